@@ -2,7 +2,7 @@
 
 A :class:`Table` holds values, and its columns know how these are shown: as shares in percent, with
 so many decimals, with an interval beside them.  CSV keeps values as they are, which for shares are
-fractions.  The page's own rendering is in :mod:`consensusbench.report.page`.
+fractions.
 
 All text is anybody's: names of models and sources come from files.  It reaches a terminal without
 control characters, LaTeX without commands and a spreadsheet without formulas.
@@ -28,6 +28,8 @@ from rich.text import Text
 
 from consensuspr.console import one_line
 from consensuspr.data import atomic_file
+from consensuspr.data.writers import csv_cell
+from consensuspr.web import figures
 
 ABSENT: Final = "–"
 
@@ -72,7 +74,6 @@ class Cell:
 
     Attributes:
         note: stands small beside it.
-        picture: markup that stands in its place in a page, which sorts by the value.
     """
 
     value: float | str | None
@@ -80,8 +81,6 @@ class Cell:
     high: float | None = None
     note: str = ""
     style: str = ""
-    href: str = ""
-    picture: str | None = None
 
 
 Value: TypeAlias = str | float | Interval | None
@@ -166,7 +165,7 @@ class Table:
         """Return the table without the columns in which no row says anything."""
 
         def says(cell: Cell) -> bool:
-            return cell.value not in (None, "", ABSENT) or cell.picture is not None
+            return cell.value not in (None, "", ABSENT)
 
         kept = [
             at
@@ -230,6 +229,29 @@ class Table:
                 widths[max(room, key=lambda at: widths[at])] -= 1
                 excess -= 1
         return widths
+
+    def to_figures(self) -> figures.DataTable:
+        """Return the table for a page."""
+        columns = [
+            figures.TableColumn(
+                one.heading.removesuffix(" %") if one.scale == 100.0 else one.heading,
+                one.numeric,
+                figures.NumberFormat(one.scale, one.decimals, " %" if one.scale == 100.0 else ""),
+                one.hint,
+            )
+            for one in self.columns
+        ]
+        sections = [
+            [
+                [
+                    figures.TableCell(cell.value, column.note(cell))
+                    for column, cell in zip(self.columns, map(cell_of, row), strict=True)
+                ]
+                for row in section
+            ]
+            for section in self.sections
+        ]
+        return figures.DataTable(self.caption, columns, sections, self.bold, self.sortable)
 
     def to_csv(self) -> list[list[object]]:
         """Return heading and rows of values as they are, for :func:`write_rows`."""
@@ -309,12 +331,6 @@ def named(ids: Sequence[str], count: int) -> str:
     return ", ".join(one_line(name) for name in ids[:3]) + (", …" if count > 3 else "")
 
 
-# A spreadsheet takes a cell that begins with one of these for a formula, quoted or not: such a
-# text gets an apostrophe in front, which spreadsheets read as "this is text".  The last ones are
-# what some spreadsheets take off the front, or take for an equals sign.
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-
-
 def write_rows(rows: Iterable[Sequence[object]], path: str | os.PathLike[str]) -> None:
     """Write rows of text and numbers as CSV; the file appears complete or not at all.
 
@@ -322,15 +338,7 @@ def write_rows(rows: Iterable[Sequence[object]], path: str | os.PathLike[str]) -
         InputError: the file cannot be written.
     """
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(
-        [
-            f"'{value}"
-            if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA)
-            else value
-            for value in row
-        ]
-        for row in rows
-    )
+    csv.writer(text, lineterminator="\n").writerows(map(csv_cell, row) for row in rows)
     write_text(text.getvalue(), path)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from consensuspr.client.training import RewardSettings, RewardSource, ScoredSample
 from consensuspr.score_log import LoggedPart, ScoreLog
 from consensuspr.scoring import Rollout
 from consensuspr.scoring.rewards import RewardSpec
@@ -101,3 +103,17 @@ class Log:
             rollouts, become = zip(*group.samples(), strict=True)
             scores.put(LoggedPart(rollouts, become, IDENTITY, options, time.time()))
         scores.close()
+
+
+def rewards(address: str, folder: Path, epoch: int, *rollouts: Rollout) -> list[ScoredSample]:
+    """Return what samples of an epoch get from a reward worker that has just started."""
+
+    async def main() -> list[ScoredSample]:
+        settings = RewardSettings(address=address, grown_nodes=folder)
+        source = RewardSource(settings)
+        try:
+            return await asyncio.gather(*[source.score(one, epoch) for one in rollouts])
+        finally:
+            await source.close()
+
+    return asyncio.run(main())

@@ -16,6 +16,12 @@ and a problem's reward would mean another thing in each epoch.
 **Nodes that wrong rollouts reach as often as right ones are left out**, because they stay: they
 tell nothing, or the policy's habits.  A problem of which too few are left waits for more rollouts.
 
+**A round costs what has come since the last one.**  What the run wrote to problems that have no
+nodes yet is kept beside them, in a file without a name, and the log is read on from where it was
+read; only problems with new rollouts are worked on.  A maker that starts anew reads the log once.
+A training that starts anew does some steps again, and what it wrote to them before does not count:
+then all is read again.
+
 Deliberately not covered: nodes of validation problems (they are not trained on, and their figures
 are to stay comparable), and several runs that share one folder.
 """
@@ -27,19 +33,22 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
 
 from consensusbench.construction.outputs import NothingBuilt, OutputPaths
-from consensusbench.construction.pipeline import BuildJob, build
+from consensusbench.construction.pipeline import BuildJob, build, take_rollout, take_rollouts
+from consensusbench.construction.runs import follow_run, new_rollouts
+from consensusbench.construction.store import Inputs
+from consensusbench.construction.types import BuildProgress, RolloutCounts
 from consensuspr.client import Access
 from consensuspr.client.admin import AdminClient, ServedDataset
 from consensuspr.client.training.grown import GrownDataset, GrownDatasets
 from consensuspr.console import count_of
-from consensuspr.data import Problem, open_writer, problem_to_row, read_problems
+from consensuspr.data import Node, Problem, open_writer, problem_to_row, read_problems
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.score_log import keep_dataset
 from consensuspr.score_log.segments import segments
@@ -56,6 +65,10 @@ _NAME_DIGITS = 16
 # A build takes at most a quarter of the time, and of that one core with the least priority.
 _PAUSE_FACTOR = 3.0
 _POLL_S = 1.0
+# Between rounds that fail, at most; and after so long of nothing else it is given up.  Longer than
+# samples wait for a server (``unavailable_limit_s``).
+_LONGEST_PAUSE_S = 60.0
+GIVE_UP_S = 3600.0
 NICENESS = 19
 
 Say = Callable[[str], None]
@@ -98,41 +111,97 @@ def add_nodes(job: BuildJob) -> Grown:
     dataset, output, refiner = job.problems, job.paths.dataset, job.refiner
     assert dataset is not None and output is not None and refiner is not None
     job.paths.refuse_inputs(dataset)
-    problems = with_nodes = added = 0
-    with ExitStack() as stack:
-        # Beside the output: /tmp is often memory.
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix=_DRAFTS, dir=output.parent)))
-        bare, made = folder / "bare.jsonl", folder / "made.jsonl"
-        with open_writer(bare) as out:
-            for problem in read_problems(dataset):
-                if not problem.nodes:
-                    out.write(problem_to_row(problem))
-        new: Iterator[Problem] = iter(())
-        if bare.stat().st_size:
-            try:
-                build(replace(job, problems=bare, paths=replace(job.paths, dataset=made)))
-            except NothingBuilt:
-                pass  # what there is, is too little; it may be enough another time
-            else:
-                new = read_problems(made)
-        following = next(new, None)
-        out = stack.enter_context(open_writer(output))
+    with _drafts(output.parent) as folder, closing(Inputs(Path(folder))) as inputs:
+        inputs.list_problems(dataset, "stop", without_nodes=True)
+        take_rollouts(job, inputs, BuildProgress())
+        return _merge(dataset, _make(job, inputs, Path(folder)), output)
+
+
+def _drafts(beside: Path) -> TemporaryDirectory[str]:
+    """Return a folder for what is being made; /tmp is often memory."""
+    return TemporaryDirectory(prefix=_DRAFTS, dir=beside)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """Problems that get nodes.
+
+    Attributes:
+        path: of a dataset, in the order of the problems' own; more than these may be in it.
+        ids: of the problems.
+    """
+
+    path: Path
+    ids: frozenset[str] = frozenset()
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield them without the nodes that weigh nothing."""
+        for problem in read_problems(self.path) if self.ids else ():
+            if problem.problem_id in self.ids:
+                yield replace(problem, nodes=_weighty(problem))
+
+
+def _make(job: BuildJob, inputs: Inputs, folder: Path) -> _Made:
+    """Make nodes of the rollouts that were read."""
+    assert job.refiner is not None
+    path, least = folder / "made.jsonl", job.refiner.min_nodes
+    if not len(inputs):
+        return _Made(path)
+    try:
+        build(replace(job, paths=replace(job.paths, dataset=path)), inputs=inputs)
+    except NothingBuilt:
+        return _Made(path)  # what there is, is too little; it may be enough another time
+    built = read_problems(path)
+    return _Made(path, frozenset(p.problem_id for p in built if len(_weighty(p)) >= least))
+
+
+def _weighty(problem: Problem) -> tuple[Node, ...]:
+    """Return the nodes that weigh something, or whose weight is not known."""
+    return tuple(node for node in problem.nodes if node.weight != 0.0)
+
+
+def _merge(dataset: Path, made: _Made, output: Path) -> Grown:
+    """Write a dataset, with the nodes that were made."""
+    problems = with_nodes = 0
+    new = made.problems()
+    following = next(new, None)
+    with open_writer(output) as out:
         for problem in read_problems(dataset):
             if following is not None and following.problem_id == problem.problem_id:
-                if worthy := _worthy(following, refiner.min_nodes):
-                    problem, added = worthy, added + 1
-                following = next(new, None)
+                problem, following = following, next(new, None)
             problems += 1
             with_nodes += bool(problem.nodes)
             out.write(problem_to_row(problem))
-        assert following is None, "problems are built in their order"
-    return Grown(problems, with_nodes, added, DatasetIndex.load(output).digest)
+    assert following is None, "problems are built in their order"
+    return Grown(problems, with_nodes, len(made.ids), DatasetIndex.load(output).digest)
 
 
-def _worthy(problem: Problem, least: int) -> Problem | None:
-    """Return a problem without the nodes that weigh nothing; None where too few are left."""
-    nodes = tuple(node for node in problem.nodes if node.weight != 0.0)
-    return replace(problem, nodes=nodes) if len(nodes) >= least else None
+class _Pool:
+    """What a run wrote to problems that have no nodes, as far as it was read.
+
+    Args:
+        job: of the run.
+        dataset: whose problems these are.
+        folder: for a file without a name.
+    """
+
+    def __init__(self, job: BuildJob, dataset: Path, folder: Path) -> None:
+        [run] = job.rollouts
+        self.inputs = Inputs(folder, growing=True)
+        self.inputs.list_problems(dataset, "stop", without_nodes=True)
+        self.reader = follow_run(run)
+        self._selection = job.selection
+
+    def read(self) -> bool:
+        """Read on; say whether what was read so far still counts."""
+        counts = RolloutCounts()
+        for row in new_rollouts(self.reader):
+            take_rollout(row, self._selection, self.inputs, counts)
+        return not self.reader.redone
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.inputs.close()
 
 
 class Growth:
@@ -159,6 +228,7 @@ class Growth:
         self._say = say
         self._grown = GrownDatasets(self.folder)
         self._seen: list[tuple[Path, int]] = []
+        self._pool: _Pool | None = None
 
     def __enter__(self) -> Self:
         try:
@@ -175,6 +245,7 @@ class Growth:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self._forget()
         self._lock.close()
 
     def begin(self) -> GrownDataset:
@@ -205,16 +276,41 @@ class Growth:
         return ready
 
     def keep_on(self) -> None:
-        """Grow until something ends this process; what fails is said, and tried again."""
+        """Grow until something ends this process.
+
+        A round that fails is said, whatever failed, and the next one tries again: a server may
+        come back, and a disk get room.
+
+        Raises:
+            ConsensusPRError: no round has succeeded for :data:`GIVE_UP_S`; somebody is to know.
+        """
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
+        failed, pause_s = 0, _POLL_S
+        succeeded_at = time.monotonic()
         while True:
             started = time.monotonic()
             try:
                 self.grow()
-            except (ConsensusPRError, OSError) as error:
+            except Exception as error:
                 self._seen = []
-                self._say(f"no new nodes: {error}")
-            time.sleep(max(_POLL_S, _PAUSE_FACTOR * (time.monotonic() - started)))
+                self._forget()  # what was read may be the reason
+                failed += 1
+                known = isinstance(error, ConsensusPRError | OSError)
+                reason = str(error) if known else f"{type(error).__name__}: {error}"
+                failing_s = time.monotonic() - succeeded_at
+                if failing_s > GIVE_UP_S:
+                    raise ConsensusPRError(
+                        f"no new nodes for {failing_s / 60:.0f} minutes, in"
+                        f" {count_of(failed, 'round')} that failed; the last: {reason}"
+                    ) from error
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                self._say(f"no new nodes: {reason}; again in {pause_s:g} s")
+            else:
+                if failed:
+                    self._say(f"after {count_of(failed, 'round')} that failed, nodes grow again")
+                failed, pause_s = 0, _POLL_S
+                succeeded_at = time.monotonic()
+            time.sleep(max(pause_s, _PAUSE_FACTOR * (time.monotonic() - started)))
 
     def grow(self) -> GrownDataset | None:
         """Make a dataset of what the run has scored by now, and put it into service.
@@ -231,25 +327,53 @@ class Growth:
             return None
         before = self._grown.ready()
         assert before is not None, "it has begun"
-        draft = self.folder / ".draft.jsonl"
         base = self._path(before.name) if before.name.startswith(PREFIX) else self._dataset
-        grown = add_nodes(replace(self._job, problems=base, paths=OutputPaths(draft)))
-        self._seen = looks
-        if not grown.added:
-            draft.unlink()
-            return None
-        name = PREFIX + grown.digest.removeprefix("sha256:")[:_NAME_DIGITS]
-        path = self._path(name)
-        os.replace(draft, path)
-        # So that the scores of its epochs can be explained when it is served no more.
-        keep_dataset(self.run, DatasetIndex.load(path))
-        with AdminClient(self._address, access=self._access) as client:
-            info = client.put(name, str(path)).dataset.info
+        pool = self._read(base)
+        draft = self.folder / ".draft.jsonl"
+        job = replace(self._job, problems=base, paths=OutputPaths(draft))
+        with _drafts(self.folder) as folder:
+            made = _make(job, pool.inputs, Path(folder))
+            grown = _merge(base, made, draft) if made.ids else None
+        ready = None
+        if grown is not None:
+            name = PREFIX + grown.digest.removeprefix("sha256:")[:_NAME_DIGITS]
+            path = self._path(name)
+            os.replace(draft, path)
+            # So that the scores of its epochs can be explained when it is served no more.
+            keep_dataset(self.run, DatasetIndex.load(path))
+            with AdminClient(self._address, access=self._access) as client:
+                info = client.put(name, str(path)).dataset.info
             ready = GrownDataset(name, info.digest, grown.problems, grown.with_nodes)
             self._grown.publish(ready)
+        # Not before: where the server does not take it, all of it is tried again.
+        pool.inputs.worked(made.ids)
+        self._seen = looks
+        if ready is not None and grown is not None:
             self._say(f"ready for the next epoch: {grown.sentence()}")
-            self._tidy(client, {ready.name, before.name})
+            self._tidy({ready.name, before.name})
         return ready
+
+    def _read(self, dataset: Path) -> _Pool:
+        """Read on in the log of the run, or all of it where that is needed."""
+        while True:
+            if self._pool is None:
+                self._pool = _Pool(self._job, dataset, self.folder)
+            else:
+                self._pool.inputs.go_on()
+            try:
+                still_counts = self._pool.read()
+                self._pool.inputs.finish()
+            except BaseException:
+                self._forget()  # part of a batch may be there, and would come twice
+                raise
+            if still_counts:
+                return self._pool
+            self._forget()
+
+    def _forget(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
 
     def _first(self, client: AdminClient, served: Iterable[ServedDataset]) -> GrownDataset:
         """Return the dataset that the run begins with, which the server serves then."""
@@ -264,18 +388,19 @@ class Growth:
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.jsonl"
 
-    def _tidy(self, client: AdminClient, names: set[str]) -> None:
+    def _tidy(self, names: set[str]) -> None:
         """Let go of what no epoch is rewarded by, nor will be.
 
         What was ready just before stays: a worker may be taking it.
         """
         kept = names | {one.name for one in self._grown.taken().values()}
-        served = {one.info.name for one in client.list()}
-        for path in self.folder.glob(f"{PREFIX}*.jsonl"):
-            if path.stem not in kept:
-                if path.stem in served:
-                    client.remove(path.stem)
-                path.unlink()
+        with AdminClient(self._address, access=self._access) as client:
+            served = {one.info.name for one in client.list()}
+            for path in self.folder.glob(f"{PREFIX}*.jsonl"):
+                if path.stem not in kept:
+                    if path.stem in served:
+                        client.remove(path.stem)
+                    path.unlink()
 
 
 def _look(run: Path) -> list[tuple[Path, int]]:

@@ -177,8 +177,15 @@ def _check_workers(workers: int) -> None:
         raise InputError(f"workers must be 1 or more, got {workers}")
 
 
-def build(job: BuildJob, progress: BuildProgress | None = None) -> BuildReport:
+def build(
+    job: BuildJob, progress: BuildProgress | None = None, inputs: Inputs | None = None
+) -> BuildReport:
     """Make a dataset, or its candidates, from rollouts.
+
+    Args:
+        job: what is to be done.
+        progress: told how it goes.
+        inputs: problems and rollouts that were read already; None: those of the job.
 
     Killed at any moment, it leaves the outputs as they were, and the next call with the same
     output goes on with the problems that are not extracted yet.
@@ -189,13 +196,13 @@ def build(job: BuildJob, progress: BuildProgress | None = None) -> BuildReport:
     """
     progress = progress or BuildProgress()
     try:
-        return _build(job, progress)
+        return _build(job, progress, inputs)
     except KeyboardInterrupt:
         progress.note("what is extracted is kept; the same command goes on from there")
         raise
 
 
-def _build(job: BuildJob, progress: BuildProgress) -> BuildReport:
+def _build(job: BuildJob, progress: BuildProgress, inputs: Inputs | None) -> BuildReport:
     started = time.perf_counter()
     if job.of_run:
         job = replace(job, selection=replace(job.selection, trust_labels=True))
@@ -210,11 +217,13 @@ def _build(job: BuildJob, progress: BuildProgress) -> BuildReport:
     assert output is not None, "a build writes something"
     with ExitStack() as stack:
         workspace = stack.enter_context(Workspace(output))
-        inputs = stack.enter_context(closing(Inputs(workspace.folder, job.split)))
-        if job.problems is not None:
-            report.skipped_rows = inputs.list_problems(job.problems, job.on_error).skipped
+        counts = report.rollouts = RolloutCounts()
+        if inputs is None:
+            inputs = stack.enter_context(closing(Inputs(workspace.folder, job.split)))
+            if job.problems is not None:
+                report.skipped_rows = inputs.list_problems(job.problems, job.on_error).skipped
+            counts = report.rollouts = take_rollouts(job, inputs, progress)
         report.disagreements = inputs.disagreements
-        counts = report.rollouts = take_rollouts(job, inputs, progress)
         found, others = workspace.open_journal(job.extractor_provenance())
         if found:
             progress.note(f"an earlier run left {found:,} extracted problems; going on")
@@ -359,15 +368,7 @@ def take_rollouts(job: BuildJob, inputs: Inputs, progress: BuildProgress) -> Rol
             model = row.get("model") or ""
             models.add(model)
             labelled = labelled or row.get("correct") is not None
-            if not job.selection.takes(model):
-                counts.other_model += 1
-            elif (number := inputs.number_of(row)) is None:
-                counts.unknown_problem += 1
-            elif _is_oversize(row["response"]):
-                counts.oversize += 1
-            else:
-                rollout = SpooledRollout(row.get("rollout_id"), _sampling(row), row["response"])
-                inputs.add(number, model, rollout, row.get("correct"))
+            take_rollout(row, job.selection, inputs, counts)
         counts.skipped += report.skipped
     progress.read(counts.read)
     for name in (*job.selection.exclude_models, *job.selection.only_models):
@@ -385,6 +386,22 @@ def take_rollouts(job: BuildJob, inputs: Inputs, progress: BuildProgress) -> Rol
         )
     inputs.finish()
     return counts
+
+
+def take_rollout(
+    row: Row, selection: SelectionSettings, inputs: Inputs, counts: RolloutCounts
+) -> None:
+    """Put a rollout into the inputs, or count why not."""
+    model = row.get("model") or ""
+    if not selection.takes(model):
+        counts.other_model += 1
+    elif (number := inputs.number_of(row)) is None:
+        counts.unknown_problem += 1
+    elif _is_oversize(row["response"]):
+        counts.oversize += 1
+    else:
+        rollout = SpooledRollout(row.get("rollout_id"), _sampling(row), row["response"])
+        inputs.add(number, model, rollout, row.get("correct"))
 
 
 def _is_oversize(response: str) -> bool:

@@ -37,7 +37,17 @@ def read_run(folder: Path) -> Iterator[Row]:
     Raises:
         InputError: the folder holds no score log.
     """
-    for batch in LogReader(folder, _COLUMNS).read():
+    return new_rollouts(LogReader(folder, _COLUMNS))
+
+
+def follow_run(folder: Path) -> LogReader:
+    """Return a reader for :func:`new_rollouts`, to be asked again and again."""
+    return LogReader(folder, _COLUMNS, following=True)
+
+
+def new_rollouts(reader: LogReader) -> Iterator[Row]:
+    """Yield the training rollouts that have come since the reader was last asked."""
+    for batch in reader.read():
         for row in batch.filter(pc.is_valid(batch.column("response"))).to_pylist():
             if row["split"] not in VALIDATION_SPLITS:
                 yield _rollout(row)

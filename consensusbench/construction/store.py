@@ -193,15 +193,29 @@ class Inputs:
     """The problems of a build and their rollouts, in a file that vanishes with the process.
 
     Problems come from :meth:`list_problems`, or from the rollouts' own columns where that is not
-    called.  All of them are there after :meth:`finish`, and no more rollouts are taken.
+    called.  All of them are there after :meth:`finish`, and no more rollouts are taken; unless they
+    are those of a run that goes on, where :meth:`go_on` takes more and :meth:`problems` are those
+    with rollouts that nobody has worked on.
 
     Args:
         folder: of the file, which has no name there and needs no care for crashes.
         split: put into each problem; None: as it is.
+        growing: the rollouts are those of a run that goes on, and problems are listed.
+
+    Attributes:
+        unworked: while they grow, the numbers of the problems with rollouts since :meth:`worked`.
     """
 
-    def __init__(self, folder: Path, split: Literal["train", "test"] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        split: Literal["train", "test"] | None = None,
+        *,
+        growing: bool = False,
+    ) -> None:
         self.disagreements = Disagreements()
+        self.unworked: set[int] = set()
+        self._growing = growing
         self._split = split
         self._is_listed = False
         path = folder / f"inputs-{os.getpid()}.sqlite"
@@ -223,11 +237,21 @@ class Inputs:
         """Let go of the file."""
         self._database.close()
 
-    def list_problems(self, path: str | os.PathLike[str], on_error: OnError) -> ReadReport:
-        """Take the problems of a file, in its order; nodes that they have are passed over."""
+    def list_problems(
+        self, path: str | os.PathLike[str], on_error: OnError, *, without_nodes: bool = False
+    ) -> ReadReport:
+        """Take the problems of a file, in its order; nodes that they have are passed over.
+
+        Args:
+            path: of the file.
+            on_error: what a bad row does.
+            without_nodes: leave out problems that have some.
+        """
         self._is_listed = True
         report = ReadReport()
         for problem in read_problems(path, on_error, report):
+            if without_nodes and problem.nodes:
+                continue
             bare = replace(problem, nodes=(), split=self._split or problem.split)
             self._put(None, problem.problem_id, bare)
         return report
@@ -283,12 +307,28 @@ class Inputs:
             "INSERT INTO rollout VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (problem, mark, _bytes(model), name, sampling, label, size, text),
         )
+        if self._growing:
+            self.unworked.add(problem)
 
     def finish(self) -> None:
         """Take no more, and sort what there is by problem and text."""
         # No more columns: what is sorted goes through the system's folder of temporary files.
-        self._write("CREATE INDEX by_text ON rollout (problem, digest)")
+        self._write("CREATE INDEX IF NOT EXISTS by_text ON rollout (problem, digest)")
         self._write("COMMIT")
+
+    def go_on(self) -> None:
+        """Take more, after :meth:`finish`."""
+        self._write("BEGIN")
+
+    def worked(self, done: Iterable[str]) -> None:
+        """Hear that all problems were worked on, and let go of some by their ids."""
+        for problem_id in done:
+            found = self._database.execute(
+                "SELECT number FROM problem WHERE id = ?", (_bytes(problem_id),)
+            ).fetchone()
+            self._write("DELETE FROM rollout WHERE problem = ?", found)
+            self._write("DELETE FROM problem WHERE number = ?", found)
+        self.unworked.clear()
 
     def problems(self) -> Iterator[tuple[int, Problem | Excluded]]:
         """Yield number and problem, without nodes, in the order of the dataset.
@@ -296,6 +336,13 @@ class Inputs:
         That is the order of their file, or of their ids.  A problem of which rows say different
         things comes with that reason.
         """
+        if self._growing:
+            for number in sorted(self.unworked):
+                [pickled] = self._database.execute(
+                    "SELECT pickled FROM problem WHERE number = ?", (number,)
+                ).fetchone()
+                yield number, pickle.loads(pickled)
+            return
         order = "number" if self._is_listed else "id"
         for number, problem_id, pickled in self._database.execute(
             f"SELECT number, id, pickled FROM problem ORDER BY {order}"

@@ -31,6 +31,7 @@ from consensusbench.quality.probes import CheapAttack, cheap_attacks, short_atta
 from consensuspr.console import count_of
 from consensuspr.core import Matcher, match_batch
 from consensuspr.data import Problem, Row
+from consensuspr.scoring.derive import is_outdated
 from consensuspr.scoring.guard import counted, factors
 
 # Of a weight or a mean NCR, in files; there are fewer rollouts than it takes for more.
@@ -128,11 +129,12 @@ class Judge:
         rollouts, num_right = self._waiting.pop(problem.problem_id, ([], 0))
         if not rollouts or not problem.nodes:
             return problem
+        outdated = is_outdated(problem)
         matcher = Matcher(
             [node.expressions for node in problem.nodes],
-            # As they are served: where none are stored, a server makes them.
+            # As they are served: where none of this version are stored, a server makes them.
             derived=[
-                forms_beyond(node.expressions) if node.derived is None else node.derived
+                forms_beyond(node.expressions) if outdated or node.derived is None else node.derived
                 for node in problem.nodes
             ],
         )

@@ -41,6 +41,7 @@ from consensusbench.quality.probes import (
 )
 from consensusbench.quiet import quiet_readers
 from consensuspr.core import Matcher, match_batch, normalize
+from consensuspr.core.expressions import novel_forms
 from consensuspr.data import (
     DataError,
     Node,
@@ -592,12 +593,15 @@ def _check_arithmetic(node: Node) -> Iterator[Remark]:
 
 
 def _check_derived(node: Node, fresh: Node) -> Iterator[Remark]:
-    """Yield whether a node lacks the equal forms that this version makes of it."""
-    made = {pattern_of(text) for text in fresh.derived or ()}
+    """Yield whether a node lacks equal forms that this version makes of it.
+
+    Of forms that reach the same, which one is kept is a matter of the order of the wordings.
+    """
+    made = fresh.derived or ()
     if node.derived is None:
         if made:
             yield node.node_id, Code.DERIVED_ABSENT, len(made)
-    elif missing := made - {pattern_of(text) for text in (*node.derived, *node.expressions)}:
+    elif missing := [*novel_forms((*node.expressions, *node.derived), made)]:
         yield node.node_id, Code.DERIVED_DIFFER, len(node.derived), len(missing)
 
 

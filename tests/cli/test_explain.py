@@ -14,7 +14,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from consensuspr.cli.explain import Marker, node_style
+from consensuspr.score_log import ScoreLog, keep_dataset
+from consensuspr.scoring import AnswerVerifier, DatasetIndex, Scorer
 from consensuspr.scoring.marks import CONTEXT_CHARS, WHOLE_CHARS, Mark
+from consensuspr.scoring.rewards import RewardSpec
+from consensuspr.scoring.types import Rollout, Sample, ScoreOptions
 from tests.rows import write_rows
 
 if TYPE_CHECKING:
@@ -116,10 +120,54 @@ def test_a_long_response_is_shown_around_its_hits(
 
 def test_json(run: Run, problems: Path, rollouts: Path) -> None:
     done = run("explain", rollouts, "--dataset", problems, "--rollout-id", "wrong", "--json")
-    said = json.loads(done.out)
+    (said,) = json.loads(done.out)
     assert said["score"]["ncr"] == 0.5
     assert [node["matched"] for node in said["nodes"]] == [True, False]
     assert said["nodes"][0]["span"] == [0, 9]
+
+
+@pytest.mark.parametrize(
+    ("asked", "titles"),
+    [
+        # What has no reward comes first; then the lowest, and of equals the first.
+        (["--worst", "9"], ["bare", "lost", "wrong", "no-source", "hostile", "right"]),
+        ([], ["bare"]),
+        (["--problem", "p1"], ["wrong"]),
+        (["--problem", "p1", "--worst", "2"], ["wrong", "right"]),
+    ],
+)
+def test_the_worst_of_a_file_of_rollouts(
+    run: Run, problems: Path, rollouts: Path, asked: list[str], titles: list[str]
+) -> None:
+    done = run("explain", rollouts, "--dataset", problems, *asked)
+    assert done.code == 0, done.err
+    assert re.findall(r"^(.+), problem p\w+$", done.out, re.M) == titles
+
+
+def test_json_names_the_samples_alike(
+    run: Run, problems: Path, rollouts: Path, dumps: Path, tmp_path: Path
+) -> None:
+    here = ["--dataset", problems, "--json"]
+    (of_rollouts,) = json.loads(run("explain", rollouts, "--row", "3", *here).out)
+    (of_dump,) = json.loads(run("explain", dumps, "--rollout-id", "g10_0", *here).out)
+    rollout = Rollout("p1", "4*12=48. Answer: 10", "9", rollout_id="g1_0")
+    index = DatasetIndex.load(problems)
+    keep_dataset(tmp_path / "run", index)
+    log = ScoreLog(tmp_path / "run", "trainer")
+    options = ScoreOptions(RewardSpec.linear(0.5))
+    with AnswerVerifier() as verifier:
+        scores, identity = Scorer({"default": index}, verifier=verifier).score([rollout], options)
+    rollout.sample = Sample(b"k" * 16, 3, "g1", "train")
+    log.put_sample(rollout, scores[0], identity, options, "server", -0.1, 0.15)
+    log.close()
+    (of_run,) = json.loads(run("explain", tmp_path / "run", "--json").out)
+    assert list(of_rollouts) == list(of_dump) == list(of_run)
+    names = list(of_run)[: list(of_run).index("score")]
+    assert [[one[name] for name in names] for one in (of_rollouts, of_dump, of_run)] == [
+        [None, "row 3", None, None, "p2", "no-source", None],
+        [None, f"{dumps}/10.jsonl:1", 10, "g10", "p1", "g10_0", pytest.approx(-0.05)],
+        [b"k".hex() * 16, None, 3, "g1", "p1", "g1_0", 0.15],
+    ]
 
 
 def test_a_server_explains_the_same(run: Run, server: RunningServer, rollouts: Path) -> None:
@@ -132,10 +180,14 @@ def test_a_server_explains_the_same(run: Run, server: RunningServer, rollouts: P
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "give either --rollout-id ID or --row N"),
-        (["--rollout-id", "right", "--row", "1"], "give either --rollout-id ID or --row N"),
-        (["--rollout-id", "nobody"], "holds no rollout_id 'nobody' among its 6 rollouts"),
-        (["--row", "7"], "holds no row 7 among its 6 rollouts"),
+        (["--step", "1"], "--step is for a run or a dump: a file of rollouts tells no step"),
+        (["--group", "g"], "--group is for a run or a dump: a file of rollouts tells no group"),
+        (["--problem", "p7"], "holds no sample of problem_id 'p7' among its 6 rollouts"),
+        (
+            ["--rollout-id", "wrong", "--row", "6"],
+            "holds no sample of rollout_id 'wrong', row 6 among its 6 rollouts",
+        ),
+        (["--row", "7"], "holds no sample of row 7 among its 6 rollouts"),
         (["--row", "0"], "'--row'"),
     ],
 )
@@ -277,7 +329,8 @@ def test_a_dump_says_what_it_was_trained_on(run: Run, problems: Path, dumps: Pat
     [
         ({"problem_id": None}, [], "1.jsonl:1: names no problem (problem_id): verl's own trainer"),
         ({"problem_id": None}, ["--problem", "p1"], "1.jsonl:1: names no problem"),
-        ({}, ["--group", "h"], "holds no sample of group_id 'h'"),
+        ({"uid": "g_0_0"}, ["--group", "h"], "holds no sample of group_id 'h'"),
+        ({}, ["--group", "h"], "1.jsonl:1: names no group_id, and no other line has that one"),
         ({}, ["--row", "1"], "--row is for a file of rollouts"),
         ({"gts": ["9"]}, [], "1.jsonl:1: gts must be a text, got ['9']"),
         ({"output": None}, [], "1.jsonl:1: output must be a text, got None"),

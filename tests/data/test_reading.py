@@ -253,6 +253,16 @@ def test_a_line_past_the_limit_is_a_bad_row(
     assert [str(fault) for fault in report.reasons] == [f"{path}:2: is longer than 1000 bytes"]
 
 
+def test_a_line_without_an_end_stops_at_its_limit() -> None:
+    with pytest.raises(DataError, match="/dev/zero:1: is longer than"):
+        list(read_rollouts("/dev/zero"))
+
+
+def test_a_disk_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(DataError, match="/proc/self/mem: cannot be read: Input/output error"):
+        list(read_rollouts("/proc/self/mem"))
+
+
 def test_an_unknown_mode_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="on_error must be 'stop' or 'skip', got 'ignore'"):
         list(read_rollouts(tmp_path, "ignore"))  # type: ignore[arg-type]

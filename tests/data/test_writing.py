@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consensuspr.data import atomic_file, open_writer, read_rollouts
-from consensuspr.data.writers import CHUNK_ROWS
+from consensuspr.data.writers import CHUNK_ROWS, csv_cell
 from consensuspr.errors import InputError
 
 FORMATS = ["out.jsonl", "out.jsonl.gz", "out.parquet"]
@@ -194,3 +194,15 @@ def test_jsonl_gives_back_any_column_and_parquet_takes_it(
     assert list(read_rollouts(write(folder / "a.jsonl", rows))) == rows
     back = list(read_rollouts(write(folder / "a.parquet", rows)))
     assert [sorted(r) for r in back] == [["column", "problem_id", "response"]] * len(values)
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        ("=1+1", "'=1+1"), ("  =1", "'  =1"), ("-2", "'-2"), ("@SUM(1)", "'@SUM(1)"),
+        ("\t=1", "'\t=1"), ("＝1", "'＝1"),
+        ("a=1", "a=1"), ("", ""), ("'=1", "'=1"), (-2, -2), (-0.5, -0.5), (None, None),
+    ],
+)  # fmt: skip
+def test_no_text_is_a_formula_in_a_spreadsheet(value: object, cell: object) -> None:
+    assert csv_cell(value) == cell

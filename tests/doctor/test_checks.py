@@ -11,7 +11,7 @@ import pytest
 
 from consensuspr.client.servers import is_local
 from consensuspr.client.training import RewardSettings
-from consensuspr.client.verl.config import epoch_clock
+from consensuspr.client.verl.config import STEP_CREDIT_MANAGER, STEP_ESTIMATOR, epoch_clock
 from consensuspr.core import NORMAL_FORM_VERSION
 from consensuspr.doctor.checks import (
     check_address,
@@ -28,6 +28,7 @@ from consensuspr.doctor.checks import (
     check_score_log,
     check_server,
     check_settings,
+    check_step_credit,
     check_unscorable,
     check_verl,
     check_versions,
@@ -306,8 +307,6 @@ def test_settings_of_the_function(plan: Plan) -> None:
     run = plan({key: {"reward": "max"}}, manager=NAIVE, function=OUR_FUNCTION)
     case = case_of(run)
     assert (case.settings.reward, case.by_manager, case.settings_are_known) == ("max", False, True)
-    run = plan({key: {"score_log": "/tmp/log"}}, manager=NAIVE, function=OUR_FUNCTION)
-    assert told(check_settings, case_of(run))[0].level == "FAIL"
 
 
 def test_nothing_ignored(plan: Plan, lines: Lines) -> None:
@@ -371,6 +370,72 @@ def test_the_group_filter(
 ) -> None:
     run = plan({KWARGS: reward, "algorithm.filter_groups": groups})
     assert [f.level for f in told(check_filter, case_of(run))] == levels
+
+
+PLACES = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
+STEP_CREDIT = {PLACES: STEP_CREDIT_MANAGER, "algorithm.adv_estimator": STEP_ESTIMATOR}
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields", "line"),
+    [
+        ({}, {}, None),
+        ({"algorithm.adv_estimator": "grpo"}, {}, None),
+        (
+            {"algorithm.adv_estimator": STEP_ESTIMATOR},
+            {},
+            "FAIL step credit: algorithm.adv_estimator=consensuspr_step, and rewards are not placed"
+            " on tokens → set +actor_rollout_ref.rollout.agent.agent_loop_manager_class=",
+        ),
+        (
+            {PLACES: STEP_CREDIT_MANAGER, "algorithm.adv_estimator": "rloo"},
+            {},
+            "warn step credit: algorithm.adv_estimator=rloo adds up what the tokens earn",
+        ),
+        (
+            {PLACES: STEP_CREDIT_MANAGER, "algorithm.adv_estimator": "gae"},
+            {},
+            "ok step credit: rewards are placed on tokens, for algorithm.adv_estimator=gae",
+        ),
+        (STEP_CREDIT, {}, "ok step credit: rewards are placed on tokens, and consensuspr_step"),
+        (
+            STEP_CREDIT | {KWARGS: {"reward": "outcome"}},
+            {},
+            "warn step credit: reward=outcome rewards no node",
+        ),
+        (
+            STEP_CREDIT | {"trainer.use_v1": False},
+            {},
+            "FAIL step credit: step credit needs the V1 trainer of verl 0.9.1 or newer",
+        ),
+        (STEP_CREDIT, {"version": "0.8.0"}, "FAIL step credit: step credit needs the V1 trainer"),
+        (
+            STEP_CREDIT,
+            {"manager": Named("naive", False), "function": Named("compute_score", True)},
+            "FAIL step credit: step credit needs the reward manager, which knows the tokens",
+        ),
+        (
+            STEP_CREDIT | {"algorithm.use_kl_in_reward": True},
+            {},
+            "FAIL step credit: algorithm.use_kl_in_reward=True, which adv_estimator=",
+        ),
+        (
+            STEP_CREDIT | {"algorithm.gamma": 0.99},
+            {},
+            "FAIL step credit: algorithm.gamma=0.99, which adv_estimator=consensuspr_step refuses",
+        ),
+        (
+            STEP_CREDIT | {"actor_rollout_ref.rollout.n": 1},
+            {},
+            "FAIL step credit: actor_rollout_ref.rollout.n=1: ",
+        ),
+    ],
+)
+def test_step_credit(
+    plan: Plan, lines: Lines, changes: dict[str, Any], fields: dict[str, Any], line: str | None
+) -> None:
+    found = lines(told(check_step_credit, case_of(plan(changes, **fields))))
+    assert [one[: len(line or "")] for one in found] == ([] if line is None else [line])
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -16,13 +15,13 @@ import pytest
 
 from consensuspr.cli import main
 from consensuspr.client import LocalClient, Rollout
-from consensuspr.client.training import RewardSettings, RewardSource, ScoredSample
+from consensuspr.client.training import RewardSettings
 from consensuspr.client.training.grown import GrownDatasets
 from consensuspr.score_log import dataset_path
 from consensuspr.scoring import DatasetIndex
 from tests.processes import descendants
 from tests.rows import write_rows
-from tests.runs import Group, Log, question, right
+from tests.runs import Group, Log, question, rewards, right
 
 if TYPE_CHECKING:
     from tests.launch.conftest import Trainer
@@ -377,20 +376,6 @@ def test_nodes_grow_beside_the_training_and_outlive_the_server(
     assert "0 of 2 problems have nodes" in said
     assert "ready for the next epoch: 1 of 2 problems have nodes, 1 of them new" in said
     until(lambda: is_gone(growers[0]))
-
-
-def rewards(address: str, folder: Path, epoch: int, *rollouts: Rollout) -> list[ScoredSample]:
-    """Return what samples of an epoch get from a reward worker that has just started."""
-
-    async def main() -> list[ScoredSample]:
-        settings = RewardSettings(address=address, grown_nodes=folder)
-        source = RewardSource(settings)
-        try:
-            return await asyncio.gather(*[source.score(one, epoch) for one in rollouts])
-        finally:
-            await source.close()
-
-    return asyncio.run(main())
 
 
 def command_of(pid: int) -> list[bytes]:

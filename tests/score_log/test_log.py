@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -19,9 +22,10 @@ import pytest
 
 from consensuspr.errors import InputError
 from consensuspr.score_log import LogReader, Position, ScoreLog
+from consensuspr.score_log import segments as segmenting
 from consensuspr.score_log import writer as writing
 from consensuspr.score_log.schema import record_batch
-from consensuspr.score_log.segments import OpenSegment, Segment, new_stem, segments
+from consensuspr.score_log.segments import ABANDONED_S, OpenSegment, Segment, new_stem, segments
 from consensuspr.scoring.types import SampleKeys, Score, Status
 from tests.score_logs import part_of, rows_in, sample, wait_until
 
@@ -121,12 +125,16 @@ def test_a_tail_of_anything_is_left_out_and_said(tmp_path: Path, tail: bytes) ->
     assert [f"{len(tail)} bytes" in said for said in reader.left_out.values()] == [True]
 
 
-def test_a_closed_file_that_is_none_is_left_out_and_said(tmp_path: Path) -> None:
+def test_a_closed_file_that_is_none_is_left_out_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     stream_of(tmp_path, [["a"]])
     (tmp_path / "scores" / "20200101T000000-trainer-x-1-1.parquet").write_bytes(b"PAR1 not")
     reader = LogReader(tmp_path)
     assert sum(batch.num_rows for batch in reader.read()) == 1
     assert ["no segment of a score log" in said for said in reader.left_out.values()] == [True]
+    list(reader.read())
+    assert len([line for line in caplog.messages if "no segment of a score log" in line]) == 1
 
 
 def side_is_there(run: Path, side: str) -> bool:
@@ -189,6 +197,72 @@ def test_two_processes_are_killed_while_they_write(
         log.close()
     assert len(rows_in(tmp_path, "key")) == len(before) + 1
     assert files(tmp_path).count(".arrows") == 0
+
+
+def test_a_stream_of_another_machine_is_left_alone_until_it_is_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock may be one that this machine cannot see."""
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(segmenting, "_machine", lambda: "elsewhere")
+        path = stream_of(tmp_path, [["a"]])
+    ScoreLog(tmp_path, "server").close()
+    assert files(tmp_path) == [".arrows"]
+    assert Segment(path.stem, path).is_being_written
+    os.utime(path, (0, time.time() - ABANDONED_S - 60))
+    assert not Segment(path.stem, path).is_being_written
+    ScoreLog(tmp_path, "server").close()
+    assert files(tmp_path) == [".parquet"]
+    assert len(rows_in(tmp_path)) == 1
+
+
+def test_a_disk_without_locks_takes_a_log_and_keeps_streams_until_they_are_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(file: Any, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    path = stream_of(tmp_path, [["a"]])
+    log = ScoreLog(tmp_path, "trainer", text_bytes=1)
+    log.put(part_of(["b"]))
+    log.close()
+    assert files(tmp_path) == [".arrows", ".parquet"]
+    os.utime(path, (0, time.time() - ABANDONED_S - 60))
+    ScoreLog(tmp_path, "trainer", text_bytes=1).close()
+    assert files(tmp_path) == [".parquet", ".parquet"]
+    texts = [row["response"] for row in rows_in(tmp_path)]
+    assert texts == [None, None], "the budget of texts is kept without locks too"
+
+
+def test_a_network_disk_locks_what_is_open_for_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = fcntl.flock
+
+    def as_nfs_does(file: Any, how: int) -> None:
+        number = file if isinstance(file, int) else file.fileno()
+        if how & fcntl.LOCK_EX and fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        flock(number, how)
+
+    monkeypatch.setattr(fcntl, "flock", as_nfs_does)
+    stream_of(tmp_path, [["a"]])
+    ScoreLog(tmp_path, "trainer").close()
+    assert files(tmp_path) == [".parquet"]
+
+
+def test_streams_whose_writers_are_gone_are_closed_at_every_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "SEGMENT_BYTES", 1)
+    monkeypatch.setattr(writing, "FLUSH_S", 0.0)
+    log = ScoreLog(tmp_path, "trainer")
+    stream_of(tmp_path, [["left"]], "server")
+    log.put(part_of(["a"]))
+    wait_until(lambda: files(tmp_path) == [".parquet", ".parquet"])
+    log.close()
+    assert len(rows_in(tmp_path)) == 2
 
 
 def test_both_files_of_a_segment_count_once(tmp_path: Path) -> None:
@@ -272,7 +346,9 @@ def test_while_following_a_servers_row_waits_for_its_trainers(tmp_path: Path) ->
         return [side for batch in reader.read() for side in batch["side"].to_pylist()]
 
     server, trainer = ScoreLog(tmp_path, "server"), ScoreLog(tmp_path, "trainer")
-    server.put(part_of(["a", "b"], samples=[sample(1), sample(2)]))
+    # In an hour, for however long the rest takes: what was scored half a minute ago does not wait.
+    later = time.time() + 3600
+    server.put(part_of(["a", "b"], samples=[sample(1), sample(2)], unix_s=later))
     server.put(part_of(["old"], samples=[sample(3)], unix_s=time.time() - 3600))
     server.close()
     trainer.put(part_of(["a"], samples=[sample(1)]))
@@ -306,6 +382,50 @@ def test_steps_that_a_later_start_did_again_do_not_count(tmp_path: Path) -> None
     assert len(rows) == 12
 
 
+def test_two_processes_of_one_start_may_score_one_after_the_other(tmp_path: Path) -> None:
+    """Eight workers begin at once; who scores few samples is no earlier start."""
+    logs = [ScoreLog(tmp_path, "trainer") for _ in range(3)]
+    for number, log in enumerate(logs):
+        log.put(part_of(["a"], samples=[sample(number, 1, SampleKeys())], unix_s=time.time()))
+        log.close()
+    assert len(rows_in(tmp_path)) == 3
+
+
+def test_a_server_alone_tells_processes_of_one_start_from_the_next(tmp_path: Path) -> None:
+    begun = time.time() - 1000
+    log = ScoreLog(tmp_path, "server")
+    for start, later_s in ((0, 0.0), (0, 1.0), (1, 60.0), (1, 61.0)):
+        samples = [sample(7, 3, SampleKeys())]
+        log.put(part_of([f"start {start}"], samples=samples, unix_s=begun + later_s))
+    log.close()
+    assert [row["response"] for row in rows_in(tmp_path)] == ["start 1", "start 1"]
+
+
+def test_who_follows_hears_that_steps_were_done_again(tmp_path: Path) -> None:
+    def start(first: int, last: int, unix_s: float) -> None:
+        keys = SampleKeys()
+        log = ScoreLog(tmp_path, "trainer")
+        for step in range(first, last + 1):
+            samples = [sample(step, step, keys)]
+            log.put(part_of(["x"], samples=samples, unix_s=unix_s + step))
+        log.close()
+
+    def steps(reader: LogReader) -> list[int]:
+        return [step for batch in reader.read() for step in batch["step"].to_pylist()]
+
+    begun = time.time() - 1000
+    reader = LogReader(tmp_path, ["step"], following=True)
+    start(1, 5, begun)
+    assert steps(reader) == [1, 2, 3, 4, 5]
+    start(6, 7, begun + 100)  # goes on where the first ended
+    assert steps(reader) == [6, 7]
+    assert not reader.redone
+    start(5, 6, begun + 200)
+    assert steps(reader) == [5, 6]
+    assert reader.redone
+    assert sorted(steps(LogReader(tmp_path, ["step"], following=True))) == [1, 2, 3, 4, 5, 6]
+
+
 def test_a_full_disk_costs_texts_and_rows_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,6 +454,102 @@ def test_a_full_disk_costs_texts_and_rows_and_nothing_else(
     texts = [row["response"] for row in rows_in(tmp_path)]
     assert texts[-1] == "room"
     assert len(texts) == 3 - log.lost_rows
+
+
+def test_a_row_with_a_defect_costs_itself_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost: list[int] = []
+    monkeypatch.setattr(writing, "FLUSH_S", 3600.0)
+    log = ScoreLog(tmp_path, "trainer", on_loss=lambda rows, texts: lost.append(rows))
+    wrong: Any = ["not a number"]
+    log.put(part_of(["a"]))
+    log.put(part_of(["b"], final_score=wrong))
+    log.put(part_of(["c"]))
+    log.close()
+    assert [row["response"] for row in rows_in(tmp_path)] == ["a", "c"]
+    assert (lost, log.lost_rows, log.lost_texts) == ([1], 1, 0)
+    assert "a defect of the score log" in caplog.messages
+    assert any("1 rows are lost: Arrow" in line for line in caplog.messages)
+
+
+@pytest.mark.parametrize("broken", ["_rotate", "_leave_removed", "_keep_datasets", "_on_loss"])
+def test_no_defect_ends_the_thread(
+    tmp_path: Path, broken: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def defect(*given: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(writing, "FLUSH_S", 0.0)
+    log = ScoreLog(tmp_path, "trainer")
+    with monkeypatch.context() as patched:
+        patched.setattr(log._writer, broken, defect)
+        log.put(part_of(["a"]))
+        wait_until(lambda: len(rows_in(tmp_path)) == 1)
+        log._writer._lose(0, 0, "to tell of it")
+        wait_until(lambda: any("a defect: a defect" in line for line in caplog.messages))
+        log.put(part_of(["b"]))
+        wait_until(lambda: len(rows_in(tmp_path)) == 2)
+    log.close()
+    assert files(tmp_path) == [".parquet"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_what_comes_when_the_thread_has_ended_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Ended(BaseException):
+        pass
+
+    def end(*given: object) -> None:
+        raise Ended
+
+    log = ScoreLog(tmp_path, "trainer")
+    monkeypatch.setattr(log._writer, "_write", end)
+    log.put(part_of(["a", "b"]))
+    wait_until(lambda: log.lost_rows == 2)
+    assert any("the thread that writes has ended" in line for line in caplog.messages)
+    log.put(part_of(["c"]))
+    assert log.lost_rows == 3
+    log.close()
+
+
+def test_a_dataset_that_could_not_be_kept_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[str] = []
+
+    def keep(run: Path, index: Any) -> None:
+        tries.append(index.digest)
+        if len(tries) == 1:
+            raise InputError("no space left on device")
+
+    monkeypatch.setattr(writing, "keep_dataset", keep)
+    monkeypatch.setattr(writing, "KEEP_AGAIN_S", 0.0)
+    monkeypatch.setattr(writing, "FLUSH_S", 0.0)
+    log = ScoreLog(tmp_path, "server")
+    index: Any = SimpleNamespace(digest="sha256:1")
+
+    def kept() -> bool:
+        log._writer.keep(index)
+        log.put(part_of(["a"]))
+        return len(tries) >= 2
+
+    wait_until(kept)
+    log.close()
+    assert len(tries) == 2
+
+
+def test_a_folder_that_is_removed_costs_what_was_in_it_and_nothing_later(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    log = ScoreLog(run, "server")
+    log.put(part_of(["a", "b"]))
+    wait_until(lambda: len(rows_in(run)) == 2)
+    shutil.rmtree(run)
+    log.put(part_of(["c"]))
+    log.close()
+    assert [row["response"] for row in rows_in(run)] == ["c"]
+    assert log.lost_rows == 2
 
 
 def test_a_queue_that_is_full_drops_texts_and_then_rows(
@@ -386,6 +602,30 @@ def test_a_huge_text_is_a_batch_of_its_own(tmp_path: Path) -> None:
         log.put(part_of(["x" * size]))
     log.close()
     assert [len(row["response"]) for row in rows_in(tmp_path)] == [10, 16 << 20, 10]
+
+
+ENDS = """
+import sys, pathlib, threading
+from consensuspr.score_log import ScoreLog
+from tests.score_logs import part_of, wait_until
+log = ScoreLog(pathlib.Path(sys.argv[1]), "trainer")
+wait_until(lambda: (one := log._writer._closer) and one.ident and not one.is_alive())
+log.put(part_of(["a"]))
+
+def start(self):
+    raise RuntimeError("can't create new thread at interpreter shutdown")
+
+threading.Thread.start = start
+"""
+
+
+def test_a_process_that_just_ends_closes_its_segment(tmp_path: Path, repository: Path) -> None:
+    """From Python 3.12 on, no thread can be started by then."""
+    command = [sys.executable, "-c", ENDS, str(tmp_path)]
+    ended = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True)
+    assert ended.stderr == ""
+    assert files(tmp_path) == [".parquet"]
+    assert len(rows_in(tmp_path)) == 1
 
 
 def test_a_segment_is_closed_when_it_is_full(

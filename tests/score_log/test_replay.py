@@ -69,6 +69,8 @@ def test_what_cannot_be_scored_again_says_why(tmp_path: Path) -> None:
     assert score_again(tmp_path / "a", DATASET).same == number
     number = logged(tmp_path / "b", text_bytes=0)
     assert score_again(tmp_path / "b").unscored == {Unscored.NO_TEXT: number}
+    assert main(["replay", str(tmp_path / "b")]) == 1, "nothing was scored"
+    assert main(["replay", str(tmp_path / "a"), "--dataset", str(DATASET)]) == 0
 
 
 def test_a_reward_that_changed_has_a_reason_or_is_an_error(

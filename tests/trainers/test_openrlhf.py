@@ -28,6 +28,7 @@ def test_rewards_scores_and_curves_from_any_thread(address: str) -> None:
         [reply, *others] = threads.map(lambda _: call(function, *texts), range(8))
     assert (reply["rewards"], reply["scores"]) == ([1.0, 0.25], [1.0, 0.0])
     assert reply["extra_logs"]["ncr"] == [1.0, 0.5]
+    assert reply["extra_logs"]["unscorable"] == [0.0, 0.0]
     assert all(other == reply for other in others)
 
 
@@ -40,12 +41,27 @@ def test_a_stage_of_a_curriculum(address: str, epoch: int, reward: float) -> Non
     assert call(planned, "1+1=2 Answer: 3", label=label)["rewards"] == [reward]
 
 
-def test_what_fails(address: str) -> None:
+def test_a_number_of_ones_own_is_told_from_a_reward(address: str) -> None:
+    function = reward_function(address=address, on_unscorable=0)
+    reply = call(function, "?", label='{"problem_id": "x"}')
+    assert (reply["rewards"], reply["extra_logs"]["unscorable"]) == ([0.0], [1.0])
+
+
+def test_what_filters_by_acc_needs_one(address: str) -> None:
+    function = reward_function(address=address, reward="curriculum", epoch=0, scores="acc")
+    label = json.dumps({"nodes": [["1+1=2"]]})
+    with pytest.raises(UnscorableSample, match="a sample with NO_GROUND_TRUTH has no Acc"):
+        call(function, "1+1=2", label=label)
+
+
+def test_what_fails(address: str, caplog: pytest.LogCaptureFixture) -> None:
     function = reward_function(address=address)
     with pytest.raises(UnscorableSample, match="problem 'x' ended with UNKNOWN_PROBLEM"):
         call(function, "?", label='{"problem_id": "x"}')
     with pytest.raises(InputError, match="the query does not hold its prompt"):
         function(["another"], [PROMPT], [LABEL])
+    # OpenRLHF itself mentions it among its notes.
+    assert any("gets no reward for a rollout: problem 'x'" in line for line in caplog.messages)
     with pytest.raises(InputError, match="OpenRLHF tells a reward neither step nor epoch"):
         call(reward_function(address=address, reward="curriculum"), "?")
     with pytest.raises(InputError, match="scores must be one of reward, acc, got 'ncr'"):

@@ -5,6 +5,7 @@ slime is in no package index; a sample has the fields that its ``Sample`` has th
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -81,9 +82,11 @@ async def test_a_curriculum_never_guesses(address: str) -> None:
 
 async def test_no_word_of_a_tool_counts(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["Q", "1+1=2", "or is it 9?<|im_end|>", "2+2=4", "Answer: 2", "Answer: 2<|im_end|>"]
+    threads = []
 
     class Tokenizer:
         def decode(self, ids: list[int]) -> str:
+            threads.append(threading.current_thread())
             return " ".join(words[at] for at in ids)
 
     monkeypatch.setattr(slime, "_tokenizer", lambda checkpoint: Tokenizer())
@@ -92,6 +95,8 @@ async def test_no_word_of_a_tool_counts(address: str, monkeypatch: pytest.Monkey
     )
     given = await slime.reward(args_of(address), sample)
     assert (given["acc"], given["ncr"], given["tpn"]) == (1.0, 0.5, 3.0)
+    assert threads
+    assert threading.current_thread() not in threads, "slime's loop also feeds its engines"
     sample.loss_mask = [1, 1, 0, 0, 0]
     assert (await slime.reward(args_of(address), sample))["acc"] == 0.0
     sample.loss_mask = [1] * 9 + [0]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from consensuspr.client.verifiers import consensus_reward, step_advantages
+from consensuspr.errors import InputError
 
 vf = pytest.importorskip("verifiers.v1", reason="verifiers is not installed: make test-trainers")
 
@@ -76,6 +80,102 @@ async def test_a_task_is_known_by_its_id_too(address: str, tmp_path: Path) -> No
     assert (
         await score(tmp_path, address, "reward='curriculum', epoch=0", id="toy/1")
     ).reward == 0.5
+
+
+class Bytes:
+    """A tokenizer of a token for each byte."""
+
+    @staticmethod
+    def decode(ids: list[int], skip_special_tokens: bool) -> str:
+        assert skip_special_tokens
+        return bytes(ids).decode(errors="replace")
+
+
+def trace_of_tokens(*turns: str, prompt: str = "<user>", **fields: Any) -> Any:
+    """A trace as training has it: every second message is the policy's, the others a tool's."""
+    trace = trace_of(Data(prompt="What is 1 and 1?", **fields))
+    trace.nodes = []
+    for at, text in enumerate(["What is 1 and 1?", *turns]):
+        own = at % 2 == 1
+        message = vf.AssistantMessage(content=text) if own else vf.UserMessage(content=text)
+        scaffold = prompt.encode()
+        ids = [*scaffold, *text.encode()]
+        mask = [False] * len(scaffold) + [own] * (len(ids) - len(scaffold))
+        trace.nodes.append(
+            vf.MessageNode(
+                parent=at - 1 if at else None,
+                message=message,
+                sampled=own,
+                token_ids=ids,
+                mask=mask,
+            )
+        )
+    return trace
+
+
+def assigned(trace: Any, values: list[float]) -> list[float]:
+    """Return the advantages of a trace's tokens once a list was handed to its nodes in order."""
+    own = [node for node in trace.nodes if any(node.mask)]
+    assert len(values) == sum(sum(node.mask) for node in own)
+    for node in own:
+        node.advantages, values = values[: sum(node.mask)], values[sum(node.mask) :]
+    [branch] = trace.branches
+    advantages: list[float] = branch.advantages
+    return advantages
+
+
+async def test_step_credit_reaches_the_tokens_that_reached_nodes(address: str) -> None:
+    """Of two responses with the same end, the node is worth a step to the one that has it."""
+    reward = consensus_reward(address=address, tokenizer=Bytes())
+    first = "é so 1+1=2"
+    traces = [
+        trace_of_tokens(first, "2+2=4 says the tool", "Answer: 2", id="toy/1"),
+        trace_of_tokens("hm", "2+2=4 says the tool", "Answer: 2", id="toy/1"),
+        trace_of_tokens("1+1=2. Answer: 5", id="toy/1"),
+    ]
+    for trace in traces:
+        value = await reward(trace.task.data, trace)
+        trace.rewards["consensus"] = vf.trace.Reward(score=value)
+    assert [trace.reward for trace in traces] == [0.75, 0.5, 0.25]
+    reached, last = len(first.encode()) - 1, len(first.encode()) + len("Answer: 2") - 1
+    assert traces[0].info["consensuspr"]["by_token"] == [(reached, 0.25), (last, 0.5)]
+    lists = step_advantages(traces, by_std=False)
+    # Up to the node all are compared, behind it those that have it: 0.75 and 0.25.
+    assert lists[0] == [0.25] * (reached + 1) + [0.25] * len("Answer: 2")
+    assert lists[1] == [0.0] * len("hmAnswer: 2")
+    assert lists[2] == [-0.25] * len("1+1=2. Answer: 5")
+    spread = assigned(traces[0], lists[0])
+    assert len(spread) == len(traces[0].branches[0].token_ids)
+    assert [value != 0.0 for value in spread] == traces[0].branches[0].sampled_mask
+    record = json.loads(json.dumps(traces[0].to_record()["info"]))
+    assert record["consensuspr"]["by_token"] == [[reached, 0.25], [last, 0.5]]
+
+
+async def test_what_other_rewards_add_stands_at_the_end(address: str) -> None:
+    reward = consensus_reward(address=address, tokenizer=Bytes())
+    traces = [trace_of_tokens(text, id="toy/1") for text in ("1+1=2. Answer: 2", "Answer: 2")]
+    for trace in traces:
+        value = await reward(trace.task.data, trace)
+        trace.rewards = {
+            "consensus": vf.trace.Reward(score=value),
+            "other": vf.trace.Reward(score=1.0),
+        }
+    traces.append(trace_of_tokens("Answer: 7", id="toy/1"))  # never rewarded by us
+    lists = step_advantages(traces)
+    assert [len(values) for values in lists] == [16, 9, 9]
+    assert lists[2][0] < 0.0 < lists[0][0]
+    traces[0].info["consensuspr"]["by_token"].append([99, 1.0])
+    with pytest.raises(InputError, match="has 16 sampled tokens, and a reward was placed on"):
+        step_advantages(traces)
+
+
+async def test_without_tokens_the_messages_are_scored(address: str) -> None:
+    trace = trace_of(Data(prompt="What is 1 and 1?", id="toy/1"))
+    assert (
+        await consensus_reward(address=address, tokenizer=Bytes())(trace.task.data, trace) == 0.75
+    )
+    assert "by_token" not in trace.info["consensuspr"]
+    assert step_advantages([trace]) == [[]]
 
 
 @pytest.mark.parametrize(

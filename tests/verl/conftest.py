@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,10 +18,6 @@ from tests.servers import ANY_PORT, ServeProcess, serve_command
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SAMPLE = REPOSITORY / "examples" / "sample"
-
-# The benchmarks are scripts of the repository, not part of what is installed.
-if str(REPOSITORY) not in sys.path:
-    sys.path.insert(0, str(REPOSITORY))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

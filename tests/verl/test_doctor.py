@@ -148,6 +148,7 @@ def test_what_this_verl_would_not_say(doctor: Doctor, files: list[str]) -> None:
         "+actor_rollout_ref.rollout.engine_kwargs.vllm.anything=1",
         "++algorithm.filter_groups.enable=True",
         "++algorithm.filter_groups.metric=score",
+        "algorithm.adv_estimator=consensuspr_step",
         "trainer.nnodes=2",
     )  # fmt: skip
     assert told.code == 1
@@ -155,6 +156,9 @@ def test_what_this_verl_would_not_say(doctor: Doctor, files: list[str]) -> None:
     assert told.has("FAIL address: 127.0.0.1:50051 is each node itself, and trainer.nnodes is 2")
     assert told.has("FAIL server: 127.0.0.1:1: ")
     assert not any("engine_kwargs" in line for line in told.lines)
+    assert told.has(
+        "FAIL step credit: algorithm.adv_estimator=consensuspr_step, and rewards are not placed"
+    )
     unread_filter = told.has(
         f"warn ignored key: verl {verl.__version__} has no key algorithm.filter_groups"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from verl.experimental.reward_loop.reward_manager.dapo import DAPORewardManager
 
 from consensuspr.client.training import UnscorableSample
 from consensuspr.client.verl import ConsensusRewardManager
+from consensuspr.client.verl.manager import _checking
 from consensuspr.errors import InputError
 from tests.score_logs import rows_in, wait_until
 
@@ -256,6 +258,38 @@ def test_what_cannot_be_scored_follows_the_setting(
     result = one(made, batch)
     assert result["reward_score"] == reward
     assert result["reward_extra_info"]["status"] == "NO_NODES"
+
+
+def test_a_note_that_cannot_be_left_costs_no_sample(
+    manager: Callable[..., Any],
+    start_server: Callable[..., Any],
+    make_batch: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[threading.Thread] = []
+
+    def away(*_: Any) -> None:
+        tried.append(threading.current_thread())
+        raise ConnectionError("Ray does not answer")
+
+    monkeypatch.setattr("consensuspr.client.verl.manager.note", away)
+    made = manager(address=start_server().address, on_unscorable=0)
+    made._in_worker = True
+    result = one(made, make_batch([row(problem_id="nobody knows it")]))
+    assert result["reward_score"] == 0.0
+    wait_until(lambda: bool(tried))
+    assert threading.current_thread() not in tried, "the loop runs here"
+
+
+def test_a_defect_of_the_start_check_loses_no_sample(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any) -> None:
+        raise ArithmeticError("a defect")
+
+    monkeypatch.setattr("consensuspr.client.verl.manager.check_once", broken)
+    _checking(None, None).result(60)
+    assert "the files were not checked before the first step" in caplog.text
 
 
 def test_the_problem_may_be_named_by_index_and_source(

@@ -92,6 +92,8 @@ def reward_loop(
             ray.kill(worker)
 
 
+# Eight processes that import torch, on whatever machine.
+@pytest.mark.timeout(900)
 def test_the_reward_equals_the_formula_for_every_sample(
     start_server: Callable[..., Any],
     reward_loop: Callable[..., Any],
@@ -153,6 +155,7 @@ def streamed(loop: Any, batch: Any, disturb: Callable[[], None] | None = None) -
     return results
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("fallback", [False, True], ids=["waits", "scores locally"])
 def test_no_rollout_is_lost_when_the_server_is_killed(
     fallback: bool,
@@ -185,7 +188,7 @@ def test_no_rollout_is_lost_when_the_server_is_killed(
         away.set()
         time.sleep(4)
         # However long the workers take to find out on a busy machine.
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while fallback and not locally() and time.monotonic() < deadline:
             time.sleep(0.1)
         server.start()

@@ -29,9 +29,9 @@ from verl.trainer.ppo.core_algos import (
 )
 
 from consensuspr.client.verl import ConsensusRewardManager
+from consensuspr.client.verl.config import STEP_ESTIMATOR
 from consensuspr.client.verl.sample import BY_TOKEN
 from consensuspr.client.verl.step_credit import (
-    ESTIMATOR,
     CreditedOutput,
     StepCreditWorker,
     step_advantage,
@@ -107,7 +107,7 @@ def test_it_is_what_the_formula_says(
 
 
 def test_verl_finds_it_by_its_name() -> None:
-    assert get_adv_estimator_fn(ESTIMATOR) is step_advantage
+    assert get_adv_estimator_fn(STEP_ESTIMATOR) is step_advantage
 
 
 def test_where_nobody_reached_a_node_it_is_grpo() -> None:

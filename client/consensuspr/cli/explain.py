@@ -1,4 +1,4 @@
-"""``consensuspr explain``: show why one rollout got its score.
+"""``consensuspr explain``: show why samples got their scores.
 
 Each node has a colour and a number; the number stays where there is no colour.  Of overlapping
 hits the shorter one's colour is on top, and every hit carries its number where it ends
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,18 +35,26 @@ from consensuspr.cli.options import (
 from consensuspr.console import count_of, make_console, one_line, printable
 from consensuspr.errors import InputError
 from consensuspr.scoring.marks import Mark, Piece, cut_at_marks, parts_to_show
-from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
+from consensuspr.scoring.rewards import NcrKind, RewardSpec
 from consensuspr.scoring.types import END_OF_THINKING, scored_from
 
 if TYPE_CHECKING:
+    from consensuspr.client.interface import BlockingClient
     from consensuspr.client.verl.dumps import DumpedSample
     from consensuspr.data import Row
     from consensuspr.scoring import Explanation, GuardFigures, NodeExplanation, Score
+    from consensuspr.scoring.types import ScoreOptions
 
 # Colours of nodes in turn, all from the 16 that a terminal theme defines.
 _COLORS = ("green", "cyan", "magenta", "yellow", "blue", "red")
 # verl sums rewards by token in 32 bits.
 _SINGLE_PRECISION = 1e-5
+# Which options only some kinds of input can answer.
+_ONLY_OF = (
+    ("row", "--row", ("rollouts",), "a file of rollouts; give --rollout-id, --step or --problem"),
+    ("step", "--step", ("run", "dump"), "a run or a dump: a file of rollouts tells no step"),
+    ("group_id", "--group", ("run", "dump"), "a run or a dump: a file of rollouts tells no group"),
+)
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
@@ -72,11 +81,11 @@ def explain(
     dataset: DatasetChoice = None,
     rollout_id: Annotated[
         str | None,
-        typer.Option(metavar="ID", show_default=False, help="Rollout with this rollout_id."),
+        typer.Option(metavar="ID", show_default=False, help="Samples with this rollout_id."),
     ] = None,
-    row: Annotated[
-        int | None,
-        typer.Option(min=1, show_default=False, help="Of rollouts: the N-th, from 1."),
+    problem: Annotated[
+        str | None,
+        typer.Option(metavar="ID", show_default=False, help="Samples of this problem."),
     ] = None,
     step: Annotated[
         int | None, typer.Option(show_default=False, help="Of a run or dump: samples of this step.")
@@ -87,17 +96,12 @@ def explain(
             metavar="ID", show_default=False, help="Of a run or dump: samples of this group."
         ),
     ] = None,
-    problem: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID", show_default=False, help="Of a run or dump: samples of this problem."
-        ),
+    row: Annotated[
+        int | None,
+        typer.Option(min=1, show_default=False, help="Of rollouts: the N-th, from 1."),
     ] = None,
     worst: Annotated[
-        int,
-        typer.Option(
-            metavar="K", min=1, help="Of a run or dump: so many, the lowest scores first."
-        ),
+        int, typer.Option(metavar="K", min=1, help="Of these so many, the lowest scores first.")
     ] = 1,
     address: Address = None,
     token_file: TokenFile = None,
@@ -105,13 +109,15 @@ def explain(
     settings: ExplainSettings,
     as_json: Json = False,
 ) -> None:
-    """Show one rollout with every node hit marked, and how its reward came about.
+    """Show samples with every node hit marked, and how their rewards came about.
 
     ```text
     consensuspr explain rollouts.jsonl --dataset dataset.jsonl --rollout-id r17
     consensuspr explain runs/qwen3-4b --step 40 --worst 3
     consensuspr explain dumps --dataset dataset.jsonl --alpha 0.3 --step 40 --worst 3
     ```
+
+    Of the samples that are asked for, those with the lowest scores, and first those without any.
 
     Samples of a run are scored as they were then, with the dataset that the run keeps (or
     `--dataset`). verl's own dumps (`trainer.rollout_data_dir`, `trainer.validation_data_dir`) know
@@ -123,59 +129,86 @@ def explain(
     """
     from consensuspr.client.files import connect
     from consensuspr.client.verl.dumps import is_dump
-    from consensuspr.scoring import rollout_from_row
 
-    wanted = {"step": step, "group_id": group, "problem_id": problem, "rollout_id": rollout_id}
+    wanted = {
+        "rollout_id": rollout_id, "problem_id": problem, "step": step, "group_id": group, "row": row
+    }  # fmt: skip
     wanted = {name: value for name, value in wanted.items() if value is not None}
-    dumped = is_dump(rollouts)
-    if (dumped or rollouts.is_dir()) and row is not None:
-        raise InputError("--row is for a file of rollouts; give --rollout-id, --step or --problem")
-    if rollouts.is_dir() and not dumped:
-        _explain_run(rollouts, dataset, wanted, worst, settings, as_json)
-        return
-    options = settings.options(spans=True)
-    access = access_of(address, token_file, tls_ca)
-    if dumped:
-        samples = _of_dump(rollouts, wanted, worst)
+    kind = "dump" if is_dump(rollouts) else "run" if rollouts.is_dir() else "rollouts"
+    for name, option, kinds, meant in _ONLY_OF:
+        if name in wanted and kind not in kinds:
+            raise InputError(f"{option} is for {meant}")
+    if kind == "run":
+        explained = _of_run(rollouts, dataset, wanted, worst)
+    else:
+        options = settings.options(spans=True)
+        access = access_of(address, token_file, tls_ca)
         with connect(dataset, address, settings.timeout, access) as connection:
             options = replace(options, dataset=connection.dataset)
-            explain_one = connection.client.explain_with
-            explained = [(one, explain_one(one.rollout(), options)) for one in samples]
-        _show_dumped(explained, settings, as_json)
-        return
-    chosen = _find(rollouts, rollout_id, row)
-    with connect(dataset, address, settings.timeout, access) as connection:
-        options = replace(options, dataset=connection.dataset)
-        explanation = connection.client.explain_with(rollout_from_row(chosen), options)
+            of_kind = _of_dump if kind == "dump" else _of_rollouts
+            explained = of_kind(rollouts, wanted, worst, connection.client, options)
     if as_json:
-        print(json.dumps(_as_json(explanation)))
+        print(json.dumps([one.to_json() for one in explained]))
         return
-    name = chosen.get("rollout_id") or f"row {row}"
-    print_explanation(
-        make_console(settings.color),
-        explanation,
-        chosen["response"],
-        title=f"{name}, problem {chosen['problem_id']}",
-        full=settings.full,
-    )
+    console = make_console(settings.color)
+    for one in explained:
+        print_explanation(
+            console, one.explanation, one.response, title=one.title(), full=settings.full
+        )
+        for remark in one.remarks:
+            console.print(remark, markup=False)
 
 
-def _as_json(explanation: Explanation) -> dict[str, Any]:
-    told = asdict(explanation)
-    del told["score"]["channel_numbers"]
-    told["score"]["channels"] = explanation.score.channels
-    return told
+@dataclass(frozen=True, slots=True)
+class _Explained:
+    """A sample and its explanation.
+
+    Attributes:
+        response: to be shown.
+        explanation: of it.
+        key: in the score log; None elsewhere.
+        place: in its file; None in a score log.
+        problem_id: its problem.
+        rollout_id: its name, where it has one.
+        step: of the training, where that is known.
+        group_id: of the samples that the trainer compared it with, where that is known.
+        final_score: what was trained on; None where nothing tells.
+        remarks: what else is to be said to a person.
+    """
+
+    response: str
+    explanation: Explanation
+    key: str | None
+    place: str | None
+    problem_id: str
+    rollout_id: str | None
+    step: int | None = None
+    group_id: str | None = None
+    final_score: float | None = None
+    remarks: tuple[str, ...] = ()
+
+    def title(self) -> str:
+        """Name it to a person."""
+        parts = [self.rollout_id or self.place or f"sample {self.key}"]
+        if self.step is not None:
+            parts.append(f"step {self.step}")
+        return ", ".join([*parts, f"problem {self.problem_id}"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its names, and all of the explanation."""
+        names = (
+            "key", "place", "step", "group_id", "problem_id", "rollout_id", "final_score"
+        )  # fmt: skip
+        told = asdict(self.explanation)
+        del told["score"]["channel_numbers"]
+        told["score"]["channels"] = self.explanation.score.channels
+        return {name: getattr(self, name) for name in names} | told
 
 
-def _explain_run(
-    run: Path,
-    dataset: str | None,
-    wanted: dict[str, Any],
-    worst: int,
-    settings: ExplainSettings,
-    as_json: bool,
-) -> None:
-    """Explain the samples of a run that were chosen, those with the lowest scores."""
+def _of_run(
+    run: Path, dataset: str | None, wanted: Mapping[str, Any], worst: int
+) -> list[_Explained]:
+    """Explain the samples of a run that were asked for, those with the lowest scores."""
     from consensuspr.score_log import LogReader
     from consensuspr.score_log.replay import Datasets, explain_row
     from consensuspr.scoring import AnswerVerifier
@@ -189,66 +222,130 @@ def _explain_run(
         rows = sorted([*rows, *batch.to_pylist()], key=_final_score)[:worst]
     if not rows:
         raise _none_of(run, wanted)
-    datasets = Datasets(reader.run, None if dataset is None else Path(dataset))
-    console = make_console(settings.color)
+    datasets = Datasets([reader.run], [] if dataset is None else [Path(dataset)])
+    names = ("problem_id", "rollout_id", "step", "group_id", "final_score")
     with AnswerVerifier() as verifier:
-        explained = [(row, explain_row(row, datasets, verifier)) for row in rows]
-    if as_json:
-        print(json.dumps([_as_json(explanation) for _, explanation in explained]))
-        return
-    for row, explanation in explained:
-        name = row["rollout_id"] or f"sample {row['key'].hex()}"
-        title = f"{name}, step {row['step']}, problem {row['problem_id']}"
-        print_explanation(console, explanation, row["response"], title=title, full=settings.full)
-        if row["penalty"]:
-            console.print(f"Trained on {row['final_score']:.3f}, penalty {row['penalty']:.3f}")
+        return [
+            _Explained(
+                row["response"],
+                explain_row(row, datasets, verifier),
+                row["key"].hex(),
+                None,
+                **{name: row[name] for name in names},
+                remarks=_penalty_remarks(row["final_score"], row["penalty"]),
+            )
+            for row in rows
+        ]
 
 
-def _of_dump(path: Path, wanted: dict[str, Any], worst: int) -> list[DumpedSample]:
-    """Return the samples of a dump that were chosen, those with the lowest scores."""
+def _of_dump(
+    path: Path,
+    wanted: Mapping[str, Any],
+    worst: int,
+    client: BlockingClient,
+    options: ScoreOptions,
+) -> list[_Explained]:
+    """Explain the samples of a dump that were asked for, those with the lowest scores."""
     from consensuspr.client.verl.dumps import read_dump
 
-    nameless: list[DumpedSample] = []
+    nameless: dict[str, DumpedSample] = {}
 
     def chosen() -> Iterator[DumpedSample]:
         for sample in read_dump(path, wanted.get("step")):
-            if sample.problem_id is None and not nameless:
-                nameless.append(sample)
-            if all(getattr(sample, name) == value for name, value in wanted.items()):
+            named = {name: getattr(sample, name) for name in wanted}
+            for name in named:
+                if named[name] is None:
+                    nameless.setdefault(name, sample)
+            if named == wanted:
                 yield sample
 
     found = heapq.nsmallest(worst, chosen(), key=lambda sample: sample.final_score)
     if not found:
-        for sample in nameless if "problem_id" in wanted else ():
-            sample.rollout()  # says why
+        for name, sample in nameless.items():
+            if name == "problem_id":
+                sample.rollout()  # says why
+            raise InputError(f"{sample.place}: names no {name}, and no other line has that one")
         raise _none_of(path, wanted)
-    return found
-
-
-def _show_dumped(
-    explained: list[tuple[DumpedSample, Explanation]], settings: ExplainSettings, as_json: bool
-) -> None:
-    if as_json:
-        print(json.dumps([_as_json(explanation) for _, explanation in explained]))
-        return
-    console = make_console(settings.color)
-    for sample, explanation in explained:
-        title = f"{sample.rollout_id or sample.place}, step {sample.step}"
-        title += f", problem {sample.problem_id}"
-        print_explanation(console, explanation, sample.response, title=title, full=settings.full)
-        if sample.penalty:
-            console.print(f"Trained on {sample.final_score:.3f}, penalty {sample.penalty:.3f}")
+    explained = []
+    for sample in found:
+        rollout = sample.rollout()
+        explanation = client.explain_with(rollout, options)
+        remarks = _penalty_remarks(sample.final_score, sample.penalty)
         reward = explanation.score.reward
         if reward is None or not abs(reward - sample.reward) <= _SINGLE_PRECISION:
             status = f", status {one_line(sample.status)}" if sample.status else ""
-            console.print(
+            remarks += (
                 f"verl has {sample.reward:.3f}{status}: trained with other settings or another"
                 " dataset, or parts of the text are not the policy's",
-                markup=False,
             )
+        explained.append(
+            _Explained(
+                sample.response,
+                explanation,
+                None,
+                sample.place,
+                rollout.problem_id,
+                sample.rollout_id,
+                sample.step,
+                sample.group_id,
+                sample.final_score,
+                remarks,
+            )
+        )
+    return explained
 
 
-def _none_of(path: Path, wanted: dict[str, Any]) -> InputError:
+def _of_rollouts(
+    path: Path,
+    wanted: Mapping[str, Any],
+    worst: int,
+    client: BlockingClient,
+    options: ScoreOptions,
+) -> list[_Explained]:
+    """Explain the rollouts of a file that were asked for, those with the lowest scores."""
+    from consensuspr.client.files import chunks
+    from consensuspr.data import read_rollouts
+    from consensuspr.scoring import rollout_from_row
+
+    number = 0
+
+    def chosen() -> Iterator[Row]:
+        nonlocal number
+        for number, row in enumerate(read_rollouts(path), start=1):
+            row["row"] = number
+            if all(row.get(name) == value for name, value in wanted.items()):
+                yield row
+
+    def scored() -> Iterator[tuple[float, int, Row]]:
+        plain = replace(options, include_spans=False)
+        for chunk in chunks(chosen()):
+            scores = client.score_with([rollout_from_row(row) for row in chunk], plain)
+            for row, score in zip(chunk, scores, strict=True):
+                yield -math.inf if score.reward is None else score.reward, row["row"], row
+
+    found = heapq.nsmallest(worst, scored())
+    if not found:
+        raise InputError(f"{_none_of(path, wanted)} among its {count_of(number, 'rollout')}")
+    return [
+        _Explained(
+            row["response"],
+            client.explain_with(rollout_from_row(row), options),
+            None,
+            f"row {at}",
+            row["problem_id"],
+            row.get("rollout_id"),
+        )
+        for _, at, row in found
+    ]
+
+
+def _penalty_remarks(final_score: float | None, penalty: float | None) -> tuple[str, ...]:
+    if not penalty or final_score is None:
+        return ()
+    return (f"Trained on {final_score:.3f}, penalty {penalty:.3f}",)
+
+
+def _none_of(path: Path, wanted: Mapping[str, Any]) -> InputError:
     named = ", ".join(f"{name} {value!r}" for name, value in wanted.items())
     return InputError(f"{path}: holds no sample of {named or 'any kind'}")
 
@@ -258,24 +355,7 @@ def _final_score(row: dict[str, Any]) -> float:
     for name in ("final_score", "reward"):
         if row[name] is not None:
             return float(row[name])
-    return float("-inf")
-
-
-def _find(path: Path, rollout_id: str | None, row: int | None) -> Row:
-    """Return the row that was asked for.
-
-    Raises:
-        InputError: not exactly one of the two ways to ask was used, or there is no such row.
-    """
-    from consensuspr.data import read_rollouts
-
-    if (rollout_id is None) == (row is None):
-        raise InputError("give either --rollout-id ID or --row N")
-    for number, candidate in enumerate(read_rollouts(path), start=1):
-        if number == row or (row is None and candidate.get("rollout_id") == rollout_id):
-            return candidate
-    wanted = f"row {row}" if row is not None else f"rollout_id {rollout_id!r}"
-    raise InputError(f"{path}: holds no {wanted} among its {count_of(number, 'rollout')}")
+    return -math.inf
 
 
 def print_explanation(
@@ -420,7 +500,7 @@ def _score_lines(score: Score, reward: RewardSpec, explanation: Explanation) -> 
             lines.append(_guard_line(score, explanation.guard))
     if score.tpn is not None:
         lines.append(Text.assemble(("TPN    ", "bold"), f"{score.tpn:,.1f} tokens per node"))
-    how = _formula(reward, explanation.identity.epoch)
+    how = reward.formula(explanation.identity.epoch)
     lines.append(Text.assemble(("Reward ", "bold"), f"{_value(score.reward, '.3f')} = {how}"))
     return lines
 
@@ -463,16 +543,3 @@ def _answer(score: Score) -> str:
     if score.answer is None:
         return " (no final answer found)"
     return f" (answer {one_line(score.answer, 80)!r}, decided by {score.answer_method})"
-
-
-def _formula(reward: RewardSpec, epoch: int) -> str:
-    match reward.kind:
-        case RewardKind.LINEAR:
-            return f"{reward.alpha:g} · Acc + {1 - reward.alpha:g} · NCR"
-        case RewardKind.MAX:
-            return "max(Acc, NCR)"
-        case RewardKind.CURRICULUM:
-            stage = "NCR" if epoch < reward.switch_epoch else "Acc"
-            return f"{stage} (curriculum, epoch {epoch}, switch at {reward.switch_epoch})"
-        case RewardKind.OUTCOME:
-            return "Acc"

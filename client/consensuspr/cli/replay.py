@@ -38,7 +38,8 @@ def replay(
 
     With the datasets and settings that the score log keeps, in this process. What cannot be
     scored again, or comes out otherwise for a known reason (another version, an answer left open
-    by its budget), is counted with that reason. Exits with 1 where a reward changed without one.
+    by its budget), is counted with that reason. Exits with 1 where a reward changed without one, or
+    where not one sample could be scored.
     """
     from consensuspr.score_log.replay import replay as score_again
 
@@ -49,7 +50,8 @@ def replay(
     else:
         for line in _lines(result):
             make_console().print(line, highlight=False, markup=False, soft_wrap=True)
-    return 1 if result.unexplained else 0
+    nothing = result.same + result.changed.total() == 0
+    return 1 if nothing or result.unexplained else 0
 
 
 def _lines(result: Replay) -> list[str]:
@@ -62,4 +64,4 @@ def _lines(result: Replay) -> list[str]:
             f" ({one['was']['status']}) is {one['now']['reward']} ({one['now']['status']}):"
             f" {one['reason']}"
         )
-    return lines + result.left_out
+    return lines

@@ -69,7 +69,7 @@ def consensus_orm(
                 for row, (_, said), tokens in zip(
                     rows,
                     chats,
-                    [sum(map(len, turns or ())) for turns in columns["response_token_ids"]],
+                    map(_num_tokens, columns["response_token_ids"]),
                     strict=True,
                 )
             )
@@ -79,6 +79,18 @@ def consensus_orm(
 
     Consensus.__name__ = Consensus.__qualname__ = name
     return Consensus
+
+
+def _has_turns(ids: Sequence[Any]) -> bool:
+    """Say whether token ids are lists of turns: rows of a single turn have its ids themselves."""
+    return isinstance(ids[0], Sequence)
+
+
+def _num_tokens(ids: Sequence[Any] | None) -> int:
+    """Return how many tokens the policy wrote; 0 where that is not known."""
+    if not ids:
+        return 0
+    return sum(map(len, ids)) if _has_turns(ids) else len(ids)
 
 
 def _parted(
@@ -93,7 +105,6 @@ def _parted(
     said = [at for at, message in enumerate(messages) if message.get("role") == "assistant"]
     if not said:
         raise InputError("the policy has no message in the conversation that ms-swift passes")
-    # Rows of a single turn have its ids themselves, not a list of turns.
-    count = len(turns) if turns and isinstance(turns[0], Sequence) else 1
+    count = len(turns) if turns and _has_turns(turns) else 1
     first = said[-min(count, len(said))]
     return list(messages[:first]), list(messages[first:])

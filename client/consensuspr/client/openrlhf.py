@@ -11,10 +11,14 @@ and ``--reward.remote_url reward.py`` (``--remote_rm_url`` up to 0.10).  Beyond 
 server that is away is waited for or replaced (``dataset_path``), and a score log.  Labels name
 problems as they do over HTTP; a label may also hold ``epoch`` and ``global_step``.  Nothing of
 OpenRLHF is imported.
+
+A failure is raised.  OpenRLHF mentions it among its notes, leaves that rollout without a reward and
+ends when it makes experience of it, with an error that has no reason: so the reason is logged here.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -22,12 +26,16 @@ from consensuspr.client.training import (
     RewardSettings,
     SampleScorer,
     ScoredSample,
+    UnscorableSample,
     labelled_row,
     on_own_loop,
     together,
 )
-from consensuspr.errors import InputError
+from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.events import EventLog
 from consensuspr.scoring.responses import after_prompt, without_special_tokens
+
+logger = logging.getLogger(__name__)
 
 RewardFunction = Callable[[Sequence[str], Sequence[str], Sequence[Any]], dict[str, Any]]
 
@@ -54,19 +62,28 @@ def reward_function(
         missing="OpenRLHF tells a reward neither step nor epoch",
     )
 
+    events = EventLog(logger)
+
     def reward_func(
         queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any]
     ) -> dict[str, Any]:
-        scored = on_own_loop(
-            together(
-                samples.score(labelled_row(label, {}, prompt), _response(query, prompt))
-                for query, prompt, label in zip(queries, prompts, labels, strict=True)
-            )
-        ).result()
+        try:
+            scored = on_own_loop(
+                together(
+                    samples.score(labelled_row(label, {}, prompt), _response(query, prompt))
+                    for query, prompt, label in zip(queries, prompts, labels, strict=True)
+                )
+            ).result()
+            decides = [_decides(one, scores) for one in scored]
+        except ConsensusPRError as error:
+            events.report("no reward", f"OpenRLHF gets no reward for a rollout: {error}")
+            raise
+        curves = {name: [_curve(one, name) for one in scored] for name in _CURVES}
+        curves["unscorable"] = [float(one.score.reward is None) for one in scored]
         return {
             "rewards": [one.reward for one in scored],
-            "scores": [_decides(one, scores) for one in scored],
-            "extra_logs": {name: [_curve(one, name) for one in scored] for name in _CURVES},
+            "scores": decides,
+            "extra_logs": curves,
         }
 
     return reward_func
@@ -80,11 +97,19 @@ def _response(query: str, prompt: str) -> str:
 
 
 def _curve(scored: ScoredSample, name: str) -> float:
-    """Return a point of a curve, which has to be a number: 0 is unknown, of the guard 1."""
+    """Return a point of a curve, which has to be a number: 0 is unknown, of the guard 1.
+
+    ``num_nodes`` and ``unscorable`` tell what is.
+    """
     value = getattr(scored.score, name)
     return (1.0 if name == "guard" else 0.0) if value is None else float(value)
 
 
 def _decides(scored: ScoredSample, by: str) -> float:
-    acc = scored.score.acc
-    return scored.reward if by == "reward" or acc is None else acc
+    """Return what dynamic filtering decides by; the user's own number where there is no score."""
+    score = scored.score
+    if by == "reward" or score.reward is None:
+        return scored.reward
+    if score.acc is None:
+        raise UnscorableSample(score.status, f"scores=acc: a sample with {score.status} has no Acc")
+    return score.acc

@@ -15,14 +15,16 @@ truth, or a JSON object as the HTTP endpoint takes it.
 
 Of a sample with a ``loss_mask`` only what the policy generated is scored: what tools and
 environments added has a mask of 0.  It is decoded again for that, by the tokenizer of
-``--hf-checkpoint``.
+``--hf-checkpoint``, in a thread: slime's loop also feeds the engines that generate.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import Any
 
@@ -68,7 +70,7 @@ async def _one(args: Any, sample: Any) -> Any:
     step = run.step_of(sample, args.rollout_batch_size)
     row = labelled_row(sample.label, _metadata(sample), sample.prompt or None)
     length = sample.response_length if sample.loss_mask is None else sum(sample.loss_mask)
-    scored = await run.samples.score(row, _response(args, sample), length, step=step)
+    scored = await run.samples.score(row, await _response(args, sample), length, step=step)
     if args.reward_key is None and getattr(args, "eval_reward_key", None) is None:
         return scored.reward
     return {"reward": scored.reward, **scored.fields()}
@@ -112,7 +114,7 @@ def _metadata(sample: Any) -> Mapping[str, Any]:
     return sample.metadata if isinstance(sample.metadata, Mapping) else {}
 
 
-def _response(args: Any, sample: Any) -> str:
+async def _response(args: Any, sample: Any) -> str:
     """Return what the policy wrote, its turns one below the other."""
     mask = sample.loss_mask
     if mask is None or all(mask):
@@ -122,13 +124,24 @@ def _response(args: Any, sample: Any) -> str:
             f"loss_mask has {len(mask)} values, and the sample has {len(sample.tokens)} tokens"
         )
     ids = sample.tokens[-len(mask) :]
-    tokenizer = _tokenizer(args.hf_checkpoint)
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(_decoding(), _turns, args.hf_checkpoint, ids, mask)
+
+
+def _turns(checkpoint: str, ids: Sequence[int], mask: Sequence[int]) -> str:
+    tokenizer = _tokenizer(checkpoint)
     turns = (
         tokenizer.decode([token for _, token in run])
         for of_policy, run in groupby(zip(mask, ids, strict=True), key=lambda pair: bool(pair[0]))
         if of_policy
     )
     return "\n".join(map(without_special_tokens, turns))
+
+
+@functools.cache
+def _decoding() -> ThreadPoolExecutor:
+    # One: a tokenizer is loaded once, and need not stand two threads at a time.
+    return ThreadPoolExecutor(1, thread_name_prefix="consensuspr-decode")
 
 
 @functools.lru_cache(maxsize=1)

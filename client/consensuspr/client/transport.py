@@ -17,6 +17,7 @@ from consensuspr.credentials import (
     Stamp,
     check_token,
     file_stamp,
+    read_credentials,
     read_tokens,
 )
 from consensuspr.errors import InputError
@@ -266,7 +267,7 @@ class Connector:
     def _read_certificates(self) -> list[bytes | None]:
         files = (self._access.tls_ca, self._access.tls_key, self._access.tls_cert)
         return [
-            Path(file).read_bytes() if self._access.tls and file is not None else None
+            read_credentials(Path(file)) if self._access.tls and file is not None else None
             for file in files
         ]
 

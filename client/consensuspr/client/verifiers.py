@@ -13,6 +13,13 @@ that is installed, ``package.module:consensus``)::
     [env.taskset.task.rewards.consensus]
     fn = "rewards.py:consensus"
 
+With the policy's tokenizer, node rewards are also placed on the tokens that reached the nodes (step
+credit, experimental), for an algorithm of prime-rl to use; it takes no algorithm by configuration,
+so that one is added to its ``algo``, which hands on a list for each trace::
+
+    for trace, advantages in zip(traces, step_advantages(traces), strict=True):
+        assign_advantages(trace, advantages)
+
 All that the policy said in a trace is scored, thoughts before the rest of a message, and no word
 of a tool or a user.  A failure is raised: verifiers records it on the trace, whose reward then does
 not exist, and prime-rl trains on no trace that has an error.  Nothing of verifiers is imported.
@@ -20,8 +27,13 @@ not exist, and prime-rl trains on no trace that has an error.  Nothing of verifi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+import asyncio
+import functools
+import itertools
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from consensuspr.client.training import (
     RewardSettings,
@@ -30,16 +42,29 @@ from consensuspr.client.training import (
     figure,
     ground_truth_text,
 )
-from consensuspr.client.training.samples import METRICS
+from consensuspr.client.training.credit import (
+    BETWEEN,
+    Finder,
+    compare_group,
+    finder_of_decoding,
+    finder_of_turns,
+    place_reward,
+)
+from consensuspr.client.training.figures import METRICS
+from consensuspr.errors import InputError
 from consensuspr.scoring.responses import said_by_policy
 
 TraceReward: TypeAlias = Callable[[Any, Any], Coroutine[Any, Any, float]]
+
+_BY_TOKEN = "by_token"
 
 # Of a task's data, what names its problem; ``id`` is what verifiers itself calls a durable one.
 _NAMES = ("problem_id", "index", "split", "nodes", "budget", "epoch", "global_step")
 
 
-def consensus_reward(*, ground_truth_field: str = "ground_truth", **settings: Any) -> TraceReward:
+def consensus_reward(
+    *, ground_truth_field: str = "ground_truth", tokenizer: Any = None, **settings: Any
+) -> TraceReward:
     """Return a reward to plug into tasks, ``(task, trace) -> float``.
 
     It records ``consensuspr/acc``, ``consensuspr/ncr``, … as metrics of the trace, those that
@@ -48,6 +73,9 @@ def consensus_reward(*, ground_truth_field: str = "ground_truth", **settings: An
     Args:
         ground_truth_field: of the task's data; by default it may be absent, and the server's
             dataset knows it.
+        tokenizer: the policy's, with ``decode(ids, skip_special_tokens=True)``: what is scored is
+            then the text of the sampled tokens, where a trace has them, and what each of them
+            earns is in ``trace.info["consensuspr"]["by_token"]``.
         settings: of the reward, as everywhere (docs/train.md).
 
     Raises:
@@ -59,19 +87,83 @@ def consensus_reward(*, ground_truth_field: str = "ground_truth", **settings: An
     )
 
     async def consensus(task: Any, trace: Any) -> float:
-        scored = await samples.score(
-            _row(task, ground_truth_field),
-            said_by_policy([_message(said) for said in trace.assistant_messages]),
-            trace.num_output_tokens or None,
-        )
+        row = _row(task, ground_truth_field)
+        turns = [] if tokenizer is None else _sampled(trace)
+        by_token = None
+        if turns:
+            decode = functools.partial(tokenizer.decode, skip_special_tokens=True)
+            texts = await asyncio.to_thread(lambda: [decode(ids) for ids in turns])
+            size = sum(map(len, turns))
+            scored = await samples.score(row, BETWEEN.join(texts), size, spans=True)
+            weight = samples.settings.spec.ncr_weight(scored.epoch)
+            find = _finder(turns, texts, decode)
+            by_token = await asyncio.to_thread(
+                place_reward, scored.reward, scored.score, weight, find, np.ones(size)
+            )
+        else:
+            said = said_by_policy([_message(said) for said in trace.assistant_messages])
+            scored = await samples.score(row, said, trace.num_output_tokens or None)
         for name in ("acc", "ncr", "ncr_raw", "guard", "tpn"):
             value = figure(scored, name)
             if value is not None:
                 trace.record_metric(f"{METRICS}/{name}", value)
         trace.info[METRICS] = {**scored.fields(), "epoch": scored.epoch}
+        if by_token is not None:
+            trace.info[METRICS][_BY_TOKEN] = sorted(by_token.items())
         return scored.reward
 
     return consensus
+
+
+def step_advantages(traces: Sequence[Any], *, by_std: bool = True) -> list[list[float]]:
+    """Return the advantages of each trace's sampled tokens, the traces being one group.
+
+    A trace without places (of an evaluation, of another reward) has its reward at its end, and so
+    has what other rewards add to it.
+
+    Args:
+        traces: with a reward each.
+        by_std: divide by the standard deviation of their rewards, as GRPO does.
+
+    Raises:
+        InputError: a trace has other tokens than those on which its reward was placed.
+    """
+    sizes = [sum(map(len, _sampled(trace))) for trace in traces]
+    rewards = np.zeros((len(traces), max([*sizes, 1])))
+    for row, (trace, size) in enumerate(zip(traces, sizes, strict=True)):
+        if not size:
+            continue
+        for token, amount in trace.info.get(METRICS, {}).get(_BY_TOKEN, ()):
+            if token >= size:
+                raise InputError(
+                    f"trace {trace.id} has {size} sampled tokens, and a reward was placed on"
+                    f" number {token}"
+                )
+            rewards[row, token] = amount
+        rewards[row, size - 1] += trace.reward - rewards[row].sum()
+    policy = np.arange(rewards.shape[1]) < np.array(sizes)[:, None]
+    with_tokens = [row for row, size in enumerate(sizes) if size]
+    advantages = np.zeros_like(rewards)
+    advantages[with_tokens] = compare_group(rewards[with_tokens], policy[with_tokens], by_std)
+    return [advantages[row, :size].tolist() for row, size in enumerate(sizes)]
+
+
+def _sampled(trace: Any) -> list[list[int]]:
+    """Return the tokens that the policy sampled, by message, in the order in which they train."""
+    trained = {id(node) for branch in trace.branches if branch.trainable for node in branch.nodes}
+    turns = [
+        [token for token, own in zip(node.token_ids, node.mask, strict=True) if own]
+        for node in trace.nodes
+        if id(node) in trained
+    ]
+    return [turn for turn in turns if turn]
+
+
+def _finder(turns: Sequence[Sequence[int]], texts: Sequence[str], decode: Any) -> Finder:
+    firsts = itertools.accumulate(map(len, turns), initial=0)
+    finders = (finder_of_decoding(turn, decode) for turn in turns)
+    of_turns = zip(firsts, map(len, texts), finders, strict=False)
+    return finder_of_turns(list(of_turns), len(BETWEEN))
 
 
 def _row(task: Any, ground_truth_field: str) -> TrainingRow:

@@ -24,6 +24,8 @@ from consensuspr.client.training import EpochClock, RewardSettings, ScoredSample
 from consensuspr.client.transport import Access
 from consensuspr.client.verl.config import (
     INSTALL_VERL,
+    STEP_CREDIT_MANAGER,
+    STEP_ESTIMATOR,
     ManagerConfig,
     OverlongPenalty,
     epoch_clock,
@@ -58,6 +60,7 @@ from consensuspr.errors import (
     RewardServiceError,
     Unavailable,
 )
+from consensuspr.scoring.rewards import RewardKind
 from consensuspr.scoring.types import DEFAULT_DATASET, Score, Status
 from consensuspr.version import VERSION
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
@@ -74,6 +77,9 @@ _MANY_WORKERS = 128
 # Of verl: the oldest that this package runs on, and the first that reads entry points.
 OLDEST = (0, 7, 1)
 PLUGINS_SINCE = (0, 9, 1)
+
+# Estimators of verl that begin with the sum of a response's rewards.
+ADDED_UP = ("grpo", "rloo", "opo", "gpg", "reinforce_plus_plus_baseline")
 
 _BY_NAME = "set reward.reward_manager.name=consensuspr"
 _BY_PATH = (
@@ -283,8 +289,6 @@ def check_settings(case: Case) -> Iterator[Said]:
             case.settings, case.overlong = read.settings, read.overlong
         else:
             case.settings = RewardSettings.of(given, source)
-            if case.settings.score_log is not None:
-                raise InputError("score_log: only the reward manager keeps one")
     except InputError as error:
         address = run.get(f"{source}.address")
         known = {"address": address} if isinstance(address, str) else {}
@@ -413,6 +417,68 @@ def check_overlong(case: Case) -> Iterator[Said]:
             OK,
             f"from {penalty.free_tokens:,} tokens on, {penalty(longest):g} at {longest:,}",
         )
+
+
+def check_step_credit(case: Case) -> Iterator[Said]:
+    """Say whether what places rewards on tokens and what uses the places go together."""
+    run = case.run
+    manager = run.get("actor_rollout_ref.rollout.agent.agent_loop_manager_class")
+    estimator = run.get("algorithm.adv_estimator")
+    placed, used = manager == STEP_CREDIT_MANAGER, estimator == STEP_ESTIMATOR
+    if not placed and not used:
+        return
+    if not placed:
+        yield (
+            FAIL,
+            f"algorithm.adv_estimator={STEP_ESTIMATOR}, and rewards are not placed on tokens",
+            "set +actor_rollout_ref.rollout.agent.agent_loop_manager_class="
+            f"{STEP_CREDIT_MANAGER}, or another estimator",
+        )
+    elif run.release < PLUGINS_SINCE or run.get("trainer.use_v1") is not True:
+        yield (
+            FAIL,
+            f"step credit needs the V1 trainer of verl 0.9.1 or newer, this is {run.trainer} of"
+            f" verl {run.version} with trainer.use_v1={run.get('trainer.use_v1')}",
+            "set trainer.use_v1=True, or leave out agent_loop_manager_class",
+        )
+    elif not case.by_manager:
+        yield FAIL, "step credit needs the reward manager, which knows the tokens", _advice(run)
+    elif case.settings.spec.kind is RewardKind.OUTCOME:
+        yield WARN, "reward=outcome rewards no node: step credit places nothing", "leave it out"
+    elif estimator in ADDED_UP:
+        yield (
+            WARN,
+            f"algorithm.adv_estimator={estimator} adds up what the tokens earn: as without step"
+            " credit",
+            f"set algorithm.adv_estimator={STEP_ESTIMATOR}",
+        )
+    elif used:
+        yield from _check_step_estimator(run)
+    else:
+        yield OK, f"rewards are placed on tokens, for algorithm.adv_estimator={estimator}"
+
+
+def _check_step_estimator(run: VerlRun) -> Iterator[Said]:
+    """Look for what the estimator refuses when the first step has been paid for."""
+    for key, wanted in (("use_kl_in_reward", False), ("gamma", 1.0)):
+        value = run.get(f"algorithm.{key}")
+        if value not in (None, wanted):
+            yield (
+                FAIL,
+                f"algorithm.{key}={value}, which adv_estimator={STEP_ESTIMATOR} refuses",
+                f"set algorithm.{key}={wanted}",
+            )
+            return
+    size = run.get("actor_rollout_ref.rollout.n")
+    if size == 1:
+        yield (
+            FAIL,
+            f"actor_rollout_ref.rollout.n=1: adv_estimator={STEP_ESTIMATOR} compares the rollouts"
+            " of a prompt, and every advantage would be 0",
+            "set it to 2 or more",
+        )
+    else:
+        yield OK, f"rewards are placed on tokens, and {STEP_ESTIMATOR} uses the places"
 
 
 def check_unscorable(case: Case) -> Iterator[Said]:
@@ -873,6 +939,7 @@ CHECKS: tuple[tuple[str, int, Check], ...] = (
     ("ignored keys", _RUN, check_ignored_keys),
     ("group filter", _SETTINGS, check_filter),
     ("overlong penalty", _SETTINGS, check_overlong),
+    ("step credit", _SETTINGS, check_step_credit),
     ("unscorable", _SETTINGS, check_unscorable),
     ("workers", _RUN, check_workers),
     ("score log", _NOTHING, check_score_log),

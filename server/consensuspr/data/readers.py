@@ -323,17 +323,17 @@ def open_data(path: str | os.PathLike[str]) -> tuple[BinaryIO, Format]:
     name = os.fspath(path)
     try:
         stream = io.BufferedReader(io.FileIO(name), _BUFFER_BYTES)
+        try:
+            return stream, _format(name, stream.peek(8)[:8])
+        except BaseException:
+            stream.close()
+            raise
     except FileNotFoundError:
         raise DataError(name, None, "no such file") from None
     except IsADirectoryError:
         raise DataError(name, None, "is a directory, not a file") from None
     except OSError as error:
         raise DataError(name, None, f"cannot be read: {error.strerror}") from error
-    try:
-        return stream, _format(name, stream.peek(8)[:8])
-    except BaseException:
-        stream.close()
-        raise
 
 
 def _format(name: str, head: bytes) -> Format:
@@ -378,9 +378,10 @@ def _read_lines(stream: BinaryIO, path: str) -> Iterator[tuple[int, bytes | Data
         try:
             raw = stream.readline(MAX_LINE_BYTES + 1)
             if len(raw) > MAX_LINE_BYTES:
+                # Said before its end is looked for, which may be hours away.
+                yield line, DataError(path, line, f"is longer than {MAX_LINE_BYTES} bytes")
                 while raw and not raw.endswith(b"\n"):
                     raw = stream.readline(1 << 20)
-                yield line, DataError(path, line, f"is longer than {MAX_LINE_BYTES} bytes")
                 continue
         except EOFError:
             raise DataError(path, line, "the gzip data ends before its end mark") from None

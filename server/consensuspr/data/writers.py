@@ -43,6 +43,10 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 CHUNK_ROWS = 2048
 CHUNK_CHARS = 16 << 20  # of strings, which make nearly all of a row's size
 
+# Of a cell that a spreadsheet takes for a formula; the last ones are what some spreadsheets take
+# off the front, or take for an equals sign.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+
 
 def is_parquet_output(path: str | os.PathLike[str]) -> bool:
     """Say whether :func:`open_writer` writes Parquet to a path of this name."""
@@ -195,6 +199,17 @@ def _finite(value: object) -> object:
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
+    return value
+
+
+def csv_cell(value: object) -> object:
+    """Return a value that a spreadsheet takes for what it is: no text of anybody's is a formula.
+
+    Quotes do not tell: what begins like a formula gets an apostrophe in front, which spreadsheets
+    read as "this is text".
+    """
+    if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA):
+        return f"'{value}"
     return value
 
 

@@ -8,7 +8,7 @@ that it exists wherever one sample has a match.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,32 +102,62 @@ def read_curve(run: Path, split: str | None) -> list[CurvePoint]:
     Raises:
         InputError: there is no log in it.
     """
-    points: dict[int | None, CurvePoint] = {}
-    for batch in LogReader(run, ("split", *_READ)).read():
-        if split is not None:
-            batch = batch.filter(pc.fill_null(pc.equal(batch.column("split"), split), False))
-        for step, samples, time_s, statuses, sums in _by_step(batch):
-            point = points.get(step)
-            if point is None:
-                point = points[step] = CurvePoint(step, step)
-            point.add(samples, time_s, statuses, sums)
-    return [points[step] for step in sorted(points, key=lambda step: (step is not None, step))]
+    curves = Curves(("split",))
+    for batch in LogReader(run, ("split", *NEEDED)).read():
+        curves.add(batch)
+    return curves.points({} if split is None else {"split": [split]})
 
 
-_READ = (
+# Columns of the rows that are added up.
+NEEDED = (
     "step", "time", "status", "reward", "final_score", "acc", "ncr", "ncr_raw", "guard",
     "num_matched", "num_tokens",
 )  # fmt: skip
 
 
+class Curves:
+    """Samples added up by step and by labels, so that a curve of some of them is at hand.
+
+    Args:
+        labels: columns of text; few distinct values each, since there is a point for each
+            combination and step.
+    """
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        self._labels = tuple(labels)
+        self._points: dict[tuple[Any, ...], CurvePoint] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add samples, which have :data:`NEEDED` and the labels."""
+        for key, samples, time_s, statuses, sums in _by_step(batch, self._labels):
+            point = self._points.get(key)
+            if point is None:
+                point = self._points[key] = CurvePoint(key[0], key[0])
+            point.add(samples, time_s, statuses, sums)
+
+    def points(self, chosen: Mapping[str, Container[str | None]]) -> list[CurvePoint]:
+        """Return a point for each step, of the samples whose labels are among those chosen."""
+        wanted = [(at, chosen[name]) for at, name in enumerate(self._labels, 1) if name in chosen]
+        merged: dict[int | None, CurvePoint] = {}
+        for key, point in list(self._points.items()):
+            if all(key[at] in values for at, values in wanted):
+                step = key[0]
+                merged.setdefault(step, CurvePoint(step, step)).merge(point)
+        return [merged[step] for step in sorted(merged, key=lambda step: (step is not None, step))]
+
+
 def _by_step(
-    batch: pa.RecordBatch,
-) -> Iterator[tuple[int | None, int, float, Counter[str], dict[str, float]]]:
-    """Yield step, samples, last time, statuses and sums of a batch for each of its steps."""
+    batch: pa.RecordBatch, labels: Sequence[str]
+) -> Iterator[tuple[tuple[Any, ...], int, float, Counter[str], dict[str, float]]]:
+    """Yield for each step and combination of labels: key, samples, last time, statuses, sums."""
 
     def numbers(column: Any) -> npt.NDArray[np.float64]:
         found: npt.NDArray[np.float64] = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
         return found
+
+    def codes(name: str) -> tuple[npt.NDArray[np.int64], list[Any]]:
+        encoded = batch.column(name).dictionary_encode("encode")
+        return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
 
     if not batch.num_rows:
         return
@@ -150,27 +180,34 @@ def _by_step(
         ("matched", "", np.where(timed, matched, np.nan)),
         ("tokens of matched", "", np.where(timed, tokens, np.nan)),
     )
-    steps, rows = np.unique(numbers(batch.column("step")), return_inverse=True)
-    times_s = np.zeros(len(steps))
+    columns = [codes(name) for name in ("step", *labels)]
+    together = np.zeros(batch.num_rows, np.int64)
+    for at, known in columns:
+        together = together * len(known) + at
+    _, firsts, rows = np.unique(together, return_index=True, return_inverse=True)
+    keys = [tuple(known[at[first]] for at, known in columns) for first in firsts.tolist()]
+    times_s = np.zeros(len(keys))
     np.maximum.at(
         times_s, rows, np.nan_to_num(numbers(batch.column("time").cast(pa.int64()))) / 1e6
     )
-    statuses: list[Counter[str]] = [Counter() for _ in steps]
-    for row, status in zip(rows.tolist(), batch.column("status").to_pylist(), strict=True):
-        statuses[row][status] += 1
-    sums: list[dict[str, float]] = [{} for _ in steps]
+    at, known = codes("status")
+    counts = np.bincount(rows * len(known) + at, minlength=len(keys) * len(known))
+    statuses = [
+        Counter({status: int(n) for status, n in zip(known, of, strict=True) if n})
+        for of in counts.reshape(len(keys), len(known))
+    ]
+    sums: list[dict[str, float]] = [{} for _ in keys]
     for name, of, column in values:
-        known = ~np.isnan(column)
-        added = np.bincount(rows, np.where(known, column, 0.0), len(steps))
-        counted = np.bincount(rows, known, len(steps))
-        for at, step_sums in enumerate(sums):
-            step_sums[name] = float(added[at])
+        has = ~np.isnan(column)
+        added = np.bincount(rows, np.where(has, column, 0.0), len(keys))
+        counted = np.bincount(rows, has, len(keys))
+        for place, step_sums in enumerate(sums):
+            step_sums[name] = float(added[place])
             if of:
-                step_sums[of] = float(counted[at])
-    for at, step in enumerate(steps.tolist()):
-        number = statuses[at].total()
-        known_step = None if step != step else int(step)
-        yield known_step, number, float(times_s[at]), statuses[at], sums[at]
+                step_sums[of] = float(counted[place])
+    for place, key in enumerate(keys):
+        number = statuses[place].total()
+        yield key, number, float(times_s[place]), statuses[place], sums[place]
 
 
 def coarsen(points: Iterable[CurvePoint], at_most: int) -> list[CurvePoint]:

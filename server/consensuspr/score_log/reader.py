@@ -10,20 +10,27 @@ come batch by batch.
 what has come since.  Where both sides write, a server's row waits until its trainer's row is there
 or :data:`HOLD_S` have passed.
 
+**The place of a row** is its segment and its number in it, which stay the same when a stream is
+closed.  Who keeps places keeps no texts: :meth:`LogReader.rows_at` reads them later.
+
 **What cannot be read** is left out and said (:attr:`LogReader.left_out`): the torn end of a
 stream whose writer was killed, a file that is no segment.  The torn end of one whose writer lives
 is a batch that is being written.
 
 **A run that was started again** in the same folder does some steps again: those of the earlier
-start do not count (:class:`Starts`).
+start do not count (:class:`Starts`).  Where that happens to rows which a following reader has
+yielded already, it says so (:attr:`LogReader.redone`): they cannot be taken back.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self, TypeAlias
@@ -38,20 +45,30 @@ from consensuspr.score_log.schema import SCHEMA
 from consensuspr.score_log.segments import (
     CLOSED,
     GROUP_ROWS,
+    OPEN,
+    SCORES,
     Segment,
     StreamReader,
     open_parquet,
+    rows_of_parquet,
     segments,
 )
 from consensuspr.scoring.types import LOAD_METHODS, Status
 
+logger = logging.getLogger(__name__)
+
 # How long a server's row waits for its trainer's, which is written a second after the reply.
 HOLD_S: Final = 30.0
+
+# Less than any trainer takes from its end to the first sample of its next start, in microseconds.
+RESTART_US: Final = 5_000_000
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
 
 # Read besides what is asked for, to tell the rows of one sample.
-_TO_TELL = ("key", "side", "time", "status", "answer_method")
+_TO_TELL = ("key", "side", "time", "status", "answer_method", "step", "split")
+# Of a row: the name of its segment, and its number there.
+PLACE: Final = pa.schema([("segment", pa.string()), ("row", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +103,13 @@ class LogReader:
         columns: to read (:data:`~consensuspr.score_log.schema.COLUMNS`); None: all.
         position: to go on from; None: the beginning.
         following: whether :meth:`read` will be called again: a server's row then waits for its
-            trainer's, and steps that were done again are not looked for.
+            trainer's.
+        places: whether each row tells where it lies, in the columns of :data:`PLACE`.
 
     Attributes:
-        left_out: sentences about what could not be read, by segment.
+        left_out: sentences about what could not be read, by segment; they are logged too.
+        redone: whether, since an earlier :meth:`read`, a later start has done steps again (or it
+            turned out that it had not), so that another reader would have yielded others by now.
 
     Raises:
         InputError: there is no score log, or no column of such a name.
@@ -102,6 +122,7 @@ class LogReader:
         *,
         position: Position | None = None,
         following: bool = False,
+        places: bool = False,
     ) -> None:
         self.run = run.parent if run.name == "scores" and not (run / "scores").exists() else run
         unknown = [name for name in columns or () if name not in SCHEMA.names]
@@ -114,9 +135,15 @@ class LogReader:
         self._columns = list(columns or SCHEMA.names)
         self._at: dict[str, tuple[int, int]] = dict(position.segments) if position else {}
         self._following = following
+        self._places = places
         self._seen = _Seen()
         self._starts: Starts | None = None
+        # Of each stream: the number of each batch's first row, and where it begins in bytes.
+        self._begins: dict[str, tuple[list[int], list[int]]] = {}
+        # Closed segments that were read to their end, where nothing comes any more.
+        self._finished: set[str] = set()
         self.left_out: dict[str, str] = {}
+        self.redone = False
         if self._at:
             self._recall()
 
@@ -128,35 +155,47 @@ class LogReader:
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield what has come since the last call, in batches of at least one row."""
         found = segments(self.run)
+        with_trainers = any(segment.side != "server" for segment in found)
+        if self._starts is None:
+            self._starts = Starts()
+            self._look_at(found, self._starts)
+            self._starts.settle()
+        starts = self._starts
+        found = [segment for segment in found if segment.stem not in self._finished]
         of_trainers = [segment for segment in found if segment.side != "server"]
         of_servers = [segment for segment in found if segment.side == "server"]
-        if not self._following and self._starts is None:
-            self._starts = Starts.of(self._looked_at(found))
-        needed = list(dict.fromkeys((*self._columns, *_TO_TELL, "step", "split")))
+        needed = list(dict.fromkeys((*self._columns, *_TO_TELL)))
         for segment in of_trainers:
             for batch in self._batches(segment, needed):
+                if self._following:
+                    starts.look(batch, segment)
                 if of_servers or self._following:
                     self._seen.add(_hashes(batch))
                 yield from self._shown(batch)
         until = None
-        if self._following and of_trainers:
+        if self._following and with_trainers:
             until = int((time.time() - HOLD_S) * 1e6)
         without_verdict: list[pa.RecordBatch] = []
         for segment in of_servers:
             for batch in self._batches(segment, needed, until):
+                if self._following:
+                    starts.look(batch, segment)
                 verdict = _has_verdict(batch)
                 without_verdict.append(batch.filter(pc.invert(verdict)))
                 yield from self._shown(self._new(batch.filter(verdict)))
         for batch in without_verdict:
             yield from self._shown(self._new(batch))
+        if self._following:
+            self.redone |= starts.settle()
 
-    def _looked_at(self, found: Sequence[Segment]) -> Iterator[pa.RecordBatch]:
-        """Yield what tells the starts of all segments; the position stays where it is."""
-        before = dict(self._at)
-        self._at = {}
+    def _look_at(self, found: Sequence[Segment], starts: Starts) -> None:
+        """Show all segments to what tells starts; the position stays where it is."""
+        known, self._at = self._at, {}
         for segment in found:
-            yield from self._batches(segment, ("key", "time", "step", "split"))
-        self._at = before
+            for batch in self._batches(segment, ("key", "time", "step", "split")):
+                starts.look(batch, segment)
+        self._at = known
+        self._finished.clear()
 
     def _new(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of samples that were not seen yet."""
@@ -166,7 +205,50 @@ class LogReader:
         if self._starts is not None:
             batch = self._starts.counted(batch)
         if batch.num_rows:
-            yield batch.select(self._columns)
+            yield batch.select(self._columns + (PLACE.names if self._places else []))
+
+    @property
+    def read_share(self) -> float:
+        """Which part of what is on disk now has been read, from 0 to 1."""
+        total = done = 0.0
+        for segment in segments(self.run):
+            rows, end = self._at.get(segment.stem, (0, 0))
+            with contextlib.suppress(FileNotFoundError, DataError):
+                size = segment.path.stat().st_size
+                whole = size if segment.is_open else open_parquet(segment.path).metadata.num_rows
+                total += size
+                done += size * (end if segment.is_open else rows) / max(1, whole)
+        return done / total if total else 1.0
+
+    def rows_at(self, stem: str, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        """Return rows of a segment by their numbers, which ascend.  In any thread.
+
+        Raises:
+            DataError: the segment is gone, or has no such row.
+        """
+        found: list[pa.RecordBatch] = []
+        path = self.run / SCORES / f"{stem}{OPEN}"
+        closed = path.with_suffix(CLOSED)
+        try:
+            if closed.exists():
+                return rows_of_parquet(closed, rows, columns)
+            firsts, begins = self._begins.get(stem, ([0], [0]))
+            at = max(0, bisect_right(firsts, rows[0]) - 1)
+            first, left = firsts[at], list(rows)
+            with path.open("rb", buffering=0) as file:
+                for batch, _ in StreamReader(file, begins[at]).batches():
+                    here = [row - first for row in left if row < first + batch.num_rows]
+                    if here:
+                        found.append(_with_columns(batch, columns).take(pa.array(here)))
+                        left = left[len(here) :]
+                    first += batch.num_rows
+                    if not left:
+                        return pa.Table.from_batches(found)
+        except FileNotFoundError:
+            if closed.exists():  # closed between the two looks
+                return rows_of_parquet(closed, rows, columns)
+            raise DataError(str(path), None, "is gone") from None
+        raise DataError(str(path), None, f"has no row {left[0]}")
 
     def _recall(self) -> None:
         """Learn the keys of what was read before this reader was made."""
@@ -179,6 +261,7 @@ class LogReader:
                 if not rows:
                     break
         self._at = known
+        self._finished.clear()
 
     def _batches(
         self, segment: Segment, columns: Sequence[str], until: int | None = None
@@ -196,13 +279,25 @@ class LogReader:
             for batch, behind in found:
                 if until is not None and pc.max(batch.column("time")).value > until:
                     return
-                rows += batch.num_rows
+                if segment.is_open:
+                    self._note_begin(segment.stem, rows, end)
+                first, rows, end = rows, rows + batch.num_rows, behind
                 self._at[segment.stem] = rows, behind
-                yield _with_columns(batch, columns)
+                batch = _with_columns(batch, columns)
+                yield _placed(batch, segment.stem, first) if self._places else batch
+            if not segment.is_open and segment.stem not in self.left_out:
+                self._finished.add(segment.stem)
         except FileNotFoundError:
             closed = Segment(segment.stem, segment.path.with_suffix(CLOSED))
             if segment.is_open and closed.path.exists():  # closed since it was looked for
                 yield from self._batches(closed, columns, until)
+
+    def _note_begin(self, stem: str, row: int, at: int) -> None:
+        firsts, begins = self._begins.setdefault(stem, ([], []))
+        if not firsts or row > firsts[-1]:
+            # What is looked up is found by the first list, and read from the second.
+            begins.append(at)
+            firsts.append(row)
 
     def _of_stream(self, segment: Segment, end: int) -> Iterator[tuple[pa.RecordBatch, int]]:
         lives = segment.is_being_written
@@ -210,10 +305,16 @@ class LogReader:
             reader = StreamReader(file, end)
             yield from reader.batches()
         if reader.left_out and not lives:
-            self.left_out[segment.stem] = (
+            self._leave_out(
+                segment,
                 f"{segment.path}: {reader.left_out} bytes at its end are no whole row"
-                " (its writer was killed) and are left out"
+                " (its writer was killed) and are left out",
             )
+
+    def _leave_out(self, segment: Segment, sentence: str) -> None:
+        if segment.stem not in self.left_out:
+            logger.warning("%s", sentence)
+        self.left_out[segment.stem] = sentence
 
     def _of_file(
         self, segment: Segment, rows: int, columns: Sequence[str]
@@ -221,7 +322,7 @@ class LogReader:
         try:
             file = open_parquet(segment.path)
         except DataError as error:
-            self.left_out[segment.stem] = f"{error}; it is left out"
+            self._leave_out(segment, f"{error}; it is left out")
             return
         known = [name for name in columns if name in file.schema_arrow.names]
         groups: list[int] = []
@@ -248,6 +349,13 @@ def _with_columns(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBat
         for field in fields
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _placed(batch: pa.RecordBatch, stem: str, first: int) -> pa.RecordBatch:
+    rows = pa.array(np.arange(first, first + batch.num_rows))
+    names = pa.repeat(pa.scalar(stem), batch.num_rows)
+    fields = [*batch.schema, *PLACE]
+    return pa.RecordBatch.from_arrays([*batch.columns, names, rows], schema=pa.schema(fields))
 
 
 def _has_verdict(batch: pa.RecordBatch) -> pa.Array:
@@ -298,62 +406,76 @@ Steps: TypeAlias = dict[str | None, int]
 
 @dataclass(slots=True)
 class _Maker:
-    """A process that made samples: when, and its first step of each split."""
+    """A process that made samples: from when to when, and its first and last step of each split."""
 
     began: int
     ended: int
-    first_steps: Steps
+    first_steps: Steps = field(default_factory=dict)
+    last_steps: Steps = field(default_factory=dict)
 
 
 class Starts:
     """The starts of a run, and which steps a later one has done again.
 
     Processes of one start make samples at the same time; one that begins after all before it
-    have ended belongs to a later start.
+    have ended belongs to a later start.  A trainer's process begins when it opens its log, which it
+    does before its first sample: two of one start may score a few samples one after the other.  Of
+    one whose samples only a server has logged, the first sample tells, less :data:`RESTART_US`.
     """
 
-    def __init__(self, makers: Mapping[int, _Maker]) -> None:
+    def __init__(self) -> None:
+        self._makers: dict[int, _Maker] = {}
+        self._ends: dict[int, Steps] = {}
+
+    def look(self, batch: pa.RecordBatch, segment: Segment) -> None:
+        """Look at key, time, step and split of some rows; they may be shown more than once."""
+        opened = None if segment.side == "server" else segment.opened
+        with_step = batch.filter(pc.is_valid(batch.column("step")))
+        table = pa.table(
+            {
+                "maker": _halves(with_step)[0],
+                "split": with_step.column("split"),
+                "step": with_step.column("step"),
+                "time": with_step.column("time").cast(pa.int64()),
+            }
+        )
+        sums = table.group_by(["maker", "split"]).aggregate(
+            [("time", "min"), ("time", "max"), ("step", "min"), ("step", "max")]
+        )
+        for row in sums.to_pylist():
+            first_us = row["time_min"]
+            began = first_us - RESTART_US if opened is None else min(opened, first_us)
+            maker = self._makers.setdefault(row["maker"], _Maker(began, 0))
+            maker.began = min(maker.began, began)
+            maker.ended = max(maker.ended, row["time_max"])
+            split, first, last = row["split"], row["step_min"], row["step_max"]
+            maker.first_steps[split] = min(first, maker.first_steps.get(split, first))
+            maker.last_steps[split] = max(last, maker.last_steps.get(split, last))
+
+    def settle(self) -> bool:
+        """Decide which steps count, of all that was looked at; say whether that is new."""
         starts: list[list[tuple[int, _Maker]]] = []
         ended = -1
-        for number, maker in sorted(makers.items(), key=lambda item: item[1].began):
+        for number, maker in sorted(self._makers.items(), key=lambda item: item[1].began):
             if not starts or maker.began > ended:
                 starts.append([])
             starts[-1].append((number, maker))
             ended = max(ended, maker.ended)
-        self._ends: dict[int, Steps] = {}
+        before, self._ends = self._ends, {}
         ends: Steps = {}
         for start in reversed(starts):
-            for number, _ in start:
-                if ends:
-                    self._ends[number] = dict(ends)
+            for number, maker in start:
+                done_again = {
+                    split: end
+                    for split, end in ends.items()
+                    if end <= maker.last_steps.get(split, end - 1)
+                }
+                if done_again:
+                    self._ends[number] = done_again
             for _, maker in start:
                 for split, step in maker.first_steps.items():
                     ends[split] = min(step, ends.get(split, step))
-
-    @classmethod
-    def of(cls, batches: Iterable[pa.RecordBatch]) -> Self:
-        """Look at key, time, step and split of a whole run."""
-        makers: dict[int, _Maker] = {}
-        for batch in batches:
-            with_step = batch.filter(pc.is_valid(batch.column("step")))
-            table = pa.table(
-                {
-                    "maker": _halves(with_step)[0],
-                    "split": with_step.column("split"),
-                    "step": with_step.column("step"),
-                    "time": with_step.column("time").cast(pa.int64()),
-                }
-            )
-            sums = table.group_by(["maker", "split"]).aggregate(
-                [("time", "min"), ("time", "max"), ("step", "min")]
-            )
-            for row in sums.to_pylist():
-                maker = makers.setdefault(row["maker"], _Maker(row["time_min"], 0, {}))
-                maker.began = min(maker.began, row["time_min"])
-                maker.ended = max(maker.ended, row["time_max"])
-                steps, split = maker.first_steps, row["split"]
-                steps[split] = min(row["step_min"], steps.get(split, row["step_min"]))
-        return cls(makers)
+        return self._ends != before
 
     def counted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows whose step was not done again."""

@@ -116,22 +116,31 @@ def options_of(row: Mapping[str, Any]) -> ScoreOptions:
 
 
 class Datasets:
-    """The datasets of a run by digest: those that it keeps, and one that may be given.
+    """The datasets of runs by digest: those that they keep, and those that are given.
 
     Args:
-        run: its folder.
-        given: a dataset file; None: none.
+        runs: their folders.
+        given: dataset files.
 
     Raises:
-        DataError: the given file cannot be read.
+        DataError: a given file cannot be read.
     """
 
-    def __init__(self, run: Path, given: Path | None = None) -> None:
-        self._run = run
+    def __init__(self, runs: Sequence[Path], given: Sequence[Path] = ()) -> None:
+        self._runs = runs
         self._found: dict[str, DatasetIndex | Unscored] = {}
-        if given is not None:
-            index = DatasetIndex.load(given)
-            self._found[index.digest] = index
+        for path in given:
+            self.add(path)
+
+    def add(self, given: Path) -> DatasetIndex:
+        """Read one more dataset file; it counts before one of its digest that a run keeps.
+
+        Raises:
+            DataError: it cannot be read.
+        """
+        index = DatasetIndex.load(given)
+        self._found[index.digest] = index
+        return index
 
     def of(self, digest: str) -> DatasetIndex | Unscored:
         """Return the dataset of a digest, or why there is none."""
@@ -141,8 +150,9 @@ class Datasets:
         return found
 
     def _open(self, digest: str) -> DatasetIndex | Unscored:
-        path = dataset_path(self._run, digest)
-        if not path.exists():
+        kept = (dataset_path(run, digest) for run in self._runs)
+        path = next((one for one in kept if one.exists()), None)
+        if path is None:
             return Unscored.NO_DATASET
         try:
             return DatasetIndex.open(path)
@@ -165,7 +175,7 @@ def replay(
     """
     result = Replay()
     reader = LogReader(run)
-    datasets = Datasets(reader.run, dataset)
+    datasets = Datasets([reader.run], [] if dataset is None else [dataset])
     with AnswerVerifier() as verifier:
         for batch in reader.read():
             for rows, rollouts, options, index in _groups(batch.to_pylist(), datasets, result):

@@ -145,6 +145,8 @@ def record_batch(parts: Sequence[LoggedPart], side: Side, keys: SampleKeys) -> p
     samples = [one.sample or Sample(keys.next()) for one in rollouts]
 
     def of_parts(value: Callable[[LoggedPart], Any]) -> list[Any]:
+        if len(parts) == len(rollouts):  # a trainer's, each of one sample
+            return [value(part) for part in parts]
         return list(chain.from_iterable(itertools.repeat(value(p), len(p.rollouts)) for p in parts))
 
     def of_identities(name: str) -> list[Any]:
@@ -200,6 +202,16 @@ _IDENTITY_TEXTS = (
 
 def _merged(parts: Sequence[LoggedPart]) -> ScoreColumns:
     """Return the scores of all parts, of each as many as it has rollouts."""
+    # A trainer's parts have a score each: columns for every one of them would be most of the work.
+    singles = [
+        score
+        for part in parts
+        if not isinstance(part.scores, ScoreColumns)
+        for score in part.scores[: len(part.rollouts)]
+    ]
+    merged = ScoreColumns.of(singles)
+    if len(merged) == sum(len(part.rollouts) for part in parts):
+        return merged
     merged = ScoreColumns.of([])
     for part in parts:
         scores, count, behind = part.scores, len(part.rollouts), len(merged)

@@ -7,23 +7,32 @@
     RUN/datasets/HEX.index    each dataset once, as a prepared dataset, under its digest
 
 A Parquet file says what is in it at its end, so that one which is being written cannot be read, and
-one whose writer was killed never; an IPC stream can be read up to its last whole batch.  The writer
-of a stream holds a lock on it for as long as it lives.  Whoever opens the run next for writing
-closes the streams whose lock is free; a reader takes them as they are.  The Parquet file is written
-under another name and renamed, then the stream is removed: where both are there, the Parquet file
-counts.
+one whose writer was killed never; an IPC stream can be read up to its last whole batch.  Whoever
+writes to the run closes the streams whose writers are gone; a reader takes them as they are.  The
+Parquet file is written under another name and renamed, then the stream is removed: where both are
+there, the Parquet file counts.
+
+**Whose writer is gone.**  A writer holds a lock on its stream for as long as it lives, which the
+processes of one machine see on any file system that has locks.  On network disks they may end at
+the machine (NFS with ``local_lock`` or ``nolock``), or not exist: there a free lock says nothing,
+and to close a stream that is written to would lose what comes.  So of another machine's streams,
+and where there are no locks, only one that nobody has written to for :data:`ABANDONED_S` is closed.
+A writer that lives closes its own long before, unless it is empty.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -38,9 +47,15 @@ from consensuspr.score_log.schema import SCHEMA, TEXT_COLUMNS, Side
 OPEN, CLOSED = ".arrows", ".parquet"
 SCORES, DATASETS = "scores", "datasets"
 
+# A stream with rows is closed a quarter of an hour after it was begun; clocks differ by minutes.
+ABANDONED_S: Final = 3600.0
+
 # Of a Parquet file's row groups: what a reader holds at a time.
 GROUP_BYTES = 16 << 20
 GROUP_ROWS = 8192
+
+# What may say the same in many rows; to look for that in texts and keys is lost work.
+_REPEATED: Final = [name for name in SCHEMA.names if name not in ("key", *TEXT_COLUMNS)]
 
 _SCHEMA_BYTES: Final = SCHEMA.serialize().to_pybytes()
 # Of an IPC message: it announces itself, then has the length of its metadata.
@@ -67,14 +82,30 @@ class Segment:
 
     @property
     def is_being_written(self) -> bool:
-        """Whether its writer lives, on any machine whose file system shares locks."""
+        """Whether its writer lives, as far as anybody can tell; on another machine, may live."""
         if not self.is_open:
             return False
         try:
             with self.path.open("rb") as file:
-                return not _lock(file, shared=True)
-        except OSError:
+                return not self._is_abandoned(file, try_lock(file, shared=True))
+        except FileNotFoundError:
             return False
+
+    def _is_abandoned(self, file: IO[bytes], locked: bool | None) -> bool:
+        """Say whether nobody writes to the stream, by what trying to lock it gave."""
+        if locked is None or self.stem.split("-")[2:3] != [_machine()]:
+            idle_s = time.time() - os.fstat(file.fileno()).st_mtime
+            return locked is not False and idle_s > ABANDONED_S
+        return locked
+
+    @property
+    def opened(self) -> int | None:
+        """When its writer began it, in microseconds since 1970; None: the name does not tell."""
+        try:
+            begun = datetime.strptime(self.stem.partition("-")[0].ljust(21, "0"), _BEGUN)
+        except ValueError:
+            return None
+        return round(begun.replace(tzinfo=UTC).timestamp() * 1e6)
 
 
 def segments(run: Path) -> list[Segment]:
@@ -89,11 +120,23 @@ def segments(run: Path) -> list[Segment]:
     return [found[stem] for stem in sorted(found)]
 
 
+_BEGUN: Final = "%Y%m%dT%H%M%S%f"
+
+
 def new_stem(side: Side, number: int) -> str:
     """Return a name that no other segment has; names sort by time."""
-    begun = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    host = "".join(c if c.isalnum() else "_" for c in socket.gethostname()[:64])
-    return f"{begun}-{side}-{host}-{os.getpid()}-{number:04d}-{secrets.token_hex(3)}"
+    begun = datetime.now(UTC).strftime(_BEGUN)
+    return f"{begun}-{side}-{_machine()}-{os.getpid()}-{number:04d}-{secrets.token_hex(3)}"
+
+
+@cache
+def _machine() -> str:
+    """Return the name of this machine, which another has not: there is one kernel for its locks."""
+    try:
+        kernel = Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
+    except OSError:
+        kernel = ""  # no Linux: a container there is a machine of its own
+    return "".join(c if c.isalnum() else "_" for c in f"{socket.gethostname()[:64]}_{kernel}")
 
 
 class OpenSegment:
@@ -112,7 +155,7 @@ class OpenSegment:
         flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(hidden, flags, 0o666)
         try:
-            _lock(self._file)
+            try_lock(self._file)
             self.size = 0
             self._append(_SCHEMA_BYTES)
             os.rename(hidden, self.segment.path)
@@ -142,6 +185,18 @@ class OpenSegment:
             raise
         self.size += len(data)
 
+    @property
+    def is_removed(self) -> bool:
+        """Whether somebody has removed the file: what is written to it, nobody can read."""
+        try:
+            there = os.stat(self.segment.path)
+            return not os.path.samestat(there, os.fstat(self._file))
+        except OSError as error:
+            # By another machine, on a network disk: the handle is stale.
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
+                return True
+            raise
+
     def close(self) -> None:
         """Give the stream up; without rows, nothing is left of it."""
         if not self.rows:
@@ -151,10 +206,13 @@ class OpenSegment:
 
 
 def _message(batch: pa.RecordBatch) -> bytes:
-    """Return the batch as it stands in a stream, packed."""
+    """Return the batch as it stands in a stream.
+
+    It is not packed: a stream is as large as one segment, and becomes a Parquet file, which is;
+    to pack the texts twice was half of what a log cost.
+    """
     sink = pa.BufferOutputStream()
-    packed = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(sink, SCHEMA, options=packed) as stream:
+    with pa.ipc.new_stream(sink, SCHEMA) as stream:
         stream.write_batch(batch)
         end = sink.tell()
     # Before it stands the schema, behind it the end of a stream.
@@ -164,12 +222,22 @@ def _message(batch: pa.RecordBatch) -> bytes:
     return message
 
 
-def _lock(file: IO[bytes] | int, *, shared: bool = False) -> bool:
-    """Lock a file unless somebody else has; say whether nobody else has."""
+def try_lock(file: IO[bytes] | int, *, shared: bool = False) -> bool | None:
+    """Lock a file unless somebody else has.
+
+    Args:
+        file: open for writing, unless ``shared``: network disks want it so.
+        shared: let others do so too.
+
+    Returns:
+        Whether it is locked; None: the file system has no locks, or does not give one.
+    """
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError:
+        return None
     return True
 
 
@@ -275,7 +343,7 @@ def write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
     rows, held, held_bytes, held_rows = 0, [], 0, 0
     with (
         atomic_file(path) as target,
-        pq.ParquetWriter(target, SCHEMA, compression="zstd") as out,
+        pq.ParquetWriter(target, SCHEMA, compression="zstd", use_dictionary=_REPEATED) as out,
     ):
         for batch in batches:
             held.append(batch)
@@ -296,21 +364,18 @@ def close_abandoned(run: Path) -> list[tuple[Segment, int]]:
     Several processes may do so at a time; a stream that cannot be closed stays as it is.
     """
     closed = []
-    for segment in segments(run):
-        if not segment.is_open:
-            continue
+    for path in sorted((run / SCORES).glob(f"*{OPEN}")):
+        segment = Segment(path.stem, path)
         try:
-            with segment.path.open("rb") as file:
-                # Who had it meanwhile has removed it.
-                if _lock(file) and os.fstat(file.fileno()).st_nlink:
+            with path.open("r+b") as file:
+                if not segment._is_abandoned(file, try_lock(file)):
+                    continue
+                if path.with_suffix(CLOSED).exists():
+                    path.unlink()  # of a process that was killed between the two steps
+                elif os.fstat(file.fileno()).st_nlink:
                     closed.append((segment, close_segment(segment)))
         except FileNotFoundError:
-            continue
-    for path in (run / SCORES).glob(f"*{OPEN}"):
-        # Of a process that was killed between the two steps.
-        if path.with_suffix(CLOSED).exists() and not Segment(path.stem, path).is_being_written:
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()
+            continue  # who had it meanwhile has removed it
     return closed
 
 
@@ -349,3 +414,24 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         return pq.ParquetFile(path)
     except pa.ArrowException as error:
         raise DataError(str(path), None, f"is no segment of a score log: {error}") from None
+
+
+def rows_of_parquet(path: Path, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
+    """Return rows of a file by their numbers, which ascend; only their row groups are read.
+
+    Raises:
+        DataError: it cannot be read, or has no such row.
+    """
+    file = open_parquet(path)
+    known = [name for name in columns if name in file.schema_arrow.names]
+    found, first, left = [], 0, list(rows)
+    for group in range(file.metadata.num_row_groups):
+        size = file.metadata.row_group(group).num_rows
+        here = [row - first for row in left if row < first + size]
+        if here:
+            found.append(file.read_row_group(group, columns=known).take(pa.array(here)))
+            left = left[len(here) :]
+        first += size
+    if left:
+        raise DataError(str(path), None, f"has no row {left[0]}")
+    return pa.concat_tables(found)

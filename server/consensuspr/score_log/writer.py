@@ -16,6 +16,12 @@ Power is another matter: a stream is not synced, a closed segment is.
 is tried without texts, then given up and counted; the stream stays whole, and the next batch is
 tried anew.
 
+**A defect** costs the rows that have it, and is said; the thread goes on.  Where it ends all the
+same, what waits and what comes later is counted as lost.
+
+**A folder that is removed** takes along what was written to it, which is counted; what comes after
+goes into a new one.
+
 **Texts** may take a share of the disk that the settings bound.  Past it the oldest closed segments
 lose theirs: what is asked about a run is mostly about its last steps, and nodes are made of
 its last epochs.  To keep the first texts and none of the later would be simpler, and would
@@ -25,14 +31,16 @@ leave the end of each long run without any.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
+import math
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
 
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.events import EventLog
@@ -53,6 +61,7 @@ from consensuspr.score_log.segments import (
     new_stem,
     open_parquet,
     segments,
+    try_lock,
 )
 from consensuspr.scoring.types import SampleKeys
 
@@ -73,9 +82,12 @@ WAKE_BYTES: Final = 4 << 20
 # Of one batch in a stream: what a reader has to hold.
 BATCH_BYTES: Final = 8 << 20
 BATCH_ROWS: Final = 4096
-# A segment is full: packed bytes, or seconds since its begin.
-SEGMENT_BYTES: Final = 64 << 20
+# A segment is full: bytes of its stream, of which a third is left in Parquet, or seconds since its
+# begin.
+SEGMENT_BYTES: Final = 128 << 20
 SEGMENT_S: Final = 900.0
+# Before a dataset that could not be kept is tried again.
+KEEP_AGAIN_S: Final = 60.0
 # Disk that a run's texts may take.  Eight million samples of 10 KB, a long run, pack to about that.
 TEXT_BYTES: Final = 20 << 30
 
@@ -105,9 +117,7 @@ class ScoreLog:
         on_loss: OnLoss | None = None,
     ) -> None:
         self.run = run
-        self._kept: set[str] = set()
         try:
-            (run / SCORES).mkdir(parents=True, exist_ok=True)
             self._writer = _Writer(run, side, text_bytes, on_loss)
         except OSError as error:
             raise InputError(f"score_log: cannot write {run}: {error.strerror}") from None
@@ -127,9 +137,7 @@ class ScoreLog:
         index: DatasetIndex,
     ) -> None:
         """Take what a server scored; ``index`` is the dataset, which is kept too."""
-        if identity.dataset_digest not in self._kept:
-            self._kept.add(identity.dataset_digest)
-            self._writer.keep(index)
+        self._writer.keep(index)
         self._writer.put(LoggedPart(rollouts, scores, identity, options, time.time()))
 
     def put_sample(
@@ -139,12 +147,26 @@ class ScoreLog:
         identity: Identity,
         options: ScoreOptions,
         scored_by: str,
-        penalty: float,
+        penalty: float | None,
         final_score: float | None,
+        *,
+        unix_s: float | None = None,
     ) -> None:
-        """Take one sample of a trainer; ``final_score`` is what it trains on, None: nothing."""
+        """Take one sample of a trainer.
+
+        Args:
+            rollout: the sample.
+            score: of it.
+            identity: under which it was scored.
+            options: as it was asked for.
+            scored_by: ``server`` or ``local``.
+            penalty: that the trainer adds; None: not known.
+            final_score: what it trains on; None: nothing, or not known.
+            unix_s: when it was scored; None: now.
+        """
+        unix_s = time.time() if unix_s is None else unix_s
         part = LoggedPart(
-            [rollout], [score], identity, options, time.time(), scored_by, penalty, final_score
+            [rollout], [score], identity, options, unix_s, scored_by, penalty, final_score
         )
         self._writer.put(part)
 
@@ -175,6 +197,8 @@ class _Writer:
         self._events = EventLog(logger)
         self._changed = threading.Condition()
         self._parts: list[LoggedPart] = []
+        # Datasets by digest, and from when on each may be tried (again).
+        self._keep_at: dict[str, float] = {}
         self._indexes: list[DatasetIndex] = []
         self._bytes = 0
         self._closing = False
@@ -182,6 +206,9 @@ class _Writer:
         self.lost_rows = self.lost_texts = 0
         # At the start: what cannot be written to is found before anything is scored.
         self._open: OpenSegment | None = self._new_segment()
+        # Arrow loads pandas, where it is, with its first array, which a process that ends cannot:
+        # the few rows of one that is soon over would be lost.
+        pa.array([])
         self._closer: threading.Thread | None = None
         self._thread = threading.Thread(target=self._work, name="score-log", daemon=True)
         self._thread.start()
@@ -199,16 +226,20 @@ class _Writer:
             self._lose(rows, 0, "scores come faster than they are written")
             return
         with self._changed:
-            if self._closing:
-                return
-            self._parts.append(part)
-            before, self._bytes = self._bytes, self._bytes + size
-            if not before or before < WAKE_BYTES <= self._bytes:
-                self._changed.notify()
+            ended = self._closing
+            if not ended:
+                self._parts.append(part)
+                before, self._bytes = self._bytes, self._bytes + size
+                if not before or before < WAKE_BYTES <= self._bytes:
+                    self._changed.notify()
+        if ended:
+            self._lose(rows, 0, "the log is closed")
 
     def keep(self, index: DatasetIndex) -> None:
-        with self._changed:
-            self._indexes.append(index)
+        if time.monotonic() >= self._keep_at.get(index.digest, 0.0):
+            self._keep_at[index.digest] = math.inf
+            with self._changed:
+                self._indexes.append(index)
 
     def close(self) -> None:
         with self._changed:
@@ -217,26 +248,48 @@ class _Writer:
         self._thread.join()
 
     def _work(self) -> None:
-        self._start_closing(None)
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closing or self._parts, self._idle_s())
-                self._changed.wait_for(
-                    lambda: self._closing or self._bytes >= WAKE_BYTES,
-                    FLUSH_S if self._parts else 0,
-                )
-                parts, self._parts, self._bytes = self._parts, [], 0
-                indexes, self._indexes = self._indexes, []
-                closing = self._closing
-            try:
-                self._write(parts)
-                self._keep_datasets(indexes)
-                self._rotate(closing)
-            except Exception:  # a thread that ends would lose all that comes
-                logger.exception("the score log in %s failed", self._run)
-                self._lose(sum(len(part.rollouts) for part in parts), 0, "a defect")
-            if closing:
-                return
+        closing = False
+        parts: list[LoggedPart] = []
+        try:
+            self._attempt(self._start_closing, None)
+            while not closing:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closing or self._parts, self._idle_s())
+                    self._changed.wait_for(
+                        lambda: self._closing or self._bytes >= WAKE_BYTES,
+                        FLUSH_S if self._parts else 0,
+                    )
+                    parts, self._parts, self._bytes = self._parts, [], 0
+                    indexes, self._indexes = self._indexes, []
+                    closing = self._closing
+                self._attempt(self._leave_removed)
+                for some in _batches(parts):
+                    self._write(some)
+                parts = []
+                self._attempt(self._keep_datasets, indexes)
+                self._attempt(self._rotate, closing)
+        finally:
+            if (
+                not closing
+            ):  # whatever raised, it was nothing that is expected, and is told by Python
+                with self._changed:
+                    self._closing = True
+                    parts = [*parts, *self._parts]
+                rows = sum(len(part.rollouts) for part in parts)
+                self._lose(rows, 0, "the thread that writes has ended")
+
+    def _attempt(self, work: Callable[..., None], *given: object) -> None:
+        """Do some work; say where it has a defect: a thread that ends would lose all that comes."""
+        try:
+            work(*given)
+        except Exception as error:
+            self._tell_defect(error)
+
+    def _tell_defect(self, error: Exception) -> None:
+        kind = f"score log, {type(error).__name__}"
+        if not self._events.counts[kind]:
+            logger.error("a defect of the score log", exc_info=error)
+        self._events.report(kind, f"{self._run}: a defect: {error}")
 
     def _idle_s(self) -> float | None:
         """Return how long to wait for a first row: without end, unless there is one to close."""
@@ -244,28 +297,49 @@ class _Writer:
             return None
         return max(0.0, self._open.begun + SEGMENT_S - time.monotonic())
 
+    def _leave_removed(self) -> None:
+        """Begin anew where the segment was removed, with its folder or without."""
+        gone = self._open
+        if gone is not None and gone.is_removed:
+            self._open = None
+            self._keep_at.clear()
+            gone.close()
+            if gone.rows:
+                reason = f"{gone.segment.path.name} was removed while it was written"
+                self._lose(gone.rows, 0, reason)
+
     def _write(self, parts: list[LoggedPart]) -> None:
-        for some in _batches(parts):
-            for attempt in (some, [part.without_text() for part in some]):
-                try:
-                    if self._open is None:
-                        self._open = self._new_segment()
-                    self._open.write(record_batch(attempt, self._side, self._keys))
-                except OSError as error:
-                    reason = error.strerror or str(error)
-                    continue
-                if attempt is not some:
-                    self._lose(0, sum(len(part.rollouts) for part in some), reason)
-                break
-            else:
-                self._lose(sum(len(part.rollouts) for part in some), 0, reason)
+        """Write one batch; what cannot be written is counted."""
+        for attempt in (parts, [part.without_text() for part in parts]):
+            try:
+                if self._open is None:
+                    self._open = self._new_segment()
+                self._open.write(record_batch(attempt, self._side, self._keys))
+            except OSError as error:
+                reason = error.strerror or str(error)
+                continue
+            except Exception as error:
+                if len(parts) > 1:  # it may be one of them, and the others are not to go with it
+                    for part in parts:
+                        self._write([part])
+                    return
+                self._tell_defect(error)
+                reason = f"{type(error).__name__}: {error}"
+                continue
+            if attempt is not parts:
+                self._lose(0, sum(len(part.rollouts) for part in parts), reason)
+            return
+        self._lose(sum(len(part.rollouts) for part in parts), 0, reason)
 
     def _keep_datasets(self, indexes: list[DatasetIndex]) -> None:
         for index in indexes:
             try:
                 keep_dataset(self._run, index)
             except InputError as error:
-                self._events.report("score log", f"dataset {index.digest} is not kept: {error}")
+                self._keep_at[index.digest] = time.monotonic() + KEEP_AGAIN_S
+                self._events.report(
+                    "score log, dataset", f"dataset {index.digest} is not kept: {error}"
+                )
 
     def _rotate(self, closing: bool) -> None:
         """Close the segment where it is full."""
@@ -277,16 +351,20 @@ class _Writer:
         if not (full or closing):
             return
         self._open = None
-        self._start_closing(current)
-        if closing and self._closer is not None:
-            self._closer.join()
+        if closing:  # here: at its end, an interpreter starts no thread any more
+            if self._closer is not None:
+                self._closer.join()
+            self._close(current)
+        else:
+            self._start_closing(current)
 
     def _new_segment(self) -> OpenSegment:
         self._number += 1
+        (self._run / SCORES).mkdir(parents=True, exist_ok=True)
         return OpenSegment(self._run / SCORES, new_stem(self._side, self._number))
 
     def _start_closing(self, done: OpenSegment | None) -> None:
-        """Close a segment, or those of writers that are gone, beside the writing."""
+        """Close a segment, if any, and those of writers that are gone, beside the writing."""
         if self._closer is not None:
             self._closer.join()
         self._closer = threading.Thread(
@@ -296,17 +374,16 @@ class _Writer:
 
     def _close(self, done: OpenSegment | None) -> None:
         try:
-            if done is None:
-                for segment, left_out in close_abandoned(self._run):
-                    if left_out:
-                        logger.warning(
-                            "%s: its writer was killed while it wrote; %d bytes at its end are no"
-                            " whole row and are left out", segment.path, left_out,
-                        )  # fmt: skip
-            else:
+            if done is not None:
                 if done.rows:
                     close_segment(done.segment)
                 done.close()
+            for segment, left_out in close_abandoned(self._run):
+                if left_out:
+                    logger.warning(
+                        "%s: its writer was killed while it wrote; %d bytes at its end are no"
+                        " whole row and are left out", segment.path, left_out,
+                    )  # fmt: skip
             self._keep_budget()
         except (ConsensusPRError, OSError) as error:
             # The stream is still there, and the next to open the run closes it.
@@ -340,7 +417,7 @@ class _Writer:
         kind = "lost rows" if rows else "lost texts"
         self._events.report(f"score log, {kind}", f"{self._run}: {what}: {reason}")
         if self._on_loss is not None:
-            self._on_loss(rows, texts)
+            self._attempt(self._on_loss, rows, texts)
 
 
 def _batches(parts: list[LoggedPart]) -> Iterator[list[LoggedPart]]:
@@ -378,13 +455,9 @@ def has_texts(segment: Segment) -> bool:
 @contextlib.contextmanager
 def _alone(run: Path) -> Iterator[bool]:
     """Hold the lock of a run's housekeeping, where nobody else has it."""
-    with (run / SCORES / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+    with (run / SCORES / ".lock").open("wb") as file:
+        # Where there are no locks, two do the same at worst.
+        yield try_lock(file) is not False
 
 
 def dataset_path(run: Path, digest: str) -> Path:

@@ -12,6 +12,7 @@ import pytest
 from consensuspr.client.training import UnscorableSample
 from consensuspr.client.verl import compute_score
 from consensuspr.errors import InputError
+from tests.score_logs import rows_in, wait_until
 
 TEXT = "16-3-4=9. Answer: 18"
 
@@ -107,7 +108,6 @@ def test_nodes_of_another_shape_are_refused(real_server: str, nodes: Any) -> Non
     [
         ({"alhpa": 1}, "unknown setting 'alhpa' in reward.custom_reward_function.reward_kwargs"),
         ({"reward": "curriculum"}, "a reward function does not see the training step"),
-        ({"score_log": Path("x")}, "only the reward manager keeps one"),
     ],
 )
 def test_what_a_function_cannot_do_is_refused(
@@ -115,6 +115,20 @@ def test_what_a_function_cannot_do_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=sentence):
         score({"problem_id": "ducks"}, address=real_server, **settings)
+
+
+def test_it_keeps_a_score_log(real_server: str, tmp_path: Path) -> None:
+    settings = {"address": real_server, "alpha": 0.25, "score_log": str(tmp_path / "run")}
+    score({"problem_id": "ducks", "split": "train"}, **settings)
+    with pytest.raises(UnscorableSample):
+        score({"problem_id": "bare"}, **settings)
+    wait_until(lambda: len(rows_in(tmp_path / "run", following=True)) == 2)
+    ducks, bare = rows_in(tmp_path / "run")
+    assert (ducks["problem_id"], ducks["response"], ducks["reward"]) == ("ducks", TEXT, 0.625)
+    assert (ducks["side"], ducks["split"], ducks["status"]) == ("trainer", "train", "OK")
+    # The manager that calls a function may add to its reward.
+    assert [ducks[name] for name in ("step", "penalty", "final_score")] == [None, None, None]
+    assert (bare["status"], bare["reward"]) == ("NO_NODES", None)
 
 
 def test_a_fixed_epoch_makes_a_curriculum_possible(real_server: str) -> None:

@@ -128,6 +128,20 @@ def test_weights_count_the_forms_that_a_server_makes(tmp_path: Path) -> None:
     assert [(node.weight, node.derived) for node in weighed.nodes] == [(1.0, None)]
 
 
+def test_weights_do_not_count_forms_of_another_version(tmp_path: Path) -> None:
+    """A server makes those anew, and so what they reach is nobody's NCR."""
+    problem = {
+        "problem_id": "p", "ground_truth": "42",
+        "nodes": [{"expressions": ["84=2x"], "derived": ["42=x"]}],
+        "metadata": {"construction": {"provenance": {"normal_form": "0", "forms": "0.0"}}},
+    }  # fmt: skip
+    dataset = write(tmp_path / "dataset.jsonl", problem)
+    right = rollouts("2x = 84. Answer: 42", "So 2x = 84. Answer: 42")
+    add_budgets(job(tmp_path, *right, *rollouts("42 = x", correct=False), dataset=dataset))
+    (weighed,) = read_problems(tmp_path / "out.jsonl")
+    assert [(node.weight, node.derived) for node in weighed.nodes] == [(1.0, ("42=x",))]
+
+
 def test_without_a_right_rollout_nothing_is_written(tmp_path: Path) -> None:
     dataset = write(tmp_path / "d.jsonl", {"problem_id": "p", "ground_truth": "42", "nodes": []})
     with pytest.raises(InputError, match="no problem of the dataset has a correct rollout"):

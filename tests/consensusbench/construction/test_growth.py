@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
+import itertools
 import json
 import os
+import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +16,19 @@ import pytest
 
 from consensusbench.construction import BuildJob, OutputPaths, build
 from consensusbench.construction.growth import Growth, add_nodes
+from consensusbench.construction.pipeline import take_rollout
 from consensusbench.extraction.refine import PaperRefiner
 from consensusbench.extraction.rules import RulesExtractor
 from consensuspr.client import Access, LocalClient, Rollout
 from consensuspr.client.admin import AdminClient
-from consensuspr.client.training import RewardSettings, RewardSource
 from consensuspr.client.training.grown import GrownDatasets
 from consensuspr.data import Problem, read_problems
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.score_log import dataset_path
-from consensuspr.scoring.types import Status
+from consensuspr.score_log.segments import forget_texts, segments
+from consensuspr.scoring.types import SampleKeys, Status
 from tests.rows import read_rows, write_rows
-from tests.runs import Group, Log, question, right
+from tests.runs import Group, Log, question, rewards, right
 from tests.servers import served
 
 
@@ -51,6 +54,31 @@ def job(tmp_path: Path, log: Log) -> Callable[..., BuildJob]:
         return BuildJob(**given)
 
     return make
+
+
+# Growth of the run, and the address of the server that rewards it.
+Growing = Callable[..., AbstractContextManager[tuple[Growth, str]]]
+
+
+@pytest.fixture
+def growing(tmp_path: Path, log: Log, job: Callable[..., BuildJob]) -> Growing:
+    """Begin the growth of the run at a server that may read its nodes, or another folder."""
+
+    @contextmanager
+    def begun(
+        say: Callable[[str], None] = lambda sentence: None, readable: Path | None = None
+    ) -> Iterator[tuple[Growth, str]]:
+        folder = log.run / "nodes"
+        folder.mkdir(parents=True, exist_ok=True)
+        options = ("--workers", "2", "--dataset-folder", str(readable or folder))
+        with (
+            served(tmp_path, job().problems or "", *options) as address,
+            Growth(job(), address, Access(), say) as growth,
+        ):
+            growth.begin()
+            yield growth, address
+
+    return begun
 
 
 def nodes_of(path: Path) -> dict[str, list[str]]:
@@ -167,36 +195,17 @@ def test_files_and_runs_do_not_mix(tmp_path: Path, log: Log, job: Callable[..., 
 # In service.
 
 
-def ask(address: str, folder: Path, epoch: int, rollouts: Sequence[Rollout]) -> list[Any]:
-    """Return what samples of an epoch get from a reward worker that has just started."""
-
-    async def main() -> list[Any]:
-        settings = RewardSettings(address=address, grown_nodes=folder)
-        source = RewardSource(settings)
-        try:
-            return await asyncio.gather(*[source.score(one, epoch) for one in rollouts])
-        finally:
-            await source.close()
-
-    return asyncio.run(main())
-
-
 def test_what_is_ready_rewards_the_next_epoch_and_no_sample_before(
-    tmp_path: Path, log: Log, job: Callable[..., BuildJob]
+    log: Log, growing: Growing
 ) -> None:
     said: list[str] = []
     samples = [Rollout("p0", right(0, 0)), Rollout("p1", right(1, 0))]
     folder = log.run / "nodes"
-    folder.mkdir(parents=True)
-    options = ("--workers", "2", "--dataset-folder", str(folder))
-    with (
-        served(tmp_path, job().problems or "", *options) as address,
-        Growth(job(), address, Access(), said.append) as growth,
-    ):
+    with growing(said.append) as (growth, address):
         first = growth.begin()
         assert (first.name, first.with_nodes, first.problems) == ("default", 0, 3)
         assert growth.grow() is None
-        assert [one.score.num_nodes for one in ask(address, folder, 0, samples)] == [0, 0]
+        assert [one.score.num_nodes for one in rewards(address, folder, 0, *samples)] == [0, 0]
         log.add(Group(0, 1), Group(0, 4))
         ready = growth.grow()
         assert ready is not None
@@ -204,8 +213,8 @@ def test_what_is_ready_rewards_the_next_epoch_and_no_sample_before(
         assert dataset_path(log.run, ready.digest).exists()
         assert growth.grow() is None  # nothing new was scored
         # The epoch under way goes on as it began, in a worker that starts only now, too.
-        assert [one.score.num_nodes for one in ask(address, folder, 0, samples)] == [0, 0]
-        later = ask(address, folder, 1, samples)
+        assert [one.score.num_nodes for one in rewards(address, folder, 0, *samples)] == [0, 0]
+        later = rewards(address, folder, 1, *samples)
         assert later[0].score.num_nodes >= 2
         assert later[0].reward == 1.0
         assert later[1].score.num_nodes == 0
@@ -213,11 +222,14 @@ def test_what_is_ready_rewards_the_next_epoch_and_no_sample_before(
         newest = growth.grow()
         assert newest is not None
         assert newest.with_nodes == 2
-        assert [one.score.num_nodes > 0 for one in ask(address, folder, 1, samples)] == [
+        assert [one.score.num_nodes > 0 for one in rewards(address, folder, 1, *samples)] == [
             True,
             False,
         ]
-        assert [one.score.num_nodes > 0 for one in ask(address, folder, 2, samples)] == [True, True]
+        assert [one.score.num_nodes > 0 for one in rewards(address, folder, 2, *samples)] == [
+            True,
+            True,
+        ]
         taken = GrownDatasets(folder).taken()
         assert [one.digest for one in taken.values()] == [first.digest, ready.digest, newest.digest]
         nodes = [nodes_of(folder / f"{one.name}.jsonl") for one in (ready, newest)]
@@ -225,24 +237,67 @@ def test_what_is_ready_rewards_the_next_epoch_and_no_sample_before(
     assert len(said) == 2
     assert said[0].startswith("ready for the next epoch: 1 of 3 problems have nodes, 1 of them new")
     # All of it again, as after a kill: another server, another maker.
-    with (
-        served(tmp_path, job().problems or "", "--dataset-folder", str(folder)) as address,
-        Growth(job(), address, Access(), said.append) as resumed,
-    ):
+    with growing(said.append) as (resumed, address):
         assert resumed.begin() == newest
-        assert ask(address, folder, 1, samples)[0].score.num_nodes >= 2
-        assert [one.score.num_nodes for one in ask(address, folder, 0, samples)] == [0, 0]
+        assert rewards(address, folder, 1, *samples)[0].score.num_nodes >= 2
+        assert [one.score.num_nodes for one in rewards(address, folder, 0, *samples)] == [0, 0]
 
 
-def test_what_no_epoch_took_is_let_go(
-    tmp_path: Path, log: Log, job: Callable[..., BuildJob]
+def test_a_round_reads_what_is_new_and_remembers_the_rest(log: Log, growing: Growing) -> None:
+    folder = log.run / "nodes"
+    with growing() as (growth, _):
+        log.add(Group(0, 1), Group(1, 1))
+        assert growth.grow() is None  # of one step
+        for segment in segments(log.run):
+            forget_texts(segment.path)
+        log.add(Group(0, 4))
+        first = growth.grow()
+        assert first is not None
+        assert first.with_nodes == 1
+        log.add(Group(0, 5), Group(1, 5))
+        second = growth.grow()
+        assert second is not None
+        assert second.with_nodes == 2
+        nodes = [nodes_of(folder / f"{one.name}.jsonl")["p0"] for one in (first, second)]
+        assert nodes[0] == nodes[1], "nodes that are ready stay as they are"
+
+
+def test_what_the_server_refused_is_tried_again_without_new_samples(
+    log: Log, growing: Growing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with growing() as (growth, _):
+        log.add(Group(0, 1), Group(0, 4))
+        with monkeypatch.context() as away:
+            away.setattr(growth, "_address", "127.0.0.1:1")
+            with pytest.raises(ConsensusPRError):
+                growth.grow()
+        ready = growth.grow()
+        assert ready is not None
+        assert ready.with_nodes == 1
+        assert growth.grow() is None
+
+
+def test_steps_that_a_later_start_did_again_make_no_nodes(
+    log: Log, growing: Growing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = log.run / "nodes"
-    with (
-        served(tmp_path, job().problems or "", "--dataset-folder", str(tmp_path)) as address,
-        Growth(job(), address, Access(), lambda sentence: None) as growth,
-    ):
-        growth.begin()
+    with growing() as (growth, _):
+        log.add(Group(0, 3))
+        assert growth.grow() is None
+        time.sleep(0.01)
+        monkeypatch.setattr("tests.runs.KEYS", SampleKeys())
+        log.add(Group(0, 2))  # another process: step 3 will be done again
+        assert growth.grow() is None
+        log.add(Group(0, 3))
+        ready = growth.grow()
+        assert ready is not None
+        made = read_rows(folder / f"{ready.name}.jsonl")[0]["metadata"]["construction"]
+        assert {one["model"] for one in made["rollouts"]} == {"toy step 2", "toy step 3"}
+
+
+def test_what_no_epoch_took_is_let_go(log: Log, growing: Growing) -> None:
+    folder = log.run / "nodes"
+    with growing() as (growth, address):
         made = []
         for number in range(3):
             log.add(Group(number, 1), Group(number, 4))
@@ -257,14 +312,10 @@ def test_what_no_epoch_took_is_let_go(
 
 
 def test_a_server_that_does_not_take_it_leaves_things_as_they_were(
-    tmp_path: Path, log: Log, job: Callable[..., BuildJob]
+    tmp_path: Path, log: Log, growing: Growing
 ) -> None:
     folder = log.run / "nodes"
-    data = tmp_path / "data"
-    with (
-        served(tmp_path, job().problems or "", "--dataset-folder", str(data)) as address,
-        Growth(job(), address, Access(), lambda sentence: None) as growth,
-    ):
+    with growing(readable=tmp_path / "data") as (growth, _):
         first = growth.begin()
         log.add(Group(0, 1), Group(0, 4))
         with pytest.raises(ConsensusPRError, match="path must be in or below"):
@@ -293,20 +344,94 @@ def test_another_dataset_or_another_process_is_refused(
     assert state["name"] == "default"
 
 
-def test_what_fails_is_said_and_tried_again(
-    log: Log, job: Callable[..., BuildJob], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said: list[str] = []
-    ends = [ConsensusPRError("the server is away"), OSError(28, "disk full"), None, SystemExit(0)]
+@pytest.fixture
+def rounds(
+    job: Callable[..., BuildJob], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Iterable[Any]], list[str]]:
+    """Return what is said while rounds end in these ways, on a clock that only pauses move."""
+    now = [0.0]
 
-    def grow(self: Growth) -> None:
-        end = ends.pop(0)
-        if end is not None:
-            raise end
+    def pause(seconds: float) -> None:
+        now[0] += seconds
 
-    monkeypatch.setattr(Growth, "grow", grow)
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    def said_in(ends: Iterable[Any]) -> list[str]:
+        said: list[str] = []
+        left = iter(ends)
+
+        def grow(self: Growth) -> None:
+            end = next(left)
+            if end is not None:
+                raise end
+
+        monkeypatch.setattr(Growth, "grow", grow)
+        with Growth(job(), "127.0.0.1:1", Access(), said.append) as growth:
+            try:
+                growth.keep_on()
+            except (SystemExit, ConsensusPRError) as end:
+                said.append(f"{type(end).__name__}: {end}")
+        return said
+
+    monkeypatch.setattr(time, "sleep", pause)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(os, "setpriority", lambda *which: None)
-    with pytest.raises(SystemExit), Growth(job(), "127.0.0.1:1", Access(), said.append) as growth:
-        growth.keep_on()
-    assert said == ["no new nodes: the server is away", "no new nodes: [Errno 28] disk full"]
+    return said_in
+
+
+def test_what_fails_is_said_and_tried_again(rounds: Callable[[Iterable[Any]], list[str]]) -> None:
+    ends = [
+        ConsensusPRError("the server is away"),
+        OSError(28, "disk full"),
+        sqlite3.OperationalError("disk I/O error"),
+        None,
+        ZeroDivisionError("a defect"),
+        SystemExit(0),
+    ]
+    assert rounds(ends) == [
+        "no new nodes: the server is away; again in 2 s",
+        "no new nodes: [Errno 28] disk full; again in 4 s",
+        "no new nodes: OperationalError: disk I/O error; again in 8 s",
+        "after 3 rounds that failed, nodes grow again",
+        "no new nodes: ZeroDivisionError: a defect; again in 2 s",
+        "SystemExit: 0",
+    ]
+
+
+def test_rounds_that_only_fail_end_with_the_reason(
+    rounds: Callable[[Iterable[Any]], list[str]],
+) -> None:
+    *told, last = rounds(itertools.repeat(ConsensusPRError("the server is away")))
+    assert len(told) > 10
+    assert last.startswith("ConsensusPRError: no new nodes for 60 minutes, in")
+    assert last.endswith("rounds that failed; the last: the server is away")
+    # An hour of failures, a success, and another hour.
+    away = [ConsensusPRError("the server is away")] * 60
+    assert rounds([*away, None, *away, SystemExit(0)])[-1] == "SystemExit: 0"
+
+
+def test_a_round_that_failed_is_made_up_for_by_the_next(
+    log: Log, growing: Growing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk in the middle of reading: what was read is read again, and nothing twice."""
+    said: list[str] = []
+    left = [5]
+
+    def fails_once(*given: Any) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise sqlite3.OperationalError("database or disk is full")
+        take_rollout(*given)
+
+    def say(sentence: str) -> None:
+        said.append(sentence)
+        if sentence.endswith("grow again") or len(said) > 3:
+            raise SystemExit(0)
+
+    monkeypatch.setattr("consensusbench.construction.growth.take_rollout", fails_once)
+    monkeypatch.setattr(os, "setpriority", lambda *which: None)
+    with growing(say) as (growth, _):
+        log.add(Group(0, 1), Group(0, 4))
+        with pytest.raises(SystemExit):
+            growth.keep_on()
+    assert said[0].startswith("no new nodes: OperationalError: database or disk is full; again in")
+    assert said[1].startswith("ready for the next epoch: 1 of 3 problems have nodes")
+    assert said[2] == "after 1 round that failed, nodes grow again"

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consensusbench.extraction.statements import forms_beyond
 from consensusbench.quality import (
     Code,
     DatasetFinding,
@@ -177,6 +178,15 @@ def test_derived_forms_that_are_absent_or_stale(write_dataset: Write) -> None:
         (Code.DERIVED_ABSENT, "a"),
         (Code.DERIVED_DIFFER, "b"),
     ]
+
+
+def test_derived_forms_of_another_order_of_the_wordings_are_no_stale_ones(
+    write_dataset: Write,
+) -> None:
+    # As construction makes them: the nearest forms of either wording before the farther ones.
+    wordings = ["20·21/2 = 210", r"\frac{1}{2} \cdot 20 \cdot 21 = 210"]
+    made = {"node_id": "a", "expressions": wordings, "derived": list(forms_beyond(wordings))}
+    assert found_in(write_dataset, made, FINAL) == []
 
 
 def test_absent_forms_count_when_nodes_are_matched(write_dataset: Write) -> None:

@@ -12,6 +12,7 @@ good follows ``on_unscorable``.  Nothing here ever turns a failure into a reward
 user has named that number.
 """
 
+from consensuspr.client.training.figures import Outcome, figure, means
 from consensuspr.client.training.rows import (
     ProblemIds,
     TrainingRow,
@@ -20,14 +21,7 @@ from consensuspr.client.training.rows import (
     labelled_row,
     prompt_digest,
 )
-from consensuspr.client.training.samples import (
-    Outcome,
-    SampleScorer,
-    figure,
-    means,
-    on_own_loop,
-    together,
-)
+from consensuspr.client.training.samples import SampleScorer, on_own_loop, together
 from consensuspr.client.training.settings import EpochClock, RewardSettings
 from consensuspr.client.training.source import (
     VALIDATION_SPLITS,

@@ -34,7 +34,8 @@ from __future__ import annotations
 import codecs
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -66,6 +67,17 @@ codecs.register_error(
 # Of float32's 24 binary digits, those before and behind the point.
 _DIGITS = 24
 _WHOLE_DIGITS = 2
+
+
+# Turns of the policy are apart in the text that is scored, so that nothing is read across the gap.
+BETWEEN = "\n"
+
+# As GRPO, for groups whose rewards hardly differ.
+_EPSILON = 1e-6
+
+# What was earned so far is compared in these steps, far finer than any node and coarser than what
+# rounding leaves.
+_EARNED_STEP = 2.0**-16
 
 
 def finder_of_bytes(tokens: Sequence[bytes]) -> Finder:
@@ -218,3 +230,50 @@ def _step(bound: float) -> float:
     # A little more room, because amounts are rounded.
     _, digits = math.frexp(bound * 1.001)
     return math.ldexp(1.0, max(digits, _WHOLE_DIGITS) - _DIGITS)
+
+
+def compare_group(
+    rewards: NDArray[np.float64], policy: NDArray[np.bool_], by_std: bool = True
+) -> NDArray[np.float64]:
+    """Return the advantage of each token: what its response still earns, against its group's.
+
+    Responses are compared where they had earned as much; the formula stands at
+    ``consensuspr.client.verl.step_credit.step_advantage``.
+
+    Args:
+        rewards: (n, length) what each token of the group's responses earns.
+        policy: (n, length) whether the policy wrote it, which it did of one at least in each.
+        by_std: divide by the standard deviation of the responses' rewards, as GRPO does.
+    """
+    total = rewards.sum(axis=1)
+    steps = [list(_steps(*row)) for row in zip(rewards, policy, strict=True)]
+    reached: defaultdict[int, set[int]] = defaultdict(set)
+    for row, stretches in enumerate(steps):
+        for earned, _, _ in stretches:
+            reached[earned].add(row)
+    spread = float(np.std(total, ddof=1)) if len(total) > 1 else 0.0
+    scale = spread + _EPSILON if by_std else 1.0
+    advantages = np.zeros_like(rewards)
+    for row, stretches in enumerate(steps):
+        baseline = total[row]
+        for earned, start, end in stretches:
+            others = reached[earned]
+            if len(others) > 1:
+                baseline = sum(total[other] for other in others) / len(others)
+            advantages[row, start:end] = (total[row] - baseline) / scale
+    return advantages * policy
+
+
+def _steps(
+    rewards: NDArray[np.float64], policy: NDArray[np.bool_]
+) -> Iterator[tuple[int, int, int]]:
+    """Yield what was earned before each stretch of a response, as a whole number, and the stretch.
+
+    A stretch goes from behind a token that earned something up to the next one, and has a token of
+    the policy.
+    """
+    start, earned = 0, 0.0
+    for token in [*np.flatnonzero(rewards).tolist(), len(rewards) - 1]:
+        if policy[start : token + 1].any():
+            yield round(earned / _EARNED_STEP), start, token + 1
+        start, earned = token + 1, earned + rewards[token]

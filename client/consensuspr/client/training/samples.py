@@ -13,23 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import math
 import os
 import threading
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from consensuspr.client.training.rows import ProblemIds, TrainingRow
 from consensuspr.client.training.settings import EpochClock, RewardSettings
-from consensuspr.client.training.source import ScoredSample, UnscorableSample, shared_source
+from consensuspr.client.training.source import ScoredSample, score_log_of, shared_source
 
 T = TypeVar("T")
-
-Outcome: TypeAlias = ScoredSample | UnscorableSample
-
-# Of a trainer's own log, where it takes figures.
-METRICS = "consensuspr"
 
 
 class SampleScorer:
@@ -38,6 +32,9 @@ class SampleScorer:
     Args:
         settings: of the reward.
         missing: why a sample may come without its epoch, a clause for the error message.
+
+    Raises:
+        InputError: the score log cannot be written to.
     """
 
     def __init__(self, settings: RewardSettings, missing: str) -> None:
@@ -45,6 +42,9 @@ class SampleScorer:
         self._missing = missing
         self._ids = ProblemIds(settings.problem_id_format)
         self._clock = EpochClock(settings, missing=missing)
+        # Before the first sample: what cannot be written is found now, and processes of one start
+        # are known by having begun their logs before any has ended.
+        score_log_of(settings)
 
     def __reduce__(self) -> tuple[type[SampleScorer], tuple[RewardSettings, str]]:
         return SampleScorer, (self.settings, self._missing)
@@ -57,6 +57,7 @@ class SampleScorer:
         *,
         step: int | None = None,
         epoch: int | None = None,
+        spans: bool = False,
     ) -> ScoredSample:
         """Return the reward of what the policy wrote.
 
@@ -67,6 +68,7 @@ class SampleScorer:
             step: of the training, from 1; None where the trainer does not tell.
             epoch: from 0, where the trainer tells it itself.  Where it tells neither, those
                 that stand in the row count, as they were planned when the data were made.
+            spans: also say where each node was first hit, and what it adds.
 
         Raises:
             UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
@@ -77,35 +79,8 @@ class SampleScorer:
         if step is None and epoch is None:
             step, epoch = row.planned("global_step"), row.planned("epoch")
         at = self._clock.epoch_of(step, epoch)
-        return await shared_source(self.settings).score(rollout, at, row.split, step=step)
-
-
-def means(outcomes: Iterable[Outcome]) -> dict[str, float]:
-    """Return the figures of a batch for a trainer's log, by their names there.
-
-    Each is the mean over the samples that have the value; ``unscorable`` is the share of those
-    without a reward of the formula.
-    """
-    outcomes = list(outcomes)
-    found = {}
-    for name in ("acc", "ncr", "ncr_raw", "guard", "tpn"):
-        values = [value for one in outcomes if (value := figure(one, name)) is not None]
-        if values:
-            found[f"{METRICS}/{name}"] = math.fsum(values) / len(values)
-    if outcomes:
-        missing = sum(
-            isinstance(one, UnscorableSample) or one.score.reward is None for one in outcomes
-        )
-        found[f"{METRICS}/unscorable"] = missing / len(outcomes)
-    return found
-
-
-def figure(outcome: Outcome, name: str) -> Any:
-    """Return a value of a score by its name, None where there is none; the status as a text."""
-    if isinstance(outcome, UnscorableSample):
-        return str(outcome.status) if name == "status" else None
-    value = getattr(outcome.score, name)
-    return str(value) if name == "status" else value
+        source = shared_source(self.settings)
+        return await source.score(rollout, at, row.split, spans=spans, step=step)
 
 
 async def together(samples: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -44,6 +44,7 @@ from consensuspr.errors import (
 from consensuspr.events import EventLog
 from consensuspr.scoring.guard import GuardWatch
 from consensuspr.scoring.types import (
+    CHANNELS,
     DEFAULT_DATASET,
     END_OF_THINKING,
     Identity,
@@ -94,6 +95,9 @@ _SILENCE_S = 5.0
 _SILENCE_AGAIN_S = 60.0
 _LOOK_S = 1.0
 
+# Of the channels by which nodes are reached, their places in CHANNELS.
+_PATTERN, _STATEMENT, _CODE = map(CHANNELS.index, ("pattern", "statement", "code"))
+
 # Longer than any batch takes; what bounds an answer is its own budget.
 _PATIENCE_S = 24 * 3600.0
 
@@ -138,9 +142,9 @@ class ScoredSample(NamedTuple):
             "guard": score.guard,
             "num_nodes": score.num_nodes,
             "num_matched": score.num_matched,
-            "by_pattern": score.channel_numbers.count(1),
-            "by_statement": score.channel_numbers.count(2),
-            "by_code": score.channel_numbers.count(3),
+            "by_pattern": score.channel_numbers.count(_PATTERN),
+            "by_statement": score.channel_numbers.count(_STATEMENT),
+            "by_code": score.channel_numbers.count(_CODE),
             "tpn": score.tpn,
             "overlong_penalty": overlong_penalty,
             "status": str(score.status),
@@ -294,7 +298,7 @@ class RewardSource:
         spans: bool = False,
         step: int | None = None,
         group: str | None = None,
-        penalty: float = 0.0,
+        penalty: float | None = 0.0,
     ) -> ScoredSample:
         """Return the reward of one sample, and write it to the score log.
 
@@ -305,7 +309,7 @@ class RewardSource:
             spans: also say where each node was first hit, and what it adds.
             step: of the training, from 1; for score logs alone, like all that follows.
             group: of samples that the trainer compares with each other.
-            penalty: what the trainer adds to the reward.
+            penalty: what the trainer adds to the reward; None: that is not known.
 
         Raises:
             UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
@@ -321,7 +325,7 @@ class RewardSource:
         final_score = None
         try:
             sample = self._rewarded(rollout, epoch, split, score, scored_by)
-            final_score = sample.reward + penalty
+            final_score = None if penalty is None else sample.reward + penalty
         finally:
             if self._log is not None:
                 self._log.put_sample(
@@ -369,6 +373,10 @@ class RewardSource:
     def troubles(self) -> Mapping[str, int]:
         """How often something went wrong so far, by what it was."""
         return self._events.counts
+
+    def report(self, kind: str, message: str) -> None:
+        """Count a trouble that an adapter met on its way here, and log it as the source's own."""
+        self._events.report(kind, message)
 
     def _check_misfits(self, status: Status, sentence: str) -> None:
         """Count a sample that fails for the dataset's sake.
@@ -608,6 +616,8 @@ class RewardSource:
                     await self._introduced()
                 except RewardServiceError:
                     await asyncio.sleep(_PAUSE_S)
+                except ConsensusPRError:
+                    return  # it is there, and refuses: samples that ask it hear so
                 else:
                     logger.warning("the server at %s is back", self.settings.address)
                     return

@@ -22,6 +22,12 @@ INSTALL_VERL = 'pip install "consensuspr[verl]", in a checkout pip install ".[ve
 # Before a mode of verl's V1 trainer (trainer.v1.trainer_mode): the same with our figures.
 OUR_TRAINERS = "consensuspr_"
 
+# What step credit is switched on by, and the estimator that uses it.  No name of verl's own: its V1
+# trainer gives the estimator "grpo" a path on which all tokens of a response have the advantage
+# of the first.
+STEP_CREDIT_MANAGER = "consensuspr.client.verl.step_credit.StepCreditManager"
+STEP_ESTIMATOR = "consensuspr_step"
+
 # verl's own keys in the same place.
 _OVERLONG = ("max_resp_len", "overlong_buffer_cfg")
 _BUFFER_KEYS = ("enable", "len", "penalty_factor", "log")

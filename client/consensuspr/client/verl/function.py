@@ -2,7 +2,8 @@
 
 Settings are its keyword arguments (``reward.custom_reward_function.reward_kwargs``).  Such a
 function sees neither the step nor the token ids: a curriculum needs a fixed ``epoch``, TPN is
-not known, and the overlong penalty is for the manager that calls it.
+not known, and the overlong penalty is for the manager that calls it.  So a score log has neither
+step, group nor number of tokens, and leaves open what was trained on.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from consensuspr.client.training import (
     ground_truth_text,
     shared_source,
 )
-from consensuspr.errors import InputError
 
 SOURCE = "reward.custom_reward_function.reward_kwargs"
 
@@ -53,7 +53,7 @@ async def compute_score(
     truth = ground_truth_text(ground_truth, "ground_truth")
     row = TrainingRow(data_source, truth, extra_info or {}, None)
     rollout = row.rollout(solution_str, ids)
-    scored = await shared_source(read).score(rollout, clock.epoch_of(None), row.split)
+    scored = await shared_source(read).score(rollout, clock.epoch_of(None), row.split, penalty=None)
     return scored.numbers()
 
 
@@ -61,7 +61,5 @@ async def compute_score(
 def _read(given: tuple[tuple[str, Any], ...]) -> tuple[RewardSettings, EpochClock, ProblemIds]:
     """Return what the keyword arguments ask for; they are the same at every call."""
     settings = RewardSettings.of(dict(given), SOURCE)
-    if settings.score_log is not None:
-        raise InputError("score_log: only the reward manager keeps one; it sees step and tokens")
     clock = EpochClock(settings, None, "a reward function does not see the training step")
     return settings, clock, ProblemIds(settings.problem_id_format)

@@ -11,6 +11,7 @@ import functools
 import gc
 import json
 import logging
+import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -27,13 +28,13 @@ from consensuspr.client.training import (
     score_log_of,
     shared_source,
 )
-from consensuspr.client.training.credit import finder_of_turns, place_reward
+from consensuspr.client.training.credit import BETWEEN, finder_of_turns, place_reward
 from consensuspr.client.verl.config import ManagerConfig, epoch_clock
 from consensuspr.client.verl.decode import Decoder
 from consensuspr.client.verl.run_end import actor_name, end_run, in_reward_worker, note
 from consensuspr.client.verl.sample import BY_TOKEN, VerlSample
 from consensuspr.client.verl.start import check_once
-from consensuspr.client.verl.turns import BETWEEN, ONE_TURN, TurnMarks, policy_spans
+from consensuspr.client.verl.turns import ONE_TURN, TurnMarks, policy_spans
 from consensuspr.errors import ConsensusPRError
 
 logger = logging.getLogger(__name__)
@@ -88,6 +89,8 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
         self._ids = ProblemIds(read.settings.problem_id_format)
         self._tokenizer = tokenizer
         self._decoder = Decoder(tokenizer)
+        # A tokenizer that encodes in two threads at a time may say that it is borrowed.
+        self._encoding = threading.Lock()
         self._source: RewardSource | None = None
         self._start_check = _checking(config, read.settings) if self._in_worker else None
         self._noted = 0
@@ -114,11 +117,20 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
             self._start_check = None
         sample = VerlSample.of(data)
         epoch = self._clock.epoch_of(sample.step)
-        response, num_tokens = await self._policy_text(sample)
-        rollout = sample.row.rollout(response, self._ids, num_tokens)
-        rollout.rollout_id = sample.rollout_id
         if self._source is None:  # a source belongs to the loop, which runs by now
             self._source = shared_source(self._settings)
+        response, num_tokens, unscored = await self._policy_text(sample)
+        rollout = sample.row.rollout(response, self._ids, num_tokens)
+        rollout.rollout_id = sample.rollout_id
+        if unscored:
+            self._source.report(
+                "turns not told apart",
+                f"problem {rollout.problem_id!r}: a response of {sample.turns} messages has other"
+                f" marks of turns than the chat template's, one a turn; its last {unscored:,}"
+                " characters are not scored, since nothing tells who wrote them. With"
+                " agent_loop_manager_class="
+                "consensuspr.client.verl.agent_loop.MaskingAgentLoopManager the mask tells",
+            )
         # verl's own penalty is for all tokens, a tool's too.
         penalty = self._overlong(len(sample.response_ids)) if self._overlong else 0.0
         try:
@@ -133,7 +145,7 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
             )
         except TooManyUnscorable as error:
             if self._in_worker:
-                end_run(str(error))
+                await asyncio.to_thread(end_run, str(error))
             raise
         finally:
             self._note_troubles(self._source)
@@ -166,8 +178,8 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
         # In a thread, because a tokenizer may be asked.
         return await asyncio.to_thread(place_reward, reward, scored.score, weight, find, mask)
 
-    async def _policy_text(self, sample: VerlSample) -> tuple[str | bytes, int]:
-        """Return what the policy wrote, and in how many tokens.
+    async def _policy_text(self, sample: VerlSample) -> tuple[str | bytes, int, int]:
+        """Return what the policy wrote, in how many tokens, and how many characters are left out.
 
         Raises:
             InputError: others wrote parts of it, and nothing tells which.
@@ -176,12 +188,22 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
         if mask is not None and not mask.all():
             spans = list(policy_spans(mask))
             texts = [await self._decoder.text(ids[start:end]) for start, end in spans]
-            return BETWEEN.join(map(_as_text, texts)), int(mask.astype(bool).sum())
+            return BETWEEN.join(map(_as_text, texts)), int(mask.astype(bool).sum()), 0
         if mask is not None or sample.turns is None or sample.turns <= ONE_TURN:
-            return await self._decoder.text(ids), len(ids)
-        whole = self._tokenizer.decode(ids, skip_special_tokens=False)
-        text = self._marks.policy_text(str(whole), sample.turns)
-        return text, len(self._tokenizer.encode(text, add_special_tokens=False))
+            return await self._decoder.text(ids), len(ids), 0
+        # In a thread: a long conversation takes some tens of milliseconds.
+        return await asyncio.to_thread(self._by_template, ids, sample.turns)
+
+    def _by_template(self, ids: Any, turns: int) -> tuple[str, int, int]:
+        """Return the same by the marks of the chat template.
+
+        Raises:
+            InputError: the template does not tell turns apart.
+        """
+        with self._encoding:
+            whole = self._tokenizer.decode(ids, skip_special_tokens=False)
+            text, unscored = self._marks.policy_text(str(whole), turns)
+            return text, len(self._tokenizer.encode(text, add_special_tokens=False)), unscored
 
     @functools.cached_property
     def _marks(self) -> TurnMarks:
@@ -194,7 +216,16 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
             so_far = sum(troubles.values())
             if so_far != self._noted:
                 self._noted, self._note_at = so_far, time.monotonic() + _BETWEEN_NOTES_S
-                note(f"{TROUBLES}{actor_name()}", json.dumps(troubles))
+                # In a thread: it asks Ray, and no sample is to wait for that or be lost with it.
+                loop = asyncio.get_running_loop()
+                loop.run_in_executor(None, _leave_note, json.dumps(dict(troubles)))
+
+
+def _leave_note(troubles: str) -> None:
+    try:
+        note(f"{TROUBLES}{actor_name()}", troubles)
+    except Exception:  # whatever Ray raises; the next note holds all that this one does
+        logger.exception("the trainer cannot be told what went wrong in this reward worker")
 
 
 def _as_text(text: str | bytes) -> str:
@@ -210,6 +241,9 @@ def _checking(config: Any, settings: Any) -> Future[None]:
         except ConsensusPRError as error:
             end_run(str(error))
             raise
+        except Exception:
+            # A defect of the check is no reason to lose the samples of this worker one by one.
+            logger.exception("the files were not checked before the first step")
 
     thread = ThreadPoolExecutor(1, thread_name_prefix="consensuspr-start")
     checked = thread.submit(check)

@@ -5,7 +5,8 @@ on what is left; a reward worker that does not start loses them one by one; and 
 ``sync_refill_failed_groups`` is on, it generates others for ever.  So the process that made the
 worker, verl's task runner, is sent SIGTERM: Ray turns it into a ``SystemExit`` of its main thread,
 so that verl closes its loggers on the way out, and the driver's wait for it ends.  Ray's table of
-actors tells who it is, and a task on its node sends the signal.
+actors tells who it is, and a task on its node sends the signal.  What Ray does not answer is asked
+again: a run that nothing is left to reward would otherwise go on for as long as it is paid for.
 
 The reason lies in Ray's own key-value store, under the job; the driver (where verl loads our
 plugin) prints it at its exit, below whatever Hydra and Ray have to say.
@@ -18,6 +19,8 @@ import logging
 import os
 import signal
 import sys
+import threading
+import time
 
 import ray
 from ray._private import state as ray_state
@@ -26,7 +29,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 logger = logging.getLogger(__name__)
 
-_REASON = "reason"
+_REASON, _SENT = "reason", "reason was sent"
+
+# A try of sending the signal: how long Ray may take for it, and the pauses before the next ones.
+_TRY_S = 30.0
+_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+# One thread of a process at a time; samples fail by the hundred.
+_sending = threading.Lock()
 
 # How verl's reward loop names its actors, which have a process each; a number follows.
 WORKER_NAME = "reward_loop_worker_"
@@ -79,18 +88,50 @@ def _key(name: str) -> bytes:
     return f"consensuspr/{ray.get_runtime_context().get_job_id()}/{name}".encode()
 
 
+def actor_is_gone(name: str) -> bool:
+    """Say whether no actor of this name, and of this job's namespace, lives any more."""
+    try:
+        ray.get_actor(name)
+    except ValueError:
+        return True
+    return False
+
+
 def end_run(reason: str) -> None:
-    """End the run that this reward worker belongs to; the first reason counts."""
-    if not note(_REASON, reason, once=True):
-        return
-    logger.error("consensuspr ends this run: %s", reason)
+    """End the run that this reward worker belongs to; the first reason counts.
+
+    Takes as long as Ray needs, minutes where it does not answer: not for an event loop.  Where it
+    fails to the end that is said, and the next call tries again.
+    """
+    with _sending:
+        for pause_s in (*_PAUSES_S, None):
+            try:
+                if note(_REASON, reason, once=True):
+                    logger.error("consensuspr ends this run: %s", reason)
+                if read_note(_SENT) is None:
+                    _ask_to_end()
+                    note(_SENT, actor_name() or "")
+            except Exception as error:  # whatever Ray raises where it is busy, or on its way out
+                again = "stop it by hand" if pause_s is None else f"again in {pause_s:g} s"
+                logger.error(
+                    "this run is to end (%s), and its process could not be told: %s: %s; %s",
+                    reason, type(error).__name__, error, again,
+                )  # fmt: skip
+                if pause_s is not None:
+                    time.sleep(pause_s)
+            else:
+                return
+
+
+def _ask_to_end() -> None:
+    """Send the signal to whoever made this worker; whatever Ray raises, it may not have come."""
     actors = ray_state.actors()
     owner = actors[ray.get_runtime_context().get_actor_id()]["OwnerAddress"]
     for actor in actors.values():
         if actor["Address"] == owner and actor["State"] == "ALIVE":
             on_its_node = NodeAffinitySchedulingStrategy(owner["NodeID"], soft=False)
             task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=on_its_node)
-            task(_terminate).remote(actor["Pid"])
+            ray.get(task(_terminate).remote(actor["Pid"]), timeout=_TRY_S)
             return
     # A recipe whose driver makes the workers itself has it as its own process.
     logger.error("the process that made this worker is no actor; stop the run by hand")

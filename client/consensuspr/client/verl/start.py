@@ -4,12 +4,16 @@ Whoever comes first among the reward workers of a run makes it, in a thread, whi
 starts its engines; the others wait for what came of it before they reward their first sample.  What
 is looked at, and how, is the doctor's: every row of both splits by the code that rewards it.
 
+A check that cannot be made (no server, a defect) ends no run: each worker then says that it rewards
+samples of files that nobody has checked, and why.  Where the one that makes it dies, another does.
+
 A dataset class of a user's own makes rows that no file has, and files that this node cannot read
 are no fault of the data: both are said, and not checked.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +26,7 @@ from consensuspr.client.training.grown import GrownDatasets
 from consensuspr.client.training.source import chosen_dataset
 from consensuspr.client.verl.config import select
 from consensuspr.client.verl.files import RowScan, Split, SplitRows
-from consensuspr.client.verl.run_end import actor_name, note, read_note
+from consensuspr.client.verl.run_end import actor_is_gone, actor_name, note, read_note
 from consensuspr.console import share
 from consensuspr.errors import (
     ConsensusPRError,
@@ -55,29 +59,67 @@ def check_once(config: Any, settings: RewardSettings) -> None:
         UnfitDataset: more problems have no reward than ``max_unscorable`` allows.
         ConsensusPRError: the server's dataset is not the one that is expected, or not there.
     """
-    if note(_CLAIM, actor_name() or "", once=True):
-        failed: ConsensusPRError | None = None
-        try:
-            check_files(config, settings)
-        except ConsensusPRError as error:
-            failed = error
-            raise
-        finally:
-            # Also where it failed unexpectedly: nobody is to wait for ever.
-            note(_OUTCOME, "" if failed is None else str(failed))
+    claim = _CLAIM
+    while not note(claim, actor_name() or "", once=True):
+        checker = read_note(claim) or ""
+        outcome = _outcome_of(checker, settings.unavailable_limit_s)
+        if outcome is None:
+            claim = f"{_CLAIM}, behind {checker}"
+            continue
+        if outcome["unfit"]:
+            raise UnfitDataset(outcome["unfit"])
+        if outcome["unchecked"]:
+            logger.error(
+                "samples are rewarded here whose files were not checked before the first step: %s",
+                outcome["unchecked"],
+            )
         return
-    give_up_at = time.monotonic() + settings.unavailable_limit_s
-    while (outcome := read_note(_OUTCOME)) is None and time.monotonic() < give_up_at:
+    outcome = {"unfit": "", "unchecked": ""}
+    try:
+        outcome["unchecked"] = check_files(config, settings) or ""
+    except ConsensusPRError as error:
+        outcome["unfit"] = str(error)
+        raise
+    except BaseException as error:
+        outcome["unchecked"] = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        note(_OUTCOME, json.dumps(outcome))
+
+
+def _outcome_of(checker: str, patience_s: float) -> dict[str, str] | None:
+    """Return what came of the check that another worker makes; None: that worker is gone.
+
+    Whoever waits says so: a minute of it may be a server that is away, or large files.
+    """
+    name = checker or "another reward worker"
+    began = time.monotonic()
+    tell_at = began + _SILENCE_AGAIN_S
+    while (told := read_note(_OUTCOME)) is None:
+        now = time.monotonic()
+        if checker and actor_is_gone(checker):
+            logger.error("%s is gone, which checked the files; another worker does", name)
+            return None
+        if now >= tell_at:
+            tell_at = now + _SILENCE_AGAIN_S
+            logger.error("samples wait: %s still checks the files of the run", name)
+        if now - began > patience_s:
+            unchecked = f"{name} has not said for {patience_s:g} s what came of the check"
+            return {"unfit": "", "unchecked": unchecked}
         time.sleep(_PAUSE_S)
-    if outcome:
-        raise UnfitDataset(outcome)
+    outcome: dict[str, str] = json.loads(told)
+    return outcome
 
 
-def check_files(config: Any, settings: RewardSettings) -> None:
-    """Check training and validation files against the server; errors are those above."""
+def check_files(config: Any, settings: RewardSettings) -> str | None:
+    """Check training and validation files against the server; errors are those above.
+
+    Returns:
+        Why they were not checked, or not to their end; that was logged.  None: they were.
+    """
     if select(config, "data", "custom_cls", "path") is not None:
         logger.warning("data.custom_cls makes the rows: they are not checked before the first step")
-        return
+        return None
     files = {
         Split.TRAIN: _paths(select(config, "data", "train_files")),
         Split.VALIDATION: _paths(select(config, "data", "val_files")),
@@ -87,17 +129,20 @@ def check_files(config: Any, settings: RewardSettings) -> None:
             dataset = _dataset_when_there(client, settings)
         except _AWAY as error:
             logger.error("the files are not checked before the first step: %s", error)
-            return
+            return str(error)
         prompt_key = str(select(config, "data", "prompt_key") or "prompt")
         scan = RowScan(settings, prompt_key, (client, dataset))
         scan.run(files, _no_progress)
+    unchecked = None
     if scan.server_error is not None:
-        logger.error("the files could not be checked to their end: %s", scan.server_error)
+        unchecked = f"the files could not be checked to their end: {scan.server_error}"
+        logger.error("%s", unchecked)
     unfit = [told for split, rows in scan.rows.items() if (told := _unfit(split, rows, settings))]
     if unfit:
         raise UnfitDataset(
             f"{'; '.join(unfit)}; serve the dataset of these files, or drop the rows"
         )
+    return unchecked
 
 
 def _dataset(client: RewardClient, settings: RewardSettings) -> str:

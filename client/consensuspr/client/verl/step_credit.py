@@ -30,20 +30,11 @@ from pydantic import Field
 from verl.experimental.agent_loop import AgentLoopOutput
 from verl.trainer.ppo.core_algos import register_adv_est
 
+from consensuspr.client.training.credit import compare_group
 from consensuspr.client.verl.agent_loop import MaskingAgentLoopManager, MaskingAgentLoopWorker
+from consensuspr.client.verl.config import STEP_ESTIMATOR
 from consensuspr.client.verl.sample import BY_TOKEN
 from consensuspr.errors import InputError
-
-# No name of verl's own: its V1 trainer gives the estimator "grpo" a path on which all tokens of a
-# response have the advantage of the first.
-ESTIMATOR = "consensuspr_step"
-
-# As verl's GRPO, for groups whose rewards hardly differ.
-_EPSILON = 1e-6
-
-# What was earned so far is compared in these steps, far finer than any node and coarser than what
-# rounding leaves.
-_EARNED_STEP = 2.0**-16
 
 # How far the sum of the tokens' rewards may be from the reward, relative to it where it is large.
 _TOLERANCE = 2.0**-20
@@ -106,7 +97,7 @@ class StepCreditManager(MaskingAgentLoopManager):
         self.agent_loop_workers_class = ray.remote(StepCreditWorker)
 
 
-@register_adv_est(ESTIMATOR)  # type: ignore[untyped-decorator]
+@register_adv_est(STEP_ESTIMATOR)  # type: ignore[untyped-decorator]
 def step_advantage(
     token_level_rewards: torch.Tensor,
     response_mask: torch.Tensor,
@@ -157,12 +148,12 @@ def step_advantage(
     settings = {} if config is None else config
     if settings.get("use_kl_in_reward", False):
         raise InputError(
-            f"adv_estimator={ESTIMATOR} compares what tokens earned by nodes, and"
+            f"adv_estimator={STEP_ESTIMATOR} compares what tokens earned by nodes, and"
             " algorithm.use_kl_in_reward=True lets each token earn something; use the KL loss"
         )
     if settings.get("gamma", 1.0) != 1.0:
         raise InputError(
-            f"adv_estimator={ESTIMATOR} does not discount: algorithm.gamma must be 1, got"
+            f"adv_estimator={STEP_ESTIMATOR} does not discount: algorithm.gamma must be 1, got"
             f" {settings.get('gamma')}"
         )
     by_std = bool(settings.get("norm_adv_by_std_in_grpo", True))
@@ -174,46 +165,7 @@ def step_advantage(
             groups[group].append(row)
     advantages = np.zeros_like(rewards)
     for rows in groups.values():
-        _compare(rows, rewards, policy, advantages, by_std)
+        advantages[rows] = compare_group(rewards[rows], policy[rows], by_std)
     to_go = np.flip(np.cumsum(np.flip(rewards, 1), 1), 1) * policy
     made = (torch.from_numpy(values).to(token_level_rewards) for values in (advantages, to_go))
     return next(made), next(made)
-
-
-def _compare(
-    rows: list[int],
-    rewards: NDArray[np.float64],
-    policy: NDArray[np.bool_],
-    advantages: NDArray[np.float64],
-    by_std: bool,
-) -> None:
-    """Write the advantages of a group."""
-    total = {row: float(rewards[row].sum()) for row in rows}
-    steps = {row: list(_steps(rewards[row], policy[row])) for row in rows}
-    reached: defaultdict[int, set[int]] = defaultdict(set)
-    for row in rows:
-        for earned, _, _ in steps[row]:
-            reached[earned].add(row)
-    spread = float(np.std([*total.values()], ddof=1)) if len(rows) > 1 else 0.0
-    scale = spread + _EPSILON if by_std else 1.0
-    for row in rows:
-        baseline = total[row]
-        for earned, start, end in steps[row]:
-            others = reached[earned]
-            if len(others) > 1:
-                baseline = sum(total[other] for other in others) / len(others)
-            advantages[row, start:end] = (total[row] - baseline) / scale
-        advantages[row] *= policy[row]
-
-
-def _steps(rewards: NDArray[np.float64], policy: NDArray[np.bool_]) -> Any:
-    """Yield what was earned before each stretch of a response, as a whole number, and the stretch.
-
-    A stretch goes from behind a token that earned something up to the next one, and has a token of
-    the policy.
-    """
-    start, earned = 0, 0.0
-    for token in [*np.flatnonzero(rewards).tolist(), len(rewards) - 1]:
-        if policy[start : token + 1].any():
-            yield round(earned / _EARNED_STEP), start, token + 1
-        start, earned = token + 1, earned + rewards[token]

@@ -12,7 +12,9 @@ paid for otherwise.  Two ways lead to it:
     there were; where there are more marks than that, somebody else has written some, and nothing
     tells whose are which.  Then only what precedes the first mark is scored, for that is the
     policy's: so neither a tool that writes the template nor a policy that does gains by it, and
-    what a policy hides behind a mark of its own is lost to it.
+    what a policy hides behind a mark of its own is lost to it.  How much that is, is told
+    (:attr:`PolicyText.unscored`).  A response of several turns without any mark comes of a loop
+    that writes none, and is refused: a tool's words would be scored as the policy's.
 """
 
 from __future__ import annotations
@@ -20,18 +22,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from consensuspr.client.training.credit import BETWEEN
 from consensuspr.errors import InputError
 
 # A rollout of one turn: the user's message and the policy's.
 ONE_TURN = 2
-
-# Turns of the policy are apart, so that nothing is read across the gap.
-BETWEEN = "\n"
 
 # Roles that may speak between two turns of the policy.
 _OTHERS = ("tool", "user")
@@ -41,6 +41,18 @@ def policy_spans(mask: NDArray[Any]) -> Iterator[tuple[int, int]]:
     """Yield the half-open spans of tokens that a mask says the policy wrote."""
     edges = np.flatnonzero(np.diff(mask.astype(bool), prepend=False, append=False))
     yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+
+
+class PolicyText(NamedTuple):
+    """What the policy wrote of a response.
+
+    Attributes:
+        text: of its turns, without special tokens.
+        unscored: characters that are left out because the marks do not tell whose they are.
+    """
+
+    text: str
+    unscored: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +100,15 @@ class TurnMarks:
             re.compile("|".join(special) or r"(?!)"),
         )
 
-    def policy_text(self, text: str, turns: int) -> str:
+    def policy_text(self, text: str, turns: int) -> PolicyText:
         """Return what the policy wrote of a response.
 
         Args:
             text: of the whole response, special tokens included.
-            turns: messages of the conversation, the user's first one included.
+            turns: messages of the conversation, the user's first one included; 3 or more.
+
+        Raises:
+            InputError: no mark is in it.
         """
         opens = [(match.start(), match.end(), True) for match in self.opening.finditer(text)]
         closes = [
@@ -103,13 +118,18 @@ class TurnMarks:
         marks = sorted([*opens, *closes])
         others = (turns - 1) // 2
         in_turn = all(mark[2] == (at % 2 == 0) for at, mark in enumerate(marks))
+        unscored = 0
+        if not marks:
+            raise _unknown(f"there were {turns} messages, and none of its marks is in the response")
         if len(opens) != others or len(closes) != others or not in_turn:
-            parts = [text[: marks[0][0]] if marks else text]
+            parts = [text[: marks[0][0]]]
+            unscored = len(text) - len(parts[0])
         else:
             begins = [0, *(end for _, end, opening in marks if not opening)]
             ends = [*(start for start, _, opening in marks if opening), len(text)]
             parts = [text[start:end] for start, end in zip(begins, ends, strict=True)]
-        return BETWEEN.join(self.special.sub("", part).strip() for part in parts)
+        whole = BETWEEN.join(self.special.sub("", part).strip() for part in parts)
+        return PolicyText(whole, unscored)
 
 
 def _rendered(tokenizer: Any, messages: Sequence[dict[str, str]], prompt: bool = False) -> str:
