@@ -51,13 +51,13 @@ class Loaded:
 
     @property
     def own(self) -> int:
-        """Bytes more that are the process's own."""
-        return self.after.anonymous - self.before.anonymous
+        """Bytes more that are the process's own; 0 where it has less, having given some back."""
+        return max(0, self.after.anonymous - self.before.anonymous)
 
     @property
     def grown(self) -> int:
-        """Bytes more that are resident when it is loaded."""
-        return self.after.rss - self.before.rss
+        """Bytes more that are resident when it is loaded, likewise."""
+        return max(0, self.after.rss - self.before.rss)
 
     @property
     def grown_at_peak(self) -> int:

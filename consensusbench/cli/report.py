@@ -1,29 +1,32 @@
-"""``consensusbench report``: one HTML page about what was evaluated."""
+"""``consensusbench report``: pages about what was evaluated, or about runs, to keep."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from consensusbench import require
 from consensusbench.cli.options import (
     FIGURE_OPTIONS,
     SCORING_OPTIONS,
-    DatasetPath,
     FigureSettings,
-    RolloutsPaths,
 )
 from consensusbench.outputs import check_outputs
 from consensusbench.report import ReportSettings
 from consensuspr.cli.options import Address, Json, with_settings
-from consensuspr.console import count_progress, make_console
+from consensuspr.console import count_of, count_progress, make_console
+from consensuspr.errors import InputError
+from consensuspr.web import LogSource, require_web
+
+if TYPE_CHECKING:
+    from consensuspr.web.figures import PageReport
+    from consensuspr.web.sources import Source
 
 
 class PageSettings(ReportSettings, FigureSettings):
-    """What stands in the page of ``report``, and how it is made."""
+    """What stands in the pages of ``report``, and how they are made."""
 
 
 @with_settings(
@@ -31,8 +34,6 @@ class PageSettings(ReportSettings, FigureSettings):
     prefix="CONSENSUSBENCH_REPORT",
     shown={
         "title": "TEXT",
-        "max_rollouts": "N",
-        "max_chars": "N",
         **FIGURE_OPTIONS,
         "answer_rule": None,
         "no_probes": None,
@@ -40,9 +41,24 @@ class PageSettings(ReportSettings, FigureSettings):
     },
 )
 def report(
-    rollouts: RolloutsPaths,
+    rollouts: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="ROLLOUTS|RUN…",
+            show_default=False,
+            help="Rollouts, scored or not: JSONL, JSONL.gz or Parquet; or folders of runs with "
+            "their score logs.",
+        ),
+    ],
     *,
-    dataset: DatasetPath,
+    dataset: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="Dataset of the rollouts; of a run only where it keeps none.",
+        ),
+    ] = None,
     output: Annotated[
         Path, typer.Option(metavar="FILE", show_default=False, help="The page, for example r.html.")
     ],
@@ -50,40 +66,61 @@ def report(
     settings: PageSettings,
     as_json: Json = False,
 ) -> None:
-    """Write one HTML page about rollouts: figures, charts, rewards, and the rollouts themselves.
+    """Write pages to keep about rollouts or runs: figures, charts, and every rollout itself.
 
     ```text
     consensusbench report rollouts.jsonl --dataset dataset.jsonl --output report.html
     consensusbench report a.jsonl b.jsonl --dataset dataset.jsonl --output report.html --k 1,8
+    consensusbench report runs/linear runs/outcome --output runs.html
     ```
 
-    The page loads nothing from anywhere and can be mailed or archived. Texts of models are shown
-    and never interpreted. It opens with whatever makes its figures mean less: rollouts without a
-    score, answers left undecided, rows passed over.
+    They are the pages of `consensuspr watch`, as they stand now: samples, groups and problems
+    with every text and hit. Rollouts have a report before them: figures with intervals, what
+    rewards would tell a trainer, attacks on the nodes. All of it is one file that loads nothing
+    and can be mailed; with more than 24 MB, what does not fit stands in a folder beside it.
     """
-    require("jinja2", "writing a report")
-    from consensusbench.evaluation.metrics import DIMENSIONS, check
-    from consensusbench.report.page import write_report
+    require_web("consensusbench report")
+    from consensusbench.report.page import write_pages
 
-    figures = settings.evaluation()
-    check(DIMENSIONS, figures)
-    check_outputs((output,), (*rollouts, dataset))
-    scored = settings.score(rollouts, dataset, address, spans=True, plain=True)
-    hidden = settings.no_progress or settings.no_probes
-    problems = len(scored.problems)
-    with count_progress("probing", problems, "problems", hidden=hidden) as advance_to:
-        written = write_report(
-            scored, dataset, output, settings, figures=figures, progress=advance_to
-        )
+    folders = [path for path in rollouts if path.is_dir()]
+    if folders and len(folders) < len(rollouts):
+        raise InputError("report takes rollouts or runs, not both at a time")
+    check_outputs((output,), (*rollouts, *(() if dataset is None else (dataset,))))
+    hidden = settings.no_progress
+    story: PageReport | None = None
+    if folders:
+        sources: list[Source] = [LogSource(run, following=False) for run in folders]
+    else:
+        story, sources = _evaluated(rollouts, dataset, address, settings)
+    title = settings.title or ", ".join(source.name for source in sources)
+    with count_progress("keeping", None, "rollouts", hidden=hidden) as advance_to:
+        written = write_pages(sources, dataset, output, title, story, advance_to)
     if as_json:
         print(json.dumps(written.to_json()))
         return
     console = make_console(settings.color)
+    beside = "" if written.folder is None else f" with the folder {written.folder}"
     console.print(
-        f"{written.path}: {written.size_bytes / 1e6:.1f} MB, {written.rollouts:,} rollouts, "
-        f"{written.rollouts_shown:,} of them with their text",
+        f"{written.path}{beside}: {written.size_bytes / 1e6:.1f} MB,"
+        f" {count_of(written.samples, 'rollout')}",
         markup=False,
         soft_wrap=True,
     )
     for warning in written.warnings:
         console.print(warning, style="yellow", markup=False, soft_wrap=True)
+
+
+def _evaluated(
+    rollouts: list[Path], dataset: Path | None, address: str | None, settings: PageSettings
+) -> tuple[PageReport, list[Source]]:
+    from consensusbench.evaluation.metrics import DIMENSIONS, check
+    from consensusbench.report.page import prepare
+
+    if dataset is None:
+        raise InputError("a report about rollouts needs their dataset: --dataset FILE")
+    figures = settings.evaluation()
+    check(DIMENSIONS, figures)
+    scored = settings.score(rollouts, dataset, address, spans=True, plain=True)
+    hidden = settings.no_progress or settings.no_probes
+    with count_progress("probing", len(scored.problems), "problems", hidden=hidden) as advance_to:
+        return prepare(scored, dataset, settings, figures=figures, progress=advance_to)

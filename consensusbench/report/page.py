@@ -1,29 +1,18 @@
-"""The report: one self-contained HTML file about scored rollouts, which runs only its own script.
+"""What the report says of scored rollouts, a section a question; and the pages that hold it.
 
-Everything in the page that came from a model or a file passes :func:`safe`, once, at the
-template's edge: control characters are written out, markup is escaped, and nothing is put into a
-script.  A Content-Security-Policy names the digests of the one style sheet and the one script, so
-that even a hole in the escaping could load and run nothing.
-
-:func:`write_report` measures, diagnoses, probes and chooses; each section of the page is a function
-of what was found; ``assets`` has template, style sheet and script.
+:func:`gather` measures, diagnoses and probes; each section is a function of what was found.
+:func:`write_pages` keeps all samples beside it.
 """
 
 from __future__ import annotations
 
 import os
-from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from hashlib import sha256
-from importlib import resources
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
-
-from jinja2 import Environment, StrictUndefined, Template
-from markupsafe import Markup
+from urllib.parse import quote
 
 from consensusbench.evaluation.metrics import (
     Evaluation,
@@ -70,183 +59,37 @@ from consensusbench.quality.probes import (
 )
 from consensusbench.report import ReportSettings
 from consensusbench.report.charts import (
-    ReportChart,
-    SharePart,
     accuracy_scatter,
     alpha_charts,
     length_distribution,
     ncr_distribution,
     node_order,
-    share_bars,
     text_position,
     tpn_distribution,
 )
-from consensusbench.report.data import (
-    ProblemSummary,
-    RolloutView,
-    choose,
-    node_look,
-    summarize_problems,
-    view_rollouts,
-)
-from consensusbench.report.markup import element, safe
-from consensusbench.tables import (
-    Cell,
-    JsonResult,
-    Row,
-    Table,
-    Value,
-    cell_of,
-    number,
-    percent,
-    words,
-)
+from consensusbench.report.data import summarize_problems
+from consensusbench.tables import Cell, JsonResult, Row, Table, Value, number, percent, words
 from consensuspr.client.files import chunks
 from consensuspr.console import count_of
 from consensuspr.data import Row as DataRow
-from consensuspr.data import atomic_file
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.types import Status
 from consensuspr.version import VERSION
+from consensuspr.web.figures import PERCENT, Axis, Chart, ChartScope, PageReport, Section, Series
+from consensuspr.web.snapshot import write_snapshot
+from consensuspr.web.sources import FileSource, Source
+from consensuspr.web.store import Store
+from consensuspr.web.views import Views
 
 if TYPE_CHECKING:
-    from consensusbench.evaluation.scored import ProblemFacts, ScoredRollout
+    from consensusbench.evaluation.scored import ScoredRollout
 
 Rollouts: TypeAlias = "Sequence[ScoredRollout]"
 
-# Longer tables scroll in a box of their own; shorter ones stand whole.
-WHOLE_ROWS = 60
-# A column's name past this takes several lines in a narrow window.
-_LONG_NAME = 14
 # Models that get charts of their own: those with the most rollouts.
 MAX_MODELS = 12
 # More bars than this are longer than a page that anyone scrolls through.
 MAX_BARS = 60
-# Of the table of problems: a row takes about a kilobyte of the page.
-MAX_ROWS = 700
-# A picture of rates: its height, the width of a bar, and from bar to bar.
-_HEIGHT, _BAR, _STEP = 22.0, 9.0, 12.0
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenReport(JsonResult):
-    """What was written, in numbers."""
-
-    path: str
-    size_bytes: int
-    rollouts: int
-    rollouts_shown: int
-    warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ChartScope:
-    """The same charts for all rollouts, or for those of one model; a note is a line below them."""
-
-    name: str
-    title: str
-    charts: tuple[ReportChart, ...]
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A part of the page: charts of one scope at a time, then tables, then small print."""
-
-    name: str
-    title: str
-    about: tuple[str, ...] = ()
-    scopes: tuple[ChartScope, ...] = ()
-    tables: tuple[Table, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """All that the page says; ``warnings`` are what a reader must know before any number."""
-
-    title: str
-    facts: tuple[tuple[str, str], ...]
-    warnings: tuple[str, ...]
-    sections: tuple[Section, ...]
-    views: tuple[RolloutView, ...]
-    choice: str
-    footer: tuple[str, ...]
-
-    @property
-    def first_scoped(self) -> str:
-        """Name of the section that carries the choice of the scope, empty if none does."""
-        return next((s.name for s in self.sections if len(s.scopes) > 1), "")
-
-    def values(self, name: str) -> Sequence[str]:
-        """Return the distinct values that the rollouts can be filtered by, in the tables' order."""
-        read: dict[str, Callable[[RolloutView], str]] = {
-            "model": lambda view: view.rollout.model,
-            "source": lambda view: view.rollout.data_source,
-            "side": lambda view: view.side.value,
-            "kind": lambda view: view.kind,
-        }
-        found = {read[name](view) for view in self.views}
-        return sorted(found, key=lambda value: label_order(value or UNKNOWN))
-
-
-@dataclass(frozen=True, slots=True)
-class HtmlCell:
-    """A cell as the template writes it; ``sort_key`` is what the page's script compares."""
-
-    text: str
-    sort_key: str
-    note: str
-    href: str
-    picture: Markup | None
-
-
-def html_cells(table: Table, row: Row) -> Iterator[HtmlCell]:
-    """Yield the cells of a row: numbers sort exactly, text as it is, nothing last."""
-    for column, cell in zip(table.columns, map(cell_of, row), strict=True):
-        key = "" if cell.value is None else str(cell.value)
-        picture = None if cell.picture is None else Markup(cell.picture)
-        text = column.show(cell.value) if picture is None else ""
-        yield HtmlCell(text, key, column.note(cell), cell.href, picture)
-
-
-def render(page: Page) -> bytes:
-    """Return the page as UTF-8."""
-    style, script = _asset("page.css"), _asset("page.js")
-    policy = (
-        f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    text = _template().render(
-        page=page,
-        policy=policy,
-        style=Markup(style),
-        script=Markup(script),
-        look=node_look,
-        cells=html_cells,
-        whole_rows=WHOLE_ROWS,
-        long_name=_LONG_NAME,
-    )
-    return text.encode("utf-8")
-
-
-def _asset(name: str) -> str:
-    return (
-        resources.files("consensusbench.report.assets").joinpath(name).read_text(encoding="utf-8")
-    )
-
-
-def _digest(text: str) -> str:
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
-
-
-@cache
-def _template() -> Template:
-    environment = Environment(
-        autoescape=True, finalize=safe, undefined=StrictUndefined, keep_trailing_newline=True
-    )
-    return environment.from_string(_asset("page.html.j2"))
-
 
 # What each status other than OK means for the figures; docs/evaluate.md says more.
 _MEANING = {
@@ -398,7 +241,7 @@ def results_section(evaluation: Evaluation) -> Section:
             f"Small figures are {confidence} confidence intervals, clustered by problem; "
             f"a dash is a value that nothing is known of.{populations}",
         ),
-        tables=tuple(tables),
+        tables=[table.to_figures() for table in tables],
         notes=(
             "Acc: share of right answers. NCR: mean share of a problem's nodes that a rollout "
             f"reaches; w/o final: without the nodes that state the answer. {tpn}D_NCR: mean NCR "
@@ -485,13 +328,13 @@ def scopes_of(rollouts: Rollouts) -> list[tuple[str, str, Rollouts]]:
     return scopes
 
 
-def distribution_section(rollouts: Rollouts, problems: Mapping[str, ProblemFacts]) -> Section:
+def distribution_section(rollouts: Rollouts) -> Section:
     """Return NCR against Acc, and how NCR, positions, TPN and lengths are distributed."""
 
-    def charts(own: Rollouts) -> tuple[ReportChart, ...]:
+    def charts(own: Rollouts) -> tuple[Chart, ...]:
         return (
             ncr_distribution(own),
-            accuracy_scatter(summarize_problems(own, problems)),
+            accuracy_scatter(summarize_problems(own), _problem_href),
             text_position(own),
             node_order(own),
             tpn_distribution(own),
@@ -505,6 +348,11 @@ def distribution_section(rollouts: Rollouts, problems: Mapping[str, ProblemFacts
         rollouts,
         charts,
     )
+
+
+def _problem_href(problem_id: str) -> str:
+    """Return where the page shows the rollouts of a problem."""
+    return f"#/samples?problem={quote(problem_id, safe='', errors='replace')}"
 
 
 def reward_section(rollouts: Rollouts) -> Section:
@@ -524,7 +372,7 @@ def _section(
     title: str,
     about: str,
     rollouts: Rollouts,
-    charts: Callable[[Rollouts], tuple[ReportChart, ...]],
+    charts: Callable[[Rollouts], tuple[Chart, ...]],
 ) -> Section:
     scopes = tuple(
         _scope(scope, scope_title, charts(own)) for scope, scope_title, own in scopes_of(rollouts)
@@ -538,13 +386,13 @@ def _section(
     return Section(name, title, (about,), scopes, notes=notes)
 
 
-def _scope(name: str, title: str, charts: Sequence[ReportChart]) -> ChartScope:
+def _scope(name: str, title: str, charts: Sequence[Chart]) -> ChartScope:
     """Return the charts that show something, and a line about each of the others."""
     return ChartScope(
         name,
         title,
-        tuple(chart for chart in charts if chart.svg is not None),
-        tuple(f"{chart.title}: {chart.empty}" for chart in charts if chart.svg is None),
+        [chart for chart in charts if chart.series],
+        [f"{chart.title}: {chart.empty}" for chart in charts if not chart.series],
     )
 
 
@@ -562,7 +410,7 @@ def probe_section(report: ProbeReport) -> Section:
             "Texts that solve nothing, scored against every problem: what they earn, a policy "
             "could earn without reasoning.",
         ),
-        tables=tuple(tables),
+        tables=[table.to_figures() for table in tables],
     )
 
 
@@ -637,7 +485,7 @@ def diagnosis_section(report: DiagnosisReport) -> Section:
             "Small: the number of rollouts. The rollouts below can be filtered by these classes.",
         ),
         scopes=(ChartScope("all", "All models", (_class_bars(rows, shown),)),),
-        tables=tuple(tables),
+        tables=[table.to_figures() for table in tables],
         notes=(
             *(f"{one.words.capitalize()}: {_CLASSES[one][1].format(**limits)}" for one in shown),
             "These NCRs are without final nodes, where a problem has others.",
@@ -649,24 +497,32 @@ def diagnosis_section(report: DiagnosisReport) -> Section:
 _ClassCounts: TypeAlias = tuple[tuple[str, ...], Counter[Diagnosis]]
 
 
-def _class_bars(groups: Sequence[_ClassCounts], shown: Sequence[Diagnosis]) -> ReportChart:
+def _class_bars(groups: Sequence[_ClassCounts], shown: Sequence[Diagnosis]) -> Chart:
     largest = sorted(groups, key=lambda group: -group[1].total())[:MAX_BARS]
     drawn = [group for group in groups if group in largest]
-    order = [one for one in _BAR_ORDER if one in shown]
-    parts = [
-        SharePart(one.words, one.words[0].upper(), f"c-{one.words.split()[0]}") for one in order
-    ]
-    chart = share_bars(
+    left_out = len(groups) - len(drawn)
+    note = f"{left_out:,} models with fewer rollouts are left out here; the table below has all."
+    return Chart(
+        "shares",
         "diagnosis",
         "Classes by model",
-        "An outcome reward pays S, R and D alike, and F, A and W nothing.",
-        parts,
-        [(key[0], [counts[one] for one in order]) for key, counts in drawn],
+        Axis("share of the rollouts", PERCENT),
+        Axis("model"),
+        [
+            Series(
+                one.words,
+                (),
+                [counts[one] for _, counts in drawn],
+                f"c-{one.words.split()[0]}",
+                letter=one.words[0].upper(),
+            )
+            for one in _BAR_ORDER
+            if one in shown
+        ],
+        about="An outcome reward pays S, R and D alike, and F, A and W nothing.",
+        notes=(note,) if left_out else (),
+        groups=[key[0] for key, _ in drawn],
     )
-    if not (left_out := len(groups) - len(drawn)):
-        return chart
-    note = f"{left_out:,} models with fewer rollouts are left out here; the table below has all."
-    return replace(chart, notes=(note,))
 
 
 def _classes(
@@ -688,136 +544,133 @@ def _classes(
     return Table(caption, columns, [rows], sortable=len(rows) > 2)
 
 
-_PROBLEM_COLUMNS = (
-    words("Problem"),
-    words("Source"),
-    words("Difficulty"),
-    number("Rollouts"),
-    percent("Acc"),
-    percent("NCR"),
-    percent("NCR right", hint="mean NCR of the rollouts whose answer is right"),
-    percent("NCR wrong", hint="mean NCR of the rollouts whose answer is wrong"),
-    number("Nodes"),
-    words("Each node reached", hint="share of the rollouts that reached it"),
-)
+@dataclass(frozen=True, slots=True)
+class WrittenReport(JsonResult):
+    """What was written, in numbers.
 
-
-def problem_section(problems: Sequence[ProblemSummary], anchors: Mapping[str, str]) -> Section:
-    """Return the table, the problems in which Acc and NCR disagree most first.
-
-    ``anchors`` has for a problem id the element id of a rollout in the page.
+    Attributes:
+        folder: of what did not fit into the page; None where all of it did.
     """
-    ordered = sorted(problems, key=lambda p: (-p.surprise, p.problem_id))[:MAX_ROWS]
-    notes = (
-        (f"The {len(ordered):,} of {len(problems):,} problems in which Acc and NCR disagree most.",)
-        if len(ordered) < len(problems)
-        else ()
-    )
-    rows: list[Row] = [
-        [
-            Cell(one.problem_id, href=f"#{anchors[one.problem_id]}")
-            if one.problem_id in anchors
-            else one.problem_id,
-            one.data_source,
-            one.difficulty,
-            one.rollouts,
-            one.acc,
-            one.ncr,
-            one.ncr_right,
-            one.ncr_wrong,
-            len(one.node_rates),
-            _rates(one),
-        ]
-        for one in ordered
-    ]
-    table = Table("Problems", _PROBLEM_COLUMNS, [rows], sortable=True)
-    return Section(
-        "problems",
-        "Problems",
-        (
-            "Sorted by how far Acc and NCR disagree; the headings sort otherwise. Bars: how many "
-            "of the rollouts reached each node, in node order. A link leads to a rollout below.",
-        ),
-        tables=(table.without_empty_columns(),),
-        notes=notes,
-    )
+
+    path: str
+    folder: str | None
+    size_bytes: int
+    samples: int
+    warnings: tuple[str, ...]
 
 
-def _rates(problem: ProblemSummary) -> Cell:
-    """Return one bar a node; it sorts by the node that is reached least."""
-    rates = problem.node_rates
-    if not rates:
-        return Cell("no nodes")
-    bars = []
-    for at, rate in enumerate(rates):
-        label = problem.labels[at] if at < len(problem.labels) else ""
-        final = ", final answer" if at < len(problem.is_final) and problem.is_final[at] else ""
-        x, height = at * _STEP, rate * _HEIGHT
-        back = element("rect", class_="rate-back", x=x, y=0.0, width=_BAR, height=_HEIGHT)
-        bar = element("rect", class_="rate", x=x, y=_HEIGHT - height, width=_BAR, height=height)
-        tip = f"node {at + 1} ({label[:60]}{final}): {100 * rate:.0f} %"
-        bars.append(element("g", back, bar, data_tip=tip))
-    said = ", ".join(f"{100 * rate:.0f} %" for rate in rates)
-    picture = element(
-        "svg",
-        *bars,
-        class_="rates",
-        viewBox=f"0 0 {len(rates) * _STEP:g} {_HEIGHT:g}",
-        role="img",
-        aria_label=f"nodes reached: {said}",
-    )
-    return Cell(min(rates), picture=picture)
-
-
-def write_report(
+def prepare(
     scored: ScoredSet,
-    dataset: str | os.PathLike[str],
-    output: str | os.PathLike[str],
-    settings: ReportSettings | None = None,
+    dataset: Path,
+    settings: ReportSettings,
     *,
     figures: EvaluationSettings | None = None,
     progress: Callable[[int], None] = lambda done: None,
-) -> WrittenReport:
-    """Write the page about scored rollouts, complete or not at all.
+) -> tuple[PageReport, list[Source]]:
+    """Return what the report says of scored rollouts, and each file's rollouts for its pages.
 
     Args:
         scored: at least one rollout, scored with spans; its files are read again.
         progress: told how many problems are probed.
 
     Raises:
-        InputError: a file has changed since, or the output cannot be written.
+        InputError: a file has changed since.
     """
-    page = gather(scored, dataset, settings or ReportSettings(), figures, progress)
-    written = render(page)
-    with atomic_file(output) as stream:
-        stream.write(written)
+    # Answers are read a second time only where that can matter.
+    rule = settings.answer_rule
+    readings = None if read_leniently(scored, rule) else read_answers(scored, rule)
+    diagnosed = diagnose(scored, readings=readings)
+    index = DatasetIndex.load(dataset, on_error=scored.on_error)
+    report = gather(scored, dataset, settings, diagnosed, index, figures, progress)
+    return report, [
+        FileSource(Path(path), index.digest, _scored_rows(scored, diagnosed, file))
+        for file, path in enumerate(scored.files)
+    ]
+
+
+def write_pages(
+    sources: Sequence[Source],
+    dataset: Path | None,
+    output: Path,
+    title: str,
+    report: PageReport | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> WrittenReport:
+    """Write the pages of files or runs, complete or not at all.
+
+    Args:
+        dataset: of rollouts; of a run where it keeps none itself.
+        report: stands before the samples; without one, ``title`` heads the page.
+        progress: told how many samples are in the pages.
+
+    Raises:
+        InputError: a source cannot be read, or the output cannot be written.
+    """
+    store = Store(sources)
+    views = Views(store, [] if dataset is None else [dataset])
+    try:
+        store.read_whole()
+        views.wait()
+        title = report.title if report is not None else title
+        with views.now() as documents:
+            written = write_snapshot(output, title, documents.all(report, progress=progress))
+        samples = sum(run.rows for run in store.runs)
+    finally:
+        views.close()
+        store.close()
     return WrittenReport(
-        os.fspath(output), len(written), len(scored.rollouts), len(page.views), page.warnings
+        os.fspath(written.path),
+        None if written.folder is None else os.fspath(written.folder),
+        written.size_bytes,
+        samples,
+        () if report is None else tuple(report.warnings),
     )
+
+
+def _scored_rows(scored: ScoredSet, diagnosed: DiagnosisReport, file: int) -> Iterator[DataRow]:
+    """Yield the rows of a file with what was found about them, as ``consensuspr score`` does."""
+    verdicts = iter(diagnosed.verdicts)
+    for rollout, row in scored.rows():
+        found = next(verdicts)
+        if rollout.file != file:
+            continue
+        yield row | {
+            "rollout_id": rollout.rollout_id,
+            "data_source": rollout.data_source,
+            "num_tokens": rollout.num_tokens,
+            "status": rollout.status.value,
+            "acc": rollout.acc,
+            "ncr": rollout.ncr,
+            "ncr_raw": sum(rollout.matched) / len(rollout.matched) if rollout.matched else None,
+            "guard": rollout.guard if rollout.matched else None,
+            "num_nodes": len(rollout.matched),
+            "num_matched": rollout.num_matched,
+            "matched": list(rollout.matched),
+            "tpn": rollout.tpn,
+            "answer": rollout.answer,
+            "answer_method": rollout.answer_method,
+            "diagnosis": found.diagnosis.words,
+            "diagnosis_reason": found.reason,
+        }
 
 
 def gather(
     scored: ScoredSet,
-    dataset: str | os.PathLike[str],
+    dataset: Path,
     settings: ReportSettings,
+    diagnosed: DiagnosisReport,
+    index: DatasetIndex,
     figures: EvaluationSettings | None,
     progress: Callable[[int], None],
-) -> Page:
-    """Return the page about scored rollouts; the arguments are those of :func:`write_report`."""
-    on_error = scored.on_error
+) -> PageReport:
+    """Return what the report says; arguments are those of :func:`prepare`.
+
+    Args:
+        diagnosed: of the same rollouts.
+        index: of the dataset.
+    """
     name = os.fspath(dataset)
     evaluation = evaluate(scored, dataset=name, settings=figures)
-    rule = settings.answer_rule
-    # Answers are read a second time only where that can matter.
-    readings = None if read_leniently(scored, rule) else read_answers(scored, rule)
-    diagnosed = diagnose(scored, readings=readings)
-    diagnoses = {
-        (rollout.file, rollout.row): found
-        for rollout, found in zip(scored.rollouts, diagnosed.verdicts, strict=True)
-    }
-    chosen = choose(scored.rollouts, diagnoses, settings.max_rollouts)
-    views = view_rollouts(scored, chosen, dataset, diagnoses, settings)
-    index = DatasetIndex.load(dataset, on_error=on_error)
     probe = None
     if not settings.no_probes:
         survey = RolloutSurvey(index)
@@ -826,18 +679,22 @@ def gather(
         probe = probe_dataset(
             dataset,
             None,
-            ProbeSettings(on_error=on_error),
+            ProbeSettings(on_error=scored.on_error),
             index=index,
             survey=survey,
             progress=progress,
         )
-    return Page(
-        title=settings.title or f"ConsensusBench report: {Path(name).name}",
+    return PageReport(
+        settings.title or f"ConsensusBench report: {dataset.name}",
         facts=facts_of(scored, evaluation, name, index.digest),
         warnings=(*warnings_of(scored), *(() if probe is None else cheap_notes(probe.cheap))),
-        sections=_sections(scored, evaluation, diagnosed, probe, views),
-        views=tuple(views),
-        choice=_choice(scored, views),
+        sections=(
+            results_section(evaluation),
+            distribution_section(scored.rollouts),
+            reward_section(scored.rollouts),
+            *(() if probe is None else (probe_section(probe),)),
+            diagnosis_section(diagnosed),
+        ),
         footer=(
             f"Made by consensusbench {VERSION}. The page is complete in itself: it loads "
             "nothing and sends nothing.",
@@ -851,44 +708,3 @@ def _judged_rows(scored: ScoredSet) -> Iterator[DataRow]:
         yield (
             row if rollout.acc is None or rollout.undecided else row | {"correct": rollout.acc == 1}
         )
-
-
-def _sections(
-    scored: ScoredSet,
-    evaluation: Evaluation,
-    diagnosed: DiagnosisReport,
-    probe: ProbeReport | None,
-    views: Sequence[RolloutView],
-) -> tuple[Section, ...]:
-    anchors: dict[str, str] = {}
-    for view in views:
-        anchors.setdefault(view.rollout.problem_id, view.anchor)
-    problems = summarize_problems(scored.rollouts, scored.problems)
-    return (
-        results_section(evaluation),
-        distribution_section(scored.rollouts, scored.problems),
-        reward_section(scored.rollouts),
-        *(() if probe is None else (probe_section(probe),)),
-        diagnosis_section(diagnosed),
-        problem_section(problems, anchors),
-    )
-
-
-def _choice(scored: ScoredSet, views: Sequence[RolloutView]) -> str:
-    if len(views) == len(scored.rollouts):
-        chosen = f"All {len(views):,} rollouts."
-    else:
-        chosen = (
-            f"{len(views):,} of {len(scored.rollouts):,} rollouts, chosen so that every model "
-            "shows every kind: half of them those in which accuracy and coverage disagree most, "
-            "half of them picked evenly."
-        )
-    if any(view.rollout.matched for view in views) and not views[-1].rollout.matched:
-        chosen += " Those without nodes come last."
-    cut = sum(view.left_out > 0 for view in views)
-    left_out = sum(view.left_out for view in views)
-    if cut:
-        chosen += (
-            f" Of {cut:,} long ones, {left_out:,} characters are left out, away from the hits."
-        )
-    return chosen + " The first place of each node is marked with its colour and its number."

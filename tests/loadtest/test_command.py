@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import signal
 import socket
@@ -25,6 +26,7 @@ from consensuspr.loadtest.load import Target, pool_from_file
 from consensuspr.loadtest.processes import LoadProcessLost, RunProgress, Team
 from consensuspr.loadtest.settings import LoadSettings
 from consensuspr.loadtest.stats import ENDS
+from tests.web.kept import kept_documents
 
 if TYPE_CHECKING:
     from tests.loadtest.conftest import Load, PlayedServer
@@ -261,6 +263,11 @@ def test_repetitions_are_counted_apart(
     assert said["requests"]["retries"] == said["failed_attempts"]["RESOURCE_EXHAUSTED"] >= 4
 
 
+def told_by(page: Path) -> str:
+    """Return all that a page of a load test says."""
+    return json.dumps(kept_documents(page.read_text(encoding="utf-8")))
+
+
 def test_every_request_to_an_overloaded_server_is_in_one_column(
     real_server: str, load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,7 +281,7 @@ def test_every_request_to_an_overloaded_server_is_in_one_column(
     assert counts["answered"] < counts["sent"], "that was no overload"
     assert sum(counts[name] for name in ENDS) == counts["sent"]
     ended = ", ".join(f"{counts[name]:,} {heading}" for name, heading in ENDS.items())
-    assert f"{counts['sent']:,} requests were sent: {ended}." in page.read_text()
+    assert f"{counts['sent']:,} requests were sent: {ended}." in told_by(page)
     with series.open() as stream:
         rows = list(csv.DictReader(stream))
     for column, name in {"due": "sent", **{name: name for name in ENDS}}.items():
@@ -345,10 +352,10 @@ def test_finds_the_saturation_of_a_server(
         assert counted["sent"] == sum(counted[name] for name in ENDS) > 0
     assert sum(step["sent"] for step in search["steps"]) == done.json["requests"]["sent"]
     assert done.json["requests"]["abandoned"] > 0, "of the rate that was not sustained"
-    assert f"{done.json['requests']['abandoned']:,} requests were cut off" in file.read_text()
+    assert f"{done.json['requests']['abandoned']:,} requests were cut off" in told_by(file)
     assert 16 <= search["sustained"]["rate"] <= 55  # 50 a second at the very most
     assert any(not step["sustained"] for step in search["steps"])
-    assert "Latency against load" in file.read_text()
+    assert "Latency against load" in told_by(file)
 
 
 def test_ctrl_c_ends_early_and_reports(

@@ -18,6 +18,7 @@ from consensuspr.cli import (
     score,
     serve,
     token,
+    watch,
 )
 from consensuspr.cli.boundary import make_app, run_app
 
@@ -34,6 +35,7 @@ app = make_app(
         "derive": derive.derive,
         "launch": launch.launch,
         "doctor": doctor.doctor,
+        "watch": watch.watch,
         "curves": curves.curves,
         "replay": replay.replay,
         "info": info.info,

@@ -32,18 +32,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
-import json
 import math
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import grpc
-import uvicorn
-from starlette import types as asgi
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -60,7 +55,8 @@ from consensuspr.errors import (
     UnknownDataset,
 )
 from consensuspr.http.adapters import DIALECTS, Batches, Unscorable, read_settings
-from consensuspr.http.connections import MAX_HEADER_BYTES, Connections, listen
+from consensuspr.http.connections import Connections, QuietServer, listen, uvicorn_settings
+from consensuspr.http.hosts import Checked, Hosts, json_response
 from consensuspr.http.json_body import Body, BodyTooLarge, Receiver
 from consensuspr.http.problems import open_texts, texts_folder
 from consensuspr.scoring import DatasetIndex
@@ -95,11 +91,6 @@ _HTTP_CODES = {
 # While it drains: another worker or a new server is there by then.
 _SHUTDOWN_RETRY_S = 1.0
 
-# Longer than trainers' clients keep an idle connection (aiohttp: 15 s), so that it is they
-# who close it, and no request meets a connection that is just being closed.
-KEEP_ALIVE_S = 75
-# For replies that are under way when everything else has ended.
-CLOSE_S = 1
 # The one type of a body.  A page of another origin may send others without being asked back.
 CONTENT_TYPE = "application/json"
 
@@ -144,8 +135,8 @@ class HttpFront:
         self._gate = security.gate
         self._tls = security.tls
         self._max_connections = max_connections
-        self._hosts = _Hosts(self._address, allowed_hosts)
-        self._server = _Server(_uvicorn_settings(self._application()))
+        self._hosts = Hosts(self._address, allowed_hosts)
+        self._server = QuietServer(uvicorn_settings(self._application()))
         self._serving: asyncio.Task[None] | None = None
         self._connections: Connections | None = None
         self._leaving = False
@@ -191,7 +182,7 @@ class HttpFront:
         routes.append(Route("/health", self._health, methods=["GET"]))
         application = Starlette(
             routes=routes,
-            middleware=[Middleware(_Checked, check=self._hosts.refusal)],
+            middleware=[Middleware(Checked, check=self._hosts.refusal)],
             exception_handlers={HTTPException: _no_route},
         )
         # A client that follows a redirect turns its POST into a GET.
@@ -200,8 +191,8 @@ class HttpFront:
 
     async def _health(self, request: Request) -> Response:
         if self._leaving or self._service.draining:
-            return _json(503, {"status": "NOT_SERVING"})
-        return _json(200, {"status": "SERVING"})
+            return json_response(503, {"status": "NOT_SERVING"})
+        return json_response(200, {"status": "SERVING"})
 
     def _handler(self, shape: str) -> Callable[[Request], Awaitable[Response]]:
         async def handle(request: Request) -> Response:
@@ -219,19 +210,19 @@ class HttpFront:
         """Return what a request came to, as metrics call it and as its sender gets it."""
         try:
             reply = await self._answer(shape, request)
-            return "OK", _json(200, reply)
+            return "OK", json_response(200, reply)
         except Unscorable as error:
-            return "UNSCORABLE", _json(422, {"error": str(error), "unscorable": error.told})
+            return "UNSCORABLE", json_response(422, {"error": str(error), "unscorable": error.told})
         except _WrongType as error:
-            return "INVALID_ARGUMENT", _json(415, {"error": str(error)})
+            return "INVALID_ARGUMENT", json_response(415, {"error": str(error)})
         except BodyTooLarge as error:
-            return "RESOURCE_EXHAUSTED", _json(413, {"error": str(error)})
+            return "RESOURCE_EXHAUSTED", json_response(413, {"error": str(error)})
         except UnknownDataset as error:
-            return "NOT_FOUND", _json(404, {"error": str(error)})
+            return "NOT_FOUND", json_response(404, {"error": str(error)})
         except DatasetMismatch as error:
-            return "FAILED_PRECONDITION", _json(412, {"error": str(error)})
+            return "FAILED_PRECONDITION", json_response(412, {"error": str(error)})
         except (InputError, InvalidRequest) as error:
-            return "INVALID_ARGUMENT", _json(400, {"error": str(error)})
+            return "INVALID_ARGUMENT", json_response(400, {"error": str(error)})
         except Abort as abort:
             return abort.code.name, _refusal(abort)
         except ClientDisconnect:
@@ -296,7 +287,7 @@ def _refusal(abort: Abort) -> Response:
     headers = {} if retry_s is None else {"Retry-After": str(max(1, math.ceil(retry_s)))}
     if abort.code is grpc.StatusCode.UNAUTHENTICATED:
         headers["WWW-Authenticate"] = "Bearer"
-    return _json(_HTTP_CODES.get(abort.code, 500), {"error": abort.message}, headers)
+    return json_response(_HTTP_CODES.get(abort.code, 500), {"error": abort.message}, headers)
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
@@ -305,13 +296,7 @@ async def _no_route(request: Request, error: Exception) -> Response:
     sentence = (
         f"there is no {request.method} {request.url.path[:80]}; there are {known}, GET /health"
     )
-    return _json(error.status_code, {"error": sentence}, dict(error.headers or {}))
-
-
-def _json(code: int, content: object, headers: Mapping[str, str] | None = None) -> Response:
-    # ASCII: a lone surrogate of a message survives as an escape.
-    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
-    return Response(text, code, headers, "application/json")
+    return json_response(error.status_code, {"error": sentence}, dict(error.headers or {}))
 
 
 def _check_type(request: Request) -> None:
@@ -324,88 +309,3 @@ def _check_type(request: Request) -> None:
         raise _WrongType(
             f"a body is sent as it is, this one with Content-Encoding: {encoding[:80]}"
         )
-
-
-class _Hosts:
-    """Whom requests may be for: against pages that made a name of their own point here.
-
-    On a loopback address nobody means anything but a loopback name or one that is configured.
-    On another, a server has more names than it can know of; there the configured ones are
-    checked where there are any.
-    """
-
-    def __init__(self, address: Address, configured: Collection[str]) -> None:
-        self._configured = {name.lower() for name in configured} - {""}
-        self._own = {"localhost", address.host.lower()}
-        self._any = not (configured or _is_loopback(address.host))
-
-    def refusal(self, request: Request) -> Response | None:
-        """Return what a request for another host, or from a page of one, is told."""
-        host = request.headers.get("host", "")
-        if host and not (self._any or self._knows(_host_of("//" + host))):
-            return _json(421, {"error": f"{host[:80]!r} is not served here; {self._known()}"})
-        origin = request.headers.get("origin")
-        if origin is not None and _host_of(origin) not in self._configured:
-            sentence = f"web pages are not answered, this request comes from {origin[:80]!r}"
-            return _json(403, {"error": sentence})
-        return None
-
-    def _knows(self, host: str) -> bool:
-        return host in self._own or host in self._configured or _is_loopback(host)
-
-    def _known(self) -> str:
-        names = ", ".join(sorted(self._configured | self._own))
-        return f"requests are for {names}, and others by http_allowed_hosts"
-
-
-def _host_of(url: str) -> str:
-    """Return the host of a URL, as a name or number without brackets; "" where there is none."""
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-class _Checked:
-    """Answers a request that a check refuses, and hands on all others."""
-
-    def __init__(self, app: asgi.ASGIApp, check: Callable[[Request], Response | None]) -> None:
-        self._app = app
-        self._check = check
-
-    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
-        refusal = self._check(Request(scope))
-        await (self._app if refusal is None else refusal)(scope, receive, send)
-
-
-class _Server(uvicorn.Server):
-    """A server that leaves signals to the worker, which drains first."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
-
-
-def _uvicorn_settings(application: Starlette) -> uvicorn.Config:
-    return uvicorn.Config(
-        application,
-        # Not httptools where that is installed: it has no limit on headers.
-        http="h11",
-        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-        lifespan="off",
-        ws="none",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=CLOSE_S,
-    )

@@ -178,7 +178,7 @@ def test_a_dataset_without_the_nodes_is_told_first(
     if command == "compare":
         arguments += ["--baseline", "m0", "--candidate", "m1"]
     if command == "report":
-        pytest.importorskip("jinja2", reason="the extra consensusbench is not installed")
+        pytest.importorskip("duckdb", reason="the extra consensusbench is not installed")
         arguments += ["--output", tmp_path / "r.html", "--no-probes"]
     code, out, err = run(*arguments)
     assert code == 0

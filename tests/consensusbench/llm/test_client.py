@@ -266,7 +266,7 @@ async def test_stopping_ends_waits_but_not_what_is_in_flight(bench: ModelBench) 
         assert (await second).text == "x"
         with pytest.raises(BudgetSpent, match="interrupted"):
             await busy.ask(HELLO)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25
 
 
 async def test_a_cancelled_request_gives_its_reservation_back(bench: ModelBench) -> None:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from tests.browser import BROWSER_REQUIRED
 from tests.consensusbench.conftest import scored_rollout
 from tests.rows import write_rows
+from tests.web.kept import kept_documents
 
 if TYPE_CHECKING:
     from consensusbench.evaluation.scored import ScoredRollout
     from consensusbench.report.page import WrittenReport
-
-# Set where the page is meant to be looked at: then a missing browser, or a missing package, fails.
-BROWSER_REQUIRED = os.environ.get("CONSENSUSPR_REQUIRE_BROWSER", "0") not in ("", "0")
 
 # What a policy, or whoever wrote its training data, might put into a response.
 HOSTILE = (
@@ -121,50 +118,38 @@ def hostile_problem() -> dict[str, Any]:
 VOID = {"meta", "link", "br", "input", "img", "base"}
 
 
-class Outline(HTMLParser):
-    """What a browser would make of the page: elements, their nesting, their text."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: dict[str, list[str]] = {}
-        self.text = ""
-        self.faults: list[str] = []
-        self.feed(str(page))  # plain: slices of markup would escape what they are added to
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if len(attrs) != len(dict(attrs)):
-            self.faults.append(f"{tag} repeats an attribute")
-        self.elements.append((tag, dict(attrs)))
-        self.texts.setdefault(tag, []).append("")
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        if not self.open or self.open.pop() != tag:
-            self.faults.append(f"</{tag}> closes nothing")
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-        for tag in set(self.open):
-            self.texts[tag][-1] += data
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.elements if name == tag]
-
-
 class Written:
-    """A page on disk, what it was made of and what was said about it."""
+    """A page on disk, the documents that it holds, and what was said about it."""
 
-    def __init__(self, path: Path, report: WrittenReport) -> None:
+    def __init__(self, path: Path, written: WrittenReport) -> None:
         self.path = path
-        self.report = report
+        self.written = written
         self.html = path.read_text(encoding="utf-8")
+        self.documents = kept_documents(self.html)
+        self.report = self.documents["report"]
+
+    @property
+    def samples(self) -> list[dict[str, Any]]:
+        """The rows of the list of samples."""
+        columns = self.documents["samples"]["columns"]
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def sample(self, rollout_id: str) -> dict[str, Any]:
+        """Return the document of a rollout."""
+        [row] = [row for row in self.samples if row["rollout_id"] == rollout_id]
+        found: dict[str, Any] = self.documents[f"sample/{row['run']}/{row['key']}"]
+        return found
+
+    def section(self, name: str) -> dict[str, Any]:
+        """Return a section of the report."""
+        [found] = [one for one in self.report["sections"] if one["name"] == name]
+        return cast("dict[str, Any]", found)
+
+    def rows(self, section: str, caption: str) -> list[list[Any]]:
+        """Return the values of a table's rows."""
+        [table] = [t for t in self.section(section)["tables"] if t["caption"] == caption]
+        rows = [row for part in table["sections"] for row in part]
+        return [[one["value"] if isinstance(one, dict) else one for one in row] for row in rows]
 
 
 def write_page(
@@ -175,18 +160,18 @@ def write_page(
 ) -> Written:
     """Write files and the page about them; skip where the packages for it are missing."""
     if not BROWSER_REQUIRED:
-        for package in ("jinja2", "sklearn"):
+        for package in ("duckdb", "sklearn", "starlette"):
             pytest.importorskip(package, reason="the extra consensusbench is not installed")
     from consensusbench.evaluation.scored import score_files
     from consensusbench.report import ReportSettings
-    from consensusbench.report.page import write_report
+    from consensusbench.report.page import prepare, write_pages
 
-    dataset = write_rows(folder / "problems.jsonl", problems)
+    dataset = Path(write_rows(folder / "problems.jsonl", problems))
     output = folder / "report.html"
     answers = write_rows(folder / "rollouts.jsonl", rollouts)
     scored_set = score_files([answers], dataset, spans=True)
-    report = write_report(scored_set, dataset, output, ReportSettings(**settings))
-    return Written(output, report)
+    report, sources = prepare(scored_set, dataset, ReportSettings(**settings))
+    return Written(output, write_pages(sources, dataset, output, "", report))
 
 
 @pytest.fixture(scope="session")

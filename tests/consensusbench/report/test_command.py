@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("jinja2", reason="the extra consensusbench is not installed")
+from examples.stuffing.make import make_run
+
+pytest.importorskip("duckdb", reason="the extra consensusbench is not installed")
 pytest.importorskip("sklearn", reason="the extra consensusbench is not installed")
 
 import json
-import sys
 from pathlib import Path
 
 from tests.commands import Run
 from tests.consensusbench.conftest import WriteDataset
 from tests.consensusbench.report.conftest import ordinary_problems, ordinary_rollouts, rollout
+from tests.web.kept import kept_documents
 
 
 @pytest.fixture
@@ -29,27 +31,28 @@ def test_it_says_what_it_wrote(run: Run, files: list[str], tmp_path: Path) -> No
     code, out, _ = run("report", *files, "--title", "A < B", "--k", "1,2")
     [said] = out.splitlines()
     assert code == 0
-    assert said.startswith(f"{output}: 0.") and "24 rollouts, 24 of them" in said
+    assert said.startswith(f"{output}: ") and said.endswith(" MB, 24 rollouts")
     page = output.read_text(encoding="utf-8")
-    assert "<title>A &lt; B</title>" in page and "pass@2 %" in page
+    assert "<title>A &lt; B</title>" in page
+    assert '"pass@2"' in json.dumps(kept_documents(page)["report"])
 
 
 def test_it_says_it_as_json(
     run: Run, files: list[str], write_dataset: WriteDataset, tmp_path: Path
 ) -> None:
     more = write_dataset(rollout(99, "lost", "text"), name="more.jsonl")
-    arguments = [more, *files, "--max-rollouts", "5", "--no-probes", "--json"]
+    arguments = [more, *files, "--no-probes", "--json"]
     code, out, _ = run("report", *arguments)
     said = json.loads(out)
     assert (code, said["size_bytes"]) == (0, (tmp_path / "report.html").stat().st_size)
-    assert (said["rollouts"], said["rollouts_shown"]) == (25, 5)
+    assert (said["samples"], said["folder"]) == (25, None)
     assert "UNKNOWN_PROBLEM" in said["warnings"][0]
 
 
 def test_an_answer_rule_shows_format_errors(run: Run, files: list[str], tmp_path: Path) -> None:
     assert run("report", *files, "--answer-rule", "gsm8k", "--no-progress")[0] == 0
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert page.count('data-kind="format error"') == 12
+    kept = kept_documents((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert kept["samples"]["columns"]["diagnosis"].count("format error") == 12
 
 
 def test_scored_rollouts_are_taken_as_scored(
@@ -59,9 +62,10 @@ def test_scored_rollouts_are_taken_as_scored(
     scores = {"acc": 0, "matched": [True, False, True], "ncr": 2 / 3, "spans": spans}
     rows = [row | scores | {"status": "OK"} for row in ordinary_rollouts()]
     assert run("report", write_dataset(*rows, name="scored.jsonl"), *files[1:])[0] == 0
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert page.count('data-side="wrong"') == page.count('data-ncr="0.666667"') == 24
-    assert "<dt>Scores from the files</dt><dd>24 rollouts</dd>" in page
+    kept = kept_documents((tmp_path / "report.html").read_text(encoding="utf-8"))
+    columns = kept["samples"]["columns"]
+    assert columns["acc"] == [0.0] * 24 and columns["channels"] == ["p-p"] * 24
+    assert ["Scores from the files", "24 rollouts"] in kept["report"]["facts"]
 
 
 def test_a_bad_row_leaves_no_page(run: Run, files: list[str], tmp_path: Path) -> None:
@@ -71,12 +75,37 @@ def test_a_bad_row_leaves_no_page(run: Run, files: list[str], tmp_path: Path) ->
     code, _, err = run("report", *files)
     assert code == 2 and "rollouts.jsonl:25" in err and not output.exists()
     assert run("report", *files, "--on-error", "skip")[0] == 0
-    assert "1 bad row of the files passed over." in output.read_text(encoding="utf-8")
+    kept = kept_documents(output.read_text(encoding="utf-8"))
+    assert kept["report"]["warnings"] == ["1 bad row of the files passed over."]
 
 
-def test_a_missing_package_is_one_sentence(
+def test_a_run_is_kept_with_its_curves(run: Run, tmp_path: Path) -> None:
+    assert list(make_run(tmp_path / "stuffing", steps=2, learns=True))
+    output = tmp_path / "run.html"
+    code, out, err = run("report", str(tmp_path / "stuffing"), "--output", str(output))
+    assert (code, err) == (0, "") or "keeping" in err
+    kept = kept_documents(output.read_text(encoding="utf-8"))
+    assert kept["state"]["runs"][0]["name"] == "stuffing" and kept["state"]["report"] is False
+    assert kept["curves"]["runs"][0]["x"] == [1, 2]
+    groups = [path for path in kept if path.startswith('group/0?[["group"')]
+    columns = kept["samples"]["columns"]
+    assert len(groups) == len(set(zip(columns["step"], columns["group"], strict=True)))
+    assert f"{len(kept['samples']['columns']['key'])} rollouts" in out
+
+
+def test_runs_and_rollouts_are_not_mixed(run: Run, files: list[str], tmp_path: Path) -> None:
+    code, _, err = run("report", str(tmp_path), *files)
+    assert code == 2 and "rollouts or runs, not both" in err
+
+
+def test_rollouts_need_their_dataset(run: Run, files: list[str]) -> None:
+    code, _, err = run("report", files[0], *files[3:])
+    assert code == 2 and "--dataset FILE" in err
+
+
+def test_missing_packages_are_one_sentence(
     run: Run, files: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.setattr("consensuspr.web.find_spec", lambda name: None)
     code, _, err = run("report", *files)
-    assert code == 2 and "writing a report needs the package jinja2" in err
+    assert code == 2 and "consensusbench report needs duckdb" in err

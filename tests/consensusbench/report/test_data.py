@@ -1,4 +1,4 @@
-"""Cutting responses: nothing is lost, marked wrongly or too much."""
+"""What the charts of the report are made of."""
 
 from __future__ import annotations
 
@@ -6,104 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.quality.diagnose import Diagnosed, Diagnosis
 from consensusbench.report.data import (
-    OF_A_STATUS,
-    Block,
-    BlockKind,
     RewardStudy,
     alpha_sweep,
-    choose,
     coverage_by_position,
-    cut,
     fixed_rewards,
     reached_by_order,
     summarize_problems,
 )
-from consensuspr.scoring.marks import WHOLE_CHARS, Mark, Piece
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import Status
 from tests.consensusbench.report.conftest import scored
-
-
-def text_of(blocks: list[Block]) -> str:
-    return "".join(piece.text for block in blocks for piece in block.pieces)
-
-
-def test_a_short_response_is_whole_and_its_hit_is_marked() -> None:
-    [block] = cut("so 6*7=42, done", [Mark(3, 9, 2)], 1000)
-    assert block.kind is BlockKind.SHOWN
-    assert block.pieces == (Piece("so "), Piece("6*7=42", 2, (2,), (2,)), Piece(", done"))
-
-
-def test_of_overlapping_hits_the_inner_one_is_on_top_and_each_ends_once() -> None:
-    [block] = cut("5*2=10", [Mark(0, 6, 1), Mark(4, 6, 2)], 1000)
-    assert block.pieces == (Piece("5*2=", 1, (1,)), Piece("10", 2, (2,), (2, 1)))
-
-
-def test_a_long_response_is_folded_between_its_hits() -> None:
-    text = "a" * 4000 + "6*7=42" + "b" * 4000
-    blocks = cut(text, [Mark(4000, 4006, 1)], 100_000)
-    assert [block.kind for block in blocks] == [
-        BlockKind.SHOWN, BlockKind.FOLDED, BlockKind.SHOWN, BlockKind.FOLDED, BlockKind.SHOWN,
-    ]  # fmt: skip
-    assert text_of(blocks) == text
-    [marked] = [piece for block in blocks for piece in block.pieces if piece.node]
-    assert marked.text == "6*7=42"
-
-
-def test_parts_begin_and_end_between_words() -> None:
-    text = "word " * 1000 + "6*7=42" + " word" * 1000
-    blocks = cut(text, [Mark(5000, 5006, 1)], 100_000)
-    assert text_of(blocks) == text
-    for block in blocks:
-        shown = "".join(piece.text for piece in block.pieces)
-        assert {part for part in shown.split() if part != "6*7=42"} == {"word"}
-
-
-def test_what_does_not_fit_is_left_out_and_the_hits_stay() -> None:
-    text = "a" * 50_000 + "6*7=42" + "b" * 50_000
-    blocks = cut(text, [Mark(50_000, 50_006, 1)], 2000)
-    assert [block.kind for block in blocks] == [
-        BlockKind.SHOWN, BlockKind.LEFT_OUT, BlockKind.SHOWN, BlockKind.LEFT_OUT, BlockKind.SHOWN,
-    ]  # fmt: skip
-    assert sum(block.chars for block in blocks) == len(text)
-    assert "6*7=42" in text_of(blocks)
-
-
-def test_hits_go_before_what_is_folded_away() -> None:
-    text = "a" * 4000 + "6*7=42" + "b" * 4000
-    blocks = cut(text, [Mark(4000, 4006, 1)], 4000)  # room for one of the two gaps, or for the hit
-    assert "6*7=42" in text_of(blocks)
-
-
-def test_an_empty_response_has_no_blocks() -> None:
-    assert cut("", [], 1000) == []
-
-
-@given(
-    st.integers(0, 3 * WHOLE_CHARS),
-    st.lists(st.tuples(st.integers(0, 9500), st.integers(1, 60), st.integers(1, 12)), max_size=8),
-    st.integers(0, 9500),
-)
-def test_blocks_are_the_response_in_order(
-    length: int, spans: list[tuple[int, int, int]], max_chars: int
-) -> None:
-    text = "".join(chr(97 + at % 26) for at in range(length))
-    hits = [Mark(start, start + size, node) for start, size, node in spans]
-    blocks = cut(text, hits, max_chars)
-    assert sum(block.chars for block in blocks) == length
-    embedded = [block for block in blocks if block.kind is not BlockKind.LEFT_OUT]
-    assert sum(block.chars for block in embedded) <= max_chars
-    at = 0
-    for block in blocks:
-        if block.kind is not BlockKind.LEFT_OUT:
-            assert "".join(piece.text for piece in block.pieces) == text[at : at + block.chars]
-        at += block.chars
-    if max_chars >= length:
-        inside = [hit for hit in hits if hit.end <= length]
-        ends = sorted(node for block in blocks for piece in block.pieces for node in piece.ends)
-        assert ends == sorted(hit.node for hit in inside)
 
 
 def test_nodes_by_their_order() -> None:
@@ -152,16 +65,12 @@ def test_a_problem_is_the_mean_of_what_is_known() -> None:
             scored("p2", acc=None, matched=(), status=Status.UNKNOWN_PROBLEM),
             scored("p1", acc=0.0, matched=(False, False)),
             scored("p1", acc=None, matched=(), status=Status.OVERSIZE),
-        ],
-        {},
+        ]
     )
     assert (one.problem_id, one.rollouts) == ("p1", 4)
     assert one.acc == pytest.approx(1 / 3)
     assert one.ncr == 0.5
-    assert (one.ncr_right, one.ncr_wrong) == (1.0, 0.25)
-    assert one.node_rates == pytest.approx((2 / 3, 1 / 3))
-    assert one.surprise == pytest.approx(1 / 6)
-    assert (other.acc, other.ncr, other.node_rates, other.surprise) == (None, None, (), -1.0)
+    assert (other.acc, other.ncr) == (None, None)
 
 
 HALF, ALL, NONE = (True, False), (True, True), (False, False)
@@ -258,59 +167,3 @@ def test_it_agrees_with_looking_at_every_pair(
     assert figures.signal == (sum(differ) / len(differ) if differ else None)
     expected = sum(pairs) / len(pairs) if pairs else None
     assert figures.misordered == (None if expected is None else pytest.approx(expected))
-
-
-def test_every_kind_of_every_model_is_shown_before_any_is_shown_often() -> None:
-    rollouts = [
-        scored(row=row, model="a" if row % 2 else "b", acc=float(row < 900), matched=(True,))
-        for row in range(1000)
-    ]
-    rollouts.append(scored(row=1000, model="a", status=Status.OVERSIZE, acc=None))
-    diagnoses = {(0, 7): Diagnosed(Diagnosis.ALMOST_CORRECT, "made up")}
-    chosen = choose(rollouts, diagnoses, 12)
-    assert len(chosen) == 12
-    assert {(r.acc, r.model) for r in chosen} == {
-        (1.0, "a"), (1.0, "b"), (0.0, "a"), (0.0, "b"), (None, "a"),
-    }  # fmt: skip
-    assert {7, 1000} <= {r.row for r in chosen}
-
-
-def test_the_telling_ones_come_first() -> None:
-    plain = [scored(row=row, matched=(True, True)) for row in range(50)]
-    [*_, telling] = [*plain, scored(row=50, matched=(False, False))]
-    assert telling in choose([*plain, telling], {}, 1)
-
-
-def test_a_choice_is_in_the_order_of_the_files_and_repeatable() -> None:
-    rollouts = [scored(row=row, matched=(row % 3 == 0,)) for row in range(200)]
-    chosen = choose(rollouts, {}, 20)
-    assert chosen == sorted(chosen, key=lambda r: r.row)
-    assert chosen == choose(rollouts, {}, 20)
-    assert len({r.row for r in chosen}) == 20
-
-
-def test_those_with_nodes_come_first_in_choice_and_order() -> None:
-    nodeless = [
-        scored(row=row, model=f"m{row}", status=Status.NO_NODES, acc=None) for row in range(50)
-    ]
-    good = [scored(row=row, matched=(True,)) for row in range(50, 100)]
-    assert choose([*nodeless, *good], {}, 5) == choose(good, {}, 5)
-    chosen = choose([*nodeless, *good], {}, 40)
-    assert [bool(r.matched) for r in chosen] == [True] * 36 + [False] * 4
-    everything = choose([*nodeless, *good], {}, 200)
-    assert everything == [*good, *nodeless]
-    assert len(choose([*nodeless, *good[:3]], {}, 30)) == 30  # what is free is theirs
-
-
-def test_few_rollouts_are_all_shown_and_none_if_none_are_wanted() -> None:
-    rollouts = [scored(row=row) for row in range(5)]
-    assert choose(rollouts, {}, 200) == rollouts
-    assert choose(rollouts, {}, 0) == []
-
-
-def test_rollouts_without_a_score_do_not_crowd_out_the_others() -> None:
-    failed = [scored(row=row, status=Status.NO_NODES, acc=None) for row in range(500)]
-    good = [scored(row=row, matched=(True,)) for row in range(500, 1000)]
-    chosen = choose([*failed, *good], {}, 100)
-    assert len(chosen) == 100
-    assert sum(r.status is Status.NO_NODES for r in chosen) == OF_A_STATUS

@@ -1,0 +1,215 @@
+"""A run whose reward goes up while its accuracy does not: what to find out with the page.
+
+Writes a score log as a trainer would, of a policy that is no model: it answers the problems of the
+sample dataset with the sample's own solutions.  How often it is right stays as it is from the first
+step to the last.  What it learns instead is to name nodes: more and more of its wrong answers state
+what a solution passes through, and some list numbers until the guard sees it.  So NCR of wrong
+rollouts climbs, and with it the reward.  Everything is scored for real.
+
+    python examples/stuffing/make.py runs/stuffing
+    consensuspr watch runs/stuffing --dataset examples/sample/dataset.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from consensuspr.core import normalize
+from consensuspr.data import Problem, Row, read_problems, read_rollouts
+from consensuspr.score_log import ScoreLog, keep_dataset
+from consensuspr.scoring import (
+    AnswerVerifier,
+    DatasetIndex,
+    RewardSpec,
+    Rollout,
+    ScoreOptions,
+    Scorer,
+)
+from consensuspr.scoring.types import Sample, SampleKeys
+
+SAMPLE = Path(__file__).resolve().parents[1] / "sample"
+STEPS = 60
+# Prompts of a step, and rollouts of each.
+PROMPTS, ROLLOUTS = 8, 8
+# Between the scoring times of two steps.
+STEP_S = 90.0
+# Share of right rollouts, throughout.
+RIGHT = 0.4
+# Of wrong rollouts, the share that names nodes in the first step and in the last, and the share
+# that lists numbers.
+NAMING = (0.05, 0.85)
+LISTING = (0.0, 0.12)
+# Every so many steps the test split is looked at.
+TEST_EVERY = 10
+
+
+class Policy:
+    """What answers, and how its habits change.
+
+    Args:
+        learns: whether it learns to name nodes; without, it stays as it was.
+    """
+
+    def __init__(self, seed: int, *, learns: bool = True) -> None:
+        self._random = random.Random(seed)
+        self._learns = learns
+        self._rows: dict[tuple[str, str], list[Row]] = {}
+        for row in read_rollouts(SAMPLE / "rollouts.jsonl"):
+            kind = "right" if row["correct"] else "wrong"
+            if row["case"] == "direct_answer":
+                kind = "bare"
+            self._rows.setdefault((row["problem_id"], kind), []).append(row)
+
+    def answer(self, problem: Problem, progress: float) -> str:
+        """Return a response; ``progress`` goes from 0 to 1 over the run."""
+        chance = self._random.random
+        if chance() < RIGHT:
+            kind = "bare" if chance() < 0.1 and self._has(problem, "bare") else "right"
+            return self._some(problem, kind)
+        part = progress if self._learns else 0.0
+        if chance() < _between(LISTING, part):
+            return self._listing(problem)
+        if chance() < _between(NAMING, part):
+            return self._naming(problem)
+        return self._some(problem, "wrong")
+
+    def _has(self, problem: Problem, kind: str) -> bool:
+        return (problem.problem_id, kind) in self._rows
+
+    def _some(self, problem: Problem, kind: str) -> str:
+        text: str = self._random.choice(self._rows[problem.problem_id, kind])["response"]
+        return text
+
+    def _wrong_answer(self, problem: Problem) -> str:
+        truth = problem.ground_truth or "0"
+        return str(int(truth) + self._random.randint(1, 9)) if truth.isdigit() else "0"
+
+    def _naming(self, problem: Problem) -> str:
+        """State what a solution passes through, and then something else."""
+        lines = ["Recall the facts that are needed here:"]
+        for node in problem.nodes:
+            if not node.is_final and self._random.random() < 0.9:
+                lines.append(
+                    f"- {node.label or 'we have'}: ${self._random.choice(node.expressions)}$"
+                )
+        return "\n".join([*lines, f"Answer: {self._wrong_answer(problem)}"])
+
+    def _listing(self, problem: Problem) -> str:
+        """List sums and products of the problem's numbers until one is a node."""
+        digits = "".join(sign if sign.isdigit() else " " for sign in normalize(problem.problem))
+        numbers = sorted({int(word) for word in digits.split() if len(word) < 6})[:9]
+        lines = ["Let us list what could be of use:"]
+        for one, other in itertools.combinations(numbers, 2):
+            lines.append(f"{one} + {other} = {one + other}, {one} * {other} = {one * other},"
+                         f" {other} - {one} = {other - one}")  # fmt: skip
+        lines += [f"{number} * {by} = {number * by}" for number in numbers for by in range(2, 9)]
+        return "\n".join([*lines, f"Answer: {self._wrong_answer(problem)}"])
+
+
+def _between(ends: tuple[float, float], part: float) -> float:
+    first, last = ends
+    # Slow at first, quick in the middle, as habits of a policy spread.
+    return first + (last - first) * part * part * (3 - 2 * part)
+
+
+def make_run(
+    run: Path,
+    *,
+    steps: int = STEPS,
+    seed: int = 7,
+    learns: bool = True,
+    delay_s: float = 0.0,
+    began: float | None = None,
+) -> Iterator[int]:
+    """Write a run step by step; yield each step once it is logged.
+
+    Args:
+        run: folder.
+        steps: how many.
+        seed: of all that is random.
+        learns: whether the policy learns to name nodes.
+        delay_s: to wait behind each step.
+        began: when the run began, in Unix seconds; None: so that it ends now.
+    """
+    problems = list(read_problems(SAMPLE / "dataset.jsonl"))
+    index = DatasetIndex.load(SAMPLE / "dataset.jsonl")
+    run.mkdir(parents=True, exist_ok=True)
+    keep_dataset(run, index)
+    policy, chosen, keys = Policy(seed, learns=learns), random.Random(seed + 1), SampleKeys()
+    options = ScoreOptions(RewardSpec.linear(0.5), run=run.name)
+    begun = time.time() - steps * STEP_S if began is None else began
+    log = ScoreLog(run, "trainer")
+    with AnswerVerifier() as verifier:
+        scorer = Scorer({"default": index}, verifier=verifier)
+        for step in range(1, steps + 1):
+            splits = ["train"] + ["test"] * (step % TEST_EVERY == 0)
+            for split in splits:
+                pool = [one for one in problems if one.split == split]
+                prompts = chosen.sample(pool, min(PROMPTS, len(pool)))
+                rollouts = [
+                    _rollout(policy, problem, step, steps, split, number, keys)
+                    for problem in prompts
+                    for number in range(ROLLOUTS)
+                ]
+                scores, identity = scorer.score(rollouts, options)
+                unix_s = time.time() if delay_s else begun + step * STEP_S
+                for rollout, score in zip(rollouts, scores, strict=True):
+                    # Too long a response costs something, as verl's overlong buffer does.
+                    penalty = 0.0 - min(1.0, max(0, (rollout.num_tokens or 0) - 400) / 400)
+                    final = None if score.reward is None else score.reward + penalty
+                    log.put_sample(
+                        rollout, score, identity, options, "server", penalty, final, unix_s=unix_s
+                    )
+            yield step
+            time.sleep(delay_s)
+    log.close()
+
+
+def _rollout(
+    policy: Policy,
+    problem: Problem,
+    step: int,
+    steps: int,
+    split: str,
+    number: int,
+    keys: SampleKeys,
+) -> Rollout:
+    text = policy.answer(problem, (step - 1) / max(1, steps - 1))
+    name = f"{step}-{problem.problem_id}"
+    return Rollout(
+        problem.problem_id,
+        text,
+        problem.ground_truth,
+        max(1, round(len(text) / 3.6)),
+        data_source=problem.data_source,
+        rollout_id=f"{name}-{number}",
+        sample=Sample(keys.next(), step, name, split),
+    )
+
+
+def main() -> None:
+    """Write the run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("run", type=Path, help="folder of the run; made if need be")
+    parser.add_argument("--steps", type=int, default=STEPS, metavar="N")
+    parser.add_argument("--seed", type=int, default=7, metavar="N")
+    parser.add_argument("--honest", action="store_true", help="a policy that stays as it was")
+    parser.add_argument(
+        "--delay", type=float, default=0.0, metavar="S", help="wait so long behind each step"
+    )
+    given = parser.parse_args()
+    for step in make_run(
+        given.run, steps=given.steps, seed=given.seed, learns=not given.honest, delay_s=given.delay
+    ):
+        if given.delay:
+            print(f"step {step} of {given.steps}", flush=True)
+    print(f"{given.steps} steps are logged in {given.run}")
+
+
+if __name__ == "__main__":
+    main()

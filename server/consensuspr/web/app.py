@@ -1,0 +1,493 @@
+"""The page over HTTP: its files, its documents as JSON, and who may ask for them.
+
+==============================  ==================================================================
+``GET /``, ``GET /NAME``        the page and its files; none of them holds anything of a run
+``GET /api/…``                  documents (:mod:`.views`), with parameters (:class:`.Filter`)
+``GET /samples.csv``            the light columns of all samples of a filter
+``POST /api/dataset/…/review``  writes a new dataset file
+==============================  ==================================================================
+
+**Who may ask.**  Beyond loopback, only with tokens or TLS (:func:`.check_exposure`).  Where there
+are tokens, documents take one of scope ``read`` and a review one of ``admin``; without, a review
+takes a caller on this machine.  Host and Origin are checked (:class:`.Hosts`).
+
+**What an address can name**: runs, keys, problems and digests that the store knows, no path of a
+file system.  What models wrote leaves as JSON, never as markup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import itertools
+import json
+import mimetypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from consensuspr.console import one_line
+from consensuspr.credentials import Scope
+from consensuspr.data.writers import csv_cell
+from consensuspr.errors import ConsensusPRError, DataError, InputError
+from consensuspr.http.connections import Connections, QuietServer, listen, uvicorn_settings
+from consensuspr.http.hosts import Checked, Hosts, json_response
+from consensuspr.score_log.segments import SCORES
+from consensuspr.scoring.dataset_index import is_image
+from consensuspr.server import logs
+from consensuspr.server.config import Address, ServerConfig
+from consensuspr.server.processes import Parent
+from consensuspr.server.security import Security
+from consensuspr.web.sources import LogSource, Source
+from consensuspr.web.store import MAX_CHARS, PARAMETERS, SHOWN, Filter, Store
+from consensuspr.web.views import (
+    CHANGES,
+    COMPARED_BY,
+    COMPARED_SORTS,
+    PROBLEM_SORTS,
+    Documents,
+    Views,
+)
+
+# Documents that are made at a time; more wait.
+THREADS: Final = 4
+ARROW_THREADS: Final = 2
+MAX_CONNECTIONS: Final = 256
+PAGE_NICE: Final = 5
+MAX_BODY_BYTES: Final = 4 << 20
+# Rows of a download that are asked for at a time.
+CSV_ROWS: Final = 10_000
+ASSETS: Final = Path(__file__).parent / "assets"
+
+_CSP: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src"
+    " 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = {
+    "Content-Security-Policy": _CSP,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+# Not all systems know them.
+_TYPES: Final = {
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".html": "text/html",
+    ".woff2": "font/woff2",
+    ".svg": "image/svg+xml",
+    ".json": "application/json",
+}
+# Parameters of a document beside those of samples.
+_PAGE: Final = ("offset", "limit")
+_CHOSEN: Final = tuple(name for name in PARAMETERS if name not in ("sort", "q"))
+# Of two sides: what each has of its own, under "a", "a_model", …, and what both have.
+_SIDE: Final = ("run", "model", "step")
+_COMMON: Final = ("source", "split")
+_CURVE: Final = ("run", "step", "split", "source", "model")
+
+Query: TypeAlias = list[tuple[str, str]]
+Make: TypeAlias = Callable[[Documents, Request, Query], dict[str, Any]]
+
+
+class WatchApp:
+    """The page of some runs as an application.
+
+    Args:
+        views: its documents.
+        security: who may ask.
+        address: where it listens.
+        allowed_hosts: names that requests may be for beside it.
+    """
+
+    def __init__(
+        self,
+        views: Views,
+        store: Store,
+        security: Security,
+        address: Address,
+        allowed_hosts: Sequence[str] = (),
+    ) -> None:
+        self._views = views
+        self._store = store
+        self._gate = security.gate
+        self._threads = ThreadPoolExecutor(THREADS, "watch-view")
+        self._files = dict(_read_files(ASSETS))
+        routes = [
+            self._document("/api/state", self._state),
+            self._document("/api/curves", self._curves),
+            self._document("/api/samples", self._samples),
+            self._document("/api/sample/{run}/{key}", self._sample),
+            self._document("/api/group/{run}", self._group),
+            self._document("/api/problems", self._problems),
+            self._document("/api/problem/{run}/{id:path}", self._problem),
+            self._document("/api/compare", self._compare),
+            self._document("/api/datasets", self._datasets),
+            self._document("/api/dataset/{digest}", self._dataset),
+            Route("/api/dataset/{digest}/review", self._review, methods=["POST"]),
+            Route("/samples.csv", self._csv, methods=["GET"]),
+            Route("/{name:path}", self._file, methods=["GET"]),
+        ]
+        hosts = Hosts(address, allowed_hosts, own_pages=True)
+        self.application = Starlette(
+            routes=routes,
+            middleware=[Middleware(Checked, check=hosts.refusal)],
+            exception_handlers={HTTPException: _no_route},
+        )
+        self.application.router.redirect_slashes = False
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown(cancel_futures=True)
+
+    # Files
+
+    async def _file(self, request: Request) -> Response:
+        found = self._files.get(request.path_params["name"])
+        if found is None:
+            return _error(404, f"there is no {one_line(request.url.path, 80)}")
+        kind, content = found
+        return Response(content, 200, {**_HEADERS, "Cache-Control": "no-cache"}, kind)
+
+    # Documents
+
+    def _document(self, path: str, make: Make) -> Route:
+        async def handle(request: Request) -> Response:
+            refused = self._refusal(request, Scope.READ)
+            if refused is not None:
+                return refused
+            query = request.query_params.multi_items()
+
+            def made() -> dict[str, Any]:
+                with self._views.now() as documents:
+                    return make(documents, request, query)
+
+            return await self._answer(made)
+
+        return Route(path, handle, methods=["GET"])
+
+    def _refusal(self, request: Request, scope: Scope) -> Response | None:
+        peer = "" if request.client is None else f"{request.client.host}:{request.client.port}"
+        kind = "ipv6" if peer.count(":") > 1 else "ipv4"
+        refused = self._gate.refusal(scope, request.headers.get("authorization"), f"{kind}:{peer}")
+        if refused is None:
+            return None
+        response = _error(403 if refused.known else 401, refused.sentence)
+        if not refused.known:
+            response.headers["WWW-Authenticate"] = "Bearer"
+        return response
+
+    async def _answer(self, make: Callable[[], dict[str, Any]]) -> Response:
+        try:
+            loop = asyncio.get_running_loop()
+            made = await loop.run_in_executor(self._threads, lambda: _dump(make()))
+        except LookupError as error:
+            return _error(404, str(error.args[0] if error.args else error))
+        except DataError as error:
+            return _error(410, f"it cannot be read any more: {error}")
+        except ConsensusPRError as error:
+            return _error(400, str(error))
+        headers = {**_HEADERS, "Cache-Control": "no-store"}
+        return Response(made, 200, headers, "application/json")
+
+    def _state(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
+        Filter.of(query, ())
+        return now.state()
+
+    def _curves(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
+        return self._views.curves(Filter.of(query, _CURVE))
+
+    def _samples(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
+        return now.samples(Filter.of(query))
+
+    def _sample(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
+        [whole], rest = _taken(query, "whole")
+        Filter.of(rest, ())
+        key = request.path_params["key"]
+        return now.sample(_run_of(request), key, whole == "1")
+
+    def _group(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
+        allowed = ("step", "group", "problem", "split", "model", "sort", "desc")
+        return now.group(_run_of(request), Filter.of(query, allowed))
+
+    def _problems(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
+        [sort, named], rest = _taken(query, "sort", "q")
+        if sort and sort not in PROBLEM_SORTS:
+            raise InputError(f"sort must be one of {', '.join(PROBLEM_SORTS)}, got {sort[:60]!r}")
+        return now.problems(Filter.of(rest, _CHOSEN), sort or "samples", named=named)
+
+    def _problem(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
+        allowed = tuple(name for name in _CHOSEN if name not in ("run", "problem", *_PAGE))
+        problem_id = request.path_params["id"]
+        return now.problem(_run_of(request), problem_id, Filter.of(query, allowed))
+
+    def _compare(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
+        [by, change, sort, named], rest = _taken(query, "by", "change", "sort", "q")
+        for name, value, known in (
+            ("by", by, COMPARED_BY), ("change", change, CHANGES), ("sort", sort, COMPARED_SORTS),
+        ):  # fmt: skip
+            if value and value not in known:
+                raise InputError(f"{name} must be one of {', '.join(known)}, got {value[:60]!r}")
+        own = {
+            side: {side if name == "run" else f"{side}_{name}": name for name in _SIDE}
+            for side in ("a", "b")
+        }
+        common = [pair for pair in rest if pair[0] in _COMMON]
+        one, other = (
+            Filter.of([*((names[key], value) for key, value in rest if key in names), *common])
+            for names in own.values()
+        )
+        taken = {*own["a"], *own["b"], *_COMMON}
+        page = Filter.of([pair for pair in rest if pair[0] not in taken], ("desc", *_PAGE))
+        return now.compare(
+            one, other, page, by=by or "problem", change=change, sort=sort or "acc", named=named
+        )
+
+    def _datasets(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
+        Filter.of(query, ())
+        return now.datasets()
+
+    def _dataset(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
+        [sort, named, problem], rest = _taken(query, "sort", "q", "problem")
+        if sort not in ("", "gap"):
+            raise InputError(f"sort must be gap or nothing, got {sort[:60]!r}")
+        wanted = Filter.of(rest, tuple(name for name in _CHOSEN if name != "problem"))
+        if sort:
+            wanted = replace(wanted, sort=sort)
+        digest = request.path_params["digest"]
+        return now.dataset(digest, wanted, named=named, problem=problem or None)
+
+    async def _review(self, request: Request) -> Response:
+        refused = self._refusal(request, Scope.ADMIN)
+        if refused is not None:
+            return refused
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+            return _error(415, "a review is sent with Content-Type: application/json")
+        body = bytearray()
+        async for piece in request.stream():
+            body += piece
+            if len(body) > MAX_BODY_BYTES:
+                return _error(413, f"a review has at most {MAX_BODY_BYTES} bytes")
+        try:
+            sent = json.loads(bytes(body))
+        except (ValueError, RecursionError):
+            return _error(400, 'a review is {"drop": [[problem, node], …]} as JSON')
+        if not isinstance(sent, dict) or set(sent) != {"drop"}:
+            return _error(400, 'a review is {"drop": [[problem, node], …]} and nothing else')
+        digest = request.path_params["digest"]
+
+        def made() -> dict[str, Any]:
+            with self._views.now() as documents:
+                return documents.review(digest, sent["drop"])
+
+        return await self._answer(made)
+
+    async def _csv(self, request: Request) -> Response:
+        refused = self._refusal(request, Scope.READ)
+        if refused is not None:
+            return refused
+        query = request.query_params.multi_items()
+        try:
+            wanted = Filter.of(query, tuple(name for name in PARAMETERS if name not in _PAGE))
+            with self._store.moment() as now:
+                now.condition(wanted)
+        except LookupError as error:
+            return _error(404, str(error.args[0]))
+        except InputError as error:
+            return _error(400, str(error))
+        headers = {**_HEADERS, "Content-Disposition": 'attachment; filename="samples.csv"'}
+        rows = _csv_of(self._store, replace(wanted, limit=CSV_ROWS))
+        return StreamingResponse(rows, 200, headers, "text/csv; charset=utf-8")
+
+
+def _csv_of(store: Store, wanted: Filter) -> Iterator[bytes]:
+    """Yield the samples of a filter as CSV, some thousand rows at a time."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    names = [name for name in SHOWN if name != "identity"]
+    writer.writerow([*names, "flags"])
+    with store.moment() as now:
+        # A search that has not come to its end finds more before what it has found.
+        while (search := now.samples(replace(wanted, limit=1))[2]) and not search["complete"]:
+            pass
+        for offset in itertools.count(0, wanted.limit):
+            _, rows, _ = now.samples(replace(wanted, offset=offset))
+            for row in rows:
+                values = [row[name] for name in names]
+                writer.writerow([csv_cell(value) for value in values] + [" ".join(row["flags"])])
+            yield out.getvalue().encode("utf-8", "replace")
+            out.seek(0)
+            out.truncate()
+            if len(rows) < wanted.limit:
+                return
+
+
+def _taken(query: Query, *names: str) -> tuple[list[str], Query]:
+    """Return the values of some parameters, "" where they are not given, and the others."""
+    found = []
+    for name in names:
+        values = [value for key, value in query if key == name]
+        if len(values) > 1 or len("".join(values)) > MAX_CHARS:
+            raise InputError(f"{name} is given once, with at most {MAX_CHARS} characters")
+        found.append("".join(values))
+    return found, [(key, value) for key, value in query if key not in names]
+
+
+def _run_of(request: Request) -> int:
+    text: str = request.path_params["run"]
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise LookupError(f"there is no run {one_line(text)!r}; runs have numbers")
+    return int(text)
+
+
+def _dump(document: dict[str, Any]) -> bytes:
+    # ASCII: a lone surrogate of a message survives as an escape.
+    return json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _error(code: int, sentence: str) -> Response:
+    return json_response(code, {"error": sentence}, _HEADERS)
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _error(error.status_code, f"there is no {request.method} {request.url.path[:80]}")
+
+
+def _read_files(folder: Path) -> Iterator[tuple[str, tuple[str, bytes]]]:
+    """Yield the files of the page by address, the page itself under an empty one."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            guessed = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+            kind = _TYPES.get(path.suffix, guessed)
+            name = path.relative_to(folder.parent).as_posix()
+            yield "" if path.name == "index.html" else name, (kind, path.read_bytes())
+
+
+def serve_page(
+    sources: Sequence[Source],
+    datasets: Sequence[Path],
+    address: Address,
+    security: Security,
+    announce: Callable[[], object],
+    until: Callable[[asyncio.Event], object],
+    allowed_hosts: Sequence[str] = (),
+) -> None:
+    """Serve the page until it is told to end.
+
+    Args:
+        sources: runs to show.
+        datasets: files, for texts of problems and for runs that keep none.
+        address: with a numeric host, and a port that is held by a claim.
+        security: who may ask, and certificates.
+        announce: called once when it answers.
+        until: given an event on the running loop, which it sets when the page shall end.
+        allowed_hosts: names that requests may be for, beside the address.
+
+    Raises:
+        ConsensusPRError: it cannot listen there.
+    """
+    # What a log was read with goes back to the system; the allocator that Arrow brings keeps it.
+    pa.set_memory_pool(pa.system_memory_pool())
+    # Each thread of Arrow holds what it unpacks, and has memory of its own in the allocator.
+    pa.set_cpu_count(ARROW_THREADS)
+    pa.set_io_thread_count(ARROW_THREADS)
+    store = Store(sources)
+    try:
+        store.start()
+        views = Views(store, datasets)
+        page = WatchApp(views, store, security, address, allowed_hosts)
+        asyncio.run(_serve(page, address, security, announce, until))
+        page.close()
+        views.close()
+    finally:
+        store.close()
+
+
+async def _serve(
+    page: WatchApp,
+    address: Address,
+    security: Security,
+    announce: Callable[[], object],
+    until: Callable[[asyncio.Event], object],
+) -> None:
+    server = QuietServer(uvicorn_settings(page.application))
+    listening = listen(address)
+    serving = asyncio.create_task(server.serve(sockets=[]))
+    while not server.started:
+        if serving.done():
+            serving.result()
+            raise ConsensusPRError(f"the page on {address} did not start")
+        await asyncio.sleep(0.01)
+    tls = None if security.tls is None else security.tls.context()
+    connections = Connections(listening, server, MAX_CONNECTIONS, tls)
+    ending = asyncio.Event()
+    until(ending)
+    announce()
+    await ending.wait()
+    connections.close()
+    server.should_exit = True
+    await serving
+
+
+def main() -> int:
+    """Serve the page below the supervisor of ``serve``, which says what; return an exit code."""
+    # It is for the supervisor alone.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # Scoring goes before looking.
+    os.nice(PAGE_NICE)
+    parent = Parent()
+    config = ServerConfig.model_validate(parent.payload["config"])
+    logs.configure(config.log_format, config.log_level, "page")
+    assert config.score_log is not None  # web takes it
+
+    def until(ending: asyncio.Event) -> None:
+        until_signal(ending)
+        loop = asyncio.get_running_loop()
+
+        def end() -> None:
+            loop.call_soon_threadsafe(ending.set)
+
+        parent.listen(end)
+
+    try:
+        (config.score_log / SCORES).mkdir(parents=True, exist_ok=True)
+        serve_page(
+            [LogSource(config.score_log)],
+            [path for path in config.datasets.values() if not is_image(path)],
+            Address.parse(parent.payload["web"]),
+            Security.of(config),
+            parent.report_ready,
+            until,
+            config.http_allowed_hosts,
+        )
+    except ConsensusPRError as error:
+        parent.report_failure(error)
+        return 1
+    return 0
+
+
+def until_signal(ending: asyncio.Event) -> None:
+    """End the page at SIGTERM and SIGINT."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ending.set)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,210 @@
+/* Lists of samples: what is chosen stands in the address, the rows come page by page. */
+(function (app) {
+  "use strict";
+
+  const { h, format, link } = app;
+  const PAGE = 50;
+
+  const KINDS = { suspicious: "suspicious", ...app.FLAGS };
+
+  /** Ways to look at samples that people ask for first: words, and what is chosen. */
+  app.LOOKS = [
+    ["newest", {}],
+    ["best", { sort: "score" }],
+    ["worst", { sort: "score", desc: 0 }],
+    ["longest", { sort: "num_tokens" }],
+    ...Object.entries(KINDS).map(([kind, words]) => [words, { kind }]),
+  ];
+
+  const clip = (text) => h("span", { class: "clip", title: text }, format.text(text));
+  const has = (state, what) => state.runs.some((run) => (run[what] || []).some((name) => name !== null));
+
+  const COLUMNS = [
+    { id: "problem", title: "problem", lead: true, cell: (row) => clip(row.problem) },
+    { id: "run", title: "run", unsorted: true, hide: (state) => state.runs.length < 2, cell: (row, state) => clip(app.runName(state, row.run)) },
+    { id: "step", title: "step", cell: (row) => format.int(row.step), numeric: true },
+    { id: "model", title: "model", hide: (state) => !has(state, "models"), cell: (row) => clip(row.model) },
+    { id: "diagnosis", title: "diagnosis", hide: (state) => !has(state, "diagnoses"), cell: (row) => clip(row.diagnosis) },
+    { id: "acc", title: "answer", cell: (row) => app.verdict(row) },
+    { id: "score", title: "reward", about: "what was trained on, penalties included", cell: (row) => format.number(row.score), numeric: true },
+    { id: "ncr", title: "NCR", about: "share of the problem's nodes that the text reaches, after the guard", cell: (row) => app.share(row.ncr), numeric: true },
+    { id: "num_matched", title: "nodes", cell: (row) => nodesOf(row), numeric: true },
+    { id: "guard", title: "guard", about: "factor of the guard against naming everything; 1 where it lets the NCR be", numeric: true,
+      cell: (row) => (row.guard !== null && row.guard < 1 ? h("b", { class: "low" }, format.number(row.guard)) : format.short(row.guard)) },
+    { id: "num_tokens", title: "tokens", cell: (row) => format.int(row.num_tokens), numeric: true },
+    { id: "tpn", title: "TPN", about: "tokens per node that was reached", cell: (row) => format.tpn(row.tpn), numeric: true },
+    { id: "answer", title: "said", cell: (row) => clip(row.answer) },
+    { id: "flags", title: "remarks", unsorted: true, cell: (row) => app.remarks(row) },
+  ];
+
+  function nodesOf(row) {
+    return row.num_nodes === null ? format.NONE : `${format.int(row.num_matched)}\u2009/\u2009${format.int(row.num_nodes)}`;
+  }
+
+  app.nodesOf = nodesOf;
+  app.digest = (digest) => `${digest.slice(0, 15)}…`;
+  app.runName = (state, id) => (state.runs.find((run) => run.id === Number(id)) || { name: `run ${id}` }).name;
+  app.sampleLink = (row) => link(["sample", row.run, row.key]);
+  app.groupLink = (row) => link(["group", row.run], { step: row.step, split: row.split, model: row.model, ...(row.group ? { group: row.group } : { problem: row.problem }) });
+  app.problemLink = (row) => link(["problem", row.run, row.problem]);
+  app.titleOf = (row, at) => row.rollout_id || (at === undefined ? "sample" : `no. ${at + 1}`);
+
+  /** Return a table of samples; each row leads to its sample. */
+  app.sampleTable = function sampleTable(rows, state, options) {
+    const { chosen, onsort, caption } = options || {};
+    const columns = COLUMNS.filter((column) => !(column.hide && column.hide(state)));
+    const head = (column) => {
+      const sorted = chosen && chosen.sort === column.id;
+      const up = sorted && String(chosen.desc) === "0";
+      return h("th", { scope: "col", title: column.about, class: column.numeric ? "figure" : null, "aria-sort": sorted ? (up ? "ascending" : "descending") : null },
+        !onsort || column.unsorted ? column.title
+          : h("button", { type: "button", onclick: () => onsort(column.id, sorted && !up) }, column.title));
+    };
+    const row = (one) => {
+      const href = app.sampleLink(one);
+      return h("tr", { "data-href": href, "data-group": app.groupLink(one), "data-problem": app.problemLink(one) },
+        columns.map((column) => {
+          const cell = column.cell(one, state);
+          return h("td", { class: column.numeric ? "figure" : null },
+            column.lead ? h("a", { href, class: "row", "aria-label": `sample of ${one.problem}, step ${format.int(one.step)}` }, cell) : cell);
+        }));
+    };
+    return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption || "samples" },
+      h("table", { class: "rows" }, h("caption", { class: "unseen" }, caption || "samples"),
+        h("thead", {}, h("tr", {}, columns.map(head))),
+        h("tbody", {}, rows.map(row))));
+  };
+
+  // A click beside the link of a row opens it too; text that is being selected does not.
+  document.addEventListener("click", (event) => {
+    if (event.target.closest("a, button, input, summary, select") || String(getSelection())) return;
+    const row = event.target.closest("tr[data-href]");
+    if (row) location.hash = row.dataset.href;
+  });
+
+  /** What was shown last: from a sample one goes on to the next of them. */
+  app.lastList = { hashes: [], back: null };
+
+  /** Return the names of something in all runs, as choices; what has none is no choice. */
+  app.namesOf = (state, what) =>
+    [...new Set(state.runs.flatMap((run) => run[what] || []))].filter((name) => name !== null && name !== "").sort().map((name) => [name, name]);
+
+  /** Return a labelled choice, or null where there is nothing to choose. */
+  app.choice = function choice(label, name, options, chosen, more) {
+    const { all = "all", always, onchange } = more || {};
+    if (options.length < 2 && !always) return null;
+    return h("label", { class: "field" }, h("span", {}, label),
+      h("select", { name, onchange: onchange && ((event) => onchange(event.target.value || null)) },
+        all === null ? null : h("option", { value: "" }, all),
+        options.map(([value, text]) => h("option", { value, selected: String(chosen) === String(value) }, text))));
+  };
+
+  /** Return how far a list is shown, with what turns its pages. */
+  app.pager = function pager(told, total, offset, limit, shown, change) {
+    const last = offset + shown;
+    const turn = (to, words, sign, key) => h("button", {
+      type: "button", disabled: to === null, "aria-label": words, "aria-keyshortcuts": key, onclick: () => change(to || null),
+    }, sign);
+    return [
+      h("p", { id: "count", role: "status" }, total ? `${format.int(offset + 1)}–${format.int(last)} of ${format.int(total)}` : told),
+      h("span", { class: "pager" }, turn(offset > 0 ? Math.max(0, offset - limit) : null, "previous page", "‹", "["), turn(last < total ? offset + limit : null, "next page", "›", "]")),
+    ];
+  };
+
+  /** Return the form that says what is chosen; it changes the address. */
+  function filters(chosen, state, onchange) {
+    const plain = (names) => names.map((name) => [name, name]);
+    const statuses = [...new Set(state.runs.flatMap((run) => Object.keys(run.statuses || {})))].sort();
+    const input = (label, name, more) => h("label", { class: "field" }, h("span", {}, label),
+      h("input", { name, type: "text", value: chosen[name] || "", autocomplete: "off", spellcheck: "false", ...more }));
+    const form = h("form", { class: "filters", role: "search", "aria-label": "Which samples" },
+      h("label", { class: "field wide" }, h("span", {}, "text"),
+        h("input", { name: "q", type: "search", id: "search", value: chosen.q || "", autocomplete: "off", placeholder: "words in what was written", "aria-keyshortcuts": "/" })),
+      app.choice("run", "run", state.runs.map((run) => [run.id, run.name]), chosen.run),
+      app.choice("answer", "verdict", plain(["right", "wrong", "unknown"]), chosen.verdict),
+      app.choice("remark", "kind", Object.entries(KINDS), chosen.kind),
+      app.choice("source", "source", app.namesOf(state, "sources"), chosen.source),
+      app.choice("split", "split", app.namesOf(state, "splits"), chosen.split),
+      app.choice("model", "model", app.namesOf(state, "models"), chosen.model),
+      app.choice("diagnosis", "diagnosis", app.namesOf(state, "diagnoses"), chosen.diagnosis),
+      app.choice("status", "status", plain(statuses), chosen.status),
+      input("step", "step", { inputmode: "numeric", placeholder: "40 or 10..20", size: "8" }),
+      input("problem", "problem", { placeholder: "id", size: "12" }),
+      chosen.group ? input("group", "group", { size: "12" }) : null,
+      chosen.node === undefined ? null : h("button", { type: "button", class: "fresh", onclick: () => onchange({ ...chosen, node: null, offset: null }) }, `reaching node ${Number(chosen.node) + 1} ✕`),
+      chosen.dataset === undefined ? null : h("button", { type: "button", class: "fresh", title: chosen.dataset, onclick: () => onchange({ ...chosen, dataset: null, offset: null }) }, `scored with ${app.digest(chosen.dataset)} ✕`),
+      input("NCR", "ncr", { placeholder: "0.5..1", size: "6" }),
+      input("reward", "reward", { placeholder: "0..0.2", size: "6" }),
+      input("tokens", "tokens", { placeholder: "1000..", size: "6" }),
+      h("button", { type: "button", class: "quiet", onclick: () => onchange({}) }, "clear"));
+    const read = () => {
+      const next = { ...chosen, offset: null };
+      for (const control of form.elements) if (control.name) next[control.name] = control.value.trim() || null;
+      // Several of a kind come by link; the form knows one.
+      for (const [name, value] of Object.entries(chosen)) if (Array.isArray(value) && next[name] === null) next[name] = value;
+      onchange(next);
+    };
+    form.addEventListener("submit", (event) => { event.preventDefault(); read(); });
+    form.addEventListener("change", read);
+    return form;
+  }
+
+  app.views.samples = async function samples({ chosen, state, get, go }) {
+    const limit = Number(chosen.limit) || PAGE;
+    const offset = Number(chosen.offset) || 0;
+    const path = `samples?${app.query({ ...chosen, limit, offset })}`;
+    let page = await get(path);
+    const change = (next) => go(["samples"], next);
+    const sort = (id, up) => change({ ...chosen, sort: id, desc: up ? 0 : null, offset: null });
+    const keep = ({ kind: _, sort: __, desc: ___, offset: ____, ...rest }) => rest;
+    const same = (look) => ["kind", "sort", "desc"].every((name) => String(chosen[name] === undefined ? "" : chosen[name]) === String(look[name] === undefined ? "" : look[name]));
+    const fresh = h("button", { type: "button", class: "fresh", hidden: true, onclick: () => app.show() });
+    const bar = h("div", { class: "bar" });
+    const list = h("div");
+    const fill = () => {
+      const { search, rows, total } = page;
+      app.lastList = { hashes: rows.map(app.sampleLink), back: link(["samples"], chosen) };
+      const nothing = search && !search.complete ? "nothing yet" : "no sample is like that";
+      bar.replaceChildren(...app.pager(nothing, total, offset, limit, rows.length, (to) => change({ ...chosen, offset: to })),
+        search ? h("p", { class: "about", role: "status" }, search.complete ? `all ${format.int(search.candidates)} texts read` : `${format.int(search.searched)} of ${format.int(search.candidates)} texts read`,
+          search.without_text ? `, ${format.int(search.without_text)} not kept` : "") : "",
+        fresh, h("button", { type: "button", class: "quiet", onclick: () => app.download(chosen) }, "download as CSV"));
+      list.replaceChildren(rows.length ? app.sampleTable(rows, state, { chosen, onsort: sort, caption: "Samples" })
+        : h("p", { class: "empty" }, search && !search.complete ? "Texts are being read." : "Nothing to show. Take back a choice above."));
+    };
+    fill();
+    return {
+      title: "Samples",
+      element: [
+        h("h1", {}, "Samples"),
+        h("ul", { class: "looks", "aria-label": "Ways to look" }, app.LOOKS.map(([words, look]) =>
+          h("li", {}, h("a", { href: link(["samples"], { ...keep(chosen), ...look }), "aria-current": same(look) ? "true" : null }, words)))),
+        filters(chosen, state, change), bar, list,
+      ],
+      // A search reads texts for a second at a time, and goes on while one looks.
+      async goOn() {
+        while (page.search && !page.search.complete) {
+          page = await get(path);
+          if (!list.contains(document.activeElement)) fill();
+        }
+      },
+      async update() {
+        if (chosen.q) return;
+        const { total } = await get(`samples?${app.query({ ...chosen, limit: 1, offset: 0 })}`);
+        fresh.hidden = total <= page.total;
+        fresh.textContent = `${format.count(total - page.total, "new sample")}: show`;
+      },
+    };
+  };
+
+  app.download = async function download({ offset: _, limit: __, ...chosen }) {
+    try {
+      const href = await app.source.csv(chosen);
+      h("a", { href, download: "samples.csv" }).click();
+      app.tell("The samples are being downloaded.");
+    } catch (error) {
+      app.tell(error.message);
+      window.alert(error.message);
+    }
+  };
+})((window.consensuspr = window.consensuspr || {}));

@@ -1,0 +1,297 @@
+"""Where samples come from: score logs, which may grow, and files of scored rollouts.
+
+A source yields its samples in batches of the columns of :data:`LIGHT`, all that lists, curves and
+filters need, and reads whole samples later by their places.  A file of scored rollouts is put into
+a segment of its own first, in a folder that goes when the source is closed: lines of packed JSON
+could not be found again one by one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from consensuspr.data import Row, read_rollouts
+from consensuspr.data.writers import arrow_array
+from consensuspr.errors import DataError, InputError
+from consensuspr.score_log.reader import PLACE, LogReader
+from consensuspr.score_log.schema import SCHEMA
+from consensuspr.score_log.segments import rows_of_parquet
+from consensuspr.scoring.types import CHANNELS, SCORED_TYPES, Status
+from consensuspr.server.folders import temporary_folder
+
+# Columns of a score log that are kept of every sample.
+FROM_LOG: Final = (
+    "key", "time", "side", "step", "epoch", "split", "group_id", "rollout_id", "problem_id",
+    "data_source", "response_size", "num_tokens", "status", "reward", "acc", "ncr", "ncr_raw",
+    "guard", "num_nodes", "num_matched", "tpn", "penalty", "final_score", "channels", "answer",
+    "answer_method", "message", "scored_by", "dataset", "dataset_digest", "normal_form_version",
+    "answer_version", "server_version", "reward_spec", "answer_rule", "on_undecided",
+)  # fmt: skip
+# ... and what files of rollouts have beside them.
+OF_FILES: Final = tuple(pa.field(name, pa.string()) for name in ("model", "diagnosis"))
+LIGHT: Final = pa.schema([*(SCHEMA.field(name) for name in FROM_LOG), *OF_FILES, *PLACE])
+
+# Of the folders of pages under the temporary directory.
+FOLDER_PREFIX: Final = "consensuspr-page-"
+# Rows of a file that are put into its segment together.
+_ROWS = 4096
+# What a whole sample has beside its light columns.
+OTHER: Final = "other"
+_TEXTS: Final = ("response", "response_raw", "ground_truth", "inline", OTHER)
+WHOLE: Final = pa.schema(
+    [*SCHEMA, *OF_FILES, pa.field(OTHER, pa.string())]  # other columns of a file, as JSON
+)
+
+
+class Source(Protocol):
+    """Samples of one run.
+
+    Attributes:
+        name: for people.
+        kind: ``log`` or ``file``.
+        path: the folder or the file.
+        grows: whether more may come.
+    """
+
+    kind: ClassVar[str]
+    grows: ClassVar[bool]
+    name: str
+    path: Path
+
+    @property
+    def outdated(self) -> bool:
+        """Whether what was yielded has to be read anew (:attr:`LogReader.redone`)."""
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield what has come since the last call, in the columns of :data:`LIGHT`."""
+
+    def read_share(self) -> float:
+        """Return which part of what there is has been read, from 0 to 1."""
+
+    def left_out(self) -> list[str]:
+        """Return sentences about what cannot be read."""
+
+    def rows_at(self, segment: str, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        """Return rows by their places, in columns of :data:`WHOLE`.
+
+        Raises:
+            DataError: they are gone.
+        """
+
+    def anew(self) -> Source:
+        """Return the same source, to be read from its beginning."""
+
+    def close(self) -> None:
+        """Give up what is held."""
+
+
+class LogSource:
+    """The samples of a score log, while it grows too.
+
+    Args:
+        path: the run's folder.
+        following: whether more will be read; else all that is there counts now.
+
+    Raises:
+        InputError: there is no such folder.
+    """
+
+    kind: ClassVar[str] = "log"
+    grows: ClassVar[bool] = True
+
+    def __init__(self, path: Path, *, following: bool = True) -> None:
+        if not path.is_dir():
+            raise InputError(f"{path} is no folder")
+        self.path = path
+        self._following = following
+        self._reader = LogReader(path, FROM_LOG, following=following, places=True)
+        self.name = self._reader.run.resolve().name
+
+    @property
+    def run(self) -> Path:
+        """The folder that holds ``scores`` and ``datasets``."""
+        return self._reader.run
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the run was started again and did steps again that were yielded."""
+        return self._reader.redone
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield what has come since the last call."""
+        for batch in self._reader.read():
+            columns = {name: batch.column(name) for name in batch.schema.names}
+            for field in OF_FILES:
+                columns[field.name] = pa.nulls(batch.num_rows, field.type)
+            yield pa.RecordBatch.from_arrays([columns[name] for name in LIGHT.names], schema=LIGHT)
+
+    def read_share(self) -> float:
+        """Return which part of the log has been read."""
+        return self._reader.read_share
+
+    def left_out(self) -> list[str]:
+        """Return sentences about what cannot be read."""
+        return list(self._reader.left_out.values())
+
+    def rows_at(self, segment: str, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        """Return rows by their places."""
+        return self._reader.rows_at(
+            segment, rows, [name for name in columns if name in SCHEMA.names]
+        )
+
+    def anew(self) -> LogSource:
+        """Return the log, to be read from its beginning."""
+        return LogSource(self.path, following=self._following)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class FileSource:
+    """The samples of a file of scored rollouts, or of such rows.
+
+    Args:
+        path: what ``consensuspr score`` wrote.
+        digest: of the dataset that it was scored with, where that is known.
+        rows: in place of those of the file, which is a name then; read once.
+
+    Raises:
+        InputError: there is no such file, or its rows are not scored.
+    """
+
+    kind: ClassVar[str] = "file"
+    grows: ClassVar[bool] = False
+
+    def __init__(
+        self, path: Path, digest: str | None = None, rows: Iterable[Row] | None = None
+    ) -> None:
+        self.path = path
+        self.name = path.name
+        self._digest = digest
+        self._left_out: list[str] = []
+        self._done = 0.0
+        self._rows = rows
+        try:
+            first = None if rows is not None else next(read_rollouts(path), None)
+        except DataError as error:
+            raise InputError(str(error)) from None
+        if first is not None and "status" not in first:
+            raise InputError(
+                f"{path}: its rows have no status, so they are not scored;"
+                f" consensuspr score {path} --dataset DATASET --output SCORED does that"
+            )
+        self._stack = ExitStack()
+        self._folder = temporary_folder(FOLDER_PREFIX, self._stack)
+
+    @property
+    def outdated(self) -> bool:
+        """A file is read once."""
+        return False
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield all rows, once; the first bad one ends it, and is said."""
+        if self._done:
+            return
+        number = 0
+        rows = iter(read_rollouts(self.path) if self._rows is None else self._rows)
+        try:
+            with pq.ParquetWriter(self._folder / "rows.parquet", WHOLE, compression="zstd") as out:
+                while some := list(islice(rows, _ROWS)):
+                    batch = _batch_of(some, number, self._digest)
+                    out.write_batch(batch)
+                    placed = pa.RecordBatch.from_arrays(
+                        [
+                            *(batch.column(name) for name in LIGHT.names[: -len(PLACE)]),
+                            pa.array(["rows"] * len(some)),
+                            pa.array(range(number, number + len(some)), pa.int64()),
+                        ],
+                        schema=LIGHT,
+                    )
+                    number += len(some)
+                    self._done = min(0.99, self._done + 0.01)
+                    yield placed
+        except DataError as error:
+            self._left_out.append(f"{error}; it and all behind it are left out")
+        self._done = 1.0
+
+    def read_share(self) -> float:
+        """Return which part of the file has been read, roughly."""
+        return self._done
+
+    def left_out(self) -> list[str]:
+        """Return sentences about what cannot be read."""
+        return self._left_out
+
+    def rows_at(self, segment: str, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        """Return rows by their places."""
+        path = self._folder / "rows.parquet"
+        if self._done < 1:
+            raise DataError(str(self.path), None, "is still being read; its texts come then")
+        return rows_of_parquet(path, rows, columns)
+
+    def anew(self) -> FileSource:
+        """Return the file, to be read from its beginning."""
+        return FileSource(self.path, self._digest, self._rows)
+
+    def close(self) -> None:
+        """Remove its segment."""
+        self._stack.close()
+
+
+def _batch_of(rows: Sequence[Mapping[str, Any]], first: int, digest: str | None) -> pa.RecordBatch:
+    """Return rows of scored rollouts in the columns of :data:`WHOLE`."""
+    made = [_sample_of(row, number, digest) for number, row in enumerate(rows, start=first)]
+    return pa.RecordBatch.from_arrays(
+        [arrow_array(pa, [one.get(field.name) for one in made], field.type) for field in WHOLE],
+        schema=WHOLE,
+    )
+
+
+# Columns of a file that stand in the sample under their own names.
+_SAME = {"problem_id", "rollout_id", "data_source", "ground_truth", "response", "num_tokens"}
+_SAME |= {"model", "diagnosis", "group_id", "step", "epoch", "split", "answer"}
+
+
+def _sample_of(row: Mapping[str, Any], number: int, digest: str | None) -> dict[str, Any]:
+    known = {name: row.get(name) for name in _SAME | set(SCORED_TYPES)}
+    for name in ("step", "epoch"):
+        known[name] = known[name] if type(known[name]) is int else None
+    for name in ("split", "group_id", "answer", "diagnosis"):
+        known[name] = None if known[name] is None else str(known[name])
+    status = known["status"]
+    matched = known.pop("matched") or []
+    channels = known["channels"]
+    if channels is None or len(channels) != len(matched):
+        channels = ["pattern" if one else "" for one in matched]
+    others = {
+        name: value
+        for name, value in row.items()
+        if name not in known and name not in ("matched", "spans", "channels")
+    }
+    known = {name: None if value != value else value for name, value in known.items()}  # NaN
+    return {
+        **known,
+        "key": number.to_bytes(16, "big"),
+        "response_size": len(row["response"].encode("utf-8", "surrogatepass")),
+        "status": status if status in Status.__members__ else Status.INTERNAL.value,
+        "channels": [one if one in CHANNELS else "" for one in channels],
+        "dataset_digest": digest,
+        OTHER: json.dumps(others, default=str) if others else None,
+    }
+
+
+def open_source(path: Path, digest: str | None = None) -> Source:
+    """Return the source of a path: a folder is a run, a file has scored rollouts.
+
+    Raises:
+        InputError: it is neither.
+    """
+    return LogSource(path) if path.is_dir() else FileSource(path, digest)

@@ -1,0 +1,685 @@
+"""The page in a real browser: every view, by pointer and by keyboard, in any window."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consensuspr.data import read_problem_rows
+from consensuspr.scoring import DatasetIndex
+from consensuspr.web.figures import (
+    PERCENT,
+    Axis,
+    Box,
+    Chart,
+    ChartScope,
+    DataTable,
+    NumberFormat,
+    PageReport,
+    Section,
+    Series,
+    TableCell,
+    TableColumn,
+    document,
+)
+from tests.rows import write_rows
+from tests.watched import DATASET, watching
+from tests.web.page.conftest import PageBrowser
+
+ASSETS = Path(__file__).resolve().parents[3] / "server/consensuspr/web/assets"
+PROBLEM = "sample-counting-003"
+
+
+def group_of(browser: PageBrowser, wanted: str = "kind=wrong_high") -> dict[str, Any]:
+    """Return a sample that the page shows."""
+    row: dict[str, Any] = browser.documents(f"samples?{wanted}&limit=1")["rows"][0]
+    return row
+
+
+def states(browser: PageBrowser, address: str) -> dict[str, str]:
+    """Return the address of each view."""
+    browser.show(address)
+    row = group_of(browser)
+    digest = browser.documents("datasets")["rows"][0]["digest"].replace(":", "%3A")
+    return {
+        "overview": "#/overview?smooth=5",
+        "samples": "#/samples?kind=suspicious",
+        "sample": f"#/sample/{row['run']}/{row['key']}",
+        "group": f"#/group/{row['run']}?step={row['step']}&group={row['group']}",
+        "problems": "#/problems?sort=change&desc=0",
+        "problem": f"#/problem/{row['run']}/{row['problem']}",
+        "datasets": "#/datasets",
+        "dataset": f"#/dataset/{digest}?sort=gap&limit=3",
+        "compare": "#/compare?a=0&b=1&by=step",
+        "pair": f"#/pair?problem={row['problem']}&a=0&b=1",
+        "nowhere": "#/nowhere",
+    }
+
+
+VIEWS = (
+    "overview", "samples", "sample", "group", "problems", "problem", "datasets", "dataset",
+    "compare", "pair", "nowhere",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_opens_without_fault_and_axe_finds_nothing(
+    view: str, scheme: str, browser: PageBrowser, address: str
+) -> None:
+    browser.show(address, states(browser, address)[view], scheme=scheme)
+    assert browser.axe() == []
+    faults, requests = browser.logs()
+    assert faults == []
+    assert [url for url in requests if not url.startswith((address, "data:"))] == []
+
+
+def test_nothing_is_wider_than_a_narrow_window(browser: PageBrowser, address: str) -> None:
+    addresses = states(browser, address).values()
+    browser.show(address, width=360)
+    for address in addresses:
+        browser.go(address)
+        assert browser.run("return document.documentElement.scrollWidth") <= 360, address
+
+
+def test_curves_tell_that_reward_grows_and_accuracy_does_not(
+    browser: PageBrowser, address: str
+) -> None:
+    browser.show(address)
+    browser.until("document.querySelectorAll('[data-chart=ncr_of_wrong] svg path').length > 4")
+    assert browser.texts(".runs tbody th button") == ["stuffing", "honest"]
+    assert "NCR of wrong answers" in browser.texts(".chart h3")
+    # The figures beside a chart are those of the document.
+    browser.run("document.querySelector('[data-chart=ncr_of_wrong] details').open = true")
+    browser.until("document.querySelector('[data-chart=ncr_of_wrong] tbody tr')")
+    [first, *_] = browser.run(
+        "return [...document.querySelectorAll('[data-chart=ncr_of_wrong] tbody tr')]"
+        ".map(row => [...row.cells].map(cell => cell.textContent))"
+    )
+    curves = browser.documents("curves")["runs"]
+    shown = [f"{round(100 * run['ncr_of_wrong'][0])}\u202f%" for run in curves]
+    assert first == ["1", *shown]
+    # One run can be looked at alone, and the address says so.
+    browser.run("document.querySelectorAll('.runs tbody th button')[1].click()")
+    browser.until("location.hash === '#/overview?run=0'")
+    browser.wait()
+    assert browser.run("return document.querySelectorAll('.run-toggle')[1].ariaPressed") == "false"
+    label = browser.run("return document.querySelector('[data-chart=acc] .plot').ariaLabel")
+    assert "stuffing: from" in label and "honest" not in label
+
+
+def test_a_click_into_a_chart_leads_to_the_samples_of_that_step(
+    browser: PageBrowser, address: str
+) -> None:
+    from selenium.webdriver import ActionChains
+
+    browser.show(address)
+    plot = browser.until("document.querySelector('[data-chart=reward] .plot svg')")
+    ActionChains(browser.driver).move_to_element(plot).click().perform()
+    browser.until("location.hash.startsWith('#/samples?step=')")
+    browser.wait()
+    chosen = int(browser.run("return location.hash").partition("step=")[2])
+    assert 1 < chosen < 8
+    assert set(browser.texts("table.rows tbody td:nth-child(3)")) == {str(chosen)}
+
+
+TOLD = "document.getElementById('told').textContent"
+
+
+def test_a_chart_is_read_and_opened_by_keyboard(browser: PageBrowser, address: str) -> None:
+    browser.show(address)
+    browser.until("document.querySelector('[data-chart=ncr] svg')")
+    browser.run("document.querySelector('[data-chart=ncr] .plot').focus()")
+    curves = browser.documents("curves")["runs"]
+
+    def at(step: int) -> str:
+        shares = [f"{run['source']} {round(100 * run['ncr'][step - 1])}\u202f%" for run in named]
+        return f"step {step}: {'; '.join(shares)}"
+
+    named = [
+        one | {"source": name} for one, name in zip(curves, ("stuffing", "honest"), strict=True)
+    ]
+    for keys, step in (("\ue014", 1), ("\ue014\ue015", 3), ("\ue012", 2), ("\ue010", 12)):
+        browser.press(*keys)
+        assert browser.run(f"return {TOLD}") == at(step)
+    # What is said is seen as well.
+    browser.until("document.querySelector('[data-chart=ncr] .tip p')?.textContent === 'step 12'")
+    browser.press("\ue011", "\ue014", "\ue007")
+    browser.until("location.hash === '#/samples?step=2'")
+
+
+def test_the_figures_of_a_chart_are_a_key_away(browser: PageBrowser, address: str) -> None:
+    browser.show(address)
+    browser.until("document.querySelector('[data-chart=ncr] svg')")
+    browser.run("document.querySelector('[data-chart=ncr] .plot').focus()")
+    browser.press("t")
+    shown = "document.querySelector('[data-chart=ncr] details').open"
+    browser.until(f"{shown} && document.activeElement.matches('.figures .scroll')")
+    browser.press("t")
+    browser.until(f"!{shown} && document.activeElement.matches('.plot')")
+
+
+def test_every_kind_of_chart_has_points_for_the_keyboard(
+    browser: PageBrowser, address: str
+) -> None:
+    browser.show(address)
+    browser.run(
+        "const [report] = arguments; consensuspr.source.get = async () => report;",
+        document(REPORT),
+    )
+    browser.go("#/report")
+    browser.until("document.querySelectorAll('.charts .plot > div > svg').length === 4")
+    expected = {
+        "ncr": ["0.0 % to 50.0 %: right 25.0 %; wrong 50.0 %", "50.0 % to 100.0 %: right 75.0 %"],
+        "dots": ["one", "two"],
+        "kinds": ["all: sound 3; odd 1", "none: sound 0; odd 0"],
+        "band": ["tokens 1: 0.1", "tokens 100: 0.3"],
+    }
+    for name, said in expected.items():
+        browser.run(f"document.querySelector('[data-chart={name}] .plot').focus()")
+        told = []
+        for _ in said:
+            browser.press("\ue014")
+            told.append(browser.run(f"return {TOLD}"))
+        assert told == said, name
+    assert not browser.run("return document.querySelector('.plot.empty').hasAttribute('tabindex')")
+    browser.run("document.querySelector('[data-chart=dots] .plot').focus()")
+    browser.press("\ue014", "\ue007")
+    browser.until("location.hash === '#/samples'")
+
+
+def test_two_runs_are_compared_problem_by_problem(browser: PageBrowser, address: str) -> None:
+    browser.show(address, "#/compare")
+    told = browser.documents("compare?a=0&b=1&limit=50")
+    assert browser.texts(".looks a") == [
+        "all",
+        *(
+            f"{words} {told['counts'][name]}"
+            for words, name in (
+                ("better", "better"), ("worse", "worse"), ("the same", "same"),
+                ("only in A", "only_a"), ("only in B", "only_b"),
+            )
+        ),
+    ]  # fmt: skip
+    assert browser.texts("table.rows tbody td:first-child") == [
+        row["problem"] for row in told["rows"]
+    ]
+    browser.run("[...document.querySelectorAll('.looks a')][2].click()")
+    browser.until("location.hash.includes('change=worse')")
+    browser.wait()
+    worse = browser.documents("compare?a=0&b=1&change=worse&sort=acc&desc=0&limit=50")["rows"]
+    assert browser.texts("table.rows tbody td:first-child") == [row["problem"] for row in worse]
+    # The keyboard opens a pair, and goes on to the next.
+    browser.press("j", "\ue007")
+    browser.until("location.hash.startsWith('#/pair?')")
+    browser.wait()
+    assert browser.texts("h1") == [worse[0]["problem"]]
+    # Where it got worse, one that was right stands beside one that is not.
+    assert [text[2:] for text in browser.texts(".pair-side .verdict")] == ["right", "wrong"]
+    assert len(browser.texts(".pair-text .response")) == 2
+    browser.press("j")
+    browser.until(f"document.querySelector('h1').textContent === {worse[1]['problem']!r}")
+    # Another sample of a side is in the address.
+    browser.run("document.querySelector('.pair-side [aria-label=\"next sample of A\"]').click()")
+    browser.until("location.hash.includes('left=')")
+    browser.wait()
+    state = browser.run("return location.hash")
+    picked = browser.run("return document.querySelector('[name=left]').value")
+    browser.show(address, state)
+    assert browser.run("return document.querySelector('[name=left]').value") == picked
+
+
+def test_the_nodes_of_a_pair_tell_how_often_each_side_reaches_them(
+    browser: PageBrowser, address: str
+) -> None:
+    browser.show(address, f"#/pair?problem={PROBLEM}&a=0&a_step=..6&b=0&b_step=7..")
+    shown = browser.run(
+        "return [...document.querySelectorAll('.node-table tbody tr')]"
+        ".map(row => [...row.querySelectorAll('.share')].map(s => s.textContent))"
+    )
+    expected: list[list[float | None]] = []
+    for of in ("..6", "7.."):
+        rows = browser.documents(f"samples?run=0&problem={PROBLEM}&step={of}&limit=500")["rows"]
+        expected.append([
+            sum(row["channels"][at] != "-" for row in rows) / len(rows) if rows else None
+            for at in range(len(shown))
+        ])  # fmt: skip
+    for at, texts in enumerate(shown):
+        for side, text in zip(expected, texts, strict=True):
+            share = side[at]
+            assert text == ("–" if share is None else f"{round(100 * share)}\u202f%")
+
+
+def test_what_has_no_other_side_is_not_compared(browser: PageBrowser, hostile_address: str) -> None:
+    browser.show(hostile_address, "#/compare")
+    assert "Compare" not in browser.texts("#views a")
+    assert "watch RUN RUN" in browser.texts("main .empty")[0]
+
+
+def test_what_has_no_steps_is_told(browser: PageBrowser, tmp_path: Path) -> None:
+    row = {"problem_id": "sample-nt-001", "response": "1", "status": "OK", "acc": 1.0}
+    path = write_rows(tmp_path / "scored.jsonl", [row])
+    with watching(path) as watched:
+        watched.wait_read()
+        browser.show(f"{watched.url}/")
+        assert "No sample here tells its step" in browser.texts("main > .about")[0]
+
+
+def test_nodes_show_who_reaches_them(browser: PageBrowser, address: str) -> None:
+    browser.show(address, states(browser, address)["dataset"])
+    browser.run("document.querySelector('.examples').open = true")
+    browser.until("document.querySelectorAll('.examples[open] article').length > 1")
+    assert [text[2:].split()[0] for text in browser.texts(".examples[open] h3")] == [
+        "right", "wrong",
+    ]  # fmt: skip
+    digest = browser.run("return location.hash").split("/")[2].split("?")[0]
+    [problem] = browser.documents(f"dataset/{digest}?sort=gap&limit=1")["rows"]
+    for verdict in ("right", "wrong"):
+        rows = browser.documents(
+            f"samples?problem={problem['id']}&node=0&verdict={verdict}&limit=2"
+        )["rows"]
+        links = browser.run(
+            "return [...document.querySelectorAll('.examples[open] article a')].map(a => a.hash)"
+        )
+        assert {f"#/sample/{row['run']}/{row['key']}" for row in rows} <= set(links)
+    marked = browser.run(
+        "return [...document.querySelectorAll('.examples[open] article')]"
+        ".every(one => one.querySelector('.hit, .formula.all'))"
+    )
+    assert marked
+
+
+def test_what_is_chosen_stands_in_the_address_and_back_takes_it_back(
+    browser: PageBrowser, address: str
+) -> None:
+    browser.show(address, "#/samples")
+    browser.run(
+        "const field = document.querySelector('.filters [name=verdict]');"
+        "field.value = 'wrong'; field.dispatchEvent(new Event('change', {bubbles: true}))"
+    )
+    browser.until("location.hash === '#/samples?verdict=wrong'")
+    browser.wait()
+    assert {text[2:] for text in browser.texts("table.rows .verdict")} == {"wrong"}
+    browser.run(
+        "[...document.querySelectorAll('thead button')].find(b => b.textContent === 'NCR').click()"
+    )
+    browser.until("location.hash === '#/samples?verdict=wrong&sort=ncr'")
+    browser.wait()
+    assert browser.run("return document.querySelector('th[aria-sort]').ariaSort") == "descending"
+    shares = [float(text.split("\u202f")[0]) for text in browser.texts("table.rows .share")]
+    assert shares == sorted(shares, reverse=True) and shares[0] > 0
+    browser.run("history.back()")
+    browser.until(
+        "location.hash === '#/samples?verdict=wrong' && !document.querySelector('th[aria-sort]')"
+    )
+    browser.wait()
+    assert browser.run("return document.querySelector('[name=verdict]').value") == "wrong"
+    browser.go("#/samples")
+    assert "right" in {text[2:] for text in browser.texts("table.rows .verdict")}
+    assert browser.run("return document.querySelector('[name=verdict]').value") == ""
+
+
+def test_pages_turn_and_a_page_has_a_link(browser: PageBrowser, address: str) -> None:
+    browser.show(address, "#/samples?sort=num_tokens")
+    total = browser.documents("samples?limit=1")["total"]
+    assert browser.texts("#count") == [f"1–50 of {total:,}"]
+    browser.press("]")
+    browser.until("location.hash.endsWith('offset=50')")
+    browser.wait()
+    assert browser.texts("#count") == [f"51–100 of {total:,}"]
+    rows = browser.documents("samples?sort=num_tokens&offset=50&limit=50")["rows"]
+    keys = browser.run(
+        "return [...document.querySelectorAll('table.rows a.row')]"
+        ".map(a => a.getAttribute('href').split('/')[3])"
+    )
+    assert keys == [row["key"] for row in rows]
+
+
+def test_texts_are_searched(browser: PageBrowser, address: str) -> None:
+    browser.show(address, "#/samples")
+    browser.press("/")
+    browser.press(*"could be of use", "\ue007")
+    browser.until("location.hash === '#/samples?q=could+be+of+use'")
+    browser.until("document.querySelector('.bar').textContent.includes('all')")
+    browser.wait()
+    found = browser.searched("samples?q=could+be+of+use")["total"]
+    assert found and browser.texts("#count")[0].endswith(f"of {found:,}")
+
+
+def test_a_wrong_filter_is_told_in_one_sentence(browser: PageBrowser, address: str) -> None:
+    browser.show(address, "#/samples?ncr=lots")
+    assert browser.texts("[role=alert]") == ["ncr must be N, N..M, N.. or ..M, got 'lots'"]
+
+
+def test_rows_are_walked_and_opened_by_keyboard(browser: PageBrowser, address: str) -> None:
+    browser.show(address, "#/samples?kind=wrong_high")
+    links = browser.run("return [...document.querySelectorAll('a.row')].map(a => a.hash)")
+    browser.press("j", "j", "k", "j")
+    assert browser.run("return document.activeElement.hash") == links[1]
+    browser.press("\ue007")
+    browser.until(f"location.hash === {links[1]!r}")
+    browser.wait()
+    browser.press("j")
+    browser.until(f"location.hash === {links[2]!r}")
+    browser.wait()
+    browser.press("g")
+    browser.until("location.hash.startsWith('#/group/')")
+    browser.wait()
+    browser.press("p")
+    browser.until("location.hash.startsWith('#/problem/')")
+    browser.wait()
+    browser.press("?")
+    assert browser.run("return document.querySelector('dialog').open")
+    browser.press("\ue00c")
+    assert not browser.run("return document.querySelector('dialog').open")
+    browser.press("o")
+    browser.until("location.hash === '#/overview'")
+
+
+def test_everything_can_be_reached_by_tab(browser: PageBrowser, address: str) -> None:
+    browser.show(address, "#/samples")
+    browser.press("\ue004", "\ue007")
+    assert browser.run("return document.activeElement.id") == "main"
+    assert browser.run("return location.hash") == "#/samples"
+    browser.press(*["\ue004"] * 3)
+    assert browser.run("return document.querySelector('main').contains(document.activeElement)")
+
+
+def test_a_sample_says_why_it_got_its_reward(browser: PageBrowser, address: str) -> None:
+    browser.show(address)
+    row = group_of(browser)
+    browser.go(f"#/sample/{row['run']}/{row['key']}")
+    told = browser.documents(f"sample/{row['run']}/{row['key']}")
+    hit = [node for node in told["nodes"] if node["matched"]]
+    numbers = browser.texts(".text-body .number")
+    assert sorted(map(int, numbers)) == sorted(node["number"] + 1 for node in hit)
+    marked = browser.run(
+        "return [...document.querySelectorAll('.text-body mark')]"
+        ".map(m => [m.dataset.nodes, m.className])"
+    )
+    assert ["1", f"hit {hit[0]['channel']}"] in marked or len(hit) > 1
+    sums = browser.texts(".arithmetic td:last-child")
+    acc, ncr, reward = (float(text) for text in sums[:3])
+    assert acc + ncr == pytest.approx(reward, abs=2e-4)
+    assert reward == pytest.approx(row["reward"], abs=2e-4)
+    # Pressing a number shows its node, pressing a node its hit.
+    browser.run("document.querySelector('.text-body .number').click()")
+    assert browser.run("return document.querySelector('.node.pointed') !== null")
+    browser.run("document.querySelector('.nodes button.number').click()")
+    assert browser.run("return document.querySelector('.text-body .pointed') !== null")
+
+
+def test_a_sample_says_what_the_guard_took(browser: PageBrowser, address: str) -> None:
+    browser.show(address)
+    row = group_of(browser, "kind=guarded")
+    browser.go(f"#/sample/{row['run']}/{row['key']}")
+    told = browser.documents(f"sample/{row['run']}/{row['key']}")
+    [guard] = browser.texts(".why .warned")
+    figures = told["ncr"]["guard_figures"]
+    assert f"{figures['statements']} value" in guard and f"{figures['numbers']} number" in guard
+
+
+def test_hits_are_marked_inside_set_mathematics_and_the_source_is_a_key_away(
+    browser: PageBrowser, address: str
+) -> None:
+    browser.show(address)
+    found = browser.searched("samples?q=%5Cbegin&limit=50")["rows"]
+    row = next(row for row in found if row["num_matched"])
+    browser.go(f"#/sample/{row['run']}/{row['key']}")
+    told = browser.documents(f"sample/{row['run']}/{row['key']}")
+    text = "".join(piece["text"] for piece in told["text"])
+    assert browser.run("return document.querySelectorAll('.text-body .katex .hit').length") > 0
+    fonts = browser.run(
+        "return document.fonts.ready.then(f => [...f].some(x => x.status === 'loaded'))"
+    )
+    assert fonts
+    browser.press("m")
+    assert browser.run("return document.querySelectorAll('.text-body .katex').length") == 0
+    shown = browser.run(
+        "const copy = document.querySelector('.text-body .response').cloneNode(true);"
+        "copy.querySelectorAll('.number').forEach(n => n.remove()); return copy.textContent"
+    )
+    assert shown == text
+    browser.press("m")
+    assert browser.run("return document.querySelectorAll('.text-body .katex').length") > 0
+
+
+FORMULAS = [
+    ("no mathematics", []),
+    ("it costs $5 and $10 more", []),
+    ("the sum $1+2$ is", ["1+2"]),
+    (r"paid \$5, so $x$", ["x"]),
+    (r"\(a\) and \[b\]", ["a", "b"]),
+    ("$$c$$", ["c"]),
+    ("$a\n\nb$", []),
+    (r"answer: \boxed{\frac{1}{2}}.", [r"\boxed{\frac{1}{2}}"]),
+    (r"\begin{align*}x&=1\\y&=2\end{align*}", [r"\begin{align*}x&=1\\y&=2\end{align*}"]),
+    (r"\begin{align}x", []),
+    ("$ 5$ and $5 $", []),
+    ("$", []),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), FORMULAS)
+def test_formulas_are_found(
+    text: str, expected: list[str], browser: PageBrowser, address: str
+) -> None:
+    if not browser.run("return location.href").startswith(address):
+        browser.show(address)
+    found = browser.run(
+        "return consensuspr.formulas(arguments[0]).map(f => arguments[0].slice(f.from, f.to))", text
+    )
+    assert found == expected
+
+
+def test_what_katex_styles_is_set_without_offending_the_policy(
+    browser: PageBrowser, address: str
+) -> None:
+    browser.show(address)
+    source = (
+        r"$\vec{a}$ $\fcolorbox{red}{white}{x}$ $\pmb{y}$ $\sqrt[3]{\frac{1}{2}}$ $\overbrace{z}$"
+    )
+    shown = browser.run(
+        "const box = consensuspr.prose(arguments[0], true); document.body.append(box);"
+        "return [box.querySelectorAll('.katex').length, box.querySelector('svg').style.width]",
+        source,
+    )
+    assert shown[0] == 5 and shown[1]
+    assert browser.logs()[0] == []
+
+
+def test_a_group_stands_side_by_side(browser: PageBrowser, address: str) -> None:
+    browser.show(address)
+    row = group_of(browser)
+    browser.go(f"#/group/{row['run']}?step={row['step']}&group={row['group']}")
+    told = browser.documents(f"group/{row['run']}?step={row['step']}&group={row['group']}")
+    cells = browser.run(
+        "return [...document.querySelectorAll('.matrix tbody tr')]"
+        ".map(row => [...row.querySelectorAll('.cell')].map(c => c.textContent).join(''))"
+    )
+    assert cells == [one["channels"].upper().replace("-", "·") for one in told["rows"]]
+    assert len(browser.texts(".card")) == 6
+    browser.run("document.querySelector('.beside + button').click()")
+    browser.until(f"document.querySelectorAll('.card .response').length === {len(told['rows'])}")
+
+
+def test_nodes_are_reviewed_and_written_as_a_dataset(browser: PageBrowser, address: str) -> None:
+    browser.show(address, states(browser, address)["dataset"].partition("?")[0] + f"?q={PROBLEM}")
+    assert browser.texts(".problem-review h2")[0].startswith(PROBLEM)
+    box = browser.run("return document.querySelector('.problem-review input[type=checkbox]')")
+    box.click()
+    assert "1 node to drop" in browser.texts(".review")[0]
+    # It is kept until it is written.
+    browser.show(address, browser.run("return location.hash"))
+    assert "1 node to drop" in browser.texts(".review")[0]
+    browser.run("document.querySelector('.review .main').click()")
+    browser.until("document.querySelectorAll('.review code').length === 2")
+    [file, digest] = browser.texts(".review code")
+    assert DatasetIndex.load(Path(file)).digest == digest
+    kept = {problem.problem_id: row["nodes"] for problem, row in read_problem_rows(Path(file))}
+    before = {problem.problem_id: row["nodes"] for problem, row in read_problem_rows(DATASET)}
+    assert kept[PROBLEM] == before[PROBLEM][1:]
+    assert {**kept, PROBLEM: None} == {**before, PROBLEM: None}
+    assert "Untick" in browser.texts(".review")[0]
+
+
+def test_a_run_is_seen_to_grow(browser: PageBrowser, make_run: Any, tmp_path: Path) -> None:
+    growing = make_run(tmp_path / "growing", steps=14, delay_s=0.05)
+    for _ in range(3):
+        next(growing)
+    with watching(tmp_path / "growing") as watched:
+        browser.show(f"{watched.url}/")
+        browser.until("document.querySelector('.runs tbody td').textContent.startsWith('1–')")
+        browser.run("window.loaded = document.querySelector('[data-chart=acc]')")
+        seen = browser.run("return document.querySelector('.runs tbody td').textContent")
+        for _ in range(6):
+            next(growing)
+        browser.until(
+            f"document.querySelector('.runs tbody td').textContent !== {seen!r}"
+            " && document.querySelector('[data-chart=acc]') === window.loaded"
+        )
+        assert browser.texts(".badge.live") == ["growing"]
+        assert browser.texts(".reading") == ["live"]
+        # Lists do not move under the reader: what is new is offered.
+        browser.go("#/samples")
+        for _ in growing:
+            pass
+        browser.until("!document.querySelector('.fresh').hidden")
+        browser.run("document.querySelector('.fresh').click()")
+        browser.until("document.querySelector('.fresh').hidden")
+    browser.until("document.querySelector('.reading').textContent.includes('does not answer')")
+
+
+def test_the_colours_can_be_chosen_and_are_kept(browser: PageBrowser, address: str) -> None:
+    color = "return getComputedStyle(document.body).backgroundColor"
+    browser.show(address, scheme="light")
+    light = browser.run(color)
+    line = "document.querySelector('[data-chart=acc] svg path[stroke-width=\"2\"]')"
+    stroke = f"{line}.getAttribute('stroke')"
+    browser.until(line)
+    before = browser.run(f"return {stroke}")
+    browser.run("document.querySelector('#theme').click()")
+    dark = browser.run(color)
+    assert dark != light
+    browser.until(f"{stroke} !== {before!r}")
+    browser.show(address, scheme="light")
+    assert browser.run(color) == dark
+    browser.run("localStorage.clear()")
+
+
+def test_the_page_asks_for_a_token(browser: PageBrowser, runs: list[Path], tmp_path: Path) -> None:
+    token = "x" * 40
+    (tmp_path / "tokens").write_text(f"{token}\n")
+    (tmp_path / "tokens").chmod(0o600)
+    with watching(runs[0], "--token-file", tmp_path / "tokens") as watched:
+        browser.show(f"{watched.url}/")
+        assert browser.texts("h1") == ["Who is asking?"]
+        browser.run("window.before = document.querySelector('[name=token]')")
+        browser.press("wrong", "\ue007")
+        # The form is made anew for the next try.
+        browser.until("!window.before.isConnected && document.activeElement.name === 'token'")
+        browser.press(token, "\ue007")
+        browser.until("document.querySelector('h1').textContent === 'stuffing'")
+        browser.run("sessionStorage.clear()")
+
+
+def test_what_was_taken_from_others_is_what_they_released() -> None:
+    vendor = ASSETS / "vendor"
+    told = {
+        f"{one['folder']}/{name}": digest
+        for one in json.loads((vendor / "versions.json").read_text())
+        for name, digest in one["sha256"].items()
+    }
+    found = {
+        path.relative_to(vendor).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in vendor.rglob("*")
+        if path.is_file() and path.name != "versions.json"
+    }
+    assert found == told
+
+
+REPORT = PageReport(
+    title="Report of a test",
+    warnings=["Few rollouts."],
+    boxes=[Box("bad", "Why not", ["Because."])],
+    figures=[("0.50", "Acc")],
+    sections=[
+        Section(
+            "charts",
+            "Charts",
+            scopes=[
+                ChartScope(
+                    name,
+                    title,
+                    [
+                        Chart(
+                            "bars", "ncr", "NCR", Axis("NCR", PERCENT), Axis("share", PERCENT),
+                            [
+                                Series("right", [0.0, 0.5, 1.0], [0.25, 0.75], "right"),
+                                Series("wrong", [0.0, 0.5, 1.0], [0.5, None], "wrong"),
+                            ],
+                        ),
+                        Chart(
+                            "scatter", "dots", "Dots", Axis("Acc", low=0.0, high=1.0), Axis("NCR"),
+                            [Series("p", [0.2, 0.4], [0.3, 0.5], tips=["one", "two"],
+                                    hrefs=["#/problems", "#/samples"])],
+                            diagonal=True,
+                        ),
+                        Chart(
+                            "shares", "kinds", "Kinds", Axis("share"), Axis(""),
+                            [Series("sound", [], [3, 0], letter="S"), Series("odd", [], [1, 0])],
+                            groups=["all", "none"],
+                        ),
+                        Chart(
+                            "line", "band", "Band", Axis("tokens", log=True), Axis("NCR"),
+                            [Series("a", [1, 10, 100], [0.1, None, 0.3], low=[0.0, None, 0.2],
+                                    high=[0.2, None, 0.4])],
+                        ),
+                        Chart("line", "none", "None", Axis("x"), Axis("y"), empty="No figures."),
+                    ],
+                )
+                for name, title in (("all", "All models"), ("one", "Model <b>one</b>"))
+            ],
+            tables=[
+                DataTable(
+                    "Models",
+                    [
+                        TableColumn("model", numeric=False),
+                        TableColumn("NCR", format=NumberFormat(100, 1, " %")),
+                    ],
+                    [[["b", 0.25], ["a", TableCell(0.5, "±0.1", "#/samples")]], [["all", None]]],
+                    bold=1,
+                    sortable=True,
+                )
+            ],
+        )
+    ],
+    facts=[("digest", "sha256:0")],
+)  # fmt: skip
+
+
+def test_a_report_is_drawn_from_what_it_says(browser: PageBrowser, address: str) -> None:
+    browser.show(address)
+    browser.run(
+        "const [report] = arguments; consensuspr.source.get = async () => report;",
+        document(REPORT),
+    )
+    browser.go("#/report")
+    browser.until("document.querySelectorAll('.charts .plot > div > svg').length === 4")
+    assert browser.texts("h1") == ["Report of a test"]
+    assert browser.texts(".plot.empty") == ["No figures."]
+    labels = browser.run("return [...document.querySelectorAll('.plot')].map(p => p.ariaLabel)")
+    assert labels[0] == (
+        "NCR. right: 2 figures from 25.0 % to 75.0 %; wrong: 1 figure from 50.0 % to 50.0 %"
+    )
+    bodies = "section > .scroll tbody"
+    assert browser.texts(bodies) == ["b25.0 %a50.0 % ±0.1", "all–"]
+    browser.run("document.querySelector('section > .scroll thead button').click()")
+    assert browser.texts(bodies) == ["a50.0 % ±0.1b25.0 %", "all–"]
+    assert browser.texts("select[name=scope-charts] option") == ["All models", "Model <b>one</b>"]
+    faults, _ = browser.logs()
+    assert faults == []

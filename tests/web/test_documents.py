@@ -1,0 +1,522 @@
+"""The documents of the page, of real logs and over real HTTP."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+import urllib.parse
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consensuspr.client import LocalClient, RewardSpec
+from consensuspr.data import read_problems, read_rollouts
+from consensuspr.score_log import LogReader, ScoreLog, keep_dataset
+from consensuspr.score_log.curves import FIGURES, read_curve
+from consensuspr.scoring import (
+    AnswerVerifier,
+    DatasetIndex,
+    Rollout,
+    ScoreOptions,
+    Scorer,
+    rollout_from_row,
+)
+from consensuspr.scoring.types import Sample, SampleKeys, Score, Status, scored_row
+from tests.rows import write_rows
+from tests.score_logs import part_of, rows_in, sample
+from tests.watched import DATASET, SAMPLE, Watched, watching
+
+
+def rows_of(page: Watched, **query: object) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = page.get("samples", **query)["rows"]
+    return rows
+
+
+def test_state_tells_what_there_is(page: Watched, runs: list[Path]) -> None:
+    state = page.get("state")
+    assert [run["name"] for run in state["runs"]] == ["stuffing", "honest"]
+    for run, folder in zip(state["runs"], runs, strict=True):
+        logged = rows_in(folder, "status", "step", "split", "data_source", "problem_id")
+        assert run["samples"] == len(logged)
+        assert run["statuses"] == Counter(row["status"] for row in logged)
+        assert run["steps"] == [1, 12]
+        assert set(run["splits"]) == {"train", "test"}
+        assert set(run["sources"]) == {row["data_source"] for row in logged}
+        assert run["problems"] == len({row["problem_id"] for row in logged})
+        assert run["left_out"] == []
+        [identity] = run["identities"]
+        assert identity["reward_spec"]["formula"] == "0.5 · Acc + 0.5 · NCR"
+
+
+@pytest.mark.parametrize("split", [None, "train", "test"])
+def test_curves_are_those_of_the_command(
+    page: Watched, runs: list[Path], split: str | None
+) -> None:
+    drawn = page.get("curves", **({} if split is None else {"split": split}))
+    for one, folder in zip(drawn["runs"], runs, strict=True):
+        curve = read_curve(folder, split)
+        assert one["x"] == [point.last_step for point in curve]
+        for name in FIGURES:
+            assert one[name] == pytest.approx([getattr(point, name) for point in curve]), name
+
+
+FILTERS: list[tuple[dict[str, object], Any]] = [
+    ({"step": "3..5"}, lambda row: 3 <= row["step"] <= 5),
+    ({"step": 4}, lambda row: row["step"] == 4),
+    ({"split": "test"}, lambda row: row["split"] == "test"),
+    ({"source": "sample/algebra"}, lambda row: row["data_source"] == "sample/algebra"),
+    ({"model": ""}, lambda row: True),
+    ({"verdict": "right"}, lambda row: row["acc"] == 1),
+    ({"verdict": "wrong", "ncr": "0.5.."}, lambda row: row["acc"] == 0 and row["ncr"] >= 0.5),
+    ({"kind": "wrong_high"}, lambda row: row["acc"] == 0 and row["ncr"] >= 0.5),
+    ({"kind": "right_none"}, lambda row: row["acc"] == 1 and row["num_matched"] == 0),
+    ({"kind": "guarded"}, lambda row: row["guard"] < 1),
+    ({"guarded": 0}, lambda row: row["guard"] == 1),
+    ({"reward": "..0.25"}, lambda row: row["final_score"] <= 0.25),
+    ({"tokens": "100.."}, lambda row: row["num_tokens"] >= 100),
+    ({"problem": "sample-nt-001", "node": 0},
+     lambda row: row["problem_id"] == "sample-nt-001" and row["channels"][0]),
+    ({"status": "INTERNAL"}, lambda row: False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("query", "meant"), FILTERS, ids=[str(query) for query, _ in FILTERS])
+def test_filters(page: Watched, runs: list[Path], query: dict[str, object], meant: Any) -> None:
+    keys = {row["key"].hex() for row in rows_in(runs[0]) if meant(row)}
+    found = page.get("samples", run=0, limit=500, **query)
+    assert found["total"] == len(keys)
+    assert {row["key"] for row in found["rows"]} <= keys
+    assert len(found["rows"]) == min(500, len(keys))
+
+
+@pytest.mark.parametrize("sort", ["score", "ncr", "num_tokens", "guard", "step", "problem"])
+@pytest.mark.parametrize("desc", [0, 1])
+def test_pages_hold_each_sample_once_in_order(page: Watched, sort: str, desc: int) -> None:
+    rows: list[dict[str, Any]] = []
+    while True:
+        some = rows_of(page, run=1, sort=sort, desc=desc, offset=len(rows), limit=300)
+        rows += some
+        if len(some) < 300:
+            break
+    assert len({row["key"] for row in rows}) == len(rows) == page.get("samples", run=1)["total"]
+    values = [row[sort] for row in rows]
+    assert values == sorted(values, reverse=bool(desc))
+
+
+def test_the_newest_come_first(page: Watched) -> None:
+    steps = [row["step"] for row in rows_of(page, run=0, limit=200)]
+    assert steps[0] == 12
+    assert steps == sorted(steps, reverse=True)
+
+
+def test_text_is_searched_in_all_responses(page: Watched, runs: list[Path]) -> None:
+    meant = {
+        r["key"].hex() for r in rows_in(runs[0]) if "recall the facts" in r["response"].lower()
+    }
+    while True:
+        found = page.get("samples", run=0, q="RECALL the facts", limit=500)
+        if found["search"]["complete"]:
+            break
+    assert meant
+    assert {row["key"] for row in found["rows"]} == meant
+    assert found["total"] == len(meant)
+    assert found["search"]["searched"] == found["search"]["candidates"]
+
+
+def test_a_sample_tells_why(page: Watched, runs: list[Path]) -> None:
+    light = rows_of(page, run=0, kind="wrong_high", sort="num_matched", limit=1)[0]
+    told = page.get(f"sample/0/{light['key']}")
+    [row] = [row for row in rows_in(runs[0]) if row["key"].hex() == light["key"]]
+    assert "".join(piece["text"] for piece in told["text"]) == row["response"]
+    assert told["explained"]
+    assert told["differs"] is None
+    problem = next(p for p in read_problems(DATASET) if p.problem_id == light["problem"])
+    assert told["problem"]["text"] == problem.problem
+    assert told["answer"]["ground_truth"] == problem.ground_truth
+    assert "does not equal" in told["answer"]["sentence"]
+    assert [node["expressions"] for node in told["nodes"]] == [
+        list(node.expressions) for node in problem.nodes
+    ]
+    for at, node in enumerate(told["nodes"]):
+        assert node["matched"] == node["logged"] == (light["channels"][at] != "-")
+        covered = "".join(p["text"] for p in told["text"] if at in p["nodes"])
+        start, end = node["span"] or (0, 0)
+        assert covered == row["response"][start:end]
+    reward = told["reward"]
+    assert sum(term["adds"] for term in reward["terms"]) == pytest.approx(reward["score"])
+    assert light["key"] in [one["key"] for one in told["neighbours"]]
+    assert told["identity"]["reward_spec"]["kind"] == "linear"
+
+
+def test_the_guards_arithmetic_is_told(page: Watched) -> None:
+    light = rows_of(page, kind="guarded", sort="guard", desc=0, limit=1)[0]
+    ncr = page.get(f"sample/{light['run']}/{light['key']}")["ncr"]
+    figures = ncr["guard_figures"]
+    factor = min(1, figures["max_statements"] / figures["statements"])
+    factor *= min(1, figures["max_numbers"] / figures["numbers"])
+    assert factor == pytest.approx(ncr["guard"])
+    assert ncr["ncr_raw"] * ncr["guard"] == pytest.approx(ncr["ncr"])
+
+
+def test_a_group_stands_side_by_side(page: Watched) -> None:
+    light = rows_of(page, run=0, split="train", limit=1)[0]
+    group = page.get("group/0", group=light["group"])
+    same = page.get("group/0", problem=light["problem"], step=light["step"], split="train")
+    assert group["total"] == len(group["rows"]) == 8
+    assert {row["key"] for row in same["rows"]} == {row["key"] for row in group["rows"]}
+    scores = [row["score"] for row in group["rows"]]
+    assert scores == sorted(scores, reverse=True)
+    assert group["reward"]["mean"] == pytest.approx(sum(scores) / 8)
+    assert group["reward"]["no_gradient"] == (max(scores) - min(scores) < 1e-6)
+    for node in group["nodes"]:
+        reached = [row for row in group["rows"] if row["channels"][node["number"]] != "-"]
+        assert node["by_right"] == sum(row["acc"] == 1 for row in reached)
+        assert node["by_wrong"] == sum(row["acc"] == 0 for row in reached)
+
+
+def test_two_runs_are_compared(page: Watched, runs: list[Path]) -> None:
+    logged = [rows_in(run) for run in runs]
+    told = page.get("compare", a=0, b=1, limit=500, split="train")
+    train = [[row for row in rows if row["split"] == "train"] for rows in logged]
+    for side, rows in zip("ab", train, strict=True):
+        assert told["sides"][side]["samples"] == len(rows)
+        acc = sum(row["acc"] for row in rows) / len(rows)
+        assert told["sides"][side]["acc"] == pytest.approx(acc)
+        [dataset] = told["sides"][side]["datasets"]
+        assert dataset == rows[0]["dataset_digest"]
+
+    def mean(rows: list[dict[str, Any]], problem: str) -> float:
+        mine: list[float] = [row["acc"] for row in rows if row["problem_id"] == problem]
+        return sum(mine) / len(mine)
+
+    problems = {row["problem_id"] for rows in train for row in rows}
+    assert {row["problem"] for row in told["rows"]} == problems
+    for row in told["rows"]:
+        expected = [mean(rows, row["problem"]) for rows in train]
+        assert [row["a_acc"], row["b_acc"]] == pytest.approx(expected)
+        assert row["acc"] == pytest.approx(expected[1] - expected[0])
+    changes = [row["acc"] for row in told["rows"]]
+    assert changes == sorted(changes, reverse=True)
+    assert told["counts"] == {
+        "better": sum(change > 1e-6 for change in changes),
+        "worse": sum(change < -1e-6 for change in changes),
+        "same": sum(abs(change) <= 1e-6 for change in changes),
+        "only_a": 0,
+        "only_b": 0,
+    }
+    assert told["differences"]["acc"]["mean"] == pytest.approx(sum(changes) / len(changes))
+    assert sum(told["parts"]) == len(problems)
+    assert told["parts"][4] == told["counts"]["same"]
+    worse = page.get("compare", a=0, b=1, split="train", change="worse", sort="acc", desc=0)
+    assert worse["total"] == told["counts"]["worse"]
+    assert worse["rows"][0]["acc"] == min(changes)
+
+
+def test_the_ends_of_one_run_are_compared(page: Watched, runs: list[Path]) -> None:
+    told = page.get("compare", a=0, b=0, a_step="..4", b_step="9..", limit=500)
+    rows = rows_in(runs[0])
+    early = {row["problem_id"] for row in rows if row["step"] <= 4}
+    late = {row["problem_id"] for row in rows if row["step"] >= 9}
+    assert told["counts"]["only_a"] == len(early - late)
+    assert told["counts"]["only_b"] == len(late - early)
+    assert told["total"] == len(early | late)
+    assert {row["acc"] for row in told["rows"][-1:]} == {None}  # what has no change comes last
+    by_step = page.get("compare", a=0, b=1, by="step", q="nt-00", limit=500)
+    places = {(row["problem_id"], row["step"]) for row in rows}
+    found = {(row["problem"], row["step"]) for row in by_step["rows"]}
+    assert found == {place for place in places if "nt-00" in place[0]}
+
+
+def test_problems_are_added_up(page: Watched, runs: list[Path]) -> None:
+    logged = rows_in(runs[0])
+    found = page.get("problems", run=0, sort="problem", desc=0, limit=500)
+    assert [row["problem"] for row in found["rows"]] == sorted({r["problem_id"] for r in logged})
+    for row in found["rows"]:
+        mine = [one for one in logged if one["problem_id"] == row["problem"]]
+        assert row["samples"] == len(mine)
+        assert row["acc"] == pytest.approx(sum(one["acc"] for one in mine) / len(mine))
+        wrong = [one["ncr"] for one in mine if one["acc"] == 0]
+        assert row["ncr_wrong"] == (pytest.approx(sum(wrong) / len(wrong)) if wrong else None)
+        first = [o["acc"] for o in mine if o["step"] == min(one["step"] for one in mine)]
+        assert row["first_acc"] == pytest.approx(sum(first) / len(first))
+    for one in page.get("problems", run=0, q="NT-00")["rows"]:
+        assert one["problem"].startswith("sample-nt-00")
+
+
+def test_a_problem_over_the_steps(page: Watched, runs: list[Path]) -> None:
+    problem_id = page.get("problems", run=0, limit=1)["rows"][0]["problem"]
+    told = page.get(f"problem/0/{problem_id}")
+    mine = [row for row in rows_in(runs[0]) if row["problem_id"] == problem_id]
+    assert told["samples"] == len(mine)
+    assert told["right"] + told["wrong"] == len(mine)
+    assert told["history"]["x"] == sorted({row["step"] for row in mine})
+    for at, node in enumerate(told["nodes"]):
+        reached = [row for row in mine if row["channels"][at]]
+        assert node["by_wrong"] == sum(row["acc"] == 0 for row in reached)
+        assert sum(told["history"]["nodes"][at]["by_wrong"]) == node["by_wrong"]
+        assert node["label"]
+    assert {row["problem"] for row in told["worst"]} == {problem_id}
+
+
+def test_the_download_holds_all(page: Watched) -> None:
+    reply = page.ask("/samples.csv?run=0&verdict=wrong")
+    rows = list(csv.DictReader(io.StringIO(reply.body.decode())))
+    assert reply.headers["content-type"] == "text/csv; charset=utf-8"
+    assert len(rows) == page.get("samples", run=0, verdict="wrong")["total"]
+    assert {float(row["acc"]) for row in rows} == {0.0}
+
+
+BAD_REVIEWS: list[dict[str, object]] = [
+    {"drop": []},
+    {"drop": [["nobody", 0]]},
+    {"drop": [["sample-nt-001", 99]]},
+    {"drop": "all"},
+    {"drop": [], "file": "/etc/passwd"},
+    {"drop": [[1, 0]]},
+]
+
+
+def test_nodes_are_reviewed_into_a_new_file(runs: list[Path], tmp_path: Path) -> None:
+    dataset = tmp_path / "nodes.jsonl"
+    rows = [json.loads(line) | {"mine": 7} for line in DATASET.read_text().splitlines()]
+    write_rows(dataset, rows)
+    before = dataset.read_bytes()
+    with watching(runs[0], "--dataset", dataset) as page:
+        page.wait_read()
+        [told] = page.get("datasets")["rows"]
+        assert told["reviewable"]
+        by_gap = page.get(f"dataset/{told['digest']}", sort="gap", limit=3)["rows"]
+        drop = [[by_gap[0]["id"], 0], [by_gap[1]["id"], 1]]
+
+        def review(body: object) -> Any:
+            return page.ask(
+                f"/api/dataset/{told['digest']}/review",
+                json.dumps(body).encode(),
+                {"Content-Type": "application/json"},
+            )
+
+        written = [review({"drop": drop}).json for _ in range(2)]
+        assert [Path(one["file"]).name for one in written] == [
+            "nodes.reviewed-1.jsonl", "nodes.reviewed-2.jsonl",
+        ]  # fmt: skip
+        assert written[0]["digest"] == written[1]["digest"] != told["digest"]
+        assert written[0]["nodes"] == told["nodes"] - 2
+        for bad in BAD_REVIEWS:
+            assert review(bad).code == 400, bad
+    assert dataset.read_bytes() == before
+    after = {row["problem_id"]: row for row in read_rows_of(Path(written[0]["file"]))}
+    for row in rows:
+        gone = {at for problem_id, at in drop if problem_id == row["problem_id"]}
+        kept = [node for at, node in enumerate(row["nodes"]) if at not in gone]
+        assert after[row["problem_id"]]["nodes"] == kept
+        assert after[row["problem_id"]]["mine"] == 7
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def read_rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_file_of_scored_rollouts(tmp_path: Path) -> None:
+    rows = list(read_rollouts(SAMPLE / "rollouts.jsonl"))
+    with LocalClient(dataset=DATASET) as client:
+        scores = client.score([rollout_from_row(row) for row in rows], reward=RewardSpec.linear())
+    scored = [scored_row(row, score) for row, score in zip(rows, scores, strict=True)]
+    path = write_rows(tmp_path / "scored.jsonl", scored)
+    with watching(path, "--dataset", DATASET) as page:
+        page.wait_read()
+        [run] = page.get("state")["runs"]
+        assert (run["kind"], run["samples"], run["steps"]) == ("file", 300, None)
+        assert set(run["models"]) == {row["model"] for row in rows}
+        assert page.get("samples", model="sample-terse")["total"] == sum(
+            row["model"] == "sample-terse" for row in rows
+        )
+        [total] = page.get("curves")["runs"][0]["total"]
+        assert total["acc"] == pytest.approx(sum(s.acc or 0 for s in scores) / 300)
+        light = rows_of(page, kind="wrong_high", limit=1)[0]
+        told = page.get(f"sample/0/{light['key']}")
+        assert told["explained"]
+        assert told["differs"] is None
+        assert told["other"]["case"] == "almost_correct"
+        assert told["reward"]["formula"] is None
+        assert [node["matched"] for node in told["nodes"]] == [c != "-" for c in light["channels"]]
+
+
+def test_an_unscored_file_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(AssertionError), watching(SAMPLE / "rollouts.jsonl"):
+        pass
+    assert "they are not scored; consensuspr score" in capfd.readouterr().err
+
+
+def logged(folder: Path, datasets: Sequence[str]) -> Path:
+    """Write a run in which datasets of other nodes have a problem of one name; return it."""
+    for number, name in enumerate(datasets):
+        nodes = [
+            {"node_id": f"n{at}", "label": f"{name} {at}", "expressions": [f"{at}*7={7 * at}"]}
+            for at in range(2, 4 + number)
+        ]
+        row = {"problem_id": "p", "data_source": "s", "problem": "?", "ground_truth": "5"}
+        path = write_rows(folder / f"{name}.jsonl", [row | {"nodes": nodes}])
+        index = DatasetIndex.load(path)
+        keep_dataset(folder / "run", index)
+        options, keys = ScoreOptions(), SampleKeys()
+        rollouts = [
+            Rollout("p", f"{text} Answer: {answer}", sample=Sample(keys.next(), number, "g", None))
+            for text, answer in ((f"{name} says 2 * 7 = 14.", 5), ("3 * 7 = 21", 4), ("none", 4))
+        ]
+        with closing(ScoreLog(folder / "run", "trainer")) as log, AnswerVerifier() as verifier:
+            scorer = Scorer({"default": index}, verifier=verifier)
+            scores, identity = scorer.score(rollouts, options)
+            for rollout, score in zip(rollouts, scores, strict=True):
+                log.put_sample(rollout, score, identity, options, "server", 0.0, score.reward)
+    return folder / "run"
+
+
+def test_nodes_of_two_datasets_are_not_pooled(tmp_path: Path) -> None:
+    run = logged(tmp_path, ["old", "new"])
+    with watching(run, "--dataset", tmp_path / "old.jsonl") as page:
+        page.wait_read()
+        digests = {name: DatasetIndex.load(tmp_path / f"{name}.jsonl").digest for name in
+                   ("old", "new")}  # fmt: skip
+        known = {row["digest"]: row["samples"] for row in page.get("datasets")["rows"]}
+        assert known == dict.fromkeys(digests.values(), 3)
+        for number, (name, digest) in enumerate(digests.items()):
+            [row] = page.get(f"dataset/{digest}")["rows"]
+            assert (row["samples"], row["right"], row["wrong"]) == (3, 1, 2)
+            assert [node["label"] for node in row["nodes"]] == [
+                f"{name} {at}" for at in range(2, 4 + number)
+            ]
+            assert [(n["by_right"], n["by_wrong"]) for n in row["nodes"]][:2] == [(1, 0), (0, 1)]
+            assert [one["id"] for one in page.get(f"dataset/{digest}", sort="gap")["rows"]] == ["p"]
+            assert page.get("samples", dataset=digest, node=0)["total"] == 1
+            assert page.get("samples", dataset=digest)["total"] == 3
+            told = page.get("problem/0/p", dataset=digest)
+            assert (told["dataset"], told["samples"]) == (digest, 3)
+            assert told["nodes"][0]["label"] == f"{name} 2"
+            assert told["nodes"][0]["by_right"] == 1
+        # Without a choice it is the newest one.
+        told = page.get("problem/0/p")
+        assert told["dataset"] == digests["new"]
+        assert {one["digest"]: one["samples"] for one in told["datasets"]} == known
+        group = page.get("group/0", group="g")
+        assert (group["total"], group["datasets"], group["nodes"]) == (6, 2, [])
+        assert len(page.get("group/0", group="g", step=0)["nodes"]) == 2
+
+
+def test_groups_without_an_id_hold_one_split_and_one_model(tmp_path: Path) -> None:
+    rows = [
+        scored_row({"problem_id": "sample-nt-001", "response": "1"} | more, Score(Status.OK, 1.0))
+        for more in (
+            {"model": "one", "split": "train"}, {"model": "two", "split": "train"},
+            {"model": "one", "split": "test"}, {"model": "one", "split": "train", "step": 3},
+            {"model": "one", "split": "train"}, {},
+        )
+    ]  # fmt: skip
+    path = write_rows(tmp_path / "scored.jsonl", rows)
+    with watching(path, "--dataset", DATASET) as page:
+        page.wait_read()
+        sizes = {}
+        for row in rows_of(page):
+            of = {name: row[name] for name in ("split", "model", "step") if row[name] is not None}
+            group = page.get("group/0", problem=row["problem"], **of)
+            assert row["key"] in {one["key"] for one in group["rows"]}
+            told = page.get(f"sample/0/{row['key']}")
+            assert len(told["neighbours"]) == group["total"]
+            sizes[row["model"], row["split"], row["step"]] = group["total"]
+        assert sizes == {
+            ("one", "train", None): 2, ("two", "train", None): 1, ("one", "test", None): 1,
+            ("one", "train", 3): 1, (None, None, None): 1,
+        }  # fmt: skip
+
+
+def test_a_run_that_grows_is_followed(tmp_path: Path, make_run: Any) -> None:
+    run = tmp_path / "run"
+    (run / "scores").mkdir(parents=True)
+    with watching(run) as page:
+        assert page.get("state")["runs"][0]["samples"] == 0
+        steps = make_run(run, steps=4)
+        next(steps)
+        page.wait_for(lambda state: state["runs"][0]["samples"] == 64)
+        # Its text is read from the open stream.
+        light = rows_of(page, limit=1)[0]
+        open_text = page.get(f"sample/0/{light['key']}")["text"]
+        revision = page.get("state")["revision"]
+        for _ in steps:
+            pass
+        page.wait_for(lambda state: state["runs"][0]["samples"] == 256)
+        state = page.get("state")
+        assert state["runs"][0]["steps"] == [1, 4]
+        assert state["revision"] > revision
+        assert page.get(f"sample/0/{light['key']}")["text"] == open_text
+
+
+def test_steps_done_again_count_once(tmp_path: Path) -> None:
+    began = time.time() - 1000
+
+    def start(number: int, steps: range) -> None:
+        log, keys = ScoreLog(tmp_path, "trainer"), SampleKeys()
+        for step in steps:
+            at_s = began + 100 * number + step
+            log.put(part_of([f"start {number}"], samples=[sample(step, step, keys)], unix_s=at_s))
+        log.close()
+
+    start(1, range(1, 6))
+    with watching(tmp_path) as page:
+        page.wait_for(lambda state: state["runs"][0]["samples"] == 5)
+        assert [row["step"] for row in rows_of(page)] == [5, 4, 3, 2, 1]
+        start(2, range(4, 7))
+        page.wait_for(lambda state: state["runs"][0]["steps"] == [1, 6])
+        page.wait_for(lambda state: state["runs"][0]["samples"] == 6)
+        rows = rows_of(page)
+        assert [row["step"] for row in rows] == [6, 5, 4, 3, 2, 1]
+        found = {row["step"]: page.get(f"sample/0/{row['key']}")["text"][0]["text"] for row in rows}
+        assert found == {step: f"start {1 + (step > 3)}" for step in range(1, 7)}
+        assert page.get("curves")["runs"][0]["samples"] == [1] * 6
+
+
+def test_samples_of_both_sides_count_once_and_what_is_torn_is_said(tmp_path: Path) -> None:
+    server, trainer = ScoreLog(tmp_path, "server"), ScoreLog(tmp_path, "trainer")
+    old = time.time() - 3600
+    samples = [sample(one) for one in range(4)]
+    server.put(part_of(["a", "b", "c", "d"], samples=samples, unix_s=old))
+    trainer.put(part_of(["a", "b"], samples=samples[:2], unix_s=old))
+    server.close()
+    trainer.close()
+    (tmp_path / "scores" / "20200101T000000-trainer-x-1-1.parquet").write_bytes(b"PAR1 not")
+    with watching(tmp_path) as page:
+        page.wait_read()
+        [run] = page.get("state")["runs"]
+        assert run["samples"] == sum(b.num_rows for b in LogReader(tmp_path).read()) == 4
+        assert ["is left out" in said for said in run["left_out"]] == [True]
+        told = page.get(f"sample/0/{rows_of(page)[0]['key']}")
+        assert not told["explained"]
+        assert "--dataset FILE" in told["explained_why"]
+        assert [node["matched"] for node in told["nodes"]] == [True, False]
+
+
+def test_names_are_data(tmp_path: Path) -> None:
+    """A problem and a response of hostile names are found by them, and change nothing."""
+    name = "x'; DROP TABLE samples; --/../<script>alert(1)</script>?&#%00\u202e"
+    log = ScoreLog(tmp_path, "trainer")
+    part = part_of([f"<img src=x onerror=alert(1)> {name}"], samples=[sample(1)])
+    part.rollouts[0].problem_id = name
+    log.put(part)
+    log.close()
+    with watching(tmp_path) as page:
+        page.wait_read()
+        for _ in range(2):
+            [row] = rows_of(page, problem=name)
+            assert row["problem"] == name
+            told = page.get(f"problem/0/{urllib.parse.quote(name, safe='')}")
+            assert told["problem"]["id"] == name
+            assert rows_of(page, q=name)[0]["key"] == row["key"]
+            assert rows_of(page, q="100%_'") == []
+        reply = page.ask(f"/api/sample/0/{row['key']}")
+        assert reply.headers["content-type"] == "application/json"
+        assert reply.headers["x-content-type-options"] == "nosniff"
