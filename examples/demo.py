@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import io
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from consensuspr.data import Row, read_rollouts
 from consensuspr.scoring import Score, rollout_from_row
 
 SAMPLE = Path(__file__).resolve().parent / "sample"
+RUN = SAMPLE.parents[1] / "build" / "demo"
 BATCH = 50
 STOP_TIMEOUT_S = 60
 
@@ -48,10 +50,15 @@ EXPLAINED_CASE = "almost_correct"
 
 
 @contextmanager
-def running_server(dataset: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Start a server on a free port, yield its address, and drain it at the end."""
+def running_server(dataset: Path, run: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Start a server on a free port, yield its address, and drain it at the end.
+
+    What it scores is logged into ``run``, where nothing of an earlier demo stays.
+    """
+    shutil.rmtree(run, ignore_errors=True)
     command = [sys.executable, "-m", "consensuspr.cli", "serve"]
     command += ["--dataset", str(dataset), "--address", "127.0.0.1:0", "--log-level", "warning"]
+    command += ["--score-log", str(run)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
@@ -144,7 +151,10 @@ What to try next:
   consensuspr score examples/sample/rollouts.jsonl --dataset examples/sample/dataset.jsonl \\
       --reward max --output scored.jsonl
   consensuspr serve --dataset examples/sample/dataset.jsonl   # then: consensuspr info --address …
-(with .venv/bin on the path; `consensuspr --help` lists the rest)"""
+(with .venv/bin on the path; `consensuspr --help` lists the rest)
+
+What was just scored, as a page in a browser (pip install ".[web]" brings what it needs):
+  consensuspr watch build/demo --dataset examples/sample/dataset.jsonl"""
 
 
 def main() -> int:
@@ -155,7 +165,7 @@ def main() -> int:
     console = make_console()
     backend = load_core()
     rows = list(read_rollouts(SAMPLE / "rollouts.jsonl"))
-    with running_server(SAMPLE / "dataset.jsonl") as (address, server):
+    with running_server(SAMPLE / "dataset.jsonl", RUN) as (address, server):
         console.print(f"consensuspr serve is listening on {address} ({backend} core)")
         with RewardClient(address, timeout_s=60) as client:
             if svg:

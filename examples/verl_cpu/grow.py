@@ -15,16 +15,29 @@ from typing import Annotated, Any
 
 import typer
 from arithmetic_grpo.files import Recipe, prepare
-from arithmetic_grpo.training import Run, Settings, train_growing
+from arithmetic_grpo.problems import Task
+from arithmetic_grpo.training import Run, Settings, launch
 
 from consensuspr.console import count_progress
 from consensuspr.score_log import LogReader
 
-# The teacher errs seldom, so that problems are solved before they have nodes, and writes operands
-# in either order: of a problem that has one right text nothing can be a consensus.
-ERROR_RATE = 0.05
-# Twice as many as for one order of operands: there is more to learn.
-WARM_START_STEPS = 900
+
+def start(num_train: int, num_validation: int = 128, *, nodes: bool = False) -> Recipe:
+    """Return a start that is strong, because problems are solved before they have nodes.
+
+    Chains are short and the teacher does not err.  It writes a solution in several ways: of a
+    problem that has one right text nothing can be a consensus.
+    """
+    return Recipe(
+        num_train,
+        num_validation,
+        task=Task(steps=2, largest=12),
+        warm_start_steps=400,
+        batch=32,
+        error_rate=0.0,
+        varied=True,
+        nodes=nodes,
+    )
 
 
 @dataclass
@@ -50,25 +63,16 @@ def main(
     output: Annotated[Path, typer.Option(help="Folder for data, model and logs.")],
     epochs: Annotated[int, typer.Option(min=3, help="The first nodes come with the third.")] = 6,
     epoch_steps: Annotated[int, typer.Option(min=1, help="Training steps in an epoch.")] = 5,
-    warm_start_steps: Annotated[
-        int, typer.Option(min=1, help="Updates of the supervised phase before.")
-    ] = WARM_START_STEPS,
 ) -> None:
     """Train without nodes, grow them, and print a line for each epoch."""
     run = Run("linear", 0, output / "run")
     settings = Settings(steps=epochs * epoch_steps, epochs=epochs, validate_every=epoch_steps)
-    recipe = Recipe(
-        num_train=settings.num_train,
-        warm_start_steps=warm_start_steps,
-        error_rate=ERROR_RATE,
-        varied=True,
-        nodes=False,
-    )
-    with count_progress("warm start", warm_start_steps, "updates") as advance_to:
+    recipe = start(settings.num_train)
+    with count_progress("warm start", recipe.warm_start_steps, "updates") as advance_to:
         files = prepare(output / "files", recipe, lambda done, loss: advance_to(done))
-        advance_to(warm_start_steps)
+        advance_to(recipe.warm_start_steps)
     with count_progress("training", settings.steps, "steps") as advance_to:
-        train_growing(run, files, settings, advance_to)
+        launch(run, files, settings, advance_to, "--grow-nodes")
     typer.echo("epoch  problems with nodes     Acc     NCR  dataset")
     for number, epoch in sorted(epochs_of(run).items()):
         [digest] = epoch.digests
@@ -98,7 +102,7 @@ def epochs_of(run: Run) -> dict[int, Epoch]:
 
 def rows_of(run: Run, *columns: str) -> Iterator[dict[str, Any]]:
     """Yield the score log of a run."""
-    for batch in LogReader(run.logs / "scores" / run.name, [*columns, "dataset_digest"]).read():
+    for batch in LogReader(run.scores, [*columns, "dataset_digest"]).read():
         yield from batch.to_pylist()
 
 

@@ -39,13 +39,16 @@ def main(
     ] = Settings.validate_every,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time; 5 GB each.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Threads of torch in a process.")] = 1,
+    tool: Annotated[
+        bool, typer.Option(help="Let a tool show the solution of every other problem.")
+    ] = False,
 ) -> None:
     """Train each arm with each seed, and write what came out to OUTPUT/results.json."""
     names, numbers = _arms(arms), _seeds(seeds)
     if steps % EPOCHS:
         raise typer.BadParameter(f"must be a multiple of {EPOCHS}, got {steps}")
-    settings = Settings(steps=steps, validate_every=validate_every, threads=threads)
-    recipe = Recipe(num_train=settings.num_train, warm_start_steps=warm_start_steps)
+    settings = Settings(steps=steps, validate_every=validate_every, threads=threads, tool=tool)
+    recipe = Recipe(settings.num_train, warm_start_steps=warm_start_steps, tool=tool)
     with count_progress("warm start", recipe.warm_start_steps, "updates") as advance_to:
         files = prepare(output / "files", recipe, lambda done, loss: advance_to(done))
         advance_to(recipe.warm_start_steps)
@@ -66,7 +69,7 @@ def _train_all(runs: list[Run], files: Files, settings: Settings, jobs: int) -> 
     done = dict.fromkeys((run.name for run in runs), settings.steps)
     done.update((run.name, 0) for run in missing)
     with (
-        running_server(files.dataset) as address,
+        running_server("--dataset", str(files.dataset)) as address,
         count_progress("training", len(runs) * settings.steps, "steps") as advance_to,
         ThreadPoolExecutor(jobs) as pool,
     ):

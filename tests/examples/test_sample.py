@@ -18,8 +18,10 @@ from typing import Any
 
 import pytest
 
+from consensuspr.client import LocalClient
 from consensuspr.core import Matcher, normalize
 from consensuspr.data import NODE_TYPES, Problem, read_problems, read_rollouts
+from consensuspr.scoring import rollout_from_row
 from consensuspr.scoring.answers import AnswerVerifier, Verdict
 from tests.arithmetic import exact
 
@@ -253,3 +255,11 @@ def exact_value(text: str) -> Fraction:
     """Return the value of an arithmetic expression in ASCII, exactly."""
     explicit = re.sub(r"(?<=[0-9)])\s*\(", "*(", text.strip()).replace("^", "**")
     return exact(explicit)
+
+
+def test_the_guard_lowers_no_right_rollout(sample: Sample) -> None:
+    """Or the demo would warn that the dataset lacks budgets."""
+    rows = [row for row in sample.rollouts if row["correct"]]
+    with LocalClient(sample.folder / "dataset.jsonl") as client:
+        scores = client.score([rollout_from_row(row) for row in rows])
+    assert [one.guard for one in scores] == [1.0] * len(rows)

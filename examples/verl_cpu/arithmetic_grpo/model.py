@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 import string
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -24,28 +24,36 @@ from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import WordLevel
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from .problems import LARGEST, SIGNS, Chain, calculate, draw_chains, solution
+from .problems import SIGNS, Chain, Task, calculate, draw_chains, solution
 
 PAD, END, USER, ASSISTANT, UNKNOWN = "<pad>", "<end>", "<user>", "<assistant>", "<unknown>"
 WORDS = ["start", "with", "Answer", *SIGNS]
+OPENING = ["start", "with", "Answer"]
 MARKS = ["=", ";", ":", " ", "\n", *SIGNS.values()]
 
-# One message of the user and a mark after which the model writes: nothing else is ever asked.
+# A message of the user, or of a tool, and a mark after which the model writes.
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
-    "{% if message['role'] == 'user' %}<user>{{ message['content'] }}"
+    "{% if message['role'] in ('user', 'tool') %}<user>{{ message['content'] }}"
     "{% elif message['role'] == 'assistant' %}<assistant>{{ message['content'] }}<end>"
     "{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
-    """Return the tokenizer; it decodes what it encodes, character by character."""
-    words = [PAD, END, USER, ASSISTANT, UNKNOWN, *string.digits, *MARKS, *WORDS]
-    model = WordLevel({word: number for number, word in enumerate(words)}, unk_token=UNKNOWN)
+def make_tokenizer(
+    words: Sequence[str] = (*string.digits, *MARKS, *WORDS), pattern: str = r"[A-Za-z]+|[\s\S]"
+) -> PreTrainedTokenizerFast:
+    """Return the tokenizer; it decodes what it encodes.
+
+    Args:
+        words: Its vocabulary, beside the marks of the chat.
+        pattern: What is one token of a text; what is no word of the vocabulary is unknown.
+    """
+    all_words = [PAD, END, USER, ASSISTANT, UNKNOWN, *words]
+    model = WordLevel({word: n for n, word in enumerate(all_words)}, unk_token=UNKNOWN)
     tokenizer = Tokenizer(model)
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[A-Za-z]+|[\s\S]"), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -85,7 +93,6 @@ def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Pa
     tokenizer.save_pretrained(folder)
 
 
-BATCH = 64
 LEARNING_RATE = 3e-3
 
 # Part of the phase in which the teacher is right: arithmetic is learned from wrong solutions, too,
@@ -94,7 +101,7 @@ SOUND_PART = 0.75
 
 
 def flawed_solution(
-    chain: Chain, rng: random.Random, error_rate: float, *, varied: bool = False
+    chain: Chain, rng: random.Random, error_rate: float, *, largest: int, varied: bool = False
 ) -> str:
     """Return a solution whose every step is wrong with probability `error_rate`.
 
@@ -102,19 +109,22 @@ def flawed_solution(
         chain: The problem.
         rng: Decides.
         error_rate: In [0, 1].
-        varied: Write the operands of a sum or a product in either order.
+        largest: Number that a wrong result may be.
+        varied: Write the operands of a sum or a product in either order, below some words.
     """
     left = chain.steps[0].left
     equations = []
     for step in chain.steps:
         result = calculate(left, step.word, step.right)
         if rng.random() < error_rate:
-            result = rng.choice([number for number in range(2, LARGEST + 1) if number != result])
+            result = rng.choice([number for number in range(2, largest + 1) if number != result])
         operands = [left, step.right]
         if varied and step.word != "minus" and rng.random() < 0.5:
             operands.reverse()
         equations.append(f"{operands[0]}{SIGNS[step.word]}{operands[1]}={result}")
         left = result
+    if varied:
+        equations.insert(0, " ".join(rng.choices(OPENING, k=3)))
     return solution(equations, str(left))
 
 
@@ -122,7 +132,9 @@ def warm_up(
     model: LlamaForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
     *,
+    task: Task,
     steps: int,
+    batch: int,
     error_rate: float,
     varied: bool,
     seed: int,
@@ -134,9 +146,11 @@ def warm_up(
     Args:
         model: The model, trained in place.
         tokenizer: Its tokenizer.
-        steps: Updates, of 64 solutions each.
+        task: How hard its problems are.
+        steps: Updates.
+        batch: Solutions in each.
         error_rate: Probability that the teacher errs in a step in the end, in [0, 1].
-        varied: Whether the teacher writes operands in either order.
+        varied: Whether the teacher writes a solution in several ways.
         seed: Where problems and errors start.
         avoid: Texts of problems that are kept for validation.
         report: Called with (updates done, loss).
@@ -147,15 +161,18 @@ def warm_up(
     started = time.monotonic()
     rng = random.Random(seed)
     torch.manual_seed(seed)
-    chains = draw_chains(seed, avoid=avoid)
+    chains = draw_chains(seed, task, avoid=avoid)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=steps)
     model.train()
     for number in range(1, steps + 1):
         rate = 0.0 if number <= SOUND_PART * steps else error_rate
         pairs = [
-            (chain.text, flawed_solution(chain, rng, rate, varied=varied))
-            for chain in islice(chains, BATCH)
+            (
+                chain.text,
+                flawed_solution(chain, rng, rate, largest=task.largest, varied=varied),
+            )
+            for chain in islice(chains, batch)
         ]
         ids, labels = _encode(pairs, tokenizer)
         mask = ids != tokenizer.pad_token_id

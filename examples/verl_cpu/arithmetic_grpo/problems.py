@@ -9,15 +9,32 @@ steps, and no equation occurs twice in a problem, so that no node is covered for
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from consensuspr.data import Node, Problem
 
 DATA_SOURCE = "arithmetic"
-STEPS = 4
-LARGEST = 30
 SIGNS = {"add": "+", "minus": "-", "times": "*"}
+
+# Draws in a row without a new problem, after which a small task counts as used up.
+MISSES = 100
+
+
+@dataclass(frozen=True)
+class Task:
+    """How hard the problems are.
+
+    Attributes:
+        steps: operations of a problem.
+        largest: number in it.
+    """
+
+    steps: int
+    largest: int
+
+
+DEFAULT_TASK = Task(steps=4, largest=30)
 
 
 @dataclass(frozen=True)
@@ -61,16 +78,34 @@ def solution(equations: list[str], answer: str) -> str:
     return "\n".join([*equations, f"Answer: {answer}"])
 
 
-def draw_chains(seed: int, *, avoid: set[str] | None = None) -> Iterator[Chain]:
-    """Yield problems without end, each once, none of them in `avoid` (texts of problems)."""
+def draw_chains(
+    seed: int, task: Task = DEFAULT_TASK, *, avoid: Collection[str] = ()
+) -> Iterator[Chain]:
+    """Yield problems without end, each once until all were drawn.
+
+    Args:
+        seed: Where to start.
+        task: How hard they are.
+        avoid: Texts of problems that are not yielded.
+    """
     rng = random.Random(seed)
-    seen = set(avoid or ())
+    seen, misses = set(avoid), 0
     while True:
-        chain = _draw_chain(rng)
-        distinct = len({step.equation for step in chain.steps}) == STEPS
+        chain = _draw_chain(rng, task)
+        distinct = len({step.equation for step in chain.steps}) == task.steps
         if distinct and chain.text not in seen:
             seen.add(chain.text)
+            misses = 0
             yield chain
+        elif (misses := misses + 1) == MISSES:
+            seen, misses = set(avoid), 0
+
+
+def read_chain(text: str) -> Chain:
+    """Return the problem of a text that asks for it."""
+    start, *operations = text.removeprefix("start with ").split("; ")
+    words = (operation.split(" ") for operation in operations)
+    return Chain(tuple(follow(int(start), [(word, int(right)) for word, right in words])))
 
 
 def follow(left: int, operations: list[tuple[str, int]]) -> Iterator[Step]:
@@ -94,23 +129,23 @@ def calculate(left: int, word: str, right: int) -> int:
             raise ValueError(f"the operation must be one of {', '.join(SIGNS)}, got {word!r}")
 
 
-def _draw_chain(rng: random.Random) -> Chain:
+def _draw_chain(rng: random.Random, task: Task) -> Chain:
     start = left = rng.randint(2, 9)
     operations: list[tuple[str, int]] = []
-    for _ in range(STEPS):
-        word, right = rng.choice(list(_choices(left)))
+    for _ in range(task.steps):
+        word, right = rng.choice(list(_choices(left, task.largest)))
         operations.append((word, right))
         left = calculate(left, word, right)
     return Chain(tuple(follow(start, operations)))
 
 
-def _choices(left: int) -> Iterator[tuple[str, int]]:
+def _choices(left: int, largest: int) -> Iterator[tuple[str, int]]:
     for right in range(2, 10):
-        if left + right <= LARGEST:
+        if left + right <= largest:
             yield "add", right
         if left - right >= 2:
             yield "minus", right
-        if left * right <= LARGEST:
+        if left * right <= largest:
             yield "times", right
 
 

@@ -72,7 +72,8 @@ def read_metrics(run: Run) -> dict[int, dict[str, float]]:
 def summarise(run: Run) -> RunResult:
     """Return the curves of a finished run."""
     rows = read_scores(run)
-    times = [data["timing_s/step"] for step, data in read_metrics(run).items() if step > 0]
+    metrics = read_metrics(run).values()
+    times = [data["timing_s/step"] for data in metrics if "timing_s/step" in data]
     return RunResult(
         arm=run.arm,
         seed=run.seed,

@@ -21,6 +21,7 @@ from pathlib import Path
 from .files import Files
 
 HERE = Path(__file__).resolve().parent.parent
+AGENT_LOOPS = Path(__file__).resolve().with_name("agent_loops.yaml")
 ARMS = ("outcome", "linear", "max", "curriculum")
 EPOCHS = 2
 STOP_TIMEOUT_S = 60
@@ -40,6 +41,7 @@ class Settings:
         validate_every: steps between validations; before the first and after the last, too.
         threads: of torch, in each process.
         epochs: how often each problem is asked.
+        tool: whether a tool helps with some problems (`tool_loop.py`).
     """
 
     steps: int
@@ -49,11 +51,17 @@ class Settings:
     validate_every: int = 10
     threads: int = 1
     epochs: int = EPOCHS
+    tool: bool = False
 
     @property
     def num_train(self) -> int:
         """Problems for which the epochs have `steps` steps."""
         return self.steps // self.epochs * self.prompts
+
+    @property
+    def response_tokens(self) -> int:
+        """Most tokens of a response, a tool's among them."""
+        return 128 if self.tool else 40
 
 
 @dataclass(frozen=True)
@@ -70,14 +78,14 @@ class Run:
         return f"{self.arm}-{self.seed}"
 
     @property
-    def scores(self) -> Path:
-        """The folder of our score log."""
-        return self.folder / "scores"
-
-    @property
     def logs(self) -> Path:
         """What a launch leaves: the server's log, and our score log in a folder of its own."""
         return self.folder / "logs"
+
+    @property
+    def scores(self) -> Path:
+        """The folder of our score log."""
+        return self.logs / "scores" / self.name
 
     @property
     def metrics(self) -> Path:
@@ -101,9 +109,9 @@ class Run:
 
 
 @contextmanager
-def running_server(dataset: Path) -> Iterator[str]:
+def running_server(*options: str) -> Iterator[str]:
     """Start `consensuspr serve` on a free port, yield its address, and drain it at the end."""
-    command = [sys.executable, "-m", "consensuspr.cli", "serve", "--dataset", str(dataset)]
+    command = [sys.executable, "-m", "consensuspr.cli", "serve", *options]
     command += ["--address", "127.0.0.1:0", "--log-level", "warning"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
@@ -136,28 +144,37 @@ def train(
     def command(ray: Path) -> list[str]:
         words = [sys.executable, "-m", "verl.trainer.main_ppo"]
         words += cpu_overrides(settings, ray) + run_overrides(run, files, settings)
-        return [*words, *reward_overrides(run, address), *run.overrides]
+        # What a launch has from its recipe.
+        words += ["algorithm.adv_estimator=grpo", *reward_overrides(run, address)]
+        return [*words, *run.overrides]
 
     _carry_out(run, settings, command, report)
 
 
-def train_growing(
-    run: Run, files: Files, settings: Settings, report: Callable[[int], None]
+def launch(
+    run: Run,
+    files: Files,
+    settings: Settings,
+    report: Callable[[int], None],
+    *options: str,
+    resume: bool = False,
 ) -> None:
-    """Train one run by `consensuspr launch --grow-nodes`, with a server of its own.
+    """Train one run by `consensuspr launch`, with a server of its own.
 
     Args:
         run: Its arm is the reward.
-        files: Data, in which problems need no nodes, and model.
+        files: Data and model.
         settings: Of the run.
         report: Called with the training steps done, now and then.
+        options: More of the command, such as `--grow-nodes`.
+        resume: Go on in the folder of an earlier attempt, where its overrides make verl do so.
 
     Raises:
         SystemExit: It failed; its console log says why.
     """
 
     def command(ray: Path) -> list[str]:
-        options = {
+        named = {
             "algorithm": "grpo",
             "model": files.model.absolute(),
             "reward": run.arm,
@@ -168,15 +185,15 @@ def train_growing(
             "server-address": "127.0.0.1:0",
             "server-workers": 1,
         }
-        words = [sys.executable, "-m", "consensuspr.cli", "launch", "--grow-nodes"]
-        words += [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        words = [sys.executable, "-m", "consensuspr.cli", "launch", *options]
+        words += [word for name, value in named.items() for word in (f"--{name}", str(value))]
         words += cpu_overrides(settings, ray) + run_overrides(run, files, settings)
         # What a recipe for GPUs has and this run has no use for.
         words += ["actor_rollout_ref.actor.use_kl_loss=False"]
         words += ["actor_rollout_ref.actor.use_dynamic_bsz=False"]
-        return words
+        return [*words, *run.overrides]
 
-    _carry_out(run, settings, command, report)
+    _carry_out(run, settings, command, report, resume=resume)
 
 
 def _carry_out(
@@ -184,14 +201,17 @@ def _carry_out(
     settings: Settings,
     command: Callable[[Path], list[str]],
     report: Callable[[int], None],
+    *,
+    resume: bool = False,
 ) -> None:
     """Run the command of a training, which is made with a folder for Ray, to its end."""
-    shutil.rmtree(run.folder, ignore_errors=True)
-    run.folder.mkdir(parents=True)
+    if not resume:
+        shutil.rmtree(run.folder, ignore_errors=True)
+    run.folder.mkdir(parents=True, exist_ok=True)
     # A short path: Ray puts sockets there, whose names the system limits to about 100 bytes.
     with (
         tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray,
-        run.console.open("w") as console,
+        run.console.open("a") as console,
         subprocess.Popen(
             command(Path(ray)),
             cwd=run.folder,
@@ -274,23 +294,23 @@ def cpu_overrides(settings: Settings, ray: Path) -> list[str]:
 
 
 def run_overrides(run: Run, files: Files, settings: Settings) -> list[str]:
-    """Return GRPO on the arithmetic problems, for the seed of `run`."""
+    """Return the training on the arithmetic problems, for the seed of `run`."""
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     return [
         "hydra.run.dir=hydra",
         "hydra.output_subdir=null",
-        "algorithm.adv_estimator=grpo",
         f"data.train_files={files.train.absolute()}",
         f"data.val_files={files.validation.absolute()}",
         f"data.train_batch_size={settings.prompts}",
         "data.max_prompt_length=32",
-        "data.max_response_length=40",
+        f"data.max_response_length={settings.response_tokens}",
         f"data.seed={run.seed}",
         f"actor_rollout_ref.model.path={files.model.absolute()}",
         f"{actor}.ppo_mini_batch_size={settings.prompts}",
         f"{actor}.optim.lr={settings.learning_rate}",
         f"{actor}.fsdp_config.seed={run.seed}",
         f"{rollout}.n={settings.rollouts}",
+        *([f"{rollout}.agent.agent_loop_config_path={AGENT_LOOPS}"] if settings.tool else []),
         # The rollout counts its batches on from here.
         f"{rollout}.seed={100_000 * (run.seed + 1)}",
         f"{rollout}.val_kwargs.do_sample=True",

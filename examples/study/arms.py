@@ -1,0 +1,274 @@
+"""The arms: what each rewards, with which nodes, and what they share; the nodes of the controls.
+
+Every arm asks the same server for its reward, with one of the datasets in `Nodes`.  They have the
+same problems and differ in nodes alone.  Four of them are controls, in which everything is as it
+is for `linear` but the meaning of its nodes:
+
+- *shuffled*: each problem has the nodes of another one;
+- *random*: as many nodes, reached as often by the warm-started models, but by lot: each lists
+  equations drawn from what those models wrote for the problem, right or wrong.  Of many draws it is
+  that whose hits go least with covering the real nodes: at the start they tell nothing of it;
+- *permuted*: the real nodes, and what each response reaches of them is credited to one of its
+  group, drawn by lot at every step: as dense, as spread, and by construction without any meaning;
+- *format*: one node, which any response reaches that ends in an answer line.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consensusbench.construction import BuildJob, OutputPaths, SelectionSettings
+from consensusbench.construction.growth import add_nodes
+from consensusbench.extraction.refine import PaperRefiner
+from consensusbench.extraction.rules import RulesExtractor
+from consensuspr.client import RewardSpec
+from consensuspr.client.admin import AdminClient
+from consensuspr.data import Node, Problem, open_writer, problem_to_row
+
+from .task import LARGEST, MAX_RESPONSE_TOKENS, equations_in
+
+
+class Nodes(StrEnum):
+    """The datasets that the server has."""
+
+    AUTHOR = "author"
+    AUTHOR_SHUFFLED = "author-shuffled"
+    AUTHOR_RANDOM = "author-random"
+    BUILT = "built"
+    BUILT_SHUFFLED = "built-shuffled"
+    BUILT_RANDOM = "built-random"
+    FORMAT = "format"
+    # Without nodes: where those that grow with a run begin.
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all runs of the study share.
+
+    Attributes:
+        steps: updates.
+        prompts: problems in a step.
+        rollouts: responses to each.
+        curve_every: steps between two points of the held-out curve; one is before the first step.
+        curve_problems: held-out problems that a point asks.
+        samples: responses to each held-out problem.
+    """
+
+    steps: int = 200
+    prompts: int = 16
+    rollouts: int = 8
+    curve_every: int = 20
+    curve_problems: int = 128
+    samples: int = 4
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What is rewarded.
+
+    Attributes:
+        reward: the formula; the answer is never a node.
+        nodes: the dataset.
+        step_credit: node rewards stand on the tokens that reached the nodes.
+        grows: nodes are made of the run's own right rollouts, epoch by epoch.
+        permuted: the NCR of a response is that of another of its group, by lot at every step.
+        max_tokens: of a response, in training and when it is evaluated.
+        rate_of: the arm whose learning rate it has, where not its own: the same formula.
+    """
+
+    reward: RewardSpec
+    nodes: Nodes = Nodes.AUTHOR
+    step_credit: bool = False
+    grows: bool = False
+    permuted: bool = False
+    max_tokens: int = MAX_RESPONSE_TOKENS
+    rate_of: str | None = None
+
+
+def _linear(alpha: float = 0.5, guard: bool = True) -> RewardSpec:
+    return RewardSpec.linear(alpha, final_nodes=False, guard=guard)
+
+
+# In fewer, there is no room to enumerate, and nothing for the guard to do.
+ROOMY_TOKENS = 192
+
+ARMS: dict[str, Arm] = {
+    "outcome": Arm(RewardSpec.outcome(final_nodes=False)),
+    "linear": Arm(_linear()),
+    "shuffled": Arm(_linear(), Nodes.AUTHOR_SHUFFLED),
+    "random": Arm(_linear(), Nodes.AUTHOR_RANDOM),
+    "permuted": Arm(_linear(), permuted=True),
+    "built-linear": Arm(_linear(), Nodes.BUILT, rate_of="linear"),
+    "built-shuffled": Arm(_linear(), Nodes.BUILT_SHUFFLED, rate_of="shuffled"),
+    "built-random": Arm(_linear(), Nodes.BUILT_RANDOM, rate_of="random"),
+    "linear-0.1": Arm(_linear(0.1)),
+    "linear-0.25": Arm(_linear(0.25)),
+    "linear-0.75": Arm(_linear(0.75)),
+    "max": Arm(RewardSpec.maximum(final_nodes=False)),
+    "curriculum": Arm(RewardSpec.curriculum(final_nodes=False)),
+    "format": Arm(_linear(), Nodes.FORMAT),
+    "step-credit": Arm(_linear(), step_credit=True),
+    "grown": Arm(_linear(), Nodes.NONE, grows=True),
+    "roomy": Arm(_linear(), max_tokens=ROOMY_TOKENS),
+    "unguarded": Arm(_linear(guard=False), max_tokens=ROOMY_TOKENS),
+}
+# Seeds take turns with them.
+NUM_WARM_STARTS = 3
+
+PRIMARY = ("outcome", "linear", "shuffled", "random", "permuted")
+CONTRASTS = tuple(("linear", other) for other in PRIMARY if other != "linear")
+BUILT = ("built-linear", "built-shuffled", "built-random")
+
+
+def counted(problem: Problem) -> tuple[Node, ...]:
+    """Return the nodes that the reward counts."""
+    return tuple(node for node in problem.nodes if not node.is_final)
+
+
+def shuffled(problems: Sequence[Problem], seed: int) -> list[Problem]:
+    """Return the problems, each with the counted nodes of another one."""
+    order = random.Random(seed).sample(range(len(problems)), len(problems))
+    donors = dict(zip(order, [*order[1:], order[0]], strict=True))
+    return [
+        replace(problem, nodes=counted(problems[donors[number]]), budget=None)
+        for number, problem in enumerate(problems)
+    ]
+
+
+def formal(problem: Problem) -> Problem:
+    """Return the problem with one node that any answer line reaches."""
+    answers = tuple(f"Answer: {number}" for number in range(LARGEST + 1))
+    node = Node(node_id="form", label="an answer line", type="value", expressions=answers)
+    return replace(problem, nodes=(node,), budget=None)
+
+
+_DRAWS = 100
+
+
+def by_lot(
+    problem: Problem, texts: Sequence[str], covers: Callable[[str], Sequence[bool]], seed: int
+) -> Problem:
+    """Return the problem with nodes that mean nothing, as many and as often reached as its own.
+
+    Args:
+        problem: Whose counted nodes are replaced.
+        texts: What models wrote for it.
+        covers: Says of a text which of the counted nodes it reaches.
+        seed: Decides, together with the problem's id.
+    """
+    rng = random.Random(f"{seed} {problem.problem_id}")
+    hits = np.array([covers(text) for text in texts], dtype=float)
+    coverage = hits.mean(axis=1)
+    written = [set(equations_in(text)) for text in texts]
+    left = sorted(set().union(*written))
+    nodes = []
+    for number, rate in enumerate(hits.mean(axis=0)):
+        draws = [_draw(rng, left, written, rate) for _ in range(_DRAWS)]
+        chosen = min(draws, key=lambda drawn: _fault(drawn, written, rate, coverage))
+        left = [equation for equation in left if equation not in chosen]
+        node_id = f"lot-{number + 1}"
+        # Where nothing is left to draw from, an equation that nobody states.
+        expressions = tuple(chosen) or (f"0*0={number + 1}",)
+        nodes.append(
+            Node(node_id=node_id, label="by lot", type="equation", expressions=expressions)
+        )
+    return replace(problem, nodes=tuple(nodes), budget=None)
+
+
+def _draw(
+    rng: random.Random, left: Sequence[str], written: Sequence[set[str]], rate: float
+) -> list[str]:
+    """Return equations that so large a part of the texts has one of, as near as it goes."""
+    reached: set[int] = set()
+    chosen: list[str] = []
+    for equation in rng.sample(left, len(left)):
+        of = {row for row, equations in enumerate(written) if equation in equations}
+        if chosen and abs(len(reached | of) / len(written) - rate) > abs(
+            len(reached) / len(written) - rate
+        ):
+            continue
+        reached |= of
+        chosen.append(equation)
+        if len(reached) / len(written) >= rate:
+            break
+    return chosen
+
+
+def _fault(
+    chosen: Sequence[str],
+    written: Sequence[set[str]],
+    rate: float,
+    coverage: NDArray[np.float64],
+) -> float:
+    """Return how far the hits of a draw are from that rate, and how much they tell of coverage."""
+    hit = np.array([not equations.isdisjoint(chosen) for equations in written], dtype=float)
+    spread = hit.std() * coverage.std()
+    together = abs(float(((hit - hit.mean()) * (coverage - coverage.mean())).mean()))
+    return abs(float(hit.mean()) - rate) + (together / float(spread) if spread else 0.0)
+
+
+class Growth:
+    """Nodes of a run's own right rollouts: after each epoch, for problems that have none yet.
+
+    Args:
+        problems: To train on; without nodes.
+        admin: Of the server.
+        name: Of the run's own dataset there.
+        folder: For what is written.
+    """
+
+    def __init__(
+        self, problems: Sequence[Problem], admin: AdminClient, name: str, folder: Path
+    ) -> None:
+        self.dataset = name
+        self._admin = admin
+        self._folder = folder
+        self._rows: list[dict[str, object]] = []
+        self._path = folder / "grown-0.jsonl"
+        with open_writer(self._path) as out:
+            for problem in problems:
+                out.write(problem_to_row(replace(problem, nodes=(), budget=None)))
+        self._admin.put(name, str(self._path.absolute()))
+
+    def see(
+        self, epoch: int, problems: Sequence[Problem], texts: Sequence[str], right: Sequence[bool]
+    ) -> None:
+        """Keep the rollouts of a step."""
+        for problem, text, correct in zip(problems, texts, right, strict=True):
+            self._rows.append(
+                {
+                    "problem_id": problem.problem_id,
+                    "rollout_id": str(len(self._rows)),
+                    "response": text,
+                    # What two epochs state counts as said by two.
+                    "model": f"epoch {epoch}",
+                    "correct": correct,
+                }
+            )
+
+    def grow(self, epoch: int) -> None:
+        """Give nodes to problems that have none and were solved often enough."""
+        rollouts = self._folder / "rollouts.jsonl"
+        with open_writer(rollouts) as out:
+            for row in self._rows:
+                out.write(row)
+        grown = self._folder / f"grown-{epoch + 1}.jsonl"
+        job = BuildJob(
+            rollouts=(rollouts,),
+            paths=OutputPaths(dataset=grown),
+            extractor=RulesExtractor(),
+            refiner=PaperRefiner(),
+            problems=self._path,
+            selection=SelectionSettings(trust_labels=True),
+        )
+        add_nodes(job)
+        self._admin.put(self.dataset, str(grown.absolute()))
+        self._path = grown

@@ -1,0 +1,110 @@
+"""The study's task in unmodified verl: does the loop of `grpo.py` say what verl says?
+
+The same warm starts, problems, datasets and learning rates; verl samples with Hugging Face's
+`generate`, keeps its own order of problems, and is told the reward by the same server.  How verl
+runs on a CPU is `examples/verl_cpu`, whose settings are taken as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from consensuspr.data import Problem, atomic_file
+
+from .arms import ARMS, NUM_WARM_STARTS
+from .inputs import Inputs
+from .model import Tokens, save
+from .runner import Study, chosen_rates, rate_runs
+from .task import MAX_RESPONSE_TOKENS
+
+if TYPE_CHECKING:
+    from arithmetic_grpo.files import Files
+
+VERL_ARMS = ("outcome", "linear", "shuffled")
+
+
+@dataclass(frozen=True)
+class VerlPlan:
+    """How much is run in verl: fewer steps than in the loop, since each takes seconds.
+
+    Attributes:
+        seeds: from 0 on.
+        steps: whole passes over the training problems.
+    """
+
+    seeds: int = 4
+    steps: int = 100
+
+
+def carry_out_verl(study: Study, plan: VerlPlan, work: Path, say: Callable[[str], None]) -> None:
+    """Do the runs that are missing, one at a time; each has processes for two cores.
+
+    Args:
+        study: Whose inputs and learning rates are taken.
+        plan: How much.
+        work: Folder for what verl leaves.
+        say: Told of each run that ended.
+    """
+    from arithmetic_grpo.results import summarise
+    from arithmetic_grpo.training import Run, Settings, train
+
+    rates = chosen_rates(study.results(rate_runs(study.plan)))
+    problems = study.inputs.problems()
+    prompts, samples = study.plan.settings.prompts, study.plan.settings.samples
+    passes = plan.steps * prompts // len(problems["train"])
+    with study.inputs.serving() as address:
+        for seed in range(plan.seeds):
+            for name in VERL_ARMS:
+                path = study.folder / "results" / "verl" / f"{name}-{seed}.json"
+                if path.exists():
+                    continue
+                arm = ARMS[name]
+                settings = Settings(
+                    steps=plan.steps,
+                    prompts=prompts,
+                    rollouts=study.plan.settings.rollouts,
+                    learning_rate=rates[name],
+                    validate_every=plan.steps,
+                    epochs=passes,
+                )
+                files = _files(work, study.inputs, seed % NUM_WARM_STARTS, problems)
+                run = Run(
+                    arm.reward.kind.value,
+                    seed,
+                    work / f"{name}-{seed}",
+                    (
+                        "data.max_prompt_length=32",
+                        f"data.max_response_length={MAX_RESPONSE_TOKENS}",
+                        f"actor_rollout_ref.rollout.val_kwargs.n={samples}",
+                        f"+reward.reward_kwargs.dataset={arm.nodes}",
+                        "+reward.reward_kwargs.final_nodes=False",
+                    ),
+                )
+                train(run, files, settings, address, lambda done: None)
+                result: dict[str, Any] = {
+                    "run": {"arm": name, "seed": seed, **asdict(settings)},
+                    "inputs": study.inputs.digest(),
+                    **summarise(run),
+                }
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with atomic_file(path) as stream:
+                    stream.write((json.dumps(result, separators=(",", ":")) + "\n").encode())
+                say(f"verl/{name}-{seed}: Acc {result['validation']['acc'][-1]:.1%}")
+
+
+def _files(work: Path, inputs: Inputs, number: int, problems: dict[str, list[Problem]]) -> Files:
+    """Return verl's files of a warm start, which are made where they are not there."""
+    from arithmetic_grpo.files import Files, write_parquet
+
+    files = Files(work / f"warm-start-{number}")
+    if not files.validation.exists():
+        files.folder.mkdir(parents=True, exist_ok=True)
+        tokens = Tokens()
+        save(inputs.model(number, tokens), tokens, files.model)
+        write_parquet(files.train, problems["train"])
+        write_parquet(files.validation, problems["held-out"])
+    return files

@@ -1,0 +1,344 @@
+"""The training loop of examples/study: against verl's GRPO, Hugging Face's Llama, a real server."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed: run make test-verl")
+
+import torch
+
+from consensuspr.client import LocalClient, RewardSpec, Rollout
+from consensuspr.core import Matcher
+from consensuspr.data import open_writer, problem_to_row
+from consensuspr.scoring.types import Score, Status
+from examples.study import task
+from examples.study.arms import ARMS, Nodes, by_lot, counted, formal, shuffled
+from examples.study.grpo import group_advantages, permuted, policy_loss
+from examples.study.model import (
+    Llama,
+    Size,
+    Tokens,
+    generate,
+    response_log_probs,
+    save,
+    warm_up,
+)
+from examples.study.runner import Plan, chosen_rates, counting_runs, rate_runs
+
+# Importing verl alone takes minutes on a busy machine.
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def stories() -> list[task.Story]:
+    return list(islice(task.draw_stories(1), 40))
+
+
+@pytest.fixture(scope="module")
+def tokens() -> Tokens:
+    return Tokens()
+
+
+@pytest.fixture(scope="module")
+def model(tokens: Tokens) -> Llama:
+    """A model that has learned next to nothing: its responses end anywhere."""
+    model = Llama(Size(hidden=48, inner=64, layers=2, heads=4), len(tokens.words), seed=0)
+    warm_up(model, tokens, task.draw_stories(2), steps=5, seed=0)
+    return model
+
+
+def _sampled(
+    model: Llama, tokens: Tokens, stories: list[task.Story], samples: int
+) -> tuple[list[list[int]], list[list[int]]]:
+    prompts = [tokens.prompt(story.text) for story in stories]
+    generator = torch.Generator().manual_seed(5)
+    responses = generate(model, tokens, prompts, samples, generator)
+    return [prompt for prompt in prompts for _ in range(samples)], responses
+
+
+def test_advantages_loss_and_gradient_are_those_of_verl(
+    model: Llama, tokens: Tokens, stories: list[task.Story]
+) -> None:
+    """One batch: eight groups of eight, rewards of the linear formula, a group of equal ones."""
+    pytest.importorskip("verl", reason="verl is not installed: run make test-verl")
+    from verl.trainer.ppo.core_algos import (
+        compute_grpo_outcome_advantage,
+        compute_policy_loss_vanilla,
+    )
+    from verl.workers.config import FSDPActorConfig
+
+    prompts, responses = _sampled(model, tokens, stories[:8], 8)
+    rng = random.Random(3)
+    rewards = [rng.choice((0, 1)) * 0.5 + rng.randrange(6) / 10 for _ in responses]
+    # A number that single precision has exactly: of others verl makes rounding an advantage.
+    rewards[:8] = [0.5] * 8
+    longest = max(map(len, responses))
+    mask = torch.tensor([[n < len(r) for n in range(longest)] for r in responses]).float()
+    at_the_end = torch.zeros_like(mask)
+    for row, response in enumerate(responses):
+        at_the_end[row, len(response) - 1] = rewards[row]
+    groups = torch.arange(len(responses)) // 8
+    theirs, _ = compute_grpo_outcome_advantage(at_the_end, mask, groups.numpy())
+    ours = group_advantages(rewards, 8)[:, None] * mask
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    assert not ours[:8].any()
+    assert ours[8:].any()
+
+    config = FSDPActorConfig(strategy="fsdp", rollout_n=8, ppo_micro_batch_size_per_gpu=64)
+    log_probs = response_log_probs(model, prompts, responses)
+    their_loss, _ = compute_policy_loss_vanilla(
+        old_log_prob=log_probs.detach(),
+        log_prob=log_probs,
+        advantages=theirs,
+        response_mask=mask,
+        loss_agg_mode="token-mean",
+        config=config,
+    )
+    model.zero_grad()
+    their_loss.backward()
+    gradient = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    num_tokens = int(mask.sum())
+    # In parts, as the loop does it.
+    total = 0.0
+    for start in range(0, len(responses), 32):
+        part = slice(start, start + 32)
+        log_probs = response_log_probs(model, prompts[part], responses[part])
+        loss = policy_loss(log_probs, ours[part, : log_probs.shape[1]], num_tokens)
+        loss.backward()
+        total += loss.item()
+    assert total == pytest.approx(their_loss.item(), rel=1e-5, abs=1e-7)
+    for parameter, their_gradient in zip(model.parameters(), gradient, strict=True):
+        torch.testing.assert_close(parameter.grad, their_gradient, rtol=1e-4, atol=1e-7)
+
+
+def test_equal_rewards_have_no_advantage() -> None:
+    for reward in (0.3, 0.1, 1 / 3, 0.7):
+        assert group_advantages([reward] * 8, 8).abs().max() < 1e-8
+
+
+def test_sampling_is_from_the_model_that_is_trained(
+    model: Llama, tokens: Tokens, stories: list[task.Story], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts of several lengths, rows that end and leave: every probability is the model's."""
+    drawn: list[Any] = []
+    multinomial = torch.multinomial
+
+    def record(probabilities: Any, count: int, generator: Any) -> Any:
+        chosen = multinomial(probabilities, count, generator=generator)
+        drawn.append(probabilities.gather(1, chosen)[:, 0])
+        return chosen
+
+    monkeypatch.setattr(torch, "multinomial", record)
+    longer = list(islice(task.draw_stories(3, (4,)), 4))
+    prompts, responses = _sampled(model, tokens, [*stories[:4], *longer], 4)
+    assert len({len(prompt) for prompt in prompts}) > 1
+    lengths = {len(response) for response in responses}
+    assert len(lengths) > 1, "none ended before another"
+    probabilities = response_log_probs(model, prompts, responses).exp()
+    firsts = torch.stack(drawn[: min(lengths)], dim=1)
+    torch.testing.assert_close(firsts, probabilities[:, : min(lengths)], rtol=1e-4, atol=1e-6)
+    # Behind the first end rows leave the batch: what goes on is among what was drawn.
+    for number, row in enumerate(drawn):
+        going = torch.tensor([len(response) > number for response in responses])
+        expected = probabilities[going, number]
+        assert (expected[:, None] - row).abs().min(dim=1).values.max() < 1e-5
+
+
+def test_hugging_face_s_llama_is_the_same_model(
+    model: Llama,
+    tokens: Tokens,
+    stories: list[task.Story],
+    tmp_path: Path,
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    save(model, tokens, tmp_path)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    rng = random.Random(0)
+    for story, style in zip(stories, [*task.STYLES] * 3, strict=False):
+        prompt, text = tokens.prompt(story.text), task.write(story.operations(rng), style)
+        messages = [{"role": "user", "content": story.text}]
+        assert prompt == tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_dict=False
+        )
+        response = tokens.encode(text)
+        assert response == tokenizer.encode(text, add_special_tokens=False)
+        assert tokenizer.decode(response) == tokens.decode(response) == text
+        assert tokens.ids["<unknown>"] not in prompt + response
+        ids = torch.tensor([prompt + response])
+        with torch.no_grad():
+            expected = theirs(ids).logits
+            torch.testing.assert_close(model.logits(model(ids)), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def client(
+    stories: list[task.Story], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LocalClient]:
+    path = tmp_path_factory.mktemp("study") / "author.jsonl"
+    with open_writer(path) as out:
+        for number, story in enumerate(stories):
+            out.write(problem_to_row(story.problem(f"train-{number}", "train")))
+    with LocalClient(dataset=path) as client:
+        yield client
+
+
+@pytest.mark.parametrize("style", task.STYLES)
+def test_every_right_way_covers_the_author_s_nodes(
+    client: LocalClient, stories: list[task.Story], style: str
+) -> None:
+    rng = random.Random(1)
+    rollouts = [
+        Rollout(f"train-{number}", task.write(story.operations(rng), style))
+        for number, story in enumerate(stories)
+        for _ in range(4)
+    ]
+    assert len({rollout.response for rollout in rollouts}) > 2 * len(stories)
+    spec = RewardSpec.linear(0.5, final_nodes=False)
+    for score in client.score(rollouts, reward=spec, answer_rule="dapo"):
+        assert (score.acc, score.ncr, score.guard, score.reward) == (1, 1, 1, 1)
+        # Three stages of two nodes, of which the last states the answer.
+        assert score.num_nodes == 5
+
+
+@pytest.mark.parametrize("style", task.STYLES)
+def test_a_slip_costs_nodes_in_every_style(
+    client: LocalClient, stories: list[task.Story], style: str
+) -> None:
+    """Equations are found in any style, and one that is wrong reaches no node."""
+    for number, story in enumerate(stories[:10]):
+        ways = story.operations(random.Random(number))
+        left, sign, right = ways[2]
+        text = task.write([*ways[:2], (left + 1, sign, right), *ways[3:]], style)
+        assert task.style_of(text) == style
+        assert len(task.equations_in(text)) == 6
+        spec = RewardSpec.linear(0.5, final_nodes=False)
+        [score] = client.score([Rollout(f"train-{number}", text)], reward=spec, answer_rule="dapo")
+        assert score.num_matched == 4
+
+
+def test_responses_end_at_the_most_that_an_arm_has_room_for(
+    model: Llama, tokens: Tokens, stories: list[task.Story]
+) -> None:
+    prompts = [tokens.prompt(story.text) for story in stories[:8]]
+    for most in (1, 64, 192):
+        generator = torch.Generator().manual_seed(5)
+        responses = generate(model, tokens, prompts, 8, generator, most)
+        assert max(map(len, responses)) == most
+
+
+def test_longer_problems_fit(tokens: Tokens) -> None:
+    rng = random.Random(0)
+    for story in islice(task.draw_stories(4, (task.LONGER_STAGES,)), 200):
+        lengths = [len(tokens.encode(task.write(story.operations(rng), s))) for s in task.STYLES]
+        assert max(lengths) + 1 < 64
+
+
+def test_shuffled_problems_have_the_nodes_of_others(stories: list[task.Story]) -> None:
+    problems = [story.problem(f"train-{n}", "train") for n, story in enumerate(stories)]
+    mixed = shuffled(problems, seed=1)
+    own = [counted(problem) for problem in problems]
+    theirs = [counted(problem) for problem in mixed]
+    assert all(a != b for a, b in zip(own, theirs, strict=True))
+    assert sorted(map(repr, own)) == sorted(map(repr, theirs))
+    assert [p.ground_truth for p in mixed] == [p.ground_truth for p in problems]
+
+
+def test_nodes_by_lot_are_as_many_and_as_often_reached(stories: list[task.Story]) -> None:
+    """From texts of which half are wrong somewhere; what they reach tells little of the rest."""
+    rng = random.Random(7)
+    rates, of_lot, together = [], [], []
+    for number, story in enumerate(stories):
+        problem = story.problem(f"train-{number}", "train")
+        texts = []
+        for _ in range(48):
+            ways = story.operations(rng)
+            wrong = [(left + rng.choice((0, 0, 1, 2)), sign, right) for left, sign, right in ways]
+            texts.append(task.write(wrong, rng.choice(task.STYLES)))
+        covers = Matcher([node.expressions for node in counted(problem)], expand=True).match
+        lots = by_lot(problem, texts, covers, seed=3)
+        assert len(lots.nodes) == len(counted(problem))
+        assert lots == by_lot(problem, texts, covers, seed=3)
+        by_chance = Matcher([node.expressions for node in lots.nodes], expand=True).match
+        real = [sum(covers(text)) for text in texts]
+        chance = [sum(by_chance(text)) for text in texts]
+        rates.append(sum(real) / len(texts) / 5)
+        of_lot.append(sum(chance) / len(texts) / 5)
+        together.append(torch.corrcoef(torch.tensor([real, chance]).float())[0, 1].item())
+    assert sum(of_lot) == pytest.approx(sum(rates), rel=0.1)
+    assert abs(sum(together) / len(together)) < 0.2
+
+
+def test_permuted_rewards_hand_each_group_s_ncrs_round_by_lot() -> None:
+    """What a response reached does not decide which NCR it gets; what it answered counts."""
+    scores = [
+        Score(status=Status.OK, acc=float(n % 2), ncr=n / 16, reward=n % 2 / 2 + n / 32)
+        for n in range(16)
+    ]
+    own = [given.reward or 0.0 for given in scores]
+    lots = random.Random(4)
+    drawn = [permuted(own, scores, 0.5, 8, lots) for _ in range(4000)]
+    for rewards in drawn[:20]:
+        for start in (0, 8):
+            left = [r - 0.5 * (n % 2) for n, r in enumerate(rewards[start : start + 8])]
+            reached = [0.5 * (given.ncr or 0.0) for given in scores[start : start + 8]]
+            assert sorted(left) == pytest.approx(sorted(reached))
+    means = [sum(column) / len(drawn) for column in zip(*drawn, strict=True)]
+    expected = [0.5 * (n % 2) + 0.5 * ((0, 8)[n >= 8] + 3.5) / 16 for n in range(16)]
+    assert means == pytest.approx(expected, abs=0.01)
+
+
+def test_any_answer_line_has_the_node_of_form(stories: list[task.Story]) -> None:
+    [node] = formal(stories[0].problem("train-0", "train")).nodes
+    reached = Matcher([node.expressions], expand=True).match
+    assert reached("7+5=12\nAnswer: 3") == [True]
+    assert reached("7+5=12\n7") == [False]
+
+
+def test_no_arm_counts_the_answer_as_a_node() -> None:
+    assert not any(arm.reward.final_nodes for arm in ARMS.values())
+    assert {arm.nodes for arm in ARMS.values()} == set(Nodes)
+
+
+def test_seeds_that_choose_rates_are_used_for_nothing_else() -> None:
+    plan = Plan()
+    tries = rate_runs(plan)
+    rates = {run.arm: run.learning_rate for run in tries}
+    runs = counting_runs(plan, rates)
+    assert not {run.seed for run in tries} & {run.seed for run in runs}
+    assert len({run.name for run in [*tries, *runs]}) == len(tries) + len(runs)
+    primary = [run for run in runs if run.arm == "linear"]
+    assert sorted(run.warm_start for run in primary) == [0] * 4 + [1] * 4 + [2] * 4
+
+
+def test_the_rate_with_the_best_accuracy_is_chosen_and_of_equals_the_lower() -> None:
+    def tried(arm: str, rate: float, seed: int, acc: float) -> dict[str, Any]:
+        run = {"arm": arm, "learning_rate": rate, "seed": seed}
+        return {"run": run, "final": {"selection": {"acc": acc}}}
+
+    results = [
+        *(tried("max", 1e-4, seed, 0.2) for seed in (100, 101)),
+        *(tried("max", 1e-3, seed, 0.2) for seed in (100, 101)),
+        tried("linear", 1e-4, 100, 0.5),
+        tried("linear", 1e-4, 101, 0.1),
+        tried("linear", 3e-4, 100, 0.35),
+        tried("linear", 3e-4, 101, 0.3),
+    ]
+    assert chosen_rates(results) == {"max": 1e-4, "linear": 3e-4}
+
+
+def test_a_seed_asks_every_problem_once_before_any_twice() -> None:
+    from examples.study.grpo import _order
+
+    asked = list(islice(_order(30, seed=4), 90))
+    assert all(sorted(asked[n : n + 30]) == list(range(30)) for n in (0, 30, 60))
+    assert asked[:30] != asked[30:60]
+    assert asked == list(islice(_order(30, seed=4), 90))
