@@ -129,6 +129,25 @@ bench-full: $(VENV)/.installed-dev .venv-verl-0.9.1/.installed ## ... in all siz
 	@$(PIP) install "consensuspr[bench,plot]"
 	@$(BIN)/python -m benchmarks --full
 
+# One thread a run: two runs at a time take two cores.  STUDY_FLAGS="--minutes 170" ends in time.
+STUDY := OMP_NUM_THREADS=1 .venv-verl-0.9.1/bin/python -m examples.study
+.PHONY: study
+study: .venv-verl-0.9.1/.installed ## do the runs of docs/study.md that are missing (hours), and write their results into it
+	@$(STUDY) run $(STUDY_FLAGS)
+	@$(STUDY) report
+
+.PHONY: study-verl
+study-verl: .venv-verl-0.9.1/.installed ## ... and those in verl, once the loop's are there
+	@$(STUDY) verl
+
+.PHONY: study-smoke
+study-smoke: .venv-verl-0.9.1/.installed ## do the study in small, to see that it works
+	@rm -rf build/study
+	@mkdir -p build/study
+	@cp docs/study.md build/study/
+	@$(STUDY) run --smoke --folder build/study
+	@$(STUDY) report --smoke --folder build/study --page build/study/study.md
+
 # GUARD_FLAGS=--require fails where instructions cannot be counted, for a CI that has valgrind.
 .PHONY: guard
 guard: $(VENV)/.installed ## fail where scoring became dearer than its baseline allows
@@ -136,7 +155,7 @@ guard: $(VENV)/.installed ## fail where scoring became dearer than its baseline 
 
 # FAULTS="NAME ..." makes those alone; FUZZ_FLAGS and SOAK_FLAGS are options of the commands.
 .PHONY: chaos
-chaos: $(VENV)/.installed-dev ## break what a server stands on while clients score (ten minutes)
+chaos: $(VENV)/.installed-dev ## break what a server stands on while clients score (a quarter of an hour)
 	@$(BIN)/python -m reliability.chaos $(FAULTS)
 
 .PHONY: fuzz
@@ -188,7 +207,7 @@ docs: $(VENV)/.installed-dev ## write docs/commands.md again from the commands
 .PHONY: images
 images: $(VENV)/.installed-dev ## draw the pictures of the README again
 	@$(BIN)/python examples/demo.py --svg docs/images/demo.svg
-	@$(BIN)/python examples/report_pictures.py docs/images
+	@$(BIN)/python examples/page_pictures.py docs/images
 
 # A wheel of this machine's compiler says linux_x86_64, which no index takes: auditwheel finds the
 # oldest glibc that it runs on, and writes that into its tag.

@@ -177,7 +177,7 @@ class OptionalBuildExt(build_ext):
 
 
 # What consensusbench asks models with, and what its reports are made of.
-_DATA = "prompts/*.txt assets/*.css assets/*.js assets/*.j2"
+_DATA = "prompts/*.txt assets/**/*"
 
 
 def main() -> None:

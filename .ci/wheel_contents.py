@@ -15,7 +15,10 @@ PACKAGES = {
     **dict.fromkeys(("proto", "core_ext", "server", "client"), "consensuspr"),
     "": "consensusbench",
 }
-SHIPPED = (".py", ".pyi", ".proto", ".pxd", ".typed", ".overrides", ".txt", ".css", ".js", ".j2")
+SHIPPED = (
+    *(".py", ".pyi", ".proto", ".pxd", ".typed", ".overrides", ".txt"),
+    *(".html", ".css", ".js", ".j2", ".woff2"),
+)
 
 
 def expected() -> set[str]:
@@ -24,7 +27,8 @@ def expected() -> set[str]:
         path.relative_to(REPOSITORY / root).as_posix()
         for root, package in PACKAGES.items()
         for path in (REPOSITORY / root / package).rglob("*")
-        if path.suffix in SHIPPED
+        # Of others all of what was taken, their licences first.
+        if path.is_file() and (path.suffix in SHIPPED or "vendor" in path.parts)
     }
 
 

@@ -7,6 +7,7 @@ left out, and Hypothesis tries few examples.  ``pytest --full`` (``make test-all
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,10 @@ settings.register_profile("full", deadline=None, print_blob=True, max_examples=5
 settings.load_profile("quick")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+
+# Benchmarks and faults are scripts of the repository, no part of what is installed.
+if str(REPOSITORY) not in sys.path:
+    sys.path.insert(0, str(REPOSITORY))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

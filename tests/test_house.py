@@ -22,12 +22,13 @@ SOURCE_ROOTS = ("proto", "core_ext", "server", "client")
 CODE_FOLDERS = (*SOURCE_ROOTS, "consensusbench", "benchmarks", "reliability", "examples", "tests")
 
 # What each package may import of the project itself; docs/design/architecture.md draws it.
-BASE = {"errors", "events", "lazy", "version"}
+BASE = {"errors", "events", "lazy", "parent_death", "version"}
 MAY_IMPORT = {
     "v1": set(),
     "errors": set(),
     "events": set(),
     "lazy": set(),
+    "parent_death": set(),
     "version": set(),
     "settings": BASE,
     "credentials": BASE,
@@ -41,12 +42,15 @@ MAY_IMPORT = {
     | {"score_log", "settings", "credentials", "v1", "wire", "core", "data", "scoring"},
     "ray": BASE | {"credentials", "v1", "wire", "core", "data", "scoring", "server"},
     "http": BASE | {"credentials", "wire", "core", "data", "scoring", "server"},
+    "web": BASE
+    | {"credentials", "console", "core", "data", "scoring", "score_log", "server", "http"},
     "client": BASE
     | {"settings", "credentials", "console", "v1", "wire", "core", "data", "scoring"}
     | {"score_log"},
     "doctor": BASE | {"console", "wire", "core", "data", "scoring", "client"},
     "launch": BASE | {"settings", "credentials", "scoring", "score_log", "ray", "server", "client"},
-    "loadtest": BASE | {"settings", "console", "v1", "wire", "core", "data", "scoring", "client"},
+    "loadtest": BASE
+    | {"settings", "console", "v1", "wire", "core", "data", "scoring", "client", "web"},
     "cli": BASE
     | {
         "settings",
@@ -61,6 +65,7 @@ MAY_IMPORT = {
         "server",
         "ray",
         "http",
+        "web",
     }
     | {"client", "doctor", "launch", "loadtest"},
 }

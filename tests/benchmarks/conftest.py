@@ -1,19 +1,13 @@
-"""The benchmarks are scripts of the repository, not part of what is installed; a run's results."""
+"""The results of a run."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from benchmarks.harness.results import Run
-
-REPOSITORY = str(Path(__file__).resolve().parents[2])
-if REPOSITORY not in sys.path:
-    sys.path.insert(0, REPOSITORY)
 
 
 @pytest.fixture
