@@ -97,10 +97,8 @@ def report(
 
     study = Study(folder, SMOKE if smoke else Plan())
     tries = study.results(rate_runs(study.plan))
-    rates = chosen_rates(tries)
-    # Rates are chosen when all are tried; before, no run counts.
-    chosen = len(tries) == len(rate_runs(study.plan))
-    found = study.results(counting_runs(study.plan, rates)) if chosen else []
+    rates = chosen_rates(study.plan, tries)
+    found = study.results(counting_runs(study.plan, rates))
     if not found:
         typer.echo(f"{folder} has no run yet that counts: {page} stays as it is")
         return

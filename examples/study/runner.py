@@ -1,8 +1,8 @@
 """Which runs there are, and doing those that are missing, two at a time.
 
 A run leaves one file, whole or not at all, so that the study goes on where it was stopped or
-killed.  Learning rates come first: each arm tries the same ones on seeds that are used for nothing
-else.  Then the primary arms, seed by seed, and the others.
+killed.  The primary arms come first, then those with built nodes, then the others: of each group the
+learning rates, which each arm tries on seeds that are used for nothing else, and then whole seeds.
 """
 
 from __future__ import annotations
@@ -86,46 +86,53 @@ def pilot_runs(plan: Plan) -> list[Run]:
     return [Run("pilots", "outcome", PILOT_SEED, rate, plan.rate_steps) for rate in plan.rates]
 
 
-def rate_runs(plan: Plan) -> list[Run]:
-    """Return the runs that choose learning rates."""
+def groups(plan: Plan) -> tuple[tuple[tuple[str, ...], int], ...]:
+    """Return which arms are made together, and with how many seeds, in the order of the runs."""
+    others = tuple(name for name in ARMS if name not in (*PRIMARY, *BUILT))
+    return (
+        (PRIMARY, plan.primary_seeds),
+        (BUILT, plan.built_seeds),
+        (others, plan.exploratory_seeds),
+    )
+
+
+def rate_runs(plan: Plan, names: Sequence[str] = tuple(ARMS)) -> list[Run]:
+    """Return the runs that choose learning rates of arms."""
     return [
         Run("rates", name, seed, rate, plan.rate_steps)
-        for name, arm in ARMS.items()
-        if arm.rate_of is None
+        for name in names
+        if ARMS[name].rate_of is None
         for rate in plan.rates
         for seed in plan.rate_seeds
     ]
 
 
 def counting_runs(plan: Plan, rates: dict[str, float]) -> list[Run]:
-    """Return the runs that count, in the order in which they are made: whole seeds."""
-    others = [name for name in ARMS if name not in (*PRIMARY, *BUILT)]
-    groups = (
-        (PRIMARY, plan.primary_seeds),
-        (BUILT, plan.built_seeds),
-        (others, plan.exploratory_seeds),
-    )
+    """Return the runs that count, in the order in which they are made, of arms that have a rate."""
     return [
         Run("runs", name, seed, rates[ARMS[name].rate_of or name], plan.settings.steps)
-        for names, seeds in groups
+        for names, seeds in groups(plan)
         for seed in range(seeds)
         for name in names
+        if (ARMS[name].rate_of or name) in rates
     ]
 
 
-def chosen_rates(results: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Return of each arm the rate with the best mean accuracy at the end; of equals the lower."""
-    reached: dict[tuple[str, float], list[float]] = {}
+def chosen_rates(plan: Plan, results: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Return the rate with the best mean accuracy at the end; of equals the lower.
+
+    Of each arm of which all tries are there.
+    """
+    reached: dict[str, dict[float, list[float]]] = {}
     for result in results:
         run = result["run"]
-        key = run["arm"], run["learning_rate"]
-        reached.setdefault(key, []).append(result["final"]["selection"]["acc"])
-    best: dict[str, tuple[float, float]] = {}
-    for (arm, rate), accuracies in sorted(reached.items()):
-        mean = fmean(accuracies)
-        if arm not in best or mean > best[arm][0]:
-            best[arm] = mean, rate
-    return {arm: rate for arm, (_, rate) in best.items()}
+        tried = reached.setdefault(run["arm"], {})
+        tried.setdefault(run["learning_rate"], []).append(result["final"]["selection"]["acc"])
+    return {
+        arm: max(sorted(tried), key=lambda rate: fmean(tried[rate]))
+        for arm, tried in reached.items()
+        if sum(map(len, tried.values())) == len(plan.rates) * len(plan.rate_seeds)
+    }
 
 
 @dataclass(frozen=True)
@@ -185,20 +192,25 @@ def carry_out(study: Study, jobs: int, minutes: float | None, say: Callable[[str
     """
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     with study.inputs.serving() as address:
-        work = _Work(study, address, jobs, deadline, say)
-        tries = rate_runs(study.plan)
-        # What the second part will be is not known before the first; its size is.
-        unknown = counting_runs(study.plan, dict.fromkeys(ARMS, 0.0))
-        if not work.do(tries, len([run for run in unknown if not study.path(run).exists()])):
-            return False
-        rates = chosen_rates(study.results(tries))
-        return work.do(counting_runs(study.plan, rates), 0)
+        # At which rates runs will be is not known beforehand; how many they are is.
+        everything = [*rate_runs(study.plan), *counting_runs(study.plan, dict.fromkeys(ARMS, 0.0))]
+        work = _Work(study, address, jobs, deadline, say, everything)
+        rates: dict[str, float] = {}
+        for names, _ in groups(study.plan):
+            tries = rate_runs(study.plan, names)
+            if not work.do(tries):
+                return False
+            rates |= chosen_rates(study.plan, study.results(tries))
+            if not work.do(counting_runs(study.plan, rates)):
+                return False
+    return True
 
 
 def carry_out_pilots(study: Study, jobs: int, say: Callable[[str], None]) -> None:
     """Do the pilots that are missing."""
     with study.inputs.serving() as address:
-        _Work(study, address, jobs, None, say).do(pilot_runs(study.plan), 0)
+        runs = pilot_runs(study.plan)
+        _Work(study, address, jobs, None, say, runs).do(runs)
 
 
 class _Work:
@@ -211,16 +223,18 @@ class _Work:
         jobs: int,
         deadline: float | None,
         say: Callable[[str], None],
+        everything: Sequence[Run],
     ) -> None:
         self._study = study
         self._address = address
         self._jobs = jobs
         self._deadline = deadline
         self._say = say
+        self._everything = everything
         # Seconds of a step of the runs that ended, evaluation included.
         self._seconds: list[float] = []
 
-    def do(self, runs: Sequence[Run], later: int) -> bool:
+    def do(self, runs: Sequence[Run]) -> bool:
         """Do those that are missing; return whether all are there."""
         missing = [run for run in runs if not self._study.path(run).exists()]
         begun: dict[Any, tuple[Run, float]] = {}
@@ -243,14 +257,14 @@ class _Work:
                     future.result()
                     done += 1
                     self._seconds.append((time.monotonic() - started) / run.steps)
-                    left = sum(r.steps for r in missing if not self._study.path(r).exists())
-                    self._tell(run, done, len(runs), left + later * self._study.plan.settings.steps)
+                    self._tell(run, done, len(runs))
         return done == len(runs)
 
-    def _tell(self, run: Run, done: int, of: int, steps_left: int) -> None:
+    def _tell(self, run: Run, done: int, of: int) -> None:
         acc = self._study.result(run)["final"]
         first = next(iter(acc.values()))["acc"]
-        hours = fmean(self._seconds) * steps_left / self._jobs / 3600
+        left = sum(run.steps for run in self._everything if not self._study.path(run).exists())
+        hours = fmean(self._seconds) * left / self._jobs / 3600
         self._say(f"{run.name}: Acc {first:.1%}; {done} of {of}, about {hours:.1f} h left in all")
 
     def _too_late(self, run: Run) -> bool:

@@ -52,7 +52,9 @@ def carry_out_verl(study: Study, plan: VerlPlan, work: Path, say: Callable[[str]
     from arithmetic_grpo.results import summarise
     from arithmetic_grpo.training import Run, Settings, train
 
-    rates = chosen_rates(study.results(rate_runs(study.plan)))
+    rates = chosen_rates(study.plan, study.results(rate_runs(study.plan)))
+    if missing := [name for name in VERL_ARMS if name not in rates]:
+        raise SystemExit(f"no learning rate is chosen yet for {', '.join(missing)}: make study first")
     problems = study.inputs.problems()
     prompts, samples = study.plan.settings.prompts, study.plan.settings.samples
     passes = plan.steps * prompts // len(problems["train"])

@@ -19,7 +19,16 @@ from consensuspr.core import Matcher
 from consensuspr.data import open_writer, problem_to_row
 from consensuspr.scoring.types import Score, Status
 from examples.study import task
-from examples.study.arms import ARMS, Nodes, by_lot, counted, formal, shuffled
+from examples.study.arms import (
+    ARMS,
+    BUILT,
+    PRIMARY,
+    Nodes,
+    by_lot,
+    counted,
+    formal,
+    shuffled,
+)
 from examples.study.grpo import group_advantages, permuted, policy_loss
 from examples.study.model import (
     Llama,
@@ -30,7 +39,7 @@ from examples.study.model import (
     save,
     warm_up,
 )
-from examples.study.runner import Plan, chosen_rates, counting_runs, rate_runs
+from examples.study.runner import Plan, chosen_rates, counting_runs, groups, rate_runs
 
 # Importing verl alone takes minutes on a busy machine.
 pytestmark = pytest.mark.timeout(600)
@@ -324,15 +333,27 @@ def test_the_rate_with_the_best_accuracy_is_chosen_and_of_equals_the_lower() -> 
         run = {"arm": arm, "learning_rate": rate, "seed": seed}
         return {"run": run, "final": {"selection": {"acc": acc}}}
 
+    plan = Plan(rates=(1e-4, 3e-4), rate_seeds=(100, 101))
     results = [
+        *(tried("max", 3e-4, seed, 0.2) for seed in (100, 101)),
         *(tried("max", 1e-4, seed, 0.2) for seed in (100, 101)),
-        *(tried("max", 1e-3, seed, 0.2) for seed in (100, 101)),
         tried("linear", 1e-4, 100, 0.5),
         tried("linear", 1e-4, 101, 0.1),
         tried("linear", 3e-4, 100, 0.35),
         tried("linear", 3e-4, 101, 0.3),
+        # Not all of its tries are there yet.
+        *(tried("format", 3e-4, seed, 0.9) for seed in (100, 101)),
     ]
-    assert chosen_rates(results) == {"max": 1e-4, "linear": 3e-4}
+    rates = chosen_rates(plan, results)
+    assert rates == {"max": 1e-4, "linear": 3e-4}
+    assert {run.arm for run in counting_runs(plan, rates)} == {"max", "linear", "built-linear"}
+
+
+def test_primary_arms_are_done_before_others_are_begun() -> None:
+    [primary, built, others] = [set(names) for names, _ in groups(Plan())]
+    assert primary == set(PRIMARY) and primary | built | others == set(ARMS)
+    assert {run.arm for run in rate_runs(Plan(), PRIMARY)} == primary
+    assert rate_runs(Plan(), BUILT) == []
 
 
 def test_a_seed_asks_every_problem_once_before_any_twice() -> None:
