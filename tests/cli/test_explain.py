@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import closing
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -168,6 +169,30 @@ def test_json_names_the_samples_alike(
         [None, f"{dumps}/10.jsonl:1", 10, "g10", "p1", "g10_0", pytest.approx(-0.05)],
         [b"k".hex() * 16, None, 3, "g1", "p1", "g1_0", 0.15],
     ]
+
+
+def test_a_sample_without_text_does_not_hide_the_others(
+    run: Run, problems: Path, tmp_path: Path
+) -> None:
+    index, options = DatasetIndex.load(problems), ScoreOptions(RewardSpec.linear(0.5))
+    keep_dataset(tmp_path, index)
+    texts = {"kept": "4*12=48. Answer: 10", "dropped": "Answer: 11"}
+    for step, (name, text) in enumerate(texts.items(), start=1):
+        sample = Sample(bytes([step]) * 16, step, "g", "train")
+        rollout = Rollout("p1", text, "9", rollout_id=name, sample=sample)
+        text_bytes = 1000 if name == "kept" else 0
+        log = ScoreLog(tmp_path, "trainer", text_bytes=text_bytes)
+        with closing(log), AnswerVerifier() as verifier:
+            scorer = Scorer({"default": index}, verifier=verifier)
+            [score], identity = scorer.score([rollout], options)
+            log.put_sample(rollout, score, identity, options, "server", 0.0, score.reward)
+    done = run("explain", tmp_path, "--worst", "2")
+    assert done.code == 0
+    assert re.findall(r"^(.+), step", done.out, re.M) == ["kept"]
+    assert "step 2, problem 'p1' cannot be explained: its text was not kept" in done.err
+    alone = run("explain", tmp_path)
+    assert alone.code == 2
+    assert "step 2, problem 'p1' cannot be explained: its text was not kept" in alone.err
 
 
 def test_a_server_explains_the_same(run: Run, server: RunningServer, rollouts: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from consensuspr.data import Row
     from consensuspr.scoring import Explanation, GuardFigures, NodeExplanation, Score
     from consensuspr.scoring.types import ScoreOptions
+
+logger = logging.getLogger(__name__)
 
 # Colours of nodes in turn, all from the 16 that a terminal theme defines.
 _COLORS = ("green", "cyan", "magenta", "yellow", "blue", "red")
@@ -224,18 +227,29 @@ def _of_run(
         raise _none_of(run, wanted)
     datasets = Datasets([reader.run], [] if dataset is None else [Path(dataset)])
     names = ("problem_id", "rollout_id", "step", "group_id", "final_score")
+    explained, faults = [], []
     with AnswerVerifier() as verifier:
-        return [
-            _Explained(
-                row["response"],
-                explain_row(row, datasets, verifier),
-                row["key"].hex(),
-                None,
-                **{name: row[name] for name in names},
-                remarks=_penalty_remarks(row["final_score"], row["penalty"]),
+        for row in rows:
+            try:
+                explanation = explain_row(row, datasets, verifier)
+            except InputError as fault:
+                faults.append(fault)
+                continue
+            explained.append(
+                _Explained(
+                    row["response"],
+                    explanation,
+                    row["key"].hex(),
+                    None,
+                    **{name: row[name] for name in names},
+                    remarks=_penalty_remarks(row["final_score"], row["penalty"]),
+                )
             )
-            for row in rows
-        ]
+    if not explained:
+        raise faults[0]
+    for fault in faults:
+        logger.warning("%s", fault)
+    return explained
 
 
 def _of_dump(
