@@ -1,8 +1,9 @@
 """Which runs there are, and doing those that are missing, two at a time.
 
 A run leaves one file, whole or not at all, so that the study goes on where it was stopped or
-killed.  The primary arms come first, then those with built nodes, then the others: of each group the
-learning rates, which each arm tries on seeds that are used for nothing else, and then whole seeds.
+killed.  The primary arms come first, then those with built nodes, then the others: of each group
+the learning rates, which each arm tries on seeds that are used for nothing else, and then whole
+seeds.
 """
 
 from __future__ import annotations

@@ -54,7 +54,9 @@ def carry_out_verl(study: Study, plan: VerlPlan, work: Path, say: Callable[[str]
 
     rates = chosen_rates(study.plan, study.results(rate_runs(study.plan)))
     if missing := [name for name in VERL_ARMS if name not in rates]:
-        raise SystemExit(f"no learning rate is chosen yet for {', '.join(missing)}: make study first")
+        raise SystemExit(
+            f"no learning rate is chosen yet for {', '.join(missing)}: make study first"
+        )
     problems = study.inputs.problems()
     prompts, samples = study.plan.settings.prompts, study.plan.settings.samples
     passes = plan.steps * prompts // len(problems["train"])
