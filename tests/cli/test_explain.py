@@ -176,11 +176,11 @@ def test_a_sample_without_text_does_not_hide_the_others(
 ) -> None:
     index, options = DatasetIndex.load(problems), ScoreOptions(RewardSpec.linear(0.5))
     keep_dataset(tmp_path, index)
-    texts = {"kept": "4*12=48. Answer: 10", "dropped": "Answer: 11"}
+    texts = {"dropped": "Answer: 11", "kept": "4*12=48. Answer: 10"}
     for step, (name, text) in enumerate(texts.items(), start=1):
         sample = Sample(bytes([step]) * 16, step, "g", "train")
         rollout = Rollout("p1", text, "9", rollout_id=name, sample=sample)
-        text_bytes = 1000 if name == "kept" else 0
+        text_bytes = 1 << 20 if name == "kept" else 0
         log = ScoreLog(tmp_path, "trainer", text_bytes=text_bytes)
         with closing(log), AnswerVerifier() as verifier:
             scorer = Scorer({"default": index}, verifier=verifier)
@@ -189,10 +189,10 @@ def test_a_sample_without_text_does_not_hide_the_others(
     done = run("explain", tmp_path, "--worst", "2")
     assert done.code == 0
     assert re.findall(r"^(.+), step", done.out, re.M) == ["kept"]
-    assert "step 2, problem 'p1' cannot be explained: its text was not kept" in done.err
+    assert "step 1, problem 'p1' cannot be explained: its text was not kept" in done.err
     alone = run("explain", tmp_path)
     assert alone.code == 2
-    assert "step 2, problem 'p1' cannot be explained: its text was not kept" in alone.err
+    assert "step 1, problem 'p1' cannot be explained: its text was not kept" in alone.err
 
 
 def test_a_server_explains_the_same(run: Run, server: RunningServer, rollouts: Path) -> None:

@@ -232,8 +232,8 @@ def _of_run(
         for row in rows:
             try:
                 explanation = explain_row(row, datasets, verifier)
-            except InputError as fault:
-                faults.append(fault)
+            except InputError as error:
+                faults.append(error)
                 continue
             explained.append(
                 _Explained(

@@ -157,3 +157,19 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageBrowser]:
     """A headless Chromium with logs."""
     with PageBrowser.started(tmp_path_factory.mktemp("profile")) as started:
         yield started
+
+
+@pytest.fixture
+def tab(browser: PageBrowser) -> Iterator[PageBrowser]:
+    """The browser in a tab with a history of its own.
+
+    Chromium keeps fifty entries of a tab, and drops those first to which a script went without a
+    click: after many tests in one tab, what a test has just gone through.
+    """
+    before = browser.driver.current_window_handle
+    browser.driver.switch_to.new_window("tab")
+    try:
+        yield browser
+    finally:
+        browser.driver.close()
+        browser.driver.switch_to.window(before)

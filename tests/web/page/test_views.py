@@ -294,33 +294,35 @@ def test_nodes_show_who_reaches_them(browser: PageBrowser, address: str) -> None
 
 
 def test_what_is_chosen_stands_in_the_address_and_back_takes_it_back(
-    browser: PageBrowser, address: str
+    tab: PageBrowser, address: str
 ) -> None:
-    browser.show(address, "#/samples")
-    browser.run(
+    tab.show(address, "#/samples")
+    tab.run(
         "const field = document.querySelector('.filters [name=verdict]');"
         "field.value = 'wrong'; field.dispatchEvent(new Event('change', {bubbles: true}))"
     )
-    browser.until("location.hash === '#/samples?verdict=wrong'")
-    browser.wait()
-    assert {text[2:] for text in browser.texts("table.rows .verdict")} == {"wrong"}
-    browser.run(
+    tab.until("location.hash === '#/samples?verdict=wrong'")
+    tab.wait()
+    assert {text[2:] for text in tab.texts("table.rows .verdict")} == {"wrong"}
+    tab.run(
         "[...document.querySelectorAll('thead button')].find(b => b.textContent === 'NCR').click()"
     )
-    browser.until("location.hash === '#/samples?verdict=wrong&sort=ncr'")
-    browser.wait()
-    assert browser.run("return document.querySelector('th[aria-sort]').ariaSort") == "descending"
-    shares = [float(text.split("\u202f")[0]) for text in browser.texts("table.rows .share")]
+    tab.until("location.hash === '#/samples?verdict=wrong&sort=ncr'")
+    tab.wait()
+    assert tab.run("return document.querySelector('th[aria-sort]').ariaSort") == "descending"
+    shares = [float(text.split("\u202f")[0]) for text in tab.texts("table.rows .share")]
     assert shares == sorted(shares, reverse=True) and shares[0] > 0
-    browser.run("history.back()")
-    browser.until(
+    tab.run("history.back()")
+    tab.until(
         "location.hash === '#/samples?verdict=wrong' && !document.querySelector('th[aria-sort]')"
     )
-    browser.wait()
-    assert browser.run("return document.querySelector('[name=verdict]').value") == "wrong"
-    browser.go("#/samples")
-    assert "right" in {text[2:] for text in browser.texts("table.rows .verdict")}
-    assert browser.run("return document.querySelector('[name=verdict]').value") == ""
+    tab.wait()
+    assert tab.run("return document.querySelector('[name=verdict]').value") == "wrong"
+    tab.run("history.back()")
+    tab.until("location.hash === '#/samples'")
+    tab.wait()
+    assert "right" in {text[2:] for text in tab.texts("table.rows .verdict")}
+    assert tab.run("return document.querySelector('[name=verdict]').value") == ""
 
 
 def test_pages_turn_and_a_page_has_a_link(browser: PageBrowser, address: str) -> None:
