@@ -1115,8 +1115,9 @@ def _fill():
         entry.meaning = int(meaning)
         entry.number = statements.MANIFOLDS.get(word, statements.PARTS.get(word, 1))
     WORD_FACTOR = <uint64_t>HASH_MIX
+    # Powers differ in all bits, so that about one in ten parts the words; sums would not.
     while not place_words(len(statements.WORDS)):
-        WORD_FACTOR += 2
+        WORD_FACTOR *= <uint64_t>HASH_MIX
     for name, (action, payload) in tables.COMMANDS.items():
         value = name_hash(name.encode())
         slot = <uint32_t>(value >> 32)
