@@ -35,30 +35,20 @@ cdef uint8_t MAY_BEGIN_CODE[256]    # that, or a blank before it
 
 cdef extern from *:
     """
-    #if defined(__SSE2__)
-    #include <emmintrin.h>
-    #endif
+    #include "bytes16.h"
 
     /* Return where the next line begins behind ``at`` with one of these bytes, else ``end``. */
     static inline uint32_t next_line(
         const uint8_t* text, uint32_t at, uint32_t end, const uint8_t* bytes
     ) {
-    #if defined(__SSE2__)
-        const __m128i feed = _mm_set1_epi8('\\n');
         for (; at < end; at += 16) {
-            unsigned mask = (unsigned)_mm_movemask_epi8(
-                _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i*)(text + at)), feed));
-            for (; mask; mask &= mask - 1) {
-                const uint32_t line = at + (uint32_t)__builtin_ctz(mask) + 1;
+            unsigned feeds = bits16(equal16(load16(text + at), '\\n'));
+            for (; feeds; feeds &= feeds - 1) {
+                const uint32_t line = at + (uint32_t)__builtin_ctz(feeds) + 1;
                 if (bytes[text[line]])
                     return line;
             }
         }
-    #else
-        for (; at < end; at++)
-            if (text[at] == '\\n' && bytes[text[at + 1]])
-                return at + 1;
-    #endif
         return end;
     }
     """

@@ -32,22 +32,11 @@ cdef extern from *:
     /* Set the bit that makes letters small in in[0:32]; bit n of the result: byte n is none. */
     static inline uint32_t fold_block(const uint8_t* in, uint8_t* out) {
         uint32_t others = 0;
-    #if defined(__SSE2__)
         for (int part = 0; part < 32; part += 16) {
-            __m128i folded = _mm_or_si128(
-                _mm_loadu_si128((const __m128i*)(in + part)), _mm_set1_epi8(0x20));
-            __m128i offset = _mm_sub_epi8(folded, _mm_set1_epi8('a'));
-            unsigned letters = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(
-                _mm_min_epu8(offset, _mm_set1_epi8('z' - 'a')), offset));
-            _mm_storeu_si128((__m128i*)(out + part), folded);
-            others |= (uint32_t)(letters ^ 0xFFFFu) << part;
+            const bytes16 bytes = load16(in + part);
+            store16(out + part, small16(bytes));
+            others |= (uint32_t)(letters16(bytes) ^ 0xFFFFu) << part;
         }
-    #else
-        for (int index = 0; index < 32; index++) {
-            out[index] = in[index] | 0x20;
-            others |= (uint32_t)((uint8_t)(out[index] - 'a') > 'z' - 'a') << index;
-        }
-    #endif
         return others;
     }
 

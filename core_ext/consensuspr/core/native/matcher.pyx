@@ -681,26 +681,19 @@ cdef Py_ssize_t paragraph_begin(
 
 cdef extern from *:
     """
-    #include <stdint.h>
-    #if defined(__SSE2__)
-    #include <emmintrin.h>
-    #endif
+    #include "bytes16.h"
 
     /* Return where the first paragraph ends that ends at `at` + 2 or later, or the text does.
        Not all ends are found, only those at two line feeds. */
     static inline Py_ssize_t paragraph_end(
         const uint8_t* data, Py_ssize_t length, Py_ssize_t at
     ) {
-    #if defined(__SSE2__)
-        const __m128i feed = _mm_set1_epi8('\\n');
         for (; length - at > 16; at += 16) {
-            const unsigned mask = (unsigned)_mm_movemask_epi8(_mm_and_si128(
-                _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i*)(data + at)), feed),
-                _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i*)(data + at + 1)), feed)));
-            if (mask)
-                return at + (Py_ssize_t)__builtin_ctz(mask) + 2;
+            const unsigned pairs = bits16(
+                equal16(load16(data + at), '\\n') & equal16(load16(data + at + 1), '\\n'));
+            if (pairs)
+                return at + (Py_ssize_t)__builtin_ctz(pairs) + 2;
         }
-    #endif
         for (; at + 1 < length; at++)
             if (data[at] == '\\n' && data[at + 1] == '\\n')
                 return at + 2;

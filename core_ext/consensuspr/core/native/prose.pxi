@@ -129,10 +129,7 @@ cdef uint64_t hash_bytes(const uint8_t* text, uint32_t start, uint32_t end) noex
 
 cdef extern from *:
     """
-    #include <string.h>
-    #if defined(__SSE2__)
-    #include <emmintrin.h>
-    #endif
+    #include "bytes16.h"
 
     /* The helpers look up to 16 bytes ahead, which PADDING allows. */
 
@@ -147,20 +144,7 @@ cdef extern from *:
 
     /* Return how many letters of ASCII stand here, 16 for as many or more. */
     static inline uint32_t count_letters(const uint8_t* text) {
-    #if defined(__SSE2__)
-        const __m128i span = _mm_set1_epi8(25);
-        const __m128i lower = _mm_or_si128(
-            _mm_loadu_si128((const __m128i*)text), _mm_set1_epi8(0x20));
-        const __m128i offset = _mm_sub_epi8(lower, _mm_set1_epi8('a'));
-        const unsigned letters = (unsigned)_mm_movemask_epi8(
-            _mm_cmpeq_epi8(_mm_min_epu8(offset, span), offset));
-        return (uint32_t)__builtin_ctz(~letters);
-    #else
-        uint32_t count = 0;
-        while (count < 16 && (uint8_t)((text[count] | 0x20) - 'a') < 26)
-            count++;
-        return count;
-    #endif
+        return (uint32_t)__builtin_ctz(~letters16(load16(text)));
     }
 
     /* Return how many digits stand here, 8 for as many or more, and their value if fewer. */
@@ -195,19 +179,9 @@ cdef extern from *:
     /* Return where "of" stands next, or ``end``. */
     static inline uint32_t next_of(const uint8_t* text, uint32_t at, uint32_t end) {
         for (; at < end; at += 16) {
-            unsigned mask = 0;
-    #if defined(__SSE2__)
-            const __m128i lower = _mm_set1_epi8(0x20);
-            const __m128i bytes = _mm_loadu_si128((const __m128i*)(text + at));
-            const __m128i next = _mm_loadu_si128((const __m128i*)(text + at + 1));
-            mask = (unsigned)_mm_movemask_epi8(_mm_and_si128(
-                _mm_cmpeq_epi8(_mm_or_si128(bytes, lower), _mm_set1_epi8('o')),
-                _mm_cmpeq_epi8(_mm_or_si128(next, lower), _mm_set1_epi8('f'))));
-    #else
-            for (unsigned index = 0; index < 16; index++)
-                mask |= (unsigned)((text[at + index] | 0x20) == 'o'
-                    && (text[at + index + 1] | 0x20) == 'f') << index;
-    #endif
+            unsigned mask = bits16(
+                equal16(small16(load16(text + at)), 'o')
+                & equal16(small16(load16(text + at + 1)), 'f'));
             for (; mask; mask &= mask - 1) {
                 const uint32_t place = at + (uint32_t)__builtin_ctz(mask);
                 if (place >= end)
@@ -224,20 +198,11 @@ cdef extern from *:
     static inline uint32_t next_sought(
         const uint8_t* text, uint32_t at, const uint8_t* sought
     ) {
-    #if defined(__SSE2__)
-        const __m128i first = _mm_set1_epi8(0x22), span = _mm_set1_epi8(0x3F - 0x22);
-        const __m128i second = _mm_set1_epi8(0x5B), second_span = _mm_set1_epi8(0x5F - 0x5B);
-        const __m128i control = _mm_set1_epi8(0x1F), high = _mm_set1_epi8(0x7B);
         for (;; at += 16) {
-            const __m128i bytes = _mm_loadu_si128((const __m128i*)(text + at));
-            const __m128i offset = _mm_sub_epi8(bytes, first);
-            const __m128i second_offset = _mm_sub_epi8(bytes, second);
-            __m128i found = _mm_cmpeq_epi8(_mm_min_epu8(offset, span), offset);
-            found = _mm_or_si128(found,
-                _mm_cmpeq_epi8(_mm_min_epu8(second_offset, second_span), second_offset));
-            found = _mm_or_si128(found, _mm_cmpeq_epi8(_mm_min_epu8(bytes, control), bytes));
-            found = _mm_or_si128(found, _mm_cmpeq_epi8(_mm_max_epu8(bytes, high), bytes));
-            unsigned mask = (unsigned)_mm_movemask_epi8(found);
+            const bytes16 bytes = load16(text + at);
+            unsigned mask = bits16(
+                within16(bytes, 0x22, 0x3F) | within16(bytes, 0x5B, 0x5F)
+                | within16(bytes, 0x00, 0x1F) | within16(bytes, 0x7B, 0xFF));
             while (mask) {
                 const uint32_t place = at + (uint32_t)__builtin_ctz(mask);
                 if (sought[text[place]])
@@ -245,11 +210,6 @@ cdef extern from *:
                 mask &= mask - 1;
             }
         }
-    #else
-        while (!sought[text[at]])
-            at++;
-        return at;
-    #endif
     }
     """
     uint32_t count_letters(const uint8_t* text) noexcept nogil

@@ -56,10 +56,7 @@ cdef uint16_t SIGN_LENGTHS[32 << 5]
 
 cdef extern from *:
     """
-    #include <stdint.h>
-    #if defined(__SSE2__)
-    #include <emmintrin.h>
-    #endif
+    #include "bytes16.h"
 
     typedef struct {
         const uint8_t* text;
@@ -73,20 +70,14 @@ cdef extern from *:
         const Py_ssize_t left = places->end - places->block;
         uint64_t mask = 0;
         Py_ssize_t index = 0;
-    #if defined(__SSE2__)
         if (left >= 64) {
-            const __m128i zero = _mm_set1_epi8('0'), nine = _mm_set1_epi8(9);
             for (; index < 64; index += 16) {
-                const __m128i bytes = _mm_loadu_si128((const __m128i*)(text + index));
-                const __m128i offset = _mm_sub_epi8(bytes, zero);
-                const __m128i found = _mm_or_si128(
-                    _mm_cmpeq_epi8(_mm_min_epu8(offset, nine), offset), bytes);
-                mask |= (uint64_t)(uint32_t)_mm_movemask_epi8(found) << index;
+                const bytes16 bytes = load16(text + index);
+                mask |= (uint64_t)bits16(within16(bytes, '0', '9') | bytes) << index;
             }
             places->mask = mask;
             return;
         }
-    #endif
         for (; index < 64 && index < left; index++)
             mask |= (uint64_t)((uint8_t)(text[index] - '0') < 10 || text[index] >= 0x80) << index;
         places->mask = mask;
@@ -96,20 +87,13 @@ cdef extern from *:
     static inline Py_ssize_t next_candidate(
         const uint8_t* text, Py_ssize_t at, Py_ssize_t end
     ) {
-    #if defined(__SSE2__)
-        const __m128i equals = _mm_set1_epi8('='), letter = _mm_set1_epi8('q');
-        const __m128i lower = _mm_set1_epi8(0x20), high = _mm_set1_epi8((char)0xE0);
         for (; end - at >= 16; at += 16) {
-            const __m128i bytes = _mm_loadu_si128((const __m128i*)(text + at));
-            const unsigned mask = (unsigned)_mm_movemask_epi8(_mm_or_si128(
-                _mm_or_si128(
-                    _mm_cmpeq_epi8(bytes, equals),
-                    _mm_cmpeq_epi8(_mm_or_si128(bytes, lower), letter)),
-                _mm_cmpeq_epi8(_mm_max_epu8(bytes, high), bytes)));
-            if (mask)
-                return at + (Py_ssize_t)__builtin_ctz(mask);
+            const bytes16 bytes = load16(text + at);
+            const unsigned found = bits16(
+                equal16(bytes, '=') | equal16(small16(bytes), 'q') | within16(bytes, 0xE0, 0xFF));
+            if (found)
+                return at + (Py_ssize_t)__builtin_ctz(found);
         }
-    #endif
         while (at < end && text[at] != '=' && (text[at] | 0x20) != 'q' && text[at] < 0xE0)
             at++;
         return at;

@@ -145,11 +145,7 @@ cdef inline const Entry* find_name(
 
 cdef extern from *:
     """
-    #include <stdint.h>
-    #include <string.h>
-    #if defined(__SSE2__)
-    #include <emmintrin.h>
-    #endif
+    #include "bytes16.h"
 
     static inline uint64_t load_word(const uint8_t* data) {
         uint64_t value;
@@ -163,22 +159,14 @@ cdef extern from *:
         const uint8_t* in, Py_ssize_t available, uint8_t* out
     ) {
         Py_ssize_t count = 0;
-    #if defined(__SSE2__)
-        const __m128i bit = _mm_set1_epi8(0x20);
-        const __m128i first = _mm_set1_epi8('a');
-        const __m128i last = _mm_set1_epi8('z' - 'a');
         while (available - count >= 16) {
-            __m128i folded = _mm_or_si128(
-                _mm_loadu_si128((const __m128i*)(in + count)), bit);
-            __m128i offset = _mm_sub_epi8(folded, first);
-            unsigned letters = (unsigned)_mm_movemask_epi8(
-                _mm_cmpeq_epi8(_mm_min_epu8(offset, last), offset));
-            _mm_storeu_si128((__m128i*)(out + count), folded);
+            const bytes16 bytes = load16(in + count);
+            const unsigned letters = letters16(bytes);
+            store16(out + count, small16(bytes));
             if (letters != 0xFFFFu)
                 return count + __builtin_ctz(~letters);
             count += 16;
         }
-    #endif
         while (count < available && (uint8_t)((in[count] | 0x20) - 'a') <= 'z' - 'a') {
             out[count] = in[count] | 0x20;
             count++;

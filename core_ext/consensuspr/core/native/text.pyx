@@ -52,10 +52,7 @@ cdef uint8_t byte_of(const Unit* unit) noexcept nogil:
 
 cdef extern from *:
     """
-    #include <string.h>
-    #if defined(__SSE2__)
-    #include <emmintrin.h>
-    #endif
+    #include "bytes16.h"
 
     /* Copy the bytes that stand for themselves, and perhaps more, to a buffer that has room for
        all of [at, length); return how many do. */
@@ -63,17 +60,14 @@ cdef extern from *:
         const uint8_t* data, Py_ssize_t at, Py_ssize_t length, uint8_t* out
     ) {
         const Py_ssize_t begin = at;
-    #if defined(__SSE2__)
         while (length - at >= 16) {
-            const __m128i bytes = _mm_loadu_si128((const __m128i*)(data + at));
-            const unsigned other = (unsigned)_mm_movemask_epi8(
-                _mm_or_si128(bytes, _mm_cmpeq_epi8(bytes, _mm_setzero_si128())));
-            _mm_storeu_si128((__m128i*)(out + (at - begin)), bytes);
+            const bytes16 bytes = load16(data + at);
+            const unsigned other = bits16(bytes | equal16(bytes, 0));
+            store16(out + (at - begin), bytes);
             if (other)
                 return at - begin + (Py_ssize_t)__builtin_ctz(other);
             at += 16;
         }
-    #endif
         while (at < length && data[at] && data[at] < 0x80) {
             out[at - begin] = data[at];
             at++;
