@@ -481,8 +481,12 @@ cdef void restated(Reader* r, const Item* sign, Side* right) noexcept nogil:
     r.named_side.parts = r.named_parts
 
 
-cdef void equations(Reader* r) noexcept nogil:
-    """Read the statements around each sign of equality of one stretch."""
+cdef void equations(Reader* r, bint operations) noexcept nogil:
+    """Read the statements around each sign of equality of one stretch.
+
+    Where the stretch has no operations, only a sign with a name before it can state something:
+    that what was named with an operation before is equal to this.
+    """
     cdef int num_signs = r.num_signs
     cdef int index, number, sign, stop, start, limit, end
     cdef Side* left
@@ -491,11 +495,16 @@ cdef void equations(Reader* r) noexcept nogil:
     r.num_parts = 0
     for number in range(num_signs):
         sign = r.signs[number]
+        if not (operations or r.items[sign].num):
+            continue
         stop = r.signs[number - 1] + 1 if number else 0
         start = stop if is_number(r.items, stop, sign) else run_before(r.items, sign, stop)
         left = &r.before[number]
         if start == sign:
             left.exists = False
+        elif not operations:
+            left.exists = True
+            continue
         elif (
             number
             and r.after[number - 1].exists
@@ -518,10 +527,14 @@ cdef void equations(Reader* r) noexcept nogil:
             r.after[number].exists = False
     for number in range(num_signs):
         item = &r.items[r.signs[number]]
+        if not (operations or item.num):
+            continue
         left = &r.before[number]
         if not left.exists:
             if item.num:
                 restated(r, item, &r.after[number])
+            continue
+        if not operations:
             continue
         if left.first_item < 0:
             left = &r.after[number - 1]

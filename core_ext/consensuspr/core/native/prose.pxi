@@ -290,6 +290,11 @@ cdef inline uint32_t skip_blanks(const Scan* s, uint32_t at) noexcept nogil:
     return at
 
 
+cdef inline bint may_operate(const Scan* s) noexcept nogil:
+    """Tell whether the tokens may hold an operation."""
+    return s.meanings & OPERATIONS or s.kinds & OPERATION_KINDS
+
+
 cdef inline bint may_state(const Scan* s) noexcept nogil:
     """Tell whether the tokens may hold a statement.
 
@@ -300,7 +305,7 @@ cdef inline bint may_state(const Scan* s) noexcept nogil:
     return (
         s.numbers > 1
         and s.meanings & (1 << M_VERB | 1 << M_EQUAL) != 0
-        and (s.meanings & OPERATIONS or s.kinds & OPERATION_KINDS)
+        and may_operate(s)
     )
 
 
@@ -308,7 +313,7 @@ cdef void stop(Scan* s) noexcept nogil:
     """Read the stretch that ends here."""
     if may_state(s):
         fold(s)
-        equations(s.r)
+        equations(s.r, may_operate(s))
     s.r.num_tokens = 0
     s.gap = True
     s.depth = 0
