@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import inspect
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,11 @@ async def test_what_is_logged(address: str, tmp_path: Path) -> None:
         "consensuspr/ncr_raw": 0.375,
         "consensuspr/guard": 1.0,
         "consensuspr/tpn": pytest.approx((len(TEXTS[0]) / 2 + len(TEXTS[1])) / 2),
+        "consensuspr/guarded": 0.0,
+        "consensuspr/with_nodes": 1.0,
+        "consensuspr/by_pattern": 0.0,
+        "consensuspr/by_statement": 1.0,
+        "consensuspr/by_code": 0.0,
         "consensuspr/unscorable": 0.0,
     }
     assert logged.extra == {
@@ -140,6 +146,8 @@ async def test_or_gets_the_number_that_the_user_names(address: str) -> None:
     assert await call(reward, **MIXED, **logged.hooks()) == [1.0, -1.0, -1.0, 0.0]
     assert logged.metrics["consensuspr/unscorable"] == 0.5
     assert logged.metrics["consensuspr/ncr"] == 0.5, "the mean of those that have one"
+    assert logged.metrics["consensuspr/with_nodes"] == 0.5
+    assert logged.metrics["consensuspr/status/UNKNOWN_PROBLEM"] == 0.25
     assert logged.extra["status"] == ["OK", "NO_NODES", "UNKNOWN_PROBLEM", "OK"]
     assert logged.extra["ncr"] == [1.0, None, None, 0.0]
 
@@ -151,6 +159,29 @@ async def test_or_is_left_out(address: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert await call(reward, **MIXED, **logged.hooks()) == [1.0, None, None, 0.0]
     assert logged.metrics["consensuspr/unscorable"] == 0.5
     assert logged.extra["status"] == ["OK", "NO_NODES", "UNKNOWN_PROBLEM", "OK"]
+
+
+@pytest.mark.parametrize(("version", "same"), [("1.13.0", True), ("1.14.0", False)])
+async def test_processes_of_a_run_log_the_same_names_where_trl_needs_it(
+    address: str, monkeypatch: pytest.MonkeyPatch, version: str, same: bool
+) -> None:
+    """One process's batch reaches no node, so that it has no TPN; TRL 1.13 would wait for it."""
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    reward = consensus_reward(address=address, on_unscorable=-1)
+    logs = []
+    for completions, columns in (
+        (TEXTS, {}),
+        (["nothing"] * 4, {}),
+        (TEXTS, {"problem_id": ["nobody"] * 4}),
+    ):
+        logs.append(Logged())
+        await call(reward, completions, **columns, **logs[-1].hooks())
+    first, without_matches, _ = (log.metrics for log in logs)
+    assert all(set(log.metrics) == set(first) for log in logs) == same
+    assert not any(math.isnan(value) for value in first.values())
+    assert math.isnan(without_matches.get("consensuspr/tpn", math.nan))
+    assert without_matches["consensuspr/acc"] == 0.0
 
 
 @pytest.mark.parametrize("version", ["1.5.1", "0.29.1"])

@@ -25,26 +25,35 @@ many datasets it holds a worked solution, against which every answer would be wr
 from __future__ import annotations
 
 import importlib.metadata
+import math
+import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from consensuspr.client.training import (
-    Outcome,
+    METRICS,
     RewardSettings,
     SampleScorer,
+    ScoredSample,
     TrainingRow,
     UnscorableSample,
-    figure,
+    figures,
     ground_truth_text,
-    means,
     together,
 )
+from consensuspr.client.training.figures import NAMES
 from consensuspr.errors import InputError
 from consensuspr.scoring.responses import said_by_policy
 
 # Before it, a completion that every reward function answers with None gets a reward of 0,
 # on which the policy is trained; from it on, it is left out of its group.
 NEUTRAL_SINCE = (1, 6)
+
+# Before it, processes of a distributed run that log figures of other names wait for each other for
+# ever, or take one figure for another.
+NAMES_DIFFER_SINCE = (1, 14)
+
+Outcome: TypeAlias = ScoredSample | UnscorableSample
 
 
 def consensus_reward(
@@ -127,11 +136,12 @@ class RewardFunction:
             for row, completion, count in zip(rows, completions, counts, strict=True)
         )
         if log_metric is not None:
-            for metric, value in means(outcomes).items():
+            for metric, value in batch_figures(outcomes).items():
                 log_metric(metric, value)
         if log_extra is not None:
+            fields = list(map(_fields, outcomes))
             for column in ("acc", "ncr", "ncr_raw", "guard", "status"):
-                log_extra(column, [figure(one, column) for one in outcomes])
+                log_extra(column, [one.get(column) for one in fields])
         return [None if isinstance(one, UnscorableSample) else one.reward for one in outcomes]
 
     # Releases before 1.16 ask inspect whether this is a coroutine function, which says yes to
@@ -157,6 +167,36 @@ class RewardFunction:
             raise
 
 
+def batch_figures(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Return what a batch comes to in TRL's log, by name.
+
+    ``unscorable`` is the share of completions without a reward of the formula.  Where all processes
+    of a run have to log the same names, what one of them does not know is NaN there, and statuses
+    are left out.
+    """
+    found = figures(map(_fields, outcomes))
+    if _same_names():
+        names = [f"{METRICS}/{name}" for name in NAMES]
+        found = {name: found.get(name, math.nan) for name in names}
+    missing = sum(isinstance(one, UnscorableSample) or one.score.reward is None for one in outcomes)
+    found[f"{METRICS}/unscorable"] = missing / len(outcomes) if outcomes else math.nan
+    return found
+
+
+def _fields(outcome: Outcome) -> Mapping[str, Any]:
+    if isinstance(outcome, UnscorableSample):
+        return {"status": str(outcome.status)}
+    return outcome.fields()
+
+
+def _same_names() -> bool:
+    """Say whether the processes of this run have to log figures of the same names."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return False
+    release = _release()
+    return release is not None and release < NAMES_DIFFER_SINCE
+
+
 def progress(state: Any) -> tuple[int | None, int | None]:
     """Return the step, from 1, and the epoch, from 0, that a trainer is making.
 
@@ -172,18 +212,24 @@ def progress(state: Any) -> tuple[int | None, int | None]:
 
 
 def _check_none_is_neutral() -> None:
-    try:
-        version = importlib.metadata.version("trl")
-    except importlib.metadata.PackageNotFoundError:
-        raise InputError(
-            "on_unscorable='none' needs TRL 1.6 or newer, which is not installed"
-        ) from None
-    release = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    release = _release()
+    if release is None:
+        raise InputError("on_unscorable='none' needs TRL 1.6 or newer, which is not installed")
     if release < NEUTRAL_SINCE:
+        version = importlib.metadata.version("trl")
         raise InputError(
             f"on_unscorable='none' needs TRL 1.6 or newer, this is {version}: it would train on a"
             " reward of 0 in its place"
         )
+
+
+def _release() -> tuple[int, ...] | None:
+    """Return major and minor release of TRL, None where it is not installed."""
+    try:
+        version = importlib.metadata.version("trl")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
 def rows_of(

@@ -36,10 +36,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from consensuspr.client.training import (
+    METRICS,
     RewardSettings,
     SampleScorer,
     TrainingRow,
-    figure,
     ground_truth_text,
 )
 from consensuspr.client.training.credit import (
@@ -50,7 +50,7 @@ from consensuspr.client.training.credit import (
     finder_of_turns,
     place_reward,
 )
-from consensuspr.client.training.figures import METRICS
+from consensuspr.client.training.figures import MEANS
 from consensuspr.errors import InputError
 from consensuspr.scoring.responses import said_by_policy
 
@@ -103,11 +103,11 @@ def consensus_reward(
         else:
             said = said_by_policy([_message(said) for said in trace.assistant_messages])
             scored = await samples.score(row, said, trace.num_output_tokens or None)
-        for name in ("acc", "ncr", "ncr_raw", "guard", "tpn"):
-            value = figure(scored, name)
-            if value is not None:
-                trace.record_metric(f"{METRICS}/{name}", value)
-        trace.info[METRICS] = {**scored.fields(), "epoch": scored.epoch}
+        fields = scored.fields()
+        for name in MEANS:
+            if fields[name] is not None:
+                trace.record_metric(f"{METRICS}/{name}", fields[name])
+        trace.info[METRICS] = {**fields, "epoch": scored.epoch}
         if by_token is not None:
             trace.info[METRICS][_BY_TOKEN] = sorted(by_token.items())
         return scored.reward

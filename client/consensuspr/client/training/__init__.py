@@ -12,7 +12,7 @@ good follows ``on_unscorable``.  Nothing here ever turns a failure into a reward
 user has named that number.
 """
 
-from consensuspr.client.training.figures import Outcome, figure, means
+from consensuspr.client.training.figures import METRICS, figures
 from consensuspr.client.training.rows import (
     ProblemIds,
     TrainingRow,
@@ -34,9 +34,9 @@ from consensuspr.client.training.source import (
 )
 
 __all__ = [
+    "METRICS",
     "VALIDATION_SPLITS",
     "EpochClock",
-    "Outcome",
     "ProblemIds",
     "RewardSettings",
     "RewardSource",
@@ -45,11 +45,10 @@ __all__ = [
     "TooManyUnscorable",
     "TrainingRow",
     "UnscorableSample",
-    "figure",
+    "figures",
     "ground_truth_text",
     "inline_nodes",
     "labelled_row",
-    "means",
     "on_own_loop",
     "prompt_digest",
     "score_log_of",

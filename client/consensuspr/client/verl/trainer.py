@@ -31,7 +31,7 @@ from verl.trainer.ppo.v1 import (
     register_trainer,
 )
 
-from consensuspr.client.training.figures import METRICS, figures
+from consensuspr.client.training import METRICS, figures
 from consensuspr.client.verl.config import OUR_TRAINERS, trainer_mode
 from consensuspr.client.verl.manager import TROUBLES
 from consensuspr.client.verl.run_end import read_notes
