@@ -53,6 +53,22 @@ def test_json_has_every_step(log: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert points[-1]["tpn"] == 50.0
 
 
+def test_several_splits_in_one_curve_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [
+        {"time": 1, "step": 1, "split": split, "reward": reward, "status": "OK"}
+        for split, reward in (("train", 1.0), ("test", 0.0))
+    ]
+    write_log(tmp_path, rows)
+    for choice, reward, said in (([], 0.5, 1), (["--split", "test"], 0.0, 0)):
+        caplog.clear()
+        assert main(["curves", str(tmp_path), *choice, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)[0]["reward"] == reward
+        assert len(caplog.messages) == said
+        assert "added up here: test, train; --split NAME shows one" in caplog.text or not said
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -350,6 +350,38 @@ def test_a_dump_says_what_it_was_trained_on(run: Run, problems: Path, dumps: Pat
 
 
 @pytest.mark.parametrize(
+    ("trained_on", "told"),
+    [
+        (1.0, "Trained on 1.000, its Acc, in place of a reward"),
+        (-1.0, "Trained on -1.000, the number that the run's settings give it, in place of"),
+        (None, "Trained on nothing: the sample failed for want of a reward"),
+    ],
+)
+def test_what_stood_in_for_a_reward_is_said(
+    run: Run, problems: Path, tmp_path: Path, trained_on: float | None, told: str
+) -> None:
+    """As ``without_nodes`` and ``on_unscorable`` have it."""
+    index, options = DatasetIndex.load(problems), ScoreOptions(RewardSpec.linear(0.5))
+    keep_dataset(tmp_path / "run", index)
+    rollout = Rollout("p3", "Answer: 7", "7", sample=Sample(b"k" * 16, 1, "g", "train"))
+    log = ScoreLog(tmp_path / "run", "trainer")
+    with closing(log), AnswerVerifier() as verifier:
+        scorer = Scorer({"default": index}, verifier=verifier)
+        [score], identity = scorer.score([rollout], options)
+        log.put_sample(rollout, score, identity, options, "server", 0.0, trained_on)
+    done = run("explain", tmp_path / "run")
+    assert "Reward unknown = 0.5 · Acc + 0.5 · NCR" in done.out
+    assert told in done.out
+    if trained_on is not None:
+        said = {"step": 1, "problem_id": "p3", "status": "NO_NODES", "overlong_penalty": 0.0}
+        row = {"input": "?", "output": "Answer: 7", "gts": "7", "score": trained_on, **said}
+        write_rows(tmp_path / "1.jsonl", [row])
+        dumped = run("explain", tmp_path / "1.jsonl", "--dataset", problems)
+        assert told in dumped.out
+        assert "verl has" not in dumped.out
+
+
+@pytest.mark.parametrize(
     ("changed", "asked", "sentence"),
     [
         ({"problem_id": None}, [], "1.jsonl:1: names no problem (problem_id): verl's own trainer"),

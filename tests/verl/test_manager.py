@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 from collections.abc import Callable
@@ -279,6 +280,33 @@ def test_a_note_that_cannot_be_left_costs_no_sample(
     assert result["reward_score"] == 0.0
     wait_until(lambda: bool(tried))
     assert threading.current_thread() not in tried, "the loop runs here"
+
+
+def test_the_driver_hears_of_samples_that_have_no_reward(
+    manager: Callable[..., Any],
+    start_server: Callable[..., Any],
+    make_batch: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of the last too, although nothing comes after it."""
+    noted: list[tuple[int, str]] = []
+    module = "consensuspr.client.verl.manager."
+    monkeypatch.setattr(f"{module}note_failures", lambda *failures: noted.append(failures))
+    monkeypatch.setattr(f"{module}note", lambda *_: True)
+    made = manager(address=start_server().address)
+    made._in_worker = True
+
+    async def main() -> None:
+        for name in ("first", "second"):
+            with pytest.raises(UnscorableSample):
+                await made.run_single(make_batch([row(problem_id=name)]))
+        while not noted or noted[-1][0] < 2:
+            await asyncio.sleep(0.05)
+
+    made.loop.run_until_complete(asyncio.wait_for(main(), 60))
+    count, last = noted[-1]
+    assert count == 2
+    assert "problem 'second' ended with" in last
 
 
 def test_a_defect_of_the_start_check_loses_no_sample(

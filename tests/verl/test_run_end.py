@@ -69,8 +69,8 @@ def runner_of(failures: int) -> Any:
 @pytest.fixture
 def no_notes(ray_cluster: None) -> None:
     """One run after the other in one job of Ray."""
-    for name in ("reason", "reason was sent"):
-        internal_kv._internal_kv_del(run_end._key(name))
+    for key in internal_kv._internal_kv_list(run_end._key("")):
+        internal_kv._internal_kv_del(key)
 
 
 @pytest.mark.timeout(300)
@@ -123,3 +123,20 @@ def test_a_run_is_told_once(
     failed = [line for line in caplog.messages if "could not be told" in line]
     assert len(failed) == 1
     assert "TimeoutError: Ray does not answer; again in 0 s" in failed[0]
+
+
+def test_a_run_that_lost_samples_ends_with_the_reason_of_the_last(
+    no_notes: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """verl drops them, and where a step has none left it ends with other advice."""
+    run_end._tell_reason()
+    assert capsys.readouterr().err == ""
+    for worker, count, last in (("a", 1, "early"), ("b", 2, "refused"), ("a", 1_000, "too late")):
+        monkeypatch.setattr(run_end, "actor_name", lambda name=worker: name)
+        run_end.note_failures(count, last)
+    run_end._tell_reason()
+    told = capsys.readouterr().err
+    assert told == "consensuspr: samples without a reward in this run: 1,002; the last: too late\n"
+    run_end.note("reason", "no sample has a reward")
+    run_end._tell_reason()
+    assert capsys.readouterr().err == "run ended by consensuspr: no sample has a reward\n"

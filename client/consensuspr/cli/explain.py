@@ -37,7 +37,7 @@ from consensuspr.console import count_of, make_console, one_line, printable
 from consensuspr.errors import InputError
 from consensuspr.scoring.marks import Mark, Piece, cut_at_marks, parts_to_show
 from consensuspr.scoring.rewards import NcrKind, RewardSpec
-from consensuspr.scoring.types import END_OF_THINKING, scored_from
+from consensuspr.scoring.types import END_OF_THINKING, Status, scored_from
 
 if TYPE_CHECKING:
     from consensuspr.client.interface import BlockingClient
@@ -242,7 +242,7 @@ def _of_run(
                     row["key"].hex(),
                     None,
                     **{name: row[name] for name in names},
-                    remarks=_penalty_remarks(row["final_score"], row["penalty"]),
+                    remarks=_trained_on(row),
                 )
             )
     if not explained:
@@ -286,7 +286,10 @@ def _of_dump(
         explanation = client.explain_with(rollout, options)
         remarks = _penalty_remarks(sample.final_score, sample.penalty)
         reward = explanation.score.reward
-        if reward is None or not abs(reward - sample.reward) <= _SINGLE_PRECISION:
+        if reward is None and sample.status == str(explanation.score.status):
+            told = _in_place_of_reward(sample.reward, explanation.score.acc, sample.status)
+            remarks = (told, *remarks)
+        elif reward is None or not abs(reward - sample.reward) <= _SINGLE_PRECISION:
             status = f", status {one_line(sample.status)}" if sample.status else ""
             remarks += (
                 f"verl has {sample.reward:.3f}{status}: trained with other settings or another"
@@ -351,6 +354,23 @@ def _of_rollouts(
         )
         for _, at, row in found
     ]
+
+
+def _trained_on(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Say of a row what the policy was trained on, where that is not the reward."""
+    penalized = _penalty_remarks(row["final_score"], row["penalty"])
+    if row["side"] != "trainer" or row["reward"] is not None:
+        return penalized
+    if row["final_score"] is None:
+        return ("Trained on nothing: the sample failed for want of a reward",)
+    number = row["final_score"] - (row["penalty"] or 0.0)
+    return (_in_place_of_reward(number, row["acc"], row["status"]), *penalized)
+
+
+def _in_place_of_reward(number: float, acc: float | None, status: str) -> str:
+    by_acc = status == Status.NO_NODES and number == acc
+    of = "its Acc" if by_acc else "the number that the run's settings give it"
+    return f"Trained on {number:.3f}, {of}, in place of a reward"
 
 
 def _penalty_remarks(final_score: float | None, penalty: float | None) -> tuple[str, ...]:

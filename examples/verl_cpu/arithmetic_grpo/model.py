@@ -141,7 +141,10 @@ def warm_up(
     avoid: set[str],
     report: Callable[[int, float], None],
 ) -> float:
-    """Train the model to imitate the flawed teacher.
+    """Train the model to imitate the flawed teacher, in one thread of torch from here on.
+
+    A batch is so small that several threads gain nothing, and on a busy machine lose most of the
+    time over waiting for each other.
 
     Args:
         model: The model, trained in place.
@@ -159,6 +162,7 @@ def warm_up(
         The seconds that it took.
     """
     started = time.monotonic()
+    torch.set_num_threads(1)
     rng = random.Random(seed)
     torch.manual_seed(seed)
     chains = draw_chains(seed, task, avoid=avoid)

@@ -7,6 +7,7 @@ that it exists wherever one sample has a match.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ import pyarrow.compute as pc
 
 from consensuspr.score_log.reader import LogReader
 from consensuspr.scoring.types import Status
+
+logger = logging.getLogger(__name__)
 
 
 def _ratio(total: str, count: str) -> property:
@@ -94,6 +97,7 @@ def read_curve(run: Path, split: str | None) -> list[CurvePoint]:
     """Return a point for each step that a run's score log has samples of.
 
     May be called while the run goes on.  Steps that a later start has done again count once.
+    Samples of several splits that are added up are said in the log.
 
     Args:
         run: its folder.
@@ -105,6 +109,12 @@ def read_curve(run: Path, split: str | None) -> list[CurvePoint]:
     curves = Curves(("split",))
     for batch in LogReader(run, ("split", *NEEDED)).read():
         curves.add(batch)
+    splits = curves.values("split")
+    if split is None and len(splits) > 1:
+        logger.warning(
+            "samples of several splits are added up here: %s; --split NAME shows one",
+            ", ".join(sorted("none" if one is None else one for one in splits)),
+        )
     return curves.points({} if split is None else {"split": [split]})
 
 
@@ -134,6 +144,11 @@ class Curves:
             if point is None:
                 point = self._points[key] = CurvePoint(key[0], key[0])
             point.add(samples, time_s, statuses, sums)
+
+    def values(self, label: str) -> set[str | None]:
+        """Return the values of a label that samples have."""
+        at = 1 + self._labels.index(label)
+        return {key[at] for key in self._points}
 
     def points(self, chosen: Mapping[str, Container[str | None]]) -> list[CurvePoint]:
         """Return a point for each step, of the samples whose labels are among those chosen."""

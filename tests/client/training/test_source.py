@@ -19,7 +19,7 @@ from consensuspr.client.training import (
     UnscorableSample,
     score_log_of,
 )
-from consensuspr.client.training.source import MIN_UNFINISHED, shared_source
+from consensuspr.client.training.source import MIN_UNEARNED, MIN_UNFINISHED, shared_source
 from consensuspr.errors import (
     DatasetMismatch,
     InputError,
@@ -34,6 +34,7 @@ from consensuspr.wire.server_info import DatasetInfo
 from tests.score_logs import rows_in, wait_until
 from tests.servers import free_port
 
+EXPECTED, OTHER = (f"sha256:{digit * 64}" for digit in "ab")
 RIGHT = Rollout("ducks", "16-3-4=9 and 9*2=18. Answer: 18", num_tokens=20)
 HALF = Rollout("ducks", "16-3-4=9. Answer: 9", num_tokens=10)
 UNKNOWN = Rollout("geese", "Answer: 9")
@@ -161,6 +162,53 @@ def test_a_dataset_of_other_problems_is_told_from_a_stray_row(
     failures = run(settings, lambda source: _failures(source, [RIGHT, UNKNOWN] * (allowed + 1)))
     assert [type(one) for one in failures] == [UnscorableSample] * allowed + [TooManyUnscorable]
     assert f"{allowed + 1} UNKNOWN_PROBLEM of {2 * allowed + 2} samples" in str(failures[-1])
+
+
+def test_a_server_that_goes_on_refusing_is_told_from_one_that_did_once(scripted: Any) -> None:
+    """A dataset that was replaced: no other sample will get a reward either."""
+    add_dataset(scripted, digest=EXPECTED)
+    served = EXPECTED
+    scripted.script = lambda number, request, context: scripted.reply(request, digest=served)
+    settings = RewardSettings(address=scripted.address, expect_digest=EXPECTED, max_unscorable=0.01)
+    troubles: dict[str, int] = {}
+
+    async def work(source: RewardSource) -> list[Exception]:
+        nonlocal served
+        assert (await source.score(RIGHT, 0)).reward == 1.0
+        served = OTHER
+        failures: list[Exception] = []
+        for _ in range(11):
+            with pytest.raises((DatasetMismatch, TooManyUnscorable)) as failed:
+                await source.score(RIGHT, 0)
+            failures.append(failed.value)
+        troubles.update(source.troubles)
+        return failures
+
+    failures = run(settings, work)
+    assert [type(one) for one in failures] == [DatasetMismatch] * 10 + [TooManyUnscorable]
+    last = str(failures[-1])
+    assert "11 refused of 12 samples in this process" in last
+    assert "the server refuses this run; the last: problem 'ducks'" in last
+    assert last.endswith(f"digest {OTHER}, expected is {EXPECTED}")
+    assert troubles["refused"] == 11
+
+
+@pytest.mark.parametrize("reaches", [False, True])
+def test_a_policy_that_reaches_nothing_at_all_is_told_once(
+    real_server: str, caplog: pytest.LogCaptureFixture, reaches: bool
+) -> None:
+    """As with the tokenizer of another model."""
+
+    async def work(source: RewardSource) -> None:
+        if reaches:
+            await source.score(RIGHT, 0)
+        for _ in range(2 * MIN_UNEARNED):
+            await source.score(Rollout("ducks", "lor em ips um"), 0)
+
+    run(RewardSettings(address=real_server), work)
+    told = [line for line in caplog.messages if "reaches a node or the answer" in line]
+    assert len(told) == (not reaches)
+    assert reaches or "problem 'ducks', begins 'lor em ips um'" in told[0]
 
 
 def test_it_is_said_soon_that_samples_wait(caplog: pytest.LogCaptureFixture) -> None:
@@ -423,9 +471,6 @@ def test_a_closed_source_says_so(real_server: str) -> None:
             await source.score(RIGHT, 0)
 
     run(RewardSettings(address=real_server), work)
-
-
-EXPECTED, OTHER = (f"sha256:{digit * 64}" for digit in "ab")
 
 
 def test_a_run_with_an_expected_digest_fails_when_it_changes(scripted: Any) -> None:

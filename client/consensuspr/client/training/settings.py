@@ -144,8 +144,8 @@ class RewardSettings(Settings):
     )
     max_unscorable: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
         0.01,
-        description="share of samples, of 1,000 or more, that may fail for the dataset's sake: more"
-        " end the run",
+        description="share of samples, of 1,000 or more, that may fail for the dataset's sake, or"
+        " be refused: more end the run",
     )
     validate_by_acc: bool = Field(
         True, description="a validation sample without nodes is worth its Acc; nothing learns it"

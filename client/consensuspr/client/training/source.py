@@ -32,11 +32,14 @@ from consensuspr.client.local import LocalClient
 from consensuspr.client.training.grown import GrownDatasets
 from consensuspr.client.training.settings import RewardSettings
 from consensuspr.errors import (
+    AccessDenied,
     ConsensusPRError,
     DataError,
     DatasetMismatch,
     DeadlineExceeded,
+    IncompatibleServer,
     InputError,
+    InvalidRequest,
     Overloaded,
     RewardServiceError,
     Unavailable,
@@ -87,8 +90,15 @@ _AGAIN_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 # know has no nodes, rather than no entry, where the row brings its own ground truth.
 MISFITS = (Status.UNKNOWN_PROBLEM, Status.NO_GROUND_TRUTH, Status.NO_NODES)
 
+# How a sample fails that the server refuses, as it will refuse others.
+_REFUSALS = (InvalidRequest, DatasetMismatch, AccessDenied, IncompatibleServer)
+_REFUSED = "refused"
+
 # Of fewer samples, the share of those that have no reward tells little.
 MIN_SAMPLES = 1000
+
+# So many responses of which none reaches a node or the answer are more than a hard start.
+MIN_UNEARNED = 200
 
 # After so long without an answer it is said that samples wait, and again each minute.
 _SILENCE_S = 5.0
@@ -279,6 +289,8 @@ class RewardSource:
         self._silence: asyncio.Task[None] | None = None
         # Responses before the first that ends its thoughts; at its bound once there was one.
         self._unfinished = 0
+        # Samples before the first that reaches anything; at its bound likewise.
+        self._unearned = 0
         self._options: ScoreOptions | None = None
         self._grown = GrownDatasets(settings.grown_nodes) if settings.grown_nodes else None
         # What may pass while a sample waits.
@@ -313,7 +325,7 @@ class RewardSource:
 
         Raises:
             UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
-            TooManyUnscorable: ... as have more than ``max_unscorable`` allows.
+            TooManyUnscorable: ... as have more than ``max_unscorable`` allows, or were refused.
             InputError: the sample or the settings are wrong.
             RewardServiceError: the server refused, or was away for longer than the settings
                 allow; no reward was made up for it.
@@ -321,7 +333,13 @@ class RewardSource:
         self._samples += 1
         options = self._options_of(epoch, spans)
         rollout = _as_sample(rollout, Sample(self._keys.next(), step, group, split))
-        (score, identity), scored_by = await self._decided(rollout, options)
+        try:
+            (score, identity), scored_by = await self._decided(rollout, options)
+        except _REFUSALS as error:
+            sentence = f"problem {rollout.problem_id!r}: {error}"
+            self._events.report(_REFUSED, f"{sentence}; the sample fails")
+            self._check_misfits(_REFUSED, sentence)
+            raise
         final_score = None
         try:
             sample = self._rewarded(rollout, epoch, split, score, scored_by)
@@ -344,6 +362,7 @@ class RewardSource:
                 self._events.report("guarded", warning)
         if self._spec.after_think:
             self._watch_thoughts(rollout.response)
+        self._watch_earnings(rollout, score)
         if (
             score.status is Status.NO_NODES
             and score.acc is not None
@@ -365,7 +384,7 @@ class RewardSource:
         if isinstance(instead, str):
             sentence = _explained(rollout, score)
             if score.status in MISFITS:
-                self._check_misfits(score.status, sentence)
+                self._check_misfits(str(score.status), sentence)
             raise UnscorableSample(score.status, sentence)
         return ScoredSample(instead, score, epoch, scored_by)
 
@@ -378,20 +397,25 @@ class RewardSource:
         """Count a trouble that an adapter met on its way here, and log it as the source's own."""
         self._events.report(kind, message)
 
-    def _check_misfits(self, status: Status, sentence: str) -> None:
-        """Count a sample that fails for the dataset's sake.
+    def _check_misfits(self, why: str, sentence: str) -> None:
+        """Count a sample that fails for the dataset's sake, or that the server refuses.
 
         Raises:
             TooManyUnscorable: there are more of them than ``max_unscorable`` allows.
         """
-        self._misfits[str(status)] += 1
+        self._misfits[why] += 1
         misfits, share = self._misfits.total(), self.settings.max_unscorable
         if misfits > share * max(self._samples, MIN_SAMPLES):
             counts = ", ".join(f"{count} {name}" for name, count in self._misfits.items())
+            cause = (
+                "the server refuses this run"
+                if why == _REFUSED
+                else "the server's dataset is not the one of the training files"
+            )
             raise TooManyUnscorable(
                 f"{counts} of {self._samples:,} samples in this process, more than"
-                f" max_unscorable={share:g} of {max(self._samples, MIN_SAMPLES):,}: the server's"
-                f" dataset is not the one of the training files; the last: {sentence}"
+                f" max_unscorable={share:g} of {max(self._samples, MIN_SAMPLES):,}: {cause};"
+                f" the last: {sentence}"
             )
 
     async def close(self) -> None:
@@ -415,6 +439,20 @@ class RewardSource:
                     f"{END_OF_THINKING}, and with after_think nothing else is scored: the policy "
                     "does not think in these marks, its tokenizer drops them, or responses are "
                     "cut off too early",
+                )
+
+    def _watch_earnings(self, rollout: Rollout, score: Score) -> None:
+        """Tell once where nothing that the policy writes reaches a node or an answer."""
+        if self._unearned < MIN_UNEARNED and score.num_nodes:
+            earned = score.num_matched > 0 or bool(score.acc)
+            self._unearned = MIN_UNEARNED if earned else self._unearned + 1
+            if not earned and self._unearned == MIN_UNEARNED:
+                self._events.report(
+                    "nothing earned",
+                    f"none of the first {MIN_UNEARNED} responses to problems with nodes reaches a"
+                    " node or the answer: is this the dataset of these prompts, and the tokenizer"
+                    f" the policy's? The last, to problem {rollout.problem_id!r}, begins"
+                    f" {_beginning(rollout.response)!r}",
                 )
 
     def _options_of(self, epoch: int, spans: bool) -> ScoreOptions:
@@ -647,6 +685,11 @@ def chosen_dataset(info: ServerInfo, name: str | None, address: str) -> DatasetI
 def _may_change(score: Score) -> bool:
     """Tell whether the same sample may well get another score a moment later."""
     return score.status is Status.INTERNAL or score.undecided_by_load
+
+
+def _beginning(response: str | bytes) -> str:
+    text = response if isinstance(response, str) else response[:400].decode(errors="replace")
+    return text[:100]
 
 
 def _explained(rollout: Rollout, score: Score) -> str:

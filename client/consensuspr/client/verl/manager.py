@@ -31,7 +31,13 @@ from consensuspr.client.training import (
 from consensuspr.client.training.credit import BETWEEN, finder_of_turns, place_reward
 from consensuspr.client.verl.config import ManagerConfig, epoch_clock
 from consensuspr.client.verl.decode import Decoder
-from consensuspr.client.verl.run_end import actor_name, end_run, in_reward_worker, note
+from consensuspr.client.verl.run_end import (
+    actor_name,
+    end_run,
+    in_reward_worker,
+    note,
+    note_failures,
+)
 from consensuspr.client.verl.sample import BY_TOKEN, VerlSample
 from consensuspr.client.verl.start import check_once
 from consensuspr.client.verl.turns import ONE_TURN, TurnMarks, policy_spans
@@ -93,7 +99,10 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
         self._encoding = threading.Lock()
         self._source: RewardSource | None = None
         self._start_check = _checking(config, read.settings) if self._in_worker else None
-        self._noted = 0
+        # Samples that failed, and why the last did.
+        self._failed, self._last_failure = 0, ""
+        self._noted = (0, 0)
+        self._noting: asyncio.TimerHandle | None = None
         self._note_at = 0.0
 
     async def run_single(self, data: Any) -> dict[str, Any]:
@@ -112,6 +121,17 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
             InputError: the row names no problem, or two.
             RewardServiceError: the server refused, or was away for too long.
         """
+        try:
+            return await self._reward_of(data)
+        except Exception as error:  # verl drops the sample, whatever it is
+            told = str(error) if isinstance(error, ConsensusPRError) else repr(error)
+            self._failed, self._last_failure = self._failed + 1, told
+            raise
+        finally:
+            self._note_soon()
+
+    async def _reward_of(self, data: Any) -> dict[str, Any]:
+        """Return the same, or raise; what fails is not counted yet."""
         if self._start_check is not None:
             await asyncio.wrap_future(self._start_check)
             self._start_check = None
@@ -147,8 +167,6 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
             if self._in_worker:
                 await asyncio.to_thread(end_run, str(error))
             raise
-        finally:
-            self._note_troubles(self._source)
         reward = scored.reward + penalty
         fields: dict[str, Any] = {
             **(scored.fields(penalty) if _TAKES_NONE else scored.numbers(penalty))
@@ -209,22 +227,34 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
     def _marks(self) -> TurnMarks:
         return TurnMarks.of(self._tokenizer)
 
-    def _note_troubles(self, source: RewardSource) -> None:
+    def _note_soon(self) -> None:
         """Let the trainer know what went wrong here, where that has changed, once a second."""
-        troubles = source.troubles
-        if troubles and self._in_worker and time.monotonic() >= self._note_at:
-            so_far = sum(troubles.values())
-            if so_far != self._noted:
-                self._noted, self._note_at = so_far, time.monotonic() + _BETWEEN_NOTES_S
-                # In a thread: it asks Ray, and no sample is to wait for that or be lost with it.
-                loop = asyncio.get_running_loop()
-                loop.run_in_executor(None, _leave_note, json.dumps(dict(troubles)))
+        if not self._in_worker or self._noting is not None or self._went_wrong() == self._noted:
+            return
+        loop = asyncio.get_running_loop()
+        wait_s = max(0.0, self._note_at - time.monotonic())
+        self._noting = loop.call_later(wait_s, self._note)
+
+    def _went_wrong(self) -> tuple[int, int]:
+        troubles = {} if self._source is None else self._source.troubles
+        return sum(troubles.values()), self._failed
+
+    def _note(self) -> None:
+        self._noting, self._noted = None, self._went_wrong()
+        self._note_at = time.monotonic() + _BETWEEN_NOTES_S
+        troubles = {} if self._source is None else dict(self._source.troubles)
+        # In a thread: it asks Ray, and no sample is to wait for that or be lost with it.
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(None, _leave_notes, troubles, self._failed, self._last_failure)
 
 
-def _leave_note(troubles: str) -> None:
+def _leave_notes(troubles: dict[str, int], failed: int, last_failure: str) -> None:
     try:
-        note(f"{TROUBLES}{actor_name()}", troubles)
-    except Exception:  # whatever Ray raises; the next note holds all that this one does
+        if troubles:
+            note(f"{TROUBLES}{actor_name()}", json.dumps(troubles))
+        if failed:
+            note_failures(failed, last_failure)
+    except Exception:  # whatever Ray raises; the next notes hold all that these do
         logger.exception("the trainer cannot be told what went wrong in this reward worker")
 
 

@@ -9,12 +9,15 @@ actors tells who it is, and a task on its node sends the signal.  What Ray does 
 again: a run that nothing is left to reward would otherwise go on for as long as it is paid for.
 
 The reason lies in Ray's own key-value store, under the job; the driver (where verl loads our
-plugin) prints it at its exit, below whatever Hydra and Ray have to say.
+plugin) prints it at its exit, below whatever Hydra and Ray have to say.  Where a run ends without
+one, it prints how many samples failed, and why the last did: verl, which drops them, ends with a
+message of its own once a step has none left.
 """
 
 from __future__ import annotations
 
 import atexit
+import json
 import logging
 import os
 import signal
@@ -30,6 +33,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 logger = logging.getLogger(__name__)
 
 _REASON, _SENT = "reason", "reason was sent"
+_FAILED = "samples that failed in "
 
 # A try of sending the signal: how long Ray may take for it, and the pauses before the next ones.
 _TRY_S = 30.0
@@ -141,8 +145,18 @@ def _terminate(pid: int) -> None:
     os.kill(pid, signal.SIGTERM)
 
 
+def note_failures(count: int, last: str) -> None:
+    """Let the driver know of the samples of this worker that have no reward.
+
+    Args:
+        count: so far.
+        last: why the last of them has none.
+    """
+    note(f"{_FAILED}{actor_name()}", json.dumps([time.time(), count, last]))
+
+
 def tell_reason_last() -> None:
-    """Print the reason, where this run was ended for one, when this process exits."""
+    """Print why this run ended, or what it lost on the way, when this process exits."""
     # Ray's own handler was registered before, and is called later.
     atexit.register(_tell_reason)
 
@@ -153,3 +167,7 @@ def _tell_reason() -> None:
     reason = read_note(_REASON)
     if reason is not None:
         print(f"run ended by consensuspr: {reason}", file=sys.stderr, flush=True)
+    elif failures := [json.loads(told) for told in read_notes(_FAILED)]:
+        total, (_, _, last) = sum(count for _, count, _ in failures), max(failures)
+        print(f"consensuspr: samples without a reward in this run: {total:,}; the last: {last}",
+              file=sys.stderr, flush=True)  # fmt: skip
