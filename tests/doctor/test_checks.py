@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -551,6 +552,16 @@ def test_the_score_log(tmp_path: Path, lines: Lines) -> None:
     below = RewardSettings(score_log=tmp_path / "file/below")
     (found,) = told(check_score_log, case_of(settings=below))
     assert (found.level, found.found) == ("FAIL", f"{tmp_path / 'file'} is no folder")
+
+
+@pytest.mark.parametrize(("free", "level"), [(300 << 10, "warn"), (2 << 30, "ok")])
+def test_a_disk_with_little_room_for_the_score_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, level: str
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda place: SimpleNamespace(free=free))
+    (found,) = told(check_score_log, case_of(settings=RewardSettings(score_log=tmp_path)))
+    assert found.level == level
+    assert ("has 300.0KiB free: on a full disk" in found.found) == (level == "warn")
 
 
 def test_paths_that_workers_would_take_from_elsewhere(lines: Lines) -> None:

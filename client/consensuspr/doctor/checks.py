@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import copy
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from pydantic import ByteSize
 
 from consensuspr.client.servers import is_local, split_addresses
 from consensuspr.client.sync import RewardClient
@@ -73,6 +76,9 @@ _DIGEST_CHARS = 19
 
 # A worker is a process that decodes and waits; one per core of a large node is plenty.
 _MANY_WORKERS = 128
+
+# Free on the disk of a score log: 100,000 samples of 10 KB.
+_LITTLE_ROOM = 1 << 30
 
 # Of verl: the oldest that this package runs on, and the first that reads entry points.
 OLDEST = (0, 7, 1)
@@ -525,6 +531,13 @@ def check_score_log(case: Case) -> Iterator[Said]:
         yield FAIL, f"{place} is no folder", "choose another for score_log"
     elif not os.access(place, os.W_OK | os.X_OK):
         yield FAIL, f"{place} cannot be written to", "choose another for score_log"
+    elif (free := shutil.disk_usage(place).free) < min(case.settings.score_log_bytes, _LITTLE_ROOM):
+        yield (
+            WARN,
+            f"{place} has {ByteSize(free).human_readable()} free: on a full disk the log drops"
+            " texts, then rows",
+            "make room, or choose another for score_log",
+        )
     else:
         several = isinstance(nodes, int) and nodes > 1
         where = "; each node writes its own, unless the folder is shared" if several else ""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -585,6 +587,25 @@ def test_each_sample_is_logged_with_all_that_explains_it(real_server: str, tmp_p
     assert (unknown["status"], unknown["final_score"]) == ("UNKNOWN_PROBLEM", None)
     assert len({row["key"] for row in rows.values()}) == 3
     assert RIGHT.sample is None
+
+
+def test_what_the_score_log_loses_is_among_the_troubles(
+    real_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reward is there all the same."""
+
+    def full(file: int, data: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def work(source: RewardSource) -> None:
+        monkeypatch.setattr("consensuspr.score_log.segments.os.write", full)
+        assert (await source.score(RIGHT, 0)).reward == 1.0
+        while "score log lost rows" not in source.troubles:
+            await asyncio.sleep(0.05)
+        assert source.troubles == {"score log lost rows": 1}
+
+    settings = RewardSettings(address=real_server, score_log=tmp_path)
+    run(settings, lambda source: asyncio.wait_for(work(source), 60))
 
 
 def test_a_score_log_that_cannot_be_written_is_found_at_the_start(tmp_path: Path) -> None:

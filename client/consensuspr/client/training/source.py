@@ -390,8 +390,11 @@ class RewardSource:
 
     @property
     def troubles(self) -> Mapping[str, int]:
-        """How often something went wrong so far, by what it was."""
-        return self._events.counts
+        """How often something went wrong so far, by what it was; with what the score log lost."""
+        log = self._log
+        lost = (0, 0) if log is None else (log.lost_rows, log.lost_texts)
+        names = ("score log lost rows", "score log lost texts")
+        return self._events.counts | {name: n for name, n in zip(names, lost, strict=True) if n}
 
     def report(self, kind: str, message: str) -> None:
         """Count a trouble that an adapter met on its way here, and log it as the source's own."""
