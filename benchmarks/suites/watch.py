@@ -32,6 +32,7 @@ VIEWS = {
     "a group": "group/0?group=g77",
     "problems": "problems?sort=change",
     "a problem": "problem/0/problem-0",
+    "two sides": "compare?a=0&a_step=..300&b=0&b_step=700..",
 }
 _NOTES = [
     "The log is drawn, not scored; its texts have 400 characters. A view is asked with everything "

@@ -94,9 +94,10 @@ class Policy:
         lines = ["Recall the facts that are needed here:"]
         for node in problem.nodes:
             if not node.is_final and self._random.random() < 0.9:
-                lines.append(
-                    f"- {node.label or 'we have'}: ${self._random.choice(node.expressions)}$"
-                )
+                fact = self._random.choice(node.expressions)
+                # Between dollars, words would run together.
+                shown = f"${fact}$" if "\\" in fact else fact
+                lines.append(f"- {node.label or 'we have'}: {shown}")
         return "\n".join([*lines, f"Answer: {self._wrong_answer(problem)}"])
 
     def _listing(self, problem: Problem) -> str:

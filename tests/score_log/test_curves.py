@@ -46,6 +46,7 @@ def test_the_samples_of_a_step_are_added_up_over_files(tmp_path: Path) -> None:
     assert one.ncr_of_wrong == 0.25
     assert one.tpn == 200 / 5  # all tokens over all matched nodes
     assert one.reward == pytest.approx((1.0 + 0.125) / 2)
+    assert one.reward_from_wrong == pytest.approx(0.125 / 2)  # over all samples
     assert (two.acc, two.ncr, two.tpn, two.num_tokens) == (0.0, 0.0, None, 100)
 
 
@@ -67,6 +68,7 @@ def test_what_is_not_known_is_not_counted_as_zero(tmp_path: Path) -> None:
     assert point.ncr_of_wrong is None
     assert (point.num_tokens, point.tpn) == (100, 25.0)
     assert point.reward == pytest.approx((1.0 + 0.5 + 0.25) / 3)
+    assert point.reward_from_wrong == 0.0
     assert point.to_json()["statuses"]["UNKNOWN_PROBLEM"] == 1
 
 

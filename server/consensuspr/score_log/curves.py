@@ -70,6 +70,8 @@ class CurvePoint:
     guarded = _ratio("guarded", "with ncr")  # share whose NCR the guard lowered
     # Grows where nodes are named and not reached.
     ncr_of_wrong = _ratio("ncr of wrong", "wrong")
+    # What wrong answers bring of the mean reward; all others bring the rest.
+    reward_from_wrong = _ratio("reward of wrong", "with reward")
     tpn = _ratio("tokens of matched", "matched")
 
     @property
@@ -89,7 +91,8 @@ class CurvePoint:
 
 
 FIGURES = (
-    "reward", "acc", "ncr", "ncr_of_wrong", "tpn", "num_tokens", "failed", "ncr_raw", "guarded",
+    "reward", "acc", "ncr", "ncr_of_wrong", "reward_from_wrong", "tpn", "num_tokens", "failed",
+    "ncr_raw", "guarded",
 )  # fmt: skip
 
 
@@ -186,6 +189,7 @@ def _by_step(
     # Each value, and the name of its sum and of the number of samples that have it.
     values = (
         ("reward", "with reward", reward),
+        ("reward of wrong", "", np.where(acc == 0, reward, np.nan)),
         ("tokens", "with tokens", tokens),
         ("acc", "with acc", acc),
         ("ncr", "with ncr", ncr),

@@ -286,10 +286,7 @@ class Documents:
         yield "state", state | {"report": report is not None}
         if report is not None:
             yield "report", document(report)
-        labels = [_offered(state, name) for name in ("sources", "splits", "models")]
-        for named in itertools.islice(itertools.product(*labels), MAX_CURVES):
-            of = zip(("source", "split", "model"), named, strict=True)
-            chosen = {name: one for name, one in of if one}
+        for chosen in itertools.islice(_choices(state), MAX_CURVES):
             texts = {**wanted.texts, **{name: (one,) for name, one in chosen.items()}}
             yield _named("curves", chosen), self._views.curves(replace(wanted, texts=texts))
         rows = _whole(self.samples, wanted)
@@ -841,10 +838,16 @@ class _Reached:
         return {"by_right": self._counts[node, True], "by_wrong": self._counts[node, False]}
 
 
-def _offered(state: Document, name: str) -> list[str]:
-    """Return "" for all, and the names that curves of their own are kept for."""
-    known = {one for run in state["runs"] for one in run[name] if one}
-    return ["", *sorted(known)]
+def _choices(state: Document) -> Iterator[dict[str, str]]:
+    """Yield which split, source and model a curve may be of; the fewest choices first."""
+    known = {
+        name: sorted({one for run in state["runs"] for one in run[f"{name}s"] if one})
+        for name in ("split", "source", "model")
+    }
+    for number in range(len(known) + 1):
+        for names in itertools.combinations(known, number):
+            for values in itertools.product(*(known[name] for name in names)):
+                yield dict(zip(names, values, strict=True))
 
 
 def _whole(page_of: Callable[[Filter], Document], wanted: Filter) -> list[Row]:

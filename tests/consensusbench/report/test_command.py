@@ -93,6 +93,19 @@ def test_a_run_is_kept_with_its_curves(run: Run, tmp_path: Path) -> None:
     assert f"{len(kept['samples']['columns']['key'])} rollouts" in out
 
 
+def test_of_many_curves_those_of_the_splits_are_kept_first(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consensuspr.web.views.MAX_CURVES", 3)
+    assert list(make_run(tmp_path / "stuffing", steps=10, learns=True))
+    output = tmp_path / "run.html"
+    run("report", str(tmp_path / "stuffing"), "--output", str(output))
+    kept = kept_documents(output.read_text(encoding="utf-8"))
+    assert sorted(path for path in kept if path.startswith("curves")) == [
+        "curves", 'curves?[["split","test"]]', 'curves?[["split","train"]]',
+    ]  # fmt: skip
+
+
 def test_runs_and_rollouts_are_not_mixed(run: Run, files: list[str], tmp_path: Path) -> None:
     code, _, err = run("report", str(tmp_path), *files)
     assert code == 2 and "rollouts or runs, not both" in err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,18 @@ from consensuspr.web.figures import (
     TableColumn,
     document,
 )
+from tests.consensusbench.report.conftest import problem, response
 from tests.rows import write_rows
 from tests.watched import DATASET, watching
-from tests.web.page.conftest import PageBrowser
+from tests.web.page.conftest import PageBrowser, log_samples
 
 ASSETS = Path(__file__).resolve().parents[3] / "server/consensuspr/web/assets"
 PROBLEM = "sample-counting-003"
+
+
+def percent(share: float) -> str:
+    """Return a share as the page says it, halves upwards."""
+    return f"{math.floor(100 * share + 0.5)}\u202f%"
 
 
 def group_of(browser: PageBrowser, wanted: str = "kind=wrong_high") -> dict[str, Any]:
@@ -122,9 +129,70 @@ def test_a_click_into_a_chart_leads_to_the_samples_of_that_step(
     ActionChains(browser.driver).move_to_element(plot).click().perform()
     browser.until("location.hash.startsWith('#/samples?step=')")
     browser.wait()
-    chosen = int(browser.run("return location.hash").partition("step=")[2])
-    assert 1 < chosen < 8
+    step, _, rest = browser.run("return location.hash").partition("step=")[2].partition("&")
+    chosen = int(step)
+    # Of the split that the curve is drawn of.
+    assert 1 < chosen < 8 and rest == "split=train"
     assert set(browser.texts("table.rows tbody td:nth-child(3)")) == {str(chosen)}
+
+
+def test_a_rise_that_wrong_answers_bring_is_said(
+    browser: PageBrowser, make_run: Any, tmp_path: Path
+) -> None:
+    for name, learns in (("stuffing", True), ("honest", False)):
+        for _ in make_run(tmp_path / name, steps=40, learns=learns):
+            pass
+    with watching(tmp_path / "stuffing", tmp_path / "honest") as watched:
+        watched.wait_read()
+        browser.show(f"{watched.url}/")
+        [said] = browser.texts("[data-finding=rise]")
+        curve, _ = watched.get("curves", split="train")["runs"]
+
+        def ends(name: str) -> tuple[float, float]:
+            values = curve[name]
+            return sum(values[:4]) / 4, sum(values[-4:]) / 4
+
+        (low, high), (few, many) = ends("reward"), ends("reward_from_wrong")
+        assert said.startswith(f"stuffing: The reward went up by {high - low:.3f} while Acc went")
+        assert f"Wrong answers bring {many - few:.3f} of that" in said
+        assert (many - few) > (high - low) / 2
+        # It leads to them.
+        browser.run("document.querySelector('[data-finding=rise] a').click()")
+        browser.until("location.hash.startsWith('#/samples?')")
+        browser.wait()
+        assert set(browser.texts("table.rows .verdict")) == {"✗ wrong"}
+        assert set(browser.texts("table.rows tbody td:nth-child(2)")) == {"stuffing"}
+        assert min(map(int, browser.texts("table.rows tbody td:nth-child(3)"))) >= 37
+
+
+def test_curves_are_of_the_split_that_is_trained_on(browser: PageBrowser, address: str) -> None:
+    def drawn(state: str) -> list[str]:
+        browser.show(address, state)
+        browser.run("document.querySelector('[data-chart=acc] details').open = true")
+        browser.until("document.querySelector('[data-chart=acc] tbody tr')")
+        return browser.texts("[data-chart=acc] tbody tr:nth-child(10) td")[1:]
+
+    def told(query: str) -> list[str]:
+        runs = browser.documents(f"curves?{query}")["runs"]
+        return [percent(run["acc"][9]) for run in runs]
+
+    # In step 10 the test split is looked at too.
+    assert drawn("#/") == told("split=train")
+    assert drawn("#/overview?split=*") == told("")
+    assert told("") != told("split=train")
+
+
+def test_a_line_for_each_source(browser: PageBrowser, address: str) -> None:
+    browser.show(address, "#/overview?run=0&by=source")
+    browser.run("document.querySelector('[data-chart=acc] details').open = true")
+    browser.until("document.querySelector('[data-chart=acc] tbody tr')")
+    [run, _] = browser.documents("state")["runs"]
+    assert browser.texts("[data-chart=acc] thead th")[1:] == run["sources"]
+    shown = browser.texts("[data-chart=acc] tbody tr:first-child td")[1:]
+    for source, text in zip(run["sources"], shown, strict=True):
+        [curve, _] = browser.documents(f"curves?split=train&source={source}")["runs"]
+        acc = dict(zip(curve["x"], curve["acc"], strict=True)).get(1)
+        assert text == ("–" if acc is None else percent(acc))
 
 
 TOLD = "document.getElementById('told').textContent"
@@ -134,22 +202,23 @@ def test_a_chart_is_read_and_opened_by_keyboard(browser: PageBrowser, address: s
     browser.show(address)
     browser.until("document.querySelector('[data-chart=ncr] svg')")
     browser.run("document.querySelector('[data-chart=ncr] .plot').focus()")
-    curves = browser.documents("curves")["runs"]
+    curves = browser.documents("curves?split=train")["runs"]
 
     def at(step: int) -> str:
-        shares = [f"{run['source']} {round(100 * run['ncr'][step - 1])}\u202f%" for run in named]
+        shares = [
+            f"{name}{words} {round(100 * run[figure][step - 1])}\u202f%"
+            for name, run in zip(("stuffing", "honest"), curves, strict=True)
+            for words, figure in (("", "ncr"), (", before the guard", "ncr_raw"))
+        ]
         return f"step {step}: {'; '.join(shares)}"
 
-    named = [
-        one | {"source": name} for one, name in zip(curves, ("stuffing", "honest"), strict=True)
-    ]
     for keys, step in (("\ue014", 1), ("\ue014\ue015", 3), ("\ue012", 2), ("\ue010", 12)):
         browser.press(*keys)
         assert browser.run(f"return {TOLD}") == at(step)
     # What is said is seen as well.
     browser.until("document.querySelector('[data-chart=ncr] .tip p')?.textContent === 'step 12'")
     browser.press("\ue011", "\ue014", "\ue007")
-    browser.until("location.hash === '#/samples?step=2'")
+    browser.until("location.hash === '#/samples?step=2&split=train'")
 
 
 def test_the_figures_of_a_chart_are_a_key_away(browser: PageBrowser, address: str) -> None:
@@ -208,6 +277,14 @@ def test_two_runs_are_compared_problem_by_problem(browser: PageBrowser, address:
     assert browser.texts("table.rows tbody td:first-child") == [
         row["problem"] for row in told["rows"]
     ]
+    # A change that may be chance has no colour.
+    colours = browser.run(
+        "return [...document.querySelectorAll('.facts b > span:first-child')].map(s => s.className)"
+    )
+    for name, colour in zip(("acc", "ncr", "reward"), colours, strict=True):
+        change = told["differences"][name]
+        clear = abs(change["mean"]) > 1.96 * change["error"]
+        assert bool(colour) == clear, name
     browser.run("[...document.querySelectorAll('.looks a')][2].click()")
     browser.until("location.hash.includes('change=worse')")
     browser.wait()
@@ -355,6 +432,12 @@ def test_texts_are_searched(browser: PageBrowser, address: str) -> None:
 def test_a_wrong_filter_is_told_in_one_sentence(browser: PageBrowser, address: str) -> None:
     browser.show(address, "#/samples?ncr=lots")
     assert browser.texts("[role=alert]") == ["ncr must be N, N..M, N.. or ..M, got 'lots'"]
+    # Beside the form, in which it can be put right.
+    browser.run(
+        "const field = document.querySelector('.filters [name=ncr]');"
+        "field.value = '0.5..'; field.dispatchEvent(new Event('change', {bubbles: true}))"
+    )
+    browser.until("location.hash === '#/samples?ncr=0.5..' && document.querySelector('a.row')")
 
 
 def test_rows_are_walked_and_opened_by_keyboard(browser: PageBrowser, address: str) -> None:
@@ -423,6 +506,11 @@ def test_a_sample_says_what_the_guard_took(browser: PageBrowser, address: str) -
     [guard] = browser.texts(".why .warned")
     figures = told["ncr"]["guard_figures"]
     assert f"{figures['statements']} value" in guard and f"{figures['numbers']} number" in guard
+    # Its factors are told, and multiplied they are the guard.
+    product = guard.partition(" = ")[2].partition(":")[0]
+    factors = [one.split(" ∕ ") for one in product.split(" × ")]
+    multiplied = math.prod(float(most) / float(has) for most, has in factors)
+    assert multiplied == pytest.approx(row["guard"], rel=2e-3)
 
 
 def test_hits_are_marked_inside_set_mathematics_and_the_source_is_a_key_away(
@@ -494,6 +582,85 @@ def test_what_katex_styles_is_set_without_offending_the_policy(
     assert browser.logs()[0] == []
 
 
+def test_of_a_large_group_the_part_with_this_sample_is_seen(
+    browser: PageBrowser, tmp_path: Path
+) -> None:
+    dataset = write_rows(tmp_path / "dataset.jsonl", [problem(11)])
+    texts = [("p11", f"one {at}", response(11, nodes=at % 4, right=at > 20)) for at in range(40)]
+    log_samples(tmp_path / "run", dataset, texts)
+    with watching(tmp_path / "run") as watched:
+        watched.wait_read()
+        worst = watched.get("samples", limit=1, sort="score", desc=0)["rows"][0]
+        browser.show(f"{watched.url}/", f"#/sample/0/{worst['key']}")
+        list_, own = browser.run(
+            "return ['.neighbours', '.neighbours [aria-current]']"
+            ".map(one => document.querySelector(one).getBoundingClientRect().toJSON())"
+        )
+        assert list_["top"] <= own["top"] and own["bottom"] <= list_["bottom"] + 1
+        # It would not have been seen at the list's beginning.
+        assert browser.run("return document.querySelector('.neighbours').scrollTop") > 100
+
+
+def test_samples_of_a_problem_are_told_apart(browser: PageBrowser, address: str) -> None:
+    browser.show(address)
+    row = group_of(browser)
+    browser.go(f"#/problem/{row['run']}/{row['problem']}")
+    told = browser.documents(f"problem/{row['run']}/{row['problem']}")
+    shown = browser.texts("[aria-label='Newest samples'] tbody td:first-child")
+    assert shown == [one["rollout_id"] for one in told["newest"]]
+
+
+def test_columns_stand_under_what_they_are_of(browser: PageBrowser, address: str) -> None:
+    browser.show(address, "#/compare")
+    assert browser.texts(".over th") == ["Acc", "NCR", "reward", "samples"]
+    names = browser.run(
+        "return [...document.querySelectorAll('table.rows thead tr:last-child button')]"
+        ".map(one => one.ariaLabel || one.textContent)"
+    )
+    assert names[:4] == ["problem", "Acc, A", "Acc, B", "Acc, change"]
+    # Sorting is by the column, not by its heading.
+    browser.run("[...document.querySelectorAll('table.rows thead button')][6].click()")
+    browser.until("location.hash.includes('sort=ncr')")
+
+
+WIDE = r"So \boxed{\text{" + "a long sentence that has no end " * 12 + "}} is it."
+CODE = """Let us see:
+```python
+price = "$5$ and $x$"
+```
+Then
+$$x = 5$$
+and so on."""
+
+
+def test_a_formula_that_does_not_break_is_scrolled(browser: PageBrowser, address: str) -> None:
+    browser.show(address, width=700)
+    browser.run(
+        "const box = consensuspr.prose(arguments[0], true); box.id = 'wide';"
+        "document.querySelector('main').replaceChildren(box);",
+        WIDE,
+    )
+    browser.until("document.querySelector('#wide .formula.wide')?.tabIndex === 0")
+    assert browser.run("return document.documentElement.scrollWidth") <= 700
+    formula = "document.querySelector('#wide .formula')"
+    assert browser.run(f"return {formula}.scrollWidth > {formula}.clientWidth")
+
+
+def test_code_is_no_mathematics_and_blocks_leave_no_empty_lines(
+    browser: PageBrowser, address: str
+) -> None:
+    browser.show(address)
+    shown = browser.run(
+        "const box = consensuspr.prose(arguments[0], true); document.body.append(box);"
+        "return [...box.childNodes].map(one => [one.className || '', one.textContent])",
+        CODE,
+    )
+    kinds = [kind for kind, _ in shown]
+    assert kinds == ["", "fenced", "", "formula display", ""]
+    assert shown[1][1] == '```python\nprice = "$5$ and $x$"\n```'
+    assert [text for kind, text in shown if not kind] == ["Let us see:\n", "Then\n", "and so on."]
+
+
 def test_a_group_stands_side_by_side(browser: PageBrowser, address: str) -> None:
     browser.show(address)
     row = group_of(browser)
@@ -554,6 +721,19 @@ def test_a_run_is_seen_to_grow(browser: PageBrowser, make_run: Any, tmp_path: Pa
         browser.run("document.querySelector('.fresh').click()")
         browser.until("document.querySelector('.fresh').hidden")
     browser.until("document.querySelector('.reading').textContent.includes('does not answer')")
+
+
+def test_a_page_whose_server_comes_back_shows_it(browser: PageBrowser, runs: list[Path]) -> None:
+    with watching(runs[0]) as watched:
+        watched.wait_read()
+        browser.show(f"{watched.url}/")
+        address = watched.url.removeprefix("http://")
+    browser.run("location.hash = '#/problems'")
+    browser.until("document.querySelector('[role=alert]')?.textContent.includes('not answer')")
+    browser.until("document.body.matches('.lost')")
+    with watching(runs[0], "--address", address):
+        browser.until("document.querySelector('table.rows tbody tr')")
+        assert browser.texts("h1") == ["Problems"]
 
 
 def test_the_colours_can_be_chosen_and_are_kept(browser: PageBrowser, address: str) -> None:

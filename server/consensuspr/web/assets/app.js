@@ -14,12 +14,12 @@
 
   // What stands at the top, and the views that belong to it.
   const VIEWS = [
+    ["Report", "#/report", ["report"]],
     ["Overview", "#/overview", ["overview"]],
     ["Samples", "#/samples", ["samples", "sample", "group"]],
     ["Problems", "#/problems", ["problems", "problem"]],
     ["Compare", "#/compare", ["compare", "pair"]],
     ["Datasets", "#/datasets", ["datasets", "dataset"]],
-    ["Report", "#/report", ["report"]],
   ];
 
   /** Return what the address says: `{name, parts, chosen}`. */
@@ -49,6 +49,9 @@
     document.getElementById("views").replaceChildren(...VIEWS
       .filter(([title]) => (title === "Report" ? state.report : title === "Compare" ? app.comparable(state) : state.runs.length))
       .map(([title, href, names]) => h("a", { href, "aria-current": names.includes(name) ? "page" : null }, title)));
+    const nav = document.getElementById("views");
+    const current = nav.querySelector("[aria-current]");
+    if (current) nav.scrollLeft = current.offsetLeft - nav.offsetLeft - nav.clientWidth / 2;
     const reading = state.runs.filter((run) => run.read < 1);
     const growing = state.runs.filter(app.grows);
     document.getElementById("reading").textContent = reading.length
@@ -104,6 +107,7 @@
       app.fill(main, view.element);
       app.disposeCharts();
       shown(hash);
+      if (view.onshown) view.onshown();
       document.title = `${view.title} · consensuspr`;
       if (view.goOn) view.goOn().catch(ignoreAborted);
       if (!quiet) {
@@ -158,7 +162,8 @@
     try {
       if (state && !document.hidden) {
         const fresh = await app.source.get("state");
-        const changed = fresh.revision !== state.revision;
+        const back = document.body.classList.contains("lost"); // a server that was gone may be another one
+        const changed = back || fresh.revision !== state.revision;
         const first = state.runs.every((run) => !run.samples);
         state = fresh;
         navigation(place().name);
@@ -166,6 +171,7 @@
           if (first) await app.show({ quiet: true });
           else if (view.update) await view.update(fresh);
         }
+        if (back && !view) await app.show({ quiet: true });
         document.body.classList.remove("lost");
       }
     } catch (error) {

@@ -10,6 +10,7 @@
   const SYMBOLS = ["circle", "rect", "triangle", "diamond"];
   const LOOKS = { right: "--right", wrong: "--wrong", third: "--series-4", plain: "--series-0" };
   const MAX_SYMBOLS = 40;
+  const MOST_UNBROKEN = 32; // characters of a row's name that stand in one line
   const INTEGER = { decimals: 0 };
   const HIDDEN = "\u0000"; // begins the names of series that only hold up a band
   const drawn = new Set();
@@ -124,11 +125,26 @@
     },
   };
 
-  function optionOf(chart) {
+  const ROW = 20; // of a legend, in pixels
+  const MOST_ROWS = 3; // beyond which a legend is turned like pages
+
+  /** Return how many rows a legend takes, about. */
+  function legendRows(names, width) {
+    let [rows, used] = [1, 0];
+    for (const name of names) {
+      const size = 36 + 6.6 * name.length;
+      if (used && used + size > width) [rows, used] = [rows + 1, 0];
+      used += size;
+    }
+    return rows;
+  }
+
+  function optionOf(chart, width) {
     const shares = chart.kind === "shares";
     const names = chart.kind === "bars" ? binsOf(chart) : shares ? chart.groups : null;
     const series = PARTS[chart.kind](chart);
     const many = chart.series.length > 1 && chart.legend !== false;
+    const rows = legendRows(chart.series.filter((one) => !one.faint).map((one) => one.name), width);
     if (chart.diagonal) {
       series.push({ type: "line", name: HIDDEN, silent: true, symbol: "none", data: [[0, 0], [1, 1]], lineStyle: { color: css("--quiet"), type: "dotted", width: 1 } });
     }
@@ -140,9 +156,11 @@
     return {
       animation: false, backgroundColor: "transparent",
       textStyle: { fontFamily: css("--sans"), color: css("--ink") },
-      grid: { left: shares ? Math.min(150, 16 + 6.5 * longest) : chart.y.title ? 62 : 48, right: 18, top: many ? 36 : 12, bottom: chart.x.title ? 42 : 26 },
+      grid: { left: shares ? Math.min(150, 16 + 6.5 * longest) : chart.y.title ? 62 : 48, right: 18, top: many ? 14 + ROW * Math.min(rows, MOST_ROWS) : 12, bottom: chart.x.title ? 42 : 26 },
       legend: many ? {
-        type: "scroll", top: 0, left: 0, icon: "roundRect", itemWidth: 14, itemHeight: 4, textStyle: { color: css("--ink"), fontSize: 12 },
+        type: rows > MOST_ROWS ? "scroll" : "plain", top: 0, left: 0, icon: chart.kind === "line" ? undefined : "roundRect",
+        formatter: (name) => app.shorten(name, Math.max(12, Math.floor((width - 50) / 6.6))),
+        itemWidth: chart.kind === "line" ? 22 : 14, itemHeight: 4, itemGap: 10, textStyle: { color: css("--ink"), fontSize: 12 },
         data: chart.series.filter((one) => !one.faint).map((one) => one.name), pageIconColor: css("--accent"), pageTextStyle: { color: css("--quiet") },
       } : undefined,
       tooltip: {
@@ -268,7 +286,7 @@
           });
         }
       }
-      instance.setOption(optionOf(current), { notMerge: true });
+      instance.setOption(optionOf(current, plot.clientWidth), { notMerge: true });
     };
     let keyed = false; // whether the figures were opened or closed by the keyboard, which goes along
     details.addEventListener("toggle", () => {
@@ -325,7 +343,7 @@
     };
     const resized = new ResizeObserver(() => {
       if (instance && plot.isConnected) instance.resize();
-      else draw();
+      draw();
     });
     figure.dispose = () => {
       resized.disconnect();
@@ -365,7 +383,8 @@
         more.bars.map((share, at) => h("i", { vars: { share }, title: `${(more.labels || [])[at] || at + 1}: ${format.percent(share)}` })))
       : null;
     const href = more.href && more.href.startsWith("#") ? more.href : null;
-    return h(head ? "th" : "td", { scope: head ? "row" : null, class: column.numeric ? "figure" : null },
+    const look = column.numeric ? "figure" : head && text.length <= MOST_UNBROKEN ? "unbroken" : null;
+    return h(head ? "th" : "td", { scope: head ? "row" : null, class: look },
       bars || (href ? h("a", { href }, text) : text), more.note ? h("span", { class: "note" }, ` ${more.note}`) : null);
   }
 

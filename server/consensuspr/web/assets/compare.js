@@ -48,12 +48,17 @@
 
   const tag = (side) => h("b", { class: `side side-${side}` }, side.toUpperCase());
 
-  /** A difference with its sign; a whole one is 100 points. */
-  function signed(value, points) {
+  /** A difference with its sign, in words alone; a whole one is 100 points. */
+  function saySigned(value, points) {
     if (!known(value)) return format.NONE;
-    const shown = points ? (100 * value).toFixed(1).replace(/\.0$/, "") : value.toFixed(3);
-    const none = Number(shown) === 0;
-    return h("span", { class: none ? null : value > 0 ? "yes" : "no" }, none ? "±0" : value > 0 ? `+${shown}` : shown.replace("-", "−"));
+    const shown = points ? (100 * value).toFixed(1).replace(/\.0$/, "") : format.number(Math.abs(value));
+    if (Number(shown) === 0) return "±0";
+    return `${value > 0 ? "+" : "−"}${shown.replace("-", "")}`;
+  }
+  /** The same in colour, unless it may as well be none. */
+  function signed(value, points, plain) {
+    const shown = saySigned(value, points);
+    return h("span", { class: plain || !/[1-9]/.test(shown) ? null : value > 0 ? "yes" : "no" }, shown);
   }
 
   function sideForm(where, side, state, change) {
@@ -69,20 +74,20 @@
     ["ncr_wrong", "NCR of wrong", format.percent], ["reward", "reward", format.number], ["guarded", "guarded", format.percent], ["tokens", "tokens", format.int]];
 
   function sideTable(where, page, state) {
+    const figures = FIGURES.filter(([name]) => SIDES.some((side) => known(page.sides[side][name])));
     return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "both sides" }, h("table", { class: "runs" },
       h("caption", { class: "unseen" }, "Both sides over all of their samples"),
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "side"), FIGURES.map(([, title]) => h("th", { scope: "col", class: "figure" }, title)))),
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "side"), figures.map(([, title]) => h("th", { scope: "col", class: "figure" }, title)))),
       h("tbody", {}, SIDES.map((side) => h("tr", {},
         h("th", { scope: "row" }, tag(side), " ", h("a", { href: link(["samples"], samplesOf(where, side)) }, nameOf(where, side, state))),
-        FIGURES.map(([name, , say]) => h("td", { class: "figure" }, say(page.sides[side][name]))))))));
+        figures.map(([name, , say]) => h("td", { class: "figure" }, say(page.sides[side][name]))))))));
   }
 
   function interval({ mean, error, count }, points) {
     if (!known(mean)) return format.NONE;
-    const low = mean - 1.96 * error;
-    const high = mean + 1.96 * error;
-    const say = (value) => signed(value, points).textContent;
-    return [signed(mean, points), known(error) && count > 1 ? h("span", { class: "note" }, ` (${say(low)} to ${say(high)})`) : null];
+    if (!known(error) || count < 2) return signed(mean, points, true);
+    const [low, high] = [mean - 1.96 * error, mean + 1.96 * error];
+    return [signed(mean, points, low <= 0 && high >= 0), h("span", { class: "note" }, ` (${saySigned(low, points)} to ${saySigned(high, points)})`)];
   }
 
   const BINS = Array.from({ length: 2 * PARTS + 1 }, (_, at) => {
@@ -94,9 +99,9 @@
   });
 
   const LOOKS = [["all", null], ["better", "better"], ["worse", "worse"], ["the same", "same"], ["only in A", "only_a"], ["only in B", "only_b"]];
-  const COLUMNS = [["problem", "problem", null], ["step", "step", format.int], ["a_acc", "Acc A", format.percent], ["b_acc", "Acc B", format.percent], ["acc", "change", "points"],
-    ["a_ncr", "NCR A", format.percent], ["b_ncr", "NCR B", format.percent], ["ncr", "change", "points"],
-    ["a_reward", "reward A", format.number], ["b_reward", "reward B", format.number], ["reward", "change", "plain"], ["a_samples", "samples A", format.int], ["b_samples", "B", format.int]];
+  const COLUMNS = [["problem", "problem", null], ["step", "step", format.int], ["a_acc", "A", format.percent, "Acc"], ["b_acc", "B", format.percent, "Acc"], ["acc", "change", "points", "Acc"],
+    ["a_ncr", "A", format.percent, "NCR"], ["b_ncr", "B", format.percent, "NCR"], ["ncr", "change", "points", "NCR"],
+    ["a_reward", "A", format.number, "reward"], ["b_reward", "B", format.number, "reward"], ["reward", "change", "plain", "reward"], ["a_samples", "A", format.int, "samples"], ["b_samples", "B", format.int, "samples"]];
   const sayIn = (row, id, how) => (typeof how === "function" ? how(row[id]) : signed(row[id], how === "points"));
 
   /** Pairs that were listed last: from one of them, one goes on to the next. */
@@ -115,7 +120,8 @@
     const { counts, differences, sides } = page;
     const both = counts.better + counts.worse + counts.same;
     const [sort, up] = [chosen.sort || "acc", String(chosen.desc) === "0"];
-    const columns = COLUMNS.filter(([id]) => id !== "step" || chosen.by === "step");
+    const rewarded = known(sides.a.reward) || known(sides.b.reward);
+    const columns = COLUMNS.filter(([id, , , over]) => (id === "step" ? chosen.by === "step" : over !== "reward" || rewarded));
     const what = chosen.by === "step" ? "prompt" : "problem";
     const nodesDiffer = JSON.stringify(sides.a.datasets) !== JSON.stringify(sides.b.datasets);
     listed = { hashes: page.rows.map((row) => pairLink(row, where)), back: link(["compare"], { ...chosen, ...where }) };
@@ -132,9 +138,9 @@
         sideTable(where, page, state),
         nodesDiffer && both ? h("p", { class: "warned" }, "The two sides were scored with different datasets: their NCR and rewards are not over the same nodes.") : null,
         h("section", { "aria-labelledby": "what-changed" }, h("h2", { id: "what-changed" }, "What changed from A to B"),
-          h("p", { class: "about" }, both ? `Over the ${format.count(both, what)} that both sides have, each counting once; Acc and NCR in points of a hundred. In brackets: where the mean change of problems like these lies, with 95 % confidence.`
+          h("p", { class: "about" }, both ? `Over the ${format.count(both, what)} that both sides have, each counting once; Acc and NCR in points of a hundred. In brackets: where the mean change of problems like these lies, with 95 % confidence; where that goes from below to above none, it may be chance.`
             : `No ${what} is on both sides.`),
-          both ? app.facts([["Acc", interval(differences.acc, true)], ["NCR", interval(differences.ncr, true)], ["reward", interval(differences.reward, false)]]) : null,
+          both ? app.facts([["Acc", interval(differences.acc, true)], ["NCR", interval(differences.ncr, true)], ["reward", rewarded ? interval(differences.reward, false) : null]]) : null,
           both ? h("div", { class: "charts" }, app.chart({
             kind: "bars", name: "changes", title: `${chosen.by === "step" ? "Prompts" : "Problems"} by change of Acc`, about: "in points; left of no change are those that got worse",
             x: { title: "change of Acc" }, y: { title: "", format: INT, fromZero: true }, bins: BINS, series: [{ name: `${what}s`, look: 0, x: [], y: page.parts }],
@@ -149,12 +155,11 @@
           h("div", { class: "bar" }, app.pager("none is like that", page.total, offset, limit, page.rows.length, (to) => change({ offset: to }))),
           page.rows.length ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${what}s of both sides` }, h("table", { class: "rows" },
             h("caption", { class: "unseen" }, `${what}s of both sides`),
-            h("thead", {}, h("tr", {}, columns.map(([id, title]) => h("th", { scope: "col", class: id === "problem" ? null : "figure", "aria-sort": sort === id ? (up ? "ascending" : "descending") : null },
-              h("button", { type: "button", onclick: () => change({ sort: id, desc: sort === id && !up ? 0 : null }) }, title))))),
+            app.heads(columns.map(([id, title, , over]) => ({ id, title, over, numeric: id !== "problem" })), sort, up, (id, rising) => change({ sort: id, desc: rising ? 0 : null })),
             h("tbody", {}, page.rows.map((row) => {
               const href = pairLink(row, where);
               return h("tr", { "data-href": href }, columns.map(([id, , how]) => h("td", { class: id === "problem" ? null : "figure" },
-                id === "problem" ? h("a", { class: "row", href }, h("span", { class: "clip", title: row.problem }, row.problem)) : sayIn(row, id, how))));
+                id === "problem" ? h("a", { class: "row", href }, app.clip(row.problem)) : sayIn(row, id, how))));
             })))) : null),
       ],
     };

@@ -49,30 +49,33 @@
     });
   };
 
-  const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+  const numbers = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+  const minus = (shown) => shown.replace("-", "\u2212"); // as wide as the digits, and no hyphen
+  const whole = (value) => minus(numbers.format(value));
   const NONE = "–";
   const exists = (value) => value !== null && value !== undefined && Number.isFinite(value);
 
-  const fixed = (value, decimals) => value.toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
+  const fixed = (value, decimals) => minus(value.toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals }));
+  const short = (value) => (Math.abs(value) >= 1000 ? whole(value) : minus(String(Number(value.toPrecision(4)))));
 
   app.format = {
     NONE,
-    int: (value) => (exists(value) ? whole.format(value) : NONE),
+    int: (value) => (exists(value) ? whole(value) : NONE),
     number(value) {
       if (!exists(value)) return NONE;
       const size = Math.abs(value);
-      return size >= 1000 ? whole.format(value) : value.toFixed(size >= 100 ? 1 : size >= 10 ? 2 : 3);
+      return size >= 1000 ? whole(value) : minus(value.toFixed(size >= 100 ? 1 : size >= 10 ? 2 : 3));
     },
-    tpn: (value) => (exists(value) ? (value >= 1000 ? whole.format(value) : value.toFixed(1)) : NONE),
+    tpn: (value) => (exists(value) ? (value >= 1000 ? whole(value) : value.toFixed(1)) : NONE),
     /** As short as it can be said: factors, terms of a formula, marks of an axis. */
-    short: (value) => (exists(value) ? String(Number(value.toPrecision(4))) : NONE),
+    short: (value) => (exists(value) ? short(value) : NONE),
     percent(value) {
       if (!exists(value)) return NONE;
       const share = 100 * value;
       return `${share > 0 && share < 1 ? share.toFixed(1) : Math.round(share)}\u202f%`;
     },
     text: (value) => (value === null || value === undefined ? NONE : String(value)),
-    count: (number, name) => `${whole.format(number)} ${name}${number === 1 ? "" : "s"}`,
+    count: (number, name) => `${whole(number)} ${name}${number === 1 ? "" : "s"}`,
   };
 
   /** Return a number as a Format says: `{scale, decimals, unit}`. */
@@ -81,9 +84,7 @@
     if (!exists(value)) return NONE;
     const { scale = 1, decimals = null, unit = "" } = how || {};
     const scaled = value * scale;
-    const shown = decimals !== null ? fixed(scaled, decimals)
-      : Math.abs(scaled) >= 1000 ? whole.format(scaled) : String(Number(scaled.toPrecision(4)));
-    return shown + unit;
+    return (decimals !== null ? fixed(scaled, decimals) : short(scaled)) + unit;
   };
 
   /** Return the link to a state of the page: parts of its path, then what is chosen. */
@@ -113,7 +114,7 @@
 
   app.verdict = function verdict(row) {
     const [kind, sign, word] =
-      row.status && row.status !== "OK" ? ["failed", "!", row.status.toLowerCase()]
+      row.status && row.status !== "OK" ? ["failed", "!", row.status.toLowerCase().replaceAll("_", " ")]
       : row.acc === 1 ? ["right", "✓", "right"]
       : row.acc === 0 ? ["wrong", "✗", "wrong"]
       : ["unknown", "?", "unknown"];
@@ -135,9 +136,16 @@
     return (row.flags || []).map((flag) => h("span", { class: "badge warn" }, app.FLAGS[flag] || flag));
   };
 
+  const CLIPPED = 26;
+
+  /** Return both ends of a text that is longer than `most`: they tell a name from others. */
+  app.shorten = (text, most) => (text.length > most ? `${text.slice(0, Math.floor(most / 2) - 1)}…${text.slice(-Math.floor(most / 2))}` : text);
+
+  app.clip = (text) => h("span", { class: "clip name", title: text }, app.shorten(format.text(text), CLIPPED));
+
   app.crumbs = function crumbs(...steps) {
     const parts = steps.filter((step) => step);
     return h("nav", { class: "crumbs", "aria-label": "Where this is" },
-      h("ol", {}, parts.map(([text, href]) => h("li", {}, href ? h("a", { href }, text) : text))));
+      h("ol", {}, parts.map(([text, href]) => h("li", {}, href ? h("a", { href }, app.clip(text)) : app.clip(text)))));
   };
 })((window.consensuspr = window.consensuspr || {}));

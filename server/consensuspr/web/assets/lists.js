@@ -6,6 +6,11 @@
   const PAGE = 50;
 
   const KINDS = { suspicious: "suspicious", ...app.FLAGS };
+  const MEANT = {
+    suspicious: "samples with any of the three remarks that follow", guarded: "texts that state more than the guard allows",
+    wrong_high: "the answer is wrong, and yet half of the nodes or more are reached", right_none: "the answer is right, and no node is reached",
+    failed: "their status is not OK; none of them counts as 0",
+  };
 
   /** Ways to look at samples that people ask for first: words, and what is chosen. */
   app.LOOKS = [
@@ -16,9 +21,16 @@
     ...Object.entries(KINDS).map(([kind, words]) => [words, { kind }]),
   ];
 
-  const clip = (text) => h("span", { class: "clip", title: text }, format.text(text));
+  /** Return a link to some of the ways to look, which says what it means; `more` stands behind its words. */
+  app.look = function look([words, what], href, attributes, more) {
+    return h("li", {}, h("a", { href, title: MEANT[what.kind], ...attributes }, words, more));
+  };
+
+  const { clip } = app;
   const has = (state, what) => state.runs.some((run) => (run[what] || []).some((name) => name !== null));
 
+  // In a list of one problem's samples, in place of the problem.
+  const OWN_NAME = { id: "sample", title: "sample", unsorted: true, lead: true, cell: (row, _, at) => clip(app.titleOf(row, at)) };
   const COLUMNS = [
     { id: "problem", title: "problem", lead: true, cell: (row) => clip(row.problem) },
     { id: "run", title: "run", unsorted: true, hide: (state) => state.runs.length < 2, cell: (row, state) => clip(app.runName(state, row.run)) },
@@ -33,7 +45,7 @@
       cell: (row) => (row.guard !== null && row.guard < 1 ? h("b", { class: "low" }, format.number(row.guard)) : format.short(row.guard)) },
     { id: "num_tokens", title: "tokens", cell: (row) => format.int(row.num_tokens), numeric: true },
     { id: "tpn", title: "TPN", about: "tokens per node that was reached", cell: (row) => format.tpn(row.tpn), numeric: true },
-    { id: "answer", title: "said", cell: (row) => clip(row.answer) },
+    { id: "answer", title: "said", cell: (row) => h("span", { class: "clip", title: row.answer }, format.text(row.answer)) },
     { id: "flags", title: "remarks", unsorted: true, cell: (row) => app.remarks(row) },
   ];
 
@@ -49,30 +61,45 @@
   app.problemLink = (row) => link(["problem", row.run, row.problem]);
   app.titleOf = (row, at) => row.rollout_id || (at === undefined ? "sample" : `no. ${at + 1}`);
 
-  /** Return a table of samples; each row leads to its sample. */
+  /** Return a table of samples; each row leads to its sample.  `alike`: all are of one run and problem. */
   app.sampleTable = function sampleTable(rows, state, options) {
-    const { chosen, onsort, caption } = options || {};
-    const columns = COLUMNS.filter((column) => !(column.hide && column.hide(state)));
-    const head = (column) => {
-      const sorted = chosen && chosen.sort === column.id;
-      const up = sorted && String(chosen.desc) === "0";
-      return h("th", { scope: "col", title: column.about, class: column.numeric ? "figure" : null, "aria-sort": sorted ? (up ? "ascending" : "descending") : null },
-        !onsort || column.unsorted ? column.title
-          : h("button", { type: "button", onclick: () => onsort(column.id, sorted && !up) }, column.title));
-    };
-    const row = (one) => {
+    const { chosen, onsort, caption, alike } = options || {};
+    const shown = COLUMNS.filter((column) => !(column.hide && column.hide(state)));
+    const columns = alike ? [OWN_NAME, ...shown.filter(({ id }) => id !== "problem" && id !== "run")] : shown;
+    const row = (one, at) => {
       const href = app.sampleLink(one);
       return h("tr", { "data-href": href, "data-group": app.groupLink(one), "data-problem": app.problemLink(one) },
         columns.map((column) => {
-          const cell = column.cell(one, state);
+          const cell = column.cell(one, state, at);
           return h("td", { class: column.numeric ? "figure" : null },
-            column.lead ? h("a", { href, class: "row", "aria-label": `sample of ${one.problem}, step ${format.int(one.step)}` }, cell) : cell);
+            column.lead ? h("a", { href, class: "row", "aria-label": alike ? null : `sample of ${one.problem}, step ${format.int(one.step)}` }, cell) : cell);
         }));
     };
     return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption || "samples" },
       h("table", { class: "rows" }, h("caption", { class: "unseen" }, caption || "samples"),
-        h("thead", {}, h("tr", {}, columns.map(head))),
+        app.heads(columns, chosen && chosen.sort, chosen && String(chosen.desc) === "0", onsort),
         h("tbody", {}, rows.map(row))));
+  };
+
+  /** Return the head of a table: `columns`: `{id, title, about, over, numeric, unsorted}`; neighbours with
+      the same `over` stand under that heading.  `onsort(id, up)` hears by which column it is to be sorted. */
+  app.heads = function heads(columns, sort, up, onsort) {
+    const over = [];
+    for (const column of columns) {
+      const last = over[over.length - 1];
+      if (last && column.over && last.title === column.over) last.span += 1;
+      else over.push({ title: column.over, span: 1 });
+    }
+    const first = new Set(columns.filter((column, at) => column.over && (!at || columns[at - 1].over !== column.over)));
+    return h("thead", {},
+      over.some((one) => one.title) ? h("tr", { class: "over" }, over.map(({ title, span }) =>
+        (title ? h("th", { scope: "colgroup", colspan: String(span), class: "begins" }, title) : h("td", { colspan: String(span) })))) : null,
+      h("tr", {}, columns.map((column) => {
+        const sorted = sort === column.id;
+        const look = [column.numeric ? "figure" : null, first.has(column) ? "begins" : null].filter((name) => name);
+        return h("th", { scope: "col", title: column.about, class: look.length ? look.join(" ") : null, "aria-sort": sorted ? (up ? "ascending" : "descending") : null },
+          !onsort || column.unsorted ? column.title : h("button", { type: "button", "aria-label": column.over ? `${column.over}, ${column.title}` : null, onclick: () => onsort(column.id, sorted && !up) }, column.title));
+      })));
   };
 
   // A click beside the link of a row opens it too; text that is being selected does not.
@@ -153,7 +180,11 @@
     const limit = Number(chosen.limit) || PAGE;
     const offset = Number(chosen.offset) || 0;
     const path = `samples?${app.query({ ...chosen, limit, offset })}`;
-    let page = await get(path);
+    // A filter that cannot be read is told beside the form in which it stands.
+    let page = await get(path).catch((error) => {
+      if (error.status !== 400) throw error;
+      return { rows: [], total: 0, search: null, fault: error.message };
+    });
     const change = (next) => go(["samples"], next);
     const sort = (id, up) => change({ ...chosen, sort: id, desc: up ? 0 : null, offset: null });
     const keep = ({ kind: _, sort: __, desc: ___, offset: ____, ...rest }) => rest;
@@ -162,14 +193,14 @@
     const bar = h("div", { class: "bar" });
     const list = h("div");
     const fill = () => {
-      const { search, rows, total } = page;
+      const { search, rows, total, fault } = page;
       app.lastList = { hashes: rows.map(app.sampleLink), back: link(["samples"], chosen) };
       const nothing = search && !search.complete ? "nothing yet" : "no sample is like that";
       bar.replaceChildren(...app.pager(nothing, total, offset, limit, rows.length, (to) => change({ ...chosen, offset: to })),
         search ? h("p", { class: "about", role: "status" }, search.complete ? `all ${format.int(search.candidates)} texts read` : `${format.int(search.searched)} of ${format.int(search.candidates)} texts read`,
           search.without_text ? `, ${format.int(search.without_text)} not kept` : "") : "",
-        fresh, h("button", { type: "button", class: "quiet", onclick: () => app.download(chosen) }, "download as CSV"));
-      list.replaceChildren(rows.length ? app.sampleTable(rows, state, { chosen, onsort: sort, caption: "Samples" })
+        fresh, h("button", { type: "button", class: "quiet", disabled: !total, onclick: () => app.download(chosen) }, "download as CSV"));
+      list.replaceChildren(fault ? h("p", { class: "warned", role: "alert" }, fault) : rows.length ? app.sampleTable(rows, state, { chosen, onsort: sort, caption: "Samples" })
         : h("p", { class: "empty" }, search && !search.complete ? "Texts are being read." : "Nothing to show. Take back a choice above."));
     };
     fill();
@@ -177,8 +208,8 @@
       title: "Samples",
       element: [
         h("h1", {}, "Samples"),
-        h("ul", { class: "looks", "aria-label": "Ways to look" }, app.LOOKS.map(([words, look]) =>
-          h("li", {}, h("a", { href: link(["samples"], { ...keep(chosen), ...look }), "aria-current": same(look) ? "true" : null }, words)))),
+        h("ul", { class: "looks", "aria-label": "Ways to look" }, app.LOOKS.map((look) =>
+          app.look(look, link(["samples"], { ...keep(chosen), ...look[1] }), { "aria-current": same(look[1]) ? "true" : null }))),
         filters(chosen, state, change), bar, list,
       ],
       // A search reads texts for a second at a time, and goes on while one looks.
@@ -189,7 +220,7 @@
         }
       },
       async update() {
-        if (chosen.q) return;
+        if (chosen.q || page.fault) return;
         const { total } = await get(`samples?${app.query({ ...chosen, limit: 1, offset: 0 })}`);
         fresh.hidden = total <= page.total;
         fresh.textContent = `${format.count(total - page.total, "new sample")}: show`;

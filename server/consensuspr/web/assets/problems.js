@@ -7,10 +7,11 @@
   const PROBLEMS = 20; // of a dataset on one page
   const PERCENT = { scale: 100, decimals: 0, unit: "\u202f%" };
 
+  // What stands under one heading belongs together: "first" is the Acc of the first step.
   const COLUMNS = [
-    ["problem", "problem", "text"], ["source", "source", "text"], ["samples", "samples", "int"], ["acc", "Acc", "share"],
-    ["first_acc", "at first", "percent"], ["last_acc", "at last", "percent"], ["change", "change", "change"],
-    ["ncr", "NCR", "share"], ["ncr_right", "of right", "percent"], ["ncr_wrong", "of wrong", "percent"], ["reward", "reward", "number"],
+    ["problem", "problem", "text"], ["source", "source", "text"], ["samples", "samples", "int"], ["reward", "reward", "number"],
+    ["acc", "all", "share", "Acc"], ["first_acc", "first step", "percent", "Acc"], ["last_acc", "last step", "percent", "Acc"], ["change", "change", "change", "Acc"],
+    ["ncr", "all", "share", "NCR"], ["ncr_right", "right", "percent", "NCR"], ["ncr_wrong", "wrong", "percent", "NCR"],
   ];
   const SAY = {
     ...format, share: (value) => app.share(value),
@@ -39,16 +40,11 @@
         h("div", { class: "bar" }, app.pager("none is like that", page.total, offset, limit, page.rows.length, (to) => change({ offset: to }))),
         h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "problems" }, h("table", { class: "rows" },
           h("caption", { class: "unseen" }, "Problems"),
-          h("thead", {}, h("tr", {}, COLUMNS.map(([id, title, kind]) => {
-            const sorted = sort === id;
-            const up = sorted && String(chosen.desc) === "0";
-            return h("th", { scope: "col", class: numeric(kind) ? "figure" : null, "aria-sort": sorted ? (up ? "ascending" : "descending") : null },
-              h("button", { type: "button", onclick: () => change({ sort: id, desc: sorted && !up ? 0 : null }) }, title));
-          }))),
+          app.heads(COLUMNS.map(([id, title, kind, over]) => ({ id, title, over, numeric: numeric(kind) })), sort, String(chosen.desc) === "0", (id, up) => change({ sort: id, desc: up ? 0 : null })),
           h("tbody", {}, page.rows.map((row) => {
             const href = app.problemLink({ run, problem: row.problem });
             return h("tr", { "data-href": href, "data-problem": href }, COLUMNS.map(([id, , kind]) => h("td", { class: numeric(kind) ? "figure" : null },
-              id === "problem" ? h("a", { class: "row", href }, h("span", { class: "clip", title: row.problem }, row.problem)) : SAY[kind](row[id]))));
+              id === "problem" ? h("a", { class: "row", href }, app.clip(row.problem)) : SAY[kind](row[id]))));
           })))),
       ],
     };
@@ -176,7 +172,7 @@
           app.chart({ name: "acc-ncr", title: "Acc and NCR", ...axes, series: [{ name: "Acc", look: 0, x: history.x, y: history.x.map((_, at) => share(history.right[at], history.right[at] + history.wrong[at])) }, { name: "NCR", look: 1, x: history.x, y: history.ncr }] }),
           nodes.length ? [side("by_right", history.right, "Nodes reached by right samples"), side("by_wrong", history.wrong, "Nodes reached by wrong samples")] : null)) : null,
         [["newest", "Newest"], ["best", "Best"], ["worst", "Worst"]].map(([name, title]) => (told[name].length
-          ? h("section", {}, h("h2", {}, title), app.sampleTable(told[name], state, { caption: `${title} samples` })) : null)),
+          ? h("section", {}, h("h2", {}, title), app.sampleTable(told[name], state, { caption: `${title} samples`, alike: true })) : null)),
       ],
     };
   };
@@ -188,8 +184,8 @@
       element: [
         h("h1", {}, "Datasets"),
         rows.length ? app.table({
-          caption: "Datasets", sortable: true,
-          columns: [{ heading: "name" }, { heading: "problems", numeric: true }, { heading: "nodes", numeric: true }, { heading: "samples", numeric: true }, { heading: "runs" }, { heading: "digest" }, { heading: "" }],
+          sortable: true,
+          columns: [{ heading: "name" }, { heading: "problems", numeric: true }, { heading: "nodes", numeric: true }, { heading: "samples", numeric: true }, { heading: "runs" }, { heading: "digest" }, { heading: "nodes shown here" }],
           sections: [rows.map((one) => [
             { value: one.file || one.name || one.digest.slice(0, 19), href: one.browsable ? link(["dataset", one.digest]) : "" }, one.problems, one.nodes, one.samples,
             one.runs.map((run) => app.runName(state, run)).join(", "), `${one.digest.slice(0, 19)}…`, one.why || (one.reviewable ? "can be reviewed" : "")])],

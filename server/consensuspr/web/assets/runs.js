@@ -5,20 +5,23 @@
   const { h, format, link } = app;
   const PERCENT = { scale: 100, decimals: 0, unit: "\u202f%" };
   const INT = { decimals: 0 };
+  const ALL = "*"; // of splits: chosen, where one alone is shown otherwise
   const SMOOTH = [["5", "over 5 points"], ["20", "over 20 points"]];
 
-  // What is asked first of a run that trains, in the order in which one answers the other.
+  // What is asked first of a run that trains, in the order in which one answers the other.  `beside`: a
+  // curve that is drawn dashed into the same chart, and how it is named there.
   const CURVES = [
-    ["reward", "Reward", "what the policy is trained on, penalties included", null],
-    ["acc", "Acc", "share of final answers that are right", PERCENT],
-    ["ncr", "NCR", "share of a problem's nodes that a text reaches, after the guard", PERCENT],
-    ["ncr_of_wrong", "NCR of wrong answers", "grows where nodes are named and nothing is solved", PERCENT],
-    ["guarded", "Lowered by the guard", "share of samples that state more than the guard allows", PERCENT],
-    ["num_tokens", "Length", "tokens per sample", { decimals: null }],
-    ["tpn", "TPN", "tokens per node that is reached", null],
-    ["ncr_raw", "NCR before the guard", "beside NCR: what the guard takes away", PERCENT],
-    ["failed", "Without a reward", "samples whose status is not OK; none of them counts as 0", INT],
+    { name: "reward", title: "Reward", about: "what the policy is trained on, penalties included; dashed: the part of it that wrong answers bring", beside: ["reward_from_wrong", "from wrong answers"], fromZero: true },
+    { name: "acc", title: "Acc", about: "share of final answers that are right", how: PERCENT },
+    { name: "ncr", title: "NCR", about: "share of a problem's nodes that a text reaches; dashed: before the guard", how: PERCENT, beside: ["ncr_raw", "before the guard"] },
+    { name: "ncr_of_wrong", title: "NCR of wrong answers", about: "grows where nodes are named and nothing is solved", how: PERCENT },
+    { name: "guarded", title: "Lowered by the guard", about: "share of samples that state more than the guard allows", how: PERCENT },
+    { name: "num_tokens", title: "Length", about: "tokens per sample", how: { decimals: null } },
+    { name: "tpn", title: "TPN", about: "tokens per node that is reached" },
   ];
+  const LINES = [["source", "sources"], ["split", "splits"], ["model", "models"]]; // what there may be a line for each of
+  const MOST_LINES = 8;
+  const MOST_BESIDE = 4; // lines that have a dashed one beside them
 
   const FRESH_S = 300; // a run that got nothing for so long is not said to grow
 
@@ -36,35 +39,62 @@
     });
   }
 
-  function chartOf([name, title, about, how], curves, state, width) {
+  /** Return one chart of the curves: `{name, look, curves}` for each line; without a name, it is the one. */
+  function chartOf({ name, title, about, how, beside: besides, fromZero }, lines, width) {
     const series = [];
-    for (const run of curves.runs) {
-      const shown = app.runName(state, run.run);
-      if (width > 1) series.push({ name: `${shown}, each point`, look: run.run, x: run.x, y: run[name], faint: true });
-      series.push({ name: shown, look: run.run, x: run.x, y: smoothed(run[name], width) });
+    const beside = lines.length <= MOST_BESIDE ? besides : null;
+    for (const line of lines) {
+      const x = line.curves.x;
+      const called = line.name || title;
+      if (width > 1) series.push({ name: `${called}, each point`, look: line.look, x, y: line.curves[name], faint: true });
+      series.push({ name: called, look: line.look, x, y: smoothed(line.curves[name], width) });
+      if (beside) series.push({ name: lines.length > 1 ? `${line.name}, ${beside[1]}` : beside[1], look: line.look, dashed: "dashed", x, y: smoothed(line.curves[beside[0]], width) });
     }
     return {
-      name, title, about, kind: "line", series, legend: state.runs.length > 1, x: { title: "step", format: INT },
-      y: { title: "", format: how || {}, fromZero: how === PERCENT || how === INT },
+      name, title, about, kind: "line", series, legend: lines.length > 1 || Boolean(beside), x: { title: "step", format: INT },
+      y: { title: "", format: how || {}, fromZero: fromZero || how === PERCENT },
     };
   }
 
+  /** Return what became of the samples of a run; null where all ended as OK. */
   function statusChart(run, state) {
     const names = [...new Set(run.statuses.flatMap((counts) => Object.keys(counts)))].filter((name) => name !== "OK").sort();
     return names.length < 1 ? null : {
       name: `statuses-${run.run}`, title: state.runs.length > 1 ? `Other statuses, ${app.runName(state, run.run)}` : "Other statuses", kind: "line",
-      about: "samples of a step by what became of them", x: { title: "step", format: INT }, y: { title: "", format: INT, fromZero: true },
+      about: "samples of a step that did not end as OK; one without a reward never counts as 0", x: { title: "step", format: INT }, y: { title: "", format: INT, fromZero: true },
       series: names.map((name, at) => ({ name, look: at, x: run.x, y: run.statuses.map((counts) => counts[name] || 0) })),
     };
   }
 
-  /** Return a curve's first and last figure: means of its first and its last tenth. */
+  const tenth = (values) => Math.max(1, Math.round(values.length / 10));
+
+  /** Return a curve's first and last figure, means of its first and its last tenth, and how far they
+      may be apart by chance (two standard errors; null where a tenth is a single point). */
   function ends(values) {
     const all = (values || []).filter(known);
     if (!all.length) return null;
-    const part = Math.max(1, Math.round(all.length / 10));
-    const mean = (some) => some.reduce((sum, one) => sum + one, 0) / some.length;
-    return { first: mean(all.slice(0, part)), last: mean(all.slice(-part)), moved: all.length > 1 };
+    const size = tenth(all);
+    const parts = [all.slice(0, size), all.slice(-size)];
+    const [first, last] = parts.map((part) => part.reduce((sum, one) => sum + one, 0) / size);
+    const squares = (part, mean) => part.reduce((sum, one) => sum + (one - mean) ** 2, 0) / (size - 1) / size;
+    return { first, last, moved: all.length > 1, chance: size > 1 ? 2 * Math.sqrt(squares(parts[0], first) + squares(parts[1], last)) : null };
+  }
+
+  const CLEAR_RISE = 0.02;
+
+  /** Return what is to be said of a run whose reward goes up mostly by wrong answers; null of others. */
+  function rise(run, curve, where, several) {
+    const [reward, wrong, acc, ncr] = ["reward", "reward_from_wrong", "acc", "ncr_of_wrong"].map((name) => ends(curve[name]));
+    if (![reward, wrong, acc, ncr].every(known) || !known(reward.chance)) return null;
+    const [all, part] = [reward, wrong].map((one) => one.last - one.first);
+    if (all < Math.max(CLEAR_RISE, reward.chance) || part < all / 2) return null;
+    const size = tenth(curve.x);
+    const [early, late] = [curve.x[size - 1], curve.first[curve.first.length - size]];
+    return h("p", { class: "warned", "data-finding": "rise" }, several ? h("b", {}, `${run.name}: `) : null,
+      `The reward went up by ${format.number(all)} while Acc went from ${format.percent(acc.first)} to ${format.percent(acc.last)}. `,
+      `Wrong answers bring ${format.number(part)} of that: they reached ${format.percent(ncr.first)} of their nodes at first and reach ${format.percent(ncr.last)} now. `,
+      h("a", { href: link(["samples"], { run: several ? run.id : null, kind: "wrong_high", step: `${late}..`, ...where }) }, "See what they write"), ", or ",
+      h("a", { href: link(["compare"], several ? { a: run.id, a_step: `..${early}`, b: run.id, b_step: `${late}..`, ...where } : where) }, "compare early and late steps"), ".");
   }
 
   function runTable(state, curves, picked, toggle) {
@@ -75,7 +105,8 @@
       return h("td", { class: "figure" }, told.moved ? h("span", { class: "was" }, `${say(told.first)} → `) : null, h("b", {}, say(told.last)));
     };
     const names = [["reward", "reward", format.number], ["acc", "Acc", format.percent], ["ncr", "NCR", format.percent], ["ncr_of_wrong", "NCR of wrong", format.percent], ["guarded", "guarded", format.percent], ["num_tokens", "tokens", format.int]];
-    return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "runs" },
+    const moved = curves.runs.some((curve) => curve.x.length > 1);
+    return [h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "runs" },
       h("table", { class: "runs" },
         h("caption", { class: "unseen" }, "Runs, each with the means of its first and of its last tenth of steps"),
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "run"), ["steps", "samples", ...names.map(([, title]) => title)].map((title) => h("th", { scope: "col", class: "figure" }, title)))),
@@ -89,46 +120,65 @@
             run.read < 1 ? h("span", { class: "badge" }, `${format.percent(run.read)} read`) : null),
           h("td", { class: "figure" }, run.steps ? `${format.int(run.steps[0])}–${format.int(run.steps[1])}` : format.NONE),
           h("td", { class: "figure" }, h("a", { href: link(["samples"], { run: run.id }), "aria-label": `${format.int(run.samples)} samples of ${run.name}` }, format.int(run.samples))),
-          names.map(([name, , say]) => figure(run, name, say)))))));
+          names.map(([name, , say]) => figure(run, name, say))))))),
+      moved ? h("p", { class: "about" }, "From the first tenth of its steps to the last: the means of both.") : null];
   }
 
   app.views.overview = async function overview({ chosen, state, get, go }) {
     const picked = chosen.run === undefined ? state.runs.map((run) => run.id) : [chosen.run].flat().map(Number);
     const width = Number(chosen.smooth) || 1;
-    const where = { split: chosen.split, source: chosen.source, model: chosen.model };
+    const splits = app.namesOf(state, "splits");
+    const kindsOfLines = LINES.filter(([, names]) => app.namesOf(state, names).length > 1).map(([name]) => [name, `one for each ${name}`]);
+    const by = LINES.find(([name]) => name === chosen.by);
+    // What is looked at in between is not what is trained on: a curve through both would be of neither.
+    const split = chosen.split || (splits.length > 1 && splits.some(([name]) => name === "train") && chosen.by !== "split" ? "train" : ALL);
+    const where = { split: split === ALL ? null : split, source: chosen.source, model: chosen.model };
+    const named = by && !where[by[0]] ? [...new Set(state.runs.flatMap((run) => run[by[1]]))].filter((name) => name).slice(0, MOST_LINES) : [];
+    const looked = { ...where, split: chosen.split === ALL ? null : chosen.split };
     const kinds = app.LOOKS.filter(([, look]) => look.kind);
-    const ask = () => Promise.all([
-      get(`curves?${app.query(where)}`),
-      ...kinds.map(([, look]) => get(`samples?${app.query({ run: chosen.run, ...where, ...look, limit: 1 })}`)),
-    ]);
-    let [all, ...counts] = await ask();
-    const shown = () => ({ runs: all.runs.filter((run) => picked.includes(run.run)) });
+    const ask = async () => {
+      const curvesOf = (of) => get(`curves?${app.query(of)}`);
+      const [[curves, ...parts], found] = await Promise.all([
+        Promise.all([curvesOf(where), ...named.map((name) => curvesOf({ ...where, [by[0]]: name }))]),
+        Promise.all(kinds.map(([, look]) => get(`samples?${app.query({ run: chosen.run, ...looked, ...look, limit: 1 })}`))),
+      ]);
+      return [curves, parts, ...found];
+    };
+    let [all, parts, ...counts] = await ask();
+    const shown = () => all.runs.filter((run) => picked.includes(run.run));
+    const lines = () => (named.length ? picked.flatMap((id) => parts.map(({ runs }, at) => [runs.find((run) => run.run === id), at]))
+      .filter(([curves]) => curves && curves.x.length)
+      .map(([curves, at], place) => ({ name: picked.length > 1 ? `${app.runName(state, curves.run)}, ${named[at]}` : named[at], look: picked.length > 1 ? place : at, curves }))
+      : shown().map((curves) => ({ name: state.runs.length > 1 ? app.runName(state, curves.run) : null, look: curves.run, curves })));
 
     const toggle = (id) => {
       const next = picked.includes(id) ? picked.filter((one) => one !== id) : [...picked, id].sort((a, b) => a - b);
       go(["overview"], { ...chosen, run: next.length && next.length < state.runs.length ? next : null });
     };
     const toStep = (x) => {
-      const [run] = shown().runs;
+      const [run] = shown();
       if (!run || !run.x.length) return;
       const at = run.x.reduce((best, one, place) => (Math.abs(one - x) < Math.abs(run.x[best] - x) ? place : best), 0);
       const [first, last] = [run.first[at], run.x[at]];
-      location.hash = link(["samples"], { run: chosen.run, ...where, step: first === last ? first : `${first}..${last}` });
+      location.hash = link(["samples"], { run: chosen.run, step: first === last ? first : `${first}..${last}`, ...where });
     };
-    const figures = CURVES.map((curve) => [curve, app.chart(chartOf(curve, shown(), state, width), { group: "curves", onpoint: toStep })]);
-    const others = shown().runs.map((run) => statusChart(run, state)).filter(known).map((chart) => app.chart(chart));
+    const charts = () => [...CURVES.map((curve) => chartOf(curve, lines(), width)), ...shown().map((run) => statusChart(run, state)).filter(known)];
+    const figures = charts().map((chart) => app.chart(chart, { group: "curves", onpoint: toStep }));
     const pick = (label, name, options, more) => app.choice(label, name, options, chosen[name], { ...more, onchange: (value) => go(["overview"], { ...chosen, [name]: value }) });
     const looks = h("ul", { class: "looks" });
     const table = h("div");
     const leftOut = h("div", { class: "notes" });
     const fill = (now) => {
-      looks.replaceChildren(...app.LOOKS.map(([words, look]) => {
-        const at = kinds.findIndex(([, one]) => one === look);
+      looks.replaceChildren(...app.LOOKS.map((look) => {
+        const at = kinds.indexOf(look);
         const total = at < 0 ? null : counts[at].total;
-        return h("li", {}, h("a", { href: link(["samples"], { run: chosen.run, ...where, ...look }), class: total ? "has" : null }, words, total === null ? null : h("b", {}, ` ${format.int(total)}`)));
+        return app.look(look, link(["samples"], { run: chosen.run, ...looked, ...look[1] }), { class: total ? "has" : null }, total === null ? null : h("b", {}, ` ${format.int(total)}`));
       }));
       // Whoever has the keyboard on a run keeps it there.
-      if (!table.contains(document.activeElement)) table.replaceChildren(runTable(now, all, picked, toggle));
+      if (!table.contains(document.activeElement)) {
+        table.replaceChildren();
+        app.fill(table, [runTable(now, all, picked, toggle), shown().map((curve) => rise(now.runs.find((run) => run.id === curve.run), curve, where, now.runs.length > 1))]);
+      }
       leftOut.replaceChildren(...[...(now.left_out || []), ...now.runs.flatMap((run) => (run.left_out || []).map((sentence) => `${run.name}: ${sentence}`))].map((sentence) => h("p", {}, sentence)));
     };
     fill(state);
@@ -144,16 +194,22 @@
           : "Nothing is logged yet. This page shows it as it comes."),
         !stepped ? null : h("section", { "aria-labelledby": "by-step" },
           h("div", { class: "bar" }, h("h2", { id: "by-step" }, "By step"),
-            h("div", { class: "filters" }, pick("source", "source", app.namesOf(state, "sources")), pick("split", "split", app.namesOf(state, "splits")),
-              pick("model", "model", app.namesOf(state, "models")), pick("smooth", "smooth", SMOOTH, { all: "not at all" }))),
+            h("div", { class: "filters" }, pick("source", "source", app.namesOf(state, "sources")),
+              app.choice("split", "split", splits.length > 1 ? [...splits, [ALL, "all"]] : [], split, { all: null, onchange: (value) => go(["overview"], { ...chosen, split: value }) }),
+              pick("model", "model", app.namesOf(state, "models")),
+              pick("lines", "by", kindsOfLines, { all: state.runs.length > 1 ? "one for each run" : "one", always: kindsOfLines.length > 0 }),
+              pick("smooth", "smooth", SMOOTH, { all: "not at all" }))),
           h("p", { class: "about" }, "Click into a chart for the samples of that step.", coarse ? " Neighbouring steps are drawn as one point." : "",
             without ? ` ${format.count(without, "sample")} without a step ${without === 1 ? "is" : "are"} in no curve.` : ""),
-          h("div", { class: "charts" }, figures.map(([, figure]) => figure), others)),
+          h("div", { class: "charts" }, figures)),
       ],
       async update(now) {
-        [all, ...counts] = await ask();
-        if (!stepped && all.runs.some((run) => run.x.length)) return app.show({ quiet: true });
-        for (const [curve, figure] of figures) figure.update(chartOf(curve, shown(), now, width));
+        [all, parts, ...counts] = await ask();
+        const fresh = charts();
+        // With a first step, a first failure or a split that was not there, the view is another one.
+        const other = (!stepped && all.runs.some((run) => run.x.length)) || fresh.length !== figures.length || String(app.namesOf(now, "splits")) !== String(splits);
+        if (other) return app.show({ quiet: true });
+        figures.forEach((figure, at) => figure.update(fresh[at]));
         return fill(now);
       },
     };

@@ -7,6 +7,11 @@
   const MAX_WORDINGS = 40;
   const CHANNEL_OF = { p: "pattern", s: "statement", c: "code" };
   const CHANNELS = { pattern: "found as written", statement: "found as an equation of the same meaning", code: "found as a value in code" };
+  // How an answer was compared (docs/answers.md).
+  const METHODS = {
+    canonical: "the same string once notation is unified", rational: "exact values", numeric: "values of closed forms", algebraic: "exact expressions",
+    text: "words", elements: "element by element", symbolic: "computer algebra", dapo: "the string rule of verl, by its answer line", "dapo-boxed": "the string rule of verl, by its box",
+  };
 
   const nameOf = (node) => node.label || node.id || `node ${node.number + 1}`;
 
@@ -56,14 +61,18 @@
 
   const known = (value) => value !== null && value !== undefined;
 
-  function ncrLines({ ncr, ncr_raw: raw, guard, num_matched: matched, num_nodes: nodes, guard_figures: figures }) {
-    if (!known(ncr)) return h("p", { class: "about" }, nodes === 0 ? "The problem has no node, and so the text no NCR." : "It has no NCR.");
+  /** Return one factor of the guard: nothing where it is 1. */
+  const overspent = (most, has) => (has > most ? [`${format.short(most)} ∕ ${format.int(has)}`] : []);
+
+  function ncrLines({ ncr, ncr_raw: raw, guard, num_matched: matched, num_nodes: nodes, guard_figures: figures }, status) {
+    if (!known(ncr)) return h("p", { class: "about" }, status === "NO_NODES" ? "The problem has no node, and so the text no NCR." : "It has no NCR.");
     const lowered = known(guard) && guard < 1;
     const counted = `${format.int(matched)} of ${format.count(nodes, "node")}`;
     return [
       h("p", {}, h("b", {}, "NCR "), `${format.short(ncr)} = `, lowered ? `${format.short(raw)} (${counted}) × ${format.short(guard)} (guard)` : counted),
       figures ? h("p", { class: lowered ? "warned" : "about" }, h("b", {}, "Guard "),
-        `${format.short(guard)}: ${format.count(figures.statements, "value")} stated of ${format.int(figures.max_statements)} allowed, ${format.count(figures.numbers, "number")} written of ${format.int(figures.max_numbers)}.`) : null,
+        `${format.short(guard)}${lowered ? ` = ${[...overspent(figures.max_statements, figures.statements), ...overspent(figures.max_numbers, figures.numbers)].join(" × ")}` : ""}: `,
+        `${format.count(figures.statements, "value")} stated of ${format.short(figures.max_statements)} allowed, ${format.count(figures.numbers, "number")} written of ${format.short(figures.max_numbers)}.`) : null,
     ];
   }
 
@@ -86,7 +95,7 @@
     const truth = h("span", { class: "truth" });
     const box = h("details", { class: "problem", open: true }, h("summary", {}, "Problem"), body, truth);
     box.redraw = () => {
-      body.replaceChildren(problem.text ? app.prose(problem.text) : h("p", { class: "about" }, "Its text is in a dataset that is not here: give it with --dataset."));
+      body.replaceChildren(problem.text ? app.prose(problem.text) : h("p", { class: "about" }, "It is in no dataset that is here. One can be given with --dataset."));
       truth.replaceChildren(...(known(problem.ground_truth) ? ["right answer: ", app.wording(problem.ground_truth)] : []));
     };
     box.redraw();
@@ -113,7 +122,7 @@
     };
     const box = app.problemBox(problem);
     const draw = () => {
-      body.replaceChildren(told.text === null ? h("p", { class: "empty" }, told.text_why)
+      body.replaceChildren(told.text === null || !told.characters ? h("p", { class: "empty" }, told.text_why || "Nothing was written.")
         : app.marked(told.text, nodes, { rendered: app.rendered(), onnode: (node) => point(document.getElementById(`node-${node + 1}`)), onskipped: () => go(["sample", run, key], { whole: 1 }) }));
       list.replaceChildren(...nodes.map((node) => nodeItem(node, showHit)));
       box.redraw();
@@ -125,9 +134,14 @@
     const [previous, next] = at < 0 ? [null, null] : [hashes[at - 1], hashes[at + 1]];
     const step = (to, words, sign, name) => (to ? h("a", { href: to, "aria-label": words, title: `${words} (${name})` }, sign) : h("span", { class: "off" }, sign));
     const group = app.groupLink(row);
+    const others = h("ol", { class: "neighbours" }, neighbours.map((one) => h("li", {}, h("a", { href: app.sampleLink({ run: row.run, key: one.key }), "aria-current": one.key === row.key ? "true" : null }, app.verdict(one), app.share(one.score, format.number(one.score))))));
     return {
       title: `${row.problem}, step ${format.int(row.step)}`,
       group, problem: app.problemLink(row), next, previous, redraw: draw,
+      onshown() { // of a long list, the part where this one stands
+        const own = others.querySelector("[aria-current]");
+        if (own) others.scrollTop = own.parentElement.offsetTop - others.offsetTop - others.clientHeight / 2;
+      },
       element: [
         h("div", { class: "bar" },
           app.crumbs([app.runName(state, row.run), link(["overview"], { run: state.runs.length > 1 ? row.run : null })],
@@ -148,12 +162,12 @@
             told.text && !told.explained ? h("p", { class: "about" }, `Hits are not marked: ${told.explained_why}.`) : null,
             legend(nodes.filter((node) => node.matched).map((node) => node.channel)), body),
           h("aside", { class: "why", "aria-label": "Why it got its reward" },
-            h("section", {}, h("h2", {}, "Reward"), termsTable(told.reward), ncrLines(told.ncr)),
+            h("section", {}, h("h2", {}, "Reward"), termsTable(told.reward), ncrLines(told.ncr, row.status)),
             h("section", {}, h("h2", {}, "Answer"), h("p", {}, told.answer.sentence),
-              told.answer.method ? h("p", { class: "about" }, `decided by: ${told.answer.method.replace(/_/g, " ")}`) : null),
-            h("section", {}, h("h2", {}, "Nodes"), nodes.length ? list : h("p", { class: "about" }, told.explained_why ? `Not known here: ${told.explained_why}.` : "The problem has none.")),
+              METHODS[told.answer.method] ? h("p", { class: "about" }, `compared by: ${METHODS[told.answer.method]}`) : null),
+            h("section", {}, h("h2", {}, "Nodes"), nodes.length ? list : h("p", { class: "about" }, row.status === "NO_NODES" || (!told.explained_why && row.status === "OK") ? "The problem has none." : `Not known here: ${told.explained_why || row.message}.`)),
             neighbours.length > 1 ? h("section", {}, h("div", { class: "bar" }, h("h2", {}, "Its group"), h("a", { href: group }, "side by side", h("kbd", { "aria-hidden": "true" }, "g"))),
-              h("ol", { class: "neighbours" }, neighbours.map((one) => h("li", {}, h("a", { href: app.sampleLink({ run: row.run, key: one.key }), "aria-current": one.key === row.key ? "true" : null }, app.verdict(one), app.share(one.score, format.number(one.score))))))) : null,
+              others) : null,
             h("details", { class: "identity" }, h("summary", {}, "what scored it"), pairs(told.identity)),
             Object.keys(told.other).length ? h("details", {}, h("summary", {}, "what else is known"), pairs(told.other)) : null)),
       ],
@@ -163,27 +177,29 @@
   function matrix({ rows, nodes, reward }) {
     const far = (row) => (known(reward.mean) && known(row.score) ? row.score - reward.mean : null);
     const widest = Math.max(1e-9, ...rows.map((row) => Math.abs(far(row) || 0)));
-    const heads = [["sample", false], ["answer", false], ["reward", true], ["against the mean", true], ["NCR", true], ["tokens", true]];
-    return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "samples and the nodes that they reach" },
+    const [before, behind] = [[["sample", false], ["answer", false], ["reward", true]], [["against the mean", true], ["NCR", true], ["tokens", true]]];
+    const heads = (some) => some.map(([title, numeric]) => h("th", { scope: "col", class: numeric ? "figure" : null }, title));
+    return h("div", { class: "scroll matrix-scroll", tabindex: "0", role: "region", "aria-label": "samples and the nodes that they reach" },
       h("table", { class: "rows matrix" }, h("caption", { class: "unseen" }, "Samples of the group, and the nodes that they reach"),
-        h("thead", {}, h("tr", {}, heads.map(([title, numeric]) => h("th", { scope: "col", class: numeric ? "figure" : null }, title)),
-          nodes.map((node) => h("th", { scope: "col", class: "node-head", title: nameOf(node) }, String(node.number + 1), node.is_final ? h("span", { title: "final answer" }, "★") : null)))),
+        h("thead", {}, h("tr", {}, heads(before),
+          nodes.map((node) => h("th", { scope: "col", class: "node-head", title: nameOf(node) }, String(node.number + 1), node.is_final ? h("span", { title: "final answer" }, "★") : null)), heads(behind))),
         h("tbody", {}, rows.map((row, index) => {
           const off = far(row);
           const side = off > 1e-9 ? "above" : off < -1e-9 ? "below" : "";
           return h("tr", { "data-href": app.sampleLink(row), "data-problem": app.problemLink(row) },
-            h("td", {}, h("a", { class: "row", href: app.sampleLink(row) }, app.titleOf(row, index))), h("td", {}, app.verdict(row)),
+            h("td", {}, h("a", { class: "row", href: app.sampleLink(row) }, app.clip(app.titleOf(row, index)))), h("td", {}, app.verdict(row)),
             h("td", { class: "figure" }, format.number(row.score)),
-            h("td", { class: "figure" }, h("span", { class: `spread ${side}`, vars: { share: Math.abs(off || 0) / widest } }, off === null ? format.NONE : `${off > 1e-9 ? "+" : off < -1e-9 ? "−" : "±"}${Math.abs(off).toFixed(3)}`)),
-            h("td", { class: "figure" }, app.share(row.ncr)), h("td", { class: "figure" }, format.int(row.num_tokens)),
             nodes.map((node) => {
               const letter = (row.channels || "")[node.number];
               const channel = CHANNEL_OF[letter];
               return h("td", { class: `cell ${channel || ""}`, title: `${nameOf(node)}: ${channel || "not reached"}` },
                 h("span", { role: "img", "aria-label": channel || "not reached" }, channel ? letter.toUpperCase() : "·"));
-            }));
+            }),
+            h("td", { class: "figure" }, h("span", { class: `spread ${side}`, vars: { share: Math.abs(off || 0) / widest } }, off === null ? format.NONE : `${off > 1e-9 ? "+" : off < -1e-9 ? "−" : "±"}${format.number(Math.abs(off))}`)),
+            h("td", { class: "figure" }, app.share(row.ncr)), h("td", { class: "figure" }, format.int(row.num_tokens)));
         })),
-        h("tfoot", {}, h("tr", {}, h("th", { scope: "row", colspan: String(heads.length) }, "reached by"), nodes.map((node) => h("td", { class: "cell" }, String(rows.filter((row) => CHANNEL_OF[(row.channels || "")[node.number]]).length)))))));
+        h("tfoot", {}, h("tr", {}, h("th", { scope: "row", colspan: String(before.length) }, "reached by"), nodes.map((node) => h("td", { class: "cell" }, String(rows.filter((row) => CHANNEL_OF[(row.channels || "")[node.number]]).length))),
+          h("td", { colspan: String(behind.length) })))));
   }
 
   app.views.group = async function group({ parts: [run], chosen, state, get }) {

@@ -40,13 +40,37 @@
     return at < 0 ? -1 : from + at;
   }
 
+  const FENCE = /^ *(```|~~~)/gm;
+
+  /** Return the fenced code of a text: `{start, end}`; one that is never closed goes to the end. */
+  function fences(text) {
+    const found = [];
+    let open = null;
+    for (const { 0: line, 1: sign, index } of text.matchAll(FENCE)) {
+      if (open === null) open = { start: index, sign };
+      else if (sign === open.sign) {
+        found.push({ start: open.start, end: index + line.length });
+        open = null;
+      }
+    }
+    return open === null ? found : [...found, { start: open.start, end: text.length }];
+  }
+
   /** Return the formulas of a text: `{start, end, from, to, display}`, the source being
       `[from, to)`.  A dollar is a delimiter as Pandoc has it: nothing blank inside it, no digit after
-      it, no empty line between the two. */
+      it, no empty line between the two.  Code holds none; it is among them, as `{start, end, code}`. */
   function formulas(text) {
     const found = [];
+    const fenced = fences(text);
     let at = 0;
     while (at < text.length && found.length < MAX_FORMULAS) {
+      if (fenced.length && at >= fenced[0].start) {
+        const { start, end } = fenced.shift();
+        // A formula that was open before it has taken some of it.
+        found.push({ start: Math.max(at, start), end: Math.max(at, end), code: true });
+        at = Math.max(at, end);
+        continue;
+      }
       const sign = text[at];
       if (sign !== "$" && sign !== "\\") { at += 1; continue; }
       const one = formulaAt(text, at);
@@ -159,7 +183,8 @@
   /** Return a wording of a node: LaTeX where it looks like it, else as it is written. */
   app.wording = function wording(text) {
     const code = h("code", { class: "wording" });
-    if (app.rendered() && /\\[a-zA-Z]|\^|_\{/.test(text) && setFormula(code, text.replace(/^\$+|\$+$/g, ""), false, []) !== null) {
+    // In a line of its own there is room: fractions are set as large as in a display.
+    if (app.rendered() && /\\[a-zA-Z]|\^|_\{/.test(text) && setFormula(code, `\\displaystyle ${text.replace(/^\$+|\$+$/g, "")}`, false, []) !== null) {
       code.title = text;
       return code;
     }
@@ -174,6 +199,7 @@
       that all of it is wanted. */
   app.marked = function marked(pieces, nodes, { rendered, onnode, onskipped }) {
     const into = h("div", { class: rendered ? "response rendered" : "response source" });
+    if (rendered) fit.observe(into);
     let part = [];
     const flush = () => {
       if (part.length) mark(part, nodes, rendered && Boolean(window.katex), into, onnode);
@@ -190,6 +216,20 @@
     return into;
   };
 
+  // What does not break into lines, a box for example, is scrolled where it is wider than its text.
+  const fit = new ResizeObserver((entries) => {
+    for (const { target } of entries) {
+      const room = target.clientWidth;
+      if (!room) continue;
+      for (const formula of target.querySelectorAll(".formula:not(.display)")) {
+        const wide = formula.firstChild.getBoundingClientRect().width > room;
+        formula.classList.toggle("wide", wide);
+        if (wide) formula.tabIndex = 0;
+        else formula.removeAttribute("tabindex");
+      }
+    }
+  });
+
   function mark(pieces, nodes, rendered, into, onnode) {
     const text = pieces.map((piece) => piece.text).join("");
     let start = 0;
@@ -202,22 +242,36 @@
       type: onnode ? "button" : null, class: `number ${nodes[node].channel || "pattern"}`, tabindex: onnode ? "-1" : null,
       "aria-label": onnode ? `end of node ${node + 1}` : null, onclick: onnode && (() => onnode(node)),
     }, String(node + 1));
-    const numbers = (ends) => into.append(...ends.map(number));
-    const run = (from, to) => {
+    const numbers = (ends, box) => box.append(...ends.map(number));
+    const run = (from, to, box) => {
       for (const place of places) {
         if (place.end <= from || place.start >= to) continue;
         const part = text.slice(Math.max(from, place.start), Math.min(to, place.end));
         if (place.nodes.length) {
-          into.append(h("mark", {
+          box.append(h("mark", {
             class: hitNames(nodes, place.nodes), "data-nodes": place.nodes.map((node) => node + 1).join(" "),
             title: place.nodes.map((node) => `node ${node + 1}: ${nodes[node].label || nodes[node].expression || ""}`).join("\n"),
           }, part));
-        } else into.append(app.plain(part));
-        if (place.end <= to) numbers(place.ends);
+        } else box.append(app.plain(part));
+        if (place.end <= to) numbers(place.ends, box);
       }
+    };
+    // What stands behind a block begins a line as it is: the end of its own line would be an empty one.
+    const behind = (end) => {
+      const next = end + /^[^\S\n]*\n?/.exec(text.slice(end, end + 80))[0].length;
+      numbers(places.filter((place) => place.end > end && place.end <= next).flatMap((place) => place.ends), into);
+      return next;
     };
     let at = 0;
     for (const one of rendered ? formulas(text) : []) {
+      if (one.code) {
+        const code = h("code", { class: "fenced" });
+        run(at, one.start, into);
+        run(one.start, one.end, code);
+        into.append(code);
+        at = behind(one.end);
+        continue;
+      }
       const source = text.slice(one.from, one.to);
       if (isWords(source)) continue;
       const inside = places.filter((place) => place.end > one.start && place.start < one.end);
@@ -227,16 +281,17 @@
       const formula = h("span", { class: one.display ? "formula display" : "formula", title: source.slice(0, 300) });
       const exact = setFormula(formula, source, one.display, hits);
       if (exact === null) continue; // not TeX after all: it stays as it was written
-      run(at, one.start);
+      run(at, one.start, into);
       if (hits.length) {
         if (!exact) formula.className += ` ${hits[0].names} all`;
         formula.setAttribute("data-nodes", [...new Set(hits.flatMap((hit) => hit.nodes))].map((node) => node + 1).join(" "));
       }
       into.append(formula);
-      numbers(inside.filter((place) => place.end <= one.end).flatMap((place) => place.ends));
-      at = one.end;
+      // Those of a display stand in its line, as its own number would.
+      numbers(inside.filter((place) => place.end <= one.end).flatMap((place) => place.ends), one.display ? formula : into);
+      at = one.display ? behind(one.end) : one.end;
     }
-    run(at, text.length);
+    run(at, text.length, into);
   }
 
   const SOURCE = "consensuspr.source";
