@@ -150,6 +150,20 @@ def test_any_python_text_is_sent_alike(
         agree(partial(codec.encode_score_request, [one], ScoreOptions()))
 
 
+@pytest.mark.parametrize("odd", ["é", "’", "\ud800", "𝑥"])
+@pytest.mark.parametrize("every", [1, 7, 16, 17, 1000])
+def test_a_text_is_encoded_as_python_does(odd: str, every: int) -> None:
+    # Sixteen characters at a time, and lengths whose own length grows while they are encoded.
+    for length in (*range(1, 50), *range(60, 132), *range(5440, 5470), *range(16360, 16390)):
+        plain = "".join([chr(97 + at % 26) for at in range(length)])
+        text = odd.join(plain[at : at + every] for at in range(0, length, every)) + odd
+        request = codec.encode_score_request([Rollout("p", text)], ScoreOptions())
+        (rollout,) = pb.ScoreRequest.FromString(request).rollouts
+        assert rollout.response == text.encode("utf-8", "surrogatepass"), length
+        with by_messages():
+            assert request == codec.encode_score_request([Rollout("p", text)], ScoreOptions())
+
+
 @given(
     st.lists(st.integers(0, 400), max_size=30),
     st.integers(1, 2000),
@@ -157,7 +171,9 @@ def test_any_python_text_is_sent_alike(
     st.integers(100, 400),
 )
 def test_batches_are_cut_alike(sizes: list[int], most: int, number: int, largest: int) -> None:
-    items: list[codec.Item] = [Rollout(str(at), "x" * size) for at, size in enumerate(sizes)]
+    items: list[codec.Item] = [
+        Rollout(str(at), "xé’𝑥"[at % 4] * size) for at, size in enumerate(sizes)
+    ]
     items[::3] = map(codec.encoded_item, items[::3])
     bounds = codec.RequestBounds(most, number, largest, largest + 9)
 

@@ -20,12 +20,13 @@ from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
 )
 from cpython.float cimport PyFloat_FromDouble
-from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport (
-    PyUnicode_AsUTF8AndSize, PyUnicode_AsUTF8String, PyUnicode_CheckExact, PyUnicode_DecodeUTF8,
+    PyUnicode_AsUTF8AndSize, PyUnicode_CheckExact, PyUnicode_DecodeUTF8,
 )
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memmove
 
 from consensuspr.scoring.types import CHANNELS, Rollout, Score, Status
 from consensuspr.v1 import scoring_pb2 as pb
@@ -53,6 +54,104 @@ cdef extern from *:
 
 cdef extern from "Python.h":
     bint PyUnicode_IS_ASCII(object text)
+    Py_ssize_t PyUnicode_GET_LENGTH(object text)
+    int _PyBytes_Resize(PyObject** held, Py_ssize_t size) except -1
+
+cdef extern from *:
+    """
+    #if defined(__SSE2__)
+    #include <emmintrin.h>
+    #endif
+
+    /* Write sixteen characters as a byte each; return which of them that is wrong for. */
+    #if defined(__SSE2__)
+    #define LOAD(P) _mm_loadu_si128((const __m128i*)(P))
+    static inline unsigned narrow_Py_UCS1(const Py_UCS1* text, uint8_t* out) {
+        const __m128i bytes = LOAD(text);
+        _mm_storeu_si128((__m128i*)out, bytes);
+        return (unsigned)_mm_movemask_epi8(bytes);
+    }
+    static inline unsigned narrow_Py_UCS2(const Py_UCS2* text, uint8_t* out) {
+        const __m128i high = _mm_set1_epi16((short)0xFF80), zero = _mm_setzero_si128();
+        const __m128i a = LOAD(text), b = LOAD(text + 8);
+        _mm_storeu_si128((__m128i*)out, _mm_packus_epi16(a, b));
+        return 0xFFFFu ^ (unsigned)_mm_movemask_epi8(_mm_packs_epi16(
+            _mm_cmpeq_epi16(_mm_and_si128(a, high), zero),
+            _mm_cmpeq_epi16(_mm_and_si128(b, high), zero)));
+    }
+    static inline unsigned narrow_Py_UCS4(const Py_UCS4* text, uint8_t* out) {
+        const __m128i high = _mm_set1_epi32((int)0xFFFFFF80), zero = _mm_setzero_si128();
+        const __m128i a = LOAD(text), b = LOAD(text + 4), c = LOAD(text + 8), d = LOAD(text + 12);
+        _mm_storeu_si128((__m128i*)out, _mm_packus_epi16(
+            _mm_packs_epi32(a, b), _mm_packs_epi32(c, d)));
+        return 0xFFFFu ^ (unsigned)_mm_movemask_epi8(_mm_packs_epi16(
+            _mm_packs_epi32(_mm_cmpeq_epi32(_mm_and_si128(a, high), zero),
+                            _mm_cmpeq_epi32(_mm_and_si128(b, high), zero)),
+            _mm_packs_epi32(_mm_cmpeq_epi32(_mm_and_si128(c, high), zero),
+                            _mm_cmpeq_epi32(_mm_and_si128(d, high), zero))));
+    }
+    #define AT_A_TIME 16
+    #else
+    #define AT_A_TIME PY_SSIZE_T_MAX
+    #define narrow_Py_UCS1(TEXT, OUT) 1u
+    #define narrow_Py_UCS2 narrow_Py_UCS1
+    #define narrow_Py_UCS4 narrow_Py_UCS1
+    #endif
+
+    static inline uint8_t* put_character(uint8_t* out, uint32_t code) {
+        if (code < 0x80)
+            *out++ = (uint8_t)code;
+        else {
+            if (code < 0x800)
+                *out++ = (uint8_t)(0xC0 | code >> 6);
+            else {
+                if (code < 0x10000)
+                    *out++ = (uint8_t)(0xE0 | code >> 12);
+                else {
+                    *out++ = (uint8_t)(0xF0 | code >> 18);
+                    *out++ = (uint8_t)(0x80 | (code >> 12 & 0x3F));
+                }
+                *out++ = (uint8_t)(0x80 | (code >> 6 & 0x3F));
+            }
+            *out++ = (uint8_t)(0x80 | (code & 0x3F));
+        }
+        return out;
+    }
+
+    /* Sixteen bytes are written where sixteen characters are left, so within the text's own. */
+    #define UTF8_PUT(KIND)                                                                        \\
+        static uint8_t* put_##KIND(const KIND* text, Py_ssize_t length, uint8_t* out) {           \\
+            const KIND* end = text + length;                                                      \\
+            while (text < end) {                                                                  \\
+                if (end - text >= AT_A_TIME) {                                                    \\
+                    const unsigned other = narrow_##KIND(text, out);                              \\
+                    const int plain = other ? __builtin_ctz(other) : 16;                          \\
+                    text += plain;                                                                \\
+                    out += plain;                                                                 \\
+                    if (!other)                                                                   \\
+                        continue;                                                                 \\
+                }                                                                                 \\
+                out = put_character(out, *text++);                                                \\
+            }                                                                                     \\
+            return out;                                                                           \\
+        }
+    UTF8_PUT(Py_UCS1)
+    UTF8_PUT(Py_UCS2)
+    UTF8_PUT(Py_UCS4)
+
+    static uint8_t* put_utf8(PyObject* text, uint8_t* out) {
+        const void* data = PyUnicode_DATA(text);
+        const Py_ssize_t length = PyUnicode_GET_LENGTH(text);
+        switch (PyUnicode_KIND(text)) {
+            case PyUnicode_1BYTE_KIND: return put_Py_UCS1((const Py_UCS1*)data, length, out);
+            case PyUnicode_2BYTE_KIND: return put_Py_UCS2((const Py_UCS2*)data, length, out);
+            default: return put_Py_UCS4((const Py_UCS4*)data, length, out);
+        }
+    }
+    """
+    # Write a text in UTF-8, a lone surrogate in three bytes, and return where it ends.  Python's
+    # own encoder goes character by character through what is not ASCII.
+    uint8_t* put_utf8(object text, uint8_t* out)
 
 cdef enum:
     VARINT = 0
@@ -61,6 +160,8 @@ cdef enum:
     FOUR_BYTES = 5
     MAX_VARINT = 5  # bytes of what is read here: 32 bits
     MAX_HEAD = 2 + MAX_VARINT  # bytes of a tag and a length
+    HEAD_BYTES = 256           # what usually stands before a response, and more
+    MOST_A_CHARACTER = 4       # bytes in UTF-8
 
 
 cdef struct Field:
@@ -144,23 +245,32 @@ cdef class Text:
 cdef class Buffer:
     """Bytes that grow."""
 
+    cdef PyObject* held   # a bytes object that nobody else knows, NULL: none yet
     cdef uint8_t* data
-    cdef Py_ssize_t size
+    cdef Py_ssize_t size  # of it that is written
     cdef Py_ssize_t capacity
 
     def __dealloc__(self):
-        PyMem_Free(self.data)
+        Py_XDECREF(self.held)
 
     cdef uint8_t* room(self, Py_ssize_t more) except NULL:
         """Return where ``more`` bytes can be written; what is written is to be added to size."""
-        cdef void* grown
         if self.size + more > self.capacity:
-            grown = PyMem_Realloc(self.data, 2 * (self.size + more))
-            if grown == NULL:
-                raise MemoryError(f"no memory for {self.size + more} bytes")
-            self.data = <uint8_t*>grown
-            self.capacity = 2 * (self.size + more)
+            self.resize(2 * (self.size + more))
         return self.data + self.size
+
+    cdef int resize(self, Py_ssize_t capacity) except -1:
+        if self.held == NULL:
+            made = PyBytes_FromStringAndSize(NULL, capacity)
+            Py_INCREF(made)
+            self.held = <PyObject*>made
+            made = None
+        else:
+            self.capacity = 0  # where there is no memory, nothing is left
+            _PyBytes_Resize(&self.held, capacity)
+        self.data = <uint8_t*>PyBytes_AS_STRING(<object>self.held)
+        self.capacity = capacity
+        return 0
 
     cdef int put(self, const void* data, Py_ssize_t size) except -1:
         memcpy(self.room(size + 1), data, size)
@@ -184,7 +294,15 @@ cdef class Buffer:
         return self.put_varint(size)
 
     cdef bytes taken(self):
-        return PyBytes_FromStringAndSize(<const char*>self.data, self.size)
+        """Return what was written; the buffer is empty then."""
+        if not self.size:
+            return b""
+        self.resize(self.size)
+        taken = <bytes>self.held
+        Py_XDECREF(self.held)
+        self.held = NULL
+        self.size = self.capacity = 0
+        return taken
 
 
 cdef Py_ssize_t varint_size(uint64_t number) noexcept nogil:
@@ -338,12 +456,6 @@ cdef object read_rollout(
     return rollout
 
 
-cdef struct Part:
-    Py_ssize_t head_size
-    const char* response
-    Py_ssize_t response_size
-
-
 cdef struct Utf8:
     const char* data
     Py_ssize_t size
@@ -376,14 +488,25 @@ cdef int put_text(Buffer out, uint32_t number, const Utf8* text) except -1:
     return 0
 
 
+cdef Py_ssize_t head_of(Py_ssize_t others, Py_ssize_t response) noexcept nogil:
+    """Return what stands before a response of some size, with so many bytes of other fields."""
+    others += varint_size(<uint64_t>RESPONSE_FIELD << 3) + varint_size(response)
+    return varint_size(<uint64_t>ROLLOUTS_FIELD << 3) + varint_size(others + response) + others
+
+
 cdef bint put_plain(
-    object rollout, Buffer heads, list held, Part* part, encode_sample
+    object rollout, Buffer out, Py_ssize_t max_response, Py_ssize_t* size, encode_sample
 ) except -1:
-    """Write the head of a rollout, and find its response; False where it is not plain."""
-    cdef Utf8 problem, response
+    """Write a rollout, and tell the size of its response; False where it is not plain.
+
+    Where that is too large, nothing is written, and the size is one that is too large.
+    """
+    cdef Utf8 problem
     cdef Utf8 truth = Utf8(NULL, 0), source = Utf8(NULL, 0), name = Utf8(NULL, 0)
-    cdef Py_ssize_t fields, begin = heads.size
+    cdef Py_ssize_t fields, head, most
     cdef uint64_t tokens = 0
+    cdef const char* response = NULL
+    cdef uint8_t* data
     for slot, default in OTHER_OF_ROLLOUT:
         if slot_value(slot, rollout) is not default:
             return False
@@ -412,47 +535,70 @@ cdef bint put_plain(
             return False
         # A count that is none makes no TPN; on the wire it would be an error of the batch.
         tokens = count if 0 < count <= 0xFFFFFFFF else 0
-    if PyUnicode_CheckExact(text) and PyUnicode_IS_ASCII(text):
-        response.data = PyUnicode_AsUTF8AndSize(text, &response.size)
+    if PyBytes_CheckExact(text):
+        response = PyBytes_AS_STRING(text)
+        size[0] = most = PyBytes_GET_SIZE(text)
+    elif not PyUnicode_CheckExact(text):
+        return False
+    elif PyUnicode_IS_ASCII(text):
+        response = PyUnicode_AsUTF8AndSize(text, size)
+        most = size[0]
     else:
-        if PyUnicode_CheckExact(text):
-            try:
-                # Not the copy that a text keeps of itself, which would stay with the caller.
-                text = PyUnicode_AsUTF8String(text)
-            except UnicodeEncodeError:
-                return False
-        if not PyBytes_CheckExact(text):
-            return False
-        response.data = PyBytes_AS_STRING(text)
-        response.size = PyBytes_GET_SIZE(text)
+        # Written as it is encoded, and not from the copy that a text keeps of itself, which would
+        # stay with the caller.  Of its size only the order is known before.
+        size[0] = PyUnicode_GET_LENGTH(text)
+        most = MOST_A_CHARACTER * size[0]
+    if size[0] > max_response:
+        return True
     fields = (
         text_size(PROBLEM_ID_FIELD, &problem)
         + text_size(GROUND_TRUTH_FIELD, &truth)
         + text_size(DATA_SOURCE_FIELD, &source)
         + text_size(ROLLOUT_ID_FIELD, &name)
-        + field_size(RESPONSE_FIELD, response.size)
     )
     if tokens:
         fields += varint_size(<uint64_t>NUM_TOKENS_FIELD << 3) + varint_size(tokens)
     if encoded is not None:
         fields += field_size(SAMPLE_FIELD, PyBytes_GET_SIZE(<bytes?>encoded))
-    heads.put_head(ROLLOUTS_FIELD, fields)
-    put_text(heads, PROBLEM_ID_FIELD, &problem)
-    put_text(heads, GROUND_TRUTH_FIELD, &truth)
-    put_text(heads, DATA_SOURCE_FIELD, &source)
+    head = head_of(fields, size[0])
+    data = out.room(head + MAX_HEAD + most)
+    if response != NULL:
+        memcpy(data + head, response, size[0])
+    else:
+        size[0] = put_utf8(text, data + head) - (data + head)
+        if head_of(fields, size[0]) != head:
+            memmove(data + head_of(fields, size[0]), data + head, size[0])
+    fields += field_size(RESPONSE_FIELD, size[0])
+    out.put_head(ROLLOUTS_FIELD, fields)
+    put_text(out, PROBLEM_ID_FIELD, &problem)
+    put_text(out, GROUND_TRUTH_FIELD, &truth)
+    put_text(out, DATA_SOURCE_FIELD, &source)
     if tokens:
-        heads.put_varint(NUM_TOKENS_FIELD << 3 | VARINT)
-        heads.put_varint(tokens)
-    put_text(heads, ROLLOUT_ID_FIELD, &name)
+        out.put_varint(NUM_TOKENS_FIELD << 3 | VARINT)
+        out.put_varint(tokens)
+    put_text(out, ROLLOUT_ID_FIELD, &name)
     if encoded is not None:
-        heads.put_head(SAMPLE_FIELD, PyBytes_GET_SIZE(<bytes>encoded))
-        heads.put(PyBytes_AS_STRING(<bytes>encoded), PyBytes_GET_SIZE(<bytes>encoded))
-    heads.put_head(RESPONSE_FIELD, response.size)
-    held.append(text)
-    part.head_size = heads.size - begin
-    part.response = response.data
-    part.response_size = response.size
+        out.put_head(SAMPLE_FIELD, PyBytes_GET_SIZE(<bytes>encoded))
+        out.put(PyBytes_AS_STRING(<bytes>encoded), PyBytes_GET_SIZE(<bytes>encoded))
+    out.put_head(RESPONSE_FIELD, size[0])
+    out.size += size[0]
     return True
+
+
+cdef Py_ssize_t room_for(list items, Py_ssize_t start, Py_ssize_t max_bytes) except -1:
+    """Return about how many bytes items take, and the largest one of them while it is written."""
+    cdef Py_ssize_t at, length, total = 0, largest = 0
+    for at in range(start, len(items)):
+        item = items[at]
+        if type(item) is ROLLOUT:
+            text = slot_value(RESPONSE, item)
+            if PyUnicode_CheckExact(text) or PyBytes_CheckExact(text):
+                length = len(text)
+                largest = max(largest, length)
+                total += length + HEAD_BYTES
+        if total >= max_bytes:
+            break
+    return min(total, max_bytes) + MOST_A_CHARACTER * largest
 
 
 def encode_rollouts(
@@ -463,54 +609,42 @@ def encode_rollouts(
     Arguments and result are those of the codec's ``encode_score_request``; plain rollouts are
     encoded here, all other items by ``convert``.
     """
-    cdef Buffer heads = Buffer(), parts = Buffer()
-    cdef Part* part
+    cdef Buffer out = Buffer()
     cdef Py_ssize_t max_bytes = bounds.max_bytes, max_rollouts = bounds.max_rollouts
     cdef Py_ssize_t max_response = bounds.max_response_bytes
     cdef Py_ssize_t max_rollout = bounds.max_rollout_bytes
-    cdef Py_ssize_t at, size, total = 0, count = 0, begin, index
-    cdef list held = [], left_out = []
-    cdef uint8_t* out
-    cdef const uint8_t* head
+    cdef Py_ssize_t at, size, response_size = 0, total = 0, count = 0, begin
+    cdef list left_out = []
     cdef bint plain
+    # Memory that is not written costs nothing, and what is written is not to be moved.
+    out.resize(len(before) + HEAD_BYTES + room_for(items, start, max_bytes))
+    out.put(PyBytes_AS_STRING(before), len(before))
     at = start
     while at < len(items):
         item = items[at]
-        begin = heads.size
-        part = <Part*>parts.room(sizeof(Part))
-        plain = type(item) is ROLLOUT and put_plain(item, heads, held, part, encode_sample)
+        begin = out.size
+        plain = type(item) is ROLLOUT and put_plain(
+            item, out, max_response, &response_size, encode_sample
+        )
         if not plain:
-            _, encoded_head, response = convert(at, item)
-            heads.put(PyBytes_AS_STRING(<bytes?>encoded_head), len(encoded_head))
-            held.append(response)
-            part.head_size = len(encoded_head)
-            part.response = PyBytes_AS_STRING(<bytes?>response)
-            part.response_size = len(response)
-        size = part.head_size + part.response_size
-        if part.response_size > max_response or size > max_rollout:
+            _, head, response = convert(at, item)
+            response_size = len(<bytes?>response)
+            if response_size <= max_response:
+                out.put(PyBytes_AS_STRING(<bytes?>head), len(<bytes>head))
+                out.put(PyBytes_AS_STRING(<bytes>response), response_size)
+        size = out.size - begin
+        if response_size > max_response or size > max_rollout:
             left_out.append(at)
         elif count and (count >= max_rollouts or total + size > max_bytes):
+            out.size = begin
             break
         else:
-            parts.size += sizeof(Part)
             total += size
             count += 1
-            begin = heads.size
-        heads.size = begin
+            begin = out.size
+        out.size = begin
         at += 1
-    request = PyBytes_FromStringAndSize(NULL, len(before) + total)
-    out = <uint8_t*>PyBytes_AS_STRING(request)
-    memcpy(out, PyBytes_AS_STRING(before), len(before))
-    out += len(before)
-    head = heads.data
-    part = <Part*>parts.data
-    for index in range(count):
-        memcpy(out, head, part[index].head_size)
-        out += part[index].head_size
-        head += part[index].head_size
-        memcpy(out, part[index].response, part[index].response_size)
-        out += part[index].response_size
-    return request, at, left_out
+    return out.taken(), at, left_out
 
 
 # -- scores ----------------------------------------------------------------------------------------
