@@ -246,7 +246,7 @@ def _texts(parts: Sequence[LoggedPart]) -> dict[str, Any]:
             raw += encoded
             sizes += map(len, encoded)
     try:
-        text = pa.array(raw, pa.binary()).cast(pa.string())
+        text = _strings(raw, sizes)
     except pa.ArrowInvalid:
         odd = [None if one is None or _is_utf8(one) else one for one in raw]
         shown = [None if one is None else one.decode("utf-8", "replace") for one in raw]
@@ -260,6 +260,19 @@ def _texts(parts: Sequence[LoggedPart]) -> dict[str, Any]:
         "response_raw": pa.nulls(len(raw), pa.binary()),
         "response_size": sizes,
     }
+
+
+def _strings(raw: list[bytes | None], sizes: list[int]) -> pa.Array:
+    """Return texts as an array; ArrowInvalid where one is not UTF-8."""
+    if None in raw:
+        return pa.array(raw, pa.binary()).cast(pa.string())
+    # One copy, into memory of the size that it takes.
+    offsets = np.zeros(len(raw) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    data = b"".join(raw)  # type: ignore[arg-type]  # none of them is None
+    text = pa.StringArray.from_buffers(len(raw), pa.py_buffer(offsets), pa.py_buffer(data))
+    text.validate(full=True)
+    return text
 
 
 def _is_utf8(raw: bytes) -> bool:

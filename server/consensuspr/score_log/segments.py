@@ -58,6 +58,8 @@ GROUP_ROWS = 8192
 _REPEATED: Final = [name for name in SCHEMA.names if name not in ("key", *TEXT_COLUMNS)]
 
 _SCHEMA_BYTES: Final = SCHEMA.serialize().to_pybytes()
+# Written together: of some hundred buffers of a batch, all but that of the texts are short.
+_SHORT_BYTES: Final = 1 << 16
 # Of an IPC message: it announces itself, then has the length of its metadata.
 _CONTINUATION = b"\xff\xff\xff\xff"
 _PREFIX_BYTES = 8
@@ -171,19 +173,22 @@ class OpenSegment:
         Raises:
             OSError: it cannot be written; the stream is as it was before.
         """
-        self._append(_message(batch))
+        self._append(*_message(batch))
         self.rows += batch.num_rows
 
-    def _append(self, data: bytes) -> None:
-        view = memoryview(data)
+    def _append(self, *pieces: Any) -> None:
+        size = self.size
         try:
-            while view:
-                view = view[os.write(self._file, view) :]
+            for piece in pieces:
+                view = memoryview(piece)
+                size += len(view)
+                while view:
+                    view = view[os.write(self._file, view) :]
         except OSError:
             # What follows a torn batch would be lost with it.
             os.ftruncate(self._file, self.size)
             raise
-        self.size += len(data)
+        self.size = size
 
     @property
     def is_removed(self) -> bool:
@@ -205,21 +210,55 @@ class OpenSegment:
         os.close(self._file)
 
 
-def _message(batch: pa.RecordBatch) -> bytes:
-    """Return the batch as it stands in a stream.
+def _message(batch: pa.RecordBatch) -> list[Any]:
+    """Return the pieces of the batch as it stands in a stream, which share its memory.
 
     It is not packed: a stream is as large as one segment, and becomes a Parquet file, which is;
     to pack the texts twice was half of what a log cost.
     """
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, SCHEMA) as stream:
+    sink = _Pieces()
+    with pa.ipc.new_stream(pa.PythonFile(sink, "w"), SCHEMA) as stream:
         stream.write_batch(batch)
-        end = sink.tell()
+        found = sink.taken()
     # Before it stands the schema, behind it the end of a stream.
-    message: bytes = (
-        sink.getvalue().slice(len(_SCHEMA_BYTES), end - len(_SCHEMA_BYTES)).to_pybytes()
-    )
-    return message
+    return [found[0][len(_SCHEMA_BYTES) :], *found[1:]]
+
+
+class _Pieces:
+    """A file that keeps what is written to it, what is long as it is: memory to copy it into would
+    be new each time, and the system zeroes that.
+    """
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._pieces: list[Any] = []
+        self._short = bytearray()
+        self._size = 0
+
+    def write(self, data: Any) -> int:
+        self._size += len(data)
+        if len(data) < _SHORT_BYTES:
+            self._short += data
+        else:
+            self._pieces += (self._short, data)
+            self._short = bytearray()
+        return len(data)
+
+    def taken(self) -> list[Any]:
+        """Return what there is so far, in order; what comes later is not added to it."""
+        taken = [*self._pieces, self._short]
+        self._pieces, self._short = [], bytearray()
+        return taken
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        """Do nothing: nothing is held back."""
+
+    def close(self) -> None:
+        """Likewise."""
 
 
 def try_lock(file: IO[bytes] | int, *, shared: bool = False) -> bool | None:

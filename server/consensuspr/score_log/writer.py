@@ -79,8 +79,9 @@ FLUSH_S: Final = 1.0
 QUEUE_BYTES: Final = 64 << 20
 # So much wakes the thread before its second is over.
 WAKE_BYTES: Final = 4 << 20
-# Of one batch in a stream: what a reader has to hold.
-BATCH_BYTES: Final = 8 << 20
+# Of one batch in a stream: what a reader has to hold.  Of such a size the allocator keeps what is
+# freed for the next one; the system zeroes each page of a larger one anew.
+BATCH_BYTES: Final = 2 << 20
 BATCH_ROWS: Final = 4096
 # A segment is full: bytes of its stream, of which a third is left in Parquet, or seconds since its
 # begin.
