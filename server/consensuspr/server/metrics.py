@@ -19,7 +19,8 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import compress
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -79,6 +80,8 @@ SHADOWED = ("reward", "ncr")
 
 # What has been counted waits until it is so much, or somebody looks.
 COUNTED_AT_ONCE = 64
+_OK = Status.OK
+_Columns: TypeAlias = dict[str, list[Any]]
 _COUNTED_COLUMNS = "status", "answer_method", "channel_numbers", "acc", "guard", "ncr", "reward"
 
 # More than runs and sources make in practice: looking one up in prometheus-client takes a lock and
@@ -97,8 +100,8 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self._registry = registry or CollectorRegistry()
-        # What was counted and is not yet in the registry: how, and with what.
-        self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        # What was counted and is not yet in the registry: what counts several such, and one.
+        self._waiting: deque[tuple[Callable[[list[Any]], None], Any]] = deque()
         self._merged: dict[str, str] = {}
         self._told: dict[tuple[str, tuple[str, ...]], float] = {}
         self._known: dict[str, set[str]] = {"data_source": set(), "run": set()}
@@ -209,7 +212,7 @@ class Metrics:
         self._queue_requests.set(num_requests)
         return self._registry
 
-    def _soon(self, count: Callable[..., None], *what: Any) -> None:
+    def _soon(self, count: Callable[[list[Any]], None], what: object) -> None:
         """Have something counted, which is done for many requests at a time.
 
         Between two requests a core forgets some twenty series and what counts in them.
@@ -219,12 +222,15 @@ class Metrics:
             self._catch_up()
 
     def _catch_up(self) -> None:
+        found: dict[Callable[[list[Any]], None], list[Any]] = defaultdict(list)
         for _ in range(len(self._waiting)):
             try:
                 count, what = self._waiting.popleft()
             except IndexError:  # another thread counts them
-                return
-            count(*what)
+                break
+            found[count].append(what)
+        for count, several in found.items():
+            count(several)
 
     def changes(self) -> dict[str, Any]:
         """Return what has changed since the last call, for whoever adds workers up.
@@ -255,19 +261,30 @@ class Metrics:
 
     def request(self, method: str, code: str, seconds: float) -> None:
         """Count a finished request."""
-        self._soon(self._request, method, code, seconds)
+        self._soon(self._count_requests, (method, code, seconds))
 
-    def _request(self, method: str, code: str, seconds: float) -> None:
-        self._child(self._requests, method, code).inc()
-        self._child(self._request_seconds, method).observe(seconds)
+    def _count_requests(self, several: list[tuple[str, str, float]]) -> None:
+        ended = collections.Counter([(method, code) for method, code, _ in several])
+        for (method, code), number in ended.items():
+            self._child(self._requests, method, code).inc(number)
+        for method, _, seconds in several:
+            self._child(self._request_seconds, method).observe(seconds)
 
     def request_rollouts(self, number: int) -> None:
         """Count the rollouts of a scoring request."""
-        self._soon(self._request_rollouts.observe, number)
+        self._soon(self._count_request_rollouts, number)
+
+    def _count_request_rollouts(self, several: list[int]) -> None:
+        for number in several:
+            self._request_rollouts.observe(number)
 
     def queued(self, seconds: float) -> None:
         """Count the time that a request waited for its turn."""
-        self._soon(self._queue_seconds.observe, seconds)
+        self._soon(self._count_queued, seconds)
+
+    def _count_queued(self, several: list[float]) -> None:
+        for seconds in several:
+            self._queue_seconds.observe(seconds)
 
     def serving(self, datasets: Mapping[str, DatasetIndex]) -> None:
         """Say which datasets are served from now on."""
@@ -301,58 +318,68 @@ class Metrics:
         known = {source: self._bounded("data_source", source) for source in dict.fromkeys(sources)}
         labels = [known[source] for source in sources]
         run = self._bounded("run", run)
-        self._soon(self._batch, num_bytes, labels, columns, run, total_s, answers_s)
+        self._soon(self._count_batches, (num_bytes, labels, columns, run, total_s, answers_s))
 
-    def _batch(
-        self,
-        num_bytes: int,
-        labels: Sequence[str],
-        columns: Mapping[str, list[Any]],
-        run: str,
-        total_s: float,
-        answers_s: float,
+    def _count_batches(
+        self, several: list[tuple[int, list[str], _Columns, str, float, float]]
     ) -> None:
-        match_s = max(0.0, total_s - answers_s)
-        for stage, seconds in (("total", total_s), ("answers", answers_s), ("match", match_s)):
-            self._child(self._batch_seconds, stage).observe(seconds)
-        self._response_bytes.inc(num_bytes)
+        of_run: dict[str, tuple[list[str], _Columns]] = {}
+        for num_bytes, labels, columns, run, total_s, answers_s in several:
+            match_s = max(0.0, total_s - answers_s)
+            for stage, seconds in (("total", total_s), ("answers", answers_s), ("match", match_s)):
+                self._child(self._batch_seconds, stage).observe(seconds)
+            self._response_bytes.inc(num_bytes)
+            known = of_run.setdefault(run, (labels, columns))
+            if known[0] is not labels:
+                known[0].extend(labels)
+                for name, column in columns.items():
+                    known[1][name].extend(column)
+        for run, (labels, columns) in of_run.items():
+            self._count_scores(run, labels, columns)
+
+    def _count_scores(self, run: str, labels: list[str], columns: _Columns) -> None:
         for method, number in collections.Counter(columns["answer_method"]).items():
             if method:
                 self._child(self._answers, method).inc(number)
         if undecided := columns["status"].count(Status.ANSWER_UNDECIDED):
             self._undecided.inc(undecided)
         self._nodes_and_guard(columns)
-        of_label: dict[str, list[int]] = defaultdict(list)
-        for at, label in enumerate(labels):
-            of_label[label].append(at)
-        for label, positions in of_label.items():
-            statuses = [columns["status"][at] for at in positions]
-            for status in dict.fromkeys(statuses):
-                self._child(self._rollouts, status, label, run).inc(statuses.count(status))
+        names = dict.fromkeys(labels)
+        for label in names:
+            chosen = columns
+            if len(names) > 1:
+                here = [one == label for one in labels]
+                chosen = {name: [*compress(column, here)] for name, column in columns.items()}
+            statuses = chosen["status"]
+            # An enumeration's hash is a function of Python's: the usual one is not looked up.
+            others = dict.fromkeys([one for one in statuses if one is not _OK])
+            for status in [_OK, *others]:
+                if number := statuses.count(status):
+                    self._child(self._rollouts, status, label, run).inc(number)
             for name, (value_sum, value_rollouts) in self._sums.items():
-                column: list[float] = columns[name]
-                values = [value for at in positions if (value := column[at]) == value]
+                values = [value for value in chosen[name] if value == value]
                 if values:  # none of it is no series of its own
                     self._child(value_sum, label, run).inc(sum(values))
                     self._child(value_rollouts, label, run).inc(len(values))
 
-    def _nodes_and_guard(self, columns: Mapping[str, list[Any]]) -> None:
+    def _nodes_and_guard(self, columns: _Columns) -> None:
         reached = b"".join(columns["channel_numbers"])
         for number, channel in enumerate(CHANNELS):
             if count := reached.count(number):
                 self._child(self._nodes, channel or "none").inc(count)
-        pairs = [*zip(columns["acc"], columns["guard"], strict=True)]
-        right = [factor for acc, factor in pairs if acc == 1.0]
+        accs, guards = columns["acc"], columns["guard"]
+        right, lowered = accs.count(1.0), 0
         # NaN, no NCR, is neither.
-        lowered = sum([factor < 1.0 for factor in right])
-        full = right.count(1.0)
-        warning = self._guard_watch.add(full + lowered, lowered)
-        if warning is not None:
-            _log.warning("%s", warning)
-        for acc, factor in pairs:
+        others = [pair for pair in zip(guards, accs, strict=True) if pair[0] != 1.0]
+        for factor, acc in others:
+            right -= acc == 1.0 and not factor < 1.0
+            lowered += acc == 1.0 and factor < 1.0
             if factor < 1.0:
                 self._child(self._guarded, _ANSWERS.get(acc, "unknown")).inc()
                 self._guard_factors.observe(factor)
+        warning = self._guard_watch.add(right, lowered)
+        if warning is not None:
+            _log.warning("%s", warning)
 
     def rechecked(self, *, agrees: bool) -> None:
         """Count a rollout that the plain-Python engine has matched too."""
