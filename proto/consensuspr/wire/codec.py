@@ -417,11 +417,13 @@ def decode_named_request(request: bytes) -> tuple[RequestHead, list[Rollout]]:
     """
     rest, rollouts = _decode_score_request(request, decode_sample)
     request_id = pb.ScoreRequest.FromString(rest).request_id
+    name = request_id.to_bytes(8, "big")
     for at, rollout in enumerate(rollouts):
-        sample = rollout.sample or Sample(b"")
-        if not sample.key:
-            key = request_id.to_bytes(8, "big") + at.to_bytes(8, "big")
-            rollout.sample = sample._replace(key=key) if request_id else None
+        sample = rollout.sample
+        if sample is None or not sample.key:
+            place = () if sample is None else sample[1:]
+            key = name + at.to_bytes(8, "big")
+            rollout.sample = Sample(key, *place) if request_id else None
     return _head(rest), rollouts
 
 
