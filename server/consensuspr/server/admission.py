@@ -321,7 +321,8 @@ class Admission:
     @property
     def refusing(self) -> bool:
         """Whether requests were refused of late, for their bytes too."""
-        return self.flooded or self._clock() - self._last_full_at < QUIET_BURSTS * self._burst_s
+        latest = max(self._last_refused_at, self._last_full_at)
+        return self._clock() - latest < QUIET_BURSTS * self._burst_s
 
     @property
     def flooded(self) -> bool:

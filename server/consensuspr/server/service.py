@@ -140,6 +140,8 @@ MAX_SENTENCE_CHARS = 600
 # When to come again where too many requests arrive at a time.
 ARRIVAL_RETRY_S = 0.5
 
+_UNTRACED = contextlib.nullcontext()
+
 if TYPE_CHECKING:
     from consensuspr.score_log import ScoreLog
 
@@ -479,8 +481,10 @@ class ScoringService:
             num_bytes = charge(raw, self._tables[method], self._max_fields, copies)
         except InvalidRequest as error:
             raise Abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
-        trace = self.begin_trace(method, context.invocation_metadata() or ())
-        with trace or contextlib.nullcontext():
+        trace = None
+        if self._tracing is not None:
+            trace = self.begin_trace(method, context.invocation_metadata() or ())
+        with trace or _UNTRACED:
             return await self.submit(
                 self._work[method], raw, num_bytes, _deadline(context), _caller(context), trace
             )
@@ -547,6 +551,10 @@ class ScoringService:
         if refusal is not None:
             raise _refused(refusal)
 
+        loop = asyncio.get_running_loop()
+        # What asyncio.wrap_future makes of a job costs as much as its admission.
+        ended = loop.create_future()
+
         def finish(done: Future[Any]) -> None:
             # In the working thread, also long after the caller has left.
             request.clear()
@@ -554,6 +562,8 @@ class ScoringService:
             # As it is given here: one that this function held on to would hold itself.
             assert isinstance(done, Job)
             self.admission.finish(done, served=served)
+            with contextlib.suppress(RuntimeError):  # the loop has been closed
+                loop.call_soon_threadsafe(_wake, ended)
 
         job.add_done_callback(finish)
         try:
@@ -564,13 +574,13 @@ class ScoringService:
         self._trimmer.plan()
         self._under_way += 1
         try:
-            result: R = await asyncio.wrap_future(job)
+            await ended
+            if job.cancelled():  # the work was dropped by close(), not left by its caller
+                raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN)
+            result: R = job.result()
             return result
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and not task.cancelling():
-                # The work was dropped by close(), not left by its caller.
-                raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN) from None
+            job.cancel()
             call.abandon()
             raise
         except UnknownDataset as error:
@@ -723,6 +733,11 @@ async def counted(metrics: Metrics, method: str, work: Awaitable[bytes], context
     # call, and what that knew, the request above all, would stay until the garbage collector runs.
     await context.abort(code, *end)
     raise AssertionError("abort does not return")
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():  # its task may have been cancelled
+        waiting.set_result(None)
 
 
 def _refused(refusal: Refusal) -> Abort:
