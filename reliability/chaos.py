@@ -58,6 +58,7 @@ MAX_GROWTH_MB = 300
 MAX_LOG_BYTES = 256 << 10
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SCORE = b"/consensuspr.v1.ScoringService/Score"
+WATCH = b"/grpc.health.v1.Health/Watch"
 FIRST_TOKEN = new_token()
 
 
@@ -331,6 +332,17 @@ def clients_that_never_read(server: Server, load: Load) -> None:
 
 
 @scenario()
+def calls_without_end(server: Server, load: Load) -> None:
+    """Open 30,000 calls that do not end: begun, with replies not taken, and watching; for 15 s."""
+    with ExitStack() as stack:
+        for kind in ("begun", "whole", "watching"):
+            for sock in open_calls(server.port, kind, 100, 100):
+                stack.enter_context(sock)
+            load.wait_for_calls()
+        time.sleep(15)
+
+
+@scenario()
 def flooding_clients(server: Server, load: Load) -> None:
     """Let six connections send requests of 160 KB without waiting for replies, for 15 s."""
     request = _request(*[b"so 14*118 = 1652 and " * 500] * 16)
@@ -565,6 +577,9 @@ def _request(*responses: bytes, truth: str = "") -> bytes:
     return request.SerializeToString()
 
 
+ONE_ROLLOUT = _request(b"x")
+
+
 def _send_raw(
     server: Server, requests: Sequence[bytes], compression: grpc.Compression | None = None
 ) -> None:
@@ -617,14 +632,16 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _text(value: bytes) -> bytes:
-    return bytes([len(value)]) + value  # below 127 bytes
+    """Return a string of a header: its length with a prefix of seven bits, and its bytes."""
+    length = len(value)
+    return (bytes([length]) if length < 127 else b"\x7f" + _varint(length - 127)) + value
 
 
-def _headers(stream: int) -> bytes:
+def _headers(stream: int, path: bytes = SCORE, more: Mapping[bytes, bytes] | None = None) -> bytes:
     """Return the header of a gRPC request, without Huffman coding or a table."""
     fields = {
-        b":method": b"POST", b":scheme": b"http", b":path": SCORE, b":authority": b"a",
-        b"content-type": b"application/grpc", b"te": b"trailers",
+        b":method": b"POST", b":scheme": b"http", b":path": path, b":authority": b"a",
+        b"content-type": b"application/grpc", b"te": b"trailers", **(more or {}),
     }  # fmt: skip
     block = b"".join(b"\x00" + _text(name) + _text(value) for name, value in fields.items())
     return _frame(1, 4, stream, block)
@@ -642,6 +659,34 @@ def begun_request(size: int) -> bytes:
     """Return the beginning of a connection and of a request of so many bytes, none of them yet."""
     prefix = _frame(0, 0, 1, b"\x00" + struct.pack(">I", size))
     return PREFACE + _frame(4, 0, 0, b"") + _headers(1) + prefix
+
+
+def open_calls(port: int, kind: str, connections: int, calls: int) -> Iterator[socket.socket]:
+    """Open so many calls on each of so many connections that will not end by themselves.
+
+    Args:
+        port: of gRPC.
+        kind: ``begun``: long headers, and nothing of a request; ``whole``: small requests, of
+            whose replies nothing may be sent; ``watching``: calls that watch the health.
+        connections: to be closed by whoever takes them.
+        calls: on each.
+    """
+    long = {b"x-%d" % at: b"v" * 1500 for at in range(4)}
+    request = b"\x00" + struct.pack(">I", len(ONE_ROLLOUT)) + ONE_ROLLOUT
+    begin = PREFACE + _frame(4, 0, 0, struct.pack(">HI", 4, 0 if kind == "whole" else 65_535))
+    for _ in range(connections):
+        sock = socket.create_connection(("127.0.0.1", port), timeout=30)
+        frames = [begin]
+        for stream in range(1, 2 * calls, 2):
+            if kind == "begun":
+                frames += [_headers(stream, more=long)]
+            elif kind == "whole":
+                frames += [_headers(stream), _data(stream, request, end=True)]
+            else:
+                frames += [_headers(stream, WATCH), _data(stream, bytes(5), end=False)]
+        with contextlib.suppress(OSError):  # the server may hang up
+            sock.sendall(b"".join(frames))
+        yield sock
 
 
 def _request_on(stream: int, request: bytes) -> bytes:

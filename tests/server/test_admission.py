@@ -10,6 +10,7 @@ import weakref
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -125,6 +126,51 @@ def job(
 ) -> Job:
     """Return a request without work."""
     return Job(lambda: None, num_bytes, Origin(connection, run), deadline)
+
+
+def test_a_call_counts_from_its_header_until_its_reply_has_been_taken() -> None:
+    worker = Worker(limit_bytes=100)
+    admission = worker.admission
+    with ExitStack() as calls:
+        for _ in range(7):
+            assert calls.enter_context(admission.coming(Origin("a:1"), call_bytes=10)) is None
+        # Three times what would be left for others.
+        with admission.coming(Origin("a:2"), call_bytes=10) as refusal:
+            assert refusal is not None
+        with admission.coming(Origin("b:1"), call_bytes=10) as refusal:
+            assert refusal is None
+        assert worker.unfinished == (0, 70)
+    assert worker.unfinished == (0, 0)
+
+    replied, left = (Job(lambda: None, 40, Origin("a:1"), call_bytes=10) for _ in range(2))
+    for job_ in (replied, left):
+        assert admission.admit(job_) is None
+        assert admission.take() is job_
+        if job_ is left:
+            admission.replied(job_)  # its caller has
+            assert worker.unfinished == (1, 40)
+        admission.finish(job_, served=True, reply_bytes=5)
+        if job_ is replied:
+            assert worker.unfinished == (0, 15)
+            admission.replied(job_)
+        assert worker.unfinished == (0, 0)
+    assert not admission._flows
+
+
+def test_a_request_that_is_the_only_one_is_let_in_beside_calls() -> None:
+    """Whatever its size, and whatever replies are not taken; but not any number of such calls."""
+    admission = Worker(limit_bytes=100).admission
+    for _ in range(7):
+        small = Job(lambda: None, 10, Origin("a:1"), call_bytes=10)
+        assert admission.admit(small) is None
+        admission.take()
+        admission.finish(small, served=True)
+    assert admission.admit(Job(lambda: None, 10, Origin("a:1"), call_bytes=10)) is not None
+    large = Job(lambda: None, 1000, Origin("b:1"), call_bytes=10)
+    assert admission.admit(large) is None
+    admission.take()
+    admission.finish(large, served=True)
+    assert admission.unfinished_bytes == 80
 
 
 def test_what_arrives_counts_with_the_requests() -> None:

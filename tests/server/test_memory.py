@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,11 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from consensuspr.client import RewardClient
 from consensuspr.errors import InvalidRequest
 from consensuspr.server.memory import (
     FIELD_BYTES,
+    REQUEST_OVERHEAD_BYTES,
     SMALL_TURN_S,
     _Turns,
     charge,
@@ -29,7 +31,7 @@ from consensuspr.server.memory import (
 )
 from consensuspr.v1 import ADMIN_SERVICE_NAME, PROTOCOL_VERSION, SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
-from reliability.chaos import begun_request
+from reliability.chaos import begun_request, open_calls
 from tests.processes import wait_for
 from tests.server.conftest import RIGHT, request_of
 from tests.servers import ServeProcess, free_port, serve_command
@@ -215,6 +217,42 @@ def test_a_worker_that_explains_stays_within_its_bound(worker: Worker) -> None:
     worker.check()
 
 
+@pytest.mark.parametrize("kind", ["begun", "whole", "watching"])
+def test_calls_that_do_not_end_are_bounded(worker: Worker, kind: str) -> None:
+    """Others are answered meanwhile, and afterwards their room is free."""
+    with ExitStack() as stack:
+        for connection in open_calls(int(worker.server.address.split(":")[1]), kind, 500, 100):
+            stack.enter_context(connection)
+        with RewardClient(worker.server.address, timeout_s=60) as client:
+            client.server_info()
+        assert worker.peak() - worker.base < BOUND
+    wait_for(lambda: send(worker.server.address, request_bytes(b"")) == [Code.OK])
+
+
+def test_replies_that_are_not_taken_are_bounded(worker: Worker) -> None:
+    raw = request_bytes(field(7, DUCKS_ID + field(2, repeated(b"x", 2 * MIB))))
+    options = [
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.http2.bdp_probe", 0),  # takes no more than 64 KiB on its own
+    ]
+    channels = [grpc.insecure_channel(worker.server.address, options) for _ in range(4)]
+    # What is not iterated over is not read.
+    methods = [channel.unary_stream(f"/{SERVICE_NAME}/Explain", None, None) for channel in channels]
+    calls: list[Any] = []
+    for at in range(120):
+        calls.append(methods[at % len(methods)](raw, timeout=300))
+        calls[-1].initial_metadata()  # it comes with the reply, or the end
+    assert worker.peak() - worker.base < BOUND
+    assert send(worker.server.address, request_bytes(b"")) == [Code.RESOURCE_EXHAUSTED]
+    for call in calls:
+        call.cancel()
+    wait_for(lambda: send(worker.server.address, request_bytes(b"")) == [Code.OK])
+    for channel in channels:
+        channel.close()
+    worker.check()
+
+
 SMALL_CALLS = {
     "/grpc.health.v1.Health/Check": Code.RESOURCE_EXHAUSTED,
     "/grpc.health.v1.Health/Watch": Code.RESOURCE_EXHAUSTED,
@@ -375,7 +413,7 @@ def test_a_request_is_charged_for_its_bytes_and_fields(
 ) -> None:
     raw = request_.SerializeToString()
     table = field_table(pb.ScoreRequest.DESCRIPTOR)
-    assert charge(raw, table, 9) == 2 * len(raw) + FIELD_BYTES * fields + 4096
+    assert charge(raw, table, 9) == 2 * len(raw) + FIELD_BYTES * fields + REQUEST_OVERHEAD_BYTES
     assert charge(raw, table, fields) == charge(raw, table, 9)
     if fields:
         with pytest.raises(InvalidRequest, match="a request holds at most"):

@@ -22,7 +22,8 @@ times one short rollout.  A request counts from its arrival until its work is re
 when its caller has left; it waits until its work begins.  The hint of a refusal is the time in
 which the backlog, at the pace of late, falls to what is let in.  Not covered: bytes that gRPC has
 received but not yet handed over; they are bounded by the message limit and the number of
-concurrent streams of a connection.
+pending requests.  A call has a price of its own, from its header until its reply has been taken:
+callers that begin requests and never end them, or never take a reply, hold memory too.
 
 **Turns to compute**: a worker has more requests in work than cores, because some only wait for an
 answer process.  If all of them computed at once, each would be as slow as all together, and the
@@ -198,6 +199,8 @@ class Job(Future[Any]):
         num_bytes: that it is counted with.
         caller: who sent it.
         deadline: on the admission's clock; None: it may take as long as it wants.
+        call_bytes: of these, those that are its call's, which lasts until the reply has been taken:
+            they count until :meth:`Admission.replied`.
 
     Attributes:
         worked_s: processor time that was spent on it.
@@ -209,13 +212,17 @@ class Job(Future[Any]):
         num_bytes: int,
         caller: Origin = NOBODY,
         deadline: float | None = None,
+        call_bytes: int = 0,
     ) -> None:
         super().__init__()
         self.work = work
         self.num_bytes = num_bytes
         self.caller = caller
         self.deadline = deadline
+        self.call_bytes = call_bytes
         self.worked_s = 0.0
+        self._replied = not call_bytes
+        self._kept_by: _Flow | None = None  # from the end of its work to that of its call
         self._flow: _Flow | None = None  # while it is unfinished
         self._begun = False
         self._charged_s = 0.0
@@ -247,6 +254,7 @@ class Admission:
         self._lock = threading.Lock()
         self._bytes = 0
         self._held_bytes = 0  # of these, those that are of no request yet
+        self._call_bytes = 0  # and those of calls without their body yet, or with their reply
         self._requests = 0
         self._in_work = 0
         self._waiting_bytes = 0
@@ -284,7 +292,8 @@ class Admission:
             Why they are not counted where they are refused; :meth:`release` counts them out.
         """
         with self._lock:
-            if self._bytes > own_bytes and self._bytes + num_bytes > self._limit_bytes:
+            others = self._bytes - self._call_bytes - own_bytes
+            if others > 0 and self._bytes + num_bytes > self._limit_bytes:
                 return self._over(num_bytes)
             limit = self._limit_bytes // 2
             if self._held_bytes > own_bytes and self._held_bytes + num_bytes > limit:
@@ -330,10 +339,13 @@ class Admission:
         return self._clock() - self._last_refused_at < QUIET_BURSTS * self._burst_s
 
     @contextlib.contextmanager
-    def coming(self, caller: Origin, deadline: float | None = None) -> Iterator[Refusal | None]:
+    def coming(
+        self, caller: Origin, deadline: float | None = None, call_bytes: int = 0
+    ) -> Iterator[Refusal | None]:
         """Count a request in while its bytes are received; yield why it is refused before that.
 
-        None: it is not refused now, and waits from now on as far as others are concerned.
+        None: it is not refused now, and waits from now on as far as others are concerned.  It
+        counts with ``call_bytes`` meanwhile.
         """
         with self._lock:
             key = self._key(caller)
@@ -341,20 +353,24 @@ class Admission:
             own = self._coming_by[caller.connection] if caller.connection else 0
             usual_bytes = flow.waiting_bytes // flow.waiting if flow and flow.waiting else 0
             refusal = (
-                self._full(caller, flow, usual_bytes)
+                self._full(caller, flow, max(usual_bytes, call_bytes), call_bytes)
                 or self._flood(caller, flow, own)
                 or self._late(caller, flow, 0, deadline, own)
             )
             if refusal is None:
                 self._coming[key] += 1
                 self._coming_by[caller.connection] += 1
+                flow = flow or self._open(key)
+                self._count_call(flow, call_bytes)
         try:
             yield refusal
         finally:
             if refusal is None:
                 with self._lock:
-                    _count_out(self._coming, key)
-                    _count_out(self._coming_by, caller.connection)
+                    assert flow is not None, "it was let in"
+                    count_out(self._coming, key)
+                    count_out(self._coming_by, caller.connection)
+                    self._count_call_out(flow, call_bytes)
 
     def admit(self, job: Job) -> Refusal | None:
         """Put a job into the queue; return why not where it is refused."""
@@ -363,7 +379,7 @@ class Admission:
             key = self._key(caller)
             flow = self._flows.get(key)
             refusal = (
-                self._full(caller, flow, num_bytes)
+                self._full(caller, flow, num_bytes, job.call_bytes)
                 or self._flood(caller, flow)
                 or self._late(caller, flow, num_bytes, job.deadline)
             )
@@ -376,10 +392,8 @@ class Admission:
             if flow is None:
                 flow = self._open(key)
             self._requests += 1
-            self._bytes += num_bytes
+            self._count_bytes(flow, num_bytes)
             flow.unfinished += 1
-            flow.run.unfinished_bytes += num_bytes
-            flow.host.unfinished_bytes += num_bytes
             self._enter_queue(job, flow)
             return None
 
@@ -423,10 +437,11 @@ class Admission:
         takes_s = num_bytes / max(self._bytes_per_s, 1.0)
         return self._clock() + min(takes_s, MAX_HOPELESS_S) >= deadline
 
-    def finish(self, job: Job, *, served: bool) -> None:
-        """Count a job out that :meth:`admit` let in.
+    def finish(self, job: Job, *, served: bool, reply_bytes: int = 0) -> None:
+        """Count a job out that :meth:`admit` let in, all but its call.
 
-        Not ``served`` is work that was abandoned, which says nothing of the pace.
+        Not ``served`` is work that was abandoned, which says nothing of the pace.  ``reply_bytes``
+        count with the call.
         """
         with self._lock:
             flow, num_bytes = job._flow, job.num_bytes
@@ -440,12 +455,12 @@ class Admission:
                 self._leave_queue(job, flow)
             job._flow = None
             self._requests -= 1
-            self._bytes -= num_bytes
-            flow.unfinished -= 1
-            flow.run.unfinished_bytes -= num_bytes
-            flow.host.unfinished_bytes -= num_bytes
-            if not flow.unfinished:
-                self._close(flow)
+            self._count_bytes(flow, -num_bytes)
+            if not job._replied:
+                job._kept_by = flow
+                job.call_bytes += reply_bytes
+                self._count_call(flow, job.call_bytes)
+            self._count_out_of(flow)
             if not served:
                 return
             flow.run.s_per_byte = (flow.run.s_per_byte + job.worked_s / num_bytes) / 2
@@ -455,6 +470,29 @@ class Admission:
                 self._bytes_per_s = (self._bytes_per_s + self._window_bytes / elapsed) / 2
                 self._window_start += elapsed
                 self._window_bytes = 0
+
+    def replied(self, job: Job) -> None:
+        """Count the call of a job out: its reply has been taken, or its caller has left."""
+        with self._lock:
+            job._replied = True
+            if job._kept_by is not None:  # else its work is still under way
+                self._count_call_out(job._kept_by, job.call_bytes)
+                job._kept_by = None
+
+    def _count_bytes(self, flow: _Flow, num_bytes: int) -> None:
+        self._bytes += num_bytes
+        flow.run.unfinished_bytes += num_bytes
+        flow.host.unfinished_bytes += num_bytes
+
+    def _count_call(self, flow: _Flow, num_bytes: int) -> None:
+        flow.unfinished += 1
+        self._call_bytes += num_bytes
+        self._count_bytes(flow, num_bytes)
+
+    def _count_call_out(self, flow: _Flow, num_bytes: int) -> None:
+        self._call_bytes -= num_bytes
+        self._count_bytes(flow, -num_bytes)
+        self._count_out_of(flow)
 
     # -- flows
 
@@ -480,10 +518,12 @@ class Admission:
         self._flows[key] = flow
         return flow
 
-    def _close(self, flow: _Flow) -> None:
-        del self._flows[flow.key]
-        flow.run.flows -= 1
-        flow.host.flows -= 1
+    def _count_out_of(self, flow: _Flow) -> None:
+        flow.unfinished -= 1
+        if not flow.unfinished:
+            del self._flows[flow.key]
+            flow.run.flows -= 1
+            flow.host.flows -= 1
 
     def _remembered(self, shares: dict[str, _Share], name: str) -> _Share:
         """Return a share by name; those are forgotten first that had nothing for longest."""
@@ -567,10 +607,12 @@ class Admission:
 
     # -- refusals
 
-    def _full(self, caller: Origin, flow: _Flow | None, num_bytes: int) -> Refusal | None:
+    def _full(
+        self, caller: Origin, flow: _Flow | None, num_bytes: int, call_bytes: int
+    ) -> Refusal | None:
         """Return why a request is refused for its bytes, else None."""
-        if not self._bytes:
-            return None
+        if self._bytes == self._call_bytes:  # the only one, whatever its size
+            num_bytes = call_bytes
         free = self._limit_bytes - self._bytes - num_bytes
         held = max(flow.run.unfinished_bytes, flow.host.unfinished_bytes) if flow else 0
         if free >= 0 and (not held or held + num_bytes <= BYTES_TO_FREE * free):
@@ -698,7 +740,8 @@ class Admission:
         if waiting:
             each = num_bytes // waiting
         else:
-            each = (self._bytes - self._held_bytes) // max(1, self._requests)
+            of_requests = self._bytes - self._held_bytes - self._call_bytes
+            each = of_requests // max(1, self._requests)
         return waiting + coming, num_bytes + coming * each
 
     def _until_done(self, caller: Origin, flow: _Flow, num_bytes: int) -> int:
@@ -730,7 +773,8 @@ class Admission:
         return min(MAX_RETRY_S, max(MIN_RETRY_S, drain_s))
 
 
-def _count_out(counts: Counter[Any], key: object) -> None:
+def count_out(counts: Counter[Any], key: object) -> None:
+    """Count one less of a key, which is forgotten with the last."""
     counts[key] -= 1
     if not counts[key]:
         del counts[key]

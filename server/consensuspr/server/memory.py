@@ -27,7 +27,7 @@ import contextlib
 import ctypes
 import os
 import zlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
@@ -38,6 +38,7 @@ from google.protobuf.message import DecodeError
 
 from consensuspr.core import count_fields
 from consensuspr.errors import InvalidRequest
+from consensuspr.server.admission import Origin, count_out
 
 # As received, and as unpacked.  An explanation holds all of the response in its normal form too: as
 # a text, in the reply, and as the reply is sent.
@@ -45,8 +46,9 @@ COPIES = 2
 COPIES_EXPLAINED = 6
 # Of a field as it is parsed and as Python sees it: 237 were measured of an inline node.
 FIELD_BYTES = 256
-# What a request costs beside its bytes, so that a flood of empty ones is bounded too.
-REQUEST_OVERHEAD_BYTES = 4096
+# What a call costs beside its bytes, from its header to the end of its reply: gRPC's own books of
+# it, a header of 8 KiB, two tasks.  27 KB were measured of such that wait for their turn.
+REQUEST_OVERHEAD_BYTES = 24 << 10
 
 # No message of the protocol begins so: 0x1f would be a field of a wire type that there is not.
 GZIP_MAGIC = b"\x1f\x8b"
@@ -63,6 +65,10 @@ LOOK_S = 0.02
 # Of calls that need few bytes: a path has 4,096 at most.
 SMALL_BYTES = 8192
 SMALL_TURN_S = 0.5
+# Of them that are open at a time, those that watch the health included; each takes what any call
+# does.  A host may have so many times what it leaves free.
+MAX_SMALL_CALLS = 1024
+SMALL_CALLS_TO_FREE = 3
 # Connections of which a body has arrived in time are remembered, so many at most.
 MAX_KNOWN = 4096
 
@@ -293,11 +299,13 @@ class SmallCalls(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     Each message could have as many bytes as a request for scores, and of those of generated code
     gRPC would receive as many as there are streams, before anybody is asked.  Generated code adds
     its methods here as it would to a server.  Clients whose next message does not come in a turn
-    are told that they have said all.
+    are told that they have said all.  Only so many calls are open at a time: streams that watch
+    have no end of their own.
     """
 
     def __init__(self) -> None:
         self._turns = _Turns()
+        self._open: Counter[str] = Counter()  # by host
         self._handlers: dict[str, Any] = {}
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
@@ -314,12 +322,15 @@ class SmallCalls(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 
     def _bounded(self, handler: Any) -> Any:
         async def answer(_: object, context: Any) -> Any:
+            await self._enter(context)
             return await handler.unary_unary(await self._only(handler, context), context)
 
         async def follow(_: object, context: Any) -> None:
+            await self._enter(context)
             await handler.unary_stream(await self._only(handler, context), context)
 
         async def converse(_: object, context: Any) -> AsyncIterator[Any]:
+            await self._enter(context)
             async for reply in handler.stream_stream(self._each(handler, context), context):
                 yield reply
 
@@ -329,6 +340,21 @@ class SmallCalls(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         if handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(follow, response_serializer=serializer)
         return grpc.stream_unary_rpc_method_handler(answer, response_serializer=serializer)
+
+    async def _enter(self, context: Any) -> None:
+        """Count a call in until its reply has been taken, or end it where too many are open."""
+        host = Origin(context.peer()).host
+        free = MAX_SMALL_CALLS - self._open.total()
+        if self._open[host] >= SMALL_CALLS_TO_FREE * free:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{self._open[host]} calls of this kind are open from one host; no more are taken"
+                " until some have ended",
+            )
+        self._open[host] += 1
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine is run by one"
+        task.add_done_callback(lambda _: count_out(self._open, host))
 
     async def _only(self, handler: Any, context: Any) -> Any:
         """Return the request of a call, which has one."""

@@ -27,6 +27,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
@@ -63,6 +64,7 @@ from consensuspr.server.memory import (
     COPIES,
     COPIES_EXPLAINED,
     GZIP_MAGIC,
+    REQUEST_OVERHEAD_BYTES,
     TURN_S,
     Arrival,
     Reception,
@@ -122,10 +124,18 @@ MAX_CONCURRENT_STREAMS = 128
 MIN_PING_INTERVAL_MS = 5000
 # Of gRPC's encodings; what deflate makes of a message cannot be told from one that is not packed.
 IDENTITY_AND_GZIP = 1 << 0 | 1 << 2
-NO_LIMIT = 2**31 - 1
+# Calls that gRPC holds before Python sees them: past the first number some are dropped at random,
+# past the second all.  Each takes some twenty kilobytes, whatever its header says.
+PENDING_CALLS, MOST_PENDING_CALLS = 1024, 2048
+# Of a call's header, tokens and names of runs included; it stays in memory as long as the call.
+MAX_HEADER_BYTES = 8192
+# A client that answers no ping for twenty seconds more has gone, or reads nothing.
+PING_INTERVAL_MS = 60_000
 # Then a connection is ended in order, after its requests, and the client makes another: to a worker
 # or a server that was not there when it made the first (a replaced one, or one more behind a name).
 MAX_CONNECTION_AGE_S = 300
+# So long requests on a connection may go on then; replies that nobody takes end with it.
+LAST_CALLS_S = 120
 # Within it the first words of HTTP/2 have to come.
 HANDSHAKE_S = 20
 # After the last reply: for calls that only watch, and for connections to end in order.
@@ -448,7 +458,9 @@ class ScoringService:
         async def serve(context: Context) -> bytes:
             self._check_open()
             try:
-                with self.admission.coming(_caller(context), _deadline(context)) as refusal:
+                with self.admission.coming(
+                    _caller(context), _deadline(context), REQUEST_OVERHEAD_BYTES
+                ) as refusal:
                     if refusal is not None:
                         raise _refused(refusal)
                     raw = await self._reception.receive(context)
@@ -546,10 +558,14 @@ class ScoringService:
                 trace.stage_ended("queue")
             return work(request.pop(), call)
 
-        job = Job(work_on, num_bytes, caller, deadline)
+        job = Job(work_on, num_bytes, caller, deadline, REQUEST_OVERHEAD_BYTES)
         refusal = self.admission.admit(job)
         if refusal is not None:
             raise _refused(refusal)
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine is run by one"
+        # It ends when the reply has been taken.
+        task.add_done_callback(partial(_replied, self.admission, job))
 
         loop = asyncio.get_running_loop()
         # What asyncio.wrap_future makes of a job costs as much as its admission.
@@ -561,7 +577,9 @@ class ScoringService:
             served = not done.cancelled() and done.exception() is None
             # As it is given here: one that this function held on to would hold itself.
             assert isinstance(done, Job)
-            self.admission.finish(done, served=served)
+            reply = done.result() if served else None
+            reply_bytes = COPIES * len(reply) if isinstance(reply, bytes) else 0
+            self.admission.finish(done, served=served, reply_bytes=reply_bytes)
             with contextlib.suppress(RuntimeError):  # the loop has been closed
                 loop.call_soon_threadsafe(_wake, ended)
 
@@ -595,8 +613,7 @@ class ScoringService:
             raise Abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(error)) from None
         finally:
             self._under_way -= 1
-            task = asyncio.current_task() if self._draining else None
-            if task is not None:
+            if self._draining:
                 self._replying.add(task)
                 task.add_done_callback(self._replying.discard)
             # Its failure knows this frame, and by the frames of the work the request.
@@ -740,6 +757,10 @@ def _wake(waiting: asyncio.Future[None]) -> None:
         waiting.set_result(None)
 
 
+def _replied(admission: Admission, job: Job, _: asyncio.Task[Any]) -> None:
+    admission.replied(job)
+
+
 def _refused(refusal: Refusal) -> Abort:
     return Abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refusal.reason, refusal.retry_after_s)
 
@@ -823,10 +844,13 @@ class GrpcServer:
                 # Else gRPC resets requests at random when many end at a time, which is what
                 # refusing does; what is let in is the admission's business alone.
                 ("grpc.http.overload_protection", 0),
-                # Likewise: it drops requests at random when a thousand wait for Python.
-                ("grpc.server.max_pending_requests", NO_LIMIT),
-                ("grpc.server.max_pending_requests_hard_limit", NO_LIMIT),
+                ("grpc.server.max_pending_requests", PENDING_CALLS),
+                ("grpc.server.max_pending_requests_hard_limit", MOST_PENDING_CALLS),
+                ("grpc.max_metadata_size", MAX_HEADER_BYTES),
+                ("grpc.absolute_max_metadata_size", MAX_HEADER_BYTES),
                 ("grpc.max_connection_age_ms", MAX_CONNECTION_AGE_S * 1000),
+                ("grpc.max_connection_age_grace_ms", LAST_CALLS_S * 1000),
+                ("grpc.keepalive_time_ms", PING_INTERVAL_MS),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
             ],
