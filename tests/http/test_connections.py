@@ -171,6 +171,19 @@ def test_junk_behind_a_request(server: InProcessServer, junk: bytes) -> None:
     assert server.post("/slime", REQUEST).body["reward"] == 0.75
 
 
+def test_a_request_with_two_ends_is_the_last_of_its_connection(server: InProcessServer) -> None:
+    """To a proxy that goes by its length, what follows would be of another caller."""
+    two_ends = HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    with connect(server.http_address) as connection:
+        connection.sendall(two_ends + HEALTH)
+        received = b""
+        with contextlib.suppress(ConnectionError):
+            while part := connection.recv(65536):
+                received += part
+    assert received.startswith(b"HTTP/1.1 400 ")
+    assert received.count(b"HTTP/1.1 ") == 1
+
+
 def test_requests_one_behind_the_other(server: InProcessServer) -> None:
     with connect(server.http_address) as connection:
         connection.sendall(HEALTH * 500)

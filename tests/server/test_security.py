@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -643,3 +643,26 @@ def test_metrics_want_a_token_and_healthz_none(secured: tuple[ServeProcess, Auth
     ):
         odd.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
         assert get("/healthz")[0] == 200
+
+
+def test_silent_callers_of_the_metrics_keep_no_probe_out(serve_real: ServeReal) -> None:
+    """Not even those that send a byte now and then."""
+    server = serve_real(metrics_address=ANY_PORT).wait_until_listening()
+    url = server.log.read_text().partition("metrics on ")[2].split()[0]
+    host, _, port = url.removeprefix("http://").partition("/")[0].rpartition(":")
+
+    def probe() -> bool:
+        try:
+            with urllib.request.urlopen(url.replace("/metrics", "/healthz"), timeout=5) as reply:
+                return bool(reply.status == 200)
+        except OSError:
+            return False
+
+    with ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(200)
+        ]
+        for caller in silent:
+            with suppress(OSError):  # it was turned away
+                caller.sendall(b"GET /healthz HT")
+        wait_for(probe, most_s=5)

@@ -1,7 +1,8 @@
-"""Whom HTTP requests may be for, and from whose pages they may come.
+"""Whom HTTP requests may be for, from whose pages they may come, and where they end.
 
 A browser sends requests that pages of others make, to loopback addresses too, and a page can point
-a name of its own at one (DNS rebinding): Host and Origin tell.
+a name of its own at one (DNS rebinding): Host and Origin tell.  A request with two ends, by
+Content-Length and by Transfer-Encoding, can be one to a proxy and two here (smuggling).
 """
 
 from __future__ import annotations
@@ -84,14 +85,21 @@ def _is_loopback(host: str) -> bool:
 
 
 class Checked:
-    """Answers a request that a check refuses, and hands on all others."""
+    """Answers a request that a check refuses, or that has two ends, and hands on all others."""
 
     def __init__(self, app: asgi.ASGIApp, check: Callable[[Request], Response | None]) -> None:
         self._app = app
         self._check = check
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
-        refusal = self._check(Request(scope))
+        request = Request(scope)
+        if {"content-length", "transfer-encoding"} <= {*request.headers}:
+            sentence = "a request has a Content-Length or a Transfer-Encoding, this one has both"
+            refusal: Response | None = json_response(
+                400, {"error": sentence}, {"Connection": "close"}
+            )
+        else:
+            refusal = self._check(request)
         await (self._app if refusal is None else refusal)(scope, receive, send)
 
 

@@ -3,15 +3,18 @@
 In the process that outlasts every worker, so that a counter does not fall when a worker is
 replaced.  Metrics take a token of scope ``read`` where the server has tokens; ``/healthz`` takes
 none.  The web server of prometheus-client knows no tokens, and shakes hands with one caller after
-the other, so that a silent one would hold up all: here each has a thread, and a bounded time.
+the other, so that a silent one would hold up all: here each has a thread, and a place that others
+take over where there are many.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from socketserver import ThreadingMixIn
 from typing import Any, TypeAlias
@@ -26,10 +29,13 @@ from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server.config import Address
 from consensuspr.server.security import Security
 
-# For a caller to say what it wants, and to take the reply.
+# For a caller to say something, or to take something of the reply.
 TIMEOUT_S = 10.0
-# Prometheus and probes come one by one; more at a time are turned away.
+# Prometheus and probes come one by one.
 MAX_CONNECTIONS = 32
+# Where so many are open, a new one takes the place of the oldest if that had so long; else it is
+# turned away.
+KEPT_S = 0.5
 _TEXT = ("Content-Type", "text/plain; charset=utf-8")
 
 
@@ -182,7 +188,8 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def __init__(self, address: Address, context: ssl.SSLContext | None) -> None:
         self._context = context
-        self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._lock = threading.Lock()
+        self._open: dict[socket.socket, float] = {}  # since when, the oldest first
         self.address_family, _, _, _, target = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
@@ -198,13 +205,23 @@ class _Server(ThreadingMixIn, WSGIServer):
         return connection, caller
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        return self._free.acquire(blocking=False)
+        now = time.monotonic()
+        with self._lock:
+            if len(self._open) >= MAX_CONNECTIONS:
+                oldest, since = next(iter(self._open.items()))
+                if now - since < KEPT_S:
+                    return False
+                del self._open[oldest]
+                with contextlib.suppress(OSError):  # its caller has left
+                    # Not by a TLS socket's own method, whose books are its thread's.
+                    socket.socket.shutdown(oldest, socket.SHUT_RDWR)
+            self._open[request] = now
+        return True
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of a caller that left, was silent, or speaks another language."""
