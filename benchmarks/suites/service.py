@@ -97,6 +97,9 @@ DISTURBED = 0.01
 GOODPUT_BATCHES = 16, 64
 GOODPUT_LOADS = 1, 2, 3
 PATIENCE_S = 2.0
+# The same by verl's client, which heeds the hints: samples that it may have under way by so many
+# connections, where it is asked for as many as it can.
+SAMPLES_UNDER_WAY = {"concurrency": 256, "connections": 8}
 # Of the capacity, what a run asks for that sends little beside one that sends all it can.
 MODEST = 0.05
 # Of one server and of two: processor time is told in steps of 10 ms.
@@ -489,7 +492,7 @@ def overload(context: Context, work: Work, result: SuiteResult) -> None:
     with _loaded_server(context, work) as address:
 
         def load(**how: float) -> Load:
-            return _load(address, _load_settings(context, BATCH, **how), work)
+            return _load(address, _load_settings(context, batch=BATCH, **how), work)
 
         # On a shared machine a core is not always ours: the most that was served is the
         # capacity, and both loads are compared next to each other, the median of the pairs counts.
@@ -535,9 +538,8 @@ def _loaded_server(context: Context, work: Work) -> Iterator[str]:
         yield address
 
 
-def _load_settings(context: Context, batch: int, **how: float) -> LoadSettings:
+def _load_settings(context: Context, **how: Any) -> LoadSettings:
     common = {
-        "batch": batch,
         "duration": 15.0 if context.full else 4.0,
         "warmup": 2.0,
         "check": 0.02,
@@ -602,30 +604,38 @@ def goodput(context: Context, work: Work, result: SuiteResult) -> None:
     What counts is how much is answered in time, in % of the most that a closed loop was served
     beside it: work for what comes too late, and refusing, cost what could have been served.
     """
-    for batch in GOODPUT_BATCHES:
-        of: Parameters = {"rollouts in a request": batch}
+    for batch in (*GOODPUT_BATCHES, None):
+        of: Parameters = {"rollouts in a request": batch or "as verl's client sends them"}
         for times, found in _done_past(context, work, batch).items():
             if not found:
                 result.notes.append("goodput: not measured, other programs took the server's core")
                 return
             middle = found[len(found) // 2]
-            context.say(f"batches of {batch} at {times}x: {middle:.0f} % done")
+            context.say(f"{batch or 'samples'} in a request at {times}x: {middle:.0f} % done")
             note = f"of {len(found)} runs: {', '.join(f'{each:.0f}' for each in found)}"
             result.add(f"done at {100 * times} %", middle, "%", of, note)
 
 
-def _done_past(context: Context, work: Work, batch: int) -> dict[int, list[float]]:
-    """Return how much of the capacity is done, in %, by how many times of it was asked for."""
+def _done_past(context: Context, work: Work, batch: int | None) -> dict[int, list[float]]:
+    """Return how much of the capacity is done, in %, by how many times of it was asked for.
+
+    Without ``batch``, samples are asked for one by one, by the client of verl's reward loop.
+    """
+    if batch is None:
+        asked: dict[str, Any] = {"profile": "verl", "connections": SAMPLES_UNDER_WAY["connections"]}
+        most: dict[str, Any] = SAMPLES_UNDER_WAY
+    else:
+        asked, most = {"batch": batch}, {"concurrency": CONCURRENCY}
     done: dict[int, list[float]] = {times: [] for times in GOODPUT_LOADS}
     with _loaded_server(context, work) as address:
 
-        def load(**how: float) -> Load:
-            settings = _load_settings(context, batch, timeout=PATIENCE_S, **how)
+        def load(**how: Any) -> Load:
+            settings = _load_settings(context, timeout=PATIENCE_S, **{**asked, **how})
             return _load(address, settings, work, in_time=False)
 
         for _ in range(RUNS):
             # Next to each other: how much of a core there is changes.
-            capacity = load(concurrency=CONCURRENCY).served
+            capacity = load(**most).served
             if not capacity:
                 continue
             for times, found in done.items():
@@ -638,7 +648,7 @@ def fairness(context: Context, work: Work, result: SuiteResult) -> None:
     with _loaded_server(context, work) as address, ThreadPoolExecutor(1) as other:
 
         def load(run: str, **how: float) -> Load:
-            settings = _load_settings(context, BATCH, processes=1, **how)
+            settings = _load_settings(context, batch=BATCH, processes=1, **how)
             return _load(address, settings, work, run, in_time=False)
 
         capacity = load("greedy", concurrency=CONCURRENCY).served
