@@ -171,6 +171,8 @@ def test_a_request_that_is_the_only_one_is_let_in_beside_calls() -> None:
     admission.take()
     admission.finish(large, served=True)
     assert admission.unfinished_bytes == 80
+    # Also where a call alone is more than there may be.
+    assert Worker(limit_bytes=5).admission.admit(Job(lambda: None, 10, call_bytes=10)) is None
 
 
 def test_what_arrives_counts_with_the_requests() -> None:

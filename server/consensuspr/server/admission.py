@@ -611,6 +611,8 @@ class Admission:
         self, caller: Origin, flow: _Flow | None, num_bytes: int, call_bytes: int
     ) -> Refusal | None:
         """Return why a request is refused for its bytes, else None."""
+        if not self._bytes:
+            return None
         if self._bytes == self._call_bytes:  # the only one, whatever its size
             num_bytes = call_bytes
         free = self._limit_bytes - self._bytes - num_bytes
