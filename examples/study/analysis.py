@@ -24,6 +24,7 @@ import numpy as np
 from scipy import stats
 
 from .arms import ARMS, BUILT, CONTRASTS, NUM_WARM_STARTS, PRIMARY
+from .task import STYLES
 
 LEVEL = 0.95
 # Of the primary contrasts together.
@@ -323,19 +324,6 @@ def power_text(results: Results, seeds: int) -> str:
     )
 
 
-WATCHED = {
-    "throughout": "right throughout",
-    "ncr": "NCR",
-    "ncr_wrong": "NCR of wrong answers",
-    "stated": "equations",
-    "duplicates": "duplicates",
-    "tokens": "tokens",
-    "code": "code",
-}
-# Those that are means of counts, not parts.
-_COUNTED = ("stated", "tokens")
-
-
 def held_out(name: str) -> Measure:
     """Return the measure of what was watched on the held-out problems at the end."""
 
@@ -345,12 +333,23 @@ def held_out(name: str) -> Measure:
     return measure
 
 
-BESIDE: dict[str, Measure] = {
-    "Acc": accuracy,
-    "Acc, longer": longer,
-    "area": area,
-    **{name: held_out(key) for key, name in WATCHED.items() if key != "code"},
+def most_used_style(result: Result) -> float:
+    """Return the part of responses that are in the style that most are in."""
+    return max(held_out(style)(result) for style in STYLES)
+
+
+WATCHED: dict[str, Measure] = {
+    "right throughout": held_out("throughout"),
+    "NCR": held_out("ncr"),
+    "NCR of wrong answers": held_out("ncr_wrong"),
+    "equations": held_out("stated"),
+    "duplicates": held_out("duplicates"),
+    "tokens": held_out("tokens"),
+    "most used style": most_used_style,
 }
+# Those that are means of counts, not parts.
+_COUNTED = ("equations", "tokens")
+BESIDE: dict[str, Measure] = {"Acc": accuracy, "Acc, longer": longer, "area": area, **WATCHED}
 # What is compared beside the primary contrasts, where it was run.
 OTHER_CONTRASTS = (
     *((arm, "outcome") for arm in PRIMARY if arm not in ("linear", "outcome")),
@@ -373,7 +372,7 @@ def beside_table(results: Results) -> str:
 
 def _effect_of(results: Results, arm: str, other: str, name: str) -> str:
     effect = Effect.of(results.differences(arm, other, BESIDE[name]))
-    if name not in map(WATCHED.get, _COUNTED):
+    if name not in _COUNTED:
         return effect.shown
     return effect.told(partial(_plain, digits=2, sign=True))
 
@@ -446,6 +445,7 @@ def _effect(results: Results, arm: str, other: str, measure: Measure) -> Effect 
 
 def arms_table(results: Results) -> str:
     """Return all arms with what was watched, means over seeds, as Markdown."""
+    shown = WATCHED | {f"in {style}": held_out(style) for style in STYLES}
     head = [
         "arm",
         "seeds",
@@ -454,7 +454,7 @@ def arms_table(results: Results) -> str:
         "Acc, longer",
         "area",
         f"steps to {THRESHOLD:.0%}",
-        *WATCHED.values(),
+        *shown,
     ]
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
     for arm in results.arms:
@@ -472,8 +472,8 @@ def arms_table(results: Results) -> str:
             f"{fmean(results.values(arm, area)):.3f}",
             "never" if math.isinf(middle) else f"{middle:.0f}",
         ]
-        for name in WATCHED:
-            mean = fmean(results.values(arm, held_out(name)))
+        for name, measure in shown.items():
+            mean = fmean(results.values(arm, measure))
             row.append(f"{mean:.1f}" if name in _COUNTED else f"{mean:.1%}")
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)

@@ -108,6 +108,8 @@ def carry_out_verl(study: Study, plan: VerlPlan, work: Path, say: Callable[[str]
                         "data.max_prompt_length=32",
                         f"data.max_response_length={MAX_RESPONSE_TOKENS}",
                         f"actor_rollout_ref.rollout.val_kwargs.n={samples}",
+                        # As long as twenty steps, and the loop has asked the same start.
+                        "trainer.val_before_train=False",
                         f"+reward.reward_kwargs.dataset={arm.nodes}",
                         "+reward.reward_kwargs.final_nodes=False",
                     ),

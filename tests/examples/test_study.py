@@ -369,7 +369,7 @@ def test_primary_arms_are_done_before_others_are_begun() -> None:
 
 
 def _write_result(study: Study, run: Run, acc: float) -> None:
-    names = ("throughout", "ncr", "ncr_wrong", "stated", "duplicates", "tokens", "code")
+    names = ("throughout", "ncr", "ncr_wrong", "stated", "duplicates", "tokens", *task.STYLES)
     figures = {"acc": acc, **dict.fromkeys(names, 0.5)}
     curves = {name: [0.1, 0.2] for name in ("acc", "ncr", "throughout")}
     result = {
