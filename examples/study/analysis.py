@@ -514,7 +514,11 @@ def rates_table(tries: Sequence[Result], chosen: Mapping[str, float]) -> str:
 
 
 def verl_table(results: Results, verl: Sequence[Result], step: int) -> str:
-    """Return runs in verl beside the loop's curves at the same step, as Markdown."""
+    """Return runs in verl beside the loop's curves at the same step, and whether they agree.
+
+    By the plan they do if the order of the arms' means is the same and each difference to the
+    outcome lies in the loop's interval.
+    """
     reached: dict[str, dict[int, float]] = {}
     for result in verl:
         run = result["run"]
@@ -526,23 +530,31 @@ def verl_table(results: Results, verl: Sequence[Result], step: int) -> str:
 
     lines = [
         f"| arm | seeds in verl | Acc in verl | less outcome | Acc in the loop at step {step} |"
-        " less outcome | |",
+        " less outcome | in the loop's interval |",
         f"|{' --- |' * 7}",
     ]
-    for arm in (name for name in ARMS if name in reached):
-        theirs = reached[arm]
-        paired = sorted(theirs.keys() & reached.get("outcome", {}))
-        row = [arm, str(len(theirs)), f"{fmean(theirs.values()):.1%}", "–"]
-        row += [f"{fmean(results.values(arm, at_step)):.1%}" if arm in results.by_arm else "–"]
+    arms = [arm for arm in results.arms if arm in reached]
+    in_verl = {arm: fmean(reached[arm].values()) for arm in arms}
+    in_loop = {arm: fmean(results.values(arm, at_step)) for arm in arms}
+    agree = sorted(arms, key=in_verl.__getitem__) == sorted(arms, key=in_loop.__getitem__)
+    order = "the same" if agree else "not the same"
+    known = len(arms) > 1
+    for arm in arms:
+        row = [arm, str(len(reached[arm])), f"{in_verl[arm]:.1%}", "–", f"{in_loop[arm]:.1%}"]
+        paired = sorted(reached[arm].keys() & reached.get("outcome", {}))
         ours = _effect(results, arm, "outcome", at_step)
         if arm == "outcome" or not paired or ours is None:
-            row += ["–", ""]
+            row += ["–", "–"]
         else:
-            difference = fmean(theirs[seed] - reached["outcome"][seed] for seed in paired)
+            difference = fmean(reached[arm][seed] - reached["outcome"][seed] for seed in paired)
             row[3] = _points(difference)
             within = ours.low <= difference <= ours.high
-            row += [ours.shown, "agrees" if within else "**does not agree**"]
+            known, agree = known and not math.isnan(ours.low), agree and within
+            row += [ours.shown, "–" if math.isnan(ours.low) else "yes" if within else "no"]
         lines.append(f"| {' | '.join(row)} |")
+    says = "they agree" if agree else "they do not agree"
+    if known:
+        lines += ["", f"The order of the arms' means is {order}: by the plan's rule {says}."]
     return "\n".join(lines)
 
 

@@ -284,22 +284,36 @@ def test_verl_agrees_where_its_difference_lies_in_the_loop_s_interval() -> None:
     def in_verl(arm: str, seed: int, acc: float) -> dict[str, Any]:
         return {"run": {"arm": arm, "seed": seed}, "validation": {"acc": [0.1, acc]}}
 
-    results = _primary({"outcome": 0.1, "linear": 0.0, "shuffled": 0.1})
-    verl = [
-        in_verl(arm, seed, acc)
-        for arm, acc in (("outcome", 0.4), ("linear", 0.5), ("shuffled", 0.5))
-        for seed in range(4)
-    ]
-    rows = [row.split(" | ") for row in verl_table(results, verl, 40).splitlines()[2:]]
+    ends = {"outcome": 0.45, "linear": 0.55, "shuffled": 0.5}
+    results = Results(
+        [
+            _run(arm, seed, end + 0.01 * (-1) ** seed * (arm != "outcome"))
+            for arm, end in ends.items()
+            for seed in range(12)
+        ]
+    )
+
+    def table(shuffled: float, seeds: int = 4) -> list[str]:
+        accs = {"outcome": 0.4, "linear": 0.5, "shuffled": shuffled}
+        runs = [in_verl(arm, seed, acc) for arm, acc in accs.items() for seed in range(seeds)]
+        return verl_table(results, runs, 40).splitlines()
+
+    lines = table(0.45)
+    rows = [row.split(" | ") for row in lines[2:5]]
     assert [row[0] for row in rows] == ["| outcome", "| linear", "| shuffled"]
-    assert rows[1][3:] == ["+10.0", "55.5%", "+10.0 (+9.3 to +10.7)", "agrees |"]
-    assert rows[2][3:] == ["+10.0", "45.5%", "+0.0 (+0.0 to +0.0)", "**does not agree** |"]
+    assert rows[1][1:] == ["4", "50.0%", "+10.0", "55.0%", "+10.0 (+9.3 to +10.7)", "yes |"]
+    assert lines[-1].endswith("is the same: by the plan's rule they agree.")
+    # Out of the interval, and out of order.
+    assert table(0.47)[4].endswith("| no |")
+    assert table(0.47)[-1].endswith("is the same: by the plan's rule they do not agree.")
+    assert "is not the same: " in table(0.55)[-1] and table(0.55)[-1].endswith("do not agree.")
 
 
-def test_the_table_of_arms_has_every_arm_that_ran() -> None:
-    runs = [_run(arm, seed, 0.3) for arm in ("outcome", "linear", "max") for seed in range(4)]
-    rows = arms_table(Results(runs)).splitlines()[2:]
-    assert [row.split(" | ")[0] for row in rows] == ["| outcome", "| linear", "| max"]
+def test_without_an_interval_verl_neither_agrees_nor_not() -> None:
+    results = Results([_run(arm, 0, 0.5) for arm in ("outcome", "linear")])
+    verl = [{"run": {"arm": "linear", "seed": 0}, "validation": {"acc": [0.5]}}]
+    lines = verl_table(results, verl, 40).splitlines()
+    assert lines[2:] == ["| linear | 1 | 50.0% | – | 50.0% | – | – |"]
 
 
 def test_pictures_are_the_same_for_the_same_results(tmp_path: Path) -> None:
