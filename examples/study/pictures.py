@@ -47,13 +47,17 @@ _ACROSS = 5
 
 
 def draw_curves(results: Results, path: Path) -> None:
-    """Draw the held-out curves of the primary arms: a thin line a seed, a thick one their mean."""
+    """Draw the held-out curves of the primary arms: a thin line a seed, a thick one their mean.
+
+    The mean is of the seeds that all of them have, so that half-finished arms are compared alike.
+    """
     _settings()
+    arms = [arm for arm in PRIMARY if arm in results.by_arm]
+    shared = set.intersection(*(set(results.by_arm[arm]) for arm in arms))
     figure, axes = plt.subplots(1, len(PANELS), figsize=(12, 4.2), layout="constrained")
     for axis, (metric, title) in zip(axes, PANELS, strict=True):
-        for arm in PRIMARY:
-            if arm in results.by_arm:
-                _draw_curves_of(axis, results, arm, metric)
+        for arm in arms:
+            _draw_curves_of(axis, results, arm, metric, shared)
         axis.set_title(title, loc="left")
         axis.set_xlabel("training step")
         _dress_curves(axis)
@@ -74,7 +78,7 @@ def draw_seeds(results: Results, path: Path) -> None:
         axis.set_visible(False)
     for axis, arm in zip(axes.flat, results.arms, strict=False):
         if arm != "outcome" and "outcome" in results.by_arm:
-            steps, mean = _mean_curve(results, "outcome", "acc")
+            steps, mean = _mean_curve(results, "outcome", "acc", set(results.by_arm["outcome"]))
             axis.plot(steps, mean, color="#000000", linewidth=1.2, linestyle=(0, (2, 2)))
         _draw_curves_of(axis, results, arm, "acc")
         axis.set_title(f"{arm} ({len(results.by_arm[arm])})", loc="left", fontsize=10)
@@ -85,18 +89,22 @@ def draw_seeds(results: Results, path: Path) -> None:
     _save(figure, path)
 
 
-def _draw_curves_of(axis: Any, results: Results, arm: str, metric: str) -> None:
+def _draw_curves_of(
+    axis: Any, results: Results, arm: str, metric: str, seeds: set[int] | None = None
+) -> None:
+    """Draw the curves of an arm, and the mean of some seeds; of all, where none are given."""
     color, dashes = STYLES.get(arm, OTHER)
     for run in results.by_arm[arm].values():
         curve = run["curve"]
         axis.plot(curve["step"], curve[metric], color=color, linewidth=0.5, alpha=0.35)
-    steps, mean = _mean_curve(results, arm, metric)
-    label = f"{arm} ({len(results.by_arm[arm])})"
+    seeds = seeds or set(results.by_arm[arm])
+    steps, mean = _mean_curve(results, arm, metric, seeds)
+    label = f"{arm} ({len(seeds)})"
     axis.plot(steps, mean, color=color, linestyle=dashes, linewidth=2, label=label)
 
 
-def _mean_curve(results: Results, arm: str, metric: str) -> tuple[Any, Any]:
-    curves = [run["curve"] for run in results.by_arm[arm].values()]
+def _mean_curve(results: Results, arm: str, metric: str, seeds: set[int]) -> tuple[Any, Any]:
+    curves = [results.by_arm[arm][seed]["curve"] for seed in sorted(seeds)]
     return curves[0]["step"], np.mean([curve[metric] for curve in curves], axis=0)
 
 

@@ -253,6 +253,11 @@ def test_what_could_have_been_found_follows_from_the_spread() -> None:
     # Differences off their mean by a point to either side: SD 1.04, of which 1.2.
     text = power_text(_primary(SHIFTS), 12)
     assert "1.3 against outcome, 1.3 against shuffled" in text
+    assert (
+        "linear less outcome is of one sign; about the means of the starts the SD is 1.2." in text
+    )
+    even = _primary(dict.fromkeys(SHIFTS, 0.0))
+    assert "linear less outcome is not of one sign" in power_text(even, 12)
 
 
 def test_contrasts_beside_the_primary_ones_are_shown_where_they_were_run() -> None:
