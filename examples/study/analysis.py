@@ -260,29 +260,29 @@ def finding(results: Results, seeds: int) -> str:
         for contrast in controls
     )
     if not first.above:
-        meaning = "without a lead over the outcome there is none that the nodes could explain"
+        meaning = "no lead over the outcome is shown, and so none that the nodes could explain"
     elif all(contrast.above for contrast in controls):
         meaning = "the lead needs nodes that mean something"
     else:
         meaning = "so the lead is not shown to be the meaning of the nodes"
     beyond = (
-        "a lead there too"
-        if chains.low > 0
-        else "behind there"
-        if chains.high < 0
-        else "no lead there"
+        "ahead there" if chains.low > 0 else "behind there" if chains.high < 0 else "open there"
     )
     return (
         f"**After {results.steps} steps `linear` answers {ends['linear']:.1%} of the held-out"
         f" problems rightly and `outcome` {ends['outcome']:.1%}: {_points(first.effect.mean)}"
         f" points, 95 % interval {_points(first.effect.low)} to {_points(first.effect.high)}, p"
-        f" {_p(first.corrected)} after Holm: {first.verdict}.**"
+        f" {_p(first.corrected)} after Holm: {_sentence(first.verdict)}.**"
         f" Of `linear` with controls whose nodes mean nothing, the differences are {against}:"
         f" {meaning}."
         f" On longer chains than it was trained on, `linear` is at"
         f" {fmean(results.values('linear', longer)):.1%} and `outcome` at"
         f" {fmean(results.values('outcome', longer)):.1%}, {chains.shown} points: {beyond}."
     )
+
+
+def _sentence(verdict: str) -> str:
+    return "the question is open" if verdict == "open" else verdict
 
 
 def primary_table(results: Results, seeds: int) -> str:
@@ -408,7 +408,7 @@ def against_table(results: Results, seeds: int) -> str:
     row(
         "above outcome, but not above shuffled, random and permuted",
         "; ".join(f"{contrast.other}: {contrast.effect.shown}" for contrast in controls),
-        "there is no lead" if not lead.above else "**yes**" if missed else "no",
+        "no lead is shown" if not lead.above else "**yes**" if missed else "no",
     )
     ncr = of(held_out("ncr"))
     assert ncr is not None
@@ -423,7 +423,7 @@ def against_table(results: Results, seeds: int) -> str:
     ):
         says = "not run" if effect is None else "no" if effect.low > 0 else "**yes**"
         if effect is not None and not lead.above:
-            says = "there is no lead"
+            says = "no lead is shown"
         row(what, effect.shown if effect else "–", says)
     more = {name: of(BESIDE[name]) for name in ("equations", "duplicates", "tokens")}
     row(
