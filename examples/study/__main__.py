@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from consensuspr.data import atomic_file
 
 from .arms import Settings
 from .runner import (
@@ -16,9 +19,14 @@ from .runner import (
     carry_out_pilots,
     chosen_rates,
     counting_runs,
+    groups,
     pilot_runs,
     rate_runs,
 )
+
+if TYPE_CHECKING:
+    from .analysis import Results
+    from .verl_runs import VerlPlan
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "study.md"
@@ -92,8 +100,9 @@ def report(
     smoke: Smoke = False,
 ) -> None:
     """Write tables into the page, and the pictures beside it, from the runs that there are."""
-    from .analysis import Results, arms_table, primary_table, seeds_table
-    from .pictures import draw_curves, draw_forest
+    from .analysis import Results, seeds_table
+    from .pictures import PICTURES
+    from .verl_runs import verl_results
 
     study = Study(folder, SMOKE if smoke else Plan())
     tries = study.results(rate_runs(study.plan))
@@ -104,34 +113,94 @@ def report(
         return
     results = Results(found)
     pictures = images or page.parent / "images"
-    draw_curves(results, pictures / "study-curves.svg")
-    draw_forest(results, pictures / "study-arms.svg")
-    hours = sum(result["cpu_seconds"] for result in [*tries, *found]) / 3600
-    rates_text = ", ".join(f"{arm} {rate:g}" for arm, rate in rates.items())
-    parts = [
-        primary_table(results, study.plan.primary_seeds),
-        arms_table(results),
-        f"Accuracy of every run, by seed:\n\n{seeds_table(results)}",
-        f"Learning rates: {rates_text}. {len(found)} runs, and {len(tries)} to choose rates, took"
-        f" {hours:.1f} hours of one core.",
-    ]
+    for draw, name, _ in PICTURES:
+        draw(results, pictures / name)
     text = page.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
-    body = "\n\n".join(parts)
-    page.write_text(f"{before}{BEGIN}\n{body}\n{END}{after}", encoding="utf-8")
+    where = os.path.relpath(pictures, page.parent)
+    shown = [f"![{about}]({where}/{name})" for _, name, about in PICTURES]
+    body = [*shown[:2], *_parts(study, results, tries, rates), "### Every run", *shown[2:]]
+    body += [f"Held-out Acc by seed:\n\n{seeds_table(results)}"]
+    body += [_in_verl(results, verl_results(study, _verl_plan(smoke)), _verl_plan(smoke).steps)]
+    written = "\n\n".join(part for part in body if part)
+    with atomic_file(page) as stream:
+        stream.write(f"{before}{BEGIN}\n{written}\n{END}{after}".encode())
     typer.echo(f"wrote {page}, and its pictures in {pictures}")
+
+
+def _parts(
+    study: Study,
+    results: Results,
+    tries: list[dict[str, Any]],
+    rates: dict[str, float],
+) -> list[str]:
+    """Return the finding, its tables and what they cost, as paragraphs."""
+    from . import analysis
+
+    plan, found = study.plan, results.all
+    commits = sorted({result["commit"] for result in found})
+    machines = sorted({result["machine"] for result in found})
+    pilots = study.results(pilot_runs(plan))
+    hours = [sum(r["cpu_seconds"] for r in of) / 3600 for of in (found, tries, pilots)]
+    missing = [
+        f"{name} ({len(results.by_arm.get(name, {}))} of {seeds})"
+        for names, seeds in groups(plan)
+        for name in names
+        if len(results.by_arm.get(name, {})) < seeds
+    ]
+    return [
+        "## The finding",
+        analysis.finding(results, plan.primary_seeds),
+        "### Primary contrasts",
+        analysis.primary_table(results, plan.primary_seeds),
+        "Held-out Acc at the end, paired by seed; differences in points, intervals of 95 % by"
+        " Student's t, SD of the differences. " + analysis.power_text(results, plan.primary_seeds),
+        analysis.against_table(results, plan.primary_seeds),
+        "### Beside them",
+        "All that follows is exploratory: intervals, no tests. Differences are in points, those of"
+        " equations and tokens a response; area is the mean height of the held-out curve.",
+        analysis.beside_table(results),
+        "Means over the seeds that an arm has; *less outcome* is paired by seed.",
+        analysis.arms_table(results),
+        f"Seeds not run: {', '.join(missing)}." if missing else "Every run of the plan was made.",
+        "### Learning rates",
+        f"Acc on the selection problems after {plan.rate_steps} steps, of seeds"
+        f" {' and '.join(map(str, plan.rate_seeds))}:",
+        analysis.rates_table(tries, rates),
+        "### What it took",
+        f"{len(found)} runs took {hours[0]:.1f} hours of one core, {len(tries)} to choose rates"
+        f" {hours[1]:.1f}, {len(pilots)} pilots {hours[2]:.1f}: CPU time of the processes that"
+        f" train, without the reward server's. Runs were made by {' and '.join(commits)}, on"
+        f" {' and '.join(machines)}.",
+    ]
+
+
+def _in_verl(results: Results, verl: list[dict[str, Any]], step: int) -> str:
+    from .analysis import verl_table
+
+    if not verl:
+        return "### In unmodified verl\n\nNot run yet."
+    return f"### In unmodified verl\n\n{verl_table(results, verl, step)}"
 
 
 @app.command()
 def verl(
     folder: Folder = HERE,
     work: Annotated[Path, typer.Option(help="Folder for what verl leaves.")] = VERL_WORK,
+    smoke: Smoke = False,
 ) -> None:
     """Do the runs in unmodified verl that are missing, with the learning rates of the loop."""
-    from .verl_runs import VerlPlan, carry_out_verl
+    from .verl_runs import carry_out_verl
 
-    carry_out_verl(Study(folder, Plan()), VerlPlan(), work, typer.echo)
+    study = Study(folder, SMOKE if smoke else Plan())
+    carry_out_verl(study, _verl_plan(smoke), work, typer.echo)
+
+
+def _verl_plan(smoke: bool) -> VerlPlan:
+    from .verl_runs import VerlPlan
+
+    return VerlPlan(seeds=1, steps=SMOKE.settings.steps) if smoke else VerlPlan()
 
 
 @app.command()

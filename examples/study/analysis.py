@@ -5,6 +5,10 @@ arm's name meant nothing, each pair's difference would be as likely with the oth
 looks at all ways to put the signs (4,096 for twelve pairs), and assumes nothing else.  The
 primary contrasts are corrected by Holm, and tested once, when all of their runs are there: a look
 at p while they come in is another test.  Everything else is shown with intervals and not tested.
+
+Words about results are made here too, by the rules of the plan, so that they follow from the
+numbers and from nothing else: `finding` for the question, `against_table` for what was to count
+against the reward.
 """
 
 from __future__ import annotations
@@ -12,17 +16,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from functools import partial
+from statistics import fmean, median, stdev
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from .arms import ARMS, CONTRASTS, NUM_WARM_STARTS
+from .arms import ARMS, BUILT, CONTRASTS, NUM_WARM_STARTS, PRIMARY
+from .task import STYLES
 
 LEVEL = 0.95
+# Of the primary contrasts together.
+SIGNIFICANCE = 0.05
+# A smaller difference in accuracy is of no interest.
+OF_INTEREST = 0.02
 # Accuracy on the held-out curve that counts as reached.
 THRESHOLD = 0.3
+# A mean of so many standard deviations is found in 84 of 100 studies of twelve pairs.
+FOUND_MOSTLY = 1.2
+# Results are rounded to five decimals, so that a difference of two is off by so much at most.
+_ROUNDING = 1e-5
 
 Result = Mapping[str, Any]
 # Of one run, a figure.
@@ -40,8 +54,10 @@ def sign_flip(differences: Sequence[float]) -> float:
         raise ValueError(f"the exact test takes 1 to 20 differences, got {count}")
     signs = 1 - 2 * ((np.arange(2**count)[:, None] >> np.arange(count)) & 1)
     sums = signs @ np.asarray(differences)
-    # Sums that differ by rounding alone count as equal.
-    return float(np.mean(np.abs(sums) >= abs(math.fsum(differences)) - 1e-12))
+    # Sums that differ by the rounding of results alone count as equal: of 2,048 answers, sums that
+    # are not equal differ by 2 / 2048, four times as much as rounding makes of twelve pairs.
+    rounding = 2 * count * _ROUNDING
+    return float(np.mean(np.abs(sums) >= abs(math.fsum(differences)) - rounding))
 
 
 def holm(values: Sequence[float]) -> list[float]:
@@ -60,14 +76,14 @@ class Effect:
 
     Attributes:
         low, high: ends of the 95 % interval by Student's t.
-        standardised: the mean over the standard deviation of the differences.
+        spread: the standard deviation of the differences.
     """
 
     pairs: int
     mean: float
     low: float
     high: float
-    standardised: float
+    spread: float
 
     @classmethod
     def of(cls, differences: Sequence[float]) -> Effect:
@@ -79,8 +95,23 @@ class Effect:
             if count > 1
             else math.nan
         )
-        standardised = mean / spread if spread else math.nan
-        return cls(count, mean, mean - half, mean + half, standardised)
+        return cls(count, mean, mean - half, mean + half, spread)
+
+    @property
+    def standardised(self) -> float:
+        """The mean in standard deviations of the differences."""
+        return self.mean / self.spread if self.spread else math.nan
+
+    @property
+    def shown(self) -> str:
+        """In points, with the interval if it has one."""
+        return self.told(_points)
+
+    def told(self, write: Callable[[float], str]) -> str:
+        """Return the mean, with the interval if it has one, as `write` writes a number."""
+        if math.isnan(self.low):
+            return write(self.mean)
+        return f"{write(self.mean)} ({write(self.low)} to {write(self.high)})"
 
 
 def accuracy(result: Result) -> float:
@@ -120,9 +151,16 @@ class Results:
 
     def __init__(self, results: Sequence[Result]) -> None:
         self.by_arm: dict[str, dict[int, Result]] = {}
+        self.steps = 0
         for result in results:
             run = result["run"]
             self.by_arm.setdefault(run["arm"], {})[run["seed"]] = result
+            self.steps = run["steps"]
+
+    @property
+    def all(self) -> list[Result]:
+        """Every run."""
+        return [result for runs in self.by_arm.values() for result in runs.values()]
 
     @property
     def arms(self) -> list[str]:
@@ -144,49 +182,281 @@ class Results:
         ]
 
 
-def primary_table(results: Results, seeds: int) -> str:
-    """Return the contrasts that were to decide, as Markdown; tested if each has so many seeds."""
-    found = [results.differences(arm, other, accuracy) for arm, other in CONTRASTS]
-    single, corrected = ["–"] * len(found), ["–"] * len(found)
-    if all(len(differences) == seeds for differences in found):
-        tested = [sign_flip(differences) for differences in found]
-        single = [f"{p:.4f}" for p in tested]
-        corrected = [f"{p:.4f}" for p in holm(tested)]
-    lines = [
-        "| contrast | pairs | difference in Acc | 95 % interval | standardised | p | p (Holm) |"
-        " by warm start |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+@dataclass(frozen=True)
+class Contrast:
+    """A primary contrast, of the pairs that there are.
+
+    Attributes:
+        p, corrected: by sign flips, and after Holm; None until all runs are there.
+    """
+
+    arm: str
+    other: str
+    effect: Effect
+    p: float | None
+    corrected: float | None
+
+    @property
+    def above(self) -> bool:
+        """Whether the test says that the arm is above the other."""
+        return self.tells and self.effect.mean > 0
+
+    @property
+    def tells(self) -> bool:
+        """Whether the test finds a difference."""
+        return self.corrected is not None and self.corrected < SIGNIFICANCE
+
+    @property
+    def verdict(self) -> str:
+        """What the plan says of such an interval and such a p."""
+        low, high = self.effect.low, self.effect.high
+        if self.corrected is None:
+            return "not tested yet"
+        within = low > -OF_INTEREST and high < OF_INTEREST
+        if self.tells:
+            side = "above" if self.above else "below"
+            if within:
+                return f"{side}, by less than two points"
+            sure = low >= OF_INTEREST or high <= -OF_INTEREST
+            return f"{side} by two points or more" if sure else f"{side}"
+        if within:
+            return "no difference of two points"
+        if not low <= 0 <= high:
+            return "open: not shown by the test"
+        return "open" if high >= OF_INTEREST else "no gain of two points"
+
+
+def contrasts(results: Results, seeds: int) -> list[Contrast]:
+    """Return the contrasts that were to decide and have pairs; tested if each has so many."""
+    pairs = [results.differences(arm, other, accuracy) for arm, other in CONTRASTS]
+    tested: list[float | None] = [None] * len(pairs)
+    corrected: list[float | None] = [None] * len(pairs)
+    if all(len(differences) == seeds for differences in pairs):
+        single = [sign_flip(differences) for differences in pairs]
+        tested, corrected = [*single], [*holm(single)]
+    return [
+        Contrast(arm, other, Effect.of(differences), p, by_holm)
+        for (arm, other), differences, p, by_holm in zip(
+            CONTRASTS, pairs, tested, corrected, strict=True
+        )
+        if differences
     ]
-    for number, ((arm, other), differences) in enumerate(zip(CONTRASTS, found, strict=True)):
-        if not differences:
-            continue
-        effect = Effect.of(differences)
+
+
+def finding(results: Results, seeds: int) -> str:
+    """Return what was found, in three sentences, or that it is too early to say."""
+    found = contrasts(results, seeds)
+    there = sum(len(results.by_arm.get(arm, {})) for arm in PRIMARY)
+    if not found or any(contrast.p is None for contrast in found):
+        return (
+            f"Of the {seeds * len(PRIMARY)} runs of the primary arms {there} are there. Nothing is"
+            " tested before all are, and nothing is found."
+        )
+    first, controls = found[0], found[1:]
+    ends = {arm: fmean(results.values(arm, accuracy)) for arm in PRIMARY}
+    chains = Effect.of(results.differences("linear", "outcome", longer))
+    against = ", ".join(
+        f"{contrast.effect.shown} against {contrast.other} ({contrast.verdict})"
+        for contrast in controls
+    )
+    if not first.above:
+        meaning = "no lead over the outcome is shown, and so none that the nodes could explain"
+    elif all(contrast.above for contrast in controls):
+        meaning = "the lead needs nodes that mean something"
+    else:
+        meaning = "so the lead is not shown to be the meaning of the nodes"
+    beyond = (
+        "ahead there" if chains.low > 0 else "behind there" if chains.high < 0 else "open there"
+    )
+    return (
+        f"**After {results.steps} steps `linear` answers {ends['linear']:.1%} of the held-out"
+        f" problems rightly and `outcome` {ends['outcome']:.1%}: {_points(first.effect.mean)}"
+        f" points, 95 % interval {_points(first.effect.low)} to {_points(first.effect.high)}, p"
+        f" {_p(first.corrected)} after Holm: {_sentence(first.verdict)}.**"
+        f" Of `linear` with controls whose nodes mean nothing, the differences are {against}:"
+        f" {meaning}."
+        f" On longer chains than it was trained on, `linear` is at"
+        f" {fmean(results.values('linear', longer)):.1%} and `outcome` at"
+        f" {fmean(results.values('outcome', longer)):.1%}, {chains.shown} points: {beyond}."
+    )
+
+
+def _sentence(verdict: str) -> str:
+    return "the question is open" if verdict == "open" else verdict
+
+
+def primary_table(results: Results, seeds: int) -> str:
+    """Return the contrasts that were to decide, as Markdown."""
+    lines = [
+        "| contrast | pairs | difference in Acc | 95 % interval | SD | standardised | p | p (Holm)"
+        " | by warm start | says |",
+        f"|{' --- |' * 10}",
+    ]
+    for contrast in contrasts(results, seeds):
+        effect = contrast.effect
         by_start = [
             fmean(of_start)
             for start in range(NUM_WARM_STARTS)
-            if (of_start := results.differences(arm, other, accuracy, start))
+            if (of_start := results.differences(contrast.arm, contrast.other, accuracy, start))
         ]
         lines.append(
-            f"| {arm} − {other} | {effect.pairs} | {_points(effect.mean)} |"
-            f" {_points(effect.low)} to {_points(effect.high)} | {_plain(effect.standardised)} |"
-            f" {single[number]} | {corrected[number]} | {', '.join(map(_points, by_start))} |"
+            f"| {contrast.arm} − {contrast.other} | {effect.pairs} | {_points(effect.mean)} |"
+            f" {_points(effect.low)} to {_points(effect.high)} |"
+            f" {_plain(100 * effect.spread, 1)} | {_plain(effect.standardised)} |"
+            f" {_p(contrast.p)} | {_p(contrast.corrected)} |"
+            f" {', '.join(map(_points, by_start))} | {contrast.verdict} |"
         )
     return "\n".join(lines)
 
 
-WATCHED = {
-    "throughout": "right throughout",
-    "ncr": "NCR",
-    "ncr_wrong": "NCR of wrong answers",
-    "stated": "equations",
-    "duplicates": "duplicates",
-    "tokens": "tokens",
-    "code": "code",
+def power_text(results: Results, seeds: int) -> str:
+    """Return what the test could have found, from the spread that was seen."""
+    found = contrasts(results, seeds)
+    if not found or any(contrast.p is None for contrast in found):
+        return ""
+    could = ", ".join(
+        f"{100 * FOUND_MOSTLY * contrast.effect.spread:.1f} against {contrast.other}"
+        for contrast in found
+    )
+    starts = [
+        results.differences("linear", "outcome", accuracy, start)
+        for start in range(NUM_WARM_STARTS)
+    ]
+    means = [fmean(of_start) for of_start in starts if of_start]
+    alike = all(mean > 0 for mean in means) or all(mean < 0 for mean in means)
+    signs = "of one sign" if alike else "not of one sign"
+    # Pooled: each warm start about its own mean.
+    rest = sum((x - fmean(of_start)) ** 2 for of_start in starts for x in of_start)
+    within = math.sqrt(rest / max(1, sum(map(len, starts)) - len(means)))
+    return (
+        f"With the standard deviations that were seen (SD), the strictest of Holm's levels finds in"
+        f" 84 of 100 such studies a difference of, in points: {could}. By warm start, linear less"
+        f" outcome is {signs}; about the means of the starts the SD is {100 * within:.1f}."
+    )
+
+
+def held_out(name: str) -> Measure:
+    """Return the measure of what was watched on the held-out problems at the end."""
+
+    def measure(result: Result) -> float:
+        return float(result["final"]["held-out"][name])
+
+    return measure
+
+
+def most_used_style(result: Result) -> float:
+    """Return the part of responses that are in the style that most are in."""
+    return max(held_out(style)(result) for style in STYLES)
+
+
+WATCHED: dict[str, Measure] = {
+    "right throughout": held_out("throughout"),
+    "NCR": held_out("ncr"),
+    "NCR of wrong answers": held_out("ncr_wrong"),
+    "equations": held_out("stated"),
+    "duplicates": held_out("duplicates"),
+    "tokens": held_out("tokens"),
+    "most used style": most_used_style,
 }
+# Those that are means of counts, not parts.
+_COUNTED = ("equations", "tokens")
+BESIDE: dict[str, Measure] = {"Acc": accuracy, "Acc, longer": longer, "area": area, **WATCHED}
+# What is compared beside the primary contrasts, where it was run.
+OTHER_CONTRASTS = (
+    *((arm, "outcome") for arm in PRIMARY if arm not in ("linear", "outcome")),
+    *((arm, "outcome") for arm in BUILT),
+    *((BUILT[0], other) for other in BUILT[1:]),
+    ("unguarded", "roomy"),
+)
+
+
+def beside_table(results: Results) -> str:
+    """Return contrasts in all that was watched, with intervals and without tests, as Markdown."""
+    lines = [f"| contrast | {' | '.join(BESIDE)} |", f"|{' --- |' * (len(BESIDE) + 1)}"]
+    for arm, other in (*CONTRASTS, *OTHER_CONTRASTS):
+        if not results.differences(arm, other, accuracy):
+            continue
+        cells = [_effect_of(results, arm, other, name) for name in BESIDE]
+        lines.append(f"| {arm} − {other} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _effect_of(results: Results, arm: str, other: str, name: str) -> str:
+    effect = Effect.of(results.differences(arm, other, BESIDE[name]))
+    if name not in _COUNTED:
+        return effect.shown
+    return effect.told(partial(_plain, digits=2, sign=True))
+
+
+def against_table(results: Results, seeds: int) -> str:
+    """Return what the plan says would count against the reward, and whether it came, as Markdown.
+
+    A difference that was not to be tested counts as there if its interval lies on that side of 0.
+    """
+    found = contrasts(results, seeds)
+    lines = ["| what was to count against | found | |", "| --- | --- | --- |"]
+    if not found or any(contrast.p is None for contrast in found):
+        return ""
+    lead, controls = found[0], found[1:]
+    of = partial(_effect, results, "linear", "outcome")
+
+    def row(what: str, shown: str, says: str) -> None:
+        lines.append(f"| {what} | {shown} | {says} |")
+
+    row("linear not above outcome", lead.effect.shown, "no" if lead.above else "**yes**")
+    missed = [contrast for contrast in controls if not contrast.above]
+    row(
+        "above outcome, but not above shuffled, random and permuted",
+        "; ".join(f"{contrast.other}: {contrast.effect.shown}" for contrast in controls),
+        "no lead is shown" if not lead.above else "**yes**" if missed else "no",
+    )
+    ncr = of(held_out("ncr"))
+    assert ncr is not None
+    row(
+        "a lead on NCR alone",
+        f"NCR {ncr.shown}",
+        "**yes**" if ncr.low > 0 and not lead.above else "no",
+    )
+    for what, effect in (
+        ("a lead that is not there on longer chains", of(longer)),
+        ("... or with built nodes", _effect(results, BUILT[0], "outcome", accuracy)),
+    ):
+        says = "not run" if effect is None else "no" if effect.low > 0 else "**yes**"
+        if effect is not None and not lead.above:
+            says = "no lead is shown"
+        row(what, effect.shown if effect else "–", says)
+    more = {name: of(BESIDE[name]) for name in ("equations", "duplicates", "tokens")}
+    row(
+        "more equations, duplicates or tokens in its place",
+        "; ".join(f"{name} {_effect_of(results, 'linear', 'outcome', name)}" for name in more),
+        "no"
+        if lead.above or not any(effect and effect.low > 0 for effect in more.values())
+        else "**yes**",
+    )
+    guarded = {
+        name: _effect(results, "unguarded", "roomy", BESIDE[name])
+        for name in ("Acc", "equations", "duplicates", "tokens")
+    }
+    there = [effect for effect in guarded.values() if effect is not None]
+    differ = any(effect.low > 0 or effect.high < 0 for effect in there)
+    row(
+        "unguarded no different from roomy",
+        "; ".join(f"{name} {_effect_of(results, 'unguarded', 'roomy', name)}" for name in guarded)
+        if there
+        else "–",
+        "not run" if not there else "no" if differ else "**yes**",
+    )
+    return "\n".join(lines)
+
+
+def _effect(results: Results, arm: str, other: str, measure: Measure) -> Effect | None:
+    differences = results.differences(arm, other, measure)
+    return Effect.of(differences) if differences else None
 
 
 def arms_table(results: Results) -> str:
     """Return all arms with what was watched, means over seeds, as Markdown."""
+    shown = WATCHED | {f"in {style}": held_out(style) for style in STYLES}
     head = [
         "arm",
         "seeds",
@@ -195,16 +465,15 @@ def arms_table(results: Results) -> str:
         "Acc, longer",
         "area",
         f"steps to {THRESHOLD:.0%}",
-        *WATCHED.values(),
+        *shown,
     ]
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
     for arm in results.arms:
         against = "–"
         if arm != "outcome" and (differences := results.differences(arm, "outcome", accuracy)):
-            effect = Effect.of(differences)
-            against = f"{_points(effect.mean)} ({_points(effect.low)} to {_points(effect.high)})"
-        reached = sorted(results.values(arm, steps_to))
-        median = reached[(len(reached) - 1) // 2]
+            against = Effect.of(differences).shown
+        reached = results.values(arm, steps_to)
+        middle = median(reached)
         row = [
             arm,
             str(len(reached)),
@@ -212,11 +481,11 @@ def arms_table(results: Results) -> str:
             against,
             f"{fmean(results.values(arm, longer)):.1%}",
             f"{fmean(results.values(arm, area)):.3f}",
-            "never" if math.isinf(median) else f"{median:.0f}",
+            "never" if math.isinf(middle) else f"{middle:.0f}",
         ]
-        for name in WATCHED:
-            mean = fmean(r["final"]["held-out"][name] for r in results.by_arm[arm].values())
-            row.append(f"{mean:.1f}" if name in ("stated", "tokens") else f"{mean:.1%}")
+        for name, measure in shown.items():
+            mean = fmean(results.values(arm, measure))
+            row.append(f"{mean:.1f}" if name in _COUNTED else f"{mean:.1%}")
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)
 
@@ -232,11 +501,88 @@ def seeds_table(results: Results) -> str:
     return "\n".join(lines)
 
 
+def rates_table(tries: Sequence[Result], chosen: Mapping[str, float]) -> str:
+    """Return what was tried to choose learning rates, as Markdown: Acc of each seed."""
+    rates = sorted({result["run"]["learning_rate"] for result in tries})
+    lines = [
+        f"| arm | {' | '.join(f'{rate:g}' for rate in rates)} | chosen |",
+        f"|{' --- |' * (len(rates) + 2)}",
+    ]
+    for arm in ARMS:
+        of_arm = [result for result in tries if result["run"]["arm"] == arm]
+        if not of_arm:
+            continue
+        cells = []
+        for rate in rates:
+            accs = [
+                f"{result['final']['selection']['acc']:.1%}"
+                for result in sorted(of_arm, key=lambda result: int(result["run"]["seed"]))
+                if result["run"]["learning_rate"] == rate
+            ]
+            cells.append(", ".join(accs))
+        lines.append(f"| {arm} | {' | '.join(cells)} | {_rate(chosen.get(arm))} |")
+    return "\n".join(lines)
+
+
+def verl_table(results: Results, verl: Sequence[Result], step: int) -> str:
+    """Return runs in verl beside the loop's curves at the same step, and whether they agree.
+
+    By the plan they do if the order of the arms' means is the same and each difference to the
+    outcome lies in the loop's interval.
+    """
+    reached: dict[str, dict[int, float]] = {}
+    for result in verl:
+        run = result["run"]
+        reached.setdefault(run["arm"], {})[run["seed"]] = result["validation"]["acc"][-1]
+
+    def at_step(result: Result) -> float:
+        curve = result["curve"]
+        return float(curve["acc"][curve["step"].index(step)])
+
+    lines = [
+        f"| arm | seeds in verl | Acc in verl | less outcome | Acc in the loop at step {step} |"
+        " less outcome | in the loop's interval |",
+        f"|{' --- |' * 7}",
+    ]
+    arms = [arm for arm in results.arms if arm in reached]
+    in_verl = {arm: fmean(reached[arm].values()) for arm in arms}
+    in_loop = {arm: fmean(results.values(arm, at_step)) for arm in arms}
+    agree = sorted(arms, key=in_verl.__getitem__) == sorted(arms, key=in_loop.__getitem__)
+    order = "the same" if agree else "not the same"
+    known = len(arms) > 1
+    for arm in arms:
+        row = [arm, str(len(reached[arm])), f"{in_verl[arm]:.1%}", "–", f"{in_loop[arm]:.1%}"]
+        paired = sorted(reached[arm].keys() & reached.get("outcome", {}))
+        ours = _effect(results, arm, "outcome", at_step)
+        if arm == "outcome" or not paired or ours is None:
+            row += ["–", "–"]
+        else:
+            difference = fmean(reached[arm][seed] - reached["outcome"][seed] for seed in paired)
+            row[3] = _points(difference)
+            within = ours.low <= difference <= ours.high
+            known, agree = known and not math.isnan(ours.low), agree and within
+            row += [ours.shown, "–" if math.isnan(ours.low) else "yes" if within else "no"]
+        lines.append(f"| {' | '.join(row)} |")
+    says = "they agree" if agree else "they do not agree"
+    if known:
+        lines += ["", f"The order of the arms' means is {order}: by the plan's rule {says}."]
+    return "\n".join(lines)
+
+
 def _points(difference: float) -> str:
-    if math.isnan(difference):
+    return _plain(100 * difference, 1, sign=True)
+
+
+def _plain(number: float, digits: int = 2, *, sign: bool = False) -> str:
+    if math.isnan(number):
         return "–"
-    return f"{100 * difference:+.1f}".replace("-", "−")
+    # Without -0.0.
+    return f"{number:{'+' if sign else ''}z.{digits}f}".replace("-", "−")
 
 
-def _plain(number: float) -> str:
-    return "–" if math.isnan(number) else f"{number:.2f}"
+def _p(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def _rate(rate: float | None) -> str:
+    return "–" if rate is None else f"{rate:g}"

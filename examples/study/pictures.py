@@ -1,10 +1,11 @@
-"""The pictures of the study: curves with every seed, and a forest plot of all arms.
+"""The pictures of the study: curves, a forest plot of all arms, and what was watched.
 
-The same file for the same results: no date, no random ids.
+Every arm and every seed is shown.  The same file for the same results: no date, no random ids.
 """
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,7 +17,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from .analysis import Effect, Results, accuracy
+from .analysis import OF_INTEREST, Effect, Measure, Results, accuracy, held_out, longer
 from .arms import PRIMARY
 
 # Told apart by colour-blind readers too (Okabe and Ito), and by their dashes in print.
@@ -27,70 +28,186 @@ STYLES: dict[str, tuple[str, Any]] = {
     "random": ("#009E73", (0, (1.5, 1))),
     "permuted": ("#CC79A7", (0, (4, 1, 1, 1))),
 }
+OTHER = ("#555555", "-")
 PANELS = (
     ("acc", "Acc: right final answers"),
     ("ncr", "NCR: covered nodes of the author"),
     ("throughout", "Right throughout"),
 )
+# Percent, or a count.
+WATCHED_PANELS: tuple[tuple[str, Measure, bool], ...] = (
+    ("NCR of wrong answers", held_out("ncr_wrong"), True),
+    ("Right throughout", held_out("throughout"), True),
+    ("Acc on longer chains", longer, True),
+    ("Equations a response", held_out("stated"), False),
+    ("Duplicates among them", held_out("duplicates"), True),
+    ("Tokens a response", held_out("tokens"), False),
+)
+_ACROSS = 5
 
 
 def draw_curves(results: Results, path: Path) -> None:
-    """Draw the held-out curves of the primary arms: a thin line a seed, a thick one their mean."""
+    """Draw the held-out curves of the primary arms: a thin line a seed, a thick one their mean.
+
+    The mean is of the seeds that all of them have, so that half-finished arms are compared alike.
+    """
     _settings()
-    figure, axes = plt.subplots(1, len(PANELS), figsize=(12, 3.8), layout="constrained")
+    arms = [arm for arm in PRIMARY if arm in results.by_arm]
+    shared = set.intersection(*(set(results.by_arm[arm]) for arm in arms))
+    figure, axes = plt.subplots(1, len(PANELS), figsize=(12, 4.2), layout="constrained")
     for axis, (metric, title) in zip(axes, PANELS, strict=True):
-        for arm in PRIMARY:
-            runs = [run["curve"] for run in results.by_arm.get(arm, {}).values()]
-            if not runs:
-                continue
-            color, dashes = STYLES[arm]
-            for run in runs:
-                axis.plot(run["step"], run[metric], color=color, linewidth=0.5, alpha=0.35)
-            mean = np.mean([run[metric] for run in runs], axis=0)
-            label = f"{arm} ({len(runs)} seeds)"
-            axis.plot(
-                runs[0]["step"], mean, color=color, linestyle=dashes, linewidth=2, label=label
-            )
+        for arm in arms:
+            _draw_curves_of(axis, results, arm, metric, shared)
         axis.set_title(title, loc="left")
         axis.set_xlabel("training step")
-        axis.set_ylim(bottom=0)
-        axis.set_xlim(left=0)
-        axis.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1, decimals=0))
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
-    axes[0].legend(frameon=False, loc="upper left")
+        _dress_curves(axis)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, loc="outside upper center", ncols=len(labels))
     _save(figure, path)
+
+
+def draw_seeds(results: Results, path: Path) -> None:
+    """Draw each arm's curves of held-out accuracy in a panel of its own, beside the outcome's."""
+    _settings()
+    rows = math.ceil(len(results.arms) / _ACROSS)
+    figure, axes = plt.subplots(
+        rows, _ACROSS, figsize=(12, 0.4 + 2.1 * rows), layout="constrained",
+        sharex=True, sharey=True, squeeze=False,
+    )  # fmt: skip
+    for axis in axes.flat[len(results.arms) :]:
+        axis.set_visible(False)
+    for axis, arm in zip(axes.flat, results.arms, strict=False):
+        if arm != "outcome" and "outcome" in results.by_arm:
+            steps, mean = _mean_curve(results, "outcome", "acc", set(results.by_arm["outcome"]))
+            axis.plot(steps, mean, color="#000000", linewidth=1.2, linestyle=(0, (2, 2)))
+        _draw_curves_of(axis, results, arm, "acc")
+        axis.set_title(f"{arm} ({len(results.by_arm[arm])})", loc="left", fontsize=10)
+        _dress_curves(axis)
+        axis.set_ylim(bottom=0)
+    figure.supxlabel("training step; dashed: mean of outcome", fontsize=10)
+    figure.supylabel("held-out Acc", fontsize=10)
+    _save(figure, path)
+
+
+def _draw_curves_of(
+    axis: Any, results: Results, arm: str, metric: str, seeds: set[int] | None = None
+) -> None:
+    """Draw the curves of an arm, and the mean of some seeds; of all, where none are given."""
+    color, dashes = STYLES.get(arm, OTHER)
+    for run in results.by_arm[arm].values():
+        curve = run["curve"]
+        axis.plot(curve["step"], curve[metric], color=color, linewidth=0.5, alpha=0.35)
+    seeds = seeds or set(results.by_arm[arm])
+    steps, mean = _mean_curve(results, arm, metric, seeds)
+    label = f"{arm} ({len(seeds)})"
+    axis.plot(steps, mean, color=color, linestyle=dashes, linewidth=2, label=label)
+
+
+def _mean_curve(results: Results, arm: str, metric: str, seeds: set[int]) -> tuple[Any, Any]:
+    curves = [results.by_arm[arm][seed]["curve"] for seed in sorted(seeds)]
+    return curves[0]["step"], np.mean([curve[metric] for curve in curves], axis=0)
+
+
+def _dress_curves(axis: Any) -> None:
+    axis.set_xlim(left=0)
+    axis.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1, decimals=0))
+    axis.grid(alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)
 
 
 def draw_forest(results: Results, path: Path) -> None:
     """Draw each arm's accuracy less that of the outcome: every seed, mean and interval."""
     _settings()
-    arms = [arm for arm in results.arms if arm != "outcome"]
-    figure, axis = plt.subplots(figsize=(8, 0.8 + 0.36 * len(arms)), layout="constrained")
+    arms = [arm for arm in results.arms if results.differences(arm, "outcome", accuracy)]
+    arms.remove("outcome")
+    figure, axis = plt.subplots(figsize=(9, 1.1 + 0.36 * len(arms)), layout="constrained")
+    axis.axvspan(-100 * OF_INTEREST, 100 * OF_INTEREST, color="#000000", alpha=0.06, linewidth=0)
+    axis.axvline(0, color="#000000", linewidth=0.8)
+    labels = []
     for row, arm in enumerate(reversed(arms)):
         differences = [100 * x for x in results.differences(arm, "outcome", accuracy)]
-        if not differences:
-            continue
         effect = Effect.of(differences)
-        color = STYLES.get(arm, ("#555555", "-"))[0]
-        axis.scatter(differences, [row] * len(differences), s=10, color=color, alpha=0.35)
+        color = STYLES.get(arm, OTHER)[0]
+        axis.scatter(
+            differences, [row] * len(differences), s=14, color=color, alpha=0.4, linewidth=0
+        )
         axis.plot([effect.low, effect.high], [row, row], color=color, linewidth=1.5)
         axis.plot(effect.mean, row, marker="D", color=color, markersize=5)
-    labels = [f"{arm} ({len(results.by_arm[arm])})" for arm in reversed(arms)]
+        labels.append(f"{arm} ({len(differences)})")
     axis.set_yticks(range(len(arms)), labels)
-    axis.axvline(0, color="#000000", linewidth=0.8)
+    axis.set_ylim(-0.6, len(arms) - 0.4)
     outcome = fmean(results.values("outcome", accuracy))
-    axis.set_xlabel(f"held-out Acc at the end, points more than the outcome ({outcome:.1%})")
+    axis.set_xlabel(
+        f"held-out Acc at the end, points more than outcome ({outcome:.1%}) of the same seed"
+    )
     axis.grid(alpha=0.25, axis="x")
     axis.spines[["top", "right", "left"]].set_visible(False)
     _save(figure, path)
 
 
+def draw_watched(results: Results, path: Path) -> None:
+    """Draw what was watched at the end: a dot a seed, a bar at the mean of each arm."""
+    _settings()
+    arms = list(reversed(results.arms))
+    height = 1.2 + 0.24 * len(arms)
+    figure, axes = plt.subplots(2, 3, figsize=(12, 2 * height), layout="constrained", sharey=True)
+    for axis, (title, measure, is_part) in zip(axes.flat, WATCHED_PANELS, strict=True):
+        if "outcome" in results.by_arm:
+            mean = fmean(results.values("outcome", measure))
+            axis.axvline(mean, color="#000000", linewidth=0.8, linestyle=(0, (2, 2)))
+        for row, arm in enumerate(arms):
+            color = STYLES.get(arm, OTHER)[0]
+            values = results.values(arm, measure)
+            axis.scatter(values, [row] * len(values), s=14, color=color, alpha=0.4, linewidth=0)
+            middle = fmean(values)
+            axis.plot([middle, middle], [row - 0.36, row + 0.36], color=color, linewidth=2)
+        axis.set_title(title, loc="left")
+        axis.set_yticks(range(len(arms)), [f"{arm} ({len(results.by_arm[arm])})" for arm in arms])
+        axis.set_ylim(-0.7, len(arms) - 0.3)
+        if is_part:
+            axis.xaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1))
+        axis.locator_params(axis="x", nbins=6)
+        axis.grid(alpha=0.25, axis="x")
+        axis.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)
+
+
+# File names and what they show, as alternative texts, in the order of the page.
+PICTURES = (
+    (
+        draw_curves,
+        "study-curves.svg",
+        "Held-out accuracy, covered nodes and solutions right throughout of the primary arms,"
+        " against training steps: a thin line for each seed, a thick one for their mean",
+    ),
+    (
+        draw_forest,
+        "study-arms.svg",
+        "Accuracy of each arm less that of the outcome: a dot for each seed, the mean and its 95 %"
+        " interval; the band is two points to each side",
+    ),
+    (
+        draw_watched,
+        "study-watched.svg",
+        "What was watched, at the end: NCR of wrong answers, right throughout, longer chains,"
+        " equations, duplicates and tokens of each arm, a dot for each seed, a bar at the mean; the"
+        " dashed line is the mean of the outcome",
+    ),
+    (
+        draw_seeds,
+        "study-seeds.svg",
+        "Held-out accuracy of every run, a panel for each arm",
+    ),
+)
+
+
 def _settings() -> None:
-    plt.rcParams.update({"svg.hashsalt": "consensuspr", "font.size": 10})
+    pad = {f"figure.constrained_layout.{side}_pad": 0.1 for side in "wh"}
+    plt.rcParams.update({"svg.hashsalt": "consensuspr", "font.size": 10, **pad})
 
 
 def _save(figure: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    # On white, so that black lines are seen on a dark page too.
     figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)

@@ -40,6 +40,30 @@ class VerlPlan:
     steps: int = 100
 
 
+def verl_results(study: Study, plan: VerlPlan) -> list[dict[str, Any]]:
+    """Return the results of the runs of the plan that there are.
+
+    Raises:
+        SystemExit: one is of other inputs or steps, and must not be counted with these.
+    """
+    found = []
+    for seed in range(plan.seeds):
+        for name in VERL_ARMS:
+            path = _path(study, name, seed)
+            if not path.exists():
+                continue
+            result: dict[str, Any] = json.loads(path.read_text())
+            made = result["inputs"], result["run"]["steps"]
+            if made != (study.inputs.digest(), plan.steps):
+                raise SystemExit(f"{path} is of other inputs or steps: remove it")
+            found.append(result)
+    return found
+
+
+def _path(study: Study, name: str, seed: int) -> Path:
+    return study.folder / "results" / "verl" / f"{name}-{seed}.json"
+
+
 def carry_out_verl(study: Study, plan: VerlPlan, work: Path, say: Callable[[str], None]) -> None:
     """Do the runs that are missing, one at a time; each has processes for two cores.
 
@@ -63,7 +87,7 @@ def carry_out_verl(study: Study, plan: VerlPlan, work: Path, say: Callable[[str]
     with study.inputs.serving() as address:
         for seed in range(plan.seeds):
             for name in VERL_ARMS:
-                path = study.folder / "results" / "verl" / f"{name}-{seed}.json"
+                path = _path(study, name, seed)
                 if path.exists():
                     continue
                 arm = ARMS[name]
@@ -84,6 +108,8 @@ def carry_out_verl(study: Study, plan: VerlPlan, work: Path, say: Callable[[str]
                         "data.max_prompt_length=32",
                         f"data.max_response_length={MAX_RESPONSE_TOKENS}",
                         f"actor_rollout_ref.rollout.val_kwargs.n={samples}",
+                        # As long as twenty steps, and the loop has asked the same start.
+                        "trainer.val_before_train=False",
                         f"+reward.reward_kwargs.dataset={arm.nodes}",
                         "+reward.reward_kwargs.final_nodes=False",
                     ),

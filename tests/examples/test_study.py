@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -39,7 +42,16 @@ from examples.study.model import (
     save,
     warm_up,
 )
-from examples.study.runner import Plan, chosen_rates, counting_runs, groups, rate_runs
+from examples.study.runner import (
+    Plan,
+    Run,
+    Study,
+    chosen_rates,
+    counting_runs,
+    groups,
+    pilot_runs,
+    rate_runs,
+)
 
 # Importing verl alone takes minutes on a busy machine.
 pytestmark = pytest.mark.timeout(600)
@@ -354,6 +366,67 @@ def test_primary_arms_are_done_before_others_are_begun() -> None:
     assert primary == set(PRIMARY) and primary | built | others == set(ARMS)
     assert {run.arm for run in rate_runs(Plan(), PRIMARY)} == primary
     assert rate_runs(Plan(), BUILT) == []
+
+
+def _write_result(study: Study, run: Run, acc: float) -> None:
+    names = ("throughout", "ncr", "ncr_wrong", "stated", "duplicates", "tokens", *task.STYLES)
+    figures = {"acc": acc, **dict.fromkeys(names, 0.5)}
+    curves = {name: [0.1, 0.2] for name in ("acc", "ncr", "throughout")}
+    result = {
+        **study.identity(run),
+        "commit": "c0ffee",
+        "machine": "a core",
+        "curve": {"step": [0, 20], **curves},
+        "final": dict.fromkeys(("held-out", "longer", "selection"), figures),
+        "cpu_seconds": 360.0,
+    }
+    study.path(run).parent.mkdir(parents=True, exist_ok=True)
+    study.path(run).write_text(json.dumps(result))
+
+
+def test_the_page_of_a_half_finished_study_says_so_and_tests_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    from examples.study.__main__ import BEGIN, END, report
+
+    study = Study(tmp_path, Plan())
+    study.inputs.folder.mkdir()
+    study.inputs.facts.write_text(json.dumps({"digest": "of these inputs"}))
+    tries = [run for run in rate_runs(study.plan) if run.arm in PRIMARY]
+    for run in [*pilot_runs(study.plan), *tries]:
+        _write_result(study, run, run.learning_rate)
+    page = tmp_path / "study.md"
+    page.write_text(f"# A study\n\n{BEGIN}\nold\n{END}\n\nBehind it.\n")
+    report(folder=tmp_path, page=page, images=None, smoke=False)
+    assert "old" in page.read_text(), "there was no run that counts yet"
+
+    rates = dict.fromkeys(PRIMARY, 1e-3)
+    primary = [run for run in counting_runs(study.plan, rates) if run.arm in PRIMARY]
+    assert len(primary) == 60
+    for run in primary[:-1]:
+        _write_result(study, run, 0.5 + run.seed / 100 + 0.1 * (run.arm == "linear"))
+    report(folder=tmp_path, page=page, images=None, smoke=False)
+    text = page.read_text()
+    assert text.startswith("# A study") and text.endswith("Behind it.\n") and "old" not in text
+    assert "Of the 60 runs of the primary arms 59 are there." in text
+    assert "| linear − outcome | 12 | +10.0 |" in text and "0.0005" not in text
+    assert "Seeds not run: permuted (11 of 12), built-linear (0 of 12)" in text
+    assert "59 runs took 5.9 hours of one core, 30 to choose rates 3.0, 3 pilots 0.3" in text
+
+    _write_result(study, primary[-1], 0.5)
+    report(folder=tmp_path, page=page, images=None, smoke=False)
+    assert "| 0.0005 | 0.0020 |" in page.read_text()
+    assert all((page.parent / "images" / name).exists() for name in _linked(page))
+
+    stray = replace(primary[-1], steps=100)
+    _write_result(study, stray, 0.9)
+    with pytest.raises(SystemExit, match="of other inputs or settings"):
+        report(folder=tmp_path, page=page, images=None, smoke=False)
+
+
+def _linked(page: Path) -> list[str]:
+    found = re.findall(r"\(images/(.+?)\)", page.read_text())
+    assert len(found) == 4
+    return found
 
 
 def test_a_seed_asks_every_problem_once_before_any_twice() -> None:

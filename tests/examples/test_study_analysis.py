@@ -11,16 +11,25 @@ import pytest
 
 pytest.importorskip("scipy", reason="scipy is not installed")
 
+from examples.study import task
 from examples.study.analysis import (
+    BESIDE,
+    Contrast,
     Effect,
     Results,
     accuracy,
+    against_table,
     area,
     arms_table,
+    beside_table,
+    finding,
     holm,
+    power_text,
     primary_table,
+    rates_table,
     sign_flip,
     steps_to,
+    verl_table,
 )
 
 
@@ -51,6 +60,21 @@ def test_sign_flip_looks_at_all_ways_to_put_the_signs() -> None:
     assert sign_flip(differences) == sum(abs(s) >= observed - 1e-12 for s in sums) / len(sums)
 
 
+def test_sums_that_are_equal_but_for_the_rounding_of_results_count_as_equal() -> None:
+    """Right answers of 2,048, rounded to five decimals as in results: p is that of the counts."""
+    ours = [1201, 1187, 1154, 1215, 1190, 1166, 1172, 1209, 1183, 1158, 1194, 1177]
+    theirs = [1190, 1192, 1150, 1199, 1188, 1170, 1165, 1196, 1181, 1159, 1186, 1171]
+    counts = [float(a - b) for a, b in zip(ours, theirs, strict=True)]
+    rounded = [round(a / 2048, 5) - round(b / 2048, 5) for a, b in zip(ours, theirs, strict=True)]
+    sums = [
+        abs(sum(sign * count for sign, count in zip(signs, counts, strict=True)))
+        for signs in product((1, -1), repeat=len(counts))
+    ]
+    assert sum(value == abs(sum(counts)) for value in sums) > 2, "without ties this shows nothing"
+    expected = sum(value >= abs(sum(counts)) for value in sums) / len(sums)
+    assert sign_flip(rounded) == sign_flip(counts) == expected
+
+
 def test_sign_flip_refuses_what_it_is_not_for() -> None:
     for differences in ([], [0.1] * 21):
         with pytest.raises(ValueError, match="takes 1 to 20"):
@@ -78,15 +102,23 @@ def test_the_interval_is_student_s() -> None:
     assert (effect.low, effect.high) == pytest.approx((3 - half, 3 + half), abs=1e-5)
     assert effect.standardised == pytest.approx(3 / math.sqrt(2.5))
     assert math.isnan(Effect.of([1.0]).low)
+    assert Effect.of([0.01]).shown == "+1.0"
+    assert Effect.of([0.01, 0.03]).shown == "+2.0 (−10.7 to +14.7)"
+    assert Effect.of([-0.0001, -0.0001]).shown == "+0.0 (+0.0 to +0.0)"
 
 
 def _run(arm: str, seed: int, acc: float, curve: list[float] | None = None) -> dict[str, Any]:
     figures = dict.fromkeys(
-        ("throughout", "ncr", "ncr_wrong", "stated", "duplicates", "tokens", "code"), 0.5
+        ("throughout", "ncr", "ncr_wrong", "stated", "duplicates", "tokens", *task.STYLES), 0.5
     )
     return {
-        "run": {"arm": arm, "seed": seed},
-        "curve": {"step": [0, 20, 40], "acc": curve or [0.0, acc / 2, acc]},
+        "run": {"arm": arm, "seed": seed, "steps": 40},
+        "curve": {
+            "step": [0, 20, 40],
+            "acc": curve or [0.0, acc / 2, acc],
+            "ncr": [0.5, 0.6, 0.7],
+            "throughout": [0.0, 0.1, 0.2],
+        },
         "final": {"held-out": {"acc": acc, **figures}, "longer": {"acc": acc / 2, **figures}},
     }
 
@@ -98,6 +130,24 @@ def test_area_and_steps_to_a_threshold() -> None:
     assert steps_to(run, 0.2) == pytest.approx(20)
     assert steps_to(run, 0.1) == 0
     assert steps_to(run, 0.5) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("tops", "told"),
+    [
+        # They are at 30 % after 20, 24 and 40 steps, or never.
+        ((0.6, 0.3), "30"),
+        ((0.6, 0.5, 0.3), "24"),
+        ((0.6, 0.2), "never"),
+        ((0.6, 0.5, 0.2), "24"),
+    ],
+)
+def test_the_steps_of_an_arm_are_the_median_of_its_seeds(
+    tops: tuple[float, ...], told: str
+) -> None:
+    runs = [_run("outcome", seed, top) for seed, top in enumerate(tops)]
+    [row] = arms_table(Results(runs)).splitlines()[2:]
+    assert row.split(" | ")[6] == told
 
 
 def test_differences_are_of_the_same_seed() -> None:
@@ -132,20 +182,151 @@ def test_nothing_is_tested_before_all_runs_are_there() -> None:
     lines = primary_table(Results(runs[:-1]), 12).splitlines()
     assert lines[2].startswith("| linear − outcome | 12 | +10.0 |")
     assert lines[5].startswith("| linear − permuted | 11 | +5.0 |")
-    assert all("| – | – |" in line for line in lines[2:])
+    assert all("| – | – |" in line and "not tested yet" in line for line in lines[2:])
+    assert finding(Results(runs[:-1]), 12).startswith("Of the 60 runs of the primary arms 59 are")
+    assert against_table(Results(runs[:-1]), 12) == power_text(Results(runs[:-1]), 12) == ""
 
 
-def test_the_table_of_arms_has_every_arm_that_ran() -> None:
-    runs = [_run(arm, seed, 0.3) for arm in ("outcome", "linear", "max") for seed in range(4)]
-    rows = arms_table(Results(runs)).splitlines()[2:]
-    assert [row.split(" | ")[0] for row in rows] == ["| outcome", "| linear", "| max"]
+@pytest.mark.parametrize(
+    ("low", "high", "corrected", "verdict"),
+    [
+        (0.03, 0.05, 0.01, "above by two points or more"),
+        (0.01, 0.05, 0.01, "above"),
+        (0.005, 0.015, 0.01, "above, by less than two points"),
+        (-0.05, -0.01, 0.01, "below"),
+        (-0.01, 0.015, 0.4, "no difference of two points"),
+        (-0.01, 0.03, 0.4, "open"),
+        (-0.03, 0.01, 0.4, "no gain of two points"),
+        (0.001, 0.05, 0.06, "open: not shown by the test"),
+        (0.03, 0.05, None, "not tested yet"),
+    ],
+)
+def test_what_is_said_of_a_contrast(
+    low: float, high: float, corrected: float | None, verdict: str
+) -> None:
+    effect = Effect(12, (low + high) / 2, low, high, 0.02)
+    assert Contrast("linear", "outcome", effect, corrected, corrected).verdict == verdict
+
+
+def _primary(shifts: dict[str, float], **more: float) -> Results:
+    """Return the primary arms and more, each seed off the mean by as much in all of them."""
+    return Results(
+        [
+            _run(arm, seed, 0.5 + seed / 100 - shift - 0.01 * (-1) ** seed * (arm == "linear"))
+            for arm, shift in {**shifts, **more}.items()
+            for seed in range(12)
+        ]
+    )
+
+
+def _says(table: str) -> list[str]:
+    return [line.rsplit(" | ", 1)[1].removesuffix(" |") for line in table.splitlines()[2:]]
+
+
+def test_a_lead_over_all_is_the_nodes_and_is_said_so() -> None:
+    results = _primary(dict.fromkeys(SHIFTS, 0.1) | {"linear": 0.0})
+    told = finding(results, 12)
+    assert "+10.0 points, 95 % interval +9.3 to +10.7, p 0.0020 after Holm: above by two" in told
+    assert "the lead needs nodes that mean something" in told
+    assert ": ahead there." in told
+    against = _says(against_table(results, 12))
+    assert against == ["no", "no", "no", "no", "not run", "no", "not run"]
+
+
+def test_a_lead_that_a_control_has_too_is_not_the_nodes() -> None:
+    results = _primary(dict.fromkeys(SHIFTS, 0.1) | {"linear": 0.0, "shuffled": 0.0})
+    assert "not shown to be the meaning of the nodes" in finding(results, 12)
+    assert _says(against_table(results, 12))[:2] == ["no", "**yes**"]
+
+
+def test_no_lead_is_said_to_be_none() -> None:
+    results = _primary(dict.fromkeys(SHIFTS, 0.0), roomy=0.2, unguarded=0.2)
+    told = finding(results, 12)
+    assert "+0.0 points, 95 % interval −0.7 to +0.7, p 1.0000 after Holm: no difference" in told
+    assert "no lead over the outcome is shown, and so none that the nodes could explain" in told
+    against = _says(against_table(results, 12))
+    assert against[:2] == ["**yes**", "no lead is shown"]
+    assert against[-1] == "**yes**"
+
+
+def test_what_could_have_been_found_follows_from_the_spread() -> None:
+    # Differences off their mean by a point to either side: SD 1.04, of which 1.2.
+    text = power_text(_primary(SHIFTS), 12)
+    assert "1.3 against outcome, 1.3 against shuffled" in text
+    assert (
+        "linear less outcome is of one sign; about the means of the starts the SD is 1.2." in text
+    )
+    even = _primary(dict.fromkeys(SHIFTS, 0.0))
+    assert "linear less outcome is not of one sign" in power_text(even, 12)
+
+
+def test_contrasts_beside_the_primary_ones_are_shown_where_they_were_run() -> None:
+    lines = beside_table(_primary({"linear": 0.0, "outcome": 0.1})).splitlines()
+    assert len(lines) == 3
+    assert lines[2].startswith("| linear − outcome | +10.0 (+9.3 to +10.7) |")
+    # Counts are no points.
+    assert lines[2].split(" | ")[1 + list(BESIDE).index("tokens")] == "+0.00 (+0.00 to +0.00)"
+
+
+def test_all_rates_that_were_tried_are_shown() -> None:
+    def tried(arm: str, rate: float, seed: int, acc: float) -> dict[str, Any]:
+        run = {"arm": arm, "learning_rate": rate, "seed": seed}
+        return {"run": run, "final": {"selection": {"acc": acc}}}
+
+    results = [
+        tried("linear", 3e-4, 101, 0.2),
+        tried("linear", 3e-4, 100, 0.1),
+        tried("linear", 1e-4, 100, 0.3),
+        tried("outcome", 1e-4, 100, 0.4),
+    ]
+    rows = rates_table(results, {"linear": 3e-4}).splitlines()
+    assert rows[0] == "| arm | 0.0001 | 0.0003 | chosen |"
+    assert rows[2] == "| outcome | 40.0% |  | – |"
+    assert rows[3] == "| linear | 30.0% | 10.0%, 20.0% | 0.0003 |"
+
+
+def test_verl_agrees_where_its_difference_lies_in_the_loop_s_interval() -> None:
+    def in_verl(arm: str, seed: int, acc: float) -> dict[str, Any]:
+        return {"run": {"arm": arm, "seed": seed}, "validation": {"acc": [0.1, acc]}}
+
+    ends = {"outcome": 0.45, "linear": 0.55, "shuffled": 0.5}
+    results = Results(
+        [
+            _run(arm, seed, end + 0.01 * (-1) ** seed * (arm != "outcome"))
+            for arm, end in ends.items()
+            for seed in range(12)
+        ]
+    )
+
+    def table(shuffled: float, seeds: int = 4) -> list[str]:
+        accs = {"outcome": 0.4, "linear": 0.5, "shuffled": shuffled}
+        runs = [in_verl(arm, seed, acc) for arm, acc in accs.items() for seed in range(seeds)]
+        return verl_table(results, runs, 40).splitlines()
+
+    lines = table(0.45)
+    rows = [row.split(" | ") for row in lines[2:5]]
+    assert [row[0] for row in rows] == ["| outcome", "| linear", "| shuffled"]
+    assert rows[1][1:] == ["4", "50.0%", "+10.0", "55.0%", "+10.0 (+9.3 to +10.7)", "yes |"]
+    assert lines[-1].endswith("is the same: by the plan's rule they agree.")
+    # Out of the interval, and out of order.
+    assert table(0.47)[4].endswith("| no |")
+    assert table(0.47)[-1].endswith("is the same: by the plan's rule they do not agree.")
+    assert "is not the same: " in table(0.55)[-1] and table(0.55)[-1].endswith("do not agree.")
+
+
+def test_without_an_interval_verl_neither_agrees_nor_not() -> None:
+    results = Results([_run(arm, 0, 0.5) for arm in ("outcome", "linear")])
+    verl = [{"run": {"arm": "linear", "seed": 0}, "validation": {"acc": [0.5]}}]
+    lines = verl_table(results, verl, 40).splitlines()
+    assert lines[2:] == ["| linear | 1 | 50.0% | – | 50.0% | – | – |"]
 
 
 def test_pictures_are_the_same_for_the_same_results(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    from examples.study.pictures import draw_forest
+    from examples.study.pictures import PICTURES
 
     runs = [_run(arm, seed, 0.3 + seed / 50) for arm in ("outcome", "linear") for seed in range(3)]
-    for name in ("a.svg", "b.svg"):
-        draw_forest(Results(runs), tmp_path / name)
-    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    for draw, name, _ in PICTURES:
+        for folder in ("a", "b"):
+            draw(Results(runs), tmp_path / folder / name)
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()

@@ -293,9 +293,9 @@ def test_results_are_the_means_of_the_log(
 ) -> None:
     result = example.results.summarise(finished.run)
     example.results.write_results(tmp_path / "results.json", {"note": "small"}, [result])
-    about, runs = example.results.read_results(tmp_path / "results.json")
-    assert about == {"note": "small"}
-    assert runs == [result]
+    written = json.loads((tmp_path / "results.json").read_text())
+    assert written == {"about": {"note": "small"}, "runs": [result]}
+    runs = written["runs"]
     assert runs[0]["train"]["step"] == list(range(1, STEPS + 1))
     last = [row["ncr"] for row in trained(rows, STEPS)]
     assert runs[0]["train"]["ncr"][-1] == pytest.approx(fmean(last), abs=1e-5)

@@ -90,12 +90,6 @@ def write_results(path: Path, about: dict[str, Any], results: list[RunResult]) -
         stream.write(f'{{"about": {json.dumps(about)},\n "runs": [\n  {runs}\n]}}\n'.encode())
 
 
-def read_results(path: Path) -> tuple[dict[str, Any], list[RunResult]]:
-    """Return what `write_results` wrote."""
-    content = json.loads(path.read_text(encoding="utf-8"))
-    return content["about"], content["runs"]
-
-
 def _curve(rows: Iterable[dict[str, Any]]) -> Curve:
     by_step: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
