@@ -273,11 +273,11 @@ def test_every_request_to_an_overloaded_server_is_in_one_column(
 ) -> None:
     page, series = tmp_path / "page.html", tmp_path / "series.csv"
     done = load(
-        real_server, "--generate", 20_000, "--rate", 300, "--duration", 1.5, "--batch", 64,
-        "--output", page, "--output", series, timeout=0.4, connections=32, max_error_rate=1,
+        real_server, "--generate", 20_000, "--rate", 900, "--duration", 1, "--batch", 64,
+        "--output", page, "--output", series, timeout=0.2, connections=32, max_error_rate=1,
     )  # fmt: skip
     counts = done.json["requests"]
-    assert counts["sent"] == 450
+    assert counts["sent"] == 900
     assert counts["answered"] < counts["sent"], "that was no overload"
     assert sum(counts[name] for name in ENDS) == counts["sent"]
     ended = ", ".join(f"{counts[name]:,} {heading}" for name, heading in ENDS.items())
