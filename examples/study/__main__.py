@@ -163,7 +163,9 @@ def _parts(
         analysis.beside_table(results),
         "Means over the seeds that an arm has; *less outcome* is paired by seed.",
         analysis.arms_table(results),
-        f"Not complete, with the seeds that there are: {', '.join(missing)}." if missing else "Every run of the plan was made.",
+        f"Not complete, with the seeds that there are: {', '.join(missing)}."
+        if missing
+        else "Every run of the plan was made.",
         "### Learning rates",
         f"Acc on the selection problems after {plan.rate_steps} steps, of seeds"
         f" {' and '.join(map(str, plan.rate_seeds))}:",

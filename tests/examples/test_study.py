@@ -409,7 +409,10 @@ def test_the_page_of_a_half_finished_study_says_so_and_tests_nothing(tmp_path: P
     assert text.startswith("# A study") and text.endswith("Behind it.\n") and "old" not in text
     assert "Of the 60 runs of the primary arms 59 are there." in text
     assert "| linear − outcome | 12 | +10.0 |" in text and "0.0005" not in text
-    assert "Not complete, with the seeds that there are: permuted (11 of 12), built-linear (0 of 12)" in text
+    assert (
+        "Not complete, with the seeds that there are: permuted (11 of 12), built-linear (0 of 12)"
+        in text
+    )
     assert "59 runs took 5.9 hours of one core, 30 to choose rates 3.0, 3 pilots 0.3" in text
 
     _write_result(study, primary[-1], 0.5)
