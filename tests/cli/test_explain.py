@@ -165,9 +165,9 @@ def test_json_names_the_samples_alike(
     assert list(of_rollouts) == list(of_dump) == list(of_run)
     names = list(of_run)[: list(of_run).index("score")]
     assert [[one[name] for name in names] for one in (of_rollouts, of_dump, of_run)] == [
-        [None, "row 3", None, None, "p2", "no-source", None],
-        [None, f"{dumps}/10.jsonl:1", 10, "g10", "p1", "g10_0", pytest.approx(-0.05)],
-        [b"k".hex() * 16, None, 3, "g1", "p1", "g1_0", 0.15],
+        [None, "row 3", None, None, None, "p2", "no-source", None],
+        [None, f"{dumps}/10.jsonl:1", 10, None, "g10", "p1", "g10_0", pytest.approx(-0.05)],
+        [b"k".hex() * 16, None, 3, "train", "g1", "p1", "g1_0", 0.15],
     ]
 
 
@@ -195,6 +195,27 @@ def test_a_sample_without_text_does_not_hide_the_others(
     assert "step 1, problem 'p1' cannot be explained: its text was not kept" in alone.err
 
 
+def test_of_a_step_with_validation_one_split_can_be_asked_for(
+    run: Run, problems: Path, tmp_path: Path
+) -> None:
+    index, options = DatasetIndex.load(problems), ScoreOptions(RewardSpec.linear(0.5))
+    keep_dataset(tmp_path, index)
+    with closing(ScoreLog(tmp_path, "trainer")) as log, AnswerVerifier() as verifier:
+        scorer = Scorer({"default": index}, verifier=verifier)
+        for key, (split, answer) in enumerate({"train": "9", "test": "11"}.items()):
+            sample = Sample(bytes([key]) * 16, 4, "g", split)
+            rollout = Rollout("p1", f"4*12=48. Answer: {answer}", "9", sample=sample)
+            [score], identity = scorer.score([rollout], options)
+            log.put_sample(rollout, score, identity, options, "server", 0.0, score.reward)
+    both = run("explain", tmp_path, "--step", "4", "--worst", "9").out
+    assert re.findall(r"step 4, split (.+), problem p1", both) == ["test", "train"]
+    train = run("explain", tmp_path, "--step", "4", "--split", "train", "--worst", "9").out
+    assert re.findall(r"split (.+), problem", train) == ["train"]
+    none = run("explain", tmp_path, "--split", "dev")
+    assert none.code == 2
+    assert "holds no sample of split 'dev'" in none.err
+
+
 def test_a_server_explains_the_same(run: Run, server: RunningServer, rollouts: Path) -> None:
     chosen = ("explain", rollouts, "--dataset", server.dataset, "--rollout-id", "right")
     here = run(*chosen)
@@ -206,6 +227,10 @@ def test_a_server_explains_the_same(run: Run, server: RunningServer, rollouts: P
     ("options", "message"),
     [
         (["--step", "1"], "--step is for a run or a dump: a file of rollouts tells no step"),
+        (
+            ["--split", "train"],
+            "--split is for a run; a dump is of one split, and rollouts tell none",
+        ),
         (["--group", "g"], "--group is for a run or a dump: a file of rollouts tells no group"),
         (["--problem", "p7"], "holds no sample of problem_id 'p7' among its 6 rollouts"),
         (

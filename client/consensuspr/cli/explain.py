@@ -55,6 +55,7 @@ _SINGLE_PRECISION = 1e-5
 # Which options only some kinds of input can answer.
 _ONLY_OF = (
     ("row", "--row", ("rollouts",), "a file of rollouts; give --rollout-id, --step or --problem"),
+    ("split", "--split", ("run",), "a run; a dump is of one split, and rollouts tell none"),
     ("step", "--step", ("run", "dump"), "a run or a dump: a file of rollouts tells no step"),
     ("group_id", "--group", ("run", "dump"), "a run or a dump: a file of rollouts tells no group"),
 )
@@ -93,6 +94,14 @@ def explain(
     step: Annotated[
         int | None, typer.Option(show_default=False, help="Of a run or dump: samples of this step.")
     ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            show_default=False,
+            help="Of a run: samples of this split; a step with a validation has two.",
+        ),
+    ] = None,
     group: Annotated[
         str | None,
         typer.Option(
@@ -116,7 +125,7 @@ def explain(
 
     ```text
     consensuspr explain rollouts.jsonl --dataset dataset.jsonl --rollout-id r17
-    consensuspr explain runs/qwen3-4b --step 40 --worst 3
+    consensuspr explain runs/qwen3-4b --step 40 --split train --worst 3
     consensuspr explain dumps --dataset dataset.jsonl --alpha 0.3 --step 40 --worst 3
     ```
 
@@ -134,7 +143,8 @@ def explain(
     from consensuspr.client.verl.dumps import is_dump
 
     wanted = {
-        "rollout_id": rollout_id, "problem_id": problem, "step": step, "group_id": group, "row": row
+        "rollout_id": rollout_id, "problem_id": problem, "step": step, "split": split,
+        "group_id": group, "row": row,
     }  # fmt: skip
     wanted = {name: value for name, value in wanted.items() if value is not None}
     kind = "dump" if is_dump(rollouts) else "run" if rollouts.is_dir() else "rollouts"
@@ -174,6 +184,7 @@ class _Explained:
         problem_id: its problem.
         rollout_id: its name, where it has one.
         step: of the training, where that is known.
+        split: of the row of data, where that is known.
         group_id: of the samples that the trainer compared it with, where that is known.
         final_score: what was trained on; None where nothing tells.
         remarks: what else is to be said to a person.
@@ -189,18 +200,21 @@ class _Explained:
     group_id: str | None = None
     final_score: float | None = None
     remarks: tuple[str, ...] = ()
+    split: str | None = None
 
     def title(self) -> str:
         """Name it to a person."""
         parts = [self.rollout_id or self.place or f"sample {self.key}"]
         if self.step is not None:
             parts.append(f"step {self.step}")
+        if self.split is not None:
+            parts.append(f"split {one_line(self.split, 40)}")
         return ", ".join([*parts, f"problem {self.problem_id}"])
 
     def to_json(self) -> dict[str, Any]:
         """Return its names, and all of the explanation."""
         names = (
-            "key", "place", "step", "group_id", "problem_id", "rollout_id", "final_score"
+            "key", "place", "step", "split", "group_id", "problem_id", "rollout_id", "final_score"
         )  # fmt: skip
         told = asdict(self.explanation)
         del told["score"]["channel_numbers"]
@@ -226,7 +240,7 @@ def _of_run(
     if not rows:
         raise _none_of(run, wanted)
     datasets = Datasets([reader.run], [] if dataset is None else [Path(dataset)])
-    names = ("problem_id", "rollout_id", "step", "group_id", "final_score")
+    names = ("problem_id", "rollout_id", "step", "split", "group_id", "final_score")
     explained, faults = [], []
     with AnswerVerifier() as verifier:
         for row in rows:
