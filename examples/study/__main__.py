@@ -11,7 +11,7 @@ import typer
 
 from consensuspr.data import atomic_file
 
-from .arms import Settings
+from .arms import SWAPPED, Settings
 from .runner import (
     Plan,
     Study,
@@ -106,7 +106,7 @@ def report(
 
     study = Study(folder, SMOKE if smoke else Plan())
     tries = study.results(rate_runs(study.plan))
-    rates = chosen_rates(study.plan, tries)
+    rates = SWAPPED | chosen_rates(study.plan, tries)
     found = study.results(counting_runs(study.plan, rates))
     if not found:
         typer.echo(f"{folder} has no run yet that counts: {page} stays as it is")
@@ -210,7 +210,7 @@ def plan() -> None:
     """Print how many runs and steps there are."""
     made = Plan()
     tries = rate_runs(made)
-    runs = counting_runs(made, {arm: 0.0 for run in tries for arm in [run.arm]})
+    runs = counting_runs(made, SWAPPED | {run.arm: 0.0 for run in tries})
     for name, of in (("to choose rates", tries), ("that count", runs)):
         typer.echo(f"{len(of)} runs {name}, {sum(run.steps for run in of):,} steps")
     typer.echo(str(asdict(made)))

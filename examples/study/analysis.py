@@ -366,6 +366,9 @@ OTHER_CONTRASTS = (
     *((arm, "outcome") for arm in PRIMARY if arm not in ("linear", "outcome")),
     *((arm, "outcome") for arm in BUILT),
     *((BUILT[0], other) for other in BUILT[1:]),
+    # At equal rates.
+    ("linear", "outcome-1e-4"),
+    *(("linear-3e-4", arm) for arm in ("outcome", "shuffled", "random")),
     ("unguarded", "roomy"),
 )
 

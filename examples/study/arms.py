@@ -109,6 +109,8 @@ ARMS: dict[str, Arm] = {
     "built-linear": Arm(_linear(), Nodes.BUILT, rate_of="linear"),
     "built-shuffled": Arm(_linear(), Nodes.BUILT_SHUFFLED, rate_of="shuffled"),
     "built-random": Arm(_linear(), Nodes.BUILT_RANDOM, rate_of="random"),
+    "outcome-1e-4": Arm(RewardSpec.outcome(final_nodes=False)),
+    "linear-3e-4": Arm(_linear()),
     "linear-0.1": Arm(_linear(0.1)),
     "linear-0.25": Arm(_linear(0.25)),
     "linear-0.75": Arm(_linear(0.75)),
@@ -126,6 +128,8 @@ NUM_WARM_STARTS = 3
 PRIMARY = ("outcome", "linear", "shuffled", "random", "permuted")
 CONTRASTS = tuple(("linear", other) for other in PRIMARY if other != "linear")
 BUILT = ("built-linear", "built-shuffled", "built-random")
+# Asked for when the primary runs were there, and not in the plan: each with the other's rate.
+SWAPPED = {"outcome-1e-4": 1e-4, "linear-3e-4": 3e-4}
 
 
 def counted(problem: Problem) -> tuple[Node, ...]:

@@ -26,7 +26,7 @@ from typing import Any
 
 from consensuspr.data import atomic_file
 
-from .arms import ARMS, BUILT, NUM_WARM_STARTS, PRIMARY, Settings
+from .arms import ARMS, BUILT, NUM_WARM_STARTS, PRIMARY, SWAPPED, Settings
 from .inputs import Inputs
 
 HERE = Path(__file__).resolve().parent
@@ -89,10 +89,11 @@ def pilot_runs(plan: Plan) -> list[Run]:
 
 def groups(plan: Plan) -> tuple[tuple[tuple[str, ...], int], ...]:
     """Return which arms are made together, and with how many seeds, in the order of the runs."""
-    others = tuple(name for name in ARMS if name not in (*PRIMARY, *BUILT))
+    others = tuple(name for name in ARMS if name not in (*PRIMARY, *BUILT, *SWAPPED))
     return (
         (PRIMARY, plan.primary_seeds),
         (BUILT, plan.built_seeds),
+        (tuple(SWAPPED), plan.primary_seeds),
         (others, plan.exploratory_seeds),
     )
 
@@ -102,7 +103,7 @@ def rate_runs(plan: Plan, names: Sequence[str] = tuple(ARMS)) -> list[Run]:
     return [
         Run("rates", name, seed, rate, plan.rate_steps)
         for name in names
-        if ARMS[name].rate_of is None
+        if ARMS[name].rate_of is None and name not in SWAPPED
         for rate in plan.rates
         for seed in plan.rate_seeds
     ]
@@ -196,7 +197,7 @@ def carry_out(study: Study, jobs: int, minutes: float | None, say: Callable[[str
         # At which rates runs will be is not known beforehand; how many they are is.
         everything = [*rate_runs(study.plan), *counting_runs(study.plan, dict.fromkeys(ARMS, 0.0))]
         work = _Work(study, address, jobs, deadline, say, everything)
-        rates: dict[str, float] = {}
+        rates = dict(SWAPPED)
         for names, _ in groups(study.plan):
             tries = rate_runs(study.plan, names)
             if not work.do(tries):

@@ -26,6 +26,7 @@ from examples.study.arms import (
     ARMS,
     BUILT,
     PRIMARY,
+    SWAPPED,
     Nodes,
     by_lot,
     counted,
@@ -332,7 +333,7 @@ def test_no_arm_counts_the_answer_as_a_node() -> None:
 def test_seeds_that_choose_rates_are_used_for_nothing_else() -> None:
     plan = Plan()
     tries = rate_runs(plan)
-    rates = {run.arm: run.learning_rate for run in tries}
+    rates = SWAPPED | {run.arm: run.learning_rate for run in tries}
     runs = counting_runs(plan, rates)
     assert not {run.seed for run in tries} & {run.seed for run in runs}
     assert len({run.name for run in [*tries, *runs]}) == len(tries) + len(runs)
@@ -362,10 +363,19 @@ def test_the_rate_with_the_best_accuracy_is_chosen_and_of_equals_the_lower() -> 
 
 
 def test_primary_arms_are_done_before_others_are_begun() -> None:
-    [primary, built, others] = [set(names) for names, _ in groups(Plan())]
-    assert primary == set(PRIMARY) and primary | built | others == set(ARMS)
+    [primary, *others] = [set(names) for names, _ in groups(Plan())]
+    assert primary == set(PRIMARY) and primary.union(*others) == set(ARMS)
     assert {run.arm for run in rate_runs(Plan(), PRIMARY)} == primary
     assert rate_runs(Plan(), BUILT) == []
+
+
+def test_the_rate_of_an_arm_that_has_the_other_ones_is_not_chosen() -> None:
+    assert rate_runs(Plan(), tuple(SWAPPED)) == []
+    runs = counting_runs(Plan(), dict(SWAPPED))
+    assert {(run.arm, run.learning_rate) for run in runs} == {
+        ("outcome-1e-4", 1e-4), ("linear-3e-4", 3e-4)
+    }  # fmt: skip
+    assert [ARMS[arm] for arm in SWAPPED] == [ARMS["outcome"], ARMS["linear"]]
 
 
 def _write_result(study: Study, run: Run, acc: float) -> None:
