@@ -128,6 +128,10 @@ NUM_WARM_STARTS = 3
 PRIMARY = ("outcome", "linear", "shuffled", "random", "permuted")
 CONTRASTS = tuple(("linear", other) for other in PRIMARY if other != "linear")
 BUILT = ("built-linear", "built-shuffled", "built-random")
+# Of the second study, PLAN-2.md: all at one rate.
+SECOND = ("outcome", "linear", "shuffled", "random")
+SECOND_CONTRASTS = tuple(("linear", other) for other in SECOND if other != "linear")
+SECOND_RATE = 3e-4
 # Asked for when the primary runs were there, and not in the plan: each with the other's rate.
 SWAPPED = {"outcome-1e-4": 1e-4, "linear-3e-4": 3e-4}
 

@@ -26,7 +26,16 @@ from typing import Any
 
 from consensuspr.data import atomic_file
 
-from .arms import ARMS, BUILT, NUM_WARM_STARTS, PRIMARY, SWAPPED, Settings
+from .arms import (
+    ARMS,
+    BUILT,
+    NUM_WARM_STARTS,
+    PRIMARY,
+    SECOND,
+    SECOND_RATE,
+    SWAPPED,
+    Settings,
+)
 from .inputs import Inputs
 
 HERE = Path(__file__).resolve().parent
@@ -63,7 +72,7 @@ class Run:
 
     Attributes:
         kind: `pilots` before the plan is final, `rates` to choose a learning rate, `runs` what
-            counts.
+            counts, `second` what counts in the second study.
     """
 
     kind: str
@@ -74,7 +83,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        rate = "" if self.kind == "runs" else f"-{self.learning_rate:g}"
+        rate = "" if self.kind in ("runs", "second") else f"-{self.learning_rate:g}"
         return f"{self.kind}/{self.arm}{rate}-{self.seed}"
 
     @property
@@ -117,6 +126,15 @@ def counting_runs(plan: Plan, rates: dict[str, float]) -> list[Run]:
         for seed in range(seeds)
         for name in names
         if (ARMS[name].rate_of or name) in rates
+    ]
+
+
+def second_runs(plan: Plan) -> list[Run]:
+    """Return the runs of the second study, of seeds that the first has not."""
+    return [
+        Run("second", name, seed, SECOND_RATE, plan.settings.steps)
+        for seed in range(plan.primary_seeds, 2 * plan.primary_seeds)
+        for name in SECOND
     ]
 
 
@@ -195,7 +213,8 @@ def carry_out(study: Study, jobs: int, minutes: float | None, say: Callable[[str
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     with study.inputs.serving() as address:
         # At which rates runs will be is not known beforehand; how many they are is.
-        everything = [*rate_runs(study.plan), *counting_runs(study.plan, dict.fromkeys(ARMS, 0.0))]
+        runs = counting_runs(study.plan, dict.fromkeys(ARMS, 0.0))
+        everything = [*rate_runs(study.plan), *runs, *second_runs(study.plan)]
         work = _Work(study, address, jobs, deadline, say, everything)
         rates = dict(SWAPPED)
         for names, _ in groups(study.plan):
@@ -204,6 +223,9 @@ def carry_out(study: Study, jobs: int, minutes: float | None, say: Callable[[str
                 return False
             rates |= chosen_rates(study.plan, study.results(tries))
             if not work.do(counting_runs(study.plan, rates)):
+                return False
+            # As soon as the primary runs are there: all else is exploratory.
+            if not work.do(second_runs(study.plan)):
                 return False
     return True
 
