@@ -11,7 +11,7 @@ import typer
 
 from consensuspr.data import atomic_file
 
-from .arms import SWAPPED, Settings
+from .arms import SECOND_CONTRASTS, SECOND_RATE, SWAPPED, Settings
 from .runner import (
     Plan,
     Study,
@@ -22,6 +22,7 @@ from .runner import (
     groups,
     pilot_runs,
     rate_runs,
+    second_runs,
 )
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def report(
 ) -> None:
     """Write tables into the page, and the pictures beside it, from the runs that there are."""
     from .analysis import Results, seeds_table
-    from .pictures import PICTURES
+    from .pictures import PICTURES, SECOND_PICTURES
     from .verl_runs import verl_results
 
     study = Study(folder, SMOKE if smoke else Plan())
@@ -112,15 +113,26 @@ def report(
         typer.echo(f"{folder} has no run yet that counts: {page} stays as it is")
         return
     results = Results(found)
+    second = Results(study.results(second_runs(study.plan)))
     pictures = images or page.parent / "images"
     for draw, name, _ in PICTURES:
         draw(results, pictures / name)
+    of_second = SECOND_PICTURES if second.all else ()
+    for draw, name, _ in of_second:
+        draw(second, pictures / name)
     text = page.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
     where = os.path.relpath(pictures, page.parent)
     shown = [f"![{about}]({where}/{name})" for _, name, about in PICTURES]
-    body = [*shown[:2], *_parts(study, results, tries, rates), "### Every run", *shown[2:]]
+    body = [
+        *shown[:2],
+        *_finding(study, results),
+        *_second(study, second, [f"![{about}]({where}/{name})" for _, name, about in of_second]),
+        *_beside(study, results, tries, rates, second),
+        "### Every run",
+        *shown[2:],
+    ]
     body += [f"Held-out Acc by seed:\n\n{seeds_table(results)}"]
     body += [_in_verl(results, verl_results(study, _verl_plan(smoke)), _verl_plan(smoke).steps)]
     written = "\n\n".join(part for part in body if part)
@@ -129,16 +141,49 @@ def report(
     typer.echo(f"wrote {page}, and its pictures in {pictures}")
 
 
-def _parts(
+def _finding(study: Study, results: Results) -> list[str]:
+    """Return the finding and its tables, as paragraphs."""
+    from . import analysis
+
+    seeds = study.plan.primary_seeds
+    return [
+        "## The finding",
+        analysis.finding(results, seeds),
+        "### Primary contrasts",
+        analysis.primary_table(results, seeds),
+        "Held-out Acc at the end, paired by seed; differences in points, intervals of 95 % by"
+        " Student's t, SD of the differences. " + analysis.power_text(results, seeds),
+        analysis.against_table(results, seeds),
+    ]
+
+
+def _second(study: Study, second: Results, pictures: list[str]) -> list[str]:
+    """Return what the second study found, as paragraphs."""
+    from . import analysis
+
+    seeds = study.plan.primary_seeds
+    return [
+        "## A second study: at one learning rate",
+        "In the first, `linear` has another rate than the arms beside it. [Planned"
+        " afterwards](../examples/study/PLAN-2.md) and before any of its runs: four arms, all at"
+        f" {SECOND_RATE:g}, on seeds that nothing was looked at with.",
+        analysis.second_finding(second, seeds),
+        *pictures,
+        analysis.primary_table(second, seeds, SECOND_CONTRASTS) if second.all else "",
+    ]
+
+
+def _beside(
     study: Study,
     results: Results,
     tries: list[dict[str, Any]],
     rates: dict[str, float],
+    second: Results,
 ) -> list[str]:
-    """Return the finding, its tables and what they cost, as paragraphs."""
+    """Return what else was compared and what all of it cost, as paragraphs."""
     from . import analysis
 
-    plan, found = study.plan, results.all
+    plan, found = study.plan, [*results.all, *second.all]
     commits = sorted({result["commit"] for result in found})
     machines = sorted({result["machine"] for result in found})
     pilots = study.results(pilot_runs(plan))
@@ -150,14 +195,7 @@ def _parts(
         if len(results.by_arm.get(name, {})) < seeds
     ]
     return [
-        "## The finding",
-        analysis.finding(results, plan.primary_seeds),
-        "### Primary contrasts",
-        analysis.primary_table(results, plan.primary_seeds),
-        "Held-out Acc at the end, paired by seed; differences in points, intervals of 95 % by"
-        " Student's t, SD of the differences. " + analysis.power_text(results, plan.primary_seeds),
-        analysis.against_table(results, plan.primary_seeds),
-        "### Beside them",
+        "## Beside them",
         "All that follows is exploratory: intervals, no tests. Differences are in points, those of"
         " equations and tokens a response; area is the mean height of the held-out curve.",
         analysis.beside_table(results),

@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, median, stdev
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import stats
 
-from .arms import ARMS, BUILT, CONTRASTS, NUM_WARM_STARTS, PRIMARY
+from .arms import ARMS, BUILT, CONTRASTS, NUM_WARM_STARTS, PRIMARY, SECOND, SECOND_CONTRASTS
 from .task import STYLES
 
 LEVEL = 0.95
@@ -226,9 +226,13 @@ class Contrast:
         return "open" if high >= OF_INTEREST else "no gain of two points"
 
 
-def contrasts(results: Results, seeds: int) -> list[Contrast]:
+# Arms that are compared: the first less the second.
+Compared: TypeAlias = Sequence[tuple[str, str]]
+
+
+def contrasts(results: Results, seeds: int, of: Compared = CONTRASTS) -> list[Contrast]:
     """Return the contrasts that were to decide and have pairs; tested if each has so many."""
-    pairs = [results.differences(arm, other, accuracy) for arm, other in CONTRASTS]
+    pairs = [results.differences(arm, other, accuracy) for arm, other in of]
     tested: list[float | None] = [None] * len(pairs)
     corrected: list[float | None] = [None] * len(pairs)
     if all(len(differences) == seeds for differences in pairs):
@@ -236,9 +240,7 @@ def contrasts(results: Results, seeds: int) -> list[Contrast]:
         tested, corrected = [*single], [*holm(single)]
     return [
         Contrast(arm, other, Effect.of(differences), p, by_holm)
-        for (arm, other), differences, p, by_holm in zip(
-            CONTRASTS, pairs, tested, corrected, strict=True
-        )
+        for (arm, other), differences, p, by_holm in zip(of, pairs, tested, corrected, strict=True)
         if differences
     ]
 
@@ -252,9 +254,34 @@ def finding(results: Results, seeds: int) -> str:
             f"Of the {seeds * len(PRIMARY)} runs of the primary arms {there} are there. Nothing is"
             " tested before all are, and nothing is found."
         )
-    first, controls = found[0], found[1:]
-    ends = {arm: fmean(results.values(arm, accuracy)) for arm in PRIMARY}
     chains = Effect.of(results.differences("linear", "outcome", longer))
+    beyond = (
+        "ahead there" if chains.low > 0 else "behind there" if chains.high < 0 else "open there"
+    )
+    return (
+        f"{_told(results, found)}"
+        f" On longer chains than it was trained on, `linear` is at"
+        f" {fmean(results.values('linear', longer)):.1%} and `outcome` at"
+        f" {fmean(results.values('outcome', longer)):.1%}, {chains.shown} points: {beyond}."
+    )
+
+
+def second_finding(results: Results, seeds: int) -> str:
+    """Return what the second study found, or that it is too early to say."""
+    found = contrasts(results, seeds, SECOND_CONTRASTS)
+    if len(found) < len(SECOND_CONTRASTS) or any(contrast.p is None for contrast in found):
+        there = f"{len(results.all)} of its {seeds * len(SECOND)} runs"
+        return f"There are {there}. Nothing is tested before all are, and nothing is found."
+    by_start = ", ".join(map(_points, _by_start(results, "linear", "outcome")))
+    return (
+        f"{_told(results, found)} At the three warm starts, `linear` less `outcome` is {by_start}."
+    )
+
+
+def _told(results: Results, found: Sequence[Contrast]) -> str:
+    """Return what tested contrasts say: of linear with the outcome first, then with controls."""
+    first, controls = found[0], found[1:]
+    ends = {arm: fmean(results.values(arm, accuracy)) for arm in ("linear", "outcome")}
     against = ", ".join(
         f"{contrast.effect.shown} against {contrast.other} ({contrast.verdict})"
         for contrast in controls
@@ -265,9 +292,6 @@ def finding(results: Results, seeds: int) -> str:
         meaning = "the lead needs nodes that mean something"
     else:
         meaning = "so the lead is not shown to be the meaning of the nodes"
-    beyond = (
-        "ahead there" if chains.low > 0 else "behind there" if chains.high < 0 else "open there"
-    )
     return (
         f"**After {results.steps} steps `linear` answers {ends['linear']:.1%} of the held-out"
         f" problems rightly and `outcome` {ends['outcome']:.1%}: {_points(first.effect.mean)}"
@@ -275,9 +299,6 @@ def finding(results: Results, seeds: int) -> str:
         f" {_p(first.corrected)} after Holm: {_sentence(first.verdict)}.**"
         f" Of `linear` with controls whose nodes mean nothing, the differences are {against}:"
         f" {meaning}."
-        f" On longer chains than it was trained on, `linear` is at"
-        f" {fmean(results.values('linear', longer)):.1%} and `outcome` at"
-        f" {fmean(results.values('outcome', longer)):.1%}, {chains.shown} points: {beyond}."
     )
 
 
@@ -285,20 +306,22 @@ def _sentence(verdict: str) -> str:
     return "the question is open" if verdict == "open" else verdict
 
 
-def primary_table(results: Results, seeds: int) -> str:
+def _by_start(results: Results, arm: str, other: str) -> list[float]:
+    """Return the mean difference in accuracy at each warm start that has pairs."""
+    starts = [results.differences(arm, other, accuracy, start) for start in range(NUM_WARM_STARTS)]
+    return [fmean(of_start) for of_start in starts if of_start]
+
+
+def primary_table(results: Results, seeds: int, of: Compared = CONTRASTS) -> str:
     """Return the contrasts that were to decide, as Markdown."""
     lines = [
         "| contrast | pairs | difference in Acc | 95 % interval | SD | standardised | p | p (Holm)"
         " | by warm start | says |",
         f"|{' --- |' * 10}",
     ]
-    for contrast in contrasts(results, seeds):
+    for contrast in contrasts(results, seeds, of):
         effect = contrast.effect
-        by_start = [
-            fmean(of_start)
-            for start in range(NUM_WARM_STARTS)
-            if (of_start := results.differences(contrast.arm, contrast.other, accuracy, start))
-        ]
+        by_start = _by_start(results, contrast.arm, contrast.other)
         lines.append(
             f"| {contrast.arm} − {contrast.other} | {effect.pairs} | {_points(effect.mean)} |"
             f" {_points(effect.low)} to {_points(effect.high)} |"

@@ -27,10 +27,12 @@ from examples.study.analysis import (
     power_text,
     primary_table,
     rates_table,
+    second_finding,
     sign_flip,
     steps_to,
     verl_table,
 )
+from examples.study.arms import SECOND_CONTRASTS
 
 
 @pytest.mark.parametrize(
@@ -247,6 +249,29 @@ def test_no_lead_is_said_to_be_none() -> None:
     against = _says(against_table(results, 12))
     assert against[:2] == ["**yes**", "no lead is shown"]
     assert against[-1] == "**yes**"
+
+
+def test_the_second_study_is_tested_when_it_is_complete() -> None:
+    level = {"outcome": 0.4, "linear": 0.5, "shuffled": 0.4, "random": 0.5}
+    runs = [
+        _run(arm, seed, acc + seed / 100 - 0.01 * (-1) ** seed * (arm == "linear"))
+        for arm, acc in level.items()
+        for seed in range(12, 24)
+    ]
+    told = second_finding(Results(runs), 12)
+    assert "`linear` answers 67.5% of the held-out problems rightly and `outcome` 57.5%" in told
+    assert "+10.0 points, 95 % interval +9.3 to +10.7, p 0.0015 after Holm: above by two" in told
+    assert "so the lead is not shown to be the meaning of the nodes" in told
+    assert told.endswith(
+        "At the three warm starts, `linear` less `outcome` is +10.0, +10.0, +10.0."
+    )
+    lines = primary_table(Results(runs), 12, SECOND_CONTRASTS).splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:]] == [
+        "| linear − outcome", "| linear − shuffled", "| linear − random"
+    ]  # fmt: skip
+    for there in (0, 47):
+        told = second_finding(Results(runs[:there]), 12)
+        assert told.startswith(f"There are {there} of its 48 runs. Nothing is tested")
 
 
 def test_what_could_have_been_found_follows_from_the_spread() -> None:
