@@ -543,9 +543,10 @@ class _Matching:
         """Return the nodes of one rollout, None where its status says why not."""
         batch = self._batch
         limit, purpose = batch.limits.max_response_bytes, ""
-        if self._include_spans and limit > MAX_EXPLAINED_BYTES:
-            limit, purpose = MAX_EXPLAINED_BYTES, " where spans are asked for"
         size = exceeds(rollout.response, limit)
+        if size is None and self._include_spans:
+            limit, purpose = MAX_EXPLAINED_BYTES, " where spans are asked for"
+            size = exceeds(rollout.response, limit)
         if size is not None:
             message = f"the response has {size} bytes; the limit{purpose} is {limit}"
             batch.fail(at, Status.OVERSIZE, message)
