@@ -497,6 +497,21 @@ def test_limits_are_those_given(dataset: DatasetIndex, scripted: Any) -> None:
             assert score_one(scorer, Rollout("duck", unit * count)).status is status
 
 
+def test_where_spans_are_asked_for_a_response_is_shorter(
+    scorer: Scorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To tell where something is takes many times the memory of telling that it is there."""
+    monkeypatch.setattr("consensuspr.scoring.scorer.MAX_EXPLAINED_BYTES", 20)
+    short, long = (Rollout("duck", "9*2=18".ljust(size)) for size in (20, 21))
+    scores, _ = scorer.score([short, long], ScoreOptions(include_spans=True))
+    assert [one.status for one in scores] == [Status.OK, Status.OVERSIZE]
+    assert scores[1].message.endswith("21 bytes; the limit where spans are asked for is 20")
+    assert scorer.explain(short).normal_form
+    explained = scorer.explain(long)
+    assert (explained.score.status, explained.normal_form) == (Status.OVERSIZE, "")
+    assert score_one(scorer, long).status is Status.OK
+
+
 def test_a_100_mb_response_hurts_nobody(scorer: Scorer) -> None:
     batch = [Rollout("duck", "9*2=18 RIGHT"), Rollout("duck", b"7" * 100_000_000)]
     start = time.monotonic()

@@ -206,6 +206,24 @@ def test_requests_and_what_arrives_share_the_limit() -> None:
     assert worker.lets_in("other", num_bytes=10)
 
 
+def test_what_is_unpacked_counts_before_it_is_admitted() -> None:
+    admission = Worker(100).admission
+    a, b = Origin("a:1"), Origin("b:1")
+    with admission.unpacking(a, 60) as refusal:
+        assert refusal is None
+        assert (admission.unfinished_requests, admission.unfinished_bytes) == (0, 60)
+        with admission.unpacking(a, 20) as refusal:
+            assert refusal is not None, "above the share of a host"
+        with admission.unpacking(b, 50) as refusal:
+            assert refusal is not None
+            assert "exceed the limit of 100 bytes" in refusal.reason
+        with admission.unpacking(b, 40) as refusal:
+            assert refusal is None
+    assert admission.unfinished_bytes == 0
+    with admission.unpacking(a, 1000) as refusal:
+        assert refusal is None, "alone it could otherwise never be served"
+
+
 def test_requests_are_let_in_up_to_the_limit_in_bytes() -> None:
     worker = Worker(100)
     for sender, num_bytes in (("a:1", 60), ("b:1", 40)):

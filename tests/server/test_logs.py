@@ -100,3 +100,11 @@ def test_every_incident_is_found() -> None:
     text = stream.getvalue()
     assert all(f"incident {number}\n" in text for number in range(50))
     assert text.count("ValueError: why") == logs.MAX_LINES
+
+
+def test_metadata_that_is_no_text_is_not_written() -> None:
+    stream = io.StringIO()
+    logs.configure("text", "info", "worker 3", stream)
+    # As gRPC says it.
+    logging.getLogger("grpc._cython.cygrpc").error("Invalid encoding on %s", b"Bearer secret\xff")
+    assert stream.getvalue().endswith("Invalid encoding on 14 bytes\n")

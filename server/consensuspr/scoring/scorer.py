@@ -139,6 +139,9 @@ MATCHER_BYTES = 16 << 20
 # A defect that hits every rollout of a batch of thousands says the same thousands of times.
 MAX_TRACEBACKS = 5
 
+# Of a response whose spans or explanation are asked for; a larger one is OVERSIZE.  To tell where
+# in it a hit is takes fifteen times its bytes.
+MAX_EXPLAINED_BYTES = 2 << 20
 _NOT_CHECKED = frozenset((Status.OVERSIZE, Status.UNKNOWN_PROBLEM, Status.INTERNAL))
 _WITHOUT_REWARD = _NOT_CHECKED | {Status.INVALID_NODES}
 _KILLED_TWICE = (
@@ -539,10 +542,13 @@ class _Matching:
     def nodes_for(self, at: int, rollout: Rollout) -> _Nodes | None:
         """Return the nodes of one rollout, None where its status says why not."""
         batch = self._batch
-        size = exceeds(rollout.response, batch.limits.max_response_bytes)
+        limit, purpose = batch.limits.max_response_bytes, ""
+        size = exceeds(rollout.response, limit)
+        if size is None and self._include_spans:
+            limit, purpose = MAX_EXPLAINED_BYTES, " where spans are asked for"
+            size = exceeds(rollout.response, limit)
         if size is not None:
-            limit = batch.limits.max_response_bytes
-            message = f"the response has {size} bytes; the limit is {limit}"
+            message = f"the response has {size} bytes; the limit{purpose} is {limit}"
             batch.fail(at, Status.OVERSIZE, message)
             return None
         if rollout.nodes is not None:

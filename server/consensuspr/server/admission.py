@@ -254,6 +254,7 @@ class Admission:
         self._lock = threading.Lock()
         self._bytes = 0
         self._held_bytes = 0  # of these, those that are of no request yet
+        self._unpacking_bytes = 0  # those of requests that are not unpacked yet
         self._call_bytes = 0  # and those of calls without their body yet, or with their reply
         self._requests = 0
         self._in_work = 0
@@ -371,6 +372,33 @@ class Admission:
                     count_out(self._coming, key)
                     count_out(self._coming_by, caller.connection)
                     self._count_call_out(flow, call_bytes)
+
+    @contextlib.contextmanager
+    def unpacking(self, caller: Origin, num_bytes: int) -> Iterator[Refusal | None]:
+        """Count a request in while it is unpacked, which waits its turn; yield why it is refused.
+
+        Args:
+            caller: who sent it.
+            num_bytes: that it takes meanwhile.
+        """
+        with self._lock:
+            key = self._key(caller)
+            flow = self._flows.get(key)
+            refusal = self._full(caller, flow, num_bytes, 0)
+            if refusal is None:
+                flow = flow or self._open(key)
+                flow.unfinished += 1
+                self._unpacking_bytes += num_bytes
+                self._count_bytes(flow, num_bytes)
+        try:
+            yield refusal
+        finally:
+            if refusal is None:
+                with self._lock:
+                    assert flow is not None, "it was counted in"
+                    self._unpacking_bytes -= num_bytes
+                    self._count_bytes(flow, -num_bytes)
+                    self._count_out_of(flow)
 
     def admit(self, job: Job) -> Refusal | None:
         """Put a job into the queue; return why not where it is refused."""
@@ -742,7 +770,8 @@ class Admission:
         if waiting:
             each = num_bytes // waiting
         else:
-            of_requests = self._bytes - self._held_bytes - self._call_bytes
+            of_none = self._held_bytes + self._unpacking_bytes + self._call_bytes
+            of_requests = self._bytes - of_none
             each = of_requests // max(1, self._requests)
         return waiting + coming, num_bytes + coming * each
 

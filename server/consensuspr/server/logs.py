@@ -16,6 +16,8 @@ import time
 from typing import Any, Literal
 
 LOGGER_NAME = "consensuspr.server"
+# Says of metadata that is no text what it was, and that may be a token.
+_GRPC_LOGGER = "grpc._cython.cygrpc"
 
 # Everything that a LogRecord has by itself; what else it has was given as ``extra``.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -104,6 +106,15 @@ def _without_traceback(record: logging.LogRecord, message: str) -> logging.LogRe
     return logging.makeLogRecord(fields)
 
 
+def _hide_bytes(record: logging.LogRecord) -> bool:
+    """Leave out of a record what a caller sent, and keep its size."""
+    if isinstance(record.args, tuple):
+        record.args = tuple(
+            f"{len(one)} bytes" if isinstance(one, bytes) else one for one in record.args
+        )
+    return True
+
+
 def configure(
     log_format: Literal["text", "json"], level: str, role: str, stream: Any = None
 ) -> None:
@@ -122,6 +133,7 @@ def configure(
     # Libraries speak up when something is wrong; how asyncio polls is of no interest.
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("consensuspr").setLevel(level.upper())
+    logging.getLogger(_GRPC_LOGGER).addFilter(_hide_bytes)
 
 
 def _utc(seconds: float) -> str:

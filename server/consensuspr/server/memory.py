@@ -49,6 +49,8 @@ FIELD_BYTES = 256
 # What a call costs beside its bytes, from its header to the end of its reply: gRPC's own books of
 # it, a header of 8 KiB, two tasks.  27 KB were measured of such that wait for their turn.
 REQUEST_OVERHEAD_BYTES = 24 << 10
+# Of a body that waits for its turn, gRPC's window of a stream is there already.
+WINDOW_BYTES = 64 << 10
 
 # No message of the protocol begins so: 0x1f would be a field of a wire type that there is not.
 GZIP_MAGIC = b"\x1f\x8b"
@@ -78,6 +80,9 @@ TRIM_IDLE_BYTES = 16 << 20
 TRIM_BUSY_BYTES = 96 << 20
 # From the end of a request to a look at how much there is.
 TRIM_DELAY_S = 1.0
+# Or, where requests took so much since then, at once: what comes next may need memory of another
+# kind (blocks that the allocator maps one by one), and both would be there together.
+TRIM_ENDED_BYTES = 32 << 20
 
 _KIND_FIELDS = 32
 
@@ -111,22 +116,27 @@ def charge(request: bytes, table: bytes, max_fields: int, copies: int = COPIES) 
     return copies * len(request) + FIELD_BYTES * fields + REQUEST_OVERHEAD_BYTES
 
 
-def unpacked(request: bytes, max_bytes: int) -> bytes | None:
-    """Return what a gzip-compressed request becomes, None where that is more than ``max_bytes``.
+def unpacked_bytes(request: bytes) -> int:
+    """Return how many bytes a gzip-compressed request says that it becomes, at its end."""
+    return int.from_bytes(request[-4:], "little")
+
+
+def unpacked(request: bytes) -> bytes:
+    """Return what a gzip-compressed request becomes, no more than it says itself.
 
     Raises:
-        InvalidRequest: it is no gzip, or ends before its end.
+        InvalidRequest: it is no gzip, ends before its end, or becomes something else.
     """
     unpacking = zlib.decompressobj(_GZIP_FORMAT)
+    size = unpacked_bytes(request)
     try:
-        data = unpacking.decompress(request, max_bytes + 1)
+        # One more, since 0 would be no bound; and zlib sees the end only where it has room.
+        data = unpacking.decompress(request, size + 1)
     except zlib.error as error:
         raise InvalidRequest(
             f"the {len(request)} bytes of the request are no gzip: {error}"
         ) from None
-    if len(data) > max_bytes:
-        return None
-    if not unpacking.eof or unpacking.unused_data:
+    if len(data) != size or not unpacking.eof or unpacking.unused_data:
         raise InvalidRequest(f"the {len(request)} bytes of the request are no one whole gzip")
     return data
 
@@ -178,11 +188,15 @@ class Reception:
 
 
 class _Turns:
-    """One turn at a time, for who came last first: who waits for long is more likely to stall."""
+    """One turn at a time, for one host after the other.
+
+    Of a host, who came last goes first: who waits for long is more likely to stall.  Among hosts
+    that would let one that stalls keep out whoever came before it.
+    """
 
     def __init__(self) -> None:
         self._taken = False
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}  # by host, the next one first
 
     async def receive(
         self, context: grpc.aio.ServicerContext[Any, Any], longest_s: float
@@ -192,9 +206,10 @@ class _Turns:
         Raises:
             TimeoutError: it did not arrive in time; the call cannot be read any more.
         """
-        await self.take()
+        await self.take(Origin(context.peer()).host)
         try:
-            async with _turn(max(SHORTEST_TURN_S, longest_s / (1 + len(self._waiting)))):
+            others = sum(map(len, self._waiting.values()))
+            async with _turn(max(SHORTEST_TURN_S, longest_s / (1 + others))):
                 # Not by the iterator of messages, which would keep the last one as long as it
                 # lives.
                 message = await context.read()
@@ -202,18 +217,21 @@ class _Turns:
             self.give_back()
         return message if isinstance(message, bytes) else None
 
-    async def take(self) -> None:
+    async def take(self, host: str) -> None:
         """Wait for the turn and take it."""
         if not self._taken:
             self._taken = True
             return
         mine = asyncio.get_running_loop().create_future()
-        self._waiting.append(mine)
+        self._waiting.setdefault(host, []).append(mine)
         try:
             await mine
         except asyncio.CancelledError:
-            if mine in self._waiting:
-                self._waiting.remove(mine)
+            of_host = self._waiting.get(host, [])
+            if mine in of_host:
+                of_host.remove(mine)
+                if not of_host:
+                    del self._waiting[host]
             elif not mine.cancelled():
                 self.give_back()  # it was this one's already
             raise
@@ -221,7 +239,11 @@ class _Turns:
     def give_back(self) -> None:
         """Let the next one have the turn."""
         while self._waiting:
-            following = self._waiting.pop()
+            host = next(iter(self._waiting))
+            of_host = self._waiting.pop(host)
+            following = of_host.pop()
+            if of_host:
+                self._waiting[host] = of_host  # behind the others
             if not following.done():
                 following.set_result(None)
                 return
@@ -406,7 +428,7 @@ class Trimmer:
     Where the C library has no ``malloc_trim`` (it is glibc's) or the system no ``/proc``, nothing.
 
     Args:
-        idle: whether there is no request at the moment.
+        idle: whether there is no request at the moment, nor a reply that has not been taken.
     """
 
     def __init__(self, idle: Callable[[], bool]) -> None:
@@ -414,14 +436,23 @@ class Trimmer:
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         self._floor = _resident_bytes()
         self._planned: asyncio.TimerHandle | None = None
+        self._ended_bytes = 0  # of requests, since the last look
 
     def plan(self) -> None:
         """Look in a while whether there is much to hand back, unless that is planned already."""
         if self._planned is None and self._trim is not None and self._floor:
             self._planned = asyncio.get_running_loop().call_later(TRIM_DELAY_S, self._look)
 
+    def ended(self, num_bytes: int) -> None:
+        """Take note that a request ended that took so much memory: with much of it, look now."""
+        self._ended_bytes += num_bytes
+        if self._ended_bytes >= TRIM_ENDED_BYTES and self._planned is not None:
+            self._planned.cancel()
+            self._look()
+
     def _look(self) -> None:
         self._planned = None
+        self._ended_bytes = 0
         idle = self._idle()
         if not idle:
             self.plan()

@@ -66,6 +66,7 @@ from consensuspr.server.memory import (
     GZIP_MAGIC,
     REQUEST_OVERHEAD_BYTES,
     TURN_S,
+    WINDOW_BYTES,
     Arrival,
     Reception,
     SmallCalls,
@@ -73,6 +74,7 @@ from consensuspr.server.memory import (
     charge,
     field_table,
     unpacked,
+    unpacked_bytes,
 )
 from consensuspr.server.metrics import MeteredScorer, Metrics, TimedVerifier
 from consensuspr.server.second_look import SecondLook
@@ -124,9 +126,9 @@ MAX_CONCURRENT_STREAMS = 128
 MIN_PING_INTERVAL_MS = 5000
 # Of gRPC's encodings; what deflate makes of a message cannot be told from one that is not packed.
 IDENTITY_AND_GZIP = 1 << 0 | 1 << 2
-# Calls that gRPC holds before Python sees them: past the first number some are dropped at random,
-# past the second all.  Each takes some twenty kilobytes, whatever its header says.
-PENDING_CALLS, MOST_PENDING_CALLS = 1024, 2048
+# Calls that gRPC holds before Python sees them; more are dropped.  Each takes some twenty kilobytes
+# and a window of 64 KiB of its body.  A thousand that come in one moment are not too many.
+PENDING_CALLS = 1024
 # Of a call's header, tokens and names of runs included; it stays in memory as long as the call.
 MAX_HEADER_BYTES = 8192
 # A client that answers no ping for twenty seconds more has gone, or reads nothing.
@@ -379,7 +381,7 @@ class ScoringService:
         self._max_fields = max_fields
         self._reception = Reception()
         self._unpacking = asyncio.Semaphore(1)
-        self._trimmer = Trimmer(lambda: not admission.unfinished_requests)
+        self._trimmer = Trimmer(lambda: not admission.unfinished_bytes)
         self._server_info = handlers.server_info
         self.admission = admission
         self.metrics = metrics
@@ -459,7 +461,7 @@ class ScoringService:
             self._check_open()
             try:
                 with self.admission.coming(
-                    _caller(context), _deadline(context), REQUEST_OVERHEAD_BYTES
+                    _caller(context), _deadline(context), REQUEST_OVERHEAD_BYTES + WINDOW_BYTES
                 ) as refusal:
                     if refusal is not None:
                         raise _refused(refusal)
@@ -486,9 +488,7 @@ class ScoringService:
             return self._server_info(raw, RunningCall())
         try:
             if raw.startswith(GZIP_MAGIC):
-                # One at a time: what it becomes is let in before the next one becomes anything.
-                async with self._unpacking:
-                    raw = await asyncio.to_thread(self._unpacked, raw)
+                raw = await self._unpacked(raw, _caller(context))
             copies = COPIES_EXPLAINED if method == "Explain" else COPIES
             num_bytes = charge(raw, self._tables[method], self._max_fields, copies)
         except InvalidRequest as error:
@@ -505,15 +505,25 @@ class ScoringService:
         """Begin the trace of a request, which is to be entered; None where it is not traced."""
         return None if self._tracing is None else self._tracing.begin(method, headers)
 
-    def _unpacked(self, raw: bytes) -> bytes:
-        data = unpacked(raw, self._max_message_bytes)
-        if data is None:
+    async def _unpacked(self, raw: bytes, caller: Origin) -> bytes:
+        """Return what a compressed request becomes.
+
+        Unpacking takes longer than receiving, so that what waits for it has to count too.
+        """
+        size = unpacked_bytes(raw)
+        if size > self._max_message_bytes:
             raise Abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"the {len(raw)} compressed bytes of the request become more than"
-                f" {self._max_message_bytes}, the limit",
+                f"the {len(raw)} compressed bytes of the request become {size}, the limit is"
+                f" {self._max_message_bytes}",
             )
-        return data
+        # In pieces first, then in one.
+        with self.admission.unpacking(caller, len(raw) + COPIES * size) as refusal:
+            if refusal is not None:
+                raise _refused(refusal)
+            # One at a time: what it becomes is let in before the next one becomes anything.
+            async with self._unpacking:
+                return await asyncio.to_thread(unpacked, raw)
 
     async def submit(
         self,
@@ -613,6 +623,7 @@ class ScoringService:
             raise Abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(error)) from None
         finally:
             self._under_way -= 1
+            self._trimmer.ended(num_bytes)
             if self._draining:
                 self._replying.add(task)
                 task.add_done_callback(self._replying.discard)
@@ -845,7 +856,7 @@ class GrpcServer:
                 # refusing does; what is let in is the admission's business alone.
                 ("grpc.http.overload_protection", 0),
                 ("grpc.server.max_pending_requests", PENDING_CALLS),
-                ("grpc.server.max_pending_requests_hard_limit", MOST_PENDING_CALLS),
+                ("grpc.server.max_pending_requests_hard_limit", PENDING_CALLS),
                 ("grpc.max_metadata_size", MAX_HEADER_BYTES),
                 ("grpc.absolute_max_metadata_size", MAX_HEADER_BYTES),
                 ("grpc.max_connection_age_ms", MAX_CONNECTION_AGE_S * 1000),
