@@ -113,7 +113,7 @@ def report(
         typer.echo(f"{folder} has no run yet that counts: {page} stays as it is")
         return
     results = Results(found)
-    second = Results(study.results(second_runs(study.plan)))
+    second = Results(study.results(second_runs(study.plan)), "selection")
     pictures = images or page.parent / "images"
     for draw, name, _ in PICTURES:
         draw(results, pictures / name)
@@ -166,7 +166,8 @@ def _second(study: Study, second: Results, pictures: list[str]) -> list[str]:
         "## A second study: at one learning rate",
         "In the first, `linear` has another rate than the arms beside it. [Planned"
         " afterwards](../examples/study/PLAN-2.md) and before any of its runs: four arms, all at"
-        f" {SECOND_RATE:g}, on seeds that nothing was looked at with.",
+        f" {SECOND_RATE:g}, on seeds that nothing was looked at with; evaluated on the selection"
+        " problems ([a deviation](#deviations-from-the-plan)).",
         analysis.second_finding(second, seeds),
         *pictures,
         analysis.primary_table(second, seeds, SECOND_CONTRASTS) if second.all else "",

@@ -115,8 +115,12 @@ class Effect:
 
 
 def accuracy(result: Result) -> float:
-    """Return the primary outcome: accuracy on the held-out problems at the end."""
-    return float(result["final"]["held-out"]["acc"])
+    """Return the primary outcome: accuracy on the held-out problems at the end.
+
+    In the second study on the selection problems.
+    """
+    final = result["final"]
+    return float(final["held-out" if "held-out" in final else "selection"]["acc"])
 
 
 def longer(result: Result) -> float:
@@ -147,9 +151,10 @@ def steps_to(result: Result, threshold: float = THRESHOLD) -> float:
 
 
 class Results:
-    """The runs that counted, by arm and seed."""
+    """The runs that counted, by arm and seed, and on which problems they were evaluated."""
 
-    def __init__(self, results: Sequence[Result]) -> None:
+    def __init__(self, results: Sequence[Result], problems: str = "held-out") -> None:
+        self.problems = problems
         self.by_arm: dict[str, dict[int, Result]] = {}
         self.steps = 0
         for result in results:
@@ -293,8 +298,8 @@ def _told(results: Results, found: Sequence[Contrast]) -> str:
     else:
         meaning = "so the lead is not shown to be the meaning of the nodes"
     return (
-        f"**After {results.steps} steps `linear` answers {ends['linear']:.1%} of the held-out"
-        f" problems rightly and `outcome` {ends['outcome']:.1%}: {_points(first.effect.mean)}"
+        f"**After {results.steps} steps `linear` answers {ends['linear']:.1%} of the"
+        f" {results.problems} problems rightly and `outcome` {ends['outcome']:.1%}: {_points(first.effect.mean)}"
         f" points, 95 % interval {_points(first.effect.low)} to {_points(first.effect.high)}, p"
         f" {_p(first.corrected)} after Holm: {_sentence(first.verdict)}.**"
         f" Of `linear` with controls whose nodes mean nothing, the differences are {against}:"

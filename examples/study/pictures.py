@@ -138,7 +138,7 @@ def draw_forest(results: Results, path: Path) -> None:
     axis.set_ylim(-0.6, len(arms) - 0.4)
     outcome = fmean(results.values("outcome", accuracy))
     axis.set_xlabel(
-        f"held-out Acc at the end, points more than outcome ({outcome:.1%}) of the same seed"
+        f"{results.problems} Acc at the end, points more than outcome ({outcome:.1%}) of the same seed"
     )
     axis.grid(alpha=0.25, axis="x")
     axis.spines[["top", "right", "left"]].set_visible(False)
@@ -204,7 +204,7 @@ SECOND_PICTURES = (
     (
         draw_curves,
         "study-second-curves.svg",
-        "The second study: held-out accuracy, covered nodes and solutions right throughout, against"
+        "The second study: accuracy on 128 of the selection problems, covered nodes and solutions right throughout, against"
         " training steps, four arms at one learning rate",
     ),
     (
