@@ -138,7 +138,8 @@ def draw_forest(results: Results, path: Path) -> None:
     axis.set_ylim(-0.6, len(arms) - 0.4)
     outcome = fmean(results.values("outcome", accuracy))
     axis.set_xlabel(
-        f"{results.problems} Acc at the end, points more than outcome ({outcome:.1%}) of the same seed"
+        f"{results.problems} Acc at the end, points more than outcome ({outcome:.1%}) of the same"
+        " seed"
     )
     axis.grid(alpha=0.25, axis="x")
     axis.spines[["top", "right", "left"]].set_visible(False)
