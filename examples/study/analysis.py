@@ -300,7 +300,8 @@ def _told(results: Results, found: Sequence[Contrast]) -> str:
     return (
         f"**After {results.steps} steps `linear` answers {ends['linear']:.1%} of the"
         f" {results.problems} problems rightly and `outcome` {ends['outcome']:.1%}:"
-        f" {_points(first.effect.mean)} points, 95 % interval {_points(first.effect.low)} to {_points(first.effect.high)}, p"
+        f" {_points(first.effect.mean)} points, 95 % interval {_points(first.effect.low)} to"
+        f" {_points(first.effect.high)}, p"
         f" {_p(first.corrected)} after Holm: {_sentence(first.verdict)}.**"
         f" Of `linear` with controls whose nodes mean nothing, the differences are {against}:"
         f" {meaning}."

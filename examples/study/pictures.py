@@ -205,7 +205,8 @@ SECOND_PICTURES = (
     (
         draw_curves,
         "study-second-curves.svg",
-        "The second study: accuracy on 128 of the selection problems, covered nodes and solutions right throughout, against"
+        "The second study: accuracy on 128 of the selection problems, covered nodes and solutions"
+        " right throughout, against"
         " training steps, four arms at one learning rate",
     ),
     (
