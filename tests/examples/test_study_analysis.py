@@ -264,9 +264,10 @@ def test_the_second_study_is_tested_when_it_is_complete() -> None:
     assert "`linear` answers 67.5% of the selection problems rightly and `outcome` 57.5%" in told
     assert "+10.0 points, 95 % interval +9.3 to +10.7, p 0.0015 after Holm: above by two" in told
     assert "so the lead is not shown to be the meaning of the nodes" in told
-    assert told.endswith(
-        "At the three warm starts, `linear` less `outcome` is +10.0, +10.0, +10.0."
-    )
+    assert "warm starts, `linear` less `outcome` is +10.0, +10.0, +10.0." in told
+    assert "+5.0 (+4.7 to +5.3) than of outcome (in 12 of 12 seeds)" in told
+    assert "+0.0 (−0.3 to +0.3) than of random (in 6 of 12 seeds)" in told
+    assert told.endswith("at 30% by step 18, of `outcome` by step 21.")
     lines = primary_table(Results(runs), 12, SECOND_CONTRASTS).splitlines()
     assert [line.split(" | ")[0] for line in lines[2:]] == [
         "| linear − outcome", "| linear − shuffled", "| linear − random"
