@@ -134,7 +134,7 @@ def report(
         *shown[2:],
     ]
     body += [f"Held-out Acc by seed:\n\n{seeds_table(results)}"]
-    body += [_in_verl(results, verl_results(study, _verl_plan(smoke)), _verl_plan(smoke).steps)]
+    body += [_in_verl(results, verl_results(study, _verl_plan(smoke)), _verl_plan(smoke))]
     written = "\n\n".join(part for part in body if part)
     with atomic_file(page) as stream:
         stream.write(f"{before}{BEGIN}\n{written}\n{END}{after}".encode())
@@ -217,12 +217,14 @@ def _beside(
     ]
 
 
-def _in_verl(results: Results, verl: list[dict[str, Any]], step: int) -> str:
+def _in_verl(results: Results, verl: list[dict[str, Any]], plan: VerlPlan) -> str:
     from .analysis import verl_table
+    from .verl_runs import VERL_ARMS
 
     if not verl:
         return "### In unmodified verl\n\nNot run yet."
-    return f"### In unmodified verl\n\n{verl_table(results, verl, step)}"
+    planned = plan.seeds * len(VERL_ARMS)
+    return f"### In unmodified verl\n\n{verl_table(results, verl, plan.steps, planned)}"
 
 
 @app.command()

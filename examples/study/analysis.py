@@ -566,11 +566,11 @@ def rates_table(tries: Sequence[Result], chosen: Mapping[str, float]) -> str:
     return "\n".join(lines)
 
 
-def verl_table(results: Results, verl: Sequence[Result], step: int) -> str:
+def verl_table(results: Results, verl: Sequence[Result], step: int, planned: int) -> str:
     """Return runs in verl beside the loop's curves at the same step, and whether they agree.
 
     By the plan they do if the order of the arms' means is the same and each difference to the
-    outcome lies in the loop's interval.
+    outcome lies in the loop's interval; that is said when all are there that were planned.
     """
     reached: dict[str, dict[int, float]] = {}
     for result in verl:
@@ -606,7 +606,12 @@ def verl_table(results: Results, verl: Sequence[Result], step: int) -> str:
             row += [ours.shown, "–" if math.isnan(ours.low) else "yes" if within else "no"]
         lines.append(f"| {' | '.join(row)} |")
     says = "they agree" if agree else "they do not agree"
-    if known:
+    if len(verl) < planned:
+        lines += [
+            "",
+            f"{len(verl)} of {planned} runs are there: too few to say whether they agree.",
+        ]
+    elif known:
         lines += ["", f"The order of the arms' means is {order}: by the plan's rule {says}."]
     return "\n".join(lines)
 

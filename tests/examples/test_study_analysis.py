@@ -329,7 +329,7 @@ def test_verl_agrees_where_its_difference_lies_in_the_loop_s_interval() -> None:
     def table(shuffled: float, seeds: int = 4) -> list[str]:
         accs = {"outcome": 0.4, "linear": 0.5, "shuffled": shuffled}
         runs = [in_verl(arm, seed, acc) for arm, acc in accs.items() for seed in range(seeds)]
-        return verl_table(results, runs, 40).splitlines()
+        return verl_table(results, runs, 40, 12).splitlines()
 
     lines = table(0.45)
     rows = [row.split(" | ") for row in lines[2:5]]
@@ -340,12 +340,13 @@ def test_verl_agrees_where_its_difference_lies_in_the_loop_s_interval() -> None:
     assert table(0.47)[4].endswith("| no |")
     assert table(0.47)[-1].endswith("is the same: by the plan's rule they do not agree.")
     assert "is not the same: " in table(0.55)[-1] and table(0.55)[-1].endswith("do not agree.")
+    assert table(0.45, seeds=3)[-1] == "9 of 12 runs are there: too few to say whether they agree."
 
 
 def test_without_an_interval_verl_neither_agrees_nor_not() -> None:
     results = Results([_run(arm, 0, 0.5) for arm in ("outcome", "linear")])
     verl = [{"run": {"arm": "linear", "seed": 0}, "validation": {"acc": [0.5]}}]
-    lines = verl_table(results, verl, 40).splitlines()
+    lines = verl_table(results, verl, 40, 1).splitlines()
     assert lines[2:] == ["| linear | 1 | 50.0% | – | 50.0% | – | – |"]
 
 
