@@ -107,7 +107,7 @@ def test_datasets_that_cannot_be_told_apart(arguments: list[str], sentence: str)
         ),
         (
             "max_message_bytes = '1GiB'",
-            r"queue_limit_bytes \(83886080\) must be at least max_message_bytes \(1073741824\)",
+            r"queue_limit_bytes \(100663296\) must be at least max_message_bytes \(1073741824\)",
         ),
     ],
 )

@@ -287,14 +287,8 @@ def test_an_answer_that_is_waited_for_keeps_its_thread_and_no_core(
     assert math.isnan(reply.accs[0]) and math.isnan(reply.rewards[0]), "it is not a wrong answer"
 
 
-# A worker that is behind from the first request on, and works on one at a time; it has room for so
-# many requests of one connection as make a flood.
-FLOODED = {
-    "max_concurrent_requests": 1,
-    "threads": 1,
-    "queue_burst_s": 0,
-    "queue_limit_bytes": 96 * MIB,
-}
+# A worker that is behind from the first request on, and works on one at a time.
+FLOODED = {"max_concurrent_requests": 1, "threads": 1, "queue_burst_s": 0}
 
 
 LARGE = b" " * MIB + RIGHT

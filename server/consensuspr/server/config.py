@@ -206,7 +206,7 @@ class ServerConfig(Settings):
         16, description="Requests in work at a time in a worker; more wait in its queue."
     )
     queue_limit_bytes: Bytes = Field(
-        ByteSize(80 * MIB),
+        ByteSize(96 * MIB),
         description="Memory of a worker's admitted, unfinished requests, received and unpacked;"
         " more is RESOURCE_EXHAUSTED.",
     )
