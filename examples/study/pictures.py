@@ -206,8 +206,7 @@ SECOND_PICTURES = (
         draw_curves,
         "study-second-curves.svg",
         "The second study: accuracy on 128 of the selection problems, covered nodes and solutions"
-        " right throughout, against"
-        " training steps, four arms at one learning rate",
+        " right throughout, against training steps, four arms at one learning rate",
     ),
     (
         draw_forest,
