@@ -473,11 +473,15 @@ def _ray(
 
 
 class Load(NamedTuple):
-    """One run of load: requests served a second, share refused, 99th percentile in seconds."""
+    """One run of load: requests served a second, share refused, 99th percentile in seconds.
+
+    ``sent_late`` where not the server but what sends was the limit.
+    """
 
     served: float
     shed: float
     p99_s: float
+    sent_late: bool = False
 
 
 def overload(context: Context, work: Work, result: SuiteResult) -> None:
@@ -571,11 +575,12 @@ def _load(
         )
     p99_s = tally.latency.percentile(99.0)
     if p99_s is None:
-        return Load(0.0, tally.shed_rate, math.inf)
+        return Load(0.0, tally.shed_rate, math.inf, bool(test.client_limits()))
     checked = test.checked
     if checked is None or checked.wrong or not checked.compared:
         raise WrongAnswerError(f"replies under load are wrong, or none was compared: {checked}")
-    return Load(tally.answered / test.result.elapsed_s, tally.shed_rate, p99_s)
+    served = tally.answered / test.result.elapsed_s
+    return Load(served, tally.shed_rate, p99_s, bool(test.client_limits()))
 
 
 def report_overload(
@@ -610,14 +615,20 @@ def goodput(context: Context, work: Work, result: SuiteResult) -> None:
             if not found:
                 result.notes.append("goodput: not measured, other programs took the server's core")
                 return
-            middle = found[len(found) // 2]
+            middle, _ = found[len(found) // 2]
             context.say(f"{batch or 'samples'} in a request at {times}x: {middle:.0f} % done")
-            note = f"of {len(found)} runs: {', '.join(f'{each:.0f}' for each in found)}"
+            note = f"of {len(found)} runs: {', '.join(f'{each:.0f}' for each, _ in found)}"
+            if late := sum(sent_late for _, sent_late in found):
+                note += f"; in {late} of them the load generator was the limit"
             result.add(f"done at {100 * times} %", middle, "%", of, note)
 
 
-def _done_past(context: Context, work: Work, batch: int | None) -> dict[int, list[float]]:
+def _done_past(
+    context: Context, work: Work, batch: int | None
+) -> dict[int, list[tuple[float, bool]]]:
     """Return how much of the capacity is done, in %, by how many times of it was asked for.
+
+    With whether the load generator was the limit, for each run, the least done first.
 
     Without ``batch``, samples are asked for one by one, by the client of verl's reward loop.
     """
@@ -626,7 +637,7 @@ def _done_past(context: Context, work: Work, batch: int | None) -> dict[int, lis
         most: dict[str, Any] = SAMPLES_UNDER_WAY
     else:
         asked, most = {"batch": batch}, {"concurrency": CONCURRENCY}
-    done: dict[int, list[float]] = {times: [] for times in GOODPUT_LOADS}
+    done: dict[int, list[tuple[float, bool]]] = {times: [] for times in GOODPUT_LOADS}
     with _loaded_server(context, work) as address:
 
         def load(**how: Any) -> Load:
@@ -639,7 +650,8 @@ def _done_past(context: Context, work: Work, batch: int | None) -> dict[int, lis
             if not capacity:
                 continue
             for times, found in done.items():
-                found.append(100 * load(rate=times * capacity).served / capacity)
+                run = load(rate=times * capacity)
+                found.append((100 * run.served / capacity, run.sent_late))
     return {times: sorted(found) for times, found in done.items()}
 
 
@@ -660,6 +672,7 @@ def fairness(context: Context, work: Work, result: SuiteResult) -> None:
         if not alone.served:
             result.notes.append("fairness: not measured, other programs took the server's core")
             return
+        result.add("a modest run's p99 alone", alone.p99_s * 1e3, "ms", {})
         past = GOODPUT_LOADS[-1] * capacity
         greedy: dict[str, dict[str, float]] = {
             "closed, 256 at a time by 64 connections": {"concurrency": 256, "connections": 64},
