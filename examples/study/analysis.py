@@ -119,8 +119,8 @@ def accuracy(result: Result) -> float:
 
     In the second study on the selection problems.
     """
-    final = result["final"]
-    return float(final["held-out" if "held-out" in final else "selection"]["acc"])
+    problems = "selection" if result["run"]["kind"] == "second" else "held-out"
+    return float(result["final"][problems]["acc"])
 
 
 def longer(result: Result) -> float:

@@ -114,7 +114,7 @@ def _run(arm: str, seed: int, acc: float, curve: list[float] | None = None) -> d
         ("throughout", "ncr", "ncr_wrong", "stated", "duplicates", "tokens", *task.STYLES), 0.5
     )
     return {
-        "run": {"arm": arm, "seed": seed, "steps": 40},
+        "run": {"kind": "runs", "arm": arm, "seed": seed, "steps": 40},
         "curve": {
             "step": [0, 20, 40],
             "acc": curve or [0.0, acc / 2, acc],
@@ -259,6 +259,7 @@ def test_the_second_study_is_tested_when_it_is_complete() -> None:
         for seed in range(12, 24)
     ]
     for run in runs:
+        run["run"]["kind"] = "second"
         run["final"] = {"selection": run["final"]["held-out"]}
     told = second_finding(Results(runs, "selection"), 12)
     assert "`linear` answers 67.5% of the selection problems rightly and `outcome` 57.5%" in told
