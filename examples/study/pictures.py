@@ -44,6 +44,8 @@ WATCHED_PANELS: tuple[tuple[str, Measure, bool], ...] = (
     ("Tokens a response", held_out("tokens"), False),
 )
 _ACROSS = 5
+# Points of difference that a picture of arms shows; what is farther off stands there as a number.
+FAR = 22
 
 
 def draw_curves(results: Results, path: Path) -> None:
@@ -133,9 +135,18 @@ def draw_forest(results: Results, path: Path) -> None:
         )
         axis.plot([effect.low, effect.high], [row, row], color=color, linewidth=1.5)
         axis.plot(effect.mean, row, marker="D", color=color, markersize=5)
+        for side in (-1, 1):
+            # One arm that breaks down would press all others into a few dots.
+            if beyond := [round(x, 1) for x in differences if side * x > FAR]:
+                shown = ", ".join(f"{x:+.0f}".replace("-", "−") for x in sorted(beyond))
+                what = f"◀ {shown}" if side < 0 else f"{shown} ▶"
+                where = {-1: "left", 1: "right"}[side]
+                axis.text(side * FAR, row + 0.12, what, ha=where, va="bottom", size=8, color=color)
         labels.append(f"{arm} ({len(differences)})")
     axis.set_yticks(range(len(arms)), labels)
     axis.set_ylim(-0.6, len(arms) - 0.4)
+    left, right = axis.get_xlim()
+    axis.set_xlim(max(left, -FAR), min(right, FAR))
     outcome = fmean(results.values("outcome", accuracy))
     axis.set_xlabel(
         f"{results.problems} Acc at the end, points more than outcome ({outcome:.1%}) of the same"
