@@ -575,7 +575,7 @@ def _load(
         )
     p99_s = tally.latency.percentile(99.0)
     if p99_s is None:
-        return Load(0.0, tally.shed_rate, math.inf, bool(test.client_limits()))
+        return Load(0.0, tally.shed_rate, math.inf)
     checked = test.checked
     if checked is None or checked.wrong or not checked.compared:
         raise WrongAnswerError(f"replies under load are wrong, or none was compared: {checked}")

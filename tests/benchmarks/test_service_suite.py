@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -137,6 +138,25 @@ def test_a_server_that_gets_no_core_is_no_failure_of_the_suite(
     service.overload(context, work, result)
     assert result.checks == []
     assert result.notes == ["overload: not measured, other programs took the server's core"]
+
+
+def test_goodput_says_where_the_load_generator_was_the_limit(
+    context: Context, work: Work, field: Field, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(_: str, how: LoadSettings, *__: Any, **___: Any) -> service.Load:
+        return service.Load(100.0, 0.0, 0.05, how.rate == 300.0)
+
+    monkeypatch.setattr(service, "_reward_server", lambda *_: nullcontext((field.address, 1)))
+    monkeypatch.setattr(service, "_load", load)
+    result = SuiteResult(suite="service", title="")
+    service.goodput(context, work, result)
+    notes = {figure.name: figure.note for figure in result.figures}
+    same = "of 3 runs: 100, 100, 100"
+    assert notes == {
+        "done at 100 %": same,
+        "done at 200 %": same,
+        "done at 300 %": f"{same}; in 3 of them the load generator was the limit",
+    }
 
 
 def test_the_http_endpoints_reading_is_measured(context: Context) -> None:
