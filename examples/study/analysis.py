@@ -408,6 +408,9 @@ OTHER_CONTRASTS = (
     # At equal rates.
     ("linear", "outcome-1e-4"),
     *(("linear-3e-4", arm) for arm in ("outcome", "shuffled", "random")),
+    # Of one rate each.
+    *((f"linear-{alpha}", "linear-3e-4") for alpha in ("0.1", "0.25", "0.75")),
+    *((arm, "linear") for arm in ("max", "curriculum", "roomy")),
     ("unguarded", "roomy"),
 )
 
