@@ -101,7 +101,7 @@ def report(
     smoke: Smoke = False,
 ) -> None:
     """Write tables into the page, and the pictures beside it, from the runs that there are."""
-    from .analysis import Results, seeds_table
+    from .analysis import Results, held_out, seeds_table
     from .pictures import PICTURES, SECOND_PICTURES
     from .verl_runs import verl_results
 
@@ -133,7 +133,10 @@ def report(
         "### Every run",
         *shown[2:],
     ]
-    body += [f"Held-out Acc by seed:\n\n{seeds_table(results)}"]
+    body += [
+        f"Held-out Acc by seed:\n\n{seeds_table(results)}",
+        f"Responses written as code, by seed:\n\n{seeds_table(results, held_out('code'))}",
+    ]
     body += [_in_verl(results, verl_results(study, _verl_plan(smoke)), _verl_plan(smoke))]
     written = "\n\n".join(part for part in body if part)
     with atomic_file(page) as stream:

@@ -535,13 +535,13 @@ def arms_table(results: Results) -> str:
     return "\n".join(lines)
 
 
-def seeds_table(results: Results) -> str:
-    """Return the accuracy of every run, as Markdown."""
+def seeds_table(results: Results, measure: Measure = accuracy) -> str:
+    """Return a share, else the accuracy, of every run, as Markdown."""
     seeds = sorted({seed for runs in results.by_arm.values() for seed in runs})
     lines = [f"| arm | {' | '.join(map(str, seeds))} |", f"|{' --- |' * (len(seeds) + 1)}"]
     for arm in results.arms:
         runs = results.by_arm[arm]
-        cells = [f"{accuracy(runs[seed]):.1%}" if seed in runs else "" for seed in seeds]
+        cells = [f"{measure(runs[seed]):.1%}" if seed in runs else "" for seed in seeds]
         lines.append(f"| {arm} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -602,9 +602,9 @@ def verl_table(results: Results, verl: Sequence[Result], step: int, planned: int
         if arm == "outcome" or not paired or ours is None:
             row += ["–", "–"]
         else:
-            difference = fmean(reached[arm][seed] - reached["outcome"][seed] for seed in paired)
-            row[3] = _points(difference)
-            within = ours.low <= difference <= ours.high
+            theirs = Effect.of([reached[arm][seed] - reached["outcome"][seed] for seed in paired])
+            row[3] = theirs.shown
+            within = ours.low <= theirs.mean <= ours.high
             known, agree = known and not math.isnan(ours.low), agree and within
             row += [ours.shown, "–" if math.isnan(ours.low) else "yes" if within else "no"]
         lines.append(f"| {' | '.join(row)} |")
@@ -616,6 +616,18 @@ def verl_table(results: Results, verl: Sequence[Result], step: int, planned: int
         ]
     elif known:
         lines += ["", f"The order of the arms' means is {order}: by the plan's rule {says}."]
+    lines += ["", f"Acc by seed, in verl / in the loop at step {step}:", ""]
+    seeds = sorted({seed for accs in reached.values() for seed in accs})
+    lines += [f"| arm | {' | '.join(map(str, seeds))} |", f"|{' --- |' * (len(seeds) + 1)}"]
+    for arm in arms:
+        runs = results.by_arm[arm]
+        cells = [
+            f"{reached[arm][seed]:.1%} / {at_step(runs[seed]):.1%}"
+            if seed in reached[arm] and seed in runs
+            else ""
+            for seed in seeds
+        ]
+        lines.append(f"| {arm} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -335,20 +335,27 @@ def test_verl_agrees_where_its_difference_lies_in_the_loop_s_interval() -> None:
     lines = table(0.45)
     rows = [row.split(" | ") for row in lines[2:5]]
     assert [row[0] for row in rows] == ["| outcome", "| linear", "| shuffled"]
-    assert rows[1][1:] == ["4", "50.0%", "+10.0", "55.0%", "+10.0 (+9.3 to +10.7)", "yes |"]
-    assert lines[-1].endswith("is the same: by the plan's rule they agree.")
+    assert rows[1][1:] == ["4", "50.0%", "+10.0 (+10.0 to +10.0)", "55.0%", "+10.0 (+9.3 to +10.7)", "yes |"]
+    assert lines[6].endswith("is the same: by the plan's rule they agree.")
+    assert lines[10:] == [
+        "| arm | 0 | 1 | 2 | 3 |",
+        "| --- | --- | --- | --- | --- |",
+        "| outcome | 40.0% / 45.0% | 40.0% / 45.0% | 40.0% / 45.0% | 40.0% / 45.0% |",
+        "| linear | 50.0% / 56.0% | 50.0% / 54.0% | 50.0% / 56.0% | 50.0% / 54.0% |",
+        "| shuffled | 45.0% / 51.0% | 45.0% / 49.0% | 45.0% / 51.0% | 45.0% / 49.0% |",
+    ]
     # Out of the interval, and out of order.
     assert table(0.47)[4].endswith("| no |")
-    assert table(0.47)[-1].endswith("is the same: by the plan's rule they do not agree.")
-    assert "is not the same: " in table(0.55)[-1] and table(0.55)[-1].endswith("do not agree.")
-    assert table(0.45, seeds=3)[-1] == "9 of 12 runs are there: too few to say whether they agree."
+    assert table(0.47)[6].endswith("is the same: by the plan's rule they do not agree.")
+    assert "is not the same: " in table(0.55)[6] and table(0.55)[6].endswith("do not agree.")
+    assert table(0.45, seeds=3)[6] == "9 of 12 runs are there: too few to say whether they agree."
 
 
 def test_without_an_interval_verl_neither_agrees_nor_not() -> None:
     results = Results([_run(arm, 0, 0.5) for arm in ("outcome", "linear")])
     verl = [{"run": {"arm": "linear", "seed": 0}, "validation": {"acc": [0.5]}}]
     lines = verl_table(results, verl, 40, 1).splitlines()
-    assert lines[2:] == ["| linear | 1 | 50.0% | – | 50.0% | – | – |"]
+    assert lines[2:4] == ["| linear | 1 | 50.0% | – | 50.0% | – | – |", ""]
 
 
 def test_pictures_are_the_same_for_the_same_results(tmp_path: Path) -> None:
