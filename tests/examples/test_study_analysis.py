@@ -335,7 +335,14 @@ def test_verl_agrees_where_its_difference_lies_in_the_loop_s_interval() -> None:
     lines = table(0.45)
     rows = [row.split(" | ") for row in lines[2:5]]
     assert [row[0] for row in rows] == ["| outcome", "| linear", "| shuffled"]
-    assert rows[1][1:] == ["4", "50.0%", "+10.0 (+10.0 to +10.0)", "55.0%", "+10.0 (+9.3 to +10.7)", "yes |"]
+    assert rows[1][1:] == [
+        "4",
+        "50.0%",
+        "+10.0 (+10.0 to +10.0)",
+        "55.0%",
+        "+10.0 (+9.3 to +10.7)",
+        "yes |",
+    ]
     assert lines[6].endswith("is the same: by the plan's rule they agree.")
     assert lines[10:] == [
         "| arm | 0 | 1 | 2 | 3 |",

@@ -426,6 +426,14 @@ def test_who_follows_hears_that_steps_were_done_again(tmp_path: Path) -> None:
     assert sorted(steps(LogReader(tmp_path, ["step"], following=True))) == [1, 2, 3, 4, 5, 6]
 
 
+def assert_told(run: Path, log: ScoreLog) -> None:
+    """Assert that who reads the run is told what its writer has lost."""
+    reader = LogReader(run)
+    list(reader.read())
+    (sentence,) = reader.left_out.values()
+    assert f"could not write {log.lost_rows} rows, and {log.lost_texts} more without" in sentence
+
+
 def test_a_full_disk_costs_texts_and_rows_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -454,6 +462,7 @@ def test_a_full_disk_costs_texts_and_rows_and_nothing_else(
     texts = [row["response"] for row in rows_in(tmp_path)]
     assert texts[-1] == "room"
     assert len(texts) == 3 - log.lost_rows
+    assert_told(tmp_path, log)
 
 
 def test_a_row_with_a_defect_costs_itself_alone(
@@ -550,6 +559,7 @@ def test_a_folder_that_is_removed_costs_what_was_in_it_and_nothing_later(tmp_pat
     log.close()
     assert [row["response"] for row in rows_in(run)] == ["c"]
     assert log.lost_rows == 2
+    assert_told(run, log)
 
 
 def test_a_queue_that_is_full_drops_texts_and_then_rows(
@@ -568,6 +578,7 @@ def test_a_queue_that_is_full_drops_texts_and_then_rows(
     assert len(rows) - len(kept) == log.lost_texts > 0
     assert log.lost_rows > 0
     assert {row["response_size"] for row in rows} == {5000}
+    assert_told(tmp_path, log)
 
 
 def test_the_oldest_texts_are_given_up_first(

@@ -14,8 +14,8 @@ or :data:`HOLD_S` have passed.
 closed.  Who keeps places keeps no texts: :meth:`LogReader.rows_at` reads them later.
 
 **What cannot be read** is left out and said (:attr:`LogReader.left_out`): the torn end of a
-stream whose writer was killed, a file that is no segment.  The torn end of one whose writer lives
-is a batch that is being written.
+stream whose writer was killed, a file that is no segment, rows that a writer could not write.  The
+torn end of one whose writer lives is a batch that is being written.
 
 **A run that was started again** in the same folder does some steps again: those of the earlier
 start do not count (:class:`Starts`).  Where that happens to rows which a following reader has
@@ -47,6 +47,7 @@ from consensuspr.score_log.segments import (
     GROUP_ROWS,
     OPEN,
     SCORES,
+    Losses,
     Segment,
     StreamReader,
     open_parquet,
@@ -107,7 +108,8 @@ class LogReader:
         places: whether each row tells where it lies, in the columns of :data:`PLACE`.
 
     Attributes:
-        left_out: sentences about what could not be read, by segment; they are logged too.
+        left_out: sentences about what could not be read or was never written, by segment; they are
+            logged too.
         redone: whether, since an earlier :meth:`read`, a later start has done steps again (or it
             turned out that it had not), so that another reader would have yielded others by now.
 
@@ -187,6 +189,12 @@ class LogReader:
             yield from self._shown(self._new(batch))
         if self._following:
             self.redone |= starts.settle()
+        for stem, lost in Losses.of_run(self.run).items():
+            self._leave_out(
+                f"{stem}.lost",
+                f"{self.run}: the writer of {stem} could not write {lost.rows:,} rows, and"
+                f" {lost.texts:,} more without their text: figures are of the rows that are there",
+            )
 
     def _look_at(self, found: Sequence[Segment], starts: Starts) -> None:
         """Show all segments to what tells starts; the position stays where it is."""
@@ -306,15 +314,15 @@ class LogReader:
             yield from reader.batches()
         if reader.left_out and not lives:
             self._leave_out(
-                segment,
+                segment.stem,
                 f"{segment.path}: {reader.left_out} bytes at its end are no whole row"
                 " (its writer was killed) and are left out",
             )
 
-    def _leave_out(self, segment: Segment, sentence: str) -> None:
-        if segment.stem not in self.left_out:
+    def _leave_out(self, what: str, sentence: str) -> None:
+        if what not in self.left_out:
             logger.warning("%s", sentence)
-        self.left_out[segment.stem] = sentence
+        self.left_out[what] = sentence
 
     def _of_file(
         self, segment: Segment, rows: int, columns: Sequence[str]
@@ -322,7 +330,7 @@ class LogReader:
         try:
             file = open_parquet(segment.path)
         except DataError as error:
-            self._leave_out(segment, f"{error}; it is left out")
+            self._leave_out(segment.stem, f"{error}; it is left out")
             return
         known = [name for name in columns if name in file.schema_arrow.names]
         groups: list[int] = []

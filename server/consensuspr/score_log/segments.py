@@ -4,6 +4,7 @@
 
     RUN/scores/STEM.arrows    open: an Arrow IPC stream, one batch behind the other
     RUN/scores/STEM.parquet   closed: the same rows
+    RUN/scores/STEM.lost      how much the writer that began with this segment has lost, if anything
     RUN/datasets/HEX.index    each dataset once, as a prepared dataset, under its digest
 
 A Parquet file says what is in it at its end, so that one which is being written cannot be read, and
@@ -25,16 +26,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import secrets
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -44,7 +46,7 @@ from consensuspr.data.writers import atomic_file
 from consensuspr.errors import DataError
 from consensuspr.score_log.schema import SCHEMA, TEXT_COLUMNS, Side
 
-OPEN, CLOSED = ".arrows", ".parquet"
+OPEN, CLOSED, LOST = ".arrows", ".parquet", ".lost"
 SCORES, DATASETS = "scores", "datasets"
 
 # A stream with rows is closed a quarter of an hour after it was begun; clocks differ by minutes.
@@ -120,6 +122,37 @@ def segments(run: Path) -> list[Segment]:
             if path.stem not in found or path.suffix == CLOSED:
                 found[path.stem] = Segment(path.stem, path)
     return [found[stem] for stem in sorted(found)]
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What a writer has given up in all.
+
+    Attributes:
+        rows: that it could not write.
+        texts: of rows that it wrote without them.
+    """
+
+    rows: int = 0
+    texts: int = 0
+
+    def save(self, run: Path, stem: str) -> None:
+        """Keep them beside the segments, in place of earlier ones.
+
+        Raises:
+            InputError: they cannot be written.
+        """
+        with atomic_file(run / SCORES / f"{stem}{LOST}") as file:
+            file.write(json.dumps(asdict(self)).encode())
+
+    @classmethod
+    def of_run(cls, run: Path) -> dict[str, Self]:
+        """Return those of each writer of a run that has any, by the stem of its first segment."""
+        found = {}
+        for path in sorted((run / SCORES).glob(f"*{LOST}")):
+            with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
+                found[path.stem] = cls(**json.loads(path.read_bytes()))
+        return found
 
 
 _BEGUN: Final = "%Y%m%dT%H%M%S%f"

@@ -6,7 +6,7 @@
 
 **Never blocking.** ``put`` appends to a list under a lock that nobody holds for long.  Where the
 queue is full, parts go in without their texts, and where it is twice as full, not at all; both are
-counted, logged, and told to whoever asked.
+counted, logged, kept beside the rows for whoever reads them, and told to whoever asked.
 
 **Crash-safe.** What was put is with the system after :data:`FLUSH_S`, one batch in one piece: a
 process that is killed loses that second, and leaves a stream whose whole batches anybody reads.
@@ -53,6 +53,7 @@ from consensuspr.score_log.schema import (
 from consensuspr.score_log.segments import (
     DATASETS,
     SCORES,
+    Losses,
     OpenSegment,
     Segment,
     close_abandoned,
@@ -205,8 +206,10 @@ class _Writer:
         self._closing = False
         self._number = 0
         self.lost_rows = self.lost_texts = 0
+        self._kept_losses = Losses()
         # At the start: what cannot be written to is found before anything is scored.
         self._open: OpenSegment | None = self._new_segment()
+        self._first_stem = self._open.segment.stem
         # Arrow loads pandas, where it is, with its first array, which a process that ends cannot:
         # the few rows of one that is soon over would be lost.
         pa.array([])
@@ -269,6 +272,7 @@ class _Writer:
                 parts = []
                 self._attempt(self._keep_datasets, indexes)
                 self._attempt(self._rotate, closing)
+                self._attempt(self._keep_losses)
         finally:
             if (
                 not closing
@@ -278,6 +282,7 @@ class _Writer:
                     parts = [*parts, *self._parts]
                 rows = sum(len(part.rollouts) for part in parts)
                 self._lose(rows, 0, "the thread that writes has ended")
+                self._attempt(self._keep_losses)
 
     def _attempt(self, work: Callable[..., None], *given: object) -> None:
         """Do some work; say where it has a defect: a thread that ends would lose all that comes."""
@@ -358,6 +363,14 @@ class _Writer:
             self._close(current)
         else:
             self._start_closing(current)
+
+    def _keep_losses(self) -> None:
+        """Tell readers of the run what it lacks; where that does not fit, try again later."""
+        losses = Losses(self.lost_rows, self.lost_texts)
+        if losses != self._kept_losses:
+            with contextlib.suppress(InputError):
+                losses.save(self._run, self._first_stem)
+                self._kept_losses = losses
 
     def _new_segment(self) -> OpenSegment:
         self._number += 1
