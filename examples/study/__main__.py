@@ -174,6 +174,7 @@ def _second(study: Study, second: Results, pictures: list[str]) -> list[str]:
         analysis.second_finding(second, seeds),
         *pictures,
         analysis.primary_table(second, seeds, SECOND_CONTRASTS) if second.all else "",
+        analysis.second_against_table(second, seeds),
     ]
 
 

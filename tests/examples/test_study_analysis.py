@@ -27,6 +27,7 @@ from examples.study.analysis import (
     power_text,
     primary_table,
     rates_table,
+    second_against_table,
     second_finding,
     sign_flip,
     steps_to,
@@ -261,7 +262,11 @@ def test_the_second_study_is_tested_when_it_is_complete() -> None:
     for run in runs:
         run["run"]["kind"] = "second"
         run["final"] = {"selection": run["final"]["held-out"]}
-    told = second_finding(Results(runs, "selection"), 12)
+    results = Results(runs, "selection")
+    # Above the outcome at each start, and not above random.
+    assert _says(second_against_table(results, 12)) == ["no", "**yes**", "no"]
+    assert second_against_table(Results(runs[:-1], "selection"), 12) == ""
+    told = second_finding(results, 12)
     assert "`linear` answers 67.5% of the selection problems rightly and `outcome` 57.5%" in told
     assert "+10.0 points, 95 % interval +9.3 to +10.7, p 0.0015 after Holm: above by two" in told
     assert "so the lead is not shown to be the meaning of the nodes" in told
