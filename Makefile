@@ -33,7 +33,7 @@ demo: $(VENV)/.installed ## start a real server, score the sample rollouts, expl
 	@$(BIN)/python examples/demo.py
 
 .PHONY: test
-test: $(VENV)/.installed-dev ## run the tests (a few minutes)
+test: $(VENV)/.installed-dev ## run the tests (a quarter of an hour)
 	@$(BIN)/pytest -q
 
 .PHONY: test-all

@@ -5,6 +5,18 @@ needs when it runs.  Exit codes are those of ``consensuspr``: 0 done, 1 the work
 usage or bad input.
 """
 
-from consensusbench.cli.app import main
+from collections.abc import Sequence
 
-__all__ = ["main"]
+from consensuspr.console import load_core
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    Args:
+        arguments: the command line without the program's name; None for ``sys.argv``.
+    """
+    load_core()  # the commands import it
+    from consensusbench.cli.app import run
+
+    return run(arguments)

@@ -2,6 +2,6 @@
 
 import sys
 
-from consensusbench.cli.app import main
+from consensusbench.cli import main
 
 sys.exit(main())

@@ -11,7 +11,7 @@ import typer
 from consensusbench.evaluation.tables import agreement_notes, agreement_table
 from consensusbench.tables import print_result
 from consensuspr.cli.options import Color, Json
-from consensuspr.console import ColorMode, load_core, make_console
+from consensuspr.console import ColorMode, make_console
 
 
 def agreement(
@@ -42,7 +42,6 @@ def agreement(
     rollout; they are paired one to one. Consistency is pairs over the nodes of either, recall is
     pairs over human nodes.
     """
-    load_core()
     from consensusbench.evaluation.agreement import agreement_of_files
 
     found = agreement_of_files(dataset, human, confidence)

@@ -44,10 +44,6 @@ app = make_app(
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code.
-
-    Args:
-        arguments: the command line without the program's name; None for ``sys.argv``.
-    """
+def run(arguments: Sequence[str] | None) -> int:
+    """Run one command of the arguments, None for ``sys.argv``; return its exit code."""
     return run_app(app, PROGRAM, arguments)

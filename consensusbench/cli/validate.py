@@ -19,7 +19,6 @@ from consensuspr.console import (
     ColorMode,
     NoProgress,
     count_progress,
-    load_core,
     make_console,
     one_line,
 )
@@ -93,7 +92,6 @@ def validate(
     reads the figures. Bad rows of the dataset are findings; `--on-error` is about bad rows of the
     rollouts. Exit code 1 where there are errors, and with `--strict` for warnings too.
     """
-    load_core()
     from consensusbench.quality import ValidationSettings, validate_dataset
 
     settings = ValidationSettings(

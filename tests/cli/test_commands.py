@@ -164,8 +164,8 @@ def test_health_of_nobody(run: Run) -> None:
         done = run("health", "--address", address)
     assert (done.code, done.err) == (
         1,
-        f"consensuspr: error: {address}: no server listens there (UNAVAILABLE); check the address,"
-        f" or start it: consensuspr serve --dataset PATH --address {address}\n",
+        f"consensuspr: error: {address}: no server listens there; check the address, or"
+        " start one with consensuspr serve (UNAVAILABLE)\n",
     )
 
 
@@ -175,8 +175,8 @@ def test_health_of_one_that_never_answers(run: Run) -> None:
         done = run("health", "--address", address, "--timeout", "0.2")
     assert (done.code, done.err) == (
         1,
-        f"consensuspr: error: {address}: no answer within 0.2 s (DEADLINE_EXCEEDED);"
-        " check the address, or wait longer with --timeout\n",
+        f"consensuspr: error: {address}: no answer within 0.2 s; check the address, or"
+        " give more --timeout (DEADLINE_EXCEEDED)\n",
     )
 
 

@@ -28,6 +28,7 @@ def log(tmp_path: Path) -> Path:
             "num_nodes": 4,
             "num_matched": step // 10,
             "num_tokens": 200,
+            "tpn": 200 / (step // 10) if step >= 10 else None,
             "status": "OK",
         }
         for step in range(1, 41)

@@ -69,7 +69,7 @@ def test_derive_refuses_it(run: Run, prepared: Path, tmp_path: Path) -> None:
         ["evaluate", "ROLLOUTS", "--dataset", "SET"],
         ["diagnose", "ROLLOUTS", "--dataset", "SET"],
         ["compare", "ROLLOUTS", "OTHER", "--dataset", "SET"],
-        ["report", "ROLLOUTS", "--dataset", "SET", "--output", "OUT"],
+        ["report", "ROLLOUTS", "--dataset", "SET", "--output", "PAGE"],
         ["sample", "SET", "--model", "m@http://127.0.0.1:1/v1", "--output", "OUT"],
     ],
     ids=lambda arguments: arguments[0],
@@ -83,7 +83,10 @@ def test_the_dataset_tools_refuse_it(
 ) -> None:
     other = tmp_path / "other.jsonl"
     other.write_bytes(rollouts.read_bytes())
-    paths = {"SET": prepared, "ROLLOUTS": rollouts, "OTHER": other, "OUT": tmp_path / "out"}
+    paths = {
+        "SET": prepared, "ROLLOUTS": rollouts, "OTHER": other, "OUT": tmp_path / "out",
+        "PAGE": tmp_path / "page.html",
+    }  # fmt: skip
     capsys.readouterr()
     code = consensusbench([str(paths.get(word, word)) for word in arguments])
     said = capsys.readouterr().err

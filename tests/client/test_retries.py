@@ -90,7 +90,10 @@ def test_every_exception_of_the_service_is_reached_by_some_code() -> None:
 @pytest.mark.parametrize(
     ("details", "said"),
     [
-        ("last error: UNKNOWN: ipv4:10.0.0.1:1: … Connection refused", "no server listens there"),
+        (
+            "last error: UNKNOWN: ipv4:10.0.0.1:1: … Connection refused",
+            "no server listens there; check the address, or start one with consensuspr serve",
+        ),
         ("errors resolving no:1: [… Domain name not found]", "there is no host of that name"),
         ("DNS resolution failed for no:1", "there is no host of that name"),
         ("last error: UNKNOWN: ipv4:10.0.0.1:1: … No route to host", "the host cannot be reached"),

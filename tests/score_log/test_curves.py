@@ -27,6 +27,7 @@ def row(step: int | None, acc: float | None, matched: int, **more: Any) -> dict[
         "num_nodes": 4,
         "num_matched": matched,
         "num_tokens": 100,
+        "tpn": 100 / matched if matched else None,
         "status": "OK",
         **more,
     }
@@ -44,7 +45,7 @@ def test_the_samples_of_a_step_are_added_up_over_files(tmp_path: Path) -> None:
     one, two = read_curve(log(tmp_path, first, second), None)
     assert (one.first_step, one.samples, one.acc, one.ncr) == (1, 2, 0.5, 0.625)
     assert one.ncr_of_wrong == 0.25
-    assert one.tpn == 200 / 5  # all tokens over all matched nodes
+    assert one.tpn == (100 / 4 + 100 / 1) / 2
     assert one.reward == pytest.approx((1.0 + 0.125) / 2)
     assert one.reward_from_wrong == pytest.approx(0.125 / 2)  # over all samples
     assert (two.acc, two.ncr, two.tpn, two.num_tokens) == (0.0, 0.0, None, 100)
@@ -61,7 +62,7 @@ def test_what_is_not_known_is_not_counted_as_zero(tmp_path: Path) -> None:
         row(1, 1.0, 4),
         row(1, 1.0, 0, num_nodes=0, ncr=None, status="NO_NODES"),
         row(1, None, 0, ncr=None, reward=None, final_score=None, status="UNKNOWN_PROBLEM"),
-        row(1, None, 2, num_tokens=None, status="NO_GROUND_TRUTH"),
+        row(1, None, 2, num_tokens=None, tpn=None, status="NO_GROUND_TRUTH"),
     ]
     [point] = read_curve(log(tmp_path, rows), None)
     assert (point.acc, point.ncr, point.failed) == (1.0, 0.75, 3)

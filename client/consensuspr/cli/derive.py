@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from consensuspr.cli.options import Json, OnErrorChoice, OnErrorOption
-from consensuspr.console import NoProgress, count_of, count_progress, make_console
+from consensuspr.console import NoProgress, count_of, count_progress, load_core, make_console
 
 
 def derive(
@@ -51,6 +51,7 @@ def derive(
     consensuspr serve --dataset dataset.index
     ```
     """
+    load_core()
     from consensuspr.scoring.dataset_index import is_prepared_output, prepare_dataset
     from consensuspr.scoring.derive import derive_dataset
 

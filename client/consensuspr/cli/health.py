@@ -44,13 +44,10 @@ def health(
             )
         except grpc.RpcError as error:
             failure = RpcFailure.of(error)
-            what, advice = failure.details, "check the address"
+            what = failure.details
             if failure.code is grpc.StatusCode.DEADLINE_EXCEEDED:
-                what = f"no answer within {timeout:g} s"
-                advice = "check the address, or wait longer with --timeout"
-            elif failure.code is grpc.StatusCode.UNAVAILABLE:
-                advice += f", or start it: consensuspr serve --dataset PATH --address {address}"
-            raise Unavailable(f"{address}: {what} ({failure.code.name}); {advice}") from None
+                what = f"no answer within {timeout:g} s; check the address, or give more --timeout"
+            raise Unavailable(f"{address}: {what} ({failure.code.name})") from None
     status = health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
     if reply.status != health_pb2.HealthCheckResponse.SERVING:
         raise Unavailable(f"{address}: {status}")

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from consensuspr.cli.options import Address, Json, TlsCa, TokenFile
 from consensuspr.client.files import CONNECT_TIMEOUT_S
-from consensuspr.console import make_console, one_line
+from consensuspr.console import load_core, make_console, one_line
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 
 
@@ -48,7 +48,8 @@ def info(
 
 
 def _installed() -> dict[str, object]:
-    from consensuspr.core import BACKEND, NORMAL_FORM_VERSION
+    backend = load_core()
+    from consensuspr.core import NORMAL_FORM_VERSION
     from consensuspr.scoring.answers import ANSWER_VERSION
     from consensuspr.v1 import PROTOCOL_VERSION
     from consensuspr.version import VERSION
@@ -58,7 +59,7 @@ def _installed() -> dict[str, object]:
         "protocol_version": PROTOCOL_VERSION,
         "normal_form_version": NORMAL_FORM_VERSION,
         "answer_version": ANSWER_VERSION,
-        "core_backend": BACKEND,
+        "core_backend": backend,
     }
 
 

@@ -161,8 +161,19 @@ class HowToScore(Settings):
         """Return the options of the scorer.
 
         Raises:
-            InputError: alpha is outside [0, 1], or an epoch does not fit the protocol.
+            InputError: alpha is outside [0, 1], an epoch does not fit the protocol, a setting has
+                no effect on the reward, or the curriculum is not told the epoch.
         """
+        given = self.model_fields_set
+        for name, kind in _OF_ONE_REWARD.items():
+            if name in given and self.reward is not kind:
+                raise InputError(
+                    f"{name} belongs to the {kind} reward, and the reward is {self.reward}"
+                )
+        if self.reward is RewardKind.CURRICULUM and "epoch" not in given:
+            raise InputError(
+                "the curriculum rewards NCR in early epochs and Acc in later ones: give --epoch"
+            )
         try:
             reward = RewardSpec(
                 self.reward,
@@ -184,6 +195,13 @@ class HowToScore(Settings):
             include_spans=spans,
         )
 
+
+# Of HowToScore, what has an effect on one reward alone.
+_OF_ONE_REWARD: Mapping[str, RewardKind] = {
+    "alpha": RewardKind.LINEAR,
+    "epoch": RewardKind.CURRICULUM,
+    "switch_epoch": RewardKind.CURRICULUM,
+}
 
 # Of HowToScore, what every help shows.
 REWARD_OPTIONS: Mapping[str, str | None] = {

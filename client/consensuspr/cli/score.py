@@ -100,7 +100,8 @@ def score(
     Without an address everything happens in this process; with one, a running server scores; with
     `--engine ray`, all cores of a Ray cluster do. All three give the same scores. A rollout that
     cannot be scored gets a status that says why and no reward, never a reward of 0; where not one
-    gets a reward, the scores are written and the exit code is 1.
+    gets a reward, the scores are written and the exit code is 1. A mean `(of N)` is over the N
+    rollouts that have the value: one that reaches no node has no TPN.
     """
     from consensuspr.data import ReadReport
     from consensuspr.scoring.types import END_OF_THINKING

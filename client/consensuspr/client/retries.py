@@ -81,7 +81,10 @@ _NO_TRUST = (
 
 # What gRPC says of a connection that cannot be made, and what a person has to know of it.
 _NO_CONNECTION = (
-    ("Connection refused", "no server listens there"),
+    (
+        "Connection refused",
+        "no server listens there; check the address, or start one with consensuspr serve",
+    ),
     ("errors resolving|DNS|[Dd]omain name|lookup failed", "there is no host of that name"),
     ("No route to host|unreachable|[Tt]ime(d |)out", "the host cannot be reached"),
     ("http2 header with status|parsing HTTP/2|http1", "what listens there is no gRPC server"),

@@ -154,6 +154,8 @@ class Plan:
             if self.server.token_file is not None:
                 make = [sys.executable, "-m", "consensuspr.cli", "token"]
                 parts.append(_shell([*make, str(self.server.token_file)]))
+            if self.server.grown_nodes is not None:
+                parts.append(_shell(["mkdir", "-p", str(self.server.grown_nodes)]))
             parts.append(_shell(self.server.command(self.server.listen)) + " &")
         grower = self.grower(self.address)
         if grower is not None:
@@ -206,6 +208,8 @@ def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[s
         return Plan(None, request.address, trainings)
     if request.dataset is None:
         raise InputError("give --dataset PATH for the server that is started, or --address of one")
+    if request.server is ServerKind.PROCESS and not request.dataset.exists():
+        raise InputError(f"{request.dataset}: no such file")
     listen = _listen_address(request, other_nodes)
     config = load_config(
         file=request.server_config,

@@ -62,8 +62,8 @@ else:
     except ImportError:
         warnings.warn(
             "the compiled core of consensuspr is not built; scoring runs on the pure-Python twin, "
-            "with the same results at a hundredth of the speed (install a C compiler and "
-            "reinstall, or set CONSENSUSPR_PURE_PYTHON=1 to silence this)",
+            "with the same results, many times slower (install a C compiler and reinstall, "
+            " or set CONSENSUSPR_PURE_PYTHON=1 to silence this)",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -139,7 +139,12 @@ def _make_model(
     folder: Path, recipe: Recipe, kept: set[str], report: Callable[[int, float], None]
 ) -> None:
     # torch and transformers take seconds to import, and a second run needs neither.
-    from .model import make_model, make_tokenizer, save, warm_up
+    try:
+        from .model import make_model, make_tokenizer, save, warm_up
+    except ModuleNotFoundError as error:
+        raise SystemExit(
+            f"{error.name} is not installed here; examples/verl_cpu/README.md says what to install"
+        ) from None
 
     tokenizer = make_tokenizer()
     model = make_model(tokenizer, seed=MODEL_SEED)

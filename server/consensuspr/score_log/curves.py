@@ -1,8 +1,7 @@
 """The score log of a run, added up by step: what training does to Acc, NCR and TPN.
 
-Means are over the samples where a value is known: a sample without nodes has no NCR.  TPN is
-all tokens over all matched nodes of a step's samples that have matches (equation 2 summed), so
-that it exists wherever one sample has a match.
+Means are over the samples where a value is known: a sample without nodes has no NCR, one without a
+match no TPN (equation 2 of the paper).
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class CurvePoint:
     ncr_of_wrong = _ratio("ncr of wrong", "wrong")
     # What wrong answers bring of the mean reward; all others bring the rest.
     reward_from_wrong = _ratio("reward of wrong", "with reward")
-    tpn = _ratio("tokens of matched", "matched")
+    tpn = _ratio("tpn", "with tpn")
 
     @property
     def failed(self) -> int:
@@ -124,7 +123,7 @@ def read_curve(run: Path, split: str | None) -> list[CurvePoint]:
 # Columns of the rows that are added up.
 NEEDED = (
     "step", "time", "status", "reward", "final_score", "acc", "ncr", "ncr_raw", "guard",
-    "num_matched", "num_tokens",
+    "tpn", "num_tokens",
 )  # fmt: skip
 
 
@@ -180,12 +179,11 @@ def _by_step(
     if not batch.num_rows:
         return
     reward = numbers(pc.coalesce(batch.column("final_score"), batch.column("reward")))
-    acc, ncr, raw, guard, matched, tokens = (
+    acc, ncr, raw, guard, tpn, tokens = (
         numbers(batch.column(name))
-        for name in ("acc", "ncr", "ncr_raw", "guard", "num_matched", "num_tokens")
+        for name in ("acc", "ncr", "ncr_raw", "guard", "tpn", "num_tokens")
     )
     wrong = np.where((acc == 0) & ~np.isnan(ncr), ncr, np.nan)
-    timed = (matched > 0) & ~np.isnan(tokens)
     # Each value, and the name of its sum and of the number of samples that have it.
     values = (
         ("reward", "with reward", reward),
@@ -196,8 +194,7 @@ def _by_step(
         ("ncr raw", "", raw),
         ("guarded", "", np.where(np.isnan(guard), np.nan, guard < 1.0)),
         ("ncr of wrong", "wrong", wrong),
-        ("matched", "", np.where(timed, matched, np.nan)),
-        ("tokens of matched", "", np.where(timed, tokens, np.nan)),
+        ("tpn", "with tpn", tpn),
     )
     columns = [codes(name) for name in ("step", *labels)]
     together = np.zeros(batch.num_rows, np.int64)

@@ -133,7 +133,8 @@ class LogReader:
                 f"a score log has no column {unknown[0]!r}; it has {', '.join(SCHEMA.names)}"
             )
         if not following and not segments(self.run):
-            raise InputError(f"{run}: holds no score log (scores/*.arrows or *.parquet)")
+            what = "holds no score log (scores/*.arrows or *.parquet)"
+            raise InputError(f"{run}: {what if run.exists() else 'no such file or directory'}")
         self._columns = list(columns or SCHEMA.names)
         self._at: dict[str, tuple[int, int]] = dict(position.segments) if position else {}
         self._following = following
