@@ -101,7 +101,7 @@ def report(
     smoke: Smoke = False,
 ) -> None:
     """Write tables into the page, and the pictures beside it, from the runs that there are."""
-    from .analysis import Results, held_out, seeds_table
+    from .analysis import Results, at_end, seeds_table
     from .pictures import PICTURES, SECOND_PICTURES
     from .verl_runs import verl_results
 
@@ -135,7 +135,7 @@ def report(
     ]
     body += [
         f"Held-out Acc by seed:\n\n{seeds_table(results)}",
-        f"Responses written as code, by seed:\n\n{seeds_table(results, held_out('code'))}",
+        f"Responses written as code, by seed:\n\n{seeds_table(results, at_end('code'))}",
     ]
     body += [_in_verl(results, verl_results(study, _verl_plan(smoke)), _verl_plan(smoke))]
     written = "\n\n".join(part for part in body if part)
@@ -175,6 +175,21 @@ def _second(study: Study, second: Results, pictures: list[str]) -> list[str]:
         *pictures,
         analysis.primary_table(second, seeds, SECOND_CONTRASTS) if second.all else "",
         analysis.second_against_table(second, seeds),
+        *_all_of_second(second),
+    ]
+
+
+def _all_of_second(second: Results) -> list[str]:
+    """Return every run of the second study, and what was watched in it."""
+    from . import analysis
+
+    if not second.all:
+        return []
+    return [
+        "All that was watched, without tests, and Acc by seed:",
+        analysis.beside_table(second, analysis.SECOND_BESIDE),
+        analysis.arms_table(second),
+        analysis.seeds_table(second),
     ]
 
 
@@ -208,7 +223,7 @@ def _beside(
         analysis.arms_table(results),
         f"Not complete, with the seeds that there are: {', '.join(missing)}."
         if missing
-        else "Every run of the plan was made.",
+        else "Every run of the first plan was made.",
         "### Learning rates",
         f"Acc on the selection problems after {plan.rate_steps} steps, of seeds"
         f" {' and '.join(map(str, plan.rate_seeds))}:",
@@ -228,7 +243,12 @@ def _in_verl(results: Results, verl: list[dict[str, Any]], plan: VerlPlan) -> st
     if not verl:
         return "### In unmodified verl\n\nNot run yet."
     planned = plan.seeds * len(VERL_ARMS)
-    return f"### In unmodified verl\n\n{verl_table(results, verl, plan.steps, planned)}"
+    about = (
+        "verl answers all held-out problems four times after its last step; the loop's curve has"
+        " a part of them, and at step 100 its runs go on."
+    )
+    table = verl_table(results, verl, plan.steps, planned)
+    return f"### In unmodified verl\n\n{about}\n\n{table}"
 
 
 @app.command()

@@ -119,8 +119,17 @@ def accuracy(result: Result) -> float:
 
     In the second study on the selection problems.
     """
-    problems = "selection" if result["run"]["kind"] == "second" else "held-out"
-    return float(result["final"][problems]["acc"])
+    return at_end("acc")(result)
+
+
+def at_end(name: str) -> Measure:
+    """Return the measure of what was watched at the end, on the problems of :func:`accuracy`."""
+
+    def measure(result: Result) -> float:
+        problems = "selection" if result["run"]["kind"] == "second" else "held-out"
+        return float(result["final"][problems][name])
+
+    return measure
 
 
 def longer(result: Result) -> float:
@@ -374,32 +383,26 @@ def power_text(results: Results, seeds: int) -> str:
     )
 
 
-def held_out(name: str) -> Measure:
-    """Return the measure of what was watched on the held-out problems at the end."""
-
-    def measure(result: Result) -> float:
-        return float(result["final"]["held-out"][name])
-
-    return measure
-
-
 def most_used_style(result: Result) -> float:
     """Return the part of responses that are in the style that most are in."""
-    return max(held_out(style)(result) for style in STYLES)
+    return max(at_end(style)(result) for style in STYLES)
 
 
 WATCHED: dict[str, Measure] = {
-    "right throughout": held_out("throughout"),
-    "NCR": held_out("ncr"),
-    "NCR of wrong answers": held_out("ncr_wrong"),
-    "equations": held_out("stated"),
-    "duplicates": held_out("duplicates"),
-    "tokens": held_out("tokens"),
+    "right throughout": at_end("throughout"),
+    "NCR": at_end("ncr"),
+    "NCR of wrong answers": at_end("ncr_wrong"),
+    "equations": at_end("stated"),
+    "duplicates": at_end("duplicates"),
+    "tokens": at_end("tokens"),
     "most used style": most_used_style,
 }
+# Below this a number is the rounding of sums.
+NOISE = 1e-9
 # Those that are means of counts, not parts.
 _COUNTED = ("equations", "tokens")
-BESIDE: dict[str, Measure] = {"Acc": accuracy, "Acc, longer": longer, "area": area, **WATCHED}
+LONGER = "Acc, longer"
+BESIDE: dict[str, Measure] = {"Acc": accuracy, LONGER: longer, "area": area, **WATCHED}
 # What is compared beside the primary contrasts, where it was run.
 OTHER_CONTRASTS = (
     *((arm, "outcome") for arm in PRIMARY if arm not in ("linear", "outcome")),
@@ -408,20 +411,30 @@ OTHER_CONTRASTS = (
     # At equal rates.
     ("linear", "outcome-1e-4"),
     *(("linear-3e-4", arm) for arm in ("outcome", "shuffled", "random")),
+    ("outcome-1e-4", "permuted"),
+    # Of one arm at both rates.
+    ("linear-3e-4", "linear"),
+    ("outcome", "outcome-1e-4"),
     # Of one rate each.
     *((f"linear-{alpha}", "linear-3e-4") for alpha in ("0.1", "0.25", "0.75")),
+    *((arm, "linear-3e-4") for arm in ("format", "step-credit", "grown")),
     *((arm, "linear") for arm in ("max", "curriculum", "roomy")),
     ("unguarded", "roomy"),
 )
 
 
-def beside_table(results: Results) -> str:
+SECOND_BESIDE = (*SECOND_CONTRASTS, ("shuffled", "outcome"), ("random", "outcome"))
+
+
+def beside_table(results: Results, of: Compared = (*CONTRASTS, *OTHER_CONTRASTS)) -> str:
     """Return contrasts in all that was watched, with intervals and without tests, as Markdown."""
-    lines = [f"| contrast | {' | '.join(BESIDE)} |", f"|{' --- |' * (len(BESIDE) + 1)}"]
-    for arm, other in (*CONTRASTS, *OTHER_CONTRASTS):
+    # The second study was not evaluated on longer chains.
+    names = [name for name in BESIDE if name != LONGER or results.problems == "held-out"]
+    lines = [f"| contrast | {' | '.join(names)} |", f"|{' --- |' * (len(names) + 1)}"]
+    for arm, other in of:
         if not results.differences(arm, other, accuracy):
             continue
-        cells = [_effect_of(results, arm, other, name) for name in BESIDE]
+        cells = [_effect_of(results, arm, other, name) for name in names]
         lines.append(f"| {arm} − {other} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -448,7 +461,7 @@ def against_table(results: Results, seeds: int) -> str:
     def row(what: str, shown: str, says: str) -> None:
         lines.append(f"| {what} | {shown} | {says} |")
 
-    ncr = of(held_out("ncr"))
+    ncr = of(at_end("ncr"))
     assert ncr is not None
     row(
         "a lead on NCR alone",
@@ -488,15 +501,21 @@ def against_table(results: Results, seeds: int) -> str:
 
 
 def second_against_table(results: Results, seeds: int) -> str:
-    """Return what the second plan says would count against the reward, as Markdown."""
+    """Return what would count against the reward by the second plan, as Markdown.
+
+    A lead on NCR alone would by the first, which holds where the second says nothing.
+    """
     found = contrasts(results, seeds, SECOND_CONTRASTS)
     if len(found) < len(SECOND_CONTRASTS) or any(contrast.p is None for contrast in found):
         return ""
+    ncr = Effect.of(results.differences("linear", "outcome", at_end("ncr")))
     starts = _by_start(results, "linear", "outcome")
     says = "**yes**" if min(starts) <= 0 else "no"
     return "\n".join(
         [
             *_against_lead(found),
+            f"| a lead on NCR alone | NCR {ncr.shown} |"
+            f" {'**yes**' if ncr.low > 0 and not found[0].above else 'no'} |",
             "| a lead that is not there at one of the three warm starts |"
             f" {', '.join(map(_points, starts))} |"
             f" {says if found[0].above else 'no lead is shown'} |",
@@ -526,17 +545,11 @@ def _effect(results: Results, arm: str, other: str, measure: Measure) -> Effect 
 
 def arms_table(results: Results) -> str:
     """Return all arms with what was watched, means over seeds, as Markdown."""
-    shown = WATCHED | {f"in {style}": held_out(style) for style in STYLES}
-    head = [
-        "arm",
-        "seeds",
-        "Acc",
-        "less outcome",
-        "Acc, longer",
-        "area",
-        f"steps to {THRESHOLD:.0%}",
-        *shown,
-    ]
+    shown = WATCHED | {f"in {style}": at_end(style) for style in STYLES}
+    shown["without end"] = at_end("unended")
+    with_longer = results.problems == "held-out"
+    reach = f"steps to {THRESHOLD:.0%}"
+    head = ["arm", "seeds", "Acc", "less outcome", *[LONGER] * with_longer, "area", reach, *shown]
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
     for arm in results.arms:
         against = "–"
@@ -549,7 +562,7 @@ def arms_table(results: Results) -> str:
             str(len(reached)),
             f"{fmean(results.values(arm, accuracy)):.1%}",
             against,
-            f"{fmean(results.values(arm, longer)):.1%}",
+            *([f"{fmean(results.values(arm, longer)):.1%}"] if with_longer else []),
             f"{fmean(results.values(arm, area)):.3f}",
             "never" if math.isinf(middle) else f"{middle:.0f}",
         ]
@@ -610,9 +623,9 @@ def verl_table(results: Results, verl: Sequence[Result], step: int, planned: int
         return float(curve["acc"][curve["step"].index(step)])
 
     lines = [
-        f"| arm | seeds in verl | Acc in verl | less outcome | Acc in the loop at step {step} |"
-        " less outcome | in the loop's interval |",
-        f"|{' --- |' * 7}",
+        f"| arm | seeds in verl | Acc in verl | less outcome | Acc in the loop at step {step},"
+        " these seeds | less outcome | all its seeds | less outcome | in this interval |",
+        f"|{' --- |' * 9}",
     ]
     arms = [arm for arm in results.arms if arm in reached]
     in_verl = {arm: fmean(reached[arm].values()) for arm in arms}
@@ -621,17 +634,24 @@ def verl_table(results: Results, verl: Sequence[Result], step: int, planned: int
     order = "the same" if agree else "not the same"
     known = len(arms) > 1
     for arm in arms:
-        row = [arm, str(len(reached[arm])), f"{in_verl[arm]:.1%}", "–", f"{in_loop[arm]:.1%}"]
+        same = Results([run for seed, run in results.by_arm[arm].items() if seed in reached[arm]])
+        here = f"{fmean(same.values(arm, at_step)):.1%}" if same.all else "–"
+        row = [arm, str(len(reached[arm])), f"{in_verl[arm]:.1%}", "–", here, "–"]
+        row += [f"{in_loop[arm]:.1%}", "–", "–"]
         paired = sorted(reached[arm].keys() & reached.get("outcome", {}))
         ours = _effect(results, arm, "outcome", at_step)
-        if arm == "outcome" or not paired or ours is None:
-            row += ["–", "–"]
-        else:
+        if arm != "outcome" and paired and ours is not None:
             theirs = Effect.of([reached[arm][seed] - reached["outcome"][seed] for seed in paired])
-            row[3] = theirs.shown
             within = ours.low <= theirs.mean <= ours.high
             known, agree = known and not math.isnan(ours.low), agree and within
-            row += [ours.shown, "–" if math.isnan(ours.low) else "yes" if within else "no"]
+            row[3], row[7] = theirs.shown, ours.shown
+            row[8] = "–" if math.isnan(ours.low) else "yes" if within else "no"
+            by_arm = {name: results.by_arm[name] for name in (arm, "outcome")}
+            pairs = [
+                run for runs in by_arm.values() for seed, run in runs.items() if seed in paired
+            ]
+            if (beside := _effect(Results(pairs), arm, "outcome", at_step)) is not None:
+                row[5] = beside.shown
         lines.append(f"| {' | '.join(row)} |")
     says = "they agree" if agree else "they do not agree"
     if len(verl) < planned:
@@ -663,8 +683,9 @@ def _points(difference: float) -> str:
 def _plain(number: float, digits: int = 2, *, sign: bool = False) -> str:
     if math.isnan(number):
         return "–"
-    # Without -0.0.
-    return f"{number:{'+' if sign else ''}z.{digits}f}".replace("-", "−")
+    # What rounds to 0 keeps its sign, which tells whether an interval holds 0; 0 has a plus.
+    exact = 0.0 if abs(number) < NOISE else number
+    return f"{exact:{'+' if sign else ''}.{digits}f}".replace("-", "−")
 
 
 def _p(value: float | None) -> str:

@@ -17,7 +17,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from .analysis import OF_INTEREST, Effect, Measure, Results, accuracy, held_out, longer
+from .analysis import OF_INTEREST, Effect, Measure, Results, accuracy, at_end, longer
 from .arms import PRIMARY
 
 # Told apart by colour-blind readers too (Okabe and Ito), and by their dashes in print.
@@ -36,12 +36,12 @@ PANELS = (
 )
 # Percent, or a count.
 WATCHED_PANELS: tuple[tuple[str, Measure, bool], ...] = (
-    ("NCR of wrong answers", held_out("ncr_wrong"), True),
-    ("Right throughout", held_out("throughout"), True),
+    ("NCR of wrong answers", at_end("ncr_wrong"), True),
+    ("Right throughout", at_end("throughout"), True),
     ("Acc on longer chains", longer, True),
-    ("Equations a response", held_out("stated"), False),
-    ("Duplicates among them", held_out("duplicates"), True),
-    ("Tokens a response", held_out("tokens"), False),
+    ("Equations a response", at_end("stated"), False),
+    ("Duplicates among them", at_end("duplicates"), True),
+    ("Tokens a response", at_end("tokens"), False),
 )
 _ACROSS = 5
 # Points of difference that a picture of arms shows; what is farther off stands there as a number.

@@ -306,11 +306,17 @@ def _begin_process() -> None:
     torch.set_num_threads(1)
 
 
-def _commit() -> str:
-    """Return the commit that is run, with a mark where files differ from it; empty outside git."""
+def made_by() -> dict[str, str]:
+    """Return what a result says of its making: commit and machine.
+
+    The commit has a mark where files differ from it, and is empty outside git.
+    """
+    import torch
+
     command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
     found = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
-    return found.stdout.strip()
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}"
+    return {"commit": found.stdout.strip(), "machine": machine}
 
 
 def run_one(study: Study, run: Run, address: str) -> None:
@@ -350,10 +356,6 @@ def run_one(study: Study, run: Run, address: str) -> None:
         result = train(policy, arm, settings, run.seed, problems["train"], held_out, client, growth)
     path = study.path(run)
     path.parent.mkdir(parents=True, exist_ok=True)
-    about = {
-        **study.identity(run),
-        "commit": _commit(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}",
-    }
+    about = {**study.identity(run), **made_by()}
     with atomic_file(path) as stream:
         stream.write((json.dumps({**about, **result}, separators=(",", ":")) + "\n").encode())

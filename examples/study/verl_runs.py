@@ -18,7 +18,7 @@ from consensuspr.data import Problem, atomic_file
 from .arms import ARMS, NUM_WARM_STARTS
 from .inputs import Inputs
 from .model import Tokens, save
-from .runner import Study, chosen_rates, rate_runs
+from .runner import Study, chosen_rates, made_by, rate_runs
 from .task import MAX_RESPONSE_TOKENS
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ def carry_out_verl(study: Study, plan: VerlPlan, work: Path, say: Callable[[str]
                 result: dict[str, Any] = {
                     "run": {"arm": name, "seed": seed, **asdict(settings)},
                     "inputs": study.inputs.digest(),
+                    **made_by(),
                     **summarise(run),
                 }
                 path.parent.mkdir(parents=True, exist_ok=True)

@@ -107,13 +107,18 @@ def test_the_interval_is_student_s() -> None:
     assert math.isnan(Effect.of([1.0]).low)
     assert Effect.of([0.01]).shown == "+1.0"
     assert Effect.of([0.01, 0.03]).shown == "+2.0 (−10.7 to +14.7)"
-    assert Effect.of([-0.0001, -0.0001]).shown == "+0.0 (+0.0 to +0.0)"
+    assert Effect.of([-0.0001, -0.0001]).shown == "−0.0 (−0.0 to −0.0)"
+    assert Effect.of([-0.0, -1e-17]).shown == "+0.0 (+0.0 to +0.0)"
 
 
 def _run(arm: str, seed: int, acc: float, curve: list[float] | None = None) -> dict[str, Any]:
     figures = dict.fromkeys(
-        ("throughout", "ncr", "ncr_wrong", "stated", "duplicates", "tokens", *task.STYLES), 0.5
-    )
+        (
+            "throughout", "ncr", "ncr_wrong", "stated", "duplicates", "tokens", "unended",
+            *task.STYLES,
+        ),
+        0.5,
+    )  # fmt: skip
     return {
         "run": {"kind": "runs", "arm": arm, "seed": seed, "steps": 40},
         "curve": {
@@ -264,7 +269,7 @@ def test_the_second_study_is_tested_when_it_is_complete() -> None:
         run["final"] = {"selection": run["final"]["held-out"]}
     results = Results(runs, "selection")
     # Above the outcome at each start, and not above random.
-    assert _says(second_against_table(results, 12)) == ["no", "**yes**", "no"]
+    assert _says(second_against_table(results, 12)) == ["no", "**yes**", "no", "no"]
     assert second_against_table(Results(runs[:-1], "selection"), 12) == ""
     told = second_finding(results, 12)
     assert "`linear` answers 67.5% of the selection problems rightly and `outcome` 57.5%" in told
@@ -345,6 +350,8 @@ def test_verl_agrees_where_its_difference_lies_in_the_loop_s_interval() -> None:
         "50.0%",
         "+10.0 (+10.0 to +10.0)",
         "55.0%",
+        "+10.0 (+8.2 to +11.8)",  # of four seeds
+        "55.0%",
         "+10.0 (+9.3 to +10.7)",
         "yes |",
     ]
@@ -367,7 +374,7 @@ def test_without_an_interval_verl_neither_agrees_nor_not() -> None:
     results = Results([_run(arm, 0, 0.5) for arm in ("outcome", "linear")])
     verl = [{"run": {"arm": "linear", "seed": 0}, "validation": {"acc": [0.5]}}]
     lines = verl_table(results, verl, 40, 1).splitlines()
-    assert lines[2:4] == ["| linear | 1 | 50.0% | – | 50.0% | – | – |", ""]
+    assert lines[2:4] == ["| linear | 1 | 50.0% | – | 50.0% | – | 50.0% | – | – |", ""]
 
 
 def test_pictures_are_the_same_for_the_same_results(tmp_path: Path) -> None:
