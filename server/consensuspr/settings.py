@@ -28,7 +28,7 @@ import json
 import re
 import textwrap
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -101,6 +101,18 @@ class Settings(BaseModel):
     # What the words of the environment or of a repeated option mean, by setting, where the words
     # themselves will not do.
     read_words: ClassVar[Mapping[str, Callable[[Sequence[str]], object]]] = {}
+
+    def check_options(self, given: Collection[str]) -> None:
+        """Refuse options of a command line that have no effect beside the other settings.
+
+        Where a file or a variable says them, they are for other calls too.
+
+        Args:
+            given: names of the settings that the command line gives.
+
+        Raises:
+            InputError: one does nothing.
+        """
 
 
 SettingsT = TypeVar("SettingsT", bound=Settings)

@@ -172,6 +172,16 @@ def test_a_server_scores_exactly_the_same(
     assert there.read_bytes() == here.read_bytes()
 
 
+def test_what_a_file_sets_for_other_rewards_is_no_mistake(
+    run: Run, rollouts: Path, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONSENSUSPR_SCORE_ALPHA", "0.3")
+    (tmp_path / "score.toml").write_text('reward = "curriculum"\nepoch = 3\n')
+    arguments = ["score", rollouts, "--dataset", problems, "--output", tmp_path / "out.jsonl"]
+    assert run(*arguments, "--config", tmp_path / "score.toml").code == 0
+    assert run(*arguments, "--config", tmp_path / "score.toml", "--reward", "max").code == 0
+
+
 def test_a_server_with_another_dataset_is_refused(
     run: Run, rows: Rows, server: RunningServer, rollouts: Path, tmp_path: Path
 ) -> None:
@@ -266,12 +276,12 @@ def test_bad_rows_are_skipped_and_counted_on_demand(
         (
             ["--dataset", "{problems}", "--reward", "max", "--alpha", "0.3"],
             2,
-            "alpha belongs to the linear reward, and the reward is max",
+            "--alpha belongs to the linear reward, and the reward is max",
         ),
         (
             ["--dataset", "{problems}", "--epoch", "1"],
             2,
-            "epoch belongs to the curriculum reward, and the reward is linear",
+            "--epoch belongs to the curriculum reward, and the reward is linear",
         ),
         (["--dataset", "{problems}", "--reward", "curriculum"], 2, "give --epoch"),
         (["--dataset", "{problems}", "--reward", "best"], 2, "'--reward'"),

@@ -328,6 +328,8 @@ def test_how_the_server_is_started_can_stand_in_a_file_and_the_environment(
         (["--algorithm", "ppo"], "Invalid value for '--algorithm'"),
         (["--server-workers", "0"], "server_workers (--server-workers): must be at least 1, got 0"),
         (["custom_reward_function.path=x"], "verl would ignore custom_reward_function.path"),
+        (["--dataset", "/no/such.jsonl", "--dry-run"], "/no/such.jsonl: no such file"),
+        (["--dataset", "/tmp", "--dry-run"], "/tmp: is a directory, not a file"),
     ],
 )
 def test_bad_usage_is_one_sentence_and_code_2(

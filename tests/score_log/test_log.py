@@ -24,7 +24,7 @@ from consensuspr.errors import InputError
 from consensuspr.score_log import LogReader, Position, ScoreLog
 from consensuspr.score_log import segments as segmenting
 from consensuspr.score_log import writer as writing
-from consensuspr.score_log.schema import record_batch
+from consensuspr.score_log.schema import Side, record_batch
 from consensuspr.score_log.segments import ABANDONED_S, OpenSegment, Segment, new_stem, segments
 from consensuspr.scoring.types import SampleKeys, Score, Status
 from tests.score_logs import part_of, rows_in, sample, wait_until
@@ -431,7 +431,36 @@ def assert_told(run: Path, log: ScoreLog) -> None:
     reader = LogReader(run)
     list(reader.read())
     (sentence,) = reader.left_out.values()
-    assert f"could not write {log.lost_rows} rows, and {log.lost_texts} more without" in sentence
+    rows, texts = (f"{n} row{'s' * (n > 1)}" for n in (log.lost_rows, log.lost_texts))
+    what = [*([rows] * bool(log.lost_rows)), *([f"the text of {texts}"] * bool(log.lost_texts))]
+    assert f"had to give up {' and '.join(what)}; figures" in sentence
+
+
+def test_losses_are_told_where_nobody_else_has_the_rows(tmp_path: Path) -> None:
+    def lose_one(side: Side) -> None:
+        log = ScoreLog(tmp_path, side)
+        log.put(part_of(["kept"]))
+        wrong: Any = ["not a number"]
+        log.put(part_of(["lost"], final_score=wrong))
+        log.close()
+        assert log.lost_rows == 1
+
+    def told() -> list[str]:
+        reader = LogReader(tmp_path)
+        list(reader.read())
+        return [*reader.left_out.values()]
+
+    lose_one("server")
+    [sentence] = told()
+    assert "had to give up 1 row; figures" in sentence
+    lose_one("trainer")
+    [sentence] = told()
+    assert "-trainer-" in sentence, "of a sample that the server lost the trainer's row is there"
+    # What is no such file tells nothing, and breaks nothing.
+    (tmp_path / "scores" / "folder.lost").mkdir()
+    for number, text in enumerate(('"x"', "[]", '{"rows": null, "texts": 0}', "", '{"rows": 1}')):
+        (tmp_path / "scores" / f"{number}.lost").write_text(text)
+    assert told() == [sentence]
 
 
 def test_a_full_disk_costs_texts_and_rows_and_nothing_else(

@@ -63,13 +63,16 @@ def test_every_reward_is_what_it_was(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert f"{number} samples: {number} as they were" in capsys.readouterr().out
 
 
-def test_what_cannot_be_scored_again_says_why(tmp_path: Path) -> None:
+def test_what_cannot_be_scored_again_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     number = logged(tmp_path / "a", keep=False)
     assert score_again(tmp_path / "a").unscored == {Unscored.NO_DATASET: number}
     assert score_again(tmp_path / "a", DATASET).same == number
     number = logged(tmp_path / "b", text_bytes=0)
     assert score_again(tmp_path / "b").unscored == {Unscored.NO_TEXT: number}
-    assert main(["replay", str(tmp_path / "b")]) == 1, "nothing was scored"
+    assert main(["replay", str(tmp_path / "b"), "--json"]) == 1, "nothing was scored"
+    assert json.loads(capsys.readouterr().out)["unscored"] == {"its text was not kept": number}
     assert main(["replay", str(tmp_path / "a"), "--dataset", str(DATASET)]) == 0
 
 

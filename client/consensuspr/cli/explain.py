@@ -33,7 +33,7 @@ from consensuspr.cli.options import (
     access_of,
     with_settings,
 )
-from consensuspr.console import count_of, make_console, one_line, printable
+from consensuspr.console import count_of, load_core, make_console, one_line, printable
 from consensuspr.errors import InputError
 from consensuspr.scoring.marks import Mark, Piece, cut_at_marks, parts_to_show
 from consensuspr.scoring.rewards import NcrKind, RewardSpec
@@ -226,6 +226,7 @@ def _of_run(
     run: Path, dataset: str | None, wanted: Mapping[str, Any], worst: int
 ) -> list[_Explained]:
     """Explain the samples of a run that were asked for, those with the lowest scores."""
+    load_core()
     from consensuspr.score_log import LogReader
     from consensuspr.score_log.replay import Datasets, explain_row
     from consensuspr.scoring import AnswerVerifier

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from consensuspr.cli.boundary import DONE, FAILED, INTERRUPTED
 from consensuspr.cli.options import HowToScore, Json, TlsCa, TokenFile, with_settings
-from consensuspr.console import make_console, one_line
+from consensuspr.console import load_core, make_console, one_line
 from consensuspr.errors import InputError
 from consensuspr.loadtest.settings import LoadSettings
 
@@ -127,6 +127,7 @@ def loadtest(
     130  ended by Ctrl-C, and passed until then
     ```
     """
+    load_core()
     from consensuspr.client import Access
     from consensuspr.client.files import connect
     from consensuspr.loadtest.load import Target, pool_from_dataset, pool_from_file

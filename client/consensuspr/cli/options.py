@@ -125,7 +125,9 @@ class HowToScore(Settings):
         RewardKind.LINEAR, description="How accuracy and node coverage are combined."
     )
     alpha: float = Field(0.5, description="Weight of accuracy in the linear reward, from 0 to 1.")
-    epoch: int = Field(0, ge=0, description="Training epoch counted from 0, for the curriculum.")
+    epoch: int = Field(
+        0, ge=0, description="Training epoch counted from 0; the curriculum has to be told it."
+    )
     switch_epoch: int = Field(
         1, ge=0, description="First epoch in which the curriculum rewards the answer."
     )
@@ -157,20 +159,23 @@ class HowToScore(Settings):
         ColorMode.AUTO, description="When to colour; auto: on a terminal only."
     )
 
+    def check_options(self, given: Collection[str]) -> None:
+        """Refuse options of another reward."""
+        for name, kind in _OF_ONE_REWARD.items():
+            if name in given and self.reward is not kind:
+                raise InputError(
+                    f"--{name.replace('_', '-')} belongs to the {kind} reward, and the reward is"
+                    f" {self.reward}"
+                )
+
     def options(self, *, spans: bool = False) -> ScoreOptions:
         """Return the options of the scorer.
 
         Raises:
-            InputError: alpha is outside [0, 1], an epoch does not fit the protocol, a setting has
-                no effect on the reward, or the curriculum is not told the epoch.
+            InputError: alpha is outside [0, 1], an epoch does not fit the protocol, or the
+                curriculum is not told the epoch.
         """
-        given = self.model_fields_set
-        for name, kind in _OF_ONE_REWARD.items():
-            if name in given and self.reward is not kind:
-                raise InputError(
-                    f"{name} belongs to the {kind} reward, and the reward is {self.reward}"
-                )
-        if self.reward is RewardKind.CURRICULUM and "epoch" not in given:
+        if self.reward is RewardKind.CURRICULUM and "epoch" not in self.model_fields_set:
             raise InputError(
                 "the curriculum rewards NCR in early epochs and Acc in later ones: give --epoch"
             )
@@ -266,17 +271,15 @@ def with_settings(
     def decorate(command: Callable[..., ResultT]) -> Callable[..., ResultT]:
         @functools.wraps(command)
         def run(config: Path | None, list_settings: bool, **given: Any) -> ResultT:
+            # A repeated option that was not given is an empty list.
+            overrides = {
+                name: None if (value := given.pop(option)) == [] else value
+                for option, name in options.items()
+            }
             settings = load_settings(
-                model,
-                prefix=prefix,
-                file=config,
-                environment=os.environ,
-                # A repeated option that was not given is an empty list.
-                overrides={
-                    name: None if (value := given.pop(option)) == [] else value
-                    for option, name in options.items()
-                },
+                model, prefix=prefix, file=config, environment=os.environ, overrides=overrides
             )
+            settings.check_options([name for name, value in overrides.items() if value is not None])
             return command(**given, settings=settings)
 
         own = inspect.signature(command, eval_str=True).parameters

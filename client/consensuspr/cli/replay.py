@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,7 @@ import typer
 from rich.console import Console
 
 from consensuspr.cli.options import Json, RunFolder
-from consensuspr.console import count_of, make_console
+from consensuspr.console import count_of, load_core, make_console
 
 if TYPE_CHECKING:
     from consensuspr.score_log.replay import Replay
@@ -41,12 +40,13 @@ def replay(
     by its budget), is counted with that reason. Exits with 1 where a reward changed without one, or
     where not one sample could be scored.
     """
+    load_core()
     from consensuspr.score_log.replay import replay as score_again
 
     with Console(stderr=True).status("scoring again") as status:
         result = score_again(run, dataset, lambda done: status.update(f"{done:,} samples"))
     if as_json:
-        print(json.dumps({**asdict(result), "unexplained": result.unexplained}))
+        print(json.dumps(result.to_json()))
     else:
         for line in _lines(result):
             make_console().print(line, highlight=False, markup=False, soft_wrap=True)

@@ -195,6 +195,14 @@ def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[s
     cluster = environment.get("RAY_ADDRESS", "")
     nodes = trainings[0].overrides.value("trainer.nnodes")
     other_nodes = nodes not in (None, "1") or cluster not in ("", "local")
+    read_here = not other_nodes or (
+        request.address is None and request.server is ServerKind.PROCESS
+    )
+    if request.dataset is not None and read_here:
+        if not request.dataset.exists():
+            raise InputError(f"{request.dataset}: no such file")
+        if request.dataset.is_dir():
+            raise InputError(f"{request.dataset}: is a directory, not a file")
     for training in trainings:
         if request.dataset is not None and not other_nodes and not request.grow_nodes:
             # On another node there may be no such file, and a reward worker that is told of one
@@ -208,8 +216,6 @@ def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[s
         return Plan(None, request.address, trainings)
     if request.dataset is None:
         raise InputError("give --dataset PATH for the server that is started, or --address of one")
-    if request.server is ServerKind.PROCESS and not request.dataset.exists():
-        raise InputError(f"{request.dataset}: no such file")
     listen = _listen_address(request, other_nodes)
     config = load_config(
         file=request.server_config,

@@ -63,7 +63,7 @@ else:
         warnings.warn(
             "the compiled core of consensuspr is not built; scoring runs on the pure-Python twin, "
             "with the same results, many times slower (install a C compiler and reinstall, "
-            " or set CONSENSUSPR_PURE_PYTHON=1 to silence this)",
+            "or set CONSENSUSPR_PURE_PYTHON=1 to silence this)",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,11 @@ class Replay:
     def unexplained(self) -> int:
         """How many rewards changed without a reason."""
         return self.changed[Changed.NO_REASON]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it by name."""
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {**found, "unexplained": self.unexplained}
 
 
 def rollout_of(row: Mapping[str, Any]) -> Rollout | None:

@@ -139,20 +139,31 @@ class Losses:
     def save(self, run: Path, stem: str) -> None:
         """Keep them beside the segments, in place of earlier ones.
 
+        Not synced, as the streams are not: a writer that loses rows is behind already.
+
         Raises:
-            InputError: they cannot be written.
+            OSError: they cannot be written.
         """
-        with atomic_file(run / SCORES / f"{stem}{LOST}") as file:
-            file.write(json.dumps(asdict(self)).encode())
+        hidden = run / SCORES / f".{stem}{LOST}"
+        hidden.write_text(json.dumps(asdict(self)))
+        hidden.replace(run / SCORES / f"{stem}{LOST}")
 
     @classmethod
     def of_run(cls, run: Path) -> dict[str, Self]:
         """Return those of each writer of a run that has any, by the stem of its first segment."""
         found = {}
         for path in sorted((run / SCORES).glob(f"*{LOST}")):
-            with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
-                found[path.stem] = cls(**json.loads(path.read_bytes()))
+            # What somebody else has put there, or a network disk does not give, tells nothing.
+            with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+                said = json.loads(path.read_bytes())
+                found[path.stem] = cls(int(said["rows"]), int(said["texts"]))
         return found
+
+    def __str__(self) -> str:
+        told = ((self.rows, ""), (self.texts, "the text of "))
+        return " and ".join(
+            f"{of}{number:,} row{'s' * (number > 1)}" for number, of in told if number
+        )
 
 
 _BEGUN: Final = "%Y%m%dT%H%M%S%f"

@@ -368,7 +368,7 @@ class _Writer:
         """Tell readers of the run what it lacks; where that does not fit, try again later."""
         losses = Losses(self.lost_rows, self.lost_texts)
         if losses != self._kept_losses:
-            with contextlib.suppress(InputError):
+            with contextlib.suppress(OSError):
                 losses.save(self._run, self._first_stem)
                 self._kept_losses = losses
 

@@ -449,7 +449,7 @@ class Store:
 
     def _read(self, run: Run) -> Iterator[bool]:
         """Take what has come of a run, a part at a time."""
-        before = (run.whole, run.failed)
+        before = (run.whole, run.failed, tuple(run.source.left_out()))
         failed = ""
         try:
             yield from self._take(run)
@@ -467,7 +467,7 @@ class Store:
             failed = "cannot be read: a defect, which is logged"
         run.failed = failed
         # What is kept of queries holds for as long as nothing comes.
-        if (run.whole, run.failed) != before:
+        if (run.whole, run.failed, tuple(run.source.left_out())) != before:
             self.changed()
 
     def _replace(self, run: Run, fresh: Run) -> None:
