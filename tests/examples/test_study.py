@@ -379,8 +379,8 @@ def test_the_rate_of_an_arm_that_has_the_other_ones_is_not_chosen() -> None:
 
 
 def _write_result(study: Study, run: Run, acc: float) -> None:
-    names = ("throughout", "ncr", "ncr_wrong", "stated", "duplicates", "tokens", *task.STYLES)
-    figures = {"acc": acc, **dict.fromkeys(names, 0.5)}
+    names = ("throughout", "ncr", "ncr_wrong", "stated", "duplicates", "tokens", "unended")
+    figures = {"acc": acc, **dict.fromkeys((*names, *task.STYLES), 0.5)}
     curves = {name: [0.1, 0.2] for name in ("acc", "ncr", "throughout")}
     result = {
         **study.identity(run),
