@@ -207,6 +207,11 @@ def _beside(
     commits = sorted({result["commit"] for result in found})
     machines = sorted({result["machine"] for result in found})
     pilots = study.results(pilot_runs(plan))
+    piloted = [
+        f"from {run['curve']['acc'][0]:.1%} to {run['curve']['acc'][-1]:.1%} at"
+        f" {run['run']['learning_rate']:g}"
+        for run in pilots
+    ]
     hours = [sum(r["cpu_seconds"] for r in of) / 3600 for of in (found, tries, pilots)]
     missing = [
         f"{name} ({len(results.by_arm.get(name, {}))} of {seeds})"
@@ -228,6 +233,7 @@ def _beside(
         f"Acc on the selection problems after {plan.rate_steps} steps, of seeds"
         f" {' and '.join(map(str, plan.rate_seeds))}:",
         analysis.rates_table(tries, rates),
+        f"The pilot before them, the outcome alone: {', '.join(piloted)}." if pilots else "",
         "### What it took",
         f"{len(found)} runs took {hours[0]:.1f} hours of one core, {len(tries)} to choose rates"
         f" {hours[1]:.1f}, {len(pilots)} pilots {hours[2]:.1f}: CPU time of the processes that"

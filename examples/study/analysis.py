@@ -14,7 +14,7 @@ against the reward.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, median, stdev
@@ -430,11 +430,20 @@ def beside_table(results: Results, of: Compared = (*CONTRASTS, *OTHER_CONTRASTS)
     """Return contrasts in all that was watched, with intervals and without tests, as Markdown."""
     # The second study was not evaluated on longer chains.
     names = [name for name in BESIDE if name != LONGER or results.problems == "held-out"]
-    lines = [f"| contrast | {' | '.join(names)} |", f"|{' --- |' * (len(names) + 1)}"]
+    reach = f"sooner at {THRESHOLD:.0%}"
+    head = ["contrast", *names, "Acc, by warm start", "larger area", reach]
+    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
     for arm, other in of:
         if not results.differences(arm, other, accuracy):
             continue
-        cells = [_effect_of(results, arm, other, name) for name in names]
+        areas = results.differences(arm, other, area)
+        ours, theirs = results.by_arm[arm], results.by_arm[other]
+        sooner = sum(steps_to(ours[at]) < steps_to(theirs[at]) for at in ours.keys() & theirs)
+        cells = [
+            *(_effect_of(results, arm, other, name) for name in names),
+            ", ".join(map(_points, _by_start(results, arm, other))),
+            *(f"{number} of {len(areas)}" for number in (sum(x > 0 for x in areas), sooner)),
+        ]
         lines.append(f"| {arm} − {other} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -548,6 +557,8 @@ def arms_table(results: Results) -> str:
     shown = WATCHED | {f"in {style}": at_end(style) for style in STYLES}
     shown["without end"] = at_end("unended")
     with_longer = results.problems == "held-out"
+    if with_longer:
+        shown["without end, longer"] = lambda result: float(result["final"]["longer"]["unended"])
     reach = f"steps to {THRESHOLD:.0%}"
     head = ["arm", "seeds", "Acc", "less outcome", *[LONGER] * with_longer, "area", reach, *shown]
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
@@ -617,42 +628,42 @@ def verl_table(results: Results, verl: Sequence[Result], step: int, planned: int
     for result in verl:
         run = result["run"]
         reached.setdefault(run["arm"], {})[run["seed"]] = result["validation"]["acc"][-1]
-
-    def at_step(result: Result) -> float:
-        curve = result["curve"]
-        return float(curve["acc"][curve["step"].index(step)])
-
+    loop = {
+        arm: {
+            seed: float(run["curve"]["acc"][run["curve"]["step"].index(step)])
+            for seed, run in sorted(results.by_arm[arm].items())
+        }
+        for arm in results.arms
+        if arm in reached
+    }
+    same = {
+        arm: {seed: acc for seed, acc in accs.items() if seed in reached[arm]}
+        for arm, accs in loop.items()
+    }
     lines = [
         f"| arm | seeds in verl | Acc in verl | less outcome | Acc in the loop at step {step},"
         " these seeds | less outcome | all its seeds | less outcome | in this interval |",
         f"|{' --- |' * 9}",
     ]
-    arms = [arm for arm in results.arms if arm in reached]
-    in_verl = {arm: fmean(reached[arm].values()) for arm in arms}
-    in_loop = {arm: fmean(results.values(arm, at_step)) for arm in arms}
-    agree = sorted(arms, key=in_verl.__getitem__) == sorted(arms, key=in_loop.__getitem__)
+    known, agree = len(loop) > 1, _in_order(reached, loop) == _in_order(loop, loop)
     order = "the same" if agree else "not the same"
-    known = len(arms) > 1
-    for arm in arms:
-        same = Results([run for seed, run in results.by_arm[arm].items() if seed in reached[arm]])
-        here = f"{fmean(same.values(arm, at_step)):.1%}" if same.all else "–"
-        row = [arm, str(len(reached[arm])), f"{in_verl[arm]:.1%}", "–", here, "–"]
-        row += [f"{in_loop[arm]:.1%}", "–", "–"]
-        paired = sorted(reached[arm].keys() & reached.get("outcome", {}))
-        ours = _effect(results, arm, "outcome", at_step)
-        if arm != "outcome" and paired and ours is not None:
-            theirs = Effect.of([reached[arm][seed] - reached["outcome"][seed] for seed in paired])
+    for arm in loop:
+        row = [arm, str(len(reached[arm]))]
+        effects = []
+        for by_arm in (reached, same, loop):
+            effect = None if arm == "outcome" else _of_pairs(by_arm[arm], by_arm.get("outcome", {}))
+            effects.append(effect)
+            row.append(f"{fmean(by_arm[arm].values()):.1%}" if by_arm[arm] else "–")
+            row.append("–" if effect is None else effect.shown)
+        theirs, _, ours = effects
+        inside = "–"
+        if theirs is not None and ours is not None:
+            known = known and not math.isnan(ours.low)
             within = ours.low <= theirs.mean <= ours.high
-            known, agree = known and not math.isnan(ours.low), agree and within
-            row[3], row[7] = theirs.shown, ours.shown
-            row[8] = "–" if math.isnan(ours.low) else "yes" if within else "no"
-            by_arm = {name: results.by_arm[name] for name in (arm, "outcome")}
-            pairs = [
-                run for runs in by_arm.values() for seed, run in runs.items() if seed in paired
-            ]
-            if (beside := _effect(Results(pairs), arm, "outcome", at_step)) is not None:
-                row[5] = beside.shown
-        lines.append(f"| {' | '.join(row)} |")
+            agree = agree and within
+            if not math.isnan(ours.low):
+                inside = "yes" if within else "no"
+        lines.append(f"| {' | '.join([*row, inside])} |")
     says = "they agree" if agree else "they do not agree"
     if len(verl) < planned:
         lines += [
@@ -662,18 +673,28 @@ def verl_table(results: Results, verl: Sequence[Result], step: int, planned: int
     elif known:
         lines += ["", f"The order of the arms' means is {order}: by the plan's rule {says}."]
     lines += ["", f"Acc by seed, in verl / in the loop at step {step}:", ""]
-    seeds = sorted({seed for accs in reached.values() for seed in accs})
+    seeds = sorted({seed for accs in loop.values() for seed in accs})
     lines += [f"| arm | {' | '.join(map(str, seeds))} |", f"|{' --- |' * (len(seeds) + 1)}"]
-    for arm in arms:
-        runs = results.by_arm[arm]
+    for arm, accs in loop.items():
         cells = [
-            f"{reached[arm][seed]:.1%} / {at_step(runs[seed]):.1%}"
-            if seed in reached[arm] and seed in runs
-            else ""
+            " / ".join(f"{of[seed]:.1%}" if seed in of else "–" for of in (reached[arm], accs))
             for seed in seeds
         ]
         lines.append(f"| {arm} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+# Accuracies by arm and seed.
+_Accs: TypeAlias = Mapping[str, Mapping[int, float]]
+
+
+def _in_order(accs: _Accs, arms: Iterable[str]) -> list[str]:
+    return sorted(arms, key=lambda arm: fmean(accs[arm].values()))
+
+
+def _of_pairs(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Effect | None:
+    differences = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs)]
+    return Effect.of(differences) if differences else None
 
 
 def _points(difference: float) -> str:

@@ -15,6 +15,8 @@ import pytest
 
 from consensuspr.version import VERSION
 
+PURE_PYTHON = "CONSENSUSPR_PURE_PYTHON"
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Rows, RunningServer, StartServer
     from tests.commands import Run
@@ -22,6 +24,37 @@ if TYPE_CHECKING:
 
 def test_version(run: Run) -> None:
     assert run("--version").out == f"consensuspr {VERSION}\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [
+        ("consensuspr", "info"),
+        ("consensuspr", "derive examples/sample/dataset.jsonl --output OUT"),
+        ("consensuspr", "replay OUT"),
+        ("consensuspr", "explain FOLDER"),
+        ("consensusbench", "stats examples/sample/dataset.jsonl"),
+    ],
+)
+def test_a_core_that_is_not_compiled_is_one_line(
+    program: str, arguments: str, tmp_path: Path
+) -> None:
+    words = arguments.replace("OUT", str(tmp_path / "out.jsonl")).replace("FOLDER", str(tmp_path))
+    code = (
+        "import sys; sys.modules['consensuspr.core.native'] = None;"
+        f"from {program}.cli import main; sys.exit(main({words.split()!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={name: value for name, value in os.environ.items() if name != PURE_PYTHON},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    [line] = [line for line in done.stderr.splitlines() if "compiled core" in line]
+    assert line.startswith("warning: the compiled core of consensuspr is not built; scoring runs")
+    assert "RuntimeWarning" not in done.stderr
 
 
 def test_no_command_is_bad_usage(run: Run) -> None:

@@ -305,6 +305,8 @@ def test_contrasts_beside_the_primary_ones_are_shown_where_they_were_run() -> No
     assert lines[2].startswith("| linear − outcome | +10.0 (+9.3 to +10.7) |")
     # Counts are no points.
     assert lines[2].split(" | ")[1 + list(BESIDE).index("tokens")] == "+0.00 (+0.00 to +0.00)"
+    # The starts one by one, and in how many seeds the curve is higher and sooner at 30 %.
+    assert lines[2].endswith(" | +10.0, +10.0, +10.0 | 12 of 12 | 12 of 12 |")
 
 
 def test_all_rates_that_were_tried_are_shown() -> None:
@@ -357,11 +359,11 @@ def test_verl_agrees_where_its_difference_lies_in_the_loop_s_interval() -> None:
     ]
     assert lines[6].endswith("is the same: by the plan's rule they agree.")
     assert lines[10:] == [
-        "| arm | 0 | 1 | 2 | 3 |",
-        "| --- | --- | --- | --- | --- |",
-        "| outcome | 40.0% / 45.0% | 40.0% / 45.0% | 40.0% / 45.0% | 40.0% / 45.0% |",
-        "| linear | 50.0% / 56.0% | 50.0% / 54.0% | 50.0% / 56.0% | 50.0% / 54.0% |",
-        "| shuffled | 45.0% / 51.0% | 45.0% / 49.0% | 45.0% / 51.0% | 45.0% / 49.0% |",
+        f"| arm | {' | '.join(map(str, range(12)))} |",
+        f"|{' --- |' * 13}",
+        "| outcome |" + " 40.0% / 45.0% |" * 4 + " – / 45.0% |" * 8,
+        "| linear |" + " 50.0% / 56.0% | 50.0% / 54.0% |" * 2 + " – / 56.0% | – / 54.0% |" * 4,
+        "| shuffled |" + " 45.0% / 51.0% | 45.0% / 49.0% |" * 2 + " – / 51.0% | – / 49.0% |" * 4,
     ]
     # Out of the interval, and out of order.
     assert table(0.47)[4].endswith("| no |")

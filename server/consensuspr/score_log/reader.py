@@ -190,13 +190,13 @@ class LogReader:
             yield from self._shown(self._new(batch))
         if self._following:
             self.redone |= starts.settle()
-        for stem, losses in Losses.of_run(self.run).items():
+        for first, losses in Losses.of_run(self.run):
             # Of a sample that a server has lost the trainer's row may be there.
-            if not (with_trainers and Segment(stem, self.run).side == "server"):
+            if not (with_trainers and first.side == "server"):
                 self._leave_out(
-                    f"{stem}.lost",
-                    f"{self.run}: the writer of {stem} had to give up {losses}; figures are of"
-                    " the rows that are there",
+                    first.path.name,
+                    f"{self.run}: the writer of {first.stem} had to give up {losses}; figures are"
+                    " of the rows that are there",
                 )
 
     def _look_at(self, found: Sequence[Segment], starts: Starts) -> None:

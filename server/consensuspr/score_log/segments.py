@@ -149,14 +149,15 @@ class Losses:
         hidden.replace(run / SCORES / f"{stem}{LOST}")
 
     @classmethod
-    def of_run(cls, run: Path) -> dict[str, Self]:
-        """Return those of each writer of a run that has any, by the stem of its first segment."""
-        found = {}
+    def of_run(cls, run: Path) -> list[tuple[Segment, Self]]:
+        """Return those of each writer of a run that has any, with its first segment."""
+        found = []
         for path in sorted((run / SCORES).glob(f"*{LOST}")):
             # What somebody else has put there, or a network disk does not give, tells nothing.
             with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
                 said = json.loads(path.read_bytes())
-                found[path.stem] = cls(int(said["rows"]), int(said["texts"]))
+                losses = cls(int(said["rows"]), int(said["texts"]))
+                found.append((Segment(path.stem, path), losses))
         return found
 
     def __str__(self) -> str:
