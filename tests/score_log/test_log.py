@@ -391,6 +391,25 @@ def test_two_processes_of_one_start_may_score_one_after_the_other(tmp_path: Path
     assert len(rows_in(tmp_path)) == 3
 
 
+def test_a_stream_that_is_being_made_is_left_to_its_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers begin at once: one looks for streams to close before another has locked its own."""
+    (tmp_path / "scores").mkdir()
+    lock = segmenting.try_lock
+
+    def looked_for_first(file: Any, *, shared: bool = False) -> bool | None:
+        with monkeypatch.context() as patched:
+            patched.setattr(segmenting, "try_lock", lock)
+            assert segmenting.close_abandoned(tmp_path) == []
+        return lock(file, shared=shared)
+
+    monkeypatch.setattr(segmenting, "try_lock", looked_for_first)
+    made = OpenSegment(tmp_path / "scores", new_stem("trainer", 1))
+    assert not made.is_removed
+    made.close()
+
+
 def test_a_server_alone_tells_processes_of_one_start_from_the_next(tmp_path: Path) -> None:
     begun = time.time() - 1000
     log = ScoreLog(tmp_path, "server")

@@ -152,7 +152,7 @@ class Losses:
     def of_run(cls, run: Path) -> list[tuple[Segment, Self]]:
         """Return those of each writer of a run that has any, with its first segment."""
         found = []
-        for path in sorted((run / SCORES).glob(f"*{LOST}")):
+        for path in sorted((run / SCORES).glob(f"[!.]*{LOST}")):
             # What somebody else has put there, or a network disk does not give, tells nothing.
             with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
                 said = json.loads(path.read_bytes())
@@ -448,7 +448,8 @@ def close_abandoned(run: Path) -> list[tuple[Segment, int]]:
     Several processes may do so at a time; a stream that cannot be closed stays as it is.
     """
     closed = []
-    for path in sorted((run / SCORES).glob(f"*{OPEN}")):
+    # Not what is hidden: a stream that its writer has not locked yet.
+    for path in sorted((run / SCORES).glob(f"[!.]*{OPEN}")):
         segment = Segment(path.stem, path)
         try:
             with path.open("r+b") as file:
