@@ -30,6 +30,14 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def command_line(process: psutil.Process) -> list[str]:
+    """Return the words that a process was started with; a zombie and one that is gone have none."""
+    try:
+        return list(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return []
+
+
 def wait_until_gone(pids: Iterable[int], most_s: float = 60) -> None:
     wait_for(lambda: not any(map(is_alive, pids)), most_s=most_s)
 

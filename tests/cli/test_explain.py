@@ -216,6 +216,33 @@ def test_of_a_step_with_validation_one_split_can_be_asked_for(
     assert "holds no sample of split 'dev'" in none.err
 
 
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--reward", "max"], "--reward"),
+        (["--alpha", "0.3"], "--alpha"),
+        (["--no-guard"], "--guard"),
+        (["--address", "127.0.0.1:1"], "--address"),
+    ],
+)
+def test_a_run_knows_itself_how_it_was_scored(
+    run: Run, tmp_path: Path, options: list[str], named: str
+) -> None:
+    done = run("explain", tmp_path, "--color", "never", *options)
+    assert done.code == 2
+    assert f"{named} is for dumps and files of rollouts" in done.err
+
+
+def test_of_one_row_what_is_behind_it_does_not_matter(
+    run: Run, problems: Path, rollouts: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text(rollouts.read_text() + "{not json\n")
+    asked = ("--dataset", problems, "--row", "3")
+    assert run("explain", path, *asked).out == run("explain", rollouts, *asked).out
+    assert run("explain", path, "--dataset", problems).code == 2
+
+
 def test_a_server_explains_the_same(run: Run, server: RunningServer, rollouts: Path) -> None:
     chosen = ("explain", rollouts, "--dataset", server.dataset, "--rollout-id", "right")
     here = run(*chosen)
@@ -235,7 +262,7 @@ def test_a_server_explains_the_same(run: Run, server: RunningServer, rollouts: P
         (["--problem", "p7"], "holds no sample of problem_id 'p7' among its 6 rollouts"),
         (
             ["--rollout-id", "wrong", "--row", "6"],
-            "holds no sample of rollout_id 'wrong', row 6 among its 6 rollouts",
+            "holds no sample of rollout_id 'wrong', row 6 among its first 6 rollouts",
         ),
         (["--row", "7"], "holds no sample of row 7 among its 6 rollouts"),
         (["--row", "0"], "'--row'"),

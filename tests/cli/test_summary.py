@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 from rich.console import Console
@@ -30,6 +31,15 @@ def test_an_unknown_value_is_left_out_of_the_mean() -> None:
         mean.add(value)
     assert (mean.value, mean.count) == (0.5, 2)
     assert Mean().value is None
+
+
+def test_a_mean_does_not_depend_on_the_order_of_its_values() -> None:
+    values = [1 / 3, 0.75, 1.0, 2 / 3, 0.1] * 60
+    for order in (values, sorted(values), sorted(values, reverse=True)):
+        mean = Mean()
+        for value in order:
+            mean.add(value)
+        assert mean.value == math.fsum(values) / len(values)
 
 
 def test_groups_by_data_source_in_order_of_appearance() -> None:

@@ -24,7 +24,7 @@ from consensuspr.cli import main
 from consensuspr.client import LocalClient, RewardSpec, Rollout
 from consensuspr.data import read_problems
 from tests.examples.conftest import NUM_TRAIN, NUM_VALIDATION
-from tests.processes import wait_for, wait_until_gone
+from tests.processes import command_line, wait_for, wait_until_gone
 from tests.rows import read_rows
 
 pytest.importorskip("verl", reason="verl is not installed: run make test-verl")
@@ -80,8 +80,8 @@ class Faults:
 
 def started(word: str) -> psutil.Process:
     """Return what the launch has started with a word in its command."""
-    [launch] = [child for child in psutil.Process().children() if "launch" in child.cmdline()]
-    [found] = [child for child in launch.children() if word in child.cmdline()]
+    [launch] = [child for child in psutil.Process().children() if "launch" in command_line(child)]
+    [found] = [child for child in launch.children() if word in command_line(child)]
     return found
 
 

@@ -11,13 +11,13 @@ import heapq
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -66,6 +66,30 @@ class ExplainSettings(HowToScore):
     """How ``explain`` scores and what it shows."""
 
     full: bool = Field(False, description="Show all of a long response, not only near its hits.")
+
+    _given: frozenset[str] = PrivateAttr(frozenset())
+
+    def check_options(self, given: Collection[str]) -> None:
+        """Refuse options of another reward, and keep what is given for :meth:`check_run`."""
+        super().check_options(given)
+        self._given = frozenset(given)
+
+    def check_run(self, address: str | None) -> None:
+        """Refuse what has no effect on samples of a run.
+
+        Args:
+            address: of the server that is asked for.
+
+        Raises:
+            InputError: the command line says how or where to score.
+        """
+        given = [name for name in HowToScore.model_fields if name in self._given - {"color"}]
+        given = [*(["address"] if address is not None else []), *given]
+        if given:
+            raise InputError(
+                f"--{given[0].replace('_', '-')} is for dumps and files of rollouts: samples of a "
+                "run are scored here, as they were then"
+            )
 
 
 @with_settings(
@@ -152,6 +176,7 @@ def explain(
         if name in wanted and kind not in kinds:
             raise InputError(f"{option} is for {meant}")
     if kind == "run":
+        settings.check_run(address)
         explained = _of_run(rollouts, dataset, wanted, worst)
     else:
         options = settings.options(spans=True)
@@ -347,6 +372,8 @@ def _of_rollouts(
             row["row"] = number
             if all(row.get(name) == value for name, value in wanted.items()):
                 yield row
+            if number == wanted.get("row"):
+                return
 
     def scored() -> Iterator[tuple[float, int, Row]]:
         plain = replace(options, include_spans=False)
@@ -357,7 +384,8 @@ def _of_rollouts(
 
     found = heapq.nsmallest(worst, scored())
     if not found:
-        raise InputError(f"{_none_of(path, wanted)} among its {count_of(number, 'rollout')}")
+        among = "its first" if number == wanted.get("row") else "its"
+        raise InputError(f"{_none_of(path, wanted)} among {among} {count_of(number, 'rollout')}")
     return [
         _Explained(
             row["response"],

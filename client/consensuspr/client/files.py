@@ -135,17 +135,26 @@ class Mean:
 
     total: float = 0.0
     count: int = 0
+    # What rounding has taken from the total (Neumaier's sum): a mean that lies between two
+    # numbers of a table shows the same one here as where it is summed in another order.
+    lost: float = 0.0
 
     def add(self, value: float | None) -> None:
         """Count a value; None is left out."""
-        if value is not None:
-            self.total += value
-            self.count += 1
+        if value is None:
+            return
+        total = self.total + value
+        larger, smaller = self.total, value
+        if abs(value) > abs(self.total):
+            larger, smaller = value, self.total
+        self.lost += larger - total + smaller
+        self.total = total
+        self.count += 1
 
     @property
     def value(self) -> float | None:
         """The mean, None without a single value."""
-        return self.total / self.count if self.count else None
+        return (self.total + self.lost) / self.count if self.count else None
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from consensuspr.scoring.answers.verifier import ResultCache
 from consensuspr.scoring.scorer import verify_patiently
 from tests.commands import run_python
 from tests.linear import assert_linear
-from tests.processes import is_alive, wait_for, wait_until_gone
+from tests.processes import command_line, is_alive, wait_for, wait_until_gone
 
 POISON = ("x+1", r"\boxed{(a+b+c+d+e+f+g)^{195}}")
 
@@ -49,12 +49,8 @@ def is_right(verifier: AnswerVerifier, number: int) -> bool:
 
 def workers_of(pid: int) -> set[psutil.Process]:
     """Return template and workers of a process."""
-    found = set()
-    for child in psutil.Process(pid).children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-            if "consensuspr.scoring.answers.worker" in child.cmdline():
-                found.add(child)
-    return found
+    children = psutil.Process(pid).children(recursive=True)
+    return {x for x in children if "consensuspr.scoring.answers.worker" in command_line(x)}
 
 
 @pytest.fixture
