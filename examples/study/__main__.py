@@ -102,7 +102,7 @@ def report(
 ) -> None:
     """Write tables into the page, and the pictures beside it, from the runs that there are."""
     from .analysis import Results, at_end, seeds_table
-    from .pictures import PICTURES, SECOND_PICTURES
+    from .pictures import PICTURES, SECOND_PICTURES, VERL_ABOUT, VERL_PICTURE, draw_verl
     from .verl_runs import verl_results
 
     study = Study(folder, SMOKE if smoke else Plan())
@@ -137,7 +137,12 @@ def report(
         f"Held-out Acc by seed:\n\n{seeds_table(results)}",
         f"Responses written as code, by seed:\n\n{seeds_table(results, at_end('code'))}",
     ]
-    body += [_in_verl(results, verl_results(study, _verl_plan(smoke)), _verl_plan(smoke))]
+    in_verl = verl_results(study, _verl_plan(smoke))
+    if in_verl:
+        draw_verl(results, in_verl, pictures / VERL_PICTURE)
+    body += _in_verl(
+        results, in_verl, _verl_plan(smoke), f"![{VERL_ABOUT}]({where}/{VERL_PICTURE})"
+    )
     written = "\n\n".join(part for part in body if part)
     with atomic_file(page) as stream:
         stream.write(f"{before}{BEGIN}\n{written}\n{END}{after}".encode())
@@ -242,19 +247,29 @@ def _beside(
     ]
 
 
-def _in_verl(results: Results, verl: list[dict[str, Any]], plan: VerlPlan) -> str:
-    from .analysis import verl_table
+def _in_verl(
+    results: Results, verl: list[dict[str, Any]], plan: VerlPlan, picture: str
+) -> list[str]:
+    """Return what the page says of runs in verl, as paragraphs."""
+    from . import analysis
     from .verl_runs import VERL_ARMS
 
     if not verl:
-        return "### In unmodified verl\n\nNot run yet."
-    planned = plan.seeds * len(VERL_ARMS)
-    about = (
+        return ["### In unmodified verl", "Not run yet."]
+    planned = [result for result in verl if result["run"]["seed"] < plan.seeds]
+    more = len(verl) - len(planned)
+    return [
+        "### In unmodified verl",
+        picture,
         "verl answers all held-out problems four times after its last step; the loop's curve has"
-        " a part of them, and at step 100 its runs go on."
-    )
-    table = verl_table(results, verl, plan.steps, planned)
-    return f"### In unmodified verl\n\n{about}\n\n{table}"
+        " a part of them, and at step 100 its runs go on.",
+        analysis.verl_table(results, planned, plan.steps, plan.seeds * len(VERL_ARMS)),
+        f"Run by run, by warm start{f', with {more} runs that were not planned' if more else ''}:"
+        " verl less the loop, of the same arm and seed; in training, the mean over the steps.",
+        analysis.verl_starts_table(results, verl, plan.steps),
+        f"Acc by seed, in verl / in the loop at step {plan.steps}:",
+        analysis.verl_seeds_table(results, verl, plan.steps),
+    ]
 
 
 @app.command()
@@ -273,7 +288,7 @@ def verl(
 def _verl_plan(smoke: bool) -> VerlPlan:
     from .verl_runs import VerlPlan
 
-    return VerlPlan(seeds=1, steps=SMOKE.settings.steps) if smoke else VerlPlan()
+    return VerlPlan(seeds=1, steps=SMOKE.settings.steps, more=()) if smoke else VerlPlan()
 
 
 @app.command()

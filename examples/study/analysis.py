@@ -619,23 +619,13 @@ def rates_table(tries: Sequence[Result], chosen: Mapping[str, float]) -> str:
 
 
 def verl_table(results: Results, verl: Sequence[Result], step: int, planned: int) -> str:
-    """Return runs in verl beside the loop's curves at the same step, and whether they agree.
+    """Return the planned runs in verl beside the loop's curves at a step, and whether they agree.
 
     By the plan they do if the order of the arms' means is the same and each difference to the
     outcome lies in the loop's interval; that is said when all are there that were planned.
     """
-    reached: dict[str, dict[int, float]] = {}
-    for result in verl:
-        run = result["run"]
-        reached.setdefault(run["arm"], {})[run["seed"]] = result["validation"]["acc"][-1]
-    loop = {
-        arm: {
-            seed: float(run["curve"]["acc"][run["curve"]["step"].index(step)])
-            for seed, run in sorted(results.by_arm[arm].items())
-        }
-        for arm in results.arms
-        if arm in reached
-    }
+    reached = _verl_accs(verl)
+    loop = _loop_accs(results, reached, step)
     same = {
         arm: {seed: acc for seed, acc in accs.items() if seed in reached[arm]}
         for arm, accs in loop.items()
@@ -672,16 +662,94 @@ def verl_table(results: Results, verl: Sequence[Result], step: int, planned: int
         ]
     elif known:
         lines += ["", f"The order of the arms' means is {order}: by the plan's rule {says}."]
-    lines += ["", f"Acc by seed, in verl / in the loop at step {step}:", ""]
+    return "\n".join(lines)
+
+
+def verl_starts_table(results: Results, verl: Sequence[Result], step: int) -> str:
+    """Return runs in verl less the loop's of the same arm and seed, by warm start.
+
+    At the end, and on the problems that they were trained on, over all steps up to the last: both
+    count every response that was sampled.  Beside the range of verl's runs stands that of all the
+    loop's of these arms and that start.
+    """
+    reached = _verl_accs(verl)
+    loop = _loop_accs(results, reached, step)
+    height = {
+        (name, arm, seed): fmean(run["train"]["acc"][:step])
+        for name, runs in (("verl", verl), ("loop", results.all))
+        for run in runs
+        for arm, seed in [(run["run"]["arm"], int(run["run"]["seed"]))]
+        if arm in reached
+    }
+    lines = [
+        "| warm start | runs | Acc at the end, verl | loop | verl less loop | verl's runs |"
+        " the loop's | Acc in training, verl | loop | verl less loop |",
+        f"|{' --- |' * 10}",
+    ]
+    for start in range(NUM_WARM_STARTS):
+        pairs = [
+            (arm, seed)
+            for arm, accs in loop.items()
+            for seed in sorted(accs)
+            if seed % NUM_WARM_STARTS == start and seed in reached[arm]
+        ]
+        if not pairs:
+            continue
+        ends = [(reached[arm][seed], loop[arm][seed]) for arm, seed in pairs]
+        all_ends = [
+            acc for accs in loop.values() for seed, acc in accs.items()
+            if seed % NUM_WARM_STARTS == start
+        ]  # fmt: skip
+        heights = [(height["verl", *pair], height["loop", *pair]) for pair in pairs]
+        row = [str(start + 1), str(len(pairs))]
+        for both in (ends, heights):
+            row += [f"{fmean(values):.1%}" for values in zip(*both, strict=True)]
+            row.append(Effect.of([ours - theirs for ours, theirs in both]).shown)
+            if both is ends:
+                row += [
+                    f"{min(values):.1%} to {max(values):.1%}"
+                    for values in ([ours for ours, _ in ends], all_ends)
+                ]
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
+
+
+def verl_seeds_table(results: Results, verl: Sequence[Result], step: int) -> str:
+    """Return the accuracy of each seed, in verl / in the loop at the same step."""
+    reached = _verl_accs(verl)
+    loop = _loop_accs(results, reached, step)
     seeds = sorted({seed for accs in loop.values() for seed in accs})
-    lines += [f"| arm | {' | '.join(map(str, seeds))} |", f"|{' --- |' * (len(seeds) + 1)}"]
+    lines = [f"| arm | {' | '.join(map(str, seeds))} |", f"|{' --- |' * (len(seeds) + 1)}"]
     for arm, accs in loop.items():
         cells = [
             " / ".join(f"{of[seed]:.1%}" if seed in of else "–" for of in (reached[arm], accs))
+            if seed in accs or seed in reached[arm]
+            else "–"
             for seed in seeds
         ]
         lines.append(f"| {arm} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _verl_accs(verl: Sequence[Result]) -> dict[str, dict[int, float]]:
+    """Return the accuracy at the end of each run in verl, by arm and seed."""
+    reached: dict[str, dict[int, float]] = {}
+    for result in verl:
+        run = result["run"]
+        reached.setdefault(run["arm"], {})[run["seed"]] = result["validation"]["acc"][-1]
+    return reached
+
+
+def _loop_accs(results: Results, arms: Iterable[str], step: int) -> dict[str, dict[int, float]]:
+    """Return the accuracy of the loop's runs at a step of their curves, by arm and seed."""
+    return {
+        arm: {
+            seed: float(run["curve"]["acc"][run["curve"]["step"].index(step)])
+            for seed, run in sorted(results.by_arm[arm].items())
+        }
+        for arm in results.arms
+        if arm in set(arms)
+    }
 
 
 # Accuracies by arm and seed.

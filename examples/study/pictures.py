@@ -6,6 +6,7 @@ Every arm and every seed is shown.  The same file for the same results: no date,
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,8 +18,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from .analysis import OF_INTEREST, Effect, Measure, Results, accuracy, at_end, longer
-from .arms import PRIMARY
+from .analysis import OF_INTEREST, Effect, Measure, Result, Results, accuracy, at_end, longer
+from .arms import NUM_WARM_STARTS, PRIMARY
 
 # Told apart by colour-blind readers too (Okabe and Ito), and by their dashes in print.
 STYLES: dict[str, tuple[str, Any]] = {
@@ -46,6 +47,8 @@ WATCHED_PANELS: tuple[tuple[str, Measure, bool], ...] = (
 _ACROSS = 5
 # Points of difference that a picture of arms shows; what is farther off stands there as a number.
 FAR = 22
+# Over which the accuracy in training is shown.
+MEAN_OF_STEPS = 10
 
 
 def draw_curves(results: Results, path: Path) -> None:
@@ -85,7 +88,8 @@ def draw_seeds(results: Results, path: Path) -> None:
         _draw_curves_of(axis, results, arm, "acc")
         axis.set_title(f"{arm} ({len(results.by_arm[arm])})", loc="left", fontsize=10)
         _dress_curves(axis)
-        axis.set_ylim(bottom=0)
+    # When all is drawn: they share the axis, and what is set no longer follows.
+    axes[0, 0].set_ylim(bottom=0)
     figure.supxlabel("training step; dashed: mean of outcome", fontsize=10)
     figure.supylabel("held-out Acc", fontsize=10)
     _save(figure, path)
@@ -184,6 +188,48 @@ def draw_watched(results: Results, path: Path) -> None:
     _save(figure, path)
 
 
+def draw_verl(results: Results, verl: Sequence[Result], path: Path) -> None:
+    """Draw the accuracy in training of runs in verl over that of the loop's, by arm and warm start.
+
+    Both count every response of a step, 128 of 16 problems, which jumps: each point is the mean of
+    the ten steps up to it.
+    """
+    _settings()
+    arms = [arm for arm in results.arms if any(run["run"]["arm"] == arm for run in verl)]
+    steps = max(len(run["train"]["acc"]) for run in verl)
+    figure, axes = plt.subplots(
+        NUM_WARM_STARTS, len(arms), figsize=(12, 0.6 + 2.3 * NUM_WARM_STARTS),
+        layout="constrained", sharex=True, sharey=True, squeeze=False,
+    )  # fmt: skip
+    for (start, column), axis in np.ndenumerate(axes):
+        arm = arms[column]
+        ours = results.by_arm[arm].values()
+        for runs, color, width, label in (
+            (ours, "#888888", 0.9, "the loop"),
+            (verl, STYLES[arm][0], 1.6, "verl"),
+        ):
+            for run in runs:
+                of = run["run"]
+                if of["arm"] == arm and of["seed"] % NUM_WARM_STARTS == start:
+                    smooth = _mean_of_last(run["train"]["acc"][:steps], min(MEAN_OF_STEPS, steps))
+                    where = range(steps - len(smooth) + 1, steps + 1)
+                    axis.plot(where, smooth, color=color, linewidth=width, label=label)
+                    label = "_nolegend_"
+        axis.set_title(f"{arm}, warm start {start + 1}", loc="left", fontsize=10)
+        _dress_curves(axis)
+        if not start:
+            axis.legend(frameon=False, loc="upper left", fontsize=9)
+    # When all is drawn: they share the axis, and what is set no longer follows.
+    axes[0, 0].set_ylim(bottom=0)
+    figure.supxlabel("training step", fontsize=10)
+    figure.supylabel(f"Acc in training, mean of {MEAN_OF_STEPS} steps", fontsize=10)
+    _save(figure, path)
+
+
+def _mean_of_last(values: Sequence[float], count: int) -> Any:
+    return np.convolve(values, np.full(count, 1 / count), "valid")
+
+
 # File names and what they show, as alternative texts, in the order of the page.
 PICTURES = (
     (
@@ -225,6 +271,13 @@ SECOND_PICTURES = (
         "The second study: accuracy of linear, shuffled and random less that of the outcome, a dot"
         " for each seed, the mean and its 95 % interval",
     ),
+)
+
+# Of runs in verl beside the loop's.
+VERL_PICTURE = "study-verl.svg"
+VERL_ABOUT = (
+    "Accuracy in training against steps, a panel for each arm and warm start: runs in verl in"
+    " colour over the loop's in grey"
 )
 
 

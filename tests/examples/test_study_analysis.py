@@ -31,6 +31,8 @@ from examples.study.analysis import (
     second_finding,
     sign_flip,
     steps_to,
+    verl_seeds_table,
+    verl_starts_table,
     verl_table,
 )
 from examples.study.arms import SECOND_CONTRASTS
@@ -127,6 +129,8 @@ def _run(arm: str, seed: int, acc: float, curve: list[float] | None = None) -> d
             "ncr": [0.5, 0.6, 0.7],
             "throughout": [0.0, 0.1, 0.2],
         },
+        # Of each step.
+        "train": {"acc": [acc / 2] * 30 + [acc] * 10},
         "final": {"held-out": {"acc": acc, **figures}, "longer": {"acc": acc / 2, **figures}},
     }
 
@@ -326,10 +330,15 @@ def test_all_rates_that_were_tried_are_shown() -> None:
     assert rows[3] == "| linear | 30.0% | 10.0%, 20.0% | 0.0003 |"
 
 
-def test_verl_agrees_where_its_difference_lies_in_the_loop_s_interval() -> None:
-    def in_verl(arm: str, seed: int, acc: float) -> dict[str, Any]:
-        return {"run": {"arm": arm, "seed": seed}, "validation": {"acc": [0.1, acc]}}
+def _in_verl(arm: str, seed: int, acc: float) -> dict[str, Any]:
+    return {
+        "run": {"arm": arm, "seed": seed},
+        "train": {"acc": [acc] * 40},
+        "validation": {"acc": [0.1, acc]},
+    }
 
+
+def test_verl_agrees_where_its_difference_lies_in_the_loop_s_interval() -> None:
     ends = {"outcome": 0.45, "linear": 0.55, "shuffled": 0.5}
     results = Results(
         [
@@ -341,7 +350,7 @@ def test_verl_agrees_where_its_difference_lies_in_the_loop_s_interval() -> None:
 
     def table(shuffled: float, seeds: int = 4) -> list[str]:
         accs = {"outcome": 0.4, "linear": 0.5, "shuffled": shuffled}
-        runs = [in_verl(arm, seed, acc) for arm, acc in accs.items() for seed in range(seeds)]
+        runs = [_in_verl(arm, seed, acc) for arm, acc in accs.items() for seed in range(seeds)]
         return verl_table(results, runs, 40, 12).splitlines()
 
     lines = table(0.45)
@@ -358,13 +367,6 @@ def test_verl_agrees_where_its_difference_lies_in_the_loop_s_interval() -> None:
         "yes |",
     ]
     assert lines[6].endswith("is the same: by the plan's rule they agree.")
-    assert lines[10:] == [
-        f"| arm | {' | '.join(map(str, range(12)))} |",
-        f"|{' --- |' * 13}",
-        "| outcome |" + " 40.0% / 45.0% |" * 4 + " – / 45.0% |" * 8,
-        "| linear |" + " 50.0% / 56.0% | 50.0% / 54.0% |" * 2 + " – / 56.0% | – / 54.0% |" * 4,
-        "| shuffled |" + " 45.0% / 51.0% | 45.0% / 49.0% |" * 2 + " – / 51.0% | – / 49.0% |" * 4,
-    ]
     # Out of the interval, and out of order.
     assert table(0.47)[4].endswith("| no |")
     assert table(0.47)[6].endswith("is the same: by the plan's rule they do not agree.")
@@ -374,17 +376,38 @@ def test_verl_agrees_where_its_difference_lies_in_the_loop_s_interval() -> None:
 
 def test_without_an_interval_verl_neither_agrees_nor_not() -> None:
     results = Results([_run(arm, 0, 0.5) for arm in ("outcome", "linear")])
-    verl = [{"run": {"arm": "linear", "seed": 0}, "validation": {"acc": [0.5]}}]
-    lines = verl_table(results, verl, 40, 1).splitlines()
-    assert lines[2:4] == ["| linear | 1 | 50.0% | – | 50.0% | – | 50.0% | – | – |", ""]
+    lines = verl_table(results, [_in_verl("linear", 0, 0.5)], 40, 1).splitlines()
+    assert lines[2:] == ["| linear | 1 | 50.0% | – | 50.0% | – | 50.0% | – | – |"]
+
+
+def test_runs_in_verl_stand_beside_the_loop_s_of_their_seeds() -> None:
+    loop = {("outcome", 0): 0.4, ("outcome", 1): 0.5, ("outcome", 3): 0.6, ("linear", 3): 0.2}
+    verl = {("outcome", 0): 0.44, ("outcome", 1): 0.49, ("linear", 3): 0.2}
+    results = Results([_run(*of, acc) for of, acc in loop.items()] + [_run("max", 0, 0.9)])
+    in_verl = [_in_verl(*of, acc) for of, acc in verl.items()]
+    assert verl_seeds_table(results, in_verl, 40).splitlines() == [
+        "| arm | 0 | 1 | 3 |",
+        "| --- | --- | --- | --- |",
+        "| outcome | 44.0% / 40.0% | 49.0% / 50.0% | – / 60.0% |",
+        "| linear | – | – | 20.0% / 20.0% |",
+    ]
+    # In training the loop's runs are at half of their end for 30 of 40 steps.
+    assert verl_starts_table(results, in_verl, 40).splitlines()[2:] == [
+        "| 1 | 2 | 32.0% | 30.0% | +2.0 (−23.4 to +27.4) | 20.0% to 44.0% | 20.0% to 60.0% "
+        "| 32.0% | 18.8% | +13.3 (−59.8 to +86.3) |",
+        "| 2 | 1 | 49.0% | 50.0% | −1.0 | 49.0% to 49.0% | 50.0% to 50.0% "
+        "| 49.0% | 31.2% | +17.8 |",
+    ]
 
 
 def test_pictures_are_the_same_for_the_same_results(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    from examples.study.pictures import PICTURES
+    from examples.study.pictures import PICTURES, VERL_PICTURE, draw_verl
 
     runs = [_run(arm, seed, 0.3 + seed / 50) for arm in ("outcome", "linear") for seed in range(3)]
-    for draw, name, _ in PICTURES:
+    verl = [_in_verl("linear", 0, 0.4), _in_verl("outcome", 1, 0.5)]
+    of_verl = (lambda results, path: draw_verl(results, verl, path), VERL_PICTURE, "")
+    for draw, name, _ in (*PICTURES, of_verl):
         for folder in ("a", "b"):
             draw(Results(runs), tmp_path / folder / name)
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
