@@ -34,7 +34,7 @@ def command_line(process: psutil.Process) -> list[str]:
     """Return the words that a process was started with; a zombie and one that is gone have none."""
     try:
         return list(process.cmdline())
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+    except psutil.NoSuchProcess:  # which a zombie is, too
         return []
 
 

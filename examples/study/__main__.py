@@ -269,6 +269,8 @@ def _in_verl(
         analysis.verl_starts_table(results, verl, plan.steps),
         f"Acc by seed, in verl / in the loop at step {plan.steps}:",
         analysis.verl_seeds_table(results, verl, plan.steps),
+        "verl less the loop by seed, in points, at the end / in training:",
+        analysis.verl_differences_table(results, verl, plan.steps),
     ]
 
 

@@ -14,7 +14,7 @@ against the reward.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, median, stdev
@@ -586,12 +586,21 @@ def arms_table(results: Results) -> str:
 
 def seeds_table(results: Results, measure: Measure = accuracy) -> str:
     """Return a share, else the accuracy, of every run, as Markdown."""
-    seeds = sorted({seed for runs in results.by_arm.values() for seed in runs})
+    return _by_seed(
+        {
+            (arm, seed): f"{measure(run):.1%}"
+            for arm in results.arms
+            for seed, run in results.by_arm[arm].items()
+        }
+    )
+
+
+def _by_seed(cells: Mapping[tuple[str, int], str]) -> str:
+    """Return cells of arms and seeds as Markdown, the arms in their order."""
+    seeds = sorted({seed for _, seed in cells})
     lines = [f"| arm | {' | '.join(map(str, seeds))} |", f"|{' --- |' * (len(seeds) + 1)}"]
-    for arm in results.arms:
-        runs = results.by_arm[arm]
-        cells = [f"{measure(runs[seed]):.1%}" if seed in runs else "" for seed in seeds]
-        lines.append(f"| {arm} | {' | '.join(cells)} |")
+    for arm in dict.fromkeys(arm for arm, _ in cells):
+        lines.append(f"| {arm} | {' | '.join(cells.get((arm, seed), '') for seed in seeds)} |")
     return "\n".join(lines)
 
 
@@ -672,44 +681,31 @@ def verl_starts_table(results: Results, verl: Sequence[Result], step: int) -> st
     count every response that was sampled.  Beside the range of verl's runs stands that of all the
     loop's of these arms and that start.
     """
-    reached = _verl_accs(verl)
-    loop = _loop_accs(results, reached, step)
-    height = {
-        (name, arm, seed): fmean(run["train"]["acc"][:step])
-        for name, runs in (("verl", verl), ("loop", results.all))
-        for run in runs
-        for arm, seed in [(run["run"]["arm"], int(run["run"]["seed"]))]
-        if arm in reached
-    }
+    ends, heights = _verl_pairs(results, verl, step)
+    loop = _loop_accs(results, _verl_accs(verl), step)
     lines = [
         "| warm start | runs | Acc at the end, verl | loop | verl less loop | verl's runs |"
         " the loop's | Acc in training, verl | loop | verl less loop |",
         f"|{' --- |' * 10}",
     ]
     for start in range(NUM_WARM_STARTS):
-        pairs = [
-            (arm, seed)
-            for arm, accs in loop.items()
-            for seed in sorted(accs)
-            if seed % NUM_WARM_STARTS == start and seed in reached[arm]
-        ]
-        if not pairs:
+        runs = [(arm, seed) for arm, seed in ends if seed % NUM_WARM_STARTS == start]
+        if not runs:
             continue
-        ends = [(reached[arm][seed], loop[arm][seed]) for arm, seed in pairs]
-        all_ends = [
-            acc for accs in loop.values() for seed, acc in accs.items()
+        theirs = [
+            acc
+            for accs in loop.values()
+            for seed, acc in accs.items()
             if seed % NUM_WARM_STARTS == start
-        ]  # fmt: skip
-        heights = [(height["verl", *pair], height["loop", *pair]) for pair in pairs]
-        row = [str(start + 1), str(len(pairs))]
-        for both in (ends, heights):
+        ]
+        row = [str(start + 1), str(len(runs))]
+        for pairs in (ends, heights):
+            both = [pairs[run] for run in runs]
             row += [f"{fmean(values):.1%}" for values in zip(*both, strict=True)]
-            row.append(Effect.of([ours - theirs for ours, theirs in both]).shown)
-            if both is ends:
-                row += [
-                    f"{min(values):.1%} to {max(values):.1%}"
-                    for values in ([ours for ours, _ in ends], all_ends)
-                ]
+            row.append(Effect.of([ours - loops for ours, loops in both]).shown)
+            if pairs is ends:
+                for values in ([ours for ours, _ in both], theirs):
+                    row.append(f"{min(values):.1%} to {max(values):.1%}")
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)
 
@@ -717,18 +713,44 @@ def verl_starts_table(results: Results, verl: Sequence[Result], step: int) -> st
 def verl_seeds_table(results: Results, verl: Sequence[Result], step: int) -> str:
     """Return the accuracy of each seed, in verl / in the loop at the same step."""
     reached = _verl_accs(verl)
-    loop = _loop_accs(results, reached, step)
-    seeds = sorted({seed for accs in loop.values() for seed in accs})
-    lines = [f"| arm | {' | '.join(map(str, seeds))} |", f"|{' --- |' * (len(seeds) + 1)}"]
-    for arm, accs in loop.items():
-        cells = [
-            " / ".join(f"{of[seed]:.1%}" if seed in of else "–" for of in (reached[arm], accs))
-            if seed in accs or seed in reached[arm]
-            else "–"
-            for seed in seeds
-        ]
-        lines.append(f"| {arm} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return _by_seed(
+        {
+            (arm, seed): " / ".join(
+                f"{of[seed]:.1%}" if seed in of else "–" for of in (reached[arm], accs)
+            )
+            for arm, accs in _loop_accs(results, reached, step).items()
+            for seed in sorted(accs.keys() | reached[arm])
+        }
+    )
+
+
+def verl_differences_table(results: Results, verl: Sequence[Result], step: int) -> str:
+    """Return verl less the loop of each run that both have, at the end / in training, in points."""
+    ends, heights = _verl_pairs(results, verl, step)
+    return _by_seed(
+        {
+            run: " / ".join(_points(ours - theirs) for ours, theirs in (ends[run], heights[run]))
+            for run in ends
+        }
+    )
+
+
+# Of runs that both have, by arm and seed: accuracy in verl and in the loop.
+_Pairs: TypeAlias = dict[tuple[str, int], tuple[float, float]]
+
+
+def _verl_pairs(results: Results, verl: Sequence[Result], step: int) -> tuple[_Pairs, _Pairs]:
+    """Return accuracies at the end, and in training: the mean over the steps up to a step."""
+    reached = _verl_accs(verl)
+    trained = {(run["run"]["arm"], int(run["run"]["seed"])): run["train"]["acc"] for run in verl}
+    ends: _Pairs = {}
+    heights: _Pairs = {}
+    for arm, accs in _loop_accs(results, reached, step).items():
+        for seed in sorted(accs.keys() & reached[arm]):
+            ends[arm, seed] = reached[arm][seed], accs[seed]
+            theirs = results.by_arm[arm][seed]["train"]["acc"]
+            heights[arm, seed] = fmean(trained[arm, seed][:step]), fmean(theirs[:step])
+    return ends, heights
 
 
 def _verl_accs(verl: Sequence[Result]) -> dict[str, dict[int, float]]:
@@ -740,7 +762,7 @@ def _verl_accs(verl: Sequence[Result]) -> dict[str, dict[int, float]]:
     return reached
 
 
-def _loop_accs(results: Results, arms: Iterable[str], step: int) -> dict[str, dict[int, float]]:
+def _loop_accs(results: Results, arms: Collection[str], step: int) -> dict[str, dict[int, float]]:
     """Return the accuracy of the loop's runs at a step of their curves, by arm and seed."""
     return {
         arm: {
@@ -748,7 +770,7 @@ def _loop_accs(results: Results, arms: Iterable[str], step: int) -> dict[str, di
             for seed, run in sorted(results.by_arm[arm].items())
         }
         for arm in results.arms
-        if arm in set(arms)
+        if arm in arms
     }
 
 

@@ -31,6 +31,7 @@ from examples.study.analysis import (
     second_finding,
     sign_flip,
     steps_to,
+    verl_differences_table,
     verl_seeds_table,
     verl_starts_table,
     verl_table,
@@ -389,7 +390,13 @@ def test_runs_in_verl_stand_beside_the_loop_s_of_their_seeds() -> None:
         "| arm | 0 | 1 | 3 |",
         "| --- | --- | --- | --- |",
         "| outcome | 44.0% / 40.0% | 49.0% / 50.0% | – / 60.0% |",
-        "| linear | – | – | 20.0% / 20.0% |",
+        "| linear |  |  | 20.0% / 20.0% |",
+    ]
+    assert verl_differences_table(results, in_verl, 40).splitlines() == [
+        "| arm | 0 | 1 | 3 |",
+        "| --- | --- | --- | --- |",
+        "| outcome | +4.0 / +19.0 | −1.0 / +17.8 |  |",
+        "| linear |  |  | +0.0 / +7.5 |",
     ]
     # In training the loop's runs are at half of their end for 30 of 40 steps.
     assert verl_starts_table(results, in_verl, 40).splitlines()[2:] == [
