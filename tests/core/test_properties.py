@@ -232,7 +232,7 @@ def _first_by_trying(nodes: list[list[str]], text: str) -> list[str | None]:
     """Return the expression by which each node is first found, by trying all at every place."""
     form = normal_form(text.encode()).data
     first: dict[int, tuple[int, int, str]] = {}
-    for pattern in compile_patterns(nodes, normalize):
+    for pattern in compile_patterns(nodes, normalize, lambda text: []):
         start = form.find(pattern.data)
         while start >= 0:
             end = start + len(pattern.data)

@@ -101,14 +101,15 @@ ROWS = st.lists(
 alike = settings(derandomize=True, database=None)
 
 
-def _rows(text: str | bytes) -> tuple[list[tuple[int, int, int, int, int, bool, bool]], int, int]:
+def _rows(
+    text: str | bytes,
+) -> tuple[list[tuple[int, int, int, int, int, bool, bool, bool]], int, int]:
     """Return what the twin reads as the compiled reader returns it."""
     found = read_statements(text)
     rows = [
-        (*one.key.value, operands_hash(one.key.operands), one.start, one.end, one.whole, one.code)
-        for one in found.statements
+        (*one.key.value, operands_hash(one.key.operands), *one[1:]) for one in found.statements
     ]
-    return rows, found.values, found.numbers
+    return rows, len(found.values), len(found.numbers)
 
 
 @alike

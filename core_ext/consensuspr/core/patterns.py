@@ -7,14 +7,17 @@ scan only looks at the neighbours of a hit (``docs/normal-form.md``, "The match 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum, IntFlag
+from fractions import Fraction
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from consensuspr.core.statements import MAX_DIGITS
 from consensuspr.core.tables import CHAR_CLASSES, PARAGRAPH, Char
 
 # Limits of one matcher; far above any dataset, and what keeps a hostile one bounded.
@@ -50,13 +53,42 @@ class Edge(IntFlag):
     RIGHT_LETTER = 64
 
 
+# A number of more digits than are computed with is known by them alone.
+Magnitude: TypeAlias = Fraction | str
+
+_NUMBER: Final = re.compile(r"(?P<whole>[0-9]*)\.(?P<decimals>[0-9]+)|[0-9]+")
+
+
+def magnitude(whole: str, decimals: str) -> Magnitude:
+    """Return the value of the digits before and behind a point."""
+    first, last = whole.lstrip("0"), decimals.rstrip("0")
+    if len((first + last).lstrip("0")) > MAX_DIGITS or len(last) > MAX_DIGITS:
+        return f"{first}.{last}"
+    return Fraction(int(first + last or "0"), 10 ** len(last))
+
+
 class Pattern(NamedTuple):
-    """One pattern of one node."""
+    """One pattern of one node.
+
+    It reaches its node only in a text in which the guard counts its numbers and values, so that
+    nothing is paid for that is not counted.  What the guard misses in a text, it may find in the
+    normal form, which is read as well then.
+
+    Attributes:
+        data: normal form of the expression.
+        node: index of the node.
+        expression: as it was written.
+        edges: how its ends bind.
+        numbers: magnitudes of the numbers in it.
+        values: of the expression's true equations with an operation.
+    """
 
     data: bytes
     node: int
     expression: str
     edges: Edge
+    numbers: frozenset[Magnitude]
+    values: frozenset[Fraction]
 
 
 class Channel(IntEnum):
@@ -166,13 +198,16 @@ def with_forms(
 
 
 def compile_patterns(
-    nodes: Sequence[Sequence[str]], normalize: Callable[[str], str]
+    nodes: Sequence[Sequence[str]],
+    normalize: Callable[[str], str],
+    values: Callable[[str], Iterable[Fraction]],
 ) -> list[Pattern]:
     """Return the distinct patterns of ``nodes``; none for what is empty as normal form.
 
     Args:
         nodes: one sequence of expressions per node, see :func:`with_forms`.
         normalize: the engine's normal form.
+        values: the engine's values of an expression's true equations with an operation.
 
     Raises:
         ValueError: more nodes or pattern bytes than one matcher can hold.
@@ -193,7 +228,15 @@ def compile_patterns(
             total += len(data)
             if total > MAX_PATTERN_BYTES:
                 raise ValueError(f"over {MAX_PATTERN_BYTES} bytes of patterns in one matcher")
-            patterns.append(Pattern(data, index, text, _edges(normal)))
+            numbers = frozenset(
+                magnitude(*match.group("whole", "decimals"))
+                if match["decimals"]
+                else magnitude(match[0], "")
+                for match in _NUMBER.finditer(normal)
+            )
+            patterns.append(
+                Pattern(data, index, text, _edges(normal), numbers, frozenset(values(text)))
+            )
     return patterns
 
 

@@ -9,7 +9,7 @@ Both engines read the same language; the words and limits of that language stand
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
 
 # --- limits -------------------------------------------------------------------------------
@@ -44,6 +44,13 @@ MAX_SUBSCRIPT: Final = 12
 # Characters of the argument of a command that is passed over, and which ones it may have.
 MAX_ARGUMENT: Final = 40
 ARGUMENT: Final = "A-Za-z0-9_+*/^()=:.@-"
+
+
+class CodeCredit(StrEnum):
+    """When a statement of program code reaches a node."""
+
+    WRITTEN = "written"  # its result is written elsewhere in the response, too
+    COMPUTED = "computed"  # always
 
 
 class Meaning(IntEnum):
@@ -162,6 +169,8 @@ class TrueStatement(NamedTuple):
         end: byte after its last one.
         whole: it is a whole side, not a part of it; only such make a node's keys.
         code: it was read from program code.
+        written: its result is shown; of code only where the text writes it as a number, in
+            prose, a comment, a string or a later line of code.
     """
 
     key: Key
@@ -169,3 +178,4 @@ class TrueStatement(NamedTuple):
     end: int
     whole: bool
     code: bool
+    written: bool

@@ -359,34 +359,35 @@ cdef inline uint8_t code_peek(const Code* c, uint32_t at) noexcept nogil:
     return c.text[at] if at < c.end else 0
 
 
-cdef void pass_string(Code* c, uint8_t quote) noexcept nogil:
-    """Pass over a string; one that is not closed ends with its line, or with the code."""
-    cdef uint8_t byte
-    if code_peek(c, c.at + 1) == quote and code_peek(c, c.at + 2) == quote:
-        c.at += 3
-        while c.at < c.end:
-            if (
-                c.text[c.at] == quote
-                and code_peek(c, c.at + 1) == quote
-                and code_peek(c, c.at + 2) == quote
-            ):
-                c.at += 3
-                return
-            c.at += 1
-        return
-    c.at += 1
-    while c.at < c.end and c.text[c.at] != c'\n' and c.text[c.at] != c'\r':
-        byte = c.text[c.at]
+cdef void read_string(Code* c, uint8_t quote) noexcept nogil:
+    """Read a string; one that is not closed ends with its line, or with the code."""
+    cdef uint32_t start = c.at + 1
+    cdef uint32_t quotes = 1
+    if code_peek(c, start) == quote and code_peek(c, start + 1) == quote:
+        start += 2
+        quotes = 3
+    c.at = start
+    while c.at < c.end:
+        if c.text[c.at] == quote and (
+            quotes == 1
+            or (code_peek(c, c.at + 1) == quote and code_peek(c, c.at + 2) == quote)
+        ):
+            break
+        if quotes == 1:
+            if c.text[c.at] == c'\n' or c.text[c.at] == c'\r':
+                quotes = 0
+                break
+            c.at += c.text[c.at] == c'\\'
         c.at += 1
-        if byte == quote:
-            return
-        if byte == c'\\' and c.at < c.end:
-            c.at += 1
+    c.at = min(c.at, c.end)
+    read_prose(c.r, start, c.at)
+    c.at = min(c.at + quotes, c.end)
 
 
 cdef bint code_number(
-    const uint8_t* text, uint32_t start, uint32_t end, int64_t* num, int64_t* den
+    const uint8_t* text, uint32_t start, uint32_t end, int64_t* num, int64_t* den, uint32_t* shown
 ) noexcept nogil:
+    """Read a number, and how many decimals it shows; tell whether it can be computed with."""
     cdef int64_t digits = 0
     cdef uint32_t significant = 0
     cdef uint32_t decimals = 0
@@ -408,6 +409,7 @@ cdef bint code_number(
     divisor = common_divisor(<uint64_t>digits, <uint64_t>TENS[decimals])
     num[0] = digits // <int64_t>divisor
     den[0] = TENS[decimals] // <int64_t>divisor
+    shown[0] = decimals
     return True
 
 
@@ -443,6 +445,7 @@ cdef uint32_t code_line(Code* c) noexcept nogil:
     cdef uint32_t indent = 0
     cdef uint32_t depth = 0
     cdef uint32_t start, op, size
+    cdef uint32_t decimals = 0
     cdef uint8_t byte, mark
     cdef int64_t num = 0
     cdef int64_t den = 1
@@ -468,9 +471,8 @@ cdef uint32_t code_line(Code* c) noexcept nogil:
             c.at += 1
             break
         if byte == c'#':
-            c.at = line_end(c.r, start)
-            if c.at > c.end:
-                c.at = c.end
+            c.at = min(line_end(c.r, start), c.end)
+            read_prose(c.r, start + 1, c.at)
             continue
         if byte == c'\\' and (
             code_peek(c, start + 1) == c'\n' or code_peek(c, start + 1) == c'\r'
@@ -478,7 +480,7 @@ cdef uint32_t code_line(Code* c) noexcept nogil:
             c.at += 2
             continue
         if byte == c'"' or byte == c"'":
-            pass_string(c, byte)
+            read_string(c, byte)
             mark = MARK_OTHER
         elif is_digit(byte) or (byte == c'.' and is_digit(code_peek(c, start + 1))):
             while is_digit(code_peek(c, c.at)) or (c.at > start and code_peek(c, c.at) == c'_'):
@@ -488,8 +490,9 @@ cdef uint32_t code_line(Code* c) noexcept nogil:
                 while is_digit(code_peek(c, c.at)):
                     c.at += 1
             mark = MARK_NUMBER
-            if code_number(c.text, start, c.at, &num, &den):
-                count_number(c.r, num, den)
+            if code_number(c.text, start, c.at, &num, &den, &decimals):
+                count(c.r, &c.r.numbers, num, den)
+                add_result(c.r, num, den, decimals, start)
         elif is_ascii_letter(byte) or byte == c'_':
             while c.at < c.end and names(c.text[c.at]):
                 c.at += 1
@@ -675,13 +678,16 @@ cdef bint code_items(Code* c, int start, int end) noexcept nogil:
     cdef Item* item
     cdef Name* name
     cdef int seen, kind
+    cdef uint32_t decimals = 0
     cdef int first = c.r.num_items
     while at < end:
         lexeme = &c.r.line[at]
         at += 1
         if lexeme.mark == MARK_NUMBER:
             item = code_item(c, I_NUMBER, lexeme)
-            if not code_number(c.text, lexeme.start, lexeme.end, &item.num, &item.den):
+            if not code_number(
+                c.text, lexeme.start, lexeme.end, &item.num, &item.den, &decimals
+            ):
                 return False
         elif lexeme.mark == MARK_NAME:
             if at < end and c.r.line[at].mark == MARK_OPERATOR and c.r.line[at].op == c'(':
@@ -946,6 +952,7 @@ cdef void code_statement(Code* c, uint32_t indent) noexcept nogil:
 cdef void read_code(Reader* r, uint32_t start, uint32_t end) noexcept nogil:
     cdef Code c
     cdef uint32_t indent
+    cdef uint8_t behind
     if names_of(r) == NULL:
         return
     c.r = r
@@ -954,6 +961,10 @@ cdef void read_code(Reader* r, uint32_t start, uint32_t end) noexcept nogil:
     c.end = end
     c.conditional = False
     c.conditional_indent = 0
+    behind = r.text[end]
+    r.text[end] = 0
+    count_written(r, start, end, NOWHERE)
+    r.text[end] = behind
     while c.at < end:
         indent = code_line(&c)
         if c.size:

@@ -86,15 +86,21 @@ from consensuspr.core.native.sieve cimport (
 from consensuspr.core.native.statements cimport (
     Keys,
     KeySlot,
+    Magnitude,
     Place,
     Workspace,
+    count_too,
     keys_build,
     keys_free,
+    magnitude_of,
     read_statements_into,
+    states_value,
     workspace_free,
+    writes_number,
 )
-from consensuspr.core.native.statements import expression_keys
+from consensuspr.core.native.statements import expression_statements
 from consensuspr.core.patterns import Channel
+from consensuspr.core.statements import CodeCredit
 
 cdef extern from *:
     """
@@ -131,11 +137,16 @@ cdef struct Pattern:
     uint32_t length
     uint32_t node
     uint32_t edges
+    # What the guard has to count of a text in which it reaches its node.
+    uint32_t first_number
+    uint32_t first_value
+    uint32_t past_value
 
 # All that a scan reads of a matcher.
 cdef struct Search:
     Automaton automaton
     Pattern* patterns
+    Magnitude* needed     # numbers and then values of each pattern
     uint32_t num_nodes
     uint32_t num_patterns
     uint32_t longest      # bytes of the longest pattern
@@ -180,29 +191,39 @@ cdef class Matcher:
         statements: reach a node also by a true statement with its value and its operands
             (``docs/statements.md``); without it, matching is the paper's own.
         derived: further expressions of each node, equal forms that are stored; one list per node.
+        code: when a statement in code reaches a node: "written" if its result is written in the
+            text as a number too, "computed" always.
     """
 
     cdef Search search
     cdef readonly tuple expressions   # of each pattern, as the caller wrote it
     cdef tuple key_expressions        # of each key, what it was made of
+    cdef Py_ssize_t num_needed        # of search.needed
     cdef tuple _nodes
     cdef tuple _derived
     cdef bint _expand
     cdef bint _statements
+    cdef object _code
 
-    def __init__(self, nodes, bint expand=False, bint statements=True, derived=()):
+    def __init__(
+        self, nodes, bint expand=False, bint statements=True, derived=(), code=CodeCredit.WRITTEN
+    ):
         if self._nodes is not None:
             raise TypeError("a Matcher is immutable; build a new one")
         frozen = freeze_nodes(nodes)
         more = freeze_nodes(derived)
         written = with_forms(frozen, derive_forms if expand else None, more)
-        patterns = compile_patterns(written, normalize)
+        stated = {text: expression_statements(text) for texts in written for text in texts}
+        patterns = compile_patterns(
+            written, normalize, lambda text: (value for _, value in stated[text])
+        )
         self._nodes = frozen
         self._derived = more
         self._expand = expand
         self._statements = statements
+        self._code = CodeCredit(code)
         if statements:
-            self.make_keys(written)
+            self.make_keys(written, stated)
         self.expressions = tuple(pattern.expression for pattern in patterns)
         cdef Py_ssize_t count = len(patterns)
         cdef Py_ssize_t index
@@ -216,8 +237,12 @@ cdef class Matcher:
         cdef uint32_t* edges = starts + count + 1
         cdef uint32_t* owners = edges + count
         self.search.patterns = <Pattern*>PyMem_RawMalloc(count * sizeof(Pattern))
+        needed = [[*pattern.numbers, *pattern.values] for pattern in patterns]
+        self.num_needed = sum(map(len, needed))
+        self.search.needed = <Magnitude*>PyMem_RawMalloc((self.num_needed + 1) * sizeof(Magnitude))
+        cdef uint32_t at = 0
         cdef int failed = -1
-        if starts != NULL and self.search.patterns != NULL:
+        if starts != NULL and self.search.patterns != NULL and self.search.needed != NULL:
             starts[0] = 0
             for index in range(count):
                 pattern = patterns[index]
@@ -227,6 +252,12 @@ cdef class Matcher:
                     self.search.longest, self.search.patterns[index].length
                 )
                 self.search.patterns[index].edges = edges[index] = int(pattern.edges)
+                self.search.patterns[index].first_number = at
+                self.search.patterns[index].first_value = at + <uint32_t>len(pattern.numbers)
+                for number in needed[index]:
+                    self.search.needed[at] = magnitude_of(number)
+                    at += 1
+                self.search.patterns[index].past_value = at
                 starts[index + 1] = starts[index] + self.search.patterns[index].length
             with nogil:
                 failed = automaton_build(
@@ -238,13 +269,13 @@ cdef class Matcher:
         if failed:
             raise MemoryError(f"no memory for an automaton of {count} patterns")
 
-    cdef int make_keys(self, list written) except -1:
+    cdef int make_keys(self, list written, dict stated) except -1:
         """Make the statement channel's keys of all nodes, each in all its ways to be written."""
         keys = [
             (key, node, text)
             for node, expressions in enumerate(written)
             for text in expressions
-            for key in expression_keys(text)
+            for key, _ in stated[text]
         ]
         self.key_expressions = tuple(text for _, _, text in keys)
         if not keys:
@@ -269,9 +300,10 @@ cdef class Matcher:
         sieve_free(&self.search.sieve)
         keys_free(&self.search.keys)
         PyMem_RawFree(self.search.patterns)
+        PyMem_RawFree(self.search.needed)
 
     def __reduce__(self):
-        return Matcher, (self._nodes, self._expand, self._statements, self._derived)
+        return Matcher, (self._nodes, self._expand, self._statements, self._derived, self._code)
 
     @property
     def num_nodes(self) -> int:
@@ -290,23 +322,27 @@ cdef class Matcher:
             self.search.automaton.nbytes
             + sieve_nbytes(&self.search.sieve)
             + self.search.num_patterns * sizeof(Pattern)
+            + self.num_needed * sizeof(Magnitude)
             + self.search.keys.capacity * sizeof(KeySlot)
         )
 
     def match(self, text) -> list[bool]:
         """Tell for each node whether ``text`` (str or bytes) reaches it."""
-        return match_batch([self], [text], 1).matched(0).tolist()
+        return match_batch([self], [text], 1, counts=self._statements).matched(0).tolist()
 
-    def spans(self, text, *, bint statements=True) -> list[tuple[int, int] | None]:
+    def spans(
+        self, text, *, bint statements=True, counts=None, code=None
+    ) -> list[tuple[int, int] | None]:
         """Return for each node the code points [start, end) of its first hit in ``text``."""
-        hits = self.hits(text, statements=statements)
+        hits = self.hits(text, statements=statements, counts=counts, code=code)
         return [None if hit is None else (hit.start, hit.end) for hit in hits]
 
-    def hits(self, text, *, bint statements=True) -> list[Hit | None]:
+    def hits(self, text, *, bint statements=True, counts=None, code=None) -> list[Hit | None]:
         """Return for each node its first hit.
 
-        That is the first statement that reaches it, unless ``statements`` is false, and otherwise
-        the pattern that ends first, the longest of those.
+        That is the first statement in prose that reaches it, the first one in code, or the pattern
+        that ends first, the longest of those.  The options are those of :func:`match_batch`;
+        ``counts`` is whether the matcher has the statement channel if it is None.
         """
         cdef bytes data = encoded(text)
         cdef const uint8_t* raw = data
@@ -316,6 +352,10 @@ cdef class Matcher:
         cdef Py_ssize_t size, node, first, last, at, count
         cdef uint32_t values, numbers
         cdef int failed = 0
+        cdef bint computed = is_computed(self, code)
+        cdef bint read = (self._statements if counts is None else counts) or (
+            statements and self._statements
+        )
         cdef Workspace workspace
         cdef Scan scan
         cdef uint8_t* out = <uint8_t*>PyMem_RawMalloc(capacity)
@@ -336,16 +376,22 @@ cdef class Matcher:
             with nogil:
                 memset(matched, 0, nodes)
                 memset(found, 0xFF, nodes * sizeof(Found))
-                if statements and self.search.keys.size:
+                if read:
                     failed = read_statements_into(
-                        &workspace, raw, length, &self.search.keys, matched, places,
-                        &values, &numbers,
+                        &workspace, raw, length, keys_of(&self.search, statements), matched, places,
+                        computed, &values, &numbers,
                     )
                 if not failed:
-                    failed = scan_begin(&scan, &self.search, matched, found)
+                    failed = scan_begin(
+                        &scan, &self.search, matched, found, &workspace if read else NULL
+                    )
                     if scan.missing and not failed:
                         size = normal_form(raw, length, 0, out, starts, starts + capacity)
                         scan_form(&scan, out, size)
+                        if misses_uncounted(&scan):
+                            failed = scan_again(
+                                &scan, &workspace, out, size, &values, &numbers
+                            )
                     scan_end(&scan)
             if failed:
                 raise MemoryError(f"no memory to match {length} bytes")
@@ -386,11 +432,23 @@ cdef class Matcher:
             workspace_free(&workspace)
 
 
+cdef const Keys* keys_of(const Search* search, bint statements) noexcept nogil:
+    """Return the keys by which statements reach nodes, NULL if they do not."""
+    return &search.keys if statements and search.keys.size else NULL
+
+
+cdef bint is_computed(Matcher matcher, object code):
+    """Tell whether code reaches nodes without its results; ``code`` None is the matcher's rule."""
+    return CodeCredit(matcher._code if code is None else code) is CodeCredit.COMPUTED
+
+
 # One text of a batch.
 cdef struct Task:
     const uint8_t* data
     Py_ssize_t length
     const Search* search
+    bint read           # what it states
+    bint computed       # code reaches nodes without its results
     uint8_t* matched
     uint32_t values     # what it states and counts
     uint32_t numbers
@@ -436,6 +494,7 @@ cdef class _Batch:
             task.data = <const uint8_t*>PyBytes_AS_STRING(data)
             task.length = PyBytes_GET_SIZE(data)
         task.search = &matcher.search
+        task.read = self.counts or (self.statements and matcher._statements)
         return task.length
 
     def work(self):
@@ -461,10 +520,6 @@ cdef enum:
     # so many for each pattern of the sieve, so that asking it costs less than it saves.
     SIEVED_BYTES = 1 << 8
     NEED_BYTES = 8
-    # Texts of which a thread reads first what they state and then searches them all: the code of
-    # either and what branches of it are foretold by is found in the caches then.
-    TAKEN = 32
-    TAKEN_BYTES = 1 << 16
     # Normal form is searched in pieces of so many bytes, which four lanes take.
     SCAN_BYTES = 1 << 11
     # Paragraphs without a sign of equality are passed over where they are so long together.
@@ -496,8 +551,7 @@ cdef bint is_late(Worker* worker) noexcept nogil:
 cdef int run_tasks(_Batch batch) noexcept nogil:
     """Match tasks until none is left; else return why there are some."""
     cdef Worker worker
-    cdef Task* tasks[TAKEN]
-    cdef Py_ssize_t index, count, taken
+    cdef Py_ssize_t index
     cdef int ended = 0
     memset(&worker.workspace, 0, sizeof(Workspace))
     worker.out = NULL
@@ -505,35 +559,25 @@ cdef int run_tasks(_Batch batch) noexcept nogil:
     worker.until = batch.until
     worker.unlooked = LOOK_BYTES
     while not ended:
-        count = 0
-        taken = 0
-        while not ended and count < TAKEN and taken < TAKEN_BYTES:
-            index = fetch_add(&batch.next)
-            if index >= batch.count:
-                break
-            tasks[count] = &batch.tasks[index]
-            ended = state_task(tasks[count], &worker, batch.statements, batch.counts)
-            taken += tasks[count].length
-            count += 1
-        if count == 0:
+        index = fetch_add(&batch.next)
+        if index >= batch.count:
             break
-        for index in range(count):
-            if not ended:
-                ended = search_task(tasks[index], &worker)
+        ended = read_task(&batch.tasks[index], &worker, batch.statements)
+        if not ended:
+            ended = search_task(&batch.tasks[index], &worker)
     PyMem_RawFree(worker.out)
     workspace_free(&worker.workspace)
     return ended
 
 
-cdef int state_task(Task* task, Worker* worker, bint statements, bint counts) noexcept nogil:
+cdef int read_task(Task* task, Worker* worker, bint statements) noexcept nogil:
     """Match what a text states."""
-    cdef const Keys* keys = &task.search.keys if statements and task.search.keys.size else NULL
     if is_late(worker):
         return OUT_OF_TIME
-    if keys != NULL or counts:
+    if task.read:
         if read_statements_into(
-            &worker.workspace, task.data, task.length, keys, task.matched, NULL,
-            &task.values, &task.numbers,
+            &worker.workspace, task.data, task.length, keys_of(task.search, statements),
+            task.matched, NULL, task.computed, &task.values, &task.numbers,
         ):
             return OUT_OF_MEMORY
         worker.unlooked += task.length
@@ -543,9 +587,18 @@ cdef int state_task(Task* task, Worker* worker, bint statements, bint counts) no
 cdef int search_task(Task* task, Worker* worker) noexcept nogil:
     """Search a text for the patterns of the nodes that it does not state."""
     cdef Scan scan
-    cdef int ended = scan_begin(&scan, task.search, task.matched, NULL)
+    cdef const Workspace* counted = &worker.workspace if task.read else NULL
+    cdef Py_ssize_t size
+    cdef int ended = scan_begin(&scan, task.search, task.matched, NULL, counted)
     if not ended:
         ended = scan_blocks(&scan, task, worker)
+    if not ended and misses_uncounted(&scan):
+        size = append_form(task, 0, task.length, worker, 0)
+        worker.unlooked += 2 * task.length
+        if size < 0 or scan_again(
+            &scan, &worker.workspace, worker.out, size, &task.values, &task.numbers
+        ):
+            ended = OUT_OF_MEMORY
     scan_end(&scan)
     return ended
 
@@ -719,9 +772,19 @@ def _pool(workers):
 
 
 def match_batch(
-    matchers, texts, int threads=0, *, bint statements=True, bint counts=True, deadline=None
+    matchers,
+    texts,
+    int threads=0,
+    *,
+    bint statements=True,
+    bint counts=True,
+    deadline=None,
+    code=None,
 ):
     """Match each text against the matcher at its index.
+
+    Where statements are read or counted, a pattern reaches its node only in a text in which its
+    numbers and values are counted.
 
     Args:
         matchers: n matchers; the same one may stand there many times.
@@ -731,6 +794,7 @@ def match_batch(
         counts: whether to count distinct values and numbers, which the guard asks for.
         deadline: :func:`time.monotonic` value after which to stop; looked at every some tens of
             kilobytes where a text has blank lines, and before each text.
+        code: "written" or "computed", as for :class:`Matcher`; None for each matcher's own.
 
     Returns:
         A BatchResult with what was matched in each text.
@@ -759,6 +823,7 @@ def match_batch(
     for index in range(count):
         matcher = <Matcher?>held_matchers[index]
         total += batch.add(index, held_texts[index], matcher)
+        batch.tasks[index].computed = is_computed(matcher, code)
         offset[index + 1] = offset[index] + matcher.search.num_nodes
     channels = np.zeros(max(offsets[count], 1), dtype=np.uint8)
     cdef uint8_t[::1] channel = channels

@@ -417,9 +417,10 @@ cdef void blank(Scan* s) noexcept nogil:
     line_break(s, lines)
 
 
-cdef uint32_t list_number(Scan* s, uint32_t* first, uint32_t* last) noexcept nogil:
-    """Return the index past "2." or "(2)" at a line's start, or 0; its digits: [first, last)."""
+cdef uint32_t list_number(Scan* s) noexcept nogil:
+    """Return the index past "2." or "(2)" at a line's start, or 0."""
     cdef uint32_t at = s.at
+    cdef uint32_t first
     cdef uint8_t byte
     cdef bint bracketed = s.text[at] == c'('
     if bracketed:
@@ -427,11 +428,10 @@ cdef uint32_t list_number(Scan* s, uint32_t* first, uint32_t* last) noexcept nog
     else:
         while peek(s, at) == c'*':
             at += 1
-    first[0] = at
-    while is_digit(s.text[at]) and at - first[0] < 3:
+    first = at
+    while is_digit(s.text[at]) and at - first < 3:
         at += 1
-    last[0] = at
-    if at == first[0]:
+    if at == first:
         return 0
     if bracketed:
         if peek(s, at) != c')':
@@ -457,8 +457,7 @@ cdef uint32_t list_number(Scan* s, uint32_t* first, uint32_t* last) noexcept nog
 
 cdef bint list_mark(Scan* s, int kind) noexcept nogil:
     """Pass over a list mark, which ends what stands before it; tell whether there is one."""
-    cdef uint32_t at, first, last
-    cdef int64_t number = 0
+    cdef uint32_t at
     if kind == CH_BAR:
         s.table_row = True
         return False
@@ -470,14 +469,10 @@ cdef bint list_mark(Scan* s, int kind) noexcept nogil:
         return False
     else:
         # **1.** is one, too.
-        at = list_number(s, &first, &last)
+        at = list_number(s)
         if not at:
             return False
         s.at = at
-        while first < last:
-            number = number * 10 + (s.text[first] - c'0')
-            first += 1
-        count_number(s.r, number, 1)
     stop(s)
     s.line_at = s.at
     return True
@@ -574,41 +569,17 @@ cdef inline uint32_t scan_word(Scan* s, uint32_t start) noexcept nogil:
     return at
 
 
-cdef inline uint32_t grouped(const Scan* s, uint32_t at) noexcept nogil:
-    """Return the index past a separator and three digits, none behind them; else 0."""
-    cdef uint8_t byte = peek(s, at)
-    if byte == c',':
-        at += 1
-    elif byte == c'{' and peek(s, at + 1) == c',' and peek(s, at + 2) == c'}':
-        at += 3
-    elif byte == c'\\' and peek(s, at + 1) == c',':
-        at += 2
-    else:
-        return 0
-    if (
-        is_digit(peek(s, at))
-        and is_digit(peek(s, at + 1))
-        and is_digit(peek(s, at + 2))
-        and not is_digit(peek(s, at + 3))
-    ):
-        return at + 3
-    return 0
-
-
 cdef inline uint32_t scan_number(Scan* s, uint32_t start) noexcept nogil:
     """Read the number at ``start``; return its end."""
     cdef uint64_t value
     cdef uint32_t digits = read_digits(s.text + start, &value)
     cdef Token* token
     cdef const uint8_t* behind = s.text + start + digits
-    if digits == 0 or digits == 8 or (
-        NUMBER_GOES_ON[behind[0]] and (is_digit(behind[1]) or behind[1] == c',')
-    ):
+    if digits == 0 or digits == 8 or (NUMBER_GOES_ON[behind[0]] and goes_on(behind, 1)):
         scan_long_number(s, start)
         return s.at
     # A whole number, as nearly all are.
     s.at = start + digits
-    count_number(s.r, <int64_t>value, 1)
     token = put_token(s, T_NUMBER, start)
     token.num = <int64_t>value
     token.den = 1
@@ -631,7 +602,7 @@ cdef void scan_long_number(Scan* s, uint32_t start) noexcept nogil:
         at += 1
     if 0 < at - start <= 3 and GROUPS[s.text[at]]:
         while True:
-            next_group = grouped(s, at)
+            next_group = grouped(s.text, at)
             if not next_group:
                 break
             at = next_group
@@ -655,7 +626,6 @@ cdef void scan_long_number(Scan* s, uint32_t start) noexcept nogil:
         divisor = common_divisor(<uint64_t>num, <uint64_t>TENS[decimals])
         num = num // <int64_t>divisor
         den = TENS[decimals] // <int64_t>divisor
-    count_number(s.r, num, den)
     if s.text[at] == c'.' and is_digit(s.text[at + 1]):
         put_token(s, T_NAME, start)
         return
@@ -668,8 +638,6 @@ cdef void scan_long_number(Scan* s, uint32_t start) noexcept nogil:
 
 cdef void put_fraction(Scan* s, uint32_t start, int64_t above, int64_t below) noexcept nogil:
     cdef Token* token
-    count_number(s.r, above, 1)
-    count_number(s.r, below, 1)
     token = put_token(s, T_FRACTION, start)
     token.num = above
     token.den = below
@@ -749,7 +717,6 @@ cdef void scan_superscript(Scan* s, uint32_t start) noexcept nogil:
         put_token(s, T_NAME, start)
         return
     put_operator(s, c'^', start)
-    count_number(s.r, number, 1)
     token = put_token(s, T_NUMBER, start)
     token.num = number
     token.den = 1
@@ -1228,6 +1195,7 @@ cdef void read_prose(Reader* r, uint32_t start, uint32_t end) noexcept nogil:
     s.table_row = False
     s.passed = start
     s.numbers = 0
+    count_written(r, start, end, ANYWHERE)
     stop(&s)
     begin_line(&s)
     at = s.at

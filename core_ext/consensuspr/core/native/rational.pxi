@@ -155,6 +155,17 @@ cdef extern from *:
         return difference <= unit / 2;
     }
 
+    /* Return the magnitude of n/d in units of 10^-places, rounded, ties upwards or downwards; -1
+       where it does not fit. */
+    static inline int64_t units_of(int64_t n, int64_t d, int places, int up) {
+        const uwide scaled = (uwide)magnitude(n) * (uint64_t)TENS[places];
+        const uwide whole = scaled / (uint64_t)d;
+        const uwide rest = 2 * (scaled % (uint64_t)d);
+        if (whole >= INT64_MAX)
+            return -1;
+        return (int64_t)whole + (rest > (uint64_t)d || (up && rest == (uint64_t)d));
+    }
+
     static inline uint64_t mixed(uint64_t value) {
         value ^= value >> 30;
         value *= 0xBF58476D1CE4E5B9u;
@@ -191,5 +202,6 @@ cdef extern from *:
         int64_t n, int64_t d, int64_t rn, int64_t rd, int places
     ) noexcept nogil
     const int64_t TENS[19]
+    int64_t units_of(int64_t n, int64_t d, int places, int up) noexcept nogil
     uint64_t mixed(uint64_t value) noexcept nogil
     uint64_t fraction_hash(int64_t num, int64_t den) noexcept nogil

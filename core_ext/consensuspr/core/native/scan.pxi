@@ -3,6 +3,8 @@
 # One search of one text.
 cdef struct Scan:
     const Search* search
+    const Workspace* counted    # what the guard counts of the text; NULL where it counts nothing
+    uint8_t* uncounted  # of each node, whether a hit of it is not counted
     const uint8_t* data
     Py_ssize_t length
     uint8_t* matched
@@ -23,6 +25,19 @@ cdef enum:
     JUDGED = 128
 
 
+cdef bint is_counted(const Scan* scan, const Pattern* pattern) noexcept nogil:
+    """Tell whether the guard counts the numbers and values of a pattern in the text."""
+    cdef const Magnitude* needed = scan.search.needed
+    cdef uint32_t index
+    for index in range(pattern.first_number, pattern.first_value):
+        if not writes_number(scan.counted, &needed[index]):
+            return False
+    for index in range(pattern.first_value, pattern.past_value):
+        if not states_value(scan.counted, &needed[index]):
+            return False
+    return True
+
+
 cdef void take_outputs(Scan* scan, uint32_t final, Py_ssize_t end) noexcept nogil:
     """Set the nodes of the patterns of a final state's whole text, which ends at ``end``."""
     cdef const Automaton* automaton = &scan.search.automaton
@@ -33,6 +48,9 @@ cdef void take_outputs(Scan* scan, uint32_t final, Py_ssize_t end) noexcept nogi
     for index in range(automaton.output_start[final], automaton.output_start[final + 1]):
         number = automaton.outputs[index]
         pattern = &scan.search.patterns[number]
+        if scan.counted != NULL and not is_counted(scan, pattern):
+            scan.uncounted[pattern.node] = True
+            continue
         if scan.matched[pattern.node] == 0:
             scan.matched[pattern.node] = CHANNEL_PATTERN
             scan.missing -= 1
@@ -170,7 +188,11 @@ cdef uint32_t count_missing(const Search* search, const uint8_t* matched) noexce
 
 
 cdef int scan_begin(
-    Scan* scan, const Search* search, uint8_t* matched, Found* found
+    Scan* scan,
+    const Search* search,
+    uint8_t* matched,
+    Found* found,
+    const Workspace* counted,
 ) noexcept nogil:
     """Begin to look for the nodes that are not set in ``matched``; -1 when memory runs out.
 
@@ -179,19 +201,49 @@ cdef int scan_begin(
     cdef size_t judged = LANES * JUDGED if search.automaton.crowded else 0
     cdef uint64_t* memory = NULL
     scan.search = search
+    scan.counted = counted
     scan.matched = matched
     scan.found = found
     scan.missing = count_missing(search, matched) if search.num_patterns else 0
     if scan.missing:
-        memory = <uint64_t*>calloc(judged * sizeof(uint64_t) + search.automaton.finals, 1)
+        memory = <uint64_t*>calloc(
+            judged * sizeof(uint64_t) + search.automaton.finals + search.num_nodes, 1
+        )
     scan.memory = memory
     scan.judged = memory if judged else NULL
     scan.met = <uint8_t*>(memory + judged)
+    scan.uncounted = scan.met + search.automaton.finals
     return -1 if scan.missing and memory == NULL else 0
 
 
 cdef void scan_end(Scan* scan) noexcept nogil:
     free(scan.memory)
+
+
+cdef bint misses_uncounted(const Scan* scan) noexcept nogil:
+    """Tell whether a node that is missing has a hit that is not counted."""
+    cdef uint32_t node
+    if scan.counted == NULL or scan.missing == 0:
+        return False
+    for node in range(scan.search.num_nodes):
+        if scan.uncounted[node] and not scan.matched[node]:
+            return True
+    return False
+
+
+cdef int scan_again(
+    Scan* scan, Workspace* workspace, const uint8_t* form, Py_ssize_t size, uint32_t* values,
+    uint32_t* numbers,
+) noexcept nogil:
+    """Count what the normal form of a text states too, and search it; -1 if memory runs out."""
+    cdef Found* found = scan.found
+    scan_end(scan)
+    if count_too(workspace, form, size, values, numbers) or scan_begin(
+        scan, scan.search, scan.matched, found, workspace
+    ):
+        return -1
+    scan_form(scan, form, size)
+    return 0
 
 
 cdef void scan_form(Scan* scan, const uint8_t* data, Py_ssize_t length) noexcept nogil:

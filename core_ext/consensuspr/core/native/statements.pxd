@@ -13,6 +13,7 @@ cdef struct Stated:
     uint32_t end
     bint whole
     bint code
+    bint written
 
 # What is distinct is counted: small whole numbers as bits, all else in a growing set of hashes.
 cdef enum:
@@ -24,6 +25,11 @@ cdef struct Counted:
     uint64_t* slots
     uint32_t capacity   # a power of two, or 0
     uint32_t size
+
+# A number or a value as it is looked up in such a set.
+cdef struct Magnitude:
+    int64_t small       # -1 for all else
+    uint64_t hash
 
 # The keys of a matcher's nodes; open addressing, at most half full.
 cdef struct KeySlot:
@@ -53,8 +59,8 @@ cdef void workspace_free(Workspace* workspace) noexcept nogil
 
 # Read data[0:length].  For each statement whose key a node has, set the node's channel in
 # `matched` where none is set, and its first place in `places` unless that is NULL; without
-# `keys` nothing is set.  `values` and `numbers` receive what the guard counts.  Returns -1
-# where memory runs out.
+# `keys` nothing is set.  Statements of code count if `computed` or their result is written.
+# `values` and `numbers` receive what the guard counts.  Returns -1 where memory runs out.
 cdef int read_statements_into(
     Workspace* workspace,
     const uint8_t* data,
@@ -62,9 +68,22 @@ cdef int read_statements_into(
     const Keys* keys,
     uint8_t* matched,
     Place* places,
+    bint computed,
     uint32_t* values,
     uint32_t* numbers,
 ) noexcept nogil
+
+# Count what another form of the text that was read last states, too.
+cdef int count_too(
+    Workspace* workspace, const uint8_t* data, Py_ssize_t length, uint32_t* values,
+    uint32_t* numbers,
+) noexcept nogil
+
+# Whether the text that was read last states a value, or writes a number.
+cdef bint states_value(const Workspace* workspace, const Magnitude* value) noexcept nogil
+cdef bint writes_number(const Workspace* workspace, const Magnitude* number) noexcept nogil
+
+cdef Magnitude magnitude_of(object number)
 
 # Make the table of `count` keys with their nodes; -1 where memory runs out.
 cdef int keys_build(

@@ -2,7 +2,7 @@
 """The compiled statement reader; the twin of ``pure/statements``, rule for rule.
 
 It reads a text at one byte a character.  Memory is one workspace a thread: what one stretch between
-two stops needs, bounded, and two sets that grow with what is distinct in the text.
+two stops needs, bounded, and sets that grow with what is distinct in the text.
 """
 
 from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
@@ -80,6 +80,7 @@ from consensuspr.core.native.text cimport (
 )
 
 import re
+from fractions import Fraction
 
 from consensuspr.core import statements, tables
 from consensuspr.core.patterns import encode
@@ -209,6 +210,24 @@ cdef struct Lexeme:
     uint32_t start
     uint32_t end
 
+# A number that can be a result of code, and where it was last written.
+cdef struct Result:
+    uint64_t number   # 0: an empty slot
+    uint32_t last
+
+cdef struct Results:
+    Result* slots
+    uint32_t capacity   # a power of two, or 0
+    uint32_t size
+
+# The first statement of code that has a key.
+cdef struct Pending:
+    const KeySlot* key
+    int64_t num
+    int64_t den
+    uint32_t start
+    uint32_t end
+
 cdef struct Reader:
     uint8_t* text
     uint32_t length
@@ -224,6 +243,12 @@ cdef struct Reader:
     bint failed
     Counted values
     Counted numbers
+    bint has_code
+    Results results
+    Pending* pending        # one for each key at most
+    uint8_t* pended         # of each key, whether there is one
+    uint32_t num_pending
+    uint32_t pending_size   # keys that there is room for
     # The last named equation; its side is below.
     uint64_t named
     uint64_t named_rest     # of the name without its factor, 0 for none
@@ -311,10 +336,6 @@ cdef void counted_clear(Counted* counted) noexcept nogil:
     memset(counted.small, 0, sizeof(counted.small))
 
 
-cdef inline void count_number(Reader* r, int64_t num, int64_t den) noexcept nogil:
-    count(r, &r.numbers, num, den)
-
-
 # --- keys --------------------------------------------------------------------------------------
 
 cdef inline uint64_t key_of(int64_t num, int64_t den, uint64_t operands) noexcept nogil:
@@ -368,24 +389,73 @@ cdef void state(
             slot = <uint32_t>key & (r.keys.capacity - 1)
             while r.keys.slots[slot].key:
                 if r.keys.slots[slot].key == key:
-                    reach(r, &r.keys.slots[slot], start, end, code)
+                    if code:
+                        pend(r, &r.keys.slots[slot], part, start, end)
+                    else:
+                        reach(r, &r.keys.slots[slot], CHANNEL_STATEMENT, start, end)
                 slot = (slot + 1) & (r.keys.capacity - 1)
         if r.keep:
             keep_statement(r, part, start, end, index == num_parts - 1, code)
 
 
 cdef inline void reach(
-    Reader* r, const KeySlot* key, uint32_t start, uint32_t end, bint code
+    Reader* r, const KeySlot* key, uint8_t channel, uint32_t start, uint32_t end
 ) noexcept nogil:
     cdef Place* place
     if r.matched[key.node]:
         return
-    r.matched[key.node] = CHANNEL_CODE if code else CHANNEL_STATEMENT
+    r.matched[key.node] = channel
     if r.places != NULL:
         place = &r.places[key.node]
         place.start = r.offsets[start]
         place.end = r.offsets[end]
         place.key = key.index
+
+
+cdef void pend(
+    Reader* r, const KeySlot* key, const Part* part, uint32_t start, uint32_t end
+) noexcept nogil:
+    """Remember the first statement of code with a key, until all results have been read.
+
+    The first is enough: what is written behind a later one is written behind it.
+    """
+    cdef Pending* one
+    if r.num_pending == 0 and not room_for_pending(r):
+        r.failed = True
+        return
+    if r.pended[key.index]:
+        return
+    r.pended[key.index] = True
+    one = &r.pending[r.num_pending]
+    r.num_pending += 1
+    one.key = key
+    one.num = part.num
+    one.den = part.den
+    one.start = start
+    one.end = end
+
+
+cdef bint room_for_pending(Reader* r) noexcept nogil:
+    cdef uint32_t size = r.keys.size
+    if r.pending_size < size:
+        PyMem_RawFree(r.pending)
+        PyMem_RawFree(r.pended)
+        r.pending = <Pending*>PyMem_RawMalloc(size * sizeof(Pending))
+        r.pended = <uint8_t*>PyMem_RawMalloc(size)
+        r.pending_size = size if r.pending != NULL and r.pended != NULL else 0
+    if r.pending_size:
+        memset(r.pended, 0, size)
+    return r.pending_size > 0
+
+
+cdef void reach_pending(Reader* r, bint computed) noexcept nogil:
+    """Have the statements of code reach nodes, if ``computed`` or their result is written."""
+    cdef const Pending* one
+    cdef uint32_t index
+    for index in range(r.num_pending):
+        one = &r.pending[index]
+        if computed or has_result(r, one.num, one.den, one.end):
+            reach(r, one.key, CHANNEL_CODE, one.start, one.end)
 
 
 cdef void keep_statement(
@@ -406,15 +476,27 @@ cdef void keep_statement(
     one.num = part.num
     one.den = part.den
     one.operands = part.operands
-    one.start = r.offsets[start]
-    one.end = r.offsets[end]
+    one.start = start
+    one.end = end
     one.whole = whole
     one.code = code
     r.num_stated += 1
 
 
+cdef void finish_kept(Reader* r) noexcept nogil:
+    """Mark what is written of what was kept, and give it places in bytes."""
+    cdef Stated* one
+    cdef Py_ssize_t index
+    for index in range(r.num_stated):
+        one = &r.stated[index]
+        one.written = not one.code or has_result(r, one.num, one.den, one.end)
+        one.start = r.offsets[one.start]
+        one.end = r.offsets[one.end]
+
+
 include "arithmetic.pxi"
 include "prose.pxi"
+include "written.pxi"
 include "code.pxi"
 
 
@@ -439,6 +521,9 @@ cdef void workspace_free(Workspace* workspace) noexcept nogil:
     PyMem_RawFree(r.stated)
     PyMem_RawFree(r.values.slots)
     PyMem_RawFree(r.numbers.slots)
+    PyMem_RawFree(r.results.slots)
+    PyMem_RawFree(r.pending)
+    PyMem_RawFree(r.pended)
     PyMem_RawFree(r.names)
     PyMem_RawFree(r)
     workspace.reader = NULL
@@ -451,7 +536,8 @@ cdef void read_text(Reader* r) noexcept nogil:
     cdef uint32_t end, first, closing, block
     cdef int fence
     cdef bint is_code
-    if not may_hold_code(r):
+    r.has_code = may_hold_code(r)
+    if not r.has_code:
         start = r.length
     while start < r.length:
         end = line_end(r, start)
@@ -488,39 +574,111 @@ cdef int read_statements_into(
     const Keys* keys,
     uint8_t* matched,
     Place* places,
+    bint computed,
     uint32_t* values,
     uint32_t* numbers,
 ) noexcept nogil:
     cdef Reader* r = reader_of(workspace)
+    if r == NULL:
+        return -1
+    r.keys = keys
+    r.matched = matched
+    r.places = places
+    counted_clear(&r.values)
+    counted_clear(&r.numbers)
+    if read_more(workspace, data, length) < 0:
+        return -1
+    reach_pending(r, computed)
+    if r.keep:
+        finish_kept(r)
+    values[0] = r.values.size + r.values.num_small
+    numbers[0] = r.numbers.size + r.numbers.num_small
+    return 0
+
+
+cdef int count_too(
+    Workspace* workspace,
+    const uint8_t* data,
+    Py_ssize_t length,
+    uint32_t* values,
+    uint32_t* numbers,
+) noexcept nogil:
+    cdef Reader* r = workspace.reader
+    r.keys = NULL
+    r.places = NULL
+    if read_more(workspace, data, length) < 0:
+        return -1
+    values[0] = r.values.size + r.values.num_small
+    numbers[0] = r.numbers.size + r.numbers.num_small
+    return 0
+
+
+cdef int read_more(Workspace* workspace, const uint8_t* data, Py_ssize_t length) noexcept nogil:
+    """Read a text, and count what it states beside what has been counted."""
+    cdef Reader* r = workspace.reader
     cdef Text* text = &workspace.text
-    if r == NULL or text_take(text, data, length, r.keep or places != NULL) < 0:
+    if text_take(text, data, length, r.keep or r.places != NULL) < 0:
         return -1
     r.text = text.bytes
     r.length = text.length
     r.offsets = text.offsets
-    r.keys = keys
-    r.matched = matched
-    r.places = places
     r.failed = False
     r.num_stated = 0
     r.named = 0
     r.named_rest = 0
-    counted_clear(&r.values)
-    counted_clear(&r.numbers)
+    results_clear(&r.results)
+    r.num_pending = 0
     # Few of them: to clear the whole table would cost more than most texts with code.
     while r.num_names:
         r.num_names -= 1
         memset(&r.names[r.bound[r.num_names]], 0, sizeof(Name))
     read_text(r)
-    values[0] = r.values.size + r.values.num_small
-    numbers[0] = r.numbers.size + r.numbers.num_small
     return -1 if r.failed else 0
+
+
+cdef bint states_value(const Workspace* workspace, const Magnitude* value) noexcept nogil:
+    return is_counted(&workspace.reader.values, value)
+
+
+cdef bint writes_number(const Workspace* workspace, const Magnitude* number) noexcept nogil:
+    return is_counted(&workspace.reader.numbers, number)
+
+
+cdef bint is_counted(const Counted* counted, const Magnitude* sought) noexcept nogil:
+    cdef uint64_t value = sought.hash
+    cdef uint32_t slot
+    if sought.small >= 0:
+        return counted.small[sought.small >> 6] >> (sought.small & 63) & 1
+    if counted.capacity == 0:
+        return False
+    slot = <uint32_t>value & (counted.capacity - 1)
+    while counted.slots[slot]:
+        if counted.slots[slot] == value:
+            return True
+        slot = (slot + 1) & (counted.capacity - 1)
+    return False
 
 
 # --- Python --------------------------------------------------------------------------------------
 
+cdef Magnitude magnitude_of(object number):
+    """Return a number or value of a pattern as it is counted, see patterns.Pattern."""
+    cdef Magnitude found
+    found.small = -1
+    if isinstance(number, str):
+        found.hash = <uint64_t>HASH_START
+        for byte in number.removesuffix(".").encode():
+            found.hash = hash_step(found.hash, byte)
+    else:
+        found.hash = fraction_hash(number.numerator, number.denominator)
+        if number.denominator == 1 and 0 <= number.numerator < 64 * SMALL_WORDS:
+            found.small = number.numerator
+    found.hash |= <uint64_t>(found.hash == 0)
+    return found
+
+
 def read_statements(text):
-    """Return ([(num, den, operands, start, end, whole, code), ...], values, numbers).
+    """Return ([(num, den, operands, start, end, whole, code, written), ...], values, numbers).
 
     As statements.TrueStatement, but for the operands, which are statements.operands_hash.
     """
@@ -540,7 +698,7 @@ def read_statements(text):
             if r != NULL:
                 r.keep = True
                 failed = read_statements_into(
-                    &workspace, raw, length, NULL, NULL, NULL, &values, &numbers
+                    &workspace, raw, length, NULL, NULL, NULL, False, &values, &numbers
                 )
         if failed:
             raise MemoryError(f"no memory to read {length} bytes")
@@ -554,6 +712,7 @@ def read_statements(text):
                     r.stated[index].end,
                     bool(r.stated[index].whole),
                     bool(r.stated[index].code),
+                    bool(r.stated[index].written),
                 )
                 for index in range(r.num_stated)
             ],
@@ -566,9 +725,14 @@ def read_statements(text):
 
 def expression_keys(text):
     """Return the hashes of a node expression's keys: of its true equations with an operation."""
+    return [key for key, _ in expression_statements(text)]
+
+
+def expression_statements(text):
+    """Return (key, value) of a node expression's true equations with an operation."""
     return [
-        key_of(num, den, operands)
-        for num, den, operands, _, _, whole, _ in read_statements(text)[0]
+        (key_of(num, den, operands), Fraction(num, den))
+        for num, den, operands, _, _, whole, _, _ in read_statements(text)[0]
         if whole
     ]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from fractions import Fraction
 
 import ahocorasick
 import numpy as np
@@ -23,8 +24,8 @@ from consensuspr.core.patterns import (
 from consensuspr.core.pure.boundary import left_free, right_free
 from consensuspr.core.pure.characters import CodePoints
 from consensuspr.core.pure.normal_form import NormalForm, normal_form, normalize
-from consensuspr.core.pure.statements import expression_keys, read_statements
-from consensuspr.core.statements import Key, TrueStatement
+from consensuspr.core.pure.statements import StatedText, expression_keys, read_statements
+from consensuspr.core.statements import CodeCredit, Key
 
 
 class Matcher:
@@ -39,13 +40,19 @@ class Matcher:
         expand: bool = False,
         statements: bool = True,
         derived: Sequence[Sequence[str]] = (),
+        code: CodeCredit | str = CodeCredit.WRITTEN,
     ) -> None:
         self._nodes = freeze_nodes(nodes)
         self._derived = freeze_nodes(derived)
         self._expand = expand
         self._statements = statements
+        self._code = CodeCredit(code)
         written = with_forms(self._nodes, derive_forms if expand else None, self._derived)
-        patterns = compile_patterns(written, normalize)
+        patterns = compile_patterns(
+            written,
+            normalize,
+            lambda text: (Fraction(*key.value) for key in expression_keys(text)),
+        )
         # The nodes that a key reaches, each with the expression that the key was made of.
         self._keys: dict[Key, list[tuple[int, str]]] = {}
         if statements:
@@ -66,12 +73,12 @@ class Matcher:
             self._automaton.make_automaton()
 
     def __reduce__(self) -> tuple[type[Matcher], tuple[object, ...]]:
-        return Matcher, (self._nodes, self._expand, self._statements, self._derived)
+        return Matcher, (self._nodes, self._expand, self._statements, self._derived, self._code)
 
     @property
-    def has_keys(self) -> bool:
-        """Whether a statement can reach a node."""
-        return bool(self._keys)
+    def has_statements(self) -> bool:
+        """Whether it was made with the statement channel."""
+        return self._statements
 
     @property
     def nbytes(self) -> int:
@@ -84,41 +91,82 @@ class Matcher:
 
     def match(self, text: str | bytes) -> list[bool]:
         """Tell for each node whether the text reaches it."""
-        return [bool(flag) for flag in match_batch([self], [text], 1).matched(0)]
+        batch = match_batch([self], [text], 1, counts=self._statements)
+        return [bool(flag) for flag in batch.matched(0)]
 
-    def spans(self, text: str | bytes, *, statements: bool = True) -> list[tuple[int, int] | None]:
+    def spans(
+        self,
+        text: str | bytes,
+        *,
+        statements: bool = True,
+        counts: bool | None = None,
+        code: CodeCredit | str | None = None,
+    ) -> list[tuple[int, int] | None]:
         """Return for each node the code points [start, end) of its first hit in ``text``."""
-        hits = self.hits(text, statements=statements)
+        hits = self.hits(text, statements=statements, counts=counts, code=code)
         return [None if hit is None else (hit.start, hit.end) for hit in hits]
 
-    def hits(self, text: str | bytes, *, statements: bool = True) -> list[Hit | None]:
+    def hits(
+        self,
+        text: str | bytes,
+        *,
+        statements: bool = True,
+        counts: bool | None = None,
+        code: CodeCredit | str | None = None,
+    ) -> list[Hit | None]:
         """Return for each node its first hit.
 
-        That is the first statement that reaches it, unless ``statements`` is false, and otherwise
-        the pattern that ends first, the longest of those.
+        That is the first statement in prose that reaches it, the first one in code, or the pattern
+        that ends first, the longest of those.  The options are those of :func:`match_batch`;
+        ``counts`` is whether the matcher has the statement channel if it is None.
         """
         data = encode(text)
-        read = statements and self._keys
-        found = self.find(data, read_statements(data).statements if read else [])
+        counts = self._statements if counts is None else counts
+        read = counts or (statements and self._statements)
+        found = self.find(data, read_statements(data) if read else None, statements, code)
         code_points = CodePoints(data, (edge for one in found if one for edge in one[:2]))
         return [
             one and Hit(code_points[one.start], code_points[one.end], one.expression, one.channel)
             for one in found
         ]
 
-    def find(self, data: bytes, statements: Iterable[TrueStatement]) -> list[Hit | None]:
-        """Return each node's first hit, in bytes."""
+    def find(
+        self,
+        data: bytes,
+        stated: StatedText | None,
+        statements: bool,
+        code: CodeCredit | str | None,
+    ) -> list[Hit | None]:
+        """Return each node's first hit, in bytes.
+
+        Args:
+            data: the text.
+            stated: what it states and the guard counts; None if nothing is counted.
+            statements: whether its statements reach nodes.
+            code: when those of code do; None for the matcher's own rule.
+        """
         found: list[Hit | None] = [None] * self.num_nodes
-        for one in statements:
-            for node, text in self._keys.get(one.key, ()):
-                if found[node] is None:
-                    channel = Channel.CODE if one.code else Channel.STATEMENT
-                    found[node] = Hit(one.start, one.end, text, channel)
+        if stated is not None and statements:
+            computed = CodeCredit(code or self._code) is CodeCredit.COMPUTED
+            reaching = [one for one in stated.statements if one.written or computed]
+            for one in sorted(reaching, key=lambda statement: statement.code):
+                for node, text in self._keys.get(one.key, ()):
+                    if found[node] is None:
+                        channel = Channel.CODE if one.code else Channel.STATEMENT
+                        found[node] = Hit(one.start, one.end, text, channel)
         if None in found and self.num_patterns:
-            self._search(normal_form(data), found)
+            form = normal_form(data)
+            uncounted = self._search(form, stated, found)
+            if stated is not None and any(found[node] is None for node in uncounted):
+                stated.count_too(form.data)
+                self._search(form, stated, found)
         return found
 
-    def _search(self, form: NormalForm, found: list[Hit | None]) -> None:
+    def _search(
+        self, form: NormalForm, stated: StatedText | None, found: list[Hit | None]
+    ) -> set[int]:
+        """Add hits to ``found``; return the nodes of those that the guard has not counted."""
+        uncounted: set[int] = set()
         missing = found.count(None)
         end = 0
         ends_free = False
@@ -134,7 +182,11 @@ class Matcher:
             if not left_free(form.data, start, edges):
                 continue
             for pattern in same:
-                if found[pattern.node] is None:
+                if stated is not None and not (
+                    pattern.values <= stated.values and pattern.numbers <= stated.numbers
+                ):
+                    uncounted.add(pattern.node)
+                elif found[pattern.node] is None:
                     found[pattern.node] = Hit(
                         form.starts[start],
                         form.ends[end - 1],
@@ -144,6 +196,7 @@ class Matcher:
                     missing -= 1
             if not missing:
                 break
+        return uncounted
 
 
 def match_batch(
@@ -154,6 +207,7 @@ def match_batch(
     statements: bool = True,
     counts: bool = True,
     deadline: float | None = None,
+    code: CodeCredit | str | None = None,
 ) -> BatchResult:
     """Match each text against the matcher at its index; ``threads`` has no effect here."""
     if len(matchers) != len(texts):
@@ -167,10 +221,11 @@ def match_batch(
         if deadline is not None and time.monotonic() >= deadline:
             raise TimeoutError(f"the deadline passed before {len(texts)} texts were matched")
         data = encode(text)
-        stated: list[TrueStatement] = []
-        if counts or (statements and matcher.has_keys):
-            stated, num_values[index], num_numbers[index] = read_statements(data)
-        found = matcher.find(data, stated if statements else [])
+        read = counts or (statements and matcher.has_statements)
+        stated = read_statements(data) if read else None
+        found = matcher.find(data, stated, statements, code)
+        if stated is not None:
+            num_values[index], num_numbers[index] = len(stated.values), len(stated.numbers)
         channels += [0 if hit is None else hit.channel for hit in found]
         offsets[index + 1] = len(channels)
     return BatchResult(

@@ -3,19 +3,23 @@
 A text is split into prose and code.  Prose becomes tokens (``prose``), tokens become items
 (``folding``), and around each sign of equality the longest expressions are worked out and
 compared (``arithmetic``, ``equations``); code is read line by line with a table of names
-(``code``).  The compiled reader does the same, rule for rule; what a statement is stands in
-``docs/statements.md``, and words and limits in :mod:`consensuspr.core.statements`.
+(``code``), its comments and strings as prose.  The compiled reader does the same, rule for rule;
+what a statement is stands in ``docs/statements.md``, and words and limits in
+:mod:`consensuspr.core.statements`.
 """
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import NamedTuple
 
-from consensuspr.core.patterns import encode
+from consensuspr.core.patterns import Magnitude, encode
 from consensuspr.core.pure.characters import canonical_characters
 from consensuspr.core.pure.statements.code import Program, split_code
 from consensuspr.core.pure.statements.equations import Equations, StatementLog
 from consensuspr.core.pure.statements.folding import fold
+from consensuspr.core.pure.statements.numbers import written_numbers
 from consensuspr.core.pure.statements.prose import read_stretches
 from consensuspr.core.statements import Key, TrueStatement
 
@@ -23,7 +27,7 @@ __all__ = ["StatedText", "expression_keys", "read_statements"]
 
 
 class StatedText(NamedTuple):
-    """What a text states.
+    """What a text states, and what the guard counts in it.
 
     Attributes:
         statements: in the order in which they were read, places in bytes.
@@ -32,8 +36,14 @@ class StatedText(NamedTuple):
     """
 
     statements: list[TrueStatement]
-    values: int
-    numbers: int
+    values: set[Fraction]
+    numbers: set[Magnitude]
+
+    def count_too(self, text: str | bytes) -> None:
+        """Count what another form of the text states, too."""
+        more = read_statements(text)
+        self.values.update(more.values)
+        self.numbers.update(more.numbers)
 
 
 def read_statements(text: str | bytes) -> StatedText:
@@ -41,17 +51,22 @@ def read_statements(text: str | bytes) -> StatedText:
     chars, offsets = canonical_characters(encode(text))
     log = StatementLog()
     equations = Equations(log)
-    program = Program(chars, log)
+
+    def read_prose(start: int, end: int) -> None:
+        for number in written_numbers(chars, start, end):
+            log.count(number, math.inf)
+        for tokens in read_stretches(chars, start, end):
+            equations.read(fold(tokens))
+
+    program = Program(chars, log, read_prose)
     for start, end, is_code in split_code(chars):
-        if is_code:
-            program.read(start, end)
-        else:
-            for tokens in read_stretches(chars, start, end, log.numbers):
-                equations.read(fold(tokens))
+        read = program.read if is_code else read_prose
+        read(start, end)
+    log.find_results()
     return StatedText(
         [one._replace(start=offsets[one.start], end=offsets[one.end]) for one in log.statements],
-        len({one.key.value for one in log.statements}),
-        len(log.numbers),
+        {Fraction(*one.key.value) for one in log.statements},
+        log.numbers,
     )
 
 

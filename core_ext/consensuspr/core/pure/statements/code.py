@@ -3,13 +3,13 @@
 Nothing is executed.  Code is read line by line as if every line ran once, with one table of names
 for the whole text; an operation that is assigned, printed or returned is a statement.  A name is
 unknown after anything that may give it another value: a loop, a branch, a comprehension, a call
-that is not seen through.  Strings and comments state nothing.
+that is not seen through.  Comments and strings are read as prose.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from fractions import Fraction
 from itertools import zip_longest
@@ -23,6 +23,7 @@ from consensuspr.core.pure.statements.arithmetic import (
     evaluate,
 )
 from consensuspr.core.pure.statements.equations import StatementLog
+from consensuspr.core.pure.statements.numbers import WrittenNumber, written_numbers
 from consensuspr.core.statements import CODE_LANGUAGES, MAX_DIGITS, MAX_LINE, MAX_NAMES
 
 # --- where code stands --------------------------------------------------------------------
@@ -158,13 +159,29 @@ class _Line(NamedTuple):
 
 
 class _Lexer:
-    """Reads the logical lines of one region."""
+    """Reads the logical lines of one region.
 
-    def __init__(self, text: str, start: int, end: int, numbers: set[Fraction]) -> None:
+    Args:
+        text: canonical characters.
+        start: first character of the region.
+        end: character after its last one.
+        log: receives the numbers that are written.
+        read_prose: reads the characters [start, end) of a comment or a string.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        start: int,
+        end: int,
+        log: StatementLog,
+        read_prose: Callable[[int, int], None],
+    ) -> None:
         self._text = text
         self._at = start
         self._end = end
-        self._numbers = numbers  # receives every number written
+        self._log = log
+        self._read_prose = read_prose
 
     def lines(self) -> Iterator[_Line]:
         while self._at < self._end:
@@ -192,7 +209,8 @@ class _Lexer:
                 self._at += 1
                 break
             elif char == "#":
-                self._at = min(_line_end(self._text, self._at), self._end)
+                start, self._at = self._at, min(_line_end(self._text, self._at), self._end)
+                self._read_prose(start + 1, self._at)
             elif char == "\\" and self._text[self._at + 1 : self._at + 2] in ("\n", "\r"):
                 self._at += 2
             else:
@@ -213,25 +231,26 @@ class _Lexer:
             self._at = match.end()
             kind = CodeTokenKind[match.lastgroup or ""]
             if kind is CodeTokenKind.NUMBER and (number := _number(match[0])) is not None:
-                self._numbers.add(number)
+                decimals = len(match[0].partition(".")[2])
+                self._log.count(WrittenNumber(number, decimals), start)
             return CodeToken(kind, match[0], start, self._at)
         self._at += 1
         return CodeToken(CodeTokenKind.OTHER, self._text[start], start, self._at)
 
     def _string(self, quote: str) -> None:
-        """Pass over a string; one that is not closed ends with its line, or with the code."""
+        """Read a string; one that is not closed ends with its line, or with the code."""
         if self._text.startswith(quote * 3, self._at, self._end):
-            closing = self._text.find(quote * 3, self._at + 3, self._end)
-            self._at = self._end if closing < 0 else closing + 3
-            return
-        self._at += 1
-        while self._at < self._end and self._text[self._at] not in "\n\r":
-            char = self._text[self._at]
-            self._at += 1
-            if char == quote:
-                return
-            if char == "\\" and self._at < self._end:
-                self._at += 1
+            start = self._at + 3
+            closing = self._text.find(quote * 3, start, self._end)
+            end = self._end if closing < 0 else closing
+            self._at = min(end + 3, self._end)
+        else:
+            start = end = self._at + 1
+            while end < self._end and self._text[end] not in f"{quote}\n\r":
+                end += 2 if self._text[end] == "\\" else 1
+            end = min(end, self._end)
+            self._at = end + self._text.startswith(quote, end, self._end)
+        self._read_prose(start, end)
 
 
 def _nesting(token: CodeToken) -> int:
@@ -292,18 +311,29 @@ _MAIN = "__name__"  # if __name__ == "__main__" does run
 
 
 class Program:
-    """Reads the code of one text, region by region; names outlive a region."""
+    """Reads the code of one text, region by region; names outlive a region.
 
-    def __init__(self, text: str, log: StatementLog) -> None:
+    Args:
+        text: canonical characters.
+        log: receives what is stated.
+        read_prose: reads the characters [start, end) of a comment or a string.
+    """
+
+    def __init__(
+        self, text: str, log: StatementLog, read_prose: Callable[[int, int], None]
+    ) -> None:
         self._text = text
         self._log = log
+        self._read_prose = read_prose
         # None: a name whose value is unknown.
         self._names: dict[str, Fraction | None] = {}
 
     def read(self, start: int, end: int) -> None:
         """Read characters [start, end) of the text."""
+        for number in written_numbers(self._text, start, end):
+            self._log.count(number, None)
         conditional: int | None = None  # the indentation of the outermost loop or branch
-        for line in _Lexer(self._text, start, end, self._log.numbers).lines():
+        for line in _Lexer(self._text, start, end, self._log, self._read_prose).lines():
             self._forget_inner(line.tokens)
             first = line.tokens[0]
             keyword = first.text if first.kind is CodeTokenKind.NAME else ""

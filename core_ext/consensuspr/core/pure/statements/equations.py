@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from copy import copy
 from fractions import Fraction
 
+from consensuspr.core.patterns import Magnitude
 from consensuspr.core.pure.statements.arithmetic import (
     ArithmeticItem,
     ExactValue,
@@ -20,7 +21,8 @@ from consensuspr.core.pure.statements.arithmetic import (
     run_after,
     run_before,
 )
-from consensuspr.core.statements import MAX_DIGITS, MAX_SIDE, TrueStatement
+from consensuspr.core.pure.statements.numbers import WrittenNumber
+from consensuspr.core.statements import MAX_DIGITS, MAX_INT, MAX_SIDE, TrueStatement
 
 
 class StatementLog:
@@ -33,12 +35,44 @@ class StatementLog:
 
     def __init__(self) -> None:
         self.statements: list[TrueStatement] = []
-        self.numbers: set[Fraction] = set()
+        self.numbers: set[Magnitude] = set()
+        # Where a number of so many decimals was last written that can be a result of code.
+        self._results: dict[WrittenNumber, float] = {}
 
     def state(self, parts: list[ExactValue], start: int, end: int, code: bool) -> None:
         """Take the operations of one side; the last is the side itself."""
         for index, part in enumerate(parts, 1):
-            self.statements.append(TrueStatement(part.key, start, end, index == len(parts), code))
+            whole = index == len(parts)
+            self.statements.append(TrueStatement(part.key, start, end, whole, code, not code))
+
+    def count(self, number: WrittenNumber, at: float | None) -> None:
+        """Take a number, a possible result of the code before ``at``; of none if that is None."""
+        self.numbers.add(number.magnitude)
+        if at is not None:
+            self._results[number] = max(at, self._results.get(number, at))
+
+    def find_results(self) -> None:
+        """Mark the statements of code whose result is written, once the text has been read."""
+        self.statements = [
+            one._replace(written=True) if one.code and self._is_written(one) else one
+            for one in self.statements
+        ]
+
+    def _is_written(self, statement: TrueStatement) -> bool:
+        """Tell whether a number equals the result, or rounds it to the decimals that it shows.
+
+        Literals before the end of the statement do not count, so its operands do not.
+        """
+        numerator, denominator = statement.key.value
+        for decimals in range(MAX_DIGITS + 1):
+            whole, rest = divmod(abs(numerator) * 10**decimals, denominator)
+            if whole >= MAX_INT:
+                break
+            for units in (whole + (2 * rest > denominator), whole + (2 * rest >= denominator)):
+                number = WrittenNumber(Fraction(units, 10**decimals), decimals)
+                if self._results.get(number, -1) >= statement.end:
+                    return True
+        return False
 
 
 class _Side:

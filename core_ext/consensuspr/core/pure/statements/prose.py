@@ -17,6 +17,7 @@ from typing import Any
 
 from consensuspr.core.pure.characters import char_class
 from consensuspr.core.pure.statements.arithmetic import AS_IT_IS, Shown
+from consensuspr.core.pure.statements.numbers import WHOLE
 from consensuspr.core.statements import (
     ARGUMENT,
     MANIFOLDS,
@@ -93,18 +94,15 @@ class ProseToken:
     name: str = ""
 
 
-def read_stretches(
-    text: str, start: int, end: int, numbers: set[Fraction]
-) -> Iterator[list[ProseToken]]:
+def read_stretches(text: str, start: int, end: int) -> Iterator[list[ProseToken]]:
     """Yield the tokens of each stretch of ``text[start:end]`` that may hold a statement.
 
     Args:
         text: canonical characters.
         start: first character of a region of prose.
         end: character after its last one.
-        numbers: receives the magnitude of every number written.
     """
-    scanner = _Scanner(text, start, end, numbers)
+    scanner = _Scanner(text, start, end)
     while scanner.at < end:
         scanner.step()
         yield from scanner.finished()
@@ -122,14 +120,10 @@ class _Brace(IntEnum):
 
 
 _LIST_MARK = re.compile(
-    r"\**(?P<number>[0-9]{1,3})\**[.)]\**[ ]+(?![-+*/×=^ ])"
-    r"|\((?P<bracketed>[0-9]{1,3})\)[ ]+(?![-+*/×=^ ])"
+    r"(?:\**[0-9]{1,3}\**[.)]\**|\([0-9]{1,3}\))[ ]+(?![-+*/×=^ ])"
 )
 _DEGREES = re.compile(r"\^[ ]*(?:\{[ ]*\\circ[ ]*\}|\\circ(?![A-Za-z]))")
-_NUMBER = re.compile(
-    r"(?P<whole>[0-9]{1,3}(?:(?:,|\{,\}|\\,)[0-9]{3}(?![0-9]))+(?![0-9])|[0-9]+)?"
-    r"(?P<decimals>\.[0-9]+)?"
-)
+_NUMBER = re.compile(rf"(?P<whole>{WHOLE})?(?P<decimals>\.[0-9]+)?")
 _NOT_DIGITS = re.compile(r"[^0-9]+")
 _FRACTION = re.compile(
     r"[ ]*\{[ ]*([0-9]+)[ ]*\}[ ]*\{[ ]*([0-9]+)[ ]*\}"  # \frac{1}{2}
@@ -144,11 +138,10 @@ _AFTER_ABBREVIATION = re.compile(r"[ ]+[*+×/=]")
 class _Scanner:
     """Reads one region of prose, token by token."""
 
-    def __init__(self, text: str, start: int, end: int, numbers: set[Fraction]) -> None:
+    def __init__(self, text: str, start: int, end: int) -> None:
         self.at = start
         self._text = text
         self._end = end
-        self._numbers = numbers
         self._finished: list[list[ProseToken]] = []
         self._tokens: list[ProseToken] = []
         self._not_words = 0  # of these tokens
@@ -246,7 +239,6 @@ class _Scanner:
             self._put(ProseKind.NAME, start)
             return
         above, below = Fraction(int(numerator)), Fraction(int(denominator))
-        self._numbers |= {above, below}
         self._put(ProseKind.FRACTION, start, number=above, denominator=below)
 
     # -- lines --
@@ -289,9 +281,7 @@ class _Scanner:
         )
         if bullet or cls is Char.BULLET:
             self.at += 1
-        elif match := self._take(_LIST_MARK, self.at):
-            self._numbers.add(Fraction(int(match["number"] or match["bracketed"])))
-        else:
+        elif not self._take(_LIST_MARK, self.at):
             if cls is Char.BAR:
                 self._table_row = True
             return False
@@ -384,7 +374,6 @@ class _Scanner:
             self._put(ProseKind.NAME, start)
             return
         number = Fraction(int(digits or "0"), 10 ** len(decimals))
-        self._numbers.add(number)
         if self._peek() == "." and self._class(self.at + 1) is Char.DIGIT:
             self._put(ProseKind.NAME, start)  # a version, or an address
             return
@@ -401,10 +390,8 @@ class _Scanner:
         if not digits.isdigit() or len(digits) > 2:
             self._put(ProseKind.NAME, start)
             return
-        number = Fraction(int(digits))
-        self._numbers.add(number)
         self._operator("^", start)
-        self._put(ProseKind.NUMBER, start, number=number)
+        self._put(ProseKind.NUMBER, start, number=Fraction(int(digits)))
 
     # -- signs --
 

@@ -1,0 +1,60 @@
+"""The numbers that a text writes, wherever they stand.
+
+The guard counts them, so nothing may hide one: names, subscripts, comments, strings and what no
+statement is read from are searched like any prose.  A result of program code is looked up among
+them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from consensuspr.core.patterns import Magnitude, magnitude
+from consensuspr.core.tables import FRACTIONS, SUBSCRIPTS, SUPERSCRIPTS
+
+# Groups of thousands, as the reader of prose takes them too.
+WHOLE: Final = r"[0-9]{1,3}(?:(?:,(?:\\!)?|\{,\}|\\,)[0-9]{3}(?![0-9]))+|[0-9]+"
+_SCRIPTS: Final = {**SUPERSCRIPTS, **SUBSCRIPTS}
+_WRITTEN: Final = re.compile(
+    r"frac[ ]*(?P<above>[0-9])[ ]*(?P<below>[0-9])"
+    rf"|(?P<whole>{WHOLE})(?:\.(?P<decimals>[0-9]+))?|\.(?P<fraction>[0-9]+)"
+    rf"|(?P<glyph>[{''.join(FRACTIONS)}])"
+    + "".join(
+        rf"|(?P<{name}>[{''.join(char for char in chars if chars[char].isdigit())}]+)"
+        for name, chars in (("raised", SUPERSCRIPTS), ("lowered", SUBSCRIPTS))
+    )
+)
+_NOT_DIGITS: Final = re.compile(r"[^0-9]+")
+
+
+class WrittenNumber(NamedTuple):
+    """A number as a text writes it.
+
+    Attributes:
+        magnitude: its value without a sign.
+        decimals: decimals that it shows.
+    """
+
+    magnitude: Magnitude
+    decimals: int
+
+
+def written_numbers(text: str, start: int, end: int) -> Iterator[WrittenNumber]:
+    """Yield the numbers in characters [start, end) of canonical characters."""
+    for match in _WRITTEN.finditer(text, start, end):
+        match match.lastgroup:
+            case "below":
+                yield WrittenNumber(Fraction(int(match["above"])), 0)
+                yield WrittenNumber(Fraction(int(match["below"])), 0)
+            case "glyph":
+                for part in FRACTIONS[match["glyph"]].split("/"):
+                    yield WrittenNumber(Fraction(int(part)), 0)
+            case "raised" | "lowered":
+                yield WrittenNumber(magnitude("".join(map(_SCRIPTS.__getitem__, match[0])), ""), 0)
+            case _:
+                whole = _NOT_DIGITS.sub("", match["whole"] or "")
+                decimals = match["decimals"] or match["fraction"] or ""
+                yield WrittenNumber(magnitude(whole, decimals), len(decimals))
