@@ -26,7 +26,11 @@ def _cases() -> Iterator[Any]:
             for text in case.get(outcome, []):
                 number = numbers[case["kind"]] = numbers.get(case["kind"], 0) + 1
                 yield pytest.param(
-                    case["expressions"], text, outcome == "found", id=f"{case['kind']}-{number}"
+                    case["expressions"],
+                    text,
+                    case.get("code", "computed"),
+                    outcome == "found",
+                    id=f"{case['kind']}-{number}",
                 )
 
 
@@ -41,12 +45,13 @@ def channel(engine: Any, expressions: list[str], text: str, **options: Any) -> i
 
 def test_the_table_is_large_and_well_formed() -> None:
     assert len(CASES) >= 150
-    assert all(set(case) <= {"kind", "expressions", "found", "missed"} for case in TABLE["case"])
+    keys = {"kind", "expressions", "code", "found", "missed"}
+    assert all(set(case) <= keys for case in TABLE["case"])
 
 
-@pytest.mark.parametrize(("expressions", "text", "match"), CASES)
-def test_case(engine: Any, expressions: list[str], text: str, match: bool) -> None:
-    stated = channel(engine, expressions, text) in STATED
+@pytest.mark.parametrize(("expressions", "text", "code", "match"), CASES)
+def test_case(engine: Any, expressions: list[str], text: str, code: str, match: bool) -> None:
+    stated = channel(engine, expressions, text, code=code) in STATED
     assert stated == match, f"{read_statements(text)} for {expression_keys(expressions[0])}"
 
 
@@ -57,7 +62,8 @@ def test_conformance(engine: Any, shared_dir: Path) -> None:
     wrong = [
         case["id"]
         for case in cases
-        if engine.Matcher([case["expressions"]]).match(case["text"]) != [case["match"]]
+        if engine.Matcher([case["expressions"]], code="computed").match(case["text"])
+        != [case["match"]]
     ]
     assert wrong == []
 
@@ -75,15 +81,29 @@ CODE = "```python\napril = 48\nmay = april / 2\n```\n"
         ("12 + 12 = 24", 0),
         ("48 clips / 2 = 24 clips", Channel.STATEMENT),
         (CODE, Channel.CODE),
-        (CODE + "48 / 2 = 24", Channel.CODE),  # the first counts
-        ("48 / 2 = 24\n" + CODE, Channel.STATEMENT),
+        (CODE + "48 / 2 = 24", Channel.STATEMENT),  # prose comes before code
         ("x=48/2", Channel.PATTERN),
         ("24 = 48 / 3", 0),
         ("", 0),
     ],
 )
 def test_the_first_statement_is_the_channel(engine: Any, text: str, expected: int) -> None:
-    assert channel(engine, ["48/2=24", "x=48/2"], text) == expected
+    assert channel(engine, ["48/2=24", "x=48/2"], text, code="computed") == expected
+
+
+@pytest.mark.parametrize("options", [{}, {"code": "written"}, {"code": "computed"}])
+def test_each_call_may_ask_code_for_its_results(engine: Any, options: Any) -> None:
+    matcher = engine.Matcher([["48/2=24"]], code="computed")
+    expected = 0 if options.get("code") == "written" else Channel.CODE
+    assert engine.match_batch([matcher], [CODE], **options).channels(0).tolist() == [expected]
+    (hit,) = matcher.hits(CODE, **options)
+    assert (hit.channel if hit else 0) == expected
+    assert pickle.loads(pickle.dumps(matcher)).match(CODE) == [True]
+
+
+def test_an_unknown_credit_for_code_is_refused(engine: Any) -> None:
+    with pytest.raises(ValueError, match="sometimes"):
+        engine.Matcher([["48/2=24"]], code="sometimes")
 
 
 def test_without_statements_only_patterns_count(engine: Any) -> None:
@@ -132,7 +152,7 @@ def test_equal_forms_make_keys_too(engine: Any, expand: bool, derived: Any) -> N
 def test_span(engine: Any, expressions: list[str], marked: str) -> None:
     text = marked.replace("⟦", "").replace("⟧", "")
     start, end = marked.index("⟦"), marked.index("⟧") - 1
-    (hit,) = engine.Matcher([expressions]).hits(text)
+    (hit,) = engine.Matcher([expressions], code="computed").hits(text)
     assert (hit.start, hit.end, hit.expression) == (start, end, expressions[0])
     assert hit.channel == (Channel.CODE if "```" in text else Channel.STATEMENT)
 
@@ -179,7 +199,7 @@ def test_pickle(engine: Any, statements: bool) -> None:
 
 
 def test_names_do_not_outlive_their_text(engine: Any) -> None:
-    matcher = engine.Matcher([["48/2=24"]])
+    matcher = engine.Matcher([["48/2=24"]], code="computed")
     texts = ["```python\napril = 48\n```", "```python\nmay = april / 2\n```"]
     assert [matcher.match(text) for text in texts] == [[False], [False]]
     assert matcher.match("\n".join(texts)) == [True]

@@ -120,7 +120,7 @@ def test_brackets_are_twenty_four_deep(engine: Any, depth: int, stated: bool) ->
 
 
 def test_a_program_has_a_thousand_names(engine: Any) -> None:
-    matcher = engine.Matcher([["1023*3=3069"], ["1024*3=3072"]])
+    matcher = engine.Matcher([["1023*3=3069"], ["1024*3=3072"]], code="computed")
     lines = [f"n{number} = {number}" for number in range(1025)]
     uses = ["x = n1023 * 3", "x = n1024 * 3"]
     text = "\n".join(["```python", *lines, *uses])
