@@ -106,9 +106,7 @@ def _rows(
 ) -> tuple[list[tuple[int, int, int, int, int, bool, bool, bool]], int, int]:
     """Return what the twin reads as the compiled reader returns it."""
     found = read_statements(text)
-    rows = [
-        (*one.key.value, operands_hash(one.key.operands), *one[1:]) for one in found.statements
-    ]
+    rows = [(*one.key.value, operands_hash(one.key.operands), *one[1:]) for one in found.statements]
     return rows, len(found.values), len(found.numbers)
 
 

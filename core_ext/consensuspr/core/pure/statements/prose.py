@@ -119,9 +119,7 @@ class _Brace(IntEnum):
     DENOMINATOR = 3
 
 
-_LIST_MARK = re.compile(
-    r"(?:\**[0-9]{1,3}\**[.)]\**|\([0-9]{1,3}\))[ ]+(?![-+*/×=^ ])"
-)
+_LIST_MARK = re.compile(r"(?:\**[0-9]{1,3}\**[.)]\**|\([0-9]{1,3}\))[ ]+(?![-+*/×=^ ])")
 _DEGREES = re.compile(r"\^[ ]*(?:\{[ ]*\\circ[ ]*\}|\\circ(?![A-Za-z]))")
 _NUMBER = re.compile(rf"(?P<whole>{WHOLE})?(?P<decimals>\.[0-9]+)?")
 _NOT_DIGITS = re.compile(r"[^0-9]+")
