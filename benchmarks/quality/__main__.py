@@ -37,6 +37,7 @@ from benchmarks.quality.writers import (
     families,
     families_table,
     guard_table,
+    long_table,
     measure_attacks,
     measure_families,
 )
@@ -152,6 +153,7 @@ def main() -> int:
         "writers": families_table(off, on),
         "hacks": attacks_table(*probed),
         "guard": guard_table(arguments.shared),
+        "long": long_table(arguments.shared),
         "forms": forms_table(count_forms(problems, files), num_nodes),
         "misses": misses_table(results),
     }

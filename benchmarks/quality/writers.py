@@ -35,7 +35,7 @@ from consensusbench.extraction.statements import Truth, truth_of
 from consensusbench.quality.probes import Attack, ProbeReport, ProbeSettings, probe_dataset
 from consensuspr.core import BatchResult, Matcher, match_batch
 from consensuspr.data import Node, Problem
-from consensuspr.scoring.guard import GuardBudget, counted, default_budget, factors
+from consensuspr.scoring.guard import GuardBudget, allowed, counted, default_budget, factors
 
 CODE_WRITERS = "the same as programs"
 # Of right rollouts alone: whether the guard lowers them.
@@ -46,6 +46,24 @@ GUARDED_FILES = (
     ("AIME, Qwen3, half of it thinking", Path("data/rollouts/aime24_qwen3_32b.jsonl.gz")),
     ("MATH, R1 distilled, thinking", Path("data/rollouts/math_r1distill_long.jsonl.gz")),
     ("Olympiad, very long", Path("data/rollouts/olympiad_gptoss120b_very_long.jsonl.gz")),
+)
+# Long right rollouts of a model, and concise solutions that make budgets for them: of the same
+# problems, or of others, whose budgets are then all tried.
+LONG_ROLLOUTS = (
+    (
+        "AIME, Qwen3-32B thinking",
+        "Qwen3-32B-thinking",
+        Path("data/rollouts/aime24_qwen3_32b.jsonl.gz"),
+        "solutions of the same problem",
+        Path("data/rollouts/aime24_strong_read.jsonl.gz"),
+    ),
+    (
+        "MATH, R1 distilled",
+        "deepseek-r1-distill",
+        Path("data/rollouts/math_r1distill_long.jsonl.gz"),
+        "Qwen2.5-Math's solutions, each of 100 other problems",
+        Path("data/rollouts/math100_qwen25math.jsonl.gz"),
+    ),
 )
 # Nodes of a problem where a file has none of its own: what construction keeps on average.
 USUAL_NODES = 4
@@ -309,16 +327,15 @@ def guard_table(shared: Path) -> str:
         found = match_batch([Matcher([])] * len(texts), texts)
         guard = _guard(found, [USUAL_NODES] * len(texts), texts)
         stated = [
-            Stated(int(values), int(numbers))
-            for values, numbers in zip(*counted(found), strict=True)
+            Stated(int(values), int(numbers), len(text))
+            for values, numbers, text in zip(*counted(found), texts, strict=True)
         ]
         lowered, known = 0, 0
         for at, row in enumerate(right):
             budget = _held_out(right, stated, at, row)
             if budget is not None:
                 known += 1
-                one = stated[at]
-                lowered += bool(factors([one.statements], [one.numbers], *budget)[0] < 1)
+                lowered += bool(_stored_guard([stated[at]], [budget])[0] < 1)
         roots = np.sqrt([len(text) for text in texts])
         rows.append(
             [
@@ -354,3 +371,62 @@ def _held_out(
         most = most.most(stated[other])
     # As many rollouts as construction asks for.
     return budget_of(most, USUAL_NODES) if len(foreign or same) >= 3 else None
+
+
+def _stored_guard(
+    stated: Sequence[Stated], budgets: Sequence[GuardBudget], grow: bool = True
+) -> np.ndarray:
+    """Return the guard's factors of stored budgets, without ``grow`` whatever the length."""
+    return factors(
+        [one.statements for one in stated],
+        [one.numbers for one in stated],
+        *allowed(
+            budgets, [USUAL_NODES] * len(stated), [one.length if grow else 1 for one in stated]
+        ),
+    )
+
+
+def long_table(shared: Path) -> str:
+    """Return how many long right rollouts are lowered by budgets made of concise solutions."""
+    rows = []
+    for name, model, path, made_of, sources in LONG_ROLLOUTS:
+        most: dict[str, Stated] = {}
+        for row in json_lines(shared / sources):
+            if row["correct"]:
+                stated = stated_in([row["response"]])
+                most[row["problem_id"]] = most.get(row["problem_id"], Stated()).most(stated)
+        budgets = {problem: budget_of(one, USUAL_NODES) for problem, one in most.items()}
+        right = [
+            row
+            for row in json_lines(shared / path)
+            if row["correct"] and row["model"].startswith(model)
+        ]
+        pairs = [
+            (stated, budget)
+            for row in right
+            for stated in [stated_in([row["response"]])]
+            for problem, budget in budgets.items()
+            if problem == row["problem_id"] or row["problem_id"] not in budgets
+        ]
+        texts, applied = [stated for stated, _ in pairs], [budget for _, budget in pairs]
+        fixed, grown = (_stored_guard(texts, applied, grow) for grow in (False, True))
+        rows.append(
+            [
+                name,
+                made_of,
+                f"{len(right):,}",
+                f"{np.median([len(row['response']) for row in right]):,.0f}",
+                f"{np.median([one.length for one in most.values()]):,.0f}",
+                *(
+                    cell
+                    for guard in (fixed, grown)
+                    for cell in (f"{(guard < 1).mean():.1%}", f"{guard.min():.2f}")
+                ),
+            ]
+        )
+    headings = (
+        "right rollouts of", "budgets made of", "there are", "characters, median",
+        "longest source, median", "lowered without growth", "lowest factor then", "lowered",
+        "lowest factor",
+    )  # fmt: skip
+    return table(headings, rows, 2)

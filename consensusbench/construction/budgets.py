@@ -1,8 +1,9 @@
 """Budgets of the guard, made of rollouts that are right: what a solution of a problem states.
 
 The default budget (:mod:`consensuspr.scoring.guard`) grows with the length of a response, which a
-policy can buy with words that say nothing; a stored one does not.  It is half as much again as
-the right rollout needs that states most, and never less than a few values beside the nodes.
+policy can buy with words that say nothing.  A stored one does not grow up to the length of its
+longest source.  It is half as much again as the right rollout needs that states most, and never
+less than a few values beside the nodes.
 """
 
 from __future__ import annotations
@@ -29,21 +30,24 @@ class Stated:
     Attributes:
         statements: distinct values.
         numbers: distinct numbers, those values at least (a program writes few of its own).
+        length: characters of the longest; 0 where a file of an earlier release does not say.
     """
 
     statements: int = 0
     numbers: int = 0
+    length: int = 0
 
     def most(self, other: Stated) -> Stated:
         """Return the larger of each."""
         return Stated(
             max(self.statements, other.statements),
             max(self.numbers, other.numbers),
+            max(self.length, other.length),
         )
 
     def to_row(self) -> Row:
         """Return it as it stands in files."""
-        return {"statements": self.statements, "numbers": self.numbers}
+        return {"statements": self.statements, "numbers": self.numbers, "length": self.length}
 
 
 def stated_in(responses: Sequence[str]) -> Stated:
@@ -51,7 +55,7 @@ def stated_in(responses: Sequence[str]) -> Stated:
     if not responses:
         return Stated()
     statements, numbers = counted(match_batch([Matcher([])] * len(responses), responses, threads=1))
-    return Stated(int(statements.max()), int(numbers.max()))
+    return Stated(int(statements.max()), int(numbers.max()), max(map(len, responses)))
 
 
 def budget_of(stated: Stated, num_nodes: int) -> GuardBudget:
@@ -61,5 +65,7 @@ def budget_of(stated: Stated, num_nodes: int) -> GuardBudget:
         return max(math.ceil(MARGIN * most), least[0] * num_nodes + least[1])
 
     return GuardBudget(
-        enough(stated.statements, LEAST_STATEMENTS), enough(stated.numbers, LEAST_NUMBERS)
+        enough(stated.statements, LEAST_STATEMENTS),
+        enough(stated.numbers, LEAST_NUMBERS),
+        stated.length,
     )

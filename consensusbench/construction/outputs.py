@@ -282,8 +282,9 @@ def _stated(row: Any) -> Stated | None:
         return None
     said: Row = row if isinstance(row, dict) else {}
     counts: list[Any] = [said.get(key) for key in ("statements", "numbers")]
+    counts.append(said.get("length", 0))
     if any(type(count) is not int or count < 0 for count in counts):
-        raise InputError("extraction.stated must have statements and numbers, 0 or more")
+        raise InputError("extraction.stated must have statements, numbers and length, 0 or more")
     return Stated(*counts)
 
 

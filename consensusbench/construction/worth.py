@@ -29,10 +29,10 @@ from consensusbench.evaluation.scored import Bools, Floats, Ints
 from consensusbench.extraction.statements import forms_beyond
 from consensusbench.quality.probes import CheapAttack, cheap_attacks, short_attacks
 from consensuspr.console import count_of
-from consensuspr.core import Matcher, match_batch
+from consensuspr.core import BatchResult, Matcher, match_batch
 from consensuspr.data import Problem, Row
 from consensuspr.scoring.derive import is_outdated
-from consensuspr.scoring.guard import counted, factors
+from consensuspr.scoring.guard import allowed, counted, factors
 
 # Of a weight or a mean NCR, in files; there are fewer rollouts than it takes for more.
 DECIMALS = 4
@@ -142,10 +142,7 @@ class Judge:
         for texts in self._responses(rollouts):
             found = match_batch([matcher] * len(texts), texts, threads=1)
             hits += [found.matched(at) for at in range(len(texts))]
-            if problem.budget is None:
-                guard += [1.0] * len(texts)
-            else:
-                guard += factors(*counted(found), *problem.budget).tolist()
+            guard += _guard(problem, found, texts).tolist()
             chars += [len(text) for text in texts]
         reached = np.array(hits)
         right = np.arange(len(rollouts)) < num_right
@@ -174,11 +171,20 @@ class Judge:
         earned = {WRONG: wrong}
         if problem.budget is not None:
             attacks = dict(short_attacks(problem.problem, problem.budget))
-            found = match_batch([matcher] * len(attacks), list(attacks.values()), threads=1)
-            guard = factors(*counted(found), *problem.budget)
+            texts = list(attacks.values())
+            found = match_batch([matcher] * len(texts), texts, threads=1)
+            guard = _guard(problem, found, texts)
             for at, attack in enumerate(attacks):
                 earned[attack.value] = float(found.matched(at).mean() * guard[at])
         for name, value in earned.items():
             of_source = self._earned.setdefault(problem.data_source, {})
             of_source.setdefault(name, []).append(value)
         return {name: round(value, DECIMALS) for name, value in earned.items()}
+
+
+def _guard(problem: Problem, found: BatchResult, texts: Sequence[str]) -> Floats:
+    """Return the factors of the stored budget for texts matched for a problem, 1 without one."""
+    if problem.budget is None:
+        return np.ones(len(texts))
+    nodes, chars = [len(problem.nodes)] * len(texts), [len(text) for text in texts]
+    return factors(*counted(found), *allowed([problem.budget] * len(texts), nodes, chars))

@@ -42,6 +42,7 @@ MAX_DISTINCT = 64
 _FILES: Mapping[ExportSplit, str] = {
     split: f"data/{name}-00000-of-00001.parquet" for split, name in SPLIT_OF.items()
 }
+_BUDGET_COUNTS = ("statements", "numbers")
 _EXACT_IN_A_DOUBLE = range(-(1 << 53), (1 << 53) + 1)
 _INT64 = range(-(1 << 63), 1 << 63)
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
@@ -146,6 +147,7 @@ class _HubLayout:
         self.making = ConstructionSummary()
         self._extra = ColumnTypes()
         self._node_extra = ColumnTypes()
+        self._budget_extra = ColumnTypes()
         self._has_answer_rule = self._has_budget = self._has_weight = False
 
     def row(self, problem: Problem, split: ExportSplit) -> Row:
@@ -154,10 +156,14 @@ class _HubLayout:
             self._node_extra.note(node.extra)
             self._has_weight |= node.weight is not None
         self._has_answer_rule |= problem.answer_rule is not None
-        self._has_budget |= problem.budget is not None
         plain = replace(problem, split=SPLIT_OF[split], nodes=(), extra={})
         row = problem_to_row(plain)
         row["nodes"] = [_node_row(node) for node in problem.nodes]
+        if budget := row.get("budget"):
+            self._has_budget = True
+            self._budget_extra.note(
+                {key: value for key, value in budget.items() if key not in _BUDGET_COUNTS}
+            )
         # Apart until the types of all are known.
         return row | {"extra": problem.extra}
 
@@ -165,6 +171,9 @@ class _HubLayout:
         self.making.note(row["metadata"])
         row["metadata"] = dump_json(row["metadata"]) if row["metadata"] else None
         row |= self._extra.settled(row.pop("extra"))
+        if budget := row.get("budget"):
+            counts = {key: budget.pop(key) for key in _BUDGET_COUNTS}
+            row["budget"] = counts | self._budget_extra.settled(budget)
         for node in row["nodes"]:
             node |= self._node_extra.settled(node.pop("extra"))
             if not self._has_weight:
@@ -194,8 +203,8 @@ class _HubLayout:
         if self._has_answer_rule:
             columns.append(pa.field("answer_rule", text))
         if self._has_budget:
-            counts = [pa.field(name, pa.int64()) for name in ("statements", "numbers")]
-            columns.append(pa.field("budget", pa.struct(counts)))
+            counts = [pa.field(name, pa.int64()) for name in _BUDGET_COUNTS]
+            columns.append(pa.field("budget", pa.struct([*counts, *self._budget_extra.fields()])))
         return pa.schema([*columns, *self._extra.fields()])
 
 

@@ -52,7 +52,7 @@ from consensuspr.data import OnError, ReadReport, Row, read_problems, read_rollo
 from consensuspr.errors import InputError
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.dataset_index import Entry
-from consensuspr.scoring.guard import counted, default_budget, factors
+from consensuspr.scoring.guard import Floats, allowed, counted, factors
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 # For each node of a problem what it is matched by.
@@ -866,15 +866,8 @@ def _guard(
     return factors(*counted(matched), *_budgets(entries, [len(text) for text in texts]))
 
 
-def _budgets(
-    entries: Sequence[Entry], chars: Sequence[int]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return S and M of the guard, (n,) each: stored ones, else of nodes and characters."""
-    statements, numbers = default_budget([entry.num_nodes for entry in entries], chars)
-    for at, entry in enumerate(entries):
-        if entry.budget is not None:
-            statements[at], numbers[at] = entry.budget.statements, entry.budget.numbers
-    return statements, numbers
+def _budgets(entries: Sequence[Entry], chars: Sequence[int]) -> tuple[Floats, Floats]:
+    return allowed([one.budget for one in entries], [one.num_nodes for one in entries], chars)
 
 
 def _attack(
@@ -928,13 +921,13 @@ def enumerations(problem: str, entry: Entry) -> Iterator[tuple[Attack, str]]:
         yield Attack.DEEP_CUT, _cut(deep, entry)
 
 
-def short_attacks(problem: str, budget: tuple[int, int]) -> Iterator[tuple[Attack, str]]:
+def short_attacks(problem: str, budget: tuple[int, int, int]) -> Iterator[tuple[Attack, str]]:
     """Yield attacks on one problem that a stored budget leaves room for, short enough for all."""
     if problem.strip():
         pairs = pairs_of(numbers_in(problem))
         yield Attack.QUANTITIES, quantities(problem, SHORT_CHARS)
         yield Attack.PAIRS, pairs.prose()
-        yield Attack.PAIRS_CUT, pairs.cut(*budget)
+        yield Attack.PAIRS_CUT, pairs.cut(*budget[:2])
 
 
 def _cut(equations: EquationList, entry: Entry) -> str:

@@ -69,6 +69,7 @@ ROLLOUTS = [
     Rollout("ducks", "x" * (100 * 1000 * 1000)),
     Rollout("ducks", RIGHT),
     Rollout("ducks", RIGHT, nodes=[["9*2=18"], ["y=4"]], budget=GuardBudget(1, 9)),
+    Rollout("ducks", RIGHT, nodes=[["9*2=18"], ["y=4"]], budget=GuardBudget(1, 9, 30)),
     Rollout("ducks", RIGHT, nodes=[["9*2=18"]], budget=GuardBudget(0, 9)),
     Rollout("ducks", RIGHT, nodes=[InlineNode(["9*2=18"], weight=float("nan"), is_final=True)]),
     Rollout("ducks", LISTED),

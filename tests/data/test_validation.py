@@ -42,7 +42,7 @@ FULL = {
     "split": "train",
     "metadata": {"level": 3},
     "answer_rule": "boxed",
-    "budget": {"statements": 20, "numbers": 35},
+    "budget": {"statements": 20, "numbers": 35, "length": 900, "note": "ours"},
     "source_url": "somewhere",
 }
 
@@ -55,7 +55,8 @@ def test_a_full_row_keeps_every_key() -> None:
     assert node.extra == {"comment": "ours"}
     assert (node.expressions, node.derived) == (("x=5", "5=x"), ("x = 10/2",))
     assert (node.support, node.is_final, node.type) == (7, True, "equation")
-    assert (problem.budget, node.weight) == ((20, 35), 0.25)
+    assert (problem.budget, problem.budget_extra) == ((20, 35, 900), {"note": "ours"})
+    assert node.weight == 0.25
     assert problem_to_row(problem) == FULL
 
 
@@ -126,8 +127,8 @@ BAD_PROBLEMS = [
                 ".statements must be a whole number from 1 to 4294967295, got true",
             ),
             (
-                {"statements": 9, "numbers": 9, "words": 9},
-                " has statements and numbers, not 'words'",
+                {"statements": 9, "numbers": 9, "length": -1},
+                ".length must be a whole number from 0 to 2147483647, got -1",
             ),
         ]
     ],

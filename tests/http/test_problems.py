@@ -72,9 +72,11 @@ def test_nodes_with_names() -> None:
 
 def test_nodes_with_what_decides_ncr() -> None:
     nodes = '[{"expressions": ["x"], "is_final": true, "weight": 0.5}]'
-    label = label_of(f'{{"nodes": {nodes}, "budget": {{"statements": 9, "numbers": 20}}}}')
-    assert label.nodes == [InlineNode(["x"], is_final=True, weight=0.5)]
-    assert label.budget == GuardBudget(9, 20)
+    for length, budget in (("", GuardBudget(9, 20)), (', "length": 70', GuardBudget(9, 20, 70))):
+        written = f'{{"statements": 9, "numbers": 20{length}}}'
+        label = label_of(f'{{"nodes": {nodes}, "budget": {written}}}')
+        assert label.nodes == [InlineNode(["x"], is_final=True, weight=0.5)]
+        assert label.budget == budget
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ ODD = [
     Rollout("unknown", "x"),
     Rollout("sample-arith-001", "14 * 118 = 1652 \ud800 Answer: 1652"),
     Rollout("sample-arith-001", b"14 * 118 = 1652 \xff Answer: 1652", ground_truth="1652"),
-    Rollout("own", "so x=42. Answer: 42", "42", nodes=[["x=42"]], budget=GuardBudget(3, 3)),
+    Rollout("own", "so x=42. Answer: 42", "42", nodes=[["x=42"]], budget=GuardBudget(3, 3, 9)),
     Rollout("sample-arith-001", ""),
 ]
 

@@ -104,9 +104,9 @@ def test_settings_and_nodes_are_read_back() -> None:
         ["x=1", "1=x"],
         InlineNode(["y"], "n", ("z",), True, 0.5),
     ]
-    text = inline_json(Rollout("p", "x" * 1000, nodes=nodes, budget=GuardBudget(3, 4)))
+    text = inline_json(Rollout("p", "x" * 1000, nodes=nodes, budget=GuardBudget(3, 4, 5)))
     read, budget = read_inline(text)
-    assert budget == GuardBudget(3, 4)
+    assert budget == GuardBudget(3, 4, 5)
     assert [list(node.expressions) for node in read] == [["x=1", "1=x"], ["y"]]
     assert (read[1].node_id, list(read[1].derived), read[1].is_final, read[1].weight) == (
         "n", ["z"], True, 0.5,

@@ -226,6 +226,7 @@ OTHER_DIGEST: list[tuple[str, Change]] = [
     ("final", change_node(is_final=True)),
     ("weight", change_node(weight=0.5)),
     ("budget", change(0, budget={"statements": 12, "numbers": 30})),
+    ("its length", change(0, budget={"statements": 12, "numbers": 30, "length": 99})),
 ]
 
 
@@ -473,7 +474,9 @@ ANY_NODES = st.builds(
     is_final=st.booleans(),
     weight=st.none() | st.floats(0, 1e6),
 )
-ANY_BUDGETS = st.none() | st.tuples(st.integers(1, 2**32 - 1), st.integers(1, 2**32 - 1))
+ANY_BUDGETS = st.none() | st.tuples(
+    st.integers(1, 2**32 - 1), st.integers(1, 2**32 - 1), st.integers(0, 2**31 - 1)
+)
 ANY_PROBLEMS = st.builds(
     Problem,
     problem_id=ANY_TEXTS,
@@ -487,8 +490,10 @@ ANY_PROBLEMS = st.builds(
 @given(ANY_PROBLEMS)
 def test_a_record_is_three_lines_of_compact_json(problem: Problem) -> None:
     nodes = problem.nodes
+    # Without a length the record, and so the digest, is that of earlier releases.
+    budget = problem.budget and problem.budget[: 3 if problem.budget[2] else 2]
     lines: tuple[list[object], ...] = (
-        [problem.ground_truth, problem.data_source, len(nodes), problem.budget],
+        [problem.ground_truth, problem.data_source, len(nodes), budget],
         [
             problem.problem_id,
             problem.ground_truth,
@@ -496,14 +501,15 @@ def test_a_record_is_three_lines_of_compact_json(problem: Problem) -> None:
                 [node.node_id, node.expressions, node.derived or [], node.is_final, node.weight]
                 for node in nodes
             ],
-            problem.budget,
+            budget,
         ],
         [[node.label, node.type, node.support] for node in nodes],
     )
     expected = [json.dumps(line, ensure_ascii=False, separators=(",", ":")) for line in lines]
     record = pack(problem)
     assert record == "\n".join(expected).encode("utf-8", "surrogatepass")
-    assert read_head(record) == tuple(lines[0])
+    *head, read = read_head(record)
+    assert (head, read) == (lines[0][:-1], problem.budget)
     for node in nodes:
         node.derived = node.derived or ()
     assert read_nodes(record) == nodes
@@ -685,7 +691,7 @@ WRONG_BYTES = "is a damaged prepared dataset: its first bytes are wrong; make it
         (
             LOAD,
             lambda whole: whole[:8] + b"\1" + whole[9:],
-            "is a snapshot of layout 1, layout 4 is read; make it anew",
+            "is a snapshot of layout 1, layout 5 is read; make it anew",
         ),
     ],
 )

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,6 +33,7 @@ from consensuspr.scoring.guard import (
     MIN_RIGHT,
     GuardBudget,
     GuardWatch,
+    allowed,
     characters,
     counted,
     default_budget,
@@ -45,6 +47,7 @@ NODES = [
     {"node_id": "sum", "expressions": ["48+24=72"], "weight": 0.25, "is_final": True},
 ]
 LIGHT = [{key: node[key] for key in node if key != "weight"} for node in NODES]
+HONEST = "She sold 48 / 2 = 24 in May, and 48 + 24 = 72 in all. The answer is 72."
 ROWS = [
     {"problem_id": "weights", "ground_truth": "72", "nodes": NODES},
     {"problem_id": "none", "ground_truth": "72", "nodes": LIGHT},
@@ -54,10 +57,9 @@ ROWS = [
         "problem_id": "budget",
         "ground_truth": "72",
         "nodes": LIGHT,
-        "budget": {"statements": 1, "numbers": 100},
+        "budget": {"statements": 1, "numbers": 100, "length": len(HONEST)},
     },
 ]
-HONEST = "She sold 48 / 2 = 24 in May, and 48 + 24 = 72 in all. The answer is 72."
 CODE = "```python\nmay = 48 / 2\nprint(48 + may)\n```\nSo the answer is 72."
 PAIRS = list(itertools.product(range(1, 60), (2, 24)))
 LISTED = "\n".join(f"{a} + {b} = {a + b}, {a} * {b} = {a * b}" for a, b in PAIRS) + "\n48/2 = 24"
@@ -94,6 +96,32 @@ def score_of(scorer: Scorer, rollout: Rollout, **spec: Any) -> Score:
 def test_the_default_budget(nodes: int, length: int, statements: float, numbers: float) -> None:
     allowed = default_budget([nodes], [length])
     assert [column.tolist() for column in allowed] == [[statements], [numbers]]
+
+
+@pytest.mark.parametrize(
+    ("budget", "length", "statements", "numbers"),
+    [
+        (GuardBudget(20, 30, 1600), 1, 20, 30),
+        (GuardBudget(20, 30, 1600), 1600, 20, 30),
+        (GuardBudget(20, 30, 1600), 3600, 30, 45),
+        (GuardBudget(20, 30, 1600), 6399, 40, 60),  # the default does not count yet
+        (GuardBudget(20, 30, 1600), 6400, 48, 72),  # from here on it is the least
+        (GuardBudget(20, 60, 1600), 6400, 48, 120),
+        (GuardBudget(20, 30), 1, 20, 30),  # made by an earlier release
+        (GuardBudget(20, 30), 6400, 48, 72),
+        (GuardBudget(1, 1), 1, 14, 29),
+        (None, 6400, 48, 72),
+    ],
+)
+def test_a_stored_budget_grows_beyond_its_longest_source(
+    budget: GuardBudget | None, length: int, statements: float, numbers: float
+) -> None:
+    # Beside another response, whose budget is its own.
+    found = allowed([GuardBudget(1, 1, 9000), budget], [0, 3], [9000, length])
+    assert [column.tolist() for column in found] == [
+        pytest.approx([1, statements], rel=1e-3),
+        pytest.approx([1, numbers], rel=1e-3),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -256,8 +284,12 @@ def test_weights_that_no_problem_has_are_refused(scorer: Scorer) -> None:
     ("rollout", "factor"),
     [
         (Rollout("budget", HONEST), 0.5),
-        (Rollout("new", HONEST, nodes=[["48/2=24"]], budget=GuardBudget(1, 9)), 0.5),
-        (Rollout("new", HONEST, nodes=[["48/2=24"]], budget=GuardBudget(9, 1)), 1 / 4),
+        (Rollout("budget", HONEST + " " * len(HONEST)), 1 / math.sqrt(2)),
+        (Rollout("budget", HONEST.encode() + b"\xc3\xa4" * len(HONEST)), 1 / math.sqrt(2)),
+        (Rollout("budget", HONEST + " " * 3 * len(HONEST)), 1.0),
+        (Rollout("new", HONEST, nodes=[["48/2=24"]], budget=GuardBudget(1, 9, 999)), 0.5),
+        (Rollout("new", HONEST, nodes=[["48/2=24"]], budget=GuardBudget(9, 1, 999)), 1 / 4),
+        (Rollout("new", HONEST, nodes=[["48/2=24"]], budget=GuardBudget(9, 1)), 1.0),
         (Rollout("new", HONEST, nodes=[["48/2=24"]]), 1.0),
         (Rollout("none", HONEST, budget=GuardBudget(1, 1)), 1.0),  # of nodes that it does not bring
     ],
@@ -267,6 +299,10 @@ def test_a_budget_of_the_problem_takes_the_place_of_the_default(
 ) -> None:
     assert score_of(guarded, rollout).guard == pytest.approx(factor)
     assert score_of(guarded, rollout, guard=False).guard == 1.0
+    # Thoughts that are not scored add no length.
+    text = rollout.response if isinstance(rollout.response, bytes) else rollout.response.encode()
+    thinking = replace(rollout, response=b"<think>" + b"?" * 9000 + b"</think>" + text)
+    assert score_of(guarded, thinking, after_think=True).guard == pytest.approx(factor)
 
 
 @pytest.mark.parametrize(
@@ -280,6 +316,10 @@ def test_a_budget_of_the_problem_takes_the_place_of_the_default(
         (
             {"budget": GuardBudget(1, True)},
             "the budget's numbers must be a whole number from 1 to 4294967295, got True",
+        ),
+        (
+            {"budget": GuardBudget(1, 1, -1)},
+            "the budget's length must be a whole number from 0 to 2147483647, got -1",
         ),
         (
             {"nodes": [InlineNode(["x"], weight=-1.0)]},

@@ -312,17 +312,21 @@ class GuardBudget(google.protobuf.message.Message):
 
     STATEMENTS_FIELD_NUMBER: builtins.int
     NUMBERS_FIELD_NUMBER: builtins.int
+    LENGTH_FIELD_NUMBER: builtins.int
     statements: builtins.int
     """distinct values, 1 or more"""
     numbers: builtins.int
     """distinct numbers, 1 or more"""
+    length: builtins.int
+    """characters of the longest source, 0: not known"""
     def __init__(
         self,
         *,
         statements: builtins.int = ...,
         numbers: builtins.int = ...,
+        length: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["numbers", b"numbers", "statements", b"statements"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["length", b"length", "numbers", b"numbers", "statements", b"statements"]) -> None: ...
 
 global___GuardBudget = GuardBudget
 

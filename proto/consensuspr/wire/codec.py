@@ -644,22 +644,29 @@ def _weight(weight: object) -> float | None:
 
 
 def _budget_message(budget: GuardBudget | None) -> pb.GuardBudget | None:
-    """Return the message of a budget; one that the protocol cannot carry is refused as 0."""
+    """Return the message of a budget.
+
+    A count that the protocol cannot carry is sent as 0 and such a length as the largest number:
+    the scorer refuses both.
+    """
     if budget is None:
         return None
     return pb.GuardBudget(
-        statements=_countable(budget.statements), numbers=_countable(budget.numbers)
+        statements=_countable(budget.statements, 0),
+        numbers=_countable(budget.numbers, 0),
+        length=_countable(budget.length, MAX_UINT32),
     )
 
 
-def _countable(number: object) -> int:
-    return number if type(number) is int and 0 <= number <= MAX_UINT32 else 0
+def _countable(number: object, refused: int) -> int:
+    return number if type(number) is int and 0 <= number <= MAX_UINT32 else refused
 
 
 def _decode_budget(message: pb.InlineNodes) -> GuardBudget | None:
     if not message.HasField("budget"):
         return None
-    return GuardBudget(message.budget.statements, message.budget.numbers)
+    budget = message.budget
+    return GuardBudget(budget.statements, budget.numbers, budget.length)
 
 
 def _expressions(node: InlineNode) -> Sequence[str]:

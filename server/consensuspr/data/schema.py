@@ -34,6 +34,7 @@ MAX_EXPRESSION_CHARS = 65_536
 MAX_ID_CHARS = 1024
 MAX_WEIGHT = 1e6  # the sum over all nodes stays finite
 MAX_BUDGET = (1 << 32) - 1  # what the protocol can say of a number
+MAX_BUDGET_LENGTH = (1 << 31) - 1  # less, so that the protocol can carry a bad one and refuse it
 
 _PROBLEM_KEYS = frozenset(
     ("problem_id", "data_source", "problem", "ground_truth", "nodes", "split", "metadata",
@@ -42,7 +43,8 @@ _PROBLEM_KEYS = frozenset(
 _NODE_KEYS = frozenset(
     ("node_id", "label", "type", "expressions", "derived", "support", "is_final", "weight")
 )
-_BUDGET_KEYS = ("statements", "numbers")
+_BUDGET_COUNTS = ("statements", "numbers")
+_BUDGET_KEYS = frozenset((*_BUDGET_COUNTS, "length"))
 _ROLLOUT_NAMES = ("rollout_id", "data_source", "model")
 _ROLLOUT_TEXTS = ("problem", "ground_truth")
 
@@ -88,9 +90,11 @@ class Problem:
         split: one of :data:`SPLITS`, None where unknown.
         answer_rule: one of :data:`ANSWER_RULES`, None where the dataset names none.
         budget: distinct values and numbers that a response may hold before the guard lowers its
-            NCR; None where that follows from nodes and length.
+            NCR, and the characters of the longest solution that they were counted in (0: not
+            known); None where the default budget applies.
         metadata: free keys such as ``level`` and ``subject``.
         extra: all other keys of the row.
+        budget_extra: all other keys of the row's budget.
     """
 
     problem_id: str
@@ -100,9 +104,10 @@ class Problem:
     problem: str = ""
     split: str | None = None
     answer_rule: str | None = None
-    budget: tuple[int, int] | None = None
+    budget: tuple[int, int, int] | None = None
     metadata: Row = field(default_factory=dict)
     extra: Row = field(default_factory=dict)
+    budget_extra: Row = field(default_factory=dict)
 
 
 def problem_to_row(problem: Problem) -> Row:
@@ -119,7 +124,12 @@ def problem_to_row(problem: Problem) -> Row:
     if problem.answer_rule is not None:
         row["answer_rule"] = problem.answer_rule
     if problem.budget is not None:
-        row["budget"] = dict(zip(_BUDGET_KEYS, problem.budget, strict=True))
+        *counts, length = problem.budget
+        row["budget"] = (
+            dict(zip(_BUDGET_COUNTS, counts, strict=True))
+            | ({"length": length} if length else {})
+            | problem.budget_extra
+        )
     return row | problem.extra
 
 
@@ -210,6 +220,7 @@ def _problem(row: Row) -> Problem:
     parsed = tuple([_node(raw, position) for position, raw in enumerate(nodes)])
     _check_unique(parsed)
     ground_truth = _text(row, "ground_truth")
+    budget = _budget(row.get("budget"))
     return Problem(
         problem_id=problem_id,
         ground_truth=ground_truth if ground_truth and not ground_truth.isspace() else None,
@@ -218,9 +229,10 @@ def _problem(row: Row) -> Problem:
         problem=_text(row, "problem") or "",
         split=_choice(row, "split", SPLITS),
         answer_rule=_choice(row, "answer_rule", ANSWER_RULES),
-        budget=None if row.get("budget") is None else _budget(row["budget"]),
+        budget=budget,
         metadata=_mapping(row, "metadata"),
         extra=_others(row, _PROBLEM_KEYS),
+        budget_extra={} if budget is None else _others(row["budget"], _BUDGET_KEYS),
     )
 
 
@@ -257,22 +269,24 @@ def _node(raw: object, position: int) -> Node:
     )
 
 
-def _budget(given: object) -> tuple[int, int]:
+def _budget(given: object) -> tuple[int, int, int] | None:
+    if given is None:
+        return None
     if type(given) is not dict:
         _wrong("budget", "an object with statements and numbers", given)
-    for key in given:
-        if key not in _BUDGET_KEYS:
-            _refuse(f"budget has statements and numbers, not {_shown(key)}")
-    statements, numbers = (_allowance(given.get(key), key) for key in _BUDGET_KEYS)
-    return statements, numbers
+    statements, numbers = (_count(given, key, 1, MAX_BUDGET) for key in _BUDGET_COUNTS)
+    if given.get("length") is None:
+        return statements, numbers, 0
+    return statements, numbers, _count(given, "length", 0, MAX_BUDGET_LENGTH)
 
 
-def _allowance(value: object, key: str) -> int:
+def _count(budget: Row, key: str, least: int, most: int) -> int:
+    value = budget.get(key)
     # A Parquet writer makes whole floats of numbers where another row has none.
     if type(value) is float and value.is_integer():
         value = int(value)
-    if type(value) is not int or not 1 <= value <= MAX_BUDGET:
-        _wrong(f"budget.{key}", f"a whole number from 1 to {MAX_BUDGET}", value)
+    if type(value) is not int or not least <= value <= most:
+        _wrong(f"budget.{key}", f"a whole number from {least} to {most}", value)
     return value
 
 

@@ -135,9 +135,12 @@ def _from_object(label: Mapping[str, Any], name: str) -> ProblemLabel:
 
 def _budget(given: object, name: str) -> GuardBudget:
     """Read the guard's budget; what its numbers are is checked, and told, by the scorer."""
-    if not isinstance(given, dict) or given.keys() != {"statements", "numbers"}:
-        raise InputError(f"budget in {name} must be an object of statements and numbers")
-    return GuardBudget(**given)
+    counts = {"statements", "numbers"}
+    if not isinstance(given, dict) or not counts <= given.keys() <= counts | {"length"}:
+        raise InputError(
+            f"budget in {name} must be an object of statements and numbers, and maybe length"
+        )
+    return GuardBudget(given["statements"], given["numbers"], given.get("length") or 0)
 
 
 def _nodes(nodes: object, name: str) -> Nodes:

@@ -12,7 +12,8 @@ refused is described in ``docs/datasets.md``.
 1. ``[ground_truth, data_source, num_nodes, budget]``, read at every look-up;
 2. ``[problem_id, ground_truth, [[node_id, [expression, …], [derived, …], is_final, weight], …],
    budget]``, the scoring line: all that decides a score, and what the digest is taken over; the
-   budget is ``[statements, numbers]``, and it and a weight null where there is none;
+   budget is ``[statements, numbers, length]``, without a length if that is not known, and it and a
+   weight null where there is none;
 3. ``[[label, type, support], …]``, for people.
 
 JSON because its C encoder and decoder pack a problem in some 10 µs, and because such arrays leave
@@ -82,7 +83,7 @@ from consensuspr.scoring.derive import (
 from consensuspr.scoring.guard import GuardBudget
 from consensuspr.scoring.types import AnswerRule
 
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 DIGEST_VERSION = 2
 
 # Records of more bytes than this are put together on disk: those of 5,577 problems take less
@@ -615,7 +616,8 @@ def pack(problem: Problem) -> bytes:
     truth = "null" if problem.ground_truth is None else _string(problem.ground_truth)
     budget = "null"
     if problem.budget is not None:
-        budget = "[{},{}]".format(*problem.budget)
+        *counts, length = problem.budget
+        budget = "[{},{}{}]".format(*counts, f",{length}" if length else "")
     # Put together by hand: an encoder of JSON would be made anew for each line, and be asked
     # about every value of which kind it is.
     scoring = ",".join(

@@ -16,8 +16,21 @@ for *k* nodes and *L* characters the default budget is
 
     S = max(2 k + 8, 0.6 sqrt(L))        M = max(3 k + 20, 0.9 sqrt(L))
 
-A dataset may store a budget of its own for a problem, which takes the place of both.  It is made
-of rollouts that are known to be right, never of those that are being trained on.
+A dataset may store a budget of its own for a problem: S0, M0 and L0, the characters of the longest
+solution that it was made from.  Its sources are rollouts that are known to be right, never those
+that are being trained on.  A response of L characters may state
+
+    S0                             if L <= L0
+    S0 sqrt(L / L0)                if L0 < L < 4 L0
+    max(S0 sqrt(L / L0), S)        if L >= 4 L0
+    max(S0, S)                     if L0 is not known (files of earlier releases)
+
+and write as many numbers as M0 and M give in the same way.  Concise solutions bound texts of their
+own length tightly.  They say little about a thinking model's text of ten times that length, which
+tries several ways: there the default budget is the least.
+
+A policy can buy the default budget with padding up to 4 L0, where the limit jumps from 2 S0 to S.
+Below 4 L0 padding buys at most twice the stored budget.
 
 Not here: the counting (:mod:`consensuspr.core`), and how a dataset's budgets are made
 (:mod:`consensusbench`).
@@ -25,6 +38,7 @@ Not here: the counting (:mod:`consensuspr.core`), and how a dataset's budgets ar
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -32,6 +46,8 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from consensuspr.core import BatchResult
 
 Numbers: TypeAlias = npt.ArrayLike
@@ -41,6 +57,9 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 # S and M of the default budget: for each node, for any response, for each root of a character.
 STATEMENTS = (2, 8, 0.6)
 NUMBERS = (3, 20, 0.9)
+
+# From so many times the longest source on, a stored budget is at least the default one.
+DEFAULT_FROM = 4
 
 # More than this share of right rollouts lowered, of at least so many, is worth a word.
 MAX_LOWERED = 0.01
@@ -53,10 +72,12 @@ class GuardBudget(NamedTuple):
     Attributes:
         statements: distinct values that it states, 1 or more.
         numbers: distinct numbers that it writes, 1 or more.
+        length: characters of the longest solution that it was made from, 0 if not known.
     """
 
     statements: int
     numbers: int
+    length: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +115,31 @@ def default_budget(num_nodes: Numbers, num_characters: Numbers) -> tuple[Floats,
 def _allowed(nodes: Floats, root: Floats, rule: tuple[int, int, float]) -> Floats:
     each, at_least, per_root = rule
     return np.maximum(each * nodes + at_least, per_root * root)
+
+
+def allowed(
+    budgets: Sequence[tuple[int, int, int] | None], num_nodes: Numbers, num_characters: Numbers
+) -> tuple[Floats, Floats]:
+    """Return S and M of responses, (n,) each.
+
+    Args:
+        budgets: (n,) stored budgets, None for the default.
+        num_nodes: (n,) nodes of their problems.
+        num_characters: (n,) characters of the responses.
+    """
+    characters = np.asarray(num_characters, dtype=np.float64)
+    columns = default_budget(num_nodes, characters)
+    for at, budget in enumerate(budgets):
+        if budget is None:
+            continue
+        *stored, length = budget
+        growth = math.sqrt(max(1.0, characters[at] / length)) if length else 1.0
+        for column, at_source in zip(columns, stored, strict=True):
+            grown = at_source * growth
+            column[at] = (
+                max(grown, column[at]) if characters[at] >= DEFAULT_FROM * length else grown
+            )
+    return columns
 
 
 def least_budget(num_nodes: int) -> GuardBudget:

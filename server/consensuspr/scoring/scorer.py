@@ -79,7 +79,7 @@ import numpy.typing as npt
 from consensuspr.core import NORMAL_FORM_VERSION, BatchResult, Matcher, match_batch, normalize
 from consensuspr.core.pure import matcher as twin
 from consensuspr.data import Node
-from consensuspr.data.schema import MAX_WEIGHT, is_weight
+from consensuspr.data.schema import MAX_BUDGET_LENGTH, MAX_WEIGHT, is_weight
 from consensuspr.errors import (
     DatasetMismatch,
     DeadlineExceeded,
@@ -752,9 +752,10 @@ def _check_budget(budget: object) -> None:
     if not isinstance(budget, GuardBudget):
         raise _InvalidNodesError(f"the budget is a {type(budget).__name__}, not a GuardBudget")
     for name, value in budget._asdict().items():
-        if type(value) is not int or not 1 <= value <= MAX_UINT32:
+        least, most = (0, MAX_BUDGET_LENGTH) if name == "length" else (1, MAX_UINT32)
+        if type(value) is not int or not least <= value <= most:
             raise _InvalidNodesError(
-                f"the budget's {name} must be a whole number from 1 to {MAX_UINT32}, got {value!r}"
+                f"the budget's {name} must be a whole number from {least} to {most}, got {value!r}"
             )
 
 
@@ -982,7 +983,7 @@ def _ncr(batch: _Batch, reward: RewardSpec) -> tuple[list[float], list[float]]:
 def _guards(batch: _Batch) -> list[float]:
     """Return the guard's factors."""
     found = [1.0] * len(batch)
-    # Few state more than their budget, or than the default one of the shortest text.
+    # Few state more than the shortest text may, and only those are measured.
     over = []
     columns = zip(batch.channels, batch.num_values, batch.num_numbers, strict=True)
     for at, (channels, num_values, num_numbers) in enumerate(columns):
@@ -1000,13 +1001,11 @@ def _guards(batch: _Batch) -> list[float]:
 
 def _budgets(batch: _Batch, positions: list[int]) -> tuple[Floats, Floats]:
     """Return how many values and numbers texts may hold, (n,) each, of n positions."""
-    nodes = [len(batch.channels[at]) for at in positions]
-    lengths = [0 if at in batch.budgets else guard.characters(batch.texts[at]) for at in positions]
-    statements, numbers = guard.default_budget(nodes, lengths)
-    for row, at in enumerate(positions):
-        if at in batch.budgets:
-            statements[row], numbers[row] = batch.budgets[at]
-    return statements, numbers
+    return guard.allowed(
+        [batch.budgets.get(at) for at in positions],
+        [len(batch.channels[at]) for at in positions],
+        [guard.characters(batch.texts[at]) for at in positions],
+    )
 
 
 def _guard_figures(batch: _Batch) -> GuardFigures:

@@ -69,19 +69,30 @@ def test_what_decides_ncr_may_come_with_the_row_too(real_server: str) -> None:
             {"expressions": ["16-3-4=9"], "weight": 0.75},
             {"expressions": ["1=2"], "weight": 0.25, "is_final": True},
         ],
-        "budget": {"statements": np.int64(1), "numbers": 99},
+        "budget": {"statements": np.int64(1), "numbers": 99, "length": np.int64(999)},
     }
     assert score(info, address=real_server, ncr="weighted", guard=False)["ncr"] == 0.75
     assert score(info, address=real_server, final_nodes=False, guard=False)["ncr"] == 1.0
     told = score(info, address=real_server)
     assert (told["ncr_raw"], told["guard"], told["ncr"]) == (0.5, 0.5, 0.25)
-    no_budget = {**info, "budget": {"statements": None, "numbers": None}}
-    assert score(no_budget, address=real_server)["guard"] == 1.0
+    for loose in (
+        {"statements": None, "numbers": None, "length": None},
+        {"statements": 1, "numbers": 99, "length": None},
+    ):
+        assert score({**info, "budget": loose}, address=real_server)["guard"] == 1.0
 
 
-@pytest.mark.parametrize("budget", [3, {"statements": 3}, {"statements": 3, "numbers": "9"}])
+@pytest.mark.parametrize(
+    "budget",
+    [
+        3,
+        {"statements": 3},
+        {"statements": 3, "numbers": "9"},
+        {"statements": 3, "numbers": 9, "length": 1.5},
+    ],
+)
 def test_a_budget_of_another_shape_is_refused(real_server: str, budget: Any) -> None:
-    with pytest.raises(InputError, match=r"extra_info.budget must be \{statements, numbers\}"):
+    with pytest.raises(InputError, match=r"extra_info.budget must be \{statements, numbers\}, and"):
         score({"problem_id": "ducks", "budget": budget}, address=real_server)
 
 

@@ -49,26 +49,27 @@ def job(folder: Path, *rows: dict[str, Any], dataset: Path | None = None) -> Bui
 
 def test_the_most_that_one_response_states() -> None:
     assert stated_in([]) == Stated(0, 0)
-    assert stated_in(["nothing"]) == Stated(0, 0)
-    assert stated_in([SHORT]) == Stated(2, 5)  # 30 and 42; 3, 10, 30, 12, 42
-    assert stated_in(["1 2 3 4 5 6 7", SHORT]) == Stated(2, 7)
+    assert stated_in(["nothing"]) == Stated(0, 0, 7)
+    assert stated_in([SHORT]) == Stated(2, 5, 40)  # 30 and 42; 3, 10, 30, 12, 42
+    assert stated_in(["1 2 3 4 5 6 7", SHORT]) == Stated(2, 7, 40)
+    assert Stated(1, 9, 40).most(Stated(3, 2, 7)) == Stated(3, 9, 40)
     # A program works out 24 and 72 and writes 48 and 2.
     program = "```python\na = 48\nb = a / 2\nc = a + b\n```"
-    assert stated_in([program]) == Stated(2, 2)
+    assert stated_in([program]) == Stated(2, 2, len(program))
     assert stated_in([program.replace("c = a + b", "c = a + b\nd = c * b\ne = d - a")]).numbers == 4
 
 
 @pytest.mark.parametrize(
     ("stated", "num_nodes", "budget"),
     [
-        (Stated(0, 0), 3, (10, 21)),
-        (Stated(7, 15), 3, (11, 23)),
-        (Stated(100, 200), 3, (150, 300)),
-        (Stated(100, 200), 500, (1004, 1512)),
+        (Stated(0, 0), 3, (10, 21, 0)),
+        (Stated(7, 15, 99), 3, (11, 23, 99)),
+        (Stated(100, 200), 3, (150, 300, 0)),
+        (Stated(100, 200), 500, (1004, 1512, 0)),
     ],
 )
 def test_half_as_much_again_and_never_too_little(
-    stated: Stated, num_nodes: int, budget: tuple[int, int]
+    stated: Stated, num_nodes: int, budget: tuple[int, int, int]
 ) -> None:
     assert budget_of(stated, num_nodes) == budget
 
@@ -79,14 +80,16 @@ def test_a_build_stores_budgets_of_all_right_rollouts(tmp_path: Path) -> None:
     build(job(tmp_path, *rows, *rollouts(many, correct=False)))
     (problem,) = read_problems(tmp_path / "out.jsonl")
     # The wrong one counts for nothing, however much it states.
-    assert problem.budget == budget_of(stated_in([LONG]), len(problem.nodes)) == (33, 41)
+    assert problem.budget == budget_of(stated_in([LONG]), len(problem.nodes))
+    assert problem.budget == (33, 41, len(LONG))
 
 
 def test_budgets_are_added_and_nothing_else_changes(tmp_path: Path) -> None:
     node = {"node_id": "n", "expressions": ["3*10=30"], "weight": 0.5, "note": "kept"}
     rows: list[dict[str, Any]] = [
         {"problem_id": "p", "ground_truth": "42", "nodes": [node, {**node, "node_id": "o"}],
-         "metadata": {"level": 3}, "mine": 1, "budget": {"statements": 1, "numbers": 1}},
+         "metadata": {"level": 3}, "mine": 1,
+         "budget": {"statements": 1, "numbers": 1, "note": "kept"}},
         {"problem_id": "q", "ground_truth": "1", "nodes": [node],
          "budget": {"statements": 5, "numbers": 6}},
         {"problem_id": "r", "ground_truth": "1", "nodes": [node]},
@@ -96,12 +99,14 @@ def test_budgets_are_added_and_nothing_else_changes(tmp_path: Path) -> None:
     assert report.budgets == 1
     before, after = (list(read_problems(path)) for path in (dataset, tmp_path / "out.jsonl"))
     # One right rollout is enough; a problem without keeps what it has.
-    assert [one.budget for one in after] == [(33, 41), (5, 6), None]
+    assert [one.budget for one in after] == [(33, 41, len(LONG)), (5, 6, 0), None]
     for one in (*before, *after):
         one.budget = None
     assert before == after
     written = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
-    assert json.loads(written[0])["budget"] == {"statements": 33, "numbers": 41}
+    assert json.loads(written[0])["budget"] == {
+        "statements": 33, "numbers": 41, "length": len(LONG), "note": "kept",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("weight", "weights"), [(None, [0.5, 1.0]), (0.25, [0.25, None])])

@@ -64,9 +64,10 @@ def rich_rows() -> list[dict[str, Any]]:
     odd["nodes"][0] |= {"label": "sum", "type": "equation", "support": 3, "position": 0.25}
     odd["nodes"][1] |= {"is_final": True, "derived": [], "position": 1, "models": ["x"]}
     odd["nodes"][1]["weight"] = 0.25
-    odd["budget"] = {"statements": 20, "numbers": 33}
+    odd["budget"] = {"statements": 20, "numbers": 33, "length": 450, "note": "kept"}
     other = held_out(2, metadata={"construction": construction}, weight=2**60)
     other["nodes"][0].pop("derived")
+    other["budget"] = {"statements": 9, "numbers": 9}
     return [odd, other, held_out(3, data_source="", weight=None)]
 
 
@@ -87,7 +88,8 @@ def test_the_library_reads_it(load_dataset: Any, bench: ExportBench) -> None:
     assert (first["label"], first["support"], first["position"]) == ("sum", 3, 0.25)
     assert (second["is_final"], second["derived"], second["models"]) == (True, [], '["x"]')
     assert (row["note"], row["tags"]) == ("kept", '["a", 1]')
-    assert (row["budget"], second["weight"]) == ({"statements": 20, "numbers": 33}, 0.25)
+    assert row["budget"] == {"statements": 20, "numbers": 33, "length": 450, "note": "kept"}
+    assert second["weight"] == 0.25
 
 
 def test_nothing_is_lost_and_scores_stay_the_same(bench: ExportBench) -> None:

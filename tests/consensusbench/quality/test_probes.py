@@ -17,6 +17,7 @@ from consensusbench.quality import probes
 from consensusbench.quality.probes import (
     MAX_NUMBERS,
     Attack,
+    AttackFigures,
     EquationList,
     ProbeReport,
     ProbeSettings,
@@ -120,13 +121,17 @@ def test_the_guard_lowers_what_states_too_much(report: ProbeReport) -> None:
 
 
 def test_a_stored_budget_takes_the_place_of_the_default_one(write_dataset: Write) -> None:
-    tight = [row | {"budget": {"statements": 2, "numbers": 4}} for row in PROBLEMS[:2]]
-    before, after = (
-        probe_dataset(write_dataset(*rows)).attack(Attack.PAIRS_PADDED).overall
-        for rows in (PROBLEMS[:2], tight)
-    )
+    def padded(*budget: dict[str, int]) -> AttackFigures:
+        rows = [row | {"budget": one} for row in PROBLEMS[:2] for one in budget]
+        dataset = write_dataset(*(rows or PROBLEMS[:2]))
+        return probe_dataset(dataset).attack(Attack.PAIRS_PADDED).overall
+
+    before = padded()
+    after = padded({"statements": 2, "numbers": 4, "length": 4000})
     assert before.ncr == before.ncr_raw == after.ncr_raw
     assert after.ncr < after.ncr_raw / 2
+    # Four times its longest source buys the default budget.
+    assert padded({"statements": 2, "numbers": 4, "length": 1000}).ncr == before.ncr
 
 
 def test_what_pays_better_than_being_wrong_is_told(write_dataset: Write) -> None:

@@ -261,7 +261,7 @@ def _inline_node(node: Any) -> InlineNode:
 
 
 def inline_budget(budget: Any) -> GuardBudget | None:
-    """Return the guard's budget of a row, a mapping of ``statements`` and ``numbers``.
+    """Return the guard's budget of a row: ``statements``, ``numbers`` and, if known, ``length``.
 
     Raises:
         InputError: it has another shape.
@@ -270,10 +270,12 @@ def inline_budget(budget: Any) -> GuardBudget | None:
     if budget is None or (isinstance(budget, Mapping) and set(budget.values()) == {None}):
         return None
     try:
-        return GuardBudget(index(budget["statements"]), index(budget["numbers"]))
+        statements, numbers = index(budget["statements"]), index(budget["numbers"])
+        length = budget.get("length")
+        return GuardBudget(statements, numbers, 0 if length is None else index(length))
     except (TypeError, KeyError):
         raise InputError(
-            "extra_info.budget must be {statements, numbers}, two whole numbers,"
+            "extra_info.budget must be {statements, numbers}, and length if known, whole numbers,"
             f" got {str(budget)[:200]!r}"
         ) from None
 
