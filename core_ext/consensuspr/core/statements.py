@@ -9,7 +9,7 @@ Both engines read the same language; the words and limits of that language stand
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
 
 # --- limits -------------------------------------------------------------------------------
@@ -44,6 +44,13 @@ MAX_SUBSCRIPT: Final = 12
 # Characters of the argument of a command that is passed over, and which ones it may have.
 MAX_ARGUMENT: Final = 40
 ARGUMENT: Final = "A-Za-z0-9_+*/^()=:.@-"
+
+
+class CodeCredit(StrEnum):
+    """When a statement in program code reaches a node."""
+
+    WRITTEN = "written"  # if the response writes its result
+    COMPUTED = "computed"  # always
 
 
 class Meaning(IntEnum):

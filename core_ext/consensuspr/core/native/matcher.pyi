@@ -2,6 +2,7 @@ from collections.abc import Sequence
 from typing import final
 
 from consensuspr.core.patterns import BatchResult, Hit
+from consensuspr.core.statements import CodeCredit
 
 @final
 class Matcher:
@@ -13,6 +14,7 @@ class Matcher:
         expand: bool = False,
         statements: bool = True,
         derived: Sequence[Sequence[str]] = (),
+        code: CodeCredit | str = CodeCredit.WRITTEN,
     ) -> None: ...
     @property
     def expressions(self) -> tuple[str, ...]: ...
@@ -24,9 +26,11 @@ class Matcher:
     def nbytes(self) -> int: ...
     def match(self, text: str | bytes) -> list[bool]: ...
     def spans(
-        self, text: str | bytes, *, statements: bool = True
+        self, text: str | bytes, *, statements: bool = True, code: CodeCredit | str | None = None
     ) -> list[tuple[int, int] | None]: ...
-    def hits(self, text: str | bytes, *, statements: bool = True) -> list[Hit | None]: ...
+    def hits(
+        self, text: str | bytes, *, statements: bool = True, code: CodeCredit | str | None = None
+    ) -> list[Hit | None]: ...
 
 def match_batch(
     matchers: Sequence[Matcher],
@@ -36,4 +40,5 @@ def match_batch(
     statements: bool = True,
     counts: bool = True,
     deadline: float | None = None,
+    code: CodeCredit | str | None = None,
 ) -> BatchResult: ...

@@ -189,8 +189,9 @@ cdef class Matcher:
     cdef tuple _derived
     cdef bint _expand
     cdef bint _statements
+    cdef object _code
 
-    def __init__(self, nodes, bint expand=False, bint statements=True, derived=()):
+    def __init__(self, nodes, bint expand=False, bint statements=True, derived=(), code="written"):
         if self._nodes is not None:
             raise TypeError("a Matcher is immutable; build a new one")
         frozen = freeze_nodes(nodes)
@@ -201,6 +202,7 @@ cdef class Matcher:
         self._derived = more
         self._expand = expand
         self._statements = statements
+        self._code = code
         if statements:
             self.make_keys(written)
         self.expressions = tuple(pattern.expression for pattern in patterns)
@@ -271,7 +273,7 @@ cdef class Matcher:
         PyMem_RawFree(self.search.patterns)
 
     def __reduce__(self):
-        return Matcher, (self._nodes, self._expand, self._statements, self._derived)
+        return Matcher, (self._nodes, self._expand, self._statements, self._derived, self._code)
 
     @property
     def num_nodes(self) -> int:
@@ -297,12 +299,12 @@ cdef class Matcher:
         """Tell for each node whether ``text`` (str or bytes) reaches it."""
         return match_batch([self], [text], 1).matched(0).tolist()
 
-    def spans(self, text, *, bint statements=True) -> list[tuple[int, int] | None]:
+    def spans(self, text, *, bint statements=True, code=None) -> list[tuple[int, int] | None]:
         """Return for each node the code points [start, end) of its first hit in ``text``."""
-        hits = self.hits(text, statements=statements)
+        hits = self.hits(text, statements=statements, code=code)
         return [None if hit is None else (hit.start, hit.end) for hit in hits]
 
-    def hits(self, text, *, bint statements=True) -> list[Hit | None]:
+    def hits(self, text, *, bint statements=True, code=None) -> list[Hit | None]:
         """Return for each node its first hit.
 
         That is the first statement that reaches it, unless ``statements`` is false, and otherwise
@@ -719,7 +721,8 @@ def _pool(workers):
 
 
 def match_batch(
-    matchers, texts, int threads=0, *, bint statements=True, bint counts=True, deadline=None
+    matchers, texts, int threads=0, *, bint statements=True, bint counts=True, deadline=None,
+    code=None,
 ):
     """Match each text against the matcher at its index.
 

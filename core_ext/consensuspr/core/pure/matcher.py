@@ -24,7 +24,7 @@ from consensuspr.core.pure.boundary import left_free, right_free
 from consensuspr.core.pure.characters import CodePoints
 from consensuspr.core.pure.normal_form import NormalForm, normal_form, normalize
 from consensuspr.core.pure.statements import expression_keys, read_statements
-from consensuspr.core.statements import Key, TrueStatement
+from consensuspr.core.statements import CodeCredit, Key, TrueStatement
 
 
 class Matcher:
@@ -39,11 +39,13 @@ class Matcher:
         expand: bool = False,
         statements: bool = True,
         derived: Sequence[Sequence[str]] = (),
+        code: CodeCredit | str = CodeCredit.WRITTEN,
     ) -> None:
         self._nodes = freeze_nodes(nodes)
         self._derived = freeze_nodes(derived)
         self._expand = expand
         self._statements = statements
+        self._code = code
         written = with_forms(self._nodes, derive_forms if expand else None, self._derived)
         patterns = compile_patterns(written, normalize)
         # The nodes that a key reaches, each with the expression that the key was made of.
@@ -66,7 +68,7 @@ class Matcher:
             self._automaton.make_automaton()
 
     def __reduce__(self) -> tuple[type[Matcher], tuple[object, ...]]:
-        return Matcher, (self._nodes, self._expand, self._statements, self._derived)
+        return Matcher, (self._nodes, self._expand, self._statements, self._derived, self._code)
 
     @property
     def has_keys(self) -> bool:
@@ -86,12 +88,16 @@ class Matcher:
         """Tell for each node whether the text reaches it."""
         return [bool(flag) for flag in match_batch([self], [text], 1).matched(0)]
 
-    def spans(self, text: str | bytes, *, statements: bool = True) -> list[tuple[int, int] | None]:
+    def spans(
+        self, text: str | bytes, *, statements: bool = True, code: CodeCredit | str | None = None
+    ) -> list[tuple[int, int] | None]:
         """Return for each node the code points [start, end) of its first hit in ``text``."""
-        hits = self.hits(text, statements=statements)
+        hits = self.hits(text, statements=statements, code=code)
         return [None if hit is None else (hit.start, hit.end) for hit in hits]
 
-    def hits(self, text: str | bytes, *, statements: bool = True) -> list[Hit | None]:
+    def hits(
+        self, text: str | bytes, *, statements: bool = True, code: CodeCredit | str | None = None
+    ) -> list[Hit | None]:
         """Return for each node its first hit.
 
         That is the first statement that reaches it, unless ``statements`` is false, and otherwise
@@ -154,6 +160,7 @@ def match_batch(
     statements: bool = True,
     counts: bool = True,
     deadline: float | None = None,
+    code: CodeCredit | str | None = None,
 ) -> BatchResult:
     """Match each text against the matcher at its index; ``threads`` has no effect here."""
     if len(matchers) != len(texts):
