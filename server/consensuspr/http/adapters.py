@@ -40,7 +40,7 @@ from consensuspr.scoring.responses import (
     without_other_turns,
     without_special_tokens,
 )
-from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
+from consensuspr.scoring.rewards import CodeCredit, NcrKind, RewardKind, RewardSpec, Unanswered
 from consensuspr.scoring.scorer import Chosen
 from consensuspr.scoring.types import (
     MAX_UINT32,
@@ -119,6 +119,8 @@ _SETTINGS: Mapping[str, Callable[[str, str], Any]] = {
     "final_nodes": _truth,
     "ncr": partial(_one_of, tuple(NcrKind)),
     "after_think": _truth,
+    "code": partial(_one_of, tuple(CodeCredit)),
+    "unanswered": partial(_one_of, tuple(Unanswered)),
     "dataset": lambda name, given: given or None,
     "run": lambda name, given: given or None,
     "expect_digest": lambda name, given: given or None,
@@ -128,6 +130,7 @@ _SETTINGS: Mapping[str, Callable[[str, str], Any]] = {
 }
 _OF_THE_REWARD = (
     "alpha", "switch_epoch", "guard", "statements", "final_nodes", "ncr", "after_think",
+    "code", "unanswered",
 )  # fmt: skip
 # Of which only one reward makes use.
 _BELONGS_TO = {
