@@ -166,7 +166,8 @@ def read_settings(
             "reward=curriculum needs epoch=N in the URL: the request does not tell how far"
             " training is, and the epoch is never guessed"
         )
-    formula = {name: given[name] for name in _OF_THE_REWARD if name in given}
+    formula: dict[str, Any] = {"unanswered": Unanswered.in_training(kind)}
+    formula |= {name: given[name] for name in _OF_THE_REWARD if name in given}
     scoring = ("epoch", "dataset", "answer_rule", "on_undecided", "run", "expect_digest")
     return RequestSettings(
         ScoreOptions(

@@ -48,6 +48,11 @@ class Unanswered(StrEnum):
     NCR = "ncr"  # as of any other response
     ZERO = "zero"  # 0, except in the curriculum's first stage
 
+    @classmethod
+    def in_training(cls, reward: RewardKind | str) -> Unanswered:
+        """Return the default of trainers: where NCR is added to Acc, answering must pay."""
+        return cls.ZERO if reward in (RewardKind.LINEAR, RewardKind.MAX) else cls.NCR
+
 
 class NcrOptions(TypedDict, total=False):
     """What is counted, and in which text, for every kind of reward; see :class:`RewardSpec`."""
