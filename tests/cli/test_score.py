@@ -44,8 +44,8 @@ def test_scores_in_this_process(
 def test_code_and_unanswered_are_options(run: Run, problems: Path, tmp_path: Path) -> None:
     rows = [{"problem_id": "p1", "response": "4*12 = 48 and 48-39 = 9."}]
     output = tmp_path / "out.jsonl"
-    command = ("score", write_rows(tmp_path / "in.jsonl", rows), "--dataset", problems)
-    command += ("--output", output, "--json")
+    scored = ("score", write_rows(tmp_path / "in.jsonl", rows), "--dataset", problems)
+    command = (*scored, "--output", output, "--json")
     for options, code, unanswered, ncr in (
         ((), "written", "ncr", 1.0),
         (("--code", "computed", "--unanswered", "zero"), "computed", "zero", 0.0),

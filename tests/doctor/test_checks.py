@@ -89,8 +89,8 @@ def test_versions(info: Serve, lines: Lines) -> None:
     older = replace(info(), server_version="0.0.1", normal_form_version="0", scoring_version="1")
     assert lines(told(check_versions, case_of(info=older))) == [
         f"warn versions: release 0.0.1 there and {VERSION} here, normal form 0 there and"
-        f" {NORMAL_FORM_VERSION} here, scoring 1 there and {SCORING_VERSION} here → install the same version on both sides; scores made here"
-        " may differ from the server's"
+        f" {NORMAL_FORM_VERSION} here, scoring 1 there and {SCORING_VERSION} here → install the"
+        " same version on both sides; scores made here may differ from the server's"
     ]
 
 

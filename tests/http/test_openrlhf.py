@@ -12,7 +12,6 @@ import pytest
 
 from consensuspr.client import LocalClient, RewardSpec, Rollout
 from consensuspr.scoring import DatasetIndex
-from consensuspr.scoring.rewards import NcrOptions
 from tests.http.conftest import DUCKS
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ BOTH = "16 - 3 - 4 = 9 eggs are left, so 9 * 2 = 18. Answer: 18"
 HALF = "16 - 3 - 4 = 9 eggs are left. Answer: 3"
 NONE = "I do not know."
 UNMARKED = "16 - 3 - 4 = 9 eggs are left."
-ZERO: NcrOptions = {"unanswered": "zero"}
 
 
 def chat(question: str) -> str:
@@ -74,17 +72,25 @@ def test_one_rollout(server: InProcessServer) -> None:
 @pytest.mark.parametrize(
     ("query", "reward", "epoch"),
     [
-        ("", RewardSpec.linear(0.5, **ZERO), 0),
+        ("", RewardSpec.linear(0.5, unanswered="zero"), 0),
         ("?unanswered=ncr&code=computed", RewardSpec.linear(code="computed"), 0),
-        ("?reward=linear&alpha=0.2", RewardSpec.linear(0.2, **ZERO), 0),
-        ("?reward=max", RewardSpec.maximum(**ZERO), 0),
+        ("?reward=linear&alpha=0.2", RewardSpec.linear(0.2, unanswered="zero"), 0),
+        ("?reward=max", RewardSpec.maximum(unanswered="zero"), 0),
         ("?reward=outcome", RewardSpec.outcome(), 0),
         ("?reward=curriculum&epoch=0", RewardSpec.curriculum(1), 0),
         ("?reward=curriculum&epoch=1", RewardSpec.curriculum(1), 1),
-        ("?guard=false", RewardSpec.linear(guard=False, **ZERO), 0),
-        ("?statements=false&reward=max", RewardSpec.maximum(statements=False, **ZERO), 0),
-        ("?final_nodes=false&ncr=plain", RewardSpec.linear(final_nodes=False, **ZERO), 0),
-        ("?after_think=true", RewardSpec.linear(after_think=True, **ZERO), 0),
+        ("?guard=false", RewardSpec.linear(guard=False, unanswered="zero"), 0),
+        (
+            "?statements=false&reward=max",
+            RewardSpec.maximum(statements=False, unanswered="zero"),
+            0,
+        ),
+        (
+            "?final_nodes=false&ncr=plain",
+            RewardSpec.linear(final_nodes=False, unanswered="zero"),
+            0,
+        ),
+        ("?after_think=true", RewardSpec.linear(after_think=True, unanswered="zero"), 0),
     ],
 )
 def test_many_rollouts_get_the_rewards_of_the_local_client(

@@ -121,9 +121,8 @@ def test_another_ncr_is_a_choice_and_a_name_of_its_own(
 ) -> None:
     [training] = plan_for(**given).trainings
     planned = settings_of(training)
-    ours = {
-        f"{KWARGS}.{key}" for key in ("guard", "statements", "code", "unanswered")
-    } & planned.keys()
+    keys = ("guard", "statements", "code", "unanswered")
+    ours = {f"{KWARGS}.{key}" for key in keys} & planned.keys()
     assert {key.removeprefix(f"{KWARGS}."): planned[key] for key in ours} == settings
     assert training.name == f"grpo-qwen3-4b-base-linear{name}"
 

@@ -53,7 +53,7 @@ def test_what_was_put_is_read(tmp_path: Path) -> None:
 def test_a_stream_of_an_earlier_release_is_closed(tmp_path: Path) -> None:
     batch = record_batch([part_of(["a", "b"])], "trainer", SampleKeys())
     batch = batch.drop_columns(["scoring_version"])
-    path = tmp_path / "scores" / f"{new_stem('trainer')}.arrows"
+    path = tmp_path / "scores" / f"{new_stem('trainer', 0)}.arrows"
     path.parent.mkdir()
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, batch.schema) as stream:
         stream.write_batch(batch)
