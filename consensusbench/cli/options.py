@@ -14,7 +14,7 @@ from consensusbench.evaluation.scored import ScoredSet, count_rollouts, dataset_
 from consensuspr.cli.options import OnErrorChoice
 from consensuspr.console import ColorMode, count_progress
 from consensuspr.errors import InputError
-from consensuspr.scoring.rewards import CodeCredit
+from consensuspr.scoring.rewards import CodeRule
 from consensuspr.settings import Settings
 
 RolloutsPaths: TypeAlias = Annotated[
@@ -48,8 +48,8 @@ class ScoringSettings(Settings):
         OnErrorChoice.STOP,
         description="At a bad row: stop before anything is written, or skip and count it.",
     )
-    code: CodeCredit = Field(
-        CodeCredit.WRITTEN,
+    code: CodeRule = Field(
+        CodeRule.WRITTEN,
         description="A statement in code counts if its result is written, or whenever computed.",
     )
     no_progress: bool = Field(False, description="Show no progress bar.")

@@ -44,7 +44,7 @@ from consensuspr.data import (
 )
 from consensuspr.errors import DataError, InputError, ServerFault
 from consensuspr.scoring import SCORED_TYPES, rollout_from_row, scored_row
-from consensuspr.scoring.rewards import CodeCredit, RewardSpec
+from consensuspr.scoring.rewards import CodeRule, RewardSpec
 from consensuspr.scoring.types import CHANNELS, LOAD_METHODS, Identity, Score, Status
 
 if TYPE_CHECKING:  # at run time this would load the core, for --help too
@@ -488,7 +488,7 @@ def score_files(
     address: str | None = None,
     spans: bool = False,
     plain: bool = False,
-    code: CodeCredit = CodeCredit.WRITTEN,
+    code: CodeRule = CodeRule.WRITTEN,
     tokenizer: str | None = None,
     on_error: OnError = "stop",
     scored_output: AnyPath | None = None,
@@ -583,7 +583,7 @@ class _Run:
 
     found: ScoredSet
     connection: Callable[[], Connection]
-    code: CodeCredit
+    code: CodeRule
     spans: bool
     count_tokens: CountTokens | None
     out: RowWriter | None

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from consensuspr.errors import InputError
 from consensuspr.scoring.guard import GuardBudget
 from consensuspr.scoring.rewards import (
-    CodeCredit,
+    CodeRule,
     NcrKind,
     NcrOptions,
     RewardKind,
@@ -75,7 +75,7 @@ rewards = st.builds(
     final_nodes=st.booleans(),
     ncr=st.sampled_from(NcrKind),
     after_think=st.booleans(),
-    code=st.sampled_from(CodeCredit),
+    code=st.sampled_from(CodeRule),
     unanswered=st.sampled_from(Unanswered),
 )
 nodes = st.builds(

@@ -33,7 +33,7 @@ from pydantic import BeforeValidator, ByteSize, Field
 from consensuspr.console import ColorMode
 from consensuspr.credentials import TOKEN_FILE_VARIABLE
 from consensuspr.errors import InputError
-from consensuspr.scoring.rewards import CodeCredit, NcrKind, RewardKind, RewardSpec, Unanswered
+from consensuspr.scoring.rewards import CodeRule, NcrKind, RewardKind, RewardSpec, Unanswered
 from consensuspr.scoring.types import AnswerRule, OnUndecided, ScoreOptions
 from consensuspr.settings import Setting, Settings, all_settings, load_settings, settings_template
 
@@ -144,8 +144,8 @@ class HowToScore(Settings):
     after_think: bool = Field(
         False, description="Score only what follows the last `</think>`, nodes and answer."
     )
-    code: CodeCredit = Field(
-        CodeCredit.WRITTEN,
+    code: CodeRule = Field(
+        CodeRule.WRITTEN,
         description="A statement in code counts if its result is written, or whenever computed.",
     )
     unanswered: Unanswered = Field(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from consensuspr.client.sync import RewardClient
     from consensuspr.client.transport import Access
     from consensuspr.scoring.guard import GuardBudget
-    from consensuspr.scoring.rewards import CodeCredit, NcrKind, RewardKind, RewardSpec, Unanswered
+    from consensuspr.scoring.rewards import CodeRule, NcrKind, RewardKind, RewardSpec, Unanswered
     from consensuspr.scoring.types import (
         AnswerRule,
         Identity,
@@ -42,7 +42,7 @@ __all__ = [
     "Access",
     "AnswerRule",
     "AsyncRewardClient",
-    "CodeCredit",
+    "CodeRule",
     "DatasetInfo",
     "GuardBudget",
     "Identity",
@@ -72,7 +72,7 @@ __getattr__, __dir__ = lazy_names(
         ".sync": "RewardClient",
         ".transport": "Access",
         "consensuspr.scoring.guard": "GuardBudget",
-        "consensuspr.scoring.rewards": "CodeCredit NcrKind RewardKind RewardSpec Unanswered",
+        "consensuspr.scoring.rewards": "CodeRule NcrKind RewardKind RewardSpec Unanswered",
         "consensuspr.scoring.types": "AnswerRule Identity InlineNode OnUndecided"
         " Rollout Score Status",
         "consensuspr.wire.server_info": "DatasetInfo ServerInfo",

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import Field
 
 from consensuspr.errors import InputError
-from consensuspr.scoring.rewards import CodeCredit, RewardKind, Unanswered
+from consensuspr.scoring.rewards import CodeRule, RewardKind, Unanswered
 from consensuspr.settings import Settings
 
 
@@ -61,7 +61,7 @@ class Request(Settings):
     statements: bool | None = Field(
         None, description="True statements reach nodes too; where not set, on."
     )
-    code: CodeCredit | None = Field(
+    code: CodeRule | None = Field(
         None,
         description="A statement in code counts if its result is written, or whenever computed;"
         " where not set, written.",

@@ -36,7 +36,7 @@ from google.protobuf.message import DecodeError, Message
 
 from consensuspr.errors import InputError
 from consensuspr.scoring.guard import GuardBudget, GuardFigures
-from consensuspr.scoring.rewards import CodeCredit, NcrKind, RewardKind, RewardSpec, Unanswered
+from consensuspr.scoring.rewards import CodeRule, NcrKind, RewardKind, RewardSpec, Unanswered
 from consensuspr.scoring.types import (
     CHANNELS,
     FIRST_SCORING_VERSION,
@@ -181,7 +181,7 @@ _ON_UNDECIDED = _Enumeration("on_undecided", OnUndecided, pb.OnUndecided, "ON_UN
 _REWARD_KINDS = _Enumeration("reward.kind", RewardKind, pb.RewardKind, "REWARD_KIND")
 
 _NCR_KINDS = _Enumeration("reward.ncr", NcrKind, pb.NcrKind, "NCR_KIND")
-_CODE_CREDITS = _Enumeration("reward.code", CodeCredit, pb.CodeCredit, "CODE_CREDIT")
+_CODE_CREDITS = _Enumeration("reward.code", CodeRule, pb.CodeCredit, "CODE_CREDIT")
 _UNANSWERED = _Enumeration("reward.unanswered", Unanswered, pb.Unanswered, "UNANSWERED")
 
 decode_status = _STATUSES.member
@@ -198,7 +198,7 @@ def encode_reward(reward: RewardSpec) -> pb.RewardSpec:
         final_nodes=reward.final_nodes,
         ncr=_NCR_KINDS.number_of[NcrKind(reward.ncr)],
         after_think=reward.after_think,
-        code=_CODE_CREDITS.number_of[CodeCredit(reward.code)],
+        code=_CODE_CREDITS.number_of[CodeRule(reward.code)],
         unanswered=_UNANSWERED.number_of[Unanswered(reward.unanswered)],
     )
 
@@ -228,7 +228,7 @@ def decode_reward(message: pb.RewardSpec) -> RewardSpec:
             final_nodes=message.final_nodes if message.HasField("final_nodes") else True,
             ncr=_NCR_KINDS.member_or(message.ncr, NcrKind.PLAIN),
             after_think=message.after_think,
-            code=_CODE_CREDITS.member_or(message.code, CodeCredit.COMPUTED),
+            code=_CODE_CREDITS.member_or(message.code, CodeRule.COMPUTED),
             unanswered=_UNANSWERED.member_or(message.unanswered, Unanswered.NCR),
         )
     except ValueError as error:

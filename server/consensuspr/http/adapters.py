@@ -40,7 +40,7 @@ from consensuspr.scoring.responses import (
     without_other_turns,
     without_special_tokens,
 )
-from consensuspr.scoring.rewards import CodeCredit, NcrKind, RewardKind, RewardSpec, Unanswered
+from consensuspr.scoring.rewards import CodeRule, NcrKind, RewardKind, RewardSpec, Unanswered
 from consensuspr.scoring.scorer import Chosen
 from consensuspr.scoring.types import (
     MAX_UINT32,
@@ -119,7 +119,7 @@ _SETTINGS: Mapping[str, Callable[[str, str], Any]] = {
     "final_nodes": _truth,
     "ncr": partial(_one_of, tuple(NcrKind)),
     "after_think": _truth,
-    "code": partial(_one_of, tuple(CodeCredit)),
+    "code": partial(_one_of, tuple(CodeRule)),
     "unanswered": partial(_one_of, tuple(Unanswered)),
     "dataset": lambda name, given: given or None,
     "run": lambda name, given: given or None,

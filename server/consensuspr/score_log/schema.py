@@ -25,7 +25,7 @@ import pyarrow as pa
 from consensuspr.data.writers import arrow_array
 from consensuspr.errors import InputError
 from consensuspr.scoring.guard import GuardBudget
-from consensuspr.scoring.rewards import CodeCredit, RewardSpec
+from consensuspr.scoring.rewards import CodeRule, RewardSpec
 from consensuspr.scoring.types import (
     CHANNELS,
     SAMPLE_KEY_BYTES,
@@ -317,7 +317,7 @@ def read_reward(text: str) -> RewardSpec:
         InputError: it is none that this release knows.
     """
     try:
-        return RewardSpec(**{"code": CodeCredit.COMPUTED, **json.loads(text)})
+        return RewardSpec(**{"code": CodeRule.COMPUTED, **json.loads(text)})
     except (TypeError, ValueError) as error:
         raise InputError(f"reward_spec {text[:200]!r} is not known here: {error}") from None
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from consensuspr.scoring.derive import derive_dataset
     from consensuspr.scoring.guard import GuardBudget, GuardFigures
     from consensuspr.scoring.rewards import (
-        CodeCredit,
+        CodeRule,
         NcrKind,
         RewardKind,
         RewardSpec,
@@ -65,7 +65,7 @@ __all__ = [
     "AnswerStatus",
     "AnswerVerifier",
     "CacheStats",
-    "CodeCredit",
+    "CodeRule",
     "DatasetIndex",
     "Entry",
     "Explanation",
@@ -105,7 +105,7 @@ __getattr__, __dir__ = lazy_names(
         ".dataset_index": "CacheStats DatasetIndex Entry IndexInfo MatcherCache",
         ".derive": "derive_dataset",
         ".guard": "GuardBudget GuardFigures",
-        ".rewards": "CodeCredit NcrKind RewardKind RewardSpec Unanswered"
+        ".rewards": "CodeRule NcrKind RewardKind RewardSpec Unanswered"
         " curriculum linear maximum outcome",
         ".scorer": "Scorer",
         ".types": "SCORED_TYPES SCORING_VERSION AnswerRule Explanation Identity InlineNode Limits"

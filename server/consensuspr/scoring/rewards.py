@@ -35,7 +35,7 @@ class NcrKind(StrEnum):
     WEIGHTED = "weighted"  # each the weight that the dataset stores
 
 
-class CodeCredit(StrEnum):
+class CodeRule(StrEnum):
     """When a statement in program code reaches a node; the core's choices, without its import."""
 
     WRITTEN = "written"  # if the response writes its result
@@ -62,7 +62,7 @@ class NcrOptions(TypedDict, total=False):
     final_nodes: bool
     ncr: NcrKind | str
     after_think: bool
-    code: CodeCredit | str
+    code: CodeRule | str
     unanswered: Unanswered | str
 
 
@@ -149,13 +149,13 @@ class RewardSpec:
     final_nodes: bool = True
     ncr: NcrKind | str = NcrKind.PLAIN
     after_think: bool = False
-    code: CodeCredit | str = CodeCredit.WRITTEN
+    code: CodeRule | str = CodeRule.WRITTEN
     unanswered: Unanswered | str = Unanswered.NCR
 
     def __post_init__(self) -> None:
         for name, kinds, subject in (
             ("kind", RewardKind, "the reward"), ("ncr", NcrKind, "ncr"),
-            ("code", CodeCredit, "code"), ("unanswered", Unanswered, "unanswered"),
+            ("code", CodeRule, "code"), ("unanswered", Unanswered, "unanswered"),
         ):  # fmt: skip
             given = getattr(self, name)
             try:

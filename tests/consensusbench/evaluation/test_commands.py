@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from consensusbench.cli import main
-from consensuspr.scoring.types import SCORING_VERSION
 from tests.commands import Run, logging_as_it_was
 from tests.rows import write_rows
 
@@ -152,8 +151,6 @@ def test_code_is_an_option(run: Run, tmp_path: Path, options: tuple[str, ...], c
     arguments = (rollouts, "--dataset", dataset, *options)
     reward = json.loads(run("evaluate", *arguments, "--json")[1])["identity"]["reward"]
     assert (reward["code"], reward["unanswered"]) == (code, "ncr")
-    run("report", *arguments, "--output", tmp_path / "page.html")
-    assert f"scoring {SCORING_VERSION}, code {code}" in (tmp_path / "page.html").read_text()
 
 
 def test_another_dataset_is_not_a_result(run: Run, tmp_path: Path) -> None:

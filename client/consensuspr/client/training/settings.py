@@ -31,7 +31,7 @@ from pydantic import (
 from consensuspr.client.transport import Access
 from consensuspr.credentials import TOKEN_FILE_VARIABLE
 from consensuspr.errors import InputError
-from consensuspr.scoring.rewards import CodeCredit, NcrKind, RewardKind, RewardSpec, Unanswered
+from consensuspr.scoring.rewards import CodeRule, NcrKind, RewardKind, RewardSpec, Unanswered
 from consensuspr.scoring.types import AnswerRule, OnUndecided, check_digest, check_label
 from consensuspr.settings import Settings, what_is_wrong
 
@@ -95,8 +95,8 @@ class RewardSettings(Settings):
     after_think: bool = Field(
         False, description="score only what follows the last `</think>`, nodes and answer"
     )
-    code: CodeCredit = Field(
-        CodeCredit.WRITTEN,
+    code: CodeRule = Field(
+        CodeRule.WRITTEN,
         description="a statement in program code counts if its result is written in the response,"
         " or whenever it is computed",
     )
