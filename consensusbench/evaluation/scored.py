@@ -673,7 +673,7 @@ class _Run:
         connection, before = self.connection(), len(self.found.rollouts)
         batch = connection.client.score(
             [rollout_from_row(row) for row in rows],
-            RewardSpec.linear(code=self.code),
+            reward=RewardSpec.linear(code=self.code),
             dataset=connection.dataset,
             include_spans=self.spans,
             progress=lambda scored, of_chunk: self.progress(before + scored),
