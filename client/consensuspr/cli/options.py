@@ -226,8 +226,6 @@ REWARD_OPTIONS: Mapping[str, str | None] = {
     "guard": None,
     "statements": None,
     "after_think": None,
-    "code": None,
-    "unanswered": None,
 }
 
 _ConfigFile: TypeAlias = Annotated[
