@@ -14,6 +14,7 @@ from consensusbench.evaluation.scored import ScoredSet, count_rollouts, dataset_
 from consensuspr.cli.options import OnErrorChoice
 from consensuspr.console import ColorMode, count_progress
 from consensuspr.errors import InputError
+from consensuspr.scoring.rewards import CodeCredit
 from consensuspr.settings import Settings
 
 RolloutsPaths: TypeAlias = Annotated[
@@ -47,6 +48,10 @@ class ScoringSettings(Settings):
         OnErrorChoice.STOP,
         description="At a bad row: stop before anything is written, or skip and count it.",
     )
+    code: CodeCredit = Field(
+        CodeCredit.WRITTEN,
+        description="A statement in code counts if its result is written, or whenever computed.",
+    )
     no_progress: bool = Field(False, description="Show no progress bar.")
     color: ColorMode = Field(
         ColorMode.AUTO, description="When to colour; auto: on a terminal only."
@@ -72,6 +77,7 @@ class ScoringSettings(Settings):
                 address=address,
                 spans=spans,
                 plain=plain,
+                code=self.code,
                 tokenizer=self.tokenizer,
                 on_error=self.on_error.value,
                 scored_output=scored_output,
@@ -83,7 +89,11 @@ class ScoringSettings(Settings):
 
 
 # Of ScoringSettings, what every help shows.
-SCORING_OPTIONS: Final[dict[str, str | None]] = {"tokenizer": "NAME", "on_error": None}
+SCORING_OPTIONS: Final[dict[str, str | None]] = {
+    "tokenizer": "NAME",
+    "code": None,
+    "on_error": None,
+}
 
 
 class FigureSettings(ScoringSettings):

@@ -44,6 +44,7 @@ from consensuspr.data import (
 )
 from consensuspr.errors import DataError, InputError, ServerFault
 from consensuspr.scoring import SCORED_TYPES, rollout_from_row, scored_row
+from consensuspr.scoring.rewards import CodeCredit, RewardSpec
 from consensuspr.scoring.types import CHANNELS, LOAD_METHODS, Identity, Score, Status
 
 if TYPE_CHECKING:  # at run time this would load the core, for --help too
@@ -487,6 +488,7 @@ def score_files(
     address: str | None = None,
     spans: bool = False,
     plain: bool = False,
+    code: CodeCredit = CodeCredit.WRITTEN,
     tokenizer: str | None = None,
     on_error: OnError = "stop",
     scored_output: AnyPath | None = None,
@@ -503,6 +505,8 @@ def score_files(
         spans: also find where each node stands.
         plain: also find what the paper's own matching does, in this process, and of rollouts
             that bring their scores too.
+        code: when a statement in program code reaches a node; computed for models that answer
+            in programs.
         tokenizer: counts tokens of rollouts without ``num_tokens``: path of a
             ``tokenizer.json`` or a name on the hub; None leaves their length unknown.
         scored_output: where to write the rows with their scores, complete or not at all.
@@ -524,7 +528,7 @@ def score_files(
         # Not before it is needed: scored files need neither index nor server.
         connection = cache(lambda: stack.enter_context(connect(os.fspath(dataset), address, None)))
         index = cache(lambda: stack.enter_context(closing(_load_index(dataset)))) if plain else None
-        run = _Run(found, connection, spans, count_tokens, out, progress, index)
+        run = _Run(found, connection, code, spans, count_tokens, out, progress, index)
         for file, path in enumerate(paths):
             read = ReadReport()
             row = 0
@@ -579,6 +583,7 @@ class _Run:
 
     found: ScoredSet
     connection: Callable[[], Connection]
+    code: CodeCredit
     spans: bool
     count_tokens: CountTokens | None
     out: RowWriter | None
@@ -668,6 +673,7 @@ class _Run:
         connection, before = self.connection(), len(self.found.rollouts)
         batch = connection.client.score(
             [rollout_from_row(row) for row in rows],
+            reward=RewardSpec.linear(code=self.code),
             dataset=connection.dataset,
             include_spans=self.spans,
             progress=lambda scored, of_chunk: self.progress(before + scored),

@@ -129,6 +129,7 @@ def facts_of(
                 "Scored by",
                 f"consensuspr {identity.server_version}, normal form "
                 f"{identity.normal_form_version}, answers {identity.answer_version}, "
+                f"scoring {identity.scoring_version}, code {identity.reward.code}, "
                 f"answer rule {identity.answer_rule.value}",
             )
         )

@@ -117,6 +117,7 @@ def carry_out_verl(study: Study, plan: VerlPlan, work: Path, say: Callable[[str]
                     "trainer.val_before_train=False",
                     f"+reward.reward_kwargs.dataset={arm.nodes}",
                     "+reward.reward_kwargs.final_nodes=False",
+                    f"+reward.reward_kwargs.unanswered={arm.reward.unanswered}",
                 ),
             )
             train(run, files, settings, address, lambda done: None)

@@ -39,6 +39,7 @@ from consensuspr.doctor.findings import TrainingSetup
 from consensuspr.doctor.verl_config import Named
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.answers import ANSWER_VERSION
+from consensuspr.scoring.types import SCORING_VERSION
 from consensuspr.version import VERSION
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 from tests.doctor.conftest import case_of, told
@@ -75,6 +76,7 @@ def info() -> Serve:
             max_expressions_per_node=1,
             max_expression_bytes=1,
             max_inline_bytes=1,
+            scoring_version=SCORING_VERSION,
         )
 
     return described
@@ -84,11 +86,11 @@ def test_versions(info: Serve, lines: Lines) -> None:
     assert lines(told(check_versions, case_of(info=info())))[0].startswith(
         "ok versions: protocol 1, normal form "
     )
-    older = replace(info(), server_version="0.0.1", normal_form_version="0")
+    older = replace(info(), server_version="0.0.1", normal_form_version="0", scoring_version="1")
     assert lines(told(check_versions, case_of(info=older))) == [
         f"warn versions: release 0.0.1 there and {VERSION} here, normal form 0 there and"
-        f" {NORMAL_FORM_VERSION} here → install the same version on both sides; scores made here"
-        " may differ from the server's"
+        f" {NORMAL_FORM_VERSION} here, scoring 1 there and {SCORING_VERSION} here → install the"
+        " same version on both sides; scores made here may differ from the server's"
     ]
 
 
@@ -288,6 +290,11 @@ def test_a_function_that_our_manager_never_calls(plan: Plan, lines: Lines) -> No
     ("kwargs", "line"),
     [
         ({"address": "a:1", "alpha": 0.2}, "ok settings: reward.reward_kwargs: address=a:1,"),
+        (
+            {"code": "computed", "unanswered": "ncr"},
+            "ok settings: reward.reward_kwargs: code=computed",
+        ),
+        ({"unanswered": "no"}, "FAIL settings: reward.reward_kwargs.unanswered: must be 'ncr' or"),
         ({"alhpa": 0.2}, "FAIL settings: unknown setting 'alhpa' in reward.reward_kwargs; did you"),
         ({"alpha": 2}, "FAIL settings: reward.reward_kwargs.alpha: "),
         (

@@ -12,6 +12,7 @@ from consensuspr.scoring import AnswerRule, OnUndecided, RewardSpec
 from consensuspr.scoring.types import ScoreOptions
 
 CHOICES = {"reply": ("object", "number")}
+TRAINED_BY = RewardSpec.linear(unanswered="zero")
 
 
 def settings_of(query: str) -> RequestSettings:
@@ -21,9 +22,13 @@ def settings_of(query: str) -> RequestSettings:
 @pytest.mark.parametrize(
     ("query", "options"),
     [
-        ("", ScoreOptions()),
-        ("reward=linear&alpha=0.25", ScoreOptions(RewardSpec.linear(0.25))),
-        ("reward=max", ScoreOptions(RewardSpec.maximum())),
+        ("", ScoreOptions(TRAINED_BY)),
+        ("unanswered=ncr&code=computed", ScoreOptions(RewardSpec.linear(code="computed"))),
+        (
+            "reward=linear&alpha=0.25",
+            ScoreOptions(RewardSpec.linear(0.25, unanswered="zero")),
+        ),
+        ("reward=max", ScoreOptions(RewardSpec.maximum(unanswered="zero"))),
         ("reward=outcome", ScoreOptions(RewardSpec.outcome())),
         ("reward=curriculum&epoch=0", ScoreOptions(RewardSpec.curriculum(1), epoch=0)),
         (
@@ -33,7 +38,10 @@ def settings_of(query: str) -> RequestSettings:
         (
             "dataset=math&answer_rule=dapo&on_undecided=mask",
             ScoreOptions(
-                dataset="math", answer_rule=AnswerRule.DAPO, on_undecided=OnUndecided.MASK
+                TRAINED_BY,
+                dataset="math",
+                answer_rule=AnswerRule.DAPO,
+                on_undecided=OnUndecided.MASK,
             ),
         ),
     ],

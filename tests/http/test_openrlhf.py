@@ -23,6 +23,7 @@ TWINS = "Which of the two twins is the older one?"
 BOTH = "16 - 3 - 4 = 9 eggs are left, so 9 * 2 = 18. Answer: 18"
 HALF = "16 - 3 - 4 = 9 eggs are left. Answer: 3"
 NONE = "I do not know."
+UNMARKED = "16 - 3 - 4 = 9 eggs are left."
 
 
 def chat(question: str) -> str:
@@ -71,16 +72,25 @@ def test_one_rollout(server: InProcessServer) -> None:
 @pytest.mark.parametrize(
     ("query", "reward", "epoch"),
     [
-        ("", RewardSpec.linear(0.5), 0),
-        ("?reward=linear&alpha=0.2", RewardSpec.linear(0.2), 0),
-        ("?reward=max", RewardSpec.maximum(), 0),
+        ("", RewardSpec.linear(0.5, unanswered="zero"), 0),
+        ("?unanswered=ncr&code=computed", RewardSpec.linear(code="computed"), 0),
+        ("?reward=linear&alpha=0.2", RewardSpec.linear(0.2, unanswered="zero"), 0),
+        ("?reward=max", RewardSpec.maximum(unanswered="zero"), 0),
         ("?reward=outcome", RewardSpec.outcome(), 0),
         ("?reward=curriculum&epoch=0", RewardSpec.curriculum(1), 0),
         ("?reward=curriculum&epoch=1", RewardSpec.curriculum(1), 1),
-        ("?guard=false", RewardSpec.linear(guard=False), 0),
-        ("?statements=false&reward=max", RewardSpec.maximum(statements=False), 0),
-        ("?final_nodes=false&ncr=plain", RewardSpec.linear(final_nodes=False), 0),
-        ("?after_think=true", RewardSpec.linear(after_think=True), 0),
+        ("?guard=false", RewardSpec.linear(guard=False, unanswered="zero"), 0),
+        (
+            "?statements=false&reward=max",
+            RewardSpec.maximum(statements=False, unanswered="zero"),
+            0,
+        ),
+        (
+            "?final_nodes=false&ncr=plain",
+            RewardSpec.linear(final_nodes=False, unanswered="zero"),
+            0,
+        ),
+        ("?after_think=true", RewardSpec.linear(after_think=True, unanswered="zero"), 0),
     ],
 )
 def test_many_rollouts_get_the_rewards_of_the_local_client(
@@ -88,7 +98,7 @@ def test_many_rollouts_get_the_rewards_of_the_local_client(
 ) -> None:
     # More than one piece holds; few of them are for computer algebra.
     responses = (
-        [BOTH, HALF, NONE, f"{HALF}</think>{BOTH}"] * 80
+        [BOTH, HALF, NONE, UNMARKED, f"{HALF}</think>{BOTH}"] * 64
         + [""]
         + ["😀 \\frac{1}{2} \"'\n\t\u0000 日本: 7"] * 8
     )

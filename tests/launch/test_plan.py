@@ -109,14 +109,20 @@ def test_a_sweep_is_one_run_an_alpha(plan_for: MakePlan) -> None:
             {"guard": "False", "statements": "False"},
             "-no-guard-no-statements",
         ),
+        (
+            {"code": "computed", "unanswered": "ncr"},
+            {"code": "computed", "unanswered": "ncr"},
+            "-code-computed-unanswered-ncr",
+        ),
     ],
 )
-def test_the_papers_own_ncr_is_a_choice_and_a_name_of_its_own(
+def test_another_ncr_is_a_choice_and_a_name_of_its_own(
     plan_for: MakePlan, given: dict[str, Any], settings: dict[str, str], name: str
 ) -> None:
     [training] = plan_for(**given).trainings
     planned = settings_of(training)
-    ours = {f"{KWARGS}.{key}" for key in ("guard", "statements")} & planned.keys()
+    keys = ("guard", "statements", "code", "unanswered")
+    ours = {f"{KWARGS}.{key}" for key in keys} & planned.keys()
     assert {key.removeprefix(f"{KWARGS}."): planned[key] for key in ours} == settings
     assert training.name == f"grpo-qwen3-4b-base-linear{name}"
 

@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 
 from consensuspr.errors import InputError
 from consensuspr.scoring.guard import GuardBudget
-from consensuspr.scoring.rewards import NcrKind, NcrOptions, RewardKind, RewardSpec
+from consensuspr.scoring.rewards import (
+    CodeCredit,
+    NcrKind,
+    NcrOptions,
+    RewardKind,
+    RewardSpec,
+    Unanswered,
+)
 from consensuspr.scoring.types import (
     CHANNELS,
     AnswerRule,
@@ -31,6 +38,7 @@ from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire.codec import (
     cut,
+    decode_identity,
     decode_options,
     decode_reward,
     decode_rollout,
@@ -67,6 +75,8 @@ rewards = st.builds(
     final_nodes=st.booleans(),
     ncr=st.sampled_from(NcrKind),
     after_think=st.booleans(),
+    code=st.sampled_from(CodeCredit),
+    unanswered=st.sampled_from(Unanswered),
 )
 nodes = st.builds(
     InlineNode,
@@ -146,6 +156,7 @@ identities = st.builds(
     epoch=uint32s,
     answer_rule=st.sampled_from(AnswerRule),
     server_version=texts,
+    scoring_version=texts.filter(bool),
 )
 IDENTITY = Identity("d", "sha256:0", "2", "1", RewardSpec.linear(), 0, AnswerRule.AUTO, "1")
 
@@ -276,7 +287,7 @@ def test_a_reply_whose_columns_do_not_fit_is_refused(
 
 
 # What a client means that does not know guard and statements.
-PAPER: NcrOptions = {"guard": False, "statements": False}
+PAPER: NcrOptions = {"guard": False, "statements": False, "code": "computed"}
 
 
 @pytest.mark.parametrize(
@@ -290,11 +301,15 @@ PAPER: NcrOptions = {"guard": False, "statements": False}
             pb.RewardSpec(kind=pb.REWARD_KIND_CURRICULUM, switch_epoch=0),
             RewardSpec.curriculum(0, **PAPER),
         ),
-        (pb.RewardSpec(guard=True), RewardSpec.linear(guard=True, statements=False)),
-        (pb.RewardSpec(statements=True), RewardSpec.linear(guard=False, statements=True)),
+        (pb.RewardSpec(guard=True), RewardSpec.linear(**PAPER | {"guard": True})),
+        (pb.RewardSpec(statements=True), RewardSpec.linear(**PAPER | {"statements": True})),
+        (
+            pb.RewardSpec(code=pb.CODE_CREDIT_WRITTEN, unanswered=pb.UNANSWERED_ZERO),
+            RewardSpec.linear(**PAPER | {"code": "written", "unanswered": "zero"}),
+        ),
         (
             pb.RewardSpec(final_nodes=False),
-            RewardSpec(RewardKind.LINEAR, guard=False, statements=False, final_nodes=False),
+            RewardSpec.linear(**PAPER | {"final_nodes": False}),
         ),
     ],
 )
@@ -318,6 +333,14 @@ def test_alpha_out_of_range_is_refused(alpha: float) -> None:
         (
             pb.ScoreRequest(reward=pb.RewardSpec(kind=9)),  # type: ignore[arg-type]
             "reward.kind must be one of .*, got 9",
+        ),
+        (
+            pb.ScoreRequest(reward=pb.RewardSpec(code=3)),  # type: ignore[arg-type]
+            r"reward.code must be one of 1 \(WRITTEN\), 2 \(COMPUTED\), got 3",
+        ),
+        (
+            pb.ScoreRequest(reward=pb.RewardSpec(unanswered=3)),  # type: ignore[arg-type]
+            r"reward.unanswered must be one of 1 \(NCR\), 2 \(ZERO\), got 3",
         ),
     ],
 )
@@ -343,8 +366,14 @@ def test_server_info_comes_back() -> None:
         max_expressions_per_node=10,
         max_expression_bytes=11,
         max_inline_bytes=12,
+        scoring_version="2",
     )
     assert decode_server_info(_over_the_wire(encode_server_info(info))) == info
+
+
+def test_an_older_peer_has_the_first_scoring_version() -> None:
+    assert decode_server_info(pb.ServerInfoResponse()).scoring_version == "1"
+    assert decode_identity(pb.Identity()).scoring_version == "1"
 
 
 def _over_the_wire(message: Any) -> Any:

@@ -50,6 +50,19 @@ def test_what_was_put_is_read(tmp_path: Path) -> None:
     assert pq.read_table(closed).num_rows == 3
 
 
+def test_a_stream_of_an_earlier_release_is_closed(tmp_path: Path) -> None:
+    batch = record_batch([part_of(["a", "b"])], "trainer", SampleKeys())
+    batch = batch.drop_columns(["scoring_version"])
+    path = tmp_path / "scores" / f"{new_stem('trainer', 0)}.arrows"
+    path.parent.mkdir()
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, batch.schema) as stream:
+        stream.write_batch(batch)
+    segmenting.close_segment(Segment(path.stem, path))
+    assert files(tmp_path) == [".parquet"]
+    assert [row["response"] for row in rows_in(tmp_path)] == ["a", "b"]
+    assert {row["scoring_version"] for row in rows_in(tmp_path)} == {None}
+
+
 def test_without_rows_nothing_is_left(tmp_path: Path) -> None:
     ScoreLog(tmp_path, "server").close()
     assert files(tmp_path) == []

@@ -8,17 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from consensuspr.cli import main
 from consensuspr.data import read_rollouts
-from consensuspr.score_log import LoggedPart, ScoreLog, keep_dataset
-from consensuspr.score_log.replay import Changed, Unscored
+from consensuspr.score_log import LoggedPart, LogReader, ScoreLog, keep_dataset
+from consensuspr.score_log.replay import Changed, Unscored, options_of
 from consensuspr.score_log.replay import replay as score_again
+from consensuspr.score_log.segments import forget_texts
 from consensuspr.scoring import AnswerVerifier, DatasetIndex, Scorer, rollout_from_row
 from consensuspr.scoring.guard import GuardBudget
 from consensuspr.scoring.rewards import RewardSpec
-from consensuspr.scoring.types import Rollout, ScoreOptions
+from consensuspr.scoring.types import SCORING_VERSION, Rollout, ScoreOptions
 
 SAMPLE = Path(__file__).resolve().parents[2] / "examples/sample"
 DATASET = SAMPLE / "dataset.jsonl"
@@ -92,6 +95,31 @@ def test_a_reward_that_changed_has_a_reason_or_is_an_error(
     assert same.told[0]["now"]["reward"] == 0.25
     assert main(["replay", str(tmp_path / "same")]) == 1
     assert "no reason is known" in capsys.readouterr().out
+
+
+def test_a_log_of_an_earlier_scoring_version_is_scored_by_this_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    number = logged(tmp_path)
+    [segment] = (tmp_path / "scores").glob("*.parquet")
+    table = pq.read_table(segment)
+    specs = [json.loads(text) for text in table["reward_spec"].to_pylist()]
+    earlier = [
+        json.dumps({k: v for k, v in spec.items() if k not in ("code", "unanswered")})
+        for spec in specs
+    ]
+    at = table.schema.get_field_index("reward_spec")
+    table = table.set_column(at, "reward_spec", pa.array(earlier))
+    pq.write_table(table.drop_columns(["scoring_version"]), segment)
+    rows = [row for batch in LogReader(tmp_path).read() for row in batch.to_pylist()]
+    assert {options_of(row).reward.code for row in rows} == {"computed"}
+    assert main(["replay", str(tmp_path)]) == 0
+    assert (
+        f"scoring version 1 of {number} samples is not emulated: this release scored them by"
+        f" version {SCORING_VERSION}"
+    ) in capsys.readouterr().out
+    assert forget_texts(segment) == number
+    assert LogReader(tmp_path).read().__next__()["scoring_version"].null_count == number
 
 
 def test_samples_of_a_run_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

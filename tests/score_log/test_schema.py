@@ -100,6 +100,8 @@ def test_texts_that_are_given_up_leave_their_size() -> None:
 def test_settings_and_nodes_are_read_back() -> None:
     for reward in (RewardSpec.linear(0.1), RewardSpec.curriculum(3, guard=False, ncr="weighted")):
         assert read_reward(reward_json(reward)) == reward
+    before = '{"kind": "max", "guard": true}'  # there was code and unanswered
+    assert read_reward(before) == RewardSpec.maximum(code="computed", unanswered="ncr")
     nodes: list[InlineNode | list[str]] = [
         ["x=1", "1=x"],
         InlineNode(["y"], "n", ("z",), True, 0.5),

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consensuspr.core.statements import is_computed
 from consensuspr.errors import InputError
-from consensuspr.scoring import RewardKind, RewardSpec, curriculum, linear, maximum, outcome
+from consensuspr.scoring import (
+    CodeCredit,
+    RewardKind,
+    RewardSpec,
+    curriculum,
+    linear,
+    maximum,
+    outcome,
+)
 
 NAN = math.nan
 # acc, ncr, linear at 0.5, maximum, outcome
@@ -120,3 +130,19 @@ def test_a_batch_gives_what_its_rows_give_alone(rows: list[tuple[float, float]])
 )
 def test_the_weight_of_ncr_is_what_it_adds_alone(spec: RewardSpec, epoch: int) -> None:
     assert spec.ncr_weight(epoch) == spec.compute(0.0, 1.0, epoch)
+
+
+def test_the_core_has_the_same_choices_for_code() -> None:
+    assert [choice for choice in CodeCredit if is_computed(choice)] == [CodeCredit.COMPUTED]
+
+
+@pytest.mark.parametrize(
+    ("choices", "sentence"),
+    [
+        ({"code": "run"}, "code must be one of written, computed, got 'run'"),
+        ({"unanswered": 0}, "unanswered must be one of ncr, zero, got 0"),
+    ],
+)
+def test_an_unknown_choice_is_refused(choices: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        RewardSpec.linear(**choices)

@@ -34,7 +34,7 @@ from consensuspr.scoring import (
     Verdict,
 )
 from consensuspr.scoring.scorer import MAX_REPEATS, REPLY_S, verify_patiently
-from consensuspr.scoring.types import OnUndecided
+from consensuspr.scoring.types import SCORING_VERSION, OnUndecided
 from consensuspr.version import VERSION
 
 LINEAR = RewardSpec.linear()
@@ -225,6 +225,7 @@ def test_the_identity_says_all_that_a_replay_needs(scorer: Scorer, dataset: Data
         epoch=1,
         answer_rule=AnswerRule.AUTO,
         server_version=VERSION,
+        scoring_version=SCORING_VERSION,
     )
 
 

@@ -63,4 +63,5 @@ def test_exported_rows_train(
     for batch in recorded.batches:
         assert set(batch["problem_id"]) == {"toy/1", "toy/2"}
         assert ("nodes" in batch) is inline
-        assert batch["rewards"] == expected(batch, dataset_file, RewardSpec.linear(0.5))
+        spec = RewardSpec.linear(0.5, unanswered="zero")
+        assert batch["rewards"] == expected(batch, dataset_file, spec)

@@ -105,6 +105,9 @@ def train(folder: Path, reward: Any, chat: bool = False, **settings: Any) -> Any
     return trainer
 
 
+TRAINED_BY = RewardSpec.linear(0.5, unanswered="zero")
+
+
 def expected(batch: dict[str, Any], dataset_file: Path, spec: RewardSpec) -> list[float | None]:
     """Return what the formula makes of a batch."""
     texts = [c if isinstance(c, str) else c[0]["content"] for c in batch["completions"]]
@@ -131,7 +134,7 @@ def test_rewards_equal_the_formula_and_metrics_are_logged(
     assert len(rewards) == 32
     assert len(set(rewards)) > 2, "the words of the model hit something"
     for batch in recorded.batches:
-        assert batch["rewards"] == expected(batch, dataset_file, RewardSpec.linear(0.5))
+        assert batch["rewards"] == expected(batch, dataset_file, TRAINED_BY)
 
     logged = [entry for entry in trainer.state.log_history if "reward" in entry]
     assert len(logged) == 4

@@ -58,9 +58,9 @@ def call(function: Any, completions: Any = TEXTS, **changes: Any) -> Any:
 @pytest.mark.parametrize(
     ("settings", "spec", "epoch"),
     [
-        ({}, RewardSpec.linear(0.5), 0),
-        ({"reward": "linear", "alpha": 0.2}, RewardSpec.linear(0.2), 0),
-        ({"reward": "max"}, RewardSpec.maximum(), 0),
+        ({}, RewardSpec.linear(0.5, unanswered="zero"), 0),
+        ({"unanswered": "ncr", "alpha": 0.2}, RewardSpec.linear(0.2), 0),
+        ({"reward": "max"}, RewardSpec.maximum(unanswered="zero"), 0),
         ({"reward": "outcome"}, RewardSpec.outcome(), 0),
         ({"reward": "curriculum"}, RewardSpec.curriculum(1), 0.99),
         ({"reward": "curriculum"}, RewardSpec.curriculum(1), 1.0),

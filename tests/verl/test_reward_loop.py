@@ -52,7 +52,7 @@ def expected(rollouts: list[dict[str, Any]]) -> list[Any]:
     with LocalClient(SAMPLE / "dataset.jsonl") as client:
         return client.score(
             [Rollout(row["problem_id"], row["response"]) for row in rollouts],
-            reward=RewardSpec.linear(),
+            reward=RewardSpec.linear(unanswered="zero"),
         )
 
 

@@ -596,6 +596,8 @@ def _share(score: Score, reward: RewardSpec) -> str:
     counted = f"{score.num_matched} of {count_of(score.num_nodes, 'node')}"
     if reward.ncr == NcrKind.WEIGHTED:
         counted = f"{_value(score.ncr_raw, '.3f')} of the weights, {counted}"
+    if score.ncr == 0 and score.ncr_raw:  # the guard's factor is above 0
+        return f" ({counted}, without a marked final answer: unanswered={reward.unanswered})"
     if score.guard in (None, 1.0):
         return f" = {counted}"
     return f" = {_value(score.ncr_raw, '.3f')} ({counted}) · {score.guard:.3f} (guard)"

@@ -51,6 +51,7 @@ def _installed() -> dict[str, object]:
     backend = load_core()
     from consensuspr.core import NORMAL_FORM_VERSION
     from consensuspr.scoring.answers import ANSWER_VERSION
+    from consensuspr.scoring.types import SCORING_VERSION
     from consensuspr.v1 import PROTOCOL_VERSION
     from consensuspr.version import VERSION
 
@@ -59,6 +60,7 @@ def _installed() -> dict[str, object]:
         "protocol_version": PROTOCOL_VERSION,
         "normal_form_version": NORMAL_FORM_VERSION,
         "answer_version": ANSWER_VERSION,
+        "scoring_version": SCORING_VERSION,
         "core_backend": backend,
     }
 

@@ -33,7 +33,7 @@ from pydantic import BeforeValidator, ByteSize, Field
 from consensuspr.console import ColorMode
 from consensuspr.credentials import TOKEN_FILE_VARIABLE
 from consensuspr.errors import InputError
-from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
+from consensuspr.scoring.rewards import CodeCredit, NcrKind, RewardKind, RewardSpec, Unanswered
 from consensuspr.scoring.types import AnswerRule, OnUndecided, ScoreOptions
 from consensuspr.settings import Setting, Settings, all_settings, load_settings, settings_template
 
@@ -144,6 +144,13 @@ class HowToScore(Settings):
     after_think: bool = Field(
         False, description="Score only what follows the last `</think>`, nodes and answer."
     )
+    code: CodeCredit = Field(
+        CodeCredit.WRITTEN,
+        description="A statement in code counts if its result is written, or whenever computed.",
+    )
+    unanswered: Unanswered = Field(
+        Unanswered.NCR, description="NCR of a response without a marked final answer: its NCR or 0."
+    )
     answer_rule: AnswerRule | None = Field(
         None,
         description="How the final answer is found; where not set, the dataset's own, else auto.",
@@ -189,6 +196,8 @@ class HowToScore(Settings):
                 final_nodes=self.final_nodes,
                 ncr=self.ncr,
                 after_think=self.after_think,
+                code=self.code,
+                unanswered=self.unanswered,
             )
         except ValueError as error:
             raise InputError(str(error)) from None

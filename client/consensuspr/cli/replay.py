@@ -11,6 +11,7 @@ from rich.console import Console
 
 from consensuspr.cli.options import Json, RunFolder
 from consensuspr.console import count_of, load_core, make_console
+from consensuspr.scoring.types import SCORING_VERSION
 
 if TYPE_CHECKING:
     from consensuspr.score_log.replay import Replay
@@ -56,6 +57,11 @@ def replay(
 
 def _lines(result: Replay) -> list[str]:
     lines = [f"{count_of(result.samples, 'sample')}: {result.same:,} as they were"]
+    lines += [
+        f"scoring version {version} of {count_of(number, 'sample')} is not emulated: this release"
+        f" scored them by version {SCORING_VERSION}"
+        for version, number in result.other_versions.items()
+    ]
     lines += [f"{number:,} changed: {reason}" for reason, number in result.changed.items()]
     lines += [f"{number:,} not scored: {reason}" for reason, number in result.unscored.items()]
     for one in result.told:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from consensuspr.client.sync import RewardClient
     from consensuspr.client.transport import Access
     from consensuspr.scoring.guard import GuardBudget
-    from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
+    from consensuspr.scoring.rewards import CodeCredit, NcrKind, RewardKind, RewardSpec, Unanswered
     from consensuspr.scoring.types import (
         AnswerRule,
         Identity,
@@ -42,6 +42,7 @@ __all__ = [
     "Access",
     "AnswerRule",
     "AsyncRewardClient",
+    "CodeCredit",
     "DatasetInfo",
     "GuardBudget",
     "Identity",
@@ -58,6 +59,7 @@ __all__ = [
     "ScoredBatch",
     "ServerInfo",
     "Status",
+    "Unanswered",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -70,7 +72,7 @@ __getattr__, __dir__ = lazy_names(
         ".sync": "RewardClient",
         ".transport": "Access",
         "consensuspr.scoring.guard": "GuardBudget",
-        "consensuspr.scoring.rewards": "NcrKind RewardKind RewardSpec",
+        "consensuspr.scoring.rewards": "CodeCredit NcrKind RewardKind RewardSpec Unanswered",
         "consensuspr.scoring.types": "AnswerRule Identity InlineNode OnUndecided"
         " Rollout Score Status",
         "consensuspr.wire.server_info": "DatasetInfo ServerInfo",

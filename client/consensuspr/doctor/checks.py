@@ -64,7 +64,7 @@ from consensuspr.errors import (
     Unavailable,
 )
 from consensuspr.scoring.rewards import RewardKind
-from consensuspr.scoring.types import DEFAULT_DATASET, Score, Status
+from consensuspr.scoring.types import DEFAULT_DATASET, SCORING_VERSION, Score, Status
 from consensuspr.version import VERSION
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 
@@ -626,6 +626,7 @@ def check_versions(case: Case) -> Iterator[Said]:
         "release": (info.server_version, VERSION),
         "normal form": (info.normal_form_version, NORMAL_FORM_VERSION),
         "answers": (info.answer_version, ANSWER_VERSION),
+        "scoring": (info.scoring_version, SCORING_VERSION),
     }
     other = [
         f"{name} {server} there and {here} here"
@@ -642,7 +643,7 @@ def check_versions(case: Case) -> Iterator[Said]:
         yield (
             OK,
             f"protocol {info.protocol_version}, normal form {info.normal_form_version}, answers"
-            f" {info.answer_version}, as here",
+            f" {info.answer_version}, scoring {info.scoring_version}, as here",
         )
 
 

@@ -356,6 +356,10 @@ def _of_options(request: Request, alpha: float | None) -> list[str]:
             # With a plus: no recipe names it.
             given.append(f"+{SOURCE}.{option}={wanted}")
             name += f"-{option}" if wanted else f"-no-{option}"
+    for option, choice in (("code", request.code), ("unanswered", request.unanswered)):
+        if choice is not None:
+            given.append(f"+{SOURCE}.{option}={choice}")
+            name += f"-{option}-{choice}"
     if request.step_credit:
         name += f"-{STEP_CREDIT}"
     if alpha is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import Field
 
 from consensuspr.errors import InputError
-from consensuspr.scoring.rewards import RewardKind
+from consensuspr.scoring.rewards import CodeCredit, RewardKind, Unanswered
 from consensuspr.settings import Settings
 
 
@@ -60,6 +60,16 @@ class Request(Settings):
     )
     statements: bool | None = Field(
         None, description="True statements reach nodes too; where not set, on."
+    )
+    code: CodeCredit | None = Field(
+        None,
+        description="A statement in code counts if its result is written, or whenever computed;"
+        " where not set, written.",
+    )
+    unanswered: Unanswered | None = Field(
+        None,
+        description="NCR of a response without a marked final answer: its NCR or 0; where not set,"
+        " 0 for linear and max.",
     )
     step_credit: bool = Field(
         False, description="Experimental: node rewards on the tokens that reached the nodes."

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from consensuspr.core.expressions import EXPANSION_VERSION, derive_forms
 from consensuspr.core.patterns import BatchResult, Hit
-from consensuspr.core.statements import CodeCredit
 from consensuspr.core.tables import NORMAL_FORM_VERSION
 
 __all__ = [
@@ -23,7 +22,6 @@ __all__ = [
     "EXPANSION_VERSION",
     "NORMAL_FORM_VERSION",
     "BatchResult",
-    "CodeCredit",
     "Hit",
     "Matcher",
     "count_fields",

@@ -9,7 +9,7 @@ Both engines read the same language; the words and limits of that language stand
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 # --- limits -------------------------------------------------------------------------------
@@ -44,13 +44,6 @@ MAX_SUBSCRIPT: Final = 12
 # Characters of the argument of a command that is passed over, and which ones it may have.
 MAX_ARGUMENT: Final = 40
 ARGUMENT: Final = "A-Za-z0-9_+*/^()=:.@-"
-
-
-class CodeCredit(StrEnum):
-    """When a statement of program code reaches a node."""
-
-    WRITTEN = "written"  # its result is written elsewhere in the response, too
-    COMPUTED = "computed"  # always
 
 
 class Meaning(IntEnum):
@@ -158,6 +151,20 @@ def _mixed(value: int) -> int:
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _MASK
     value = (value ^ value >> 27) * 0x94D049BB133111EB & _MASK
     return value ^ value >> 31
+
+
+def is_computed(code: str) -> bool:
+    """Tell whether statements of code reach nodes without their results.
+
+    Args:
+        code: "written" if the text has to write the result as a number too, or "computed".
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if code not in ("written", "computed"):
+        raise ValueError(f"code must be 'written' or 'computed', got {code!r}")
+    return code == "computed"
 
 
 class TrueStatement(NamedTuple):

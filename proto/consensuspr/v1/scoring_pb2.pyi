@@ -189,6 +189,54 @@ NCR_KIND_WEIGHTED: NcrKind.ValueType  # 2
 """each its weight; refused where the dataset has none"""
 global___NcrKind = NcrKind
 
+class _CodeCredit:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _CodeCreditEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_CodeCredit.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    CODE_CREDIT_UNSPECIFIED: _CodeCredit.ValueType  # 0
+    """COMPUTED"""
+    CODE_CREDIT_WRITTEN: _CodeCredit.ValueType  # 1
+    """if the response writes its result"""
+    CODE_CREDIT_COMPUTED: _CodeCredit.ValueType  # 2
+    """always, as before there was a choice"""
+
+class CodeCredit(_CodeCredit, metaclass=_CodeCreditEnumTypeWrapper):
+    """When a statement in program code reaches a node."""
+
+CODE_CREDIT_UNSPECIFIED: CodeCredit.ValueType  # 0
+"""COMPUTED"""
+CODE_CREDIT_WRITTEN: CodeCredit.ValueType  # 1
+"""if the response writes its result"""
+CODE_CREDIT_COMPUTED: CodeCredit.ValueType  # 2
+"""always, as before there was a choice"""
+global___CodeCredit = CodeCredit
+
+class _Unanswered:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _UnansweredEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Unanswered.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    UNANSWERED_UNSPECIFIED: _Unanswered.ValueType  # 0
+    """NCR"""
+    UNANSWERED_NCR: _Unanswered.ValueType  # 1
+    """ncr, as of any other response"""
+    UNANSWERED_ZERO: _Unanswered.ValueType  # 2
+    """0, except in the curriculum's first stage"""
+
+class Unanswered(_Unanswered, metaclass=_UnansweredEnumTypeWrapper):
+    """The ncr of a response without a marked final answer."""
+
+UNANSWERED_UNSPECIFIED: Unanswered.ValueType  # 0
+"""NCR"""
+UNANSWERED_NCR: Unanswered.ValueType  # 1
+"""ncr, as of any other response"""
+UNANSWERED_ZERO: Unanswered.ValueType  # 2
+"""0, except in the curriculum's first stage"""
+global___Unanswered = Unanswered
+
 class _Channel:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -246,7 +294,8 @@ class RewardSpec(google.protobuf.message.Message):
     """How acc and ncr become one reward. What is a number or a bool has presence: an absent one is
     what the comment says, never a 0 that would turn the outcome off without a word. guard and
     statements are off where absent: so the requests of clients that do not know them score as
-    they always did, by the paper's own ncr. Clients that know them always send them.
+    they always did, by the paper's own ncr. Clients that know them always send them. The same holds for
+    code and unanswered.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -259,6 +308,8 @@ class RewardSpec(google.protobuf.message.Message):
     FINAL_NODES_FIELD_NUMBER: builtins.int
     NCR_FIELD_NUMBER: builtins.int
     AFTER_THINK_FIELD_NUMBER: builtins.int
+    CODE_FIELD_NUMBER: builtins.int
+    UNANSWERED_FIELD_NUMBER: builtins.int
     kind: global___RewardKind.ValueType
     """the formula"""
     alpha: builtins.float
@@ -275,6 +326,10 @@ class RewardSpec(google.protobuf.message.Message):
     """what a node adds to ncr"""
     after_think: builtins.bool
     """score only what follows the last </think>; false where absent"""
+    code: global___CodeCredit.ValueType
+    """when statements in program code reach nodes"""
+    unanswered: global___Unanswered.ValueType
+    """ncr of responses without a marked final answer"""
     def __init__(
         self,
         *,
@@ -286,9 +341,11 @@ class RewardSpec(google.protobuf.message.Message):
         final_nodes: builtins.bool | None = ...,
         ncr: global___NcrKind.ValueType = ...,
         after_think: builtins.bool | None = ...,
+        code: global___CodeCredit.ValueType = ...,
+        unanswered: global___Unanswered.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_after_think", b"_after_think", "_alpha", b"_alpha", "_final_nodes", b"_final_nodes", "_guard", b"_guard", "_statements", b"_statements", "_switch_epoch", b"_switch_epoch", "after_think", b"after_think", "alpha", b"alpha", "final_nodes", b"final_nodes", "guard", b"guard", "statements", b"statements", "switch_epoch", b"switch_epoch"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_after_think", b"_after_think", "_alpha", b"_alpha", "_final_nodes", b"_final_nodes", "_guard", b"_guard", "_statements", b"_statements", "_switch_epoch", b"_switch_epoch", "after_think", b"after_think", "alpha", b"alpha", "final_nodes", b"final_nodes", "guard", b"guard", "kind", b"kind", "ncr", b"ncr", "statements", b"statements", "switch_epoch", b"switch_epoch"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_after_think", b"_after_think", "_alpha", b"_alpha", "_final_nodes", b"_final_nodes", "_guard", b"_guard", "_statements", b"_statements", "_switch_epoch", b"_switch_epoch", "after_think", b"after_think", "alpha", b"alpha", "code", b"code", "final_nodes", b"final_nodes", "guard", b"guard", "kind", b"kind", "ncr", b"ncr", "statements", b"statements", "switch_epoch", b"switch_epoch", "unanswered", b"unanswered"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_after_think", b"_after_think"]) -> typing.Literal["after_think"] | None: ...
     @typing.overload
@@ -633,6 +690,7 @@ class Identity(google.protobuf.message.Message):
     EPOCH_FIELD_NUMBER: builtins.int
     ANSWER_RULE_FIELD_NUMBER: builtins.int
     SERVER_VERSION_FIELD_NUMBER: builtins.int
+    SCORING_VERSION_FIELD_NUMBER: builtins.int
     dataset: builtins.str
     """name"""
     dataset_digest: builtins.str
@@ -647,6 +705,8 @@ class Identity(google.protobuf.message.Message):
     """as applied"""
     server_version: builtins.str
     """consensuspr release"""
+    scoring_version: builtins.str
+    """of what earns credit and of the guard; absent: "1" """
     @property
     def reward(self) -> global___RewardSpec:
         """as applied, defaults filled in"""
@@ -662,9 +722,10 @@ class Identity(google.protobuf.message.Message):
         epoch: builtins.int = ...,
         answer_rule: global___AnswerRule.ValueType = ...,
         server_version: builtins.str = ...,
+        scoring_version: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["reward", b"reward"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["answer_rule", b"answer_rule", "answer_version", b"answer_version", "dataset", b"dataset", "dataset_digest", b"dataset_digest", "epoch", b"epoch", "normal_form_version", b"normal_form_version", "reward", b"reward", "server_version", b"server_version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["answer_rule", b"answer_rule", "answer_version", b"answer_version", "dataset", b"dataset", "dataset_digest", b"dataset_digest", "epoch", b"epoch", "normal_form_version", b"normal_form_version", "reward", b"reward", "scoring_version", b"scoring_version", "server_version", b"server_version"]) -> None: ...
 
 global___Identity = Identity
 
@@ -1050,6 +1111,7 @@ class ServerInfoResponse(google.protobuf.message.Message):
     MAX_ROLLOUTS_FIELD_NUMBER: builtins.int
     MAX_EXPRESSIONS_PER_NODE_FIELD_NUMBER: builtins.int
     MAX_INLINE_BYTES_FIELD_NUMBER: builtins.int
+    SCORING_VERSION_FIELD_NUMBER: builtins.int
     server_version: builtins.str
     """consensuspr release"""
     protocol_version: builtins.int
@@ -1074,6 +1136,8 @@ class ServerInfoResponse(google.protobuf.message.Message):
     """per inline node, derived ones included"""
     max_inline_bytes: builtins.int
     """of all inline expressions of a rollout together"""
+    scoring_version: builtins.str
+    """as in Identity"""
     @property
     def datasets(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DatasetInfo]:
         """sorted by name"""
@@ -1094,8 +1158,9 @@ class ServerInfoResponse(google.protobuf.message.Message):
         max_rollouts: builtins.int = ...,
         max_expressions_per_node: builtins.int = ...,
         max_inline_bytes: builtins.int = ...,
+        scoring_version: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["answer_version", b"answer_version", "core_backend", b"core_backend", "datasets", b"datasets", "max_expression_bytes", b"max_expression_bytes", "max_expressions_per_node", b"max_expressions_per_node", "max_inline_bytes", b"max_inline_bytes", "max_inline_nodes", b"max_inline_nodes", "max_message_bytes", b"max_message_bytes", "max_response_bytes", b"max_response_bytes", "max_rollouts", b"max_rollouts", "normal_form_version", b"normal_form_version", "protocol_version", b"protocol_version", "server_version", b"server_version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["answer_version", b"answer_version", "core_backend", b"core_backend", "datasets", b"datasets", "max_expression_bytes", b"max_expression_bytes", "max_expressions_per_node", b"max_expressions_per_node", "max_inline_bytes", b"max_inline_bytes", "max_inline_nodes", b"max_inline_nodes", "max_message_bytes", b"max_message_bytes", "max_response_bytes", b"max_response_bytes", "max_rollouts", b"max_rollouts", "normal_form_version", b"normal_form_version", "protocol_version", b"protocol_version", "scoring_version", b"scoring_version", "server_version", b"server_version"]) -> None: ...
 
 global___ServerInfoResponse = ServerInfoResponse
 

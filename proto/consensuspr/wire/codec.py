@@ -36,9 +36,10 @@ from google.protobuf.message import DecodeError, Message
 
 from consensuspr.errors import InputError
 from consensuspr.scoring.guard import GuardBudget, GuardFigures
-from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
+from consensuspr.scoring.rewards import CodeCredit, NcrKind, RewardKind, RewardSpec, Unanswered
 from consensuspr.scoring.types import (
     CHANNELS,
+    FIRST_SCORING_VERSION,
     MAX_UINT32,
     SAMPLE_KEY_BYTES,
     AnswerRule,
@@ -180,6 +181,8 @@ _ON_UNDECIDED = _Enumeration("on_undecided", OnUndecided, pb.OnUndecided, "ON_UN
 _REWARD_KINDS = _Enumeration("reward.kind", RewardKind, pb.RewardKind, "REWARD_KIND")
 
 _NCR_KINDS = _Enumeration("reward.ncr", NcrKind, pb.NcrKind, "NCR_KIND")
+_CODE_CREDITS = _Enumeration("reward.code", CodeCredit, pb.CodeCredit, "CODE_CREDIT")
+_UNANSWERED = _Enumeration("reward.unanswered", Unanswered, pb.Unanswered, "UNANSWERED")
 
 decode_status = _STATUSES.member
 
@@ -195,6 +198,8 @@ def encode_reward(reward: RewardSpec) -> pb.RewardSpec:
         final_nodes=reward.final_nodes,
         ncr=_NCR_KINDS.number_of[NcrKind(reward.ncr)],
         after_think=reward.after_think,
+        code=_CODE_CREDITS.number_of[CodeCredit(reward.code)],
+        unanswered=_UNANSWERED.number_of[Unanswered(reward.unanswered)],
     )
 
 
@@ -202,7 +207,8 @@ def decode_reward(message: pb.RewardSpec) -> RewardSpec:
     """Return the reward of a message.
 
     An absent number is the default, never 0.  Absent guard and statements are off, the paper's own
-    NCR: the peer does not know them, and means what it meant before there were any.
+    NCR: the peer does not know them, and means what it meant before there were any.  For the same
+    reason absent ``code`` is ``computed``.
 
     Raises:
         InputError: a kind is unknown or alpha is outside [0, 1].
@@ -222,6 +228,8 @@ def decode_reward(message: pb.RewardSpec) -> RewardSpec:
             final_nodes=message.final_nodes if message.HasField("final_nodes") else True,
             ncr=_NCR_KINDS.member_or(message.ncr, NcrKind.PLAIN),
             after_think=message.after_think,
+            code=_CODE_CREDITS.member_or(message.code, CodeCredit.COMPUTED),
+            unanswered=_UNANSWERED.member_or(message.unanswered, Unanswered.NCR),
         )
     except ValueError as error:
         raise InputError(f"reward: {error}") from None
@@ -888,6 +896,7 @@ def encode_identity(identity: Identity) -> pb.Identity:
         epoch=identity.epoch,
         answer_rule=_ANSWER_RULES.number_of[identity.answer_rule],
         server_version=identity.server_version,
+        scoring_version=identity.scoring_version,
     )
 
 
@@ -906,6 +915,7 @@ def decode_identity(message: pb.Identity) -> Identity:
         epoch=message.epoch,
         answer_rule=_ANSWER_RULES.member_or(message.answer_rule, AnswerRule.AUTO),
         server_version=message.server_version,
+        scoring_version=message.scoring_version or FIRST_SCORING_VERSION,
     )
 
 

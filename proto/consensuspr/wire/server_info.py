@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 
+from consensuspr.scoring.types import FIRST_SCORING_VERSION, SCORING_VERSION
 from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.version import VERSION
@@ -61,6 +62,7 @@ class ServerInfo:
     max_expressions_per_node: int
     max_expression_bytes: int
     max_inline_bytes: int
+    scoring_version: str = FIRST_SCORING_VERSION
 
 
 def describe(scorer: Scorer, *, max_message_bytes: int, max_rollouts: int) -> ServerInfo:
@@ -84,6 +86,7 @@ def describe(scorer: Scorer, *, max_message_bytes: int, max_rollouts: int) -> Se
         datasets=describe_datasets(scorer.datasets),
         max_message_bytes=max_message_bytes,
         max_rollouts=max_rollouts,
+        scoring_version=SCORING_VERSION,
         **asdict(scorer.limits),
     )
 
@@ -116,6 +119,7 @@ def decode_dataset_info(message: pb.DatasetInfo) -> DatasetInfo:
 def decode_server_info(message: pb.ServerInfoResponse) -> ServerInfo:
     """Return the server's description of a message."""
     values = _values(ServerInfo, message)
+    values["scoring_version"] = message.scoring_version or FIRST_SCORING_VERSION
     values["datasets"] = tuple(map(decode_dataset_info, message.datasets))
     return ServerInfo(**values)
 

@@ -40,7 +40,7 @@ from consensuspr.scoring.responses import (
     without_other_turns,
     without_special_tokens,
 )
-from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
+from consensuspr.scoring.rewards import CodeCredit, NcrKind, RewardKind, RewardSpec, Unanswered
 from consensuspr.scoring.scorer import Chosen
 from consensuspr.scoring.types import (
     MAX_UINT32,
@@ -119,6 +119,8 @@ _SETTINGS: Mapping[str, Callable[[str, str], Any]] = {
     "final_nodes": _truth,
     "ncr": partial(_one_of, tuple(NcrKind)),
     "after_think": _truth,
+    "code": partial(_one_of, tuple(CodeCredit)),
+    "unanswered": partial(_one_of, tuple(Unanswered)),
     "dataset": lambda name, given: given or None,
     "run": lambda name, given: given or None,
     "expect_digest": lambda name, given: given or None,
@@ -128,6 +130,7 @@ _SETTINGS: Mapping[str, Callable[[str, str], Any]] = {
 }
 _OF_THE_REWARD = (
     "alpha", "switch_epoch", "guard", "statements", "final_nodes", "ncr", "after_think",
+    "code", "unanswered",
 )  # fmt: skip
 # Of which only one reward makes use.
 _BELONGS_TO = {
@@ -163,7 +166,8 @@ def read_settings(
             "reward=curriculum needs epoch=N in the URL: the request does not tell how far"
             " training is, and the epoch is never guessed"
         )
-    formula = {name: given[name] for name in _OF_THE_REWARD if name in given}
+    formula: dict[str, Any] = {"unanswered": Unanswered.in_training(kind)}
+    formula |= {name: given[name] for name in _OF_THE_REWARD if name in given}
     scoring = ("epoch", "dataset", "answer_rule", "on_undecided", "run", "expect_digest")
     return RequestSettings(
         ScoreOptions(

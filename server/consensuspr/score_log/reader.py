@@ -53,6 +53,7 @@ from consensuspr.score_log.segments import (
     open_parquet,
     rows_of_parquet,
     segments,
+    with_columns,
 )
 from consensuspr.scoring.types import LOAD_METHODS, Status
 
@@ -250,7 +251,7 @@ class LogReader:
                 for batch, _ in StreamReader(file, begins[at]).batches():
                     here = [row - first for row in left if row < first + batch.num_rows]
                     if here:
-                        found.append(_with_columns(batch, columns).take(pa.array(here)))
+                        found.append(with_columns(batch, columns).take(pa.array(here)))
                         left = left[len(here) :]
                     first += batch.num_rows
                     if not left:
@@ -294,7 +295,7 @@ class LogReader:
                     self._note_begin(segment.stem, rows, end)
                 first, rows, end = rows, rows + batch.num_rows, behind
                 self._at[segment.stem] = rows, behind
-                batch = _with_columns(batch, columns)
+                batch = with_columns(batch, columns)
                 yield _placed(batch, segment.stem, first) if self._places else batch
             if not segment.is_open and segment.stem not in self.left_out:
                 self._finished.add(segment.stem)
@@ -348,18 +349,6 @@ class LogReader:
             first, skip = min(skip, batch.num_rows), max(0, skip - batch.num_rows)
             if first < batch.num_rows:
                 yield batch.slice(first), 0
-
-
-def _with_columns(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """Return the columns of a batch; null where it is older than one of them."""
-    fields = [SCHEMA.field(name) for name in columns]
-    arrays = [
-        batch.column(field.name)
-        if field.name in batch.schema.names
-        else pa.nulls(batch.num_rows, field.type)
-        for field in fields
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def _placed(batch: pa.RecordBatch, stem: str, first: int) -> pa.RecordBatch:

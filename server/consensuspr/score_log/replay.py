@@ -22,7 +22,9 @@ from consensuspr.score_log.schema import read_inline, read_reward
 from consensuspr.score_log.writer import dataset_path
 from consensuspr.scoring import ANSWER_VERSION, AnswerVerifier, DatasetIndex, Scorer
 from consensuspr.scoring.types import (
+    FIRST_SCORING_VERSION,
     LOAD_METHODS,
+    SCORING_VERSION,
     AnswerRule,
     Explanation,
     OnUndecided,
@@ -48,7 +50,7 @@ class Unscored(StrEnum):
 class Changed(StrEnum):
     """Why a reward may be another one."""
 
-    VERSION = "other versions of matching or of answers"
+    VERSION = "other versions of matching, of answers or of scoring"
     UNDECIDED = "an answer was left open by its budget or a busy machine"
     LIMITS = "a limit on the size of responses differs"
     NO_REASON = "no reason is known"
@@ -63,6 +65,8 @@ class Replay:
         same: whose reward and status are what they were.
         changed: by reason.
         unscored: by reason.
+        other_versions: samples of other scoring versions than this release's, by version; they
+            are scored as this release scores.
         told: the first changed samples, with what they had and have.
         left_out: sentences about what of the log could not be read.
     """
@@ -71,6 +75,7 @@ class Replay:
     same: int = 0
     changed: Counter[str] = field(default_factory=Counter)
     unscored: Counter[str] = field(default_factory=Counter)
+    other_versions: Counter[str] = field(default_factory=Counter)
     told: list[dict[str, Any]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
@@ -223,6 +228,9 @@ def _groups(
 
 
 def _compare(row: Mapping[str, Any], score: Score, result: Replay) -> None:
+    version = row["scoring_version"] or FIRST_SCORING_VERSION
+    if version != SCORING_VERSION:
+        result.other_versions[version] += 1
     # Equal as numbers is equal bit for bit here: there is no NaN and no -0.
     if (row["reward"], row["status"]) == (score.reward, score.status.value):
         result.same += 1
@@ -237,10 +245,12 @@ def _compare(row: Mapping[str, Any], score: Score, result: Replay) -> None:
 
 
 def _reason(row: Mapping[str, Any], score: Score) -> Changed:
-    if (row["normal_form_version"], row["answer_version"]) != (
-        NORMAL_FORM_VERSION,
-        ANSWER_VERSION,
-    ):
+    versions = (
+        row["normal_form_version"],
+        row["answer_version"],
+        row["scoring_version"] or FIRST_SCORING_VERSION,
+    )
+    if versions != (NORMAL_FORM_VERSION, ANSWER_VERSION, SCORING_VERSION):
         return Changed.VERSION
     statuses = {row["status"], score.status.value}
     methods = {row["answer_method"], score.answer_method}

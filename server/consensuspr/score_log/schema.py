@@ -25,7 +25,7 @@ import pyarrow as pa
 from consensuspr.data.writers import arrow_array
 from consensuspr.errors import InputError
 from consensuspr.scoring.guard import GuardBudget
-from consensuspr.scoring.rewards import RewardSpec
+from consensuspr.scoring.rewards import CodeCredit, RewardSpec
 from consensuspr.scoring.types import (
     CHANNELS,
     SAMPLE_KEY_BYTES,
@@ -89,6 +89,7 @@ COLUMNS: Final[tuple[tuple[str, pa.DataType, str], ...]] = (
     ("normal_form_version", _TEXT, "of the rules of matching"),
     ("answer_version", _TEXT, "of the rules of answers"),
     ("server_version", _TEXT, "release that scored"),
+    ("scoring_version", _TEXT, "of what earns credit and of the guard; absent: `1`"),
     ("reward_spec", _TEXT, "the formula with all its settings, as JSON"),
     ("answer_rule", _TEXT, "how the final answer is found"),
     ("on_undecided", _TEXT, "what an undecided answer does to the reward"),
@@ -197,6 +198,7 @@ def record_batch(parts: Sequence[LoggedPart], side: Side, keys: SampleKeys) -> p
 _SCORE_FLOATS = ("reward", "acc", "ncr", "ncr_raw", "guard", "tpn")
 _IDENTITY_TEXTS = (
     "dataset", "dataset_digest", "normal_form_version", "answer_version", "server_version",
+    "scoring_version",
 )  # fmt: skip
 
 
@@ -309,13 +311,13 @@ def reward_json(reward: RewardSpec) -> str:
 
 @lru_cache(maxsize=256)
 def read_reward(text: str) -> RewardSpec:
-    """Return the reward of its JSON.
+    """Return the reward of its JSON; a log without ``code`` is from before there was a choice.
 
     Raises:
         InputError: it is none that this release knows.
     """
     try:
-        return RewardSpec(**json.loads(text))
+        return RewardSpec(**{"code": CodeCredit.COMPUTED, **json.loads(text)})
     except (TypeError, ValueError) as error:
         raise InputError(f"reward_spec {text[:200]!r} is not known here: {error}") from None
 

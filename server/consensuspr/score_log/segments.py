@@ -422,6 +422,18 @@ def close_segment(segment: Segment) -> int:
     return reader.left_out
 
 
+def with_columns(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """Return the columns of a batch; null where it is older than one of them."""
+    fields = [SCHEMA.field(name) for name in columns]
+    arrays = [
+        batch.column(field.name)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in fields
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
 def write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
     """Write batches, small ones together; return the number of rows."""
     rows, held, held_bytes, held_rows = 0, [], 0, 0
@@ -430,7 +442,7 @@ def write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
         pq.ParquetWriter(target, SCHEMA, compression="zstd", use_dictionary=_REPEATED) as out,
     ):
         for batch in batches:
-            held.append(batch)
+            held.append(with_columns(batch, SCHEMA.names))
             held_bytes += batch.nbytes
             held_rows += batch.num_rows
             rows += batch.num_rows
@@ -477,13 +489,8 @@ def forget_texts(path: Path) -> int:
         nonlocal forgotten
         for batch in open_parquet(path).iter_batches(batch_size=GROUP_ROWS):
             forgotten += batch.num_rows - batch.column("response").null_count
-            columns = [
-                pa.nulls(batch.num_rows, field.type)
-                if field.name in TEXT_COLUMNS
-                else batch.column(field.name)
-                for field in SCHEMA
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+            kept = [name for name in batch.schema.names if name not in TEXT_COLUMNS]
+            yield with_columns(batch.select(kept), SCHEMA.names)
 
     write_parquet(path, without_text())
     return forgotten

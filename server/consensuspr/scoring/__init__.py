@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from consensuspr.scoring.derive import derive_dataset
     from consensuspr.scoring.guard import GuardBudget, GuardFigures
     from consensuspr.scoring.rewards import (
+        CodeCredit,
         NcrKind,
         RewardKind,
         RewardSpec,
+        Unanswered,
         curriculum,
         linear,
         maximum,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from consensuspr.scoring.scorer import Scorer
     from consensuspr.scoring.types import (
         SCORED_TYPES,
+        SCORING_VERSION,
         AnswerRule,
         Explanation,
         Identity,
@@ -54,23 +57,15 @@ if TYPE_CHECKING:
         scored_row,
     )
 
-_NAMES_OF = {
-    "answers": "ANSWER_VERSION AnswerStatus AnswerVerifier Verdict verify_answer",
-    "dataset_index": "CacheStats DatasetIndex Entry IndexInfo MatcherCache",
-    "derive": "derive_dataset",
-    "guard": "GuardBudget GuardFigures",
-    "rewards": "NcrKind RewardKind RewardSpec curriculum linear maximum outcome",
-    "scorer": "Scorer",
-    "types": "SCORED_TYPES AnswerRule Explanation Identity InlineNode Limits NodeExplanation"
-    " OnUndecided Rollout Score ScoreOptions Status rollout_from_row scored_row",
-}
 __all__ = [
     "ANSWER_VERSION",
     "SCORED_TYPES",
+    "SCORING_VERSION",
     "AnswerRule",
     "AnswerStatus",
     "AnswerVerifier",
     "CacheStats",
+    "CodeCredit",
     "DatasetIndex",
     "Entry",
     "Explanation",
@@ -91,6 +86,7 @@ __all__ = [
     "ScoreOptions",
     "Scorer",
     "Status",
+    "Unanswered",
     "Verdict",
     "curriculum",
     "derive_dataset",
@@ -109,9 +105,11 @@ __getattr__, __dir__ = lazy_names(
         ".dataset_index": "CacheStats DatasetIndex Entry IndexInfo MatcherCache",
         ".derive": "derive_dataset",
         ".guard": "GuardBudget GuardFigures",
-        ".rewards": "NcrKind RewardKind RewardSpec curriculum linear maximum outcome",
+        ".rewards": "CodeCredit NcrKind RewardKind RewardSpec Unanswered"
+        " curriculum linear maximum outcome",
         ".scorer": "Scorer",
-        ".types": "SCORED_TYPES AnswerRule Explanation Identity InlineNode Limits NodeExplanation"
-        " OnUndecided Rollout Score ScoreOptions Status rollout_from_row scored_row",
+        ".types": "SCORED_TYPES SCORING_VERSION AnswerRule Explanation Identity InlineNode Limits"
+        " NodeExplanation OnUndecided Rollout Score ScoreOptions Status rollout_from_row"
+        " scored_row",
     },
 )

@@ -35,6 +35,25 @@ class NcrKind(StrEnum):
     WEIGHTED = "weighted"  # each the weight that the dataset stores
 
 
+class CodeCredit(StrEnum):
+    """When a statement in program code reaches a node; the core's choices, without its import."""
+
+    WRITTEN = "written"  # if the response writes its result
+    COMPUTED = "computed"  # always
+
+
+class Unanswered(StrEnum):
+    """The NCR of a response without a marked final answer."""
+
+    NCR = "ncr"  # as of any other response
+    ZERO = "zero"  # 0, except in the curriculum's first stage
+
+    @classmethod
+    def in_training(cls, reward: RewardKind | str) -> Unanswered:
+        """Return the default of trainers: where NCR is added to Acc, answering must pay."""
+        return cls.ZERO if reward in (RewardKind.LINEAR, RewardKind.MAX) else cls.NCR
+
+
 class NcrOptions(TypedDict, total=False):
     """What is counted, and in which text, for every kind of reward; see :class:`RewardSpec`."""
 
@@ -43,6 +62,8 @@ class NcrOptions(TypedDict, total=False):
     final_nodes: bool
     ncr: NcrKind | str
     after_think: bool
+    code: CodeCredit | str
+    unanswered: Unanswered | str
 
 
 def outcome(acc: Values) -> Rewards:
@@ -109,9 +130,14 @@ class RewardSpec:
         ncr: what a node adds.
         after_think: score what follows the last ``</think>`` alone, nodes, guard and answer; of a
             response without one nothing is scored, since nothing was answered yet.
+        code: a statement in program code reaches a node if the response writes its result
+            (``written``), or always (``computed``).
+        unanswered: NCR of a response without a final answer that a mark announces (``\\boxed``,
+            ``####``, ``Answer:``, "answer is", as the answer rule accepts them): its NCR, or 0.
+            Before ``switch_epoch`` the curriculum keeps the paper's NCR.
 
     Raises:
-        InputError: the kind is unknown, alpha is not in [0, 1], switch_epoch is negative, or what
+        InputError: a choice is unknown, alpha is not in [0, 1], switch_epoch is negative, or what
             is to be true or false is neither.
     """
 
@@ -123,10 +149,13 @@ class RewardSpec:
     final_nodes: bool = True
     ncr: NcrKind | str = NcrKind.PLAIN
     after_think: bool = False
+    code: CodeCredit | str = CodeCredit.WRITTEN
+    unanswered: Unanswered | str = Unanswered.NCR
 
     def __post_init__(self) -> None:
         for name, kinds, subject in (
             ("kind", RewardKind, "the reward"), ("ncr", NcrKind, "ncr"),
+            ("code", CodeCredit, "code"), ("unanswered", Unanswered, "unanswered"),
         ):  # fmt: skip
             given = getattr(self, name)
             try:
@@ -197,6 +226,11 @@ class RewardSpec:
             case RewardKind.CURRICULUM | RewardKind.OUTCOME:
                 weight = self.ncr_weight(epoch)
                 return {"acc": (1 - weight) * acc, "ncr": weight * ncr}
+
+    def zeroes_unanswered(self, epoch: int = 0) -> bool:
+        """Return whether NCR is 0 without a marked final answer."""
+        first_stage = self.kind is RewardKind.CURRICULUM and epoch < self.switch_epoch
+        return self.unanswered == Unanswered.ZERO and not first_stage
 
     def ncr_weight(self, epoch: int = 0) -> float:
         """Return what an NCR of 1 adds to the reward where Acc adds nothing."""

@@ -49,7 +49,14 @@ the cache by their content.
 (:mod:`consensuspr.scoring.guard`).  What decides it is part of the reward: ``guard``,
 ``statements`` (a true statement reaches a node, not its expressions alone), ``final_nodes`` and
 ``ncr=weighted``.  The last counts weights in the place of nodes; a problem of which a node has
-none, or all have 0, counts nodes.  The defaults deviate from the paper by guard and statements.
+none, or all have 0, counts nodes.  ``code`` is the core's choice of when a statement in program
+code counts.  The defaults deviate from the paper by guard and statements.
+
+**Unanswered.** With ``unanswered="zero"`` the NCR of a response is 0 unless it marks a final answer
+that the answer rule accepts (:func:`~consensuspr.scoring.answers.has_marked_answer`).  Whether
+that answer is right, or decided, does not matter, nor whether a ground truth is known.  ``ncr_raw``
+and ``guard`` stay.  In the curriculum's first stage it has no effect: NCR and reward are the
+paper's.
 
 **Thinking models.** With ``after_think`` only what follows the last ``</think>`` is scored
 (:func:`~consensuspr.scoring.types.scored_from`): the nodes, the guard's counts and its length, and
@@ -88,7 +95,12 @@ from consensuspr.errors import (
     UnknownDataset,
 )
 from consensuspr.scoring import guard
-from consensuspr.scoring.answers import ANSWER_VERSION, AnswerVerifier, Verdict
+from consensuspr.scoring.answers import (
+    ANSWER_VERSION,
+    AnswerVerifier,
+    Verdict,
+    has_marked_answer,
+)
 from consensuspr.scoring.answers.sandbox import KILLED
 from consensuspr.scoring.dataset_index import DatasetIndex, Entry, MatcherCache
 from consensuspr.scoring.guard import Floats, GuardBudget, GuardFigures
@@ -99,6 +111,7 @@ from consensuspr.scoring.types import (
     DEFAULT_LIMITS,
     LOAD_METHODS,
     MAX_UINT32,
+    SCORING_VERSION,
     AnswerRule,
     Explanation,
     Identity,
@@ -253,12 +266,14 @@ class Scorer:
             answer_version=ANSWER_VERSION,
             reward=options.reward,
             epoch=options.epoch,
-            answer_rule=options.answer_rule or index.answer_rule or AnswerRule.AUTO,
+            answer_rule=_answer_rule(options, index),
             server_version=VERSION,
+            scoring_version=SCORING_VERSION,
         )
         batch = _Batch(rollouts, self.limits, deadline, options.reward.after_think)
         _match_nodes(batch, index, self._threads, options, match_batch)
         _check_answers(batch, self._verifier, identity.answer_rule)
+        _find_unanswered(batch, options, identity.answer_rule)
         return batch, identity
 
     def recheck(self, rollouts: Sequence[Rollout], options: ScoreOptions) -> ScoreColumns:
@@ -271,6 +286,7 @@ class Scorer:
         _, index = self.dataset(options)
         batch = _Batch(rollouts, self.limits, None, options.reward.after_think)
         _match_nodes(batch, index, self._threads, options, _match_by_twin)
+        _find_unanswered(batch, options, _answer_rule(options, index))
         return _combine(batch, options)
 
     def explain(
@@ -341,6 +357,8 @@ class _Batch:
         num_values, num_numbers: what the guard counts.
         budgets: what the guard allows of them by position, where it is not the default.
         verdicts: of the answers that were checked.
+        unanswered: positions of responses that reach nodes, and whose NCR is 0 because they mark
+            no final answer.
     """
 
     def __init__(
@@ -372,20 +390,23 @@ class _Batch:
         self.spans: dict[int, Spans] = {}
         self.node_shares: dict[int, tuple[float, ...]] = {}
         self.verdicts: list[Verdict | None] = [None] * count
+        self.unanswered: list[int] = []
         self._defects = 0
 
     def __len__(self) -> int:
         """Return the number of rollouts."""
         return len(self.rollouts)
 
-    def spans_in(self, at: int, matcher: Matcher, statements: bool) -> Spans:
+    def spans_in(self, at: int, matcher: Matcher, reward: RewardSpec) -> Spans:
         """Return where in a response the nodes were hit."""
         text = self.texts[at]
         before = guard.characters(self.rollouts[at].response) - guard.characters(text)
         return tuple(
             [
                 span and (span[0] + before, span[1] + before)
-                for span in matcher.spans(text, statements=statements)
+                for span in matcher.spans(
+                    text, statements=reward.statements, counts=reward.guard, code=reward.code
+                )
             ]
         )
 
@@ -671,6 +692,7 @@ class _Matching:
                 statements=reward.statements,
                 counts=reward.guard,
                 deadline=batch.deadline,
+                code=reward.code,
             )
         except TimeoutError:
             raise batch.late("the node matching") from None
@@ -683,7 +705,7 @@ class _Matching:
                 batch.budgets[at] = one.budget
             if self._include_spans:
                 batch.check_deadline("the node matching")
-                batch.spans[at] = batch.spans_in(at, one.matcher, reward.statements)
+                batch.spans[at] = batch.spans_in(at, one.matcher, reward)
                 batch.node_shares[at] = one.shares(len(channels))
         if reward.guard:
             values, numbers = guard.counted(result)
@@ -903,6 +925,23 @@ def _verify(batch: _Batch, checked: list[int], verifier: AnswerVerifier, rule: A
         batch.verdicts[at] = verdict
 
 
+def _answer_rule(options: ScoreOptions, index: DatasetIndex) -> AnswerRule:
+    return options.answer_rule or index.answer_rule or AnswerRule.AUTO
+
+
+def _find_unanswered(batch: _Batch, options: ScoreOptions, rule: AnswerRule) -> None:
+    """Note the responses whose NCR is 0 because they mark no final answer."""
+    if not options.reward.zeroes_unanswered(options.epoch):
+        return
+    for at, matched in enumerate(batch.num_matched):
+        if matched:  # else NCR is 0 or unknown
+            try:
+                if not has_marked_answer(batch.texts[at], rule):
+                    batch.unanswered.append(at)
+            except Exception:
+                batch.defect(at, "the search for a final answer")
+
+
 def _combine(batch: _Batch, options: ScoreOptions) -> ScoreColumns:
     """Return the scores of a batch, from what matching and the answer check found.
 
@@ -917,6 +956,8 @@ def _combine(batch: _Batch, options: ScoreOptions) -> ScoreColumns:
             acc[at] = math.nan
     raw, guards = _ncr(batch, options.reward)
     ncr = [share * factor for share, factor in zip(raw, guards, strict=True)]
+    for at in batch.unanswered:
+        ncr[at] = 0.0
     rewards: list[float] = options.reward.compute(acc, ncr, options.epoch).tolist()
     columns = ScoreColumns(
         status=batch.status,
@@ -1027,7 +1068,7 @@ def _explain_nodes(
         return Explanation(score, (), normal_form, identity)
     reward = identity.reward
     nodes, matcher = _nodes_of(rollout, index, batch.limits)
-    hits = matcher.hits(text, statements=reward.statements)
+    hits = matcher.hits(text, statements=reward.statements, counts=reward.guard, code=reward.code)
     explained = tuple(
         NodeExplanation(
             node_id=node.node_id,

@@ -31,6 +31,10 @@ E = TypeVar("E", bound=StrEnum)
 
 # What a request means that names no dataset, where there are several.
 DEFAULT_DATASET: Final = "default"
+# Part of every reply's identity: a change of the guard, or of what a node is reached by, that can
+# change an NCR changes this.
+SCORING_VERSION: Final = "2"
+FIRST_SCORING_VERSION: Final = "1"  # of replies and logs that name none
 MAX_LABEL_BYTES: Final = 128  # of the name of a training run, or of a dataset put in service
 SAMPLE_KEY_BYTES: Final = 16
 MAX_UINT32: Final = (1 << 32) - 1  # what the protocol can say of a number
@@ -377,7 +381,8 @@ class Score:
         status: what became of the rollout; read it before any number.
         reward: the combined reward, in [0, 1].
         acc: final-answer accuracy, 0.0 or 1.0.
-        ncr: Node Coverage Rate in [0, 1], which the reward uses: ``ncr_raw * guard``.
+        ncr: Node Coverage Rate in [0, 1], which the reward uses: ``ncr_raw * guard``, or 0
+            where ``unanswered="zero"`` says so.
         num_nodes: nodes that count, 0 where unknown; without ``final_nodes`` fewer than the
             problem has.
         num_matched: those of them that were reached.
@@ -553,6 +558,7 @@ class Identity:
     epoch: int
     answer_rule: AnswerRule
     server_version: str
+    scoring_version: str = FIRST_SCORING_VERSION
 
 
 @dataclass(slots=True)

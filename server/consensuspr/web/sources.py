@@ -33,7 +33,8 @@ FROM_LOG: Final = (
     "data_source", "response_size", "num_tokens", "status", "reward", "acc", "ncr", "ncr_raw",
     "guard", "num_nodes", "num_matched", "tpn", "penalty", "final_score", "channels", "answer",
     "answer_method", "message", "scored_by", "dataset", "dataset_digest", "normal_form_version",
-    "answer_version", "server_version", "reward_spec", "answer_rule", "on_undecided",
+    "answer_version", "server_version", "scoring_version", "reward_spec", "answer_rule",
+    "on_undecided",
 )  # fmt: skip
 # ... and what files of rollouts have beside them.
 OF_FILES: Final = tuple(pa.field(name, pa.string()) for name in ("model", "diagnosis"))

@@ -94,7 +94,7 @@ FROM batch
 # What rows of one value share, and what names the dataset among it.
 IDENTITY: Final = (
     "dataset", "dataset_digest", "normal_form_version", "answer_version", "server_version",
-    "reward_spec", "answer_rule", "on_undecided",
+    "scoring_version", "reward_spec", "answer_rule", "on_undecided",
 )  # fmt: skip
 # Of a sample in a list.
 SHOWN: Final = (

@@ -22,7 +22,7 @@ def read(**values: Any) -> RewardSettings:
 def test_the_defaults_are_those_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CONSENSUSPR_ADDRESS", raising=False)
     settings = read()
-    assert settings.spec == RewardSpec.linear(0.5)
+    assert settings.spec == RewardSpec.linear(0.5, code="written", unanswered="zero")
     assert settings.switch_epoch == 1
     assert settings.address == "127.0.0.1:50051"
     assert (settings.on_unavailable, settings.on_unscorable) == ("wait", "raise")
@@ -52,6 +52,23 @@ def test_every_reward_can_be_asked_for(values: dict[str, Any], spec: RewardSpec)
 
 
 @pytest.mark.parametrize(
+    ("values", "unanswered"),
+    [
+        ({}, "zero"),
+        ({"reward": "max"}, "zero"),
+        ({"reward": "curriculum"}, "ncr"),
+        ({"reward": "outcome"}, "ncr"),
+        ({"unanswered": "ncr"}, "ncr"),
+        ({"reward": "curriculum", "unanswered": "zero"}, "zero"),
+    ],
+)
+def test_unanswered_is_zero_where_ncr_is_added_to_acc(
+    values: dict[str, Any], unanswered: str
+) -> None:
+    assert read(**values).spec.unanswered == unanswered
+
+
+@pytest.mark.parametrize(
     ("value", "read_as"),
     [("raise", "raise"), (0, 0.0), ("0.0", 0.0), (-1.5, -1.5)],
 )
@@ -66,6 +83,7 @@ def test_an_unscorable_sample_fails_or_gets_a_number(value: object, read_as: obj
         ({"zzz": 1}, "unknown setting 'zzz' in reward_kwargs; known: address, reward,"),
         ({"alpha": 1.5}, "reward_kwargs.alpha: must be at most 1, got 1.5"),
         ({"address": "nowhere"}, "reward_kwargs.address: "),
+        ({"code": "all"}, "reward_kwargs.code: must be 'written' or 'computed', got 'all'"),
         ({"reward": "best"}, "reward_kwargs.reward: must be 'linear', 'max'"),
         ({"epoch": -1}, "reward_kwargs.epoch: must be at least 0"),
         ({"timeout_s": 0}, "reward_kwargs.timeout_s: must be more than 0, got 0"),

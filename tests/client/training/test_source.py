@@ -582,7 +582,7 @@ def test_each_sample_is_logged_with_all_that_explains_it(real_server: str, tmp_p
     }  # fmt: skip
     assert {name: right[name] for name in expected} == expected
     assert right["dataset_digest"].startswith("sha256:")
-    assert read_reward(right["reward_spec"]) == RewardSpec.linear(0.25)
+    assert read_reward(right["reward_spec"]) == RewardSpec.linear(0.25, unanswered="zero")
     assert (half["split"], half["reward"], half["final_score"]) == ("test", 0.375, 0.375)
     assert (unknown["status"], unknown["final_score"]) == ("UNKNOWN_PROBLEM", None)
     assert len({row["key"] for row in rows.values()}) == 3

@@ -17,11 +17,13 @@ from tests.score_logs import rows_in, wait_until
 TEXT = "16-3-4=9. Answer: 18"
 
 
-def score(extra_info: dict[str, Any], ground_truth: Any = "18", **settings: Any) -> dict[str, Any]:
+def score(
+    extra_info: dict[str, Any], ground_truth: Any = "18", text: str = TEXT, **settings: Any
+) -> dict[str, Any]:
     return asyncio.run(
         compute_score(
             data_source="toy",
-            solution_str=TEXT,
+            solution_str=text,
             ground_truth=ground_truth,
             extra_info=extra_info,
             reward_router_address=None,
@@ -48,6 +50,20 @@ def test_it_returns_the_keys_of_every_sample(real_server: str) -> None:
         "overlong_penalty": 0.0,
         "status": "OK",
     }
+
+
+def test_ncr_is_for_responses_with_a_marked_answer(real_server: str) -> None:
+    def ncr(**settings: Any) -> Any:
+        return score({"problem_id": "ducks"}, text="16-3-4=9", address=real_server, **settings)[
+            "ncr"
+        ]
+
+    assert (ncr(), ncr(reward="max"), ncr(unanswered="ncr"), ncr(reward="outcome")) == (
+        0,
+        0,
+        0.5,
+        0.5,
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,7 +145,11 @@ def test_what_a_function_cannot_do_is_refused(
 
 
 def test_it_keeps_a_score_log(real_server: str, tmp_path: Path) -> None:
-    settings = {"address": real_server, "alpha": 0.25, "score_log": str(tmp_path / "run")}
+    settings: dict[str, Any] = {
+        "address": real_server,
+        "alpha": 0.25,
+        "score_log": str(tmp_path / "run"),
+    }
     score({"problem_id": "ducks", "split": "train"}, **settings)
     with pytest.raises(UnscorableSample):
         score({"problem_id": "bare"}, **settings)

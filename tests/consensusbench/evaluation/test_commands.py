@@ -142,6 +142,17 @@ def answer(problem_id: str, value: int) -> dict[str, Any]:
     return {"problem_id": problem_id, "response": f"2+3=5\nAnswer: {value}"}
 
 
+@pytest.mark.parametrize(
+    ("options", "code"), [((), "written"), (("--code", "computed"), "computed")]
+)
+def test_code_is_an_option(run: Run, tmp_path: Path, options: tuple[str, ...], code: str) -> None:
+    dataset = write_rows(tmp_path / "d.jsonl", [problem("p1")])
+    rollouts = write_rows(tmp_path / "r.jsonl", [answer("p1", 5) | {"model": "m"}])
+    arguments = (rollouts, "--dataset", dataset, *options)
+    reward = json.loads(run("evaluate", *arguments, "--json")[1])["identity"]["reward"]
+    assert (reward["code"], reward["unanswered"]) == (code, "ncr")
+
+
 def test_another_dataset_is_not_a_result(run: Run, tmp_path: Path) -> None:
     dataset = write_rows(tmp_path / "d.jsonl", [problem("p1")])
     rollouts = write_rows(tmp_path / "r.jsonl", [answer("q1", 5), answer("q2", 5)])

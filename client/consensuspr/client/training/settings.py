@@ -31,7 +31,7 @@ from pydantic import (
 from consensuspr.client.transport import Access
 from consensuspr.credentials import TOKEN_FILE_VARIABLE
 from consensuspr.errors import InputError
-from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
+from consensuspr.scoring.rewards import CodeCredit, NcrKind, RewardKind, RewardSpec, Unanswered
 from consensuspr.scoring.types import AnswerRule, OnUndecided, check_digest, check_label
 from consensuspr.settings import Settings, what_is_wrong
 
@@ -94,6 +94,16 @@ class RewardSettings(Settings):
     )
     after_think: bool = Field(
         False, description="score only what follows the last `</think>`, nodes and answer"
+    )
+    code: CodeCredit = Field(
+        CodeCredit.WRITTEN,
+        description="a statement in program code counts if its result is written in the response,"
+        " or whenever it is computed",
+    )
+    unanswered: Unanswered | None = Field(
+        None,
+        description="NCR of a response without a marked final answer: its NCR, or 0 (default: zero"
+        " for linear and max, else ncr)",
     )
     dataset: str | None = Field(
         None, description="name of the dataset, where the server has several"
@@ -276,6 +286,8 @@ class RewardSettings(Settings):
             final_nodes=self.final_nodes,
             ncr=self.ncr,
             after_think=self.after_think,
+            code=self.code,
+            unanswered=self.unanswered or Unanswered.in_training(self.reward),
         )
 
 

@@ -2,7 +2,6 @@ from collections.abc import Sequence
 from typing import final
 
 from consensuspr.core.patterns import BatchResult, Hit
-from consensuspr.core.statements import CodeCredit
 
 @final
 class Matcher:
@@ -14,7 +13,7 @@ class Matcher:
         expand: bool = False,
         statements: bool = True,
         derived: Sequence[Sequence[str]] = (),
-        code: CodeCredit | str = ...,
+        code: str = "written",
     ) -> None: ...
     @property
     def expressions(self) -> tuple[str, ...]: ...
@@ -31,7 +30,7 @@ class Matcher:
         *,
         statements: bool = True,
         counts: bool | None = None,
-        code: CodeCredit | str | None = None,
+        code: str | None = None,
     ) -> list[tuple[int, int] | None]: ...
     def hits(
         self,
@@ -39,7 +38,7 @@ class Matcher:
         *,
         statements: bool = True,
         counts: bool | None = None,
-        code: CodeCredit | str | None = None,
+        code: str | None = None,
     ) -> list[Hit | None]: ...
 
 def match_batch(
@@ -50,5 +49,5 @@ def match_batch(
     statements: bool = True,
     counts: bool = True,
     deadline: float | None = None,
-    code: CodeCredit | str | None = None,
+    code: str | None = None,
 ) -> BatchResult: ...

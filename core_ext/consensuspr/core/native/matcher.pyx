@@ -100,7 +100,7 @@ from consensuspr.core.native.statements cimport (
 )
 from consensuspr.core.native.statements import expression_statements
 from consensuspr.core.patterns import Channel
-from consensuspr.core.statements import CodeCredit
+from consensuspr.core.statements import is_computed
 
 cdef extern from *:
     """
@@ -206,7 +206,7 @@ cdef class Matcher:
     cdef object _code
 
     def __init__(
-        self, nodes, bint expand=False, bint statements=True, derived=(), code=CodeCredit.WRITTEN
+        self, nodes, bint expand=False, bint statements=True, derived=(), code="written"
     ):
         if self._nodes is not None:
             raise TypeError("a Matcher is immutable; build a new one")
@@ -221,7 +221,8 @@ cdef class Matcher:
         self._derived = more
         self._expand = expand
         self._statements = statements
-        self._code = CodeCredit(code)
+        self._code = code
+        is_computed(code)
         if statements:
             self.make_keys(written, stated)
         self.expressions = tuple(pattern.expression for pattern in patterns)
@@ -352,7 +353,7 @@ cdef class Matcher:
         cdef Py_ssize_t size, node, first, last, at, count
         cdef uint32_t values, numbers
         cdef int failed = 0
-        cdef bint computed = is_computed(self, code)
+        cdef bint computed = is_computed(self._code if code is None else code)
         cdef bint read = (self._statements if counts is None else counts) or (
             statements and self._statements
         )
@@ -435,11 +436,6 @@ cdef class Matcher:
 cdef const Keys* keys_of(const Search* search, bint statements) noexcept nogil:
     """Return the keys by which statements reach nodes, NULL if they do not."""
     return &search.keys if statements and search.keys.size else NULL
-
-
-cdef bint is_computed(Matcher matcher, object code):
-    """Tell whether code reaches nodes without its results; ``code`` None is the matcher's rule."""
-    return CodeCredit(matcher._code if code is None else code) is CodeCredit.COMPUTED
 
 
 # One text of a batch.
@@ -823,7 +819,7 @@ def match_batch(
     for index in range(count):
         matcher = <Matcher?>held_matchers[index]
         total += batch.add(index, held_texts[index], matcher)
-        batch.tasks[index].computed = is_computed(matcher, code)
+        batch.tasks[index].computed = is_computed(matcher._code if code is None else code)
         offset[index + 1] = offset[index] + matcher.search.num_nodes
     channels = np.zeros(max(offsets[count], 1), dtype=np.uint8)
     cdef uint8_t[::1] channel = channels

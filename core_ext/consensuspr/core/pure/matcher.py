@@ -25,7 +25,7 @@ from consensuspr.core.pure.boundary import left_free, right_free
 from consensuspr.core.pure.characters import CodePoints
 from consensuspr.core.pure.normal_form import NormalForm, normal_form, normalize
 from consensuspr.core.pure.statements import StatedText, expression_keys, read_statements
-from consensuspr.core.statements import CodeCredit, Key
+from consensuspr.core.statements import Key, is_computed
 
 
 class Matcher:
@@ -40,13 +40,14 @@ class Matcher:
         expand: bool = False,
         statements: bool = True,
         derived: Sequence[Sequence[str]] = (),
-        code: CodeCredit | str = CodeCredit.WRITTEN,
+        code: str = "written",
     ) -> None:
         self._nodes = freeze_nodes(nodes)
         self._derived = freeze_nodes(derived)
         self._expand = expand
         self._statements = statements
-        self._code = CodeCredit(code)
+        self._code = code
+        is_computed(code)
         written = with_forms(self._nodes, derive_forms if expand else None, self._derived)
         patterns = compile_patterns(
             written,
@@ -100,7 +101,7 @@ class Matcher:
         *,
         statements: bool = True,
         counts: bool | None = None,
-        code: CodeCredit | str | None = None,
+        code: str | None = None,
     ) -> list[tuple[int, int] | None]:
         """Return for each node the code points [start, end) of its first hit in ``text``."""
         hits = self.hits(text, statements=statements, counts=counts, code=code)
@@ -112,7 +113,7 @@ class Matcher:
         *,
         statements: bool = True,
         counts: bool | None = None,
-        code: CodeCredit | str | None = None,
+        code: str | None = None,
     ) -> list[Hit | None]:
         """Return for each node its first hit.
 
@@ -135,7 +136,7 @@ class Matcher:
         data: bytes,
         stated: StatedText | None,
         statements: bool,
-        code: CodeCredit | str | None,
+        code: str | None,
     ) -> list[Hit | None]:
         """Return each node's first hit, in bytes.
 
@@ -147,7 +148,7 @@ class Matcher:
         """
         found: list[Hit | None] = [None] * self.num_nodes
         if stated is not None and statements:
-            computed = CodeCredit(code or self._code) is CodeCredit.COMPUTED
+            computed = is_computed(self._code if code is None else code)
             reaching = [one for one in stated.statements if one.written or computed]
             for one in sorted(reaching, key=lambda statement: statement.code):
                 for node, text in self._keys.get(one.key, ()):
@@ -207,7 +208,7 @@ def match_batch(
     statements: bool = True,
     counts: bool = True,
     deadline: float | None = None,
-    code: CodeCredit | str | None = None,
+    code: str | None = None,
 ) -> BatchResult:
     """Match each text against the matcher at its index; ``threads`` has no effect here."""
     if len(matchers) != len(texts):

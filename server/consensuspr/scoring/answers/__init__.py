@@ -19,14 +19,23 @@ if TYPE_CHECKING:
         AnswerStatus,
         AnswerVerifier,
         Verdict,
+        has_marked_answer,
         verify_answer,
     )
 
-__all__ = ["ANSWER_VERSION", "AnswerStatus", "AnswerVerifier", "Verdict", "verify_answer"]
+__all__ = [
+    "ANSWER_VERSION",
+    "AnswerStatus",
+    "AnswerVerifier",
+    "Verdict",
+    "has_marked_answer",
+    "verify_answer",
+]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        ".verifier": "ANSWER_VERSION AnswerStatus AnswerVerifier Verdict verify_answer",
+        ".verifier": "ANSWER_VERSION AnswerStatus AnswerVerifier Verdict"
+        " has_marked_answer verify_answer",
     },
 )

@@ -373,6 +373,25 @@ def _default_verifier() -> AnswerVerifier:
     return verifier
 
 
+def has_marked_answer(response: str | bytes, rule: str | AnswerRule = "auto") -> bool:
+    """Return whether the response marks a final answer that the rule accepts.
+
+    A mark is ``\\boxed``, ``####``, ``Answer:`` or "answer is", with something behind it.  What
+    ``auto`` takes without a mark, a bare answer or the last number, is none.
+
+    Raises:
+        InputError: the rule is unknown.
+    """
+    rule = _known_rule(rule)
+    if rule == "dapo":
+        line = _dapo_answer(response)
+        return line is not None and bool(line[0].strip())
+    found = _EXTRACTORS[rule](response)
+    if found is None or found.source in _UNCERTAIN:
+        return False
+    return found.overlong or bool(form_of(found.answer).text)
+
+
 def _known_rule(rule: str) -> str:
     if rule not in _RULES:
         raise InputError(f"answer rule must be one of {', '.join(_RULES)}, got {rule!r}")
@@ -534,16 +553,26 @@ _UNWRAPPED = (
 
 def verify_dapo(ground_truth: str, response: str | bytes) -> Verdict:
     """Judge a response as verl's ``math_dapo`` does; its -1 is False here."""
+    found = _dapo_answer(response)
+    if found is None:
+        return NO_ANSWER
+    answer, method = found
+    expected = _comparable(ground_truth) if method == "dapo" else ground_truth
+    return decided(answer == expected, answer, method)
+
+
+def _dapo_answer(response: str | bytes) -> tuple[str, str] | None:
+    """Return the answer and the method that finds it, None if there is none."""
     tail = clip_tail(response, _TAIL_CHARS)
     lines = _ANSWER_LINE.findall(tail)
     answer = normalize_answer(lines[-1]) if lines else _INVALID
     if answer != _INVALID:
-        return decided(answer == _comparable(ground_truth), answer, "dapo")
+        return answer, "dapo"
     _, box, rest = tail[-_BOX_TAIL_CHARS:].rpartition("\\boxed{")
     end = closing_brace(rest)
     if not box or end == len(rest):
-        return NO_ANSWER
-    return decided(rest[:end] == ground_truth, rest[:end], "dapo-boxed")
+        return None
+    return rest[:end], "dapo-boxed"
 
 
 def normalize_answer(text: str) -> str:

@@ -69,7 +69,8 @@
     const lowered = known(guard) && guard < 1;
     const counted = `${format.int(matched)} of ${format.count(nodes, "node")}`;
     return [
-      h("p", {}, h("b", {}, "NCR "), `${format.short(ncr)} = `, lowered ? `${format.short(raw)} (${counted}) × ${format.short(guard)} (guard)` : counted),
+      h("p", {}, h("b", {}, "NCR "), ncr === 0 && raw > 0 ? `0 (${counted}, without a marked final answer)`
+        : `${format.short(ncr)} = ${lowered ? `${format.short(raw)} (${counted}) × ${format.short(guard)} (guard)` : counted}`),
       figures ? h("p", { class: lowered ? "warned" : "about" }, h("b", {}, "Guard "),
         `${format.short(guard)}${lowered ? ` = ${[...overspent(figures.max_statements, figures.statements), ...overspent(figures.max_numbers, figures.numbers)].join(" × ")}` : ""}: `,
         `${format.count(figures.statements, "value")} stated of ${format.short(figures.max_statements)} allowed, ${format.count(figures.numbers, "number")} written of ${format.short(figures.max_numbers)}.`) : null,
