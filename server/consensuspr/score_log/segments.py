@@ -30,6 +30,7 @@ import json
 import os
 import secrets
 import socket
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -42,6 +43,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
+from consensuspr.console import one_line
 from consensuspr.data.writers import atomic_file
 from consensuspr.errors import DataError
 from consensuspr.score_log.schema import SCHEMA, TEXT_COLUMNS, Side
@@ -124,6 +126,17 @@ def segments(run: Path) -> list[Segment]:
     return [found[stem] for stem in sorted(found)]
 
 
+def check_regular(path: Path) -> None:
+    """Check that opening a path cannot block, as a FIFO does.
+
+    Raises:
+        DataError: the path is a directory, a FIFO or a device.
+        FileNotFoundError: it does not exist.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise DataError(str(path), None, "is not a regular file")
+
+
 @dataclass(frozen=True, slots=True)
 class Losses:
     """What a writer has given up in all.
@@ -154,7 +167,8 @@ class Losses:
         found = []
         for path in sorted((run / SCORES).glob(f"[!.]*{LOST}")):
             # What somebody else has put there, or a network disk does not give, tells nothing.
-            with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            with contextlib.suppress(DataError, OSError, ValueError, TypeError, KeyError):
+                check_regular(path)
                 said = json.loads(path.read_bytes())
                 losses = cls(int(said["rows"]), int(said["texts"]))
                 found.append((Segment(path.stem, path), losses))
@@ -335,12 +349,14 @@ class StreamReader:
     Attributes:
         position: behind what was read.
         left_out: bytes that no whole batch is made of, once reading has ended.
+        damage: why what is left out cannot become a batch; empty where it may just be unfinished.
     """
 
     def __init__(self, file: IO[bytes], position: int = 0) -> None:
         self._file = file
         self.position = position
         self.left_out = 0
+        self.damage = ""
 
     def batches(self, skip_rows: int = 0) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield the batches, each with the position behind it."""
@@ -351,7 +367,8 @@ class StreamReader:
             return
         try:
             read = pa.ipc.read_schema(schema[0])
-        except (pa.ArrowException, OSError):
+        except (pa.ArrowException, OSError) as error:
+            self._note_damage(error)
             self.left_out = size
             return
         self.position = max(self.position, schema[1])
@@ -360,7 +377,8 @@ class StreamReader:
             try:
                 batch = pa.ipc.read_record_batch(message, read)
                 batch.validate()
-            except (pa.ArrowException, OSError):
+            except (pa.ArrowException, OSError) as error:
+                self._note_damage(error)
                 break
             self.position = end
             yield batch, end
@@ -371,9 +389,15 @@ class StreamReader:
         tail = _Tail(self._file, position, size)
         try:
             message = pa.ipc.read_message(pa.PythonFile(tail, "r"))
-        except (pa.ArrowException, EOFError, OSError):
+        except EOFError:
+            return None
+        except (pa.ArrowException, OSError) as error:
+            self._note_damage(error)
             return None
         return message, tail.position
+
+    def _note_damage(self, error: Exception) -> None:
+        self.damage = f"is damaged: {one_line(str(error), 300)}"
 
 
 class _Tail:
@@ -410,12 +434,16 @@ def close_segment(segment: Segment) -> int:
 
     Raises:
         InputError: the file cannot be written; the stream stays.
+        DataError: its columns are not those of a score log; it stays.
         OSError: the stream cannot be read.
     """
     with segment.path.open("rb") as file:
         reader = StreamReader(file)
         batches = (batch for batch, _ in reader.batches())
-        rows = write_parquet(segment.path.with_suffix(CLOSED), batches)
+        try:
+            rows = write_parquet(segment.path.with_suffix(CLOSED), batches)
+        except pa.ArrowException as error:
+            raise DataError(str(segment.path), None, f"cannot be closed: {error}") from None
     if not rows:
         segment.path.with_suffix(CLOSED).unlink()
     segment.path.unlink()
@@ -452,6 +480,7 @@ def close_abandoned(run: Path) -> list[tuple[Segment, int]]:
     for path in sorted((run / SCORES).glob(f"[!.]*{OPEN}")):
         segment = Segment(path.stem, path)
         try:
+            check_regular(path)
             with path.open("r+b") as file:
                 if not segment._is_abandoned(file, try_lock(file)):
                     continue
@@ -459,8 +488,8 @@ def close_abandoned(run: Path) -> list[tuple[Segment, int]]:
                     path.unlink()  # of a process that was killed between the two steps
                 elif os.fstat(file.fileno()).st_nlink:
                     closed.append((segment, close_segment(segment)))
-        except FileNotFoundError:
-            continue  # who had it meanwhile has removed it
+        except (FileNotFoundError, DataError):
+            continue  # another process has removed it, or it is no stream: readers report that
     return closed
 
 
@@ -494,11 +523,15 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 
     Raises:
         DataError: it is none.
+        OSError: it cannot be opened.
     """
+    check_regular(path)
     try:
         return pq.ParquetFile(path)
     except pa.ArrowException as error:
-        raise DataError(str(path), None, f"is no segment of a score log: {error}") from None
+        raise DataError(
+            str(path), None, f"is no segment of a score log: {one_line(str(error), 300)}"
+        ) from None
 
 
 def rows_of_parquet(path: Path, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
@@ -514,7 +547,11 @@ def rows_of_parquet(path: Path, rows: Sequence[int], columns: Sequence[str]) -> 
         size = file.metadata.row_group(group).num_rows
         here = [row - first for row in left if row < first + size]
         if here:
-            found.append(file.read_row_group(group, columns=known).take(pa.array(here)))
+            try:
+                read = file.read_row_group(group, columns=known)
+            except (pa.ArrowException, OSError) as error:
+                raise DataError(str(path), None, f"cannot be read: {error}") from None
+            found.append(read.take(pa.array(here)))
             left = left[len(here) :]
         first += size
     if left:

@@ -415,9 +415,13 @@ class _Writer:
             for segment, size in found:
                 if total <= self._text_bytes:
                     return
-                if not has_texts(segment):
+                try:
+                    if not has_texts(segment):
+                        continue
+                    texts = forget_texts(segment.path)
+                except (ConsensusPRError, pa.ArrowException, OSError) as error:
+                    self._events.report("score log, texts", f"{segment.path}: {error}")
                     continue
-                texts = forget_texts(segment.path)
                 total += segment.path.stat().st_size - size
                 logger.warning(
                     "score log %s: its texts take more than %d bytes; %d of the oldest are"
