@@ -394,12 +394,20 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
         raise ValueError(f"column {field.name} cannot be read: {reason}") from None
     if column.null_count and field.name in _REQUIRED:
         raise ValueError(f"has rows without {field.name}")
+    check_range(column, field)
+    return column
+
+
+def check_range(column: pa.Array, field: pa.Field) -> None:
+    """Check that JSON, charts and means can hold the whole numbers of a column.
+
+    Raises:
+        ValueError: one of them is beyond :data:`MAX_NUMBER`.
+    """
     if pa.types.is_int64(field.type) or pa.types.is_timestamp(field.type):
-        ends = pc.min_max(column.cast(pa.int64())).as_py()
-        for value in ends.values():
+        for value in pc.min_max(column.cast(pa.int64())).as_py().values():
             if value is not None and abs(value) > MAX_NUMBER:
                 raise ValueError(f"{field.name} is {value}, the limit is {MAX_NUMBER}")
-    return column
 
 
 def _placed(batch: pa.RecordBatch, stem: str, first: int) -> pa.RecordBatch:

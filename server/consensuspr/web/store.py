@@ -286,6 +286,7 @@ class Run:
         whole: whether it was read to its end once.
         rows: how many of its samples are there.
         failed: why it cannot be read on; empty where it can.
+        missing: how many rows were read and could not be kept, for a defect.
     """
 
     id: int
@@ -295,6 +296,14 @@ class Run:
     whole: bool = False
     rows: int = 0
     failed: str = ""
+    missing: int = 0
+
+    def left_out(self) -> list[str]:
+        """Return sentences about what is not shown."""
+        sentences = [*self.source.left_out(), *([self.failed] if self.failed else [])]
+        if self.missing:
+            sentences.append(f"{self.missing:,} rows are missing: a defect, which is logged")
+        return sentences
 
 
 @dataclass(slots=True)
@@ -389,8 +398,8 @@ class Store:
         for run in self.runs:
             for _ in self._read(run):
                 pass
-            if run.failed:
-                raise InputError(f"{run.source.path}: {run.failed}")
+            if run.failed or run.missing:
+                raise InputError(f"{run.source.path}: {run.left_out()[-1]}")
 
     def close(self) -> None:
         """Stop reading and remove what was kept."""
@@ -449,7 +458,7 @@ class Store:
 
     def _read(self, run: Run) -> Iterator[bool]:
         """Take what has come of a run, a part at a time."""
-        before = (run.whole, run.failed, tuple(run.source.left_out()))
+        before = (run.whole, run.left_out())
         failed = ""
         try:
             yield from self._take(run)
@@ -465,9 +474,12 @@ class Store:
             # A thread that ends would leave all other runs as they are.
             _log.exception("reading %s failed", run.source.path)
             failed = "cannot be read: a defect, which is logged"
+        if failed and not run.source.grows:  # it is read once, so that nothing comes any more
+            run.whole = True
+            failed += f"; all rows after the first {run.rows:,} are missing"
         run.failed = failed
         # What is kept of queries holds for as long as nothing comes.
-        if (run.whole, run.failed, tuple(run.source.left_out())) != before:
+        if (run.whole, run.left_out()) != before:
             self.changed()
 
     def _replace(self, run: Run, fresh: Run) -> None:
@@ -475,7 +487,7 @@ class Store:
         old, gone = run.source, run.number
         with self._changing:
             run.number, run.source, run.curves = fresh.number, fresh.source, fresh.curves
-            run.rows = fresh.rows
+            run.rows, run.missing = fresh.rows, fresh.missing
             self._revision += 1
         # Whoever began to look before goes on with the rows and the places of then; the source of
         # then would hold what it knows of each sample, and its places mean the same in the new one.
@@ -493,15 +505,29 @@ class Store:
 
     def _take(self, run: Run) -> Iterator[bool]:
         held: list[pa.RecordBatch] = []
-        for batch in run.source.read():
-            held.append(batch)
-            if sum(one.num_rows for one in held) >= FILL_ROWS or not run.rows:
-                self._insert(run, held)
-                held = []
-                yield True
+        try:
+            for batch in run.source.read():
+                held.append(batch)
+                if sum(one.num_rows for one in held) >= FILL_ROWS or not run.rows:
+                    some, held = held, []
+                    self._keep(run, some)
+                    yield True
+        except Exception:
+            # A source yields its rows once.
+            self._keep(run, held)
+            raise
         if held:
-            self._insert(run, held)
+            self._keep(run, held)
             yield True
+
+    def _keep(self, run: Run, batches: Sequence[pa.RecordBatch]) -> None:
+        if not batches:
+            return
+        try:
+            self._insert(run, batches)
+        except Exception:
+            _log.exception("rows of %s could not be kept", run.source.path)
+            run.missing += sum(batch.num_rows for batch in batches)
 
     def _insert(self, run: Run, batches: Sequence[pa.RecordBatch]) -> None:
         whole = pa.Table.from_batches(batches).combine_chunks()
