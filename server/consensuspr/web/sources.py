@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol
 
@@ -50,8 +49,9 @@ LIGHT: Final = pa.schema([*(SCHEMA.field(name) for name in FROM_LOG), *OF_FILES,
 
 # Of the folders of pages under the temporary directory.
 FOLDER_PREFIX: Final = "consensuspr-page-"
-# Rows of a file that are put into its segment together.
+# Rows of a file, and characters of their texts, that are put into its segment together.
 _ROWS = 4096
+_CHARS = 8 << 20
 # What a whole sample has beside its light columns.
 OTHER: Final = "other"
 _TEXTS: Final = ("response", "response_raw", "ground_truth", "inline", OTHER)
@@ -213,7 +213,7 @@ class FileSource:
         number = 0
         rows = self._until_damage()
         with pq.ParquetWriter(self._folder / "rows.parquet", WHOLE, compression="zstd") as out:
-            while some := list(islice(rows, _ROWS)):
+            while some := _next_of(rows):
                 batch = self._batch_of(some, number)
                 out.write_batch(batch)
                 placed = pa.RecordBatch.from_arrays(
@@ -294,6 +294,17 @@ class FileSource:
     def close(self) -> None:
         """Remove its segment."""
         self._stack.close()
+
+
+def _next_of(rows: Iterator[tuple[int, Row]]) -> list[tuple[int, Row]]:
+    some: list[tuple[int, Row]] = []
+    chars = 0
+    for line, row in rows:
+        some.append((line, row))
+        chars += len(row["response"])
+        if len(some) >= _ROWS or chars >= _CHARS:
+            break
+    return some
 
 
 def _numbered(row: Row, name: str, line: int) -> tuple[int, Row]:
