@@ -50,6 +50,9 @@ from consensuspr.score_log.schema import SCHEMA, TEXT_COLUMNS, Side
 
 OPEN, CLOSED, LOST = ".arrows", ".parquet", ".lost"
 SCORES, DATASETS = "scores", "datasets"
+# They hold what models wrote: for their user and group, whatever else the umask allows.
+FILE_MODE: Final = 0o640
+FOLDER_MODE: Final = 0o750
 
 # A stream with rows is closed a quarter of an hour after it was begun; clocks differ by minutes.
 ABANDONED_S: Final = 3600.0
@@ -126,6 +129,11 @@ def segments(run: Path) -> list[Segment]:
     return [found[stem] for stem in sorted(found)]
 
 
+def private(path: str, flags: int) -> int:
+    """Open a file with the mode of a score log, for :func:`open`."""
+    return os.open(path, flags, FILE_MODE)
+
+
 def check_regular(path: Path) -> None:
     """Check that opening a path cannot block, as a FIFO does.
 
@@ -158,7 +166,8 @@ class Losses:
             OSError: they cannot be written.
         """
         hidden = run / SCORES / f".{stem}{LOST}"
-        hidden.write_text(json.dumps(asdict(self)))
+        with open(hidden, "w", opener=private) as file:
+            file.write(json.dumps(asdict(self)))
         hidden.replace(run / SCORES / f"{stem}{LOST}")
 
     @classmethod
@@ -214,7 +223,7 @@ class OpenSegment:
         # Seen by others when it is locked: what is not locked has no writer.
         hidden = folder / f".{stem}{OPEN}"
         flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(hidden, flags, 0o666)
+        self._file = os.open(hidden, flags, FILE_MODE)
         try:
             try_lock(self._file)
             self.size = 0
@@ -454,7 +463,7 @@ def write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
     """Write batches, small ones together; return the number of rows."""
     rows, held, held_bytes, held_rows = 0, [], 0, 0
     with (
-        atomic_file(path) as target,
+        atomic_file(path, FILE_MODE) as target,
         pq.ParquetWriter(target, SCHEMA, compression="zstd", use_dictionary=_REPEATED) as out,
     ):
         for batch in batches:

@@ -46,7 +46,7 @@ from consensuspr.data.writers import csv_cell
 from consensuspr.errors import ConsensusPRError, DataError, InputError
 from consensuspr.http.connections import Connections, QuietServer, listen, uvicorn_settings
 from consensuspr.http.hosts import Checked, Hosts, json_response
-from consensuspr.score_log.segments import SCORES
+from consensuspr.score_log.segments import FOLDER_MODE, SCORES
 from consensuspr.scoring.dataset_index import is_image
 from consensuspr.server import logs
 from consensuspr.server.config import Address, ServerConfig
@@ -499,7 +499,7 @@ def main() -> int:
         parent.listen(end)
 
     try:
-        (config.score_log / SCORES).mkdir(parents=True, exist_ok=True)
+        (config.score_log / SCORES).mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         serve_page(
             [LogSource(config.score_log)],
             [path for path in config.datasets.values() if not is_image(path)],
