@@ -40,7 +40,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from consensuspr.console import one_line
 from consensuspr.errors import DataError, InputError
 from consensuspr.score_log.schema import SCHEMA
 from consensuspr.score_log.segments import (
@@ -53,6 +52,7 @@ from consensuspr.score_log.segments import (
     StreamReader,
     check_regular,
     open_parquet,
+    reason_of,
     rows_of_parquet,
     segments,
 )
@@ -266,7 +266,7 @@ class LogReader:
                 return rows_of_parquet(closed, rows, columns)
             raise DataError(str(path), None, "is gone") from None
         except OSError as error:
-            raise DataError(str(path), None, f"cannot be read: {error}") from None
+            raise DataError(str(path), None, f"cannot be read: {reason_of(error)}") from None
         raise DataError(str(path), None, f"has no row {left[0]}")
 
     def _recall(self) -> None:
@@ -315,7 +315,7 @@ class LogReader:
         except DataError as error:
             damage = error.reason
         except (pa.ArrowException, OSError) as error:
-            damage = f"cannot be read: {one_line(str(error), 300)}"
+            damage = f"cannot be read: {reason_of(error)}"
         if damage:
             what = f"its rows after row {rows} are" if rows else "it is"
             self._leave_out(segment.path.name, f"{segment.path}: {damage}; {what} left out")
@@ -390,7 +390,7 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
         column.validate(full=True)
         column = column.cast(field.type)
     except pa.ArrowException as error:
-        reason = one_line(str(error), 300)
+        reason = reason_of(error)
         raise ValueError(f"column {field.name} cannot be read: {reason}") from None
     if column.null_count and field.name in _REQUIRED:
         raise ValueError(f"has rows without {field.name}")

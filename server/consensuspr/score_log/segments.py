@@ -43,7 +43,6 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
-from consensuspr.console import one_line
 from consensuspr.data.writers import atomic_file
 from consensuspr.errors import DataError
 from consensuspr.score_log.schema import SCHEMA, TEXT_COLUMNS, Side
@@ -132,6 +131,12 @@ def segments(run: Path) -> list[Segment]:
 def private(path: str, flags: int) -> int:
     """Open a file with the mode of a score log, for :func:`open`."""
     return os.open(path, flags, FILE_MODE)
+
+
+def reason_of(error: Exception) -> str:
+    """Return the first line of what Arrow says, printable: it may quote what a file holds."""
+    line = str(error).strip().partition("\n")[0][:300]
+    return "".join(sign if sign.isprintable() else "\ufffd" for sign in line)
 
 
 def check_regular(path: Path) -> None:
@@ -406,7 +411,7 @@ class StreamReader:
         return message, tail.position
 
     def _note_damage(self, error: Exception) -> None:
-        self.damage = f"is damaged: {one_line(str(error), 300)}"
+        self.damage = f"is damaged: {reason_of(error)}"
 
 
 class _Tail:
@@ -452,7 +457,9 @@ def close_segment(segment: Segment) -> int:
         try:
             rows = write_parquet(segment.path.with_suffix(CLOSED), batches)
         except pa.ArrowException as error:
-            raise DataError(str(segment.path), None, f"cannot be closed: {error}") from None
+            raise DataError(
+                str(segment.path), None, f"cannot be closed: {reason_of(error)}"
+            ) from None
     if not rows:
         segment.path.with_suffix(CLOSED).unlink()
     segment.path.unlink()
@@ -539,7 +546,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         return pq.ParquetFile(path)
     except pa.ArrowException as error:
         raise DataError(
-            str(path), None, f"is no segment of a score log: {one_line(str(error), 300)}"
+            str(path), None, f"is no segment of a score log: {reason_of(error)}"
         ) from None
 
 
@@ -559,7 +566,7 @@ def rows_of_parquet(path: Path, rows: Sequence[int], columns: Sequence[str]) -> 
             try:
                 read = file.read_row_group(group, columns=known)
             except (pa.ArrowException, OSError) as error:
-                raise DataError(str(path), None, f"cannot be read: {error}") from None
+                raise DataError(str(path), None, f"cannot be read: {reason_of(error)}") from None
             found.append(read.take(pa.array(here)))
             left = left[len(here) :]
         first += size
