@@ -253,6 +253,33 @@ def test_a_line_past_the_limit_is_a_bad_row(
     assert [str(fault) for fault in report.reasons] == [f"{path}:2: is longer than 1000 bytes"]
 
 
+@pytest.mark.parametrize(
+    ("endless", "sentence"),
+    [
+        (b"\n", r":1\d{6}: more than 1048576 bytes of blank lines end here; the file is not read"),
+        (b" " * 999 + b"\n", ":1050: more than 1048576 bytes of blank lines end here"),
+        (b"x", ":2: is longer than 1500 bytes; the file is not read on"),
+    ],
+    ids=["lines", "spaces", "line"],
+)
+def test_a_small_file_of_gigabytes_without_a_row_is_not_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endless: bytes, sentence: str
+) -> None:
+    if endless == b"x":
+        monkeypatch.setattr("consensuspr.data.readers.MAX_LINE_BYTES", 1000)
+        monkeypatch.setattr("consensuspr.data.readers.MAX_REST_BYTES", 500)
+    path = tmp_path / "f.jsonl.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(json.dumps(good(1)).encode() + b"\n")
+        for _ in range(256):
+            file.write(endless * ((1 << 20) // len(endless)))
+    read = []
+    with pytest.raises(DataError, match=sentence):
+        for row in read_rollouts(path, "skip"):
+            read.append(row)
+    assert read == [good(1)]
+
+
 def test_a_line_without_an_end_stops_at_its_limit() -> None:
     with pytest.raises(DataError, match="/dev/zero:1: is longer than"):
         list(read_rollouts("/dev/zero"))

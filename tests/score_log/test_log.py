@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,13 +22,22 @@ import pyarrow.parquet as pq
 import pytest
 
 from consensuspr.errors import InputError
-from consensuspr.score_log import LogReader, Position, ScoreLog
+from consensuspr.score_log import LogReader, Position, ScoreLog, keep_dataset
 from consensuspr.score_log import segments as segmenting
 from consensuspr.score_log import writer as writing
 from consensuspr.score_log.schema import Side, record_batch
-from consensuspr.score_log.segments import ABANDONED_S, OpenSegment, Segment, new_stem, segments
+from consensuspr.score_log.segments import (
+    ABANDONED_S,
+    Losses,
+    OpenSegment,
+    Segment,
+    new_stem,
+    segments,
+)
+from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.types import SampleKeys, Score, Status
 from tests.score_logs import part_of, rows_in, sample, wait_until
+from tests.watched import DATASET
 
 
 def files(run: Path) -> list[str]:
@@ -61,6 +71,30 @@ def test_a_stream_of_an_earlier_release_is_closed(tmp_path: Path) -> None:
     assert files(tmp_path) == [".parquet"]
     assert [row["response"] for row in rows_in(tmp_path)] == ["a", "b"]
     assert {row["scoring_version"] for row in rows_in(tmp_path)} == {None}
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
+def test_others_cannot_read_a_log(tmp_path: Path, mask: int) -> None:
+    run = tmp_path / "run"
+    index = DatasetIndex.load(DATASET)
+
+    def modes(kind: str) -> set[str]:
+        paths = [path for path in run.rglob("*") if path.is_dir() == (kind == "folder")]
+        return {oct(path.stat().st_mode & 0o777) for path in paths}
+
+    before = os.umask(mask)
+    try:
+        with closing(ScoreLog(run, "trainer", text_bytes=1)) as log:
+            keep_dataset(run, index)
+            log.put(part_of(["a"]))
+            wait_until(lambda: rows_in(run))
+            Losses(1, 0).save(run, "x")
+            assert modes("file") == {oct(0o640 & ~mask)}
+        assert {path.suffix for path in run.rglob("*")} >= {".parquet", ".index", ".lost"}
+        assert modes("file") == {oct(0o640 & ~mask)}
+        assert modes("folder") == {oct(0o750 & ~mask)}
+    finally:
+        os.umask(before)
 
 
 def test_without_rows_nothing_is_left(tmp_path: Path) -> None:

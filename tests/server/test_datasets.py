@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -390,7 +391,7 @@ class PlayedReader:
         return Report(True)
 
     def take(self) -> list[Message]:
-        return [{"digests": self.files}]
+        return [{"digests": self.files, "faults": {}}]
 
     def kill(self) -> None:
         pass
@@ -456,6 +457,7 @@ def played(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PlayedServer:
         lambda order, done: done({}, []),
         lambda number, reason: None,
         lambda done: None,
+        lambda name, bad: None,
     )
     datasets.load_first(lambda: None)
     return PlayedServer(datasets, readers)
@@ -510,6 +512,57 @@ def test_files_that_are_watched(start: StartServer, files: Files) -> None:
     version(folder / "x.jsonl", 6)
     (folder / "y.jsonl").unlink()
     becomes({"default": files.first, "x": folder / "x.jsonl"})
+
+
+def test_bad_files_of_a_folder_do_not_stop_a_start(
+    start: StartServer, files: Files, tmp_path: Path
+) -> None:
+    folder = files.folder / "watched"
+    folder.mkdir()
+    good = version(folder / "good.jsonl", 2)
+    bad = folder / "broken.jsonl"
+    bad.write_text("{")
+    os.mkfifo(folder / "pipe.jsonl")
+    (folder / "folder.parquet").mkdir()
+    (folder / "gone.jsonl.gz").symlink_to("nowhere")
+    server = start(dataset_folder=str(folder), watch_s=0.1, metrics_address=ANY_PORT)
+    expected = {"default": digest_of(files.first), "good": digest_of(good)}
+    assert served(server) == expected
+    logged = server.log.read_text()
+    assert f"dataset broken is not served: {bad}:1: is not JSON" in logged
+    for name in ("pipe.jsonl", "folder.parquet", "gone.jsonl.gz"):
+        assert f"{folder / name}: is no regular file" in logged
+    shown = metrics_of(server)
+    bad_ones = {"default": 0, "good": 0, "broken": 1, "pipe": 1, "folder": 1, "gone": 1}
+    for name, value in bad_ones.items():
+        assert f'consensuspr_dataset_bad{{dataset="{name}"}} {value}.0' in shown
+    assert 'consensuspr_dataset_changes_total{result="failed"} 4.0' in shown
+    version(bad, 3)
+    expected["broken"] = digest_of(bad)
+    wait_for(lambda: served(server) == expected, most_s=MOST_S)
+    wait_for(lambda: 'dataset_bad{dataset="broken"} 0.0' in metrics_of(server), most_s=MOST_S)
+
+
+def test_a_folder_of_bad_files_alone_stops_a_start(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text("{")
+    settings = {"dataset_folder": str(tmp_path), "address": ANY_PORT}
+    with closing(ServeProcess(tmp_path, run_with(settings))) as server:
+        assert server.process.wait(MOST_S) == 2
+        assert (
+            server.log.read_text()
+            .splitlines()[-1]
+            .startswith(
+                f"dataset_folder {tmp_path}: none of its 2 files can be served, the first:"
+                f" {tmp_path}/a.jsonl:1: is not JSON"
+            )
+        )
+
+
+def metrics_of(server: ServeProcess) -> str:
+    [address] = re.findall(r"metrics on (\S+)", server.log.read_text())
+    with urllib.request.urlopen(address) as reply:
+        return cast("str", reply.read().decode())
 
 
 def kill(pid: int) -> None:

@@ -200,7 +200,13 @@ def test_every_metric_is_documented(repository: Path) -> None:
     counted = {family.name.removeprefix("consensuspr_") for family in Metrics().registry.collect()}
     for value in ("acc", "reward"):  # documented as being like those of NCR
         counted -= {f"{value}_sum", f"{value}_rollouts"}
-    of_supervisor = {"worker_restarts", "workers", "workers_serving", "dataset_changes"}
+    of_supervisor = {
+        "worker_restarts",
+        "workers",
+        "workers_serving",
+        "dataset_changes",
+        "dataset_bad",
+    }
     assert documented == counted | of_supervisor
 
 

@@ -7,14 +7,16 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from urllib.parse import quote
 
+import psutil
 import pytest
 
 from consensuspr.client import RewardClient, Rollout
 from consensuspr.web.store import PARAMETERS
-from tests.score_logs import wait_until
+from tests.score_logs import wait_until, write_log
 from tests.servers import free_port
 from tests.watched import DATASET, Reply, Watched, watching
 
@@ -181,6 +183,45 @@ def test_beyond_loopback_it_takes_tokens(runs: list[Path], tmp_path: Path) -> No
 
 def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
+
+
+def test_a_search_ends_with_its_client_and_in_bounded_memory(tmp_path: Path) -> None:
+    texts = ["lorem ipsum dolor " * 250 + str(number) for number in range(100)]
+    for step in range(12):
+        rows = [
+            {"time": step, "status": "OK", "step": step, "response": text, "response_size": 4500}
+            for text in texts * 60
+        ]
+        write_log(tmp_path, rows)
+
+    with watching(tmp_path) as page:
+        page.wait_read()
+        process = psutil.Process(page.pid)
+
+        def download(text: str) -> socket.socket:
+            host = page.url.removeprefix("http://")
+            client = socket.create_connection(("127.0.0.1", int(host.split(":")[1])))
+            request = f"GET /samples.csv?q={text} HTTP/1.1\r\nHost: {host}\r\n\r\n"
+            client.sendall(request.encode())
+            assert client.recv(12) == b"HTTP/1.1 200"
+            return client
+
+        clients = [download(f"none{number}") for number in range(12)]
+        peak = 0
+        for _ in range(20):
+            peak = max(peak, process.memory_info().rss)
+            time.sleep(0.1)
+        for client in clients:
+            client.close()
+        time.sleep(3)
+        before = process.cpu_times().user
+        time.sleep(2)
+        assert process.cpu_times().user - before < 0.5
+        assert peak < 500e6
+        found = page.ask("/samples.csv?q=dolor+77").body
+        assert len(found.splitlines()) == 1 + 12 * 60
+        stays = download("lorem")  # while the page ends
+    stays.close()
 
 
 def test_a_server_shows_what_it_scores(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import random
 import time
 import urllib.parse
 from collections import Counter
@@ -346,6 +347,38 @@ def test_a_file_of_scored_rollouts(tmp_path: Path) -> None:
         assert told["other"]["case"] == "almost_correct"
         assert told["reward"]["formula"] is None
         assert [node["matched"] for node in told["nodes"]] == [c != "-" for c in light["channels"]]
+
+
+def test_rows_of_a_file_that_cannot_be_shown_stay_on_the_page(tmp_path: Path) -> None:
+    noise = random.Random(0)  # gzip makes several blocks of it
+    rows = [
+        {"problem_id": "p", "response": f"{at} {noise.random()}", "status": "OK", "acc": 1.0}
+        for at in range(1, 6001)
+    ]
+    bad: list[dict[str, Any]] = [
+        {"acc": "high"}, {"step": 2**70}, {"matched": 7}, {"num_tokens": 2**60}, {"response": None}
+    ]  # fmt: skip
+    for number, change in enumerate(bad, start=4501):
+        rows[number - 1] |= change
+    some = write_rows(tmp_path / "some.jsonl", rows)
+    one = write_rows(tmp_path / "one.jsonl.gz", rows[:4501])
+    cut = write_rows(tmp_path / "cut.jsonl.gz", rows[:4500])
+    cut.write_bytes(cut.read_bytes()[:-1000])
+    with watching(some, one, cut) as page:
+        page.wait_read()
+        time.sleep(2.5)  # an error went when the page looked for more rows, a second later
+        runs = page.get("state")["runs"]
+        assert [run["samples"] for run in runs[:2]] == [5995, 4500]
+        assert 0 < runs[2]["samples"] < 4500
+        [several], [first], [rest] = (run["left_out"] for run in runs)
+        assert several.startswith(f"5 rows are left out, among them {some}:450")
+        assert first.startswith(f"{one}:4501: acc: Could not convert 'high'")
+        assert first.endswith("this row is left out")
+        assert "the gzip data ends before its end mark; all rows after line" in rest
+        assert f"line {runs[2]['samples']} are missing, their number is not known" in rest
+        [row] = rows_of(page, run=0, q=rows[-1]["response"])
+        pieces = page.get(f"sample/0/{row['key']}")["text"]
+        assert "".join(piece["text"] for piece in pieces) == rows[-1]["response"]
 
 
 def test_an_unscored_file_is_refused(capfd: pytest.CaptureFixture[str]) -> None:

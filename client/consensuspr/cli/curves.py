@@ -73,7 +73,8 @@ def curves(
 
     curve = read_curve(log, split)
     if not curve:
-        raise InputError(f"{log}: no sample of split {split!r} is logged")
+        which = "no sample" if split is None else f"no sample of split {split!r}"
+        raise InputError(f"{log}: {which} is logged")
     if plot is not None:
         _draw(curve, plot)
     if tensorboard is not None:

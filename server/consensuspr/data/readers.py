@@ -56,6 +56,10 @@ ROLLOUT_COLUMNS = ("problem_id", "response")
 MAX_REASONS = 20
 # One row is held in memory; 100 MB responses exist, gzip bombs of one endless line too.
 MAX_LINE_BYTES = 256 << 20
+# What a few bytes of gzip unpack to, without a row in it: blank lines in a row, or the rest of a
+# line past its limit.  A file with more is not read on.
+MAX_BLANK_BYTES = 1 << 20
+MAX_REST_BYTES = 1 << 30
 # A batch of rollouts of 1 MB each is 256 MB of Python strings; of the usual 10 KB, 2.5 MB.
 BATCH_ROWS = 256
 # Field metadata of a Parquet column whose values are JSON text because Arrow has no type for them.
@@ -372,7 +376,7 @@ def _parse(content: bytes | Row | DataError, path: str, line: int) -> Row | Data
 
 def _read_lines(stream: BinaryIO, path: str) -> Iterator[tuple[int, bytes | DataError]]:
     """Yield the lines but blank ones, without a leading byte order mark."""
-    line = 0
+    line = blank = 0
     while True:
         line += 1
         try:
@@ -380,8 +384,13 @@ def _read_lines(stream: BinaryIO, path: str) -> Iterator[tuple[int, bytes | Data
             if len(raw) > MAX_LINE_BYTES:
                 # Said before its end is looked for, which may be hours away.
                 yield line, DataError(path, line, f"is longer than {MAX_LINE_BYTES} bytes")
+                rest = 0
                 while raw and not raw.endswith(b"\n"):
                     raw = stream.readline(1 << 20)
+                    rest += len(raw)
+                    if rest > MAX_REST_BYTES:
+                        reason = f"is longer than {MAX_LINE_BYTES + MAX_REST_BYTES} bytes"
+                        raise DataError(path, line, f"{reason}; the file is not read on")
                 continue
         except EOFError:
             raise DataError(path, line, "the gzip data ends before its end mark") from None
@@ -394,7 +403,13 @@ def _read_lines(stream: BinaryIO, path: str) -> Iterator[tuple[int, bytes | Data
         if line == 1:
             raw = raw.removeprefix(_BOM)
         if raw and not raw.isspace():
+            blank = 0
             yield line, raw
+            continue
+        blank += len(raw)
+        if blank > MAX_BLANK_BYTES:
+            reason = f"more than {MAX_BLANK_BYTES} bytes of blank lines end here"
+            raise DataError(path, line, f"{reason}; the file is not read on")
 
 
 def _row(raw: bytes) -> Row:

@@ -103,10 +103,10 @@ class JsonRows:
 
 
 @contextlib.contextmanager
-def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def atomic_file(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[BinaryIO]:
     """Open a binary file that replaces ``path`` when the block ends without an error.
 
-    A symbolic link is followed, so that the link stays one.
+    A symbolic link is followed, so that the link stays one.  The umask limits ``mode``.
 
     Raises:
         InputError: the target cannot be written (at any time: a disk gets full), or is not a
@@ -121,7 +121,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     with _names_target(name):
         # Not tempfile: its files are private, and the result should follow the umask.
         flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
-        stream = io.BufferedRandom(_Target(os.open(temporary, flags, 0o666), name))
+        stream = io.BufferedRandom(_Target(os.open(temporary, flags, mode), name))
     try:
         with stream:
             yield stream

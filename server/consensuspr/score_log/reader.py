@@ -14,8 +14,8 @@ or :data:`HOLD_S` have passed.
 closed.  Who keeps places keeps no texts: :meth:`LogReader.rows_at` reads them later.
 
 **What cannot be read** is left out and said (:attr:`LogReader.left_out`): the torn end of a
-stream whose writer was killed, a file that is no segment, rows that a writer could not write.  The
-torn end of one whose writer lives is a batch that is being written.
+stream whose writer was killed, a damaged file from its damage on, rows that a writer could not
+write.  The torn end of one whose writer lives is a batch that is being written.
 
 **A run that was started again** in the same folder does some steps again: those of the earlier
 start do not count (:class:`Starts`).  Where that happens to rows which a following reader has
@@ -50,10 +50,11 @@ from consensuspr.score_log.segments import (
     Losses,
     Segment,
     StreamReader,
+    check_regular,
     open_parquet,
+    reason_of,
     rows_of_parquet,
     segments,
-    with_columns,
 )
 from consensuspr.scoring.types import LOAD_METHODS, Status
 
@@ -67,6 +68,10 @@ RESTART_US: Final = 5_000_000
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
 
+# Columns without which a row does not count as a sample.
+_REQUIRED: Final = ("key", "time", "status")
+# Beyond it, numbers are not exact in JSON, in charts and in means.
+MAX_NUMBER: Final = 2**53
 # Read besides what is asked for, to tell the rows of one sample.
 _TO_TELL = ("key", "side", "time", "status", "answer_method", "step", "split")
 # Of a row: the name of its segment, and its number there.
@@ -225,7 +230,7 @@ class LogReader:
         total = done = 0.0
         for segment in segments(self.run):
             rows, end = self._at.get(segment.stem, (0, 0))
-            with contextlib.suppress(FileNotFoundError, DataError):
+            with contextlib.suppress(OSError, DataError):
                 size = segment.path.stat().st_size
                 whole = size if segment.is_open else open_parquet(segment.path).metadata.num_rows
                 total += size
@@ -251,7 +256,7 @@ class LogReader:
                 for batch, _ in StreamReader(file, begins[at]).batches():
                     here = [row - first for row in left if row < first + batch.num_rows]
                     if here:
-                        found.append(with_columns(batch, columns).take(pa.array(here)))
+                        found.append(_with_columns(batch, columns, path).take(pa.array(here)))
                         left = left[len(here) :]
                     first += batch.num_rows
                     if not left:
@@ -260,6 +265,8 @@ class LogReader:
             if closed.exists():  # closed between the two looks
                 return rows_of_parquet(closed, rows, columns)
             raise DataError(str(path), None, "is gone") from None
+        except OSError as error:
+            raise DataError(str(path), None, f"cannot be read: {reason_of(error)}") from None
         raise DataError(str(path), None, f"has no row {left[0]}")
 
     def _recall(self) -> None:
@@ -283,26 +290,37 @@ class LogReader:
         With ``until``, in microseconds, up to the first batch with a later row.
         """
         rows, end = self._at.get(segment.stem, (0, 0))
+        damage = ""
         try:
+            check_regular(segment.path)
             if segment.is_open:
                 found = self._of_stream(segment, end)
             else:
                 found = self._of_file(segment, rows, columns)
             for batch, behind in found:
+                checked = _with_columns(batch, columns, segment.path)
                 if until is not None and pc.max(batch.column("time")).value > until:
                     return
                 if segment.is_open:
                     self._note_begin(segment.stem, rows, end)
                 first, rows, end = rows, rows + batch.num_rows, behind
                 self._at[segment.stem] = rows, behind
-                batch = with_columns(batch, columns)
-                yield _placed(batch, segment.stem, first) if self._places else batch
+                yield _placed(checked, segment.stem, first) if self._places else checked
             if not segment.is_open and segment.stem not in self.left_out:
                 self._finished.add(segment.stem)
         except FileNotFoundError:
             closed = Segment(segment.stem, segment.path.with_suffix(CLOSED))
             if segment.is_open and closed.path.exists():  # closed since it was looked for
                 yield from self._batches(closed, columns, until)
+        except DataError as error:
+            damage = error.reason
+        except (pa.ArrowException, OSError) as error:
+            damage = f"cannot be read: {reason_of(error)}"
+        if damage:
+            what = f"its rows after row {rows} are" if rows else "it is"
+            self._leave_out(segment.path.name, f"{segment.path}: {damage}; {what} left out")
+        elif self.left_out.pop(segment.path.name, ""):  # for example, it was still being copied
+            logger.warning("%s: is whole now", segment.path)
 
     def _note_begin(self, stem: str, row: int, at: int) -> None:
         firsts, begins = self._begins.setdefault(stem, ([], []))
@@ -322,6 +340,8 @@ class LogReader:
                 f"{segment.path}: {reader.left_out} bytes at its end are no whole row"
                 " (its writer was killed) and are left out",
             )
+        elif reader.damage:
+            raise DataError(str(segment.path), None, reader.damage)
 
     def _leave_out(self, what: str, sentence: str) -> None:
         if what not in self.left_out:
@@ -331,11 +351,7 @@ class LogReader:
     def _of_file(
         self, segment: Segment, rows: int, columns: Sequence[str]
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        try:
-            file = open_parquet(segment.path)
-        except DataError as error:
-            self._leave_out(segment.stem, f"{error}; it is left out")
-            return
+        file = open_parquet(segment.path)
         known = [name for name in columns if name in file.schema_arrow.names]
         groups: list[int] = []
         skip = rows
@@ -349,6 +365,49 @@ class LogReader:
             first, skip = min(skip, batch.num_rows), max(0, skip - batch.num_rows)
             if first < batch.num_rows:
                 yield batch.slice(first), 0
+
+
+def _with_columns(batch: pa.RecordBatch, columns: Sequence[str], path: Path) -> pa.RecordBatch:
+    """Return the columns of a batch; null where it is older than one of them.
+
+    Raises:
+        DataError: a value is damaged, is missing or has another type.
+    """
+    fields = [SCHEMA.field(name) for name in columns]
+    try:
+        arrays = [_column(batch, field) for field in fields]
+    except ValueError as error:
+        raise DataError(str(path), None, str(error)) from None
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    """Return a column, or raise ValueError with the reason."""
+    column = pa.nulls(batch.num_rows, field.type)
+    if field.name in batch.schema.names:
+        column = batch.column(field.name)
+    try:
+        column.validate(full=True)
+        column = column.cast(field.type)
+    except pa.ArrowException as error:
+        reason = reason_of(error)
+        raise ValueError(f"column {field.name} cannot be read: {reason}") from None
+    if column.null_count and field.name in _REQUIRED:
+        raise ValueError(f"has rows without {field.name}")
+    check_range(column, field)
+    return column
+
+
+def check_range(column: pa.Array, field: pa.Field) -> None:
+    """Check that JSON, charts and means can hold the whole numbers of a column.
+
+    Raises:
+        ValueError: one of them is beyond :data:`MAX_NUMBER`.
+    """
+    if pa.types.is_int64(field.type) or pa.types.is_timestamp(field.type):
+        for value in pc.min_max(column.cast(pa.int64())).as_py().values():
+            if value is not None and abs(value) > MAX_NUMBER:
+                raise ValueError(f"{field.name} is {value}, the limit is {MAX_NUMBER}")
 
 
 def _placed(batch: pa.RecordBatch, stem: str, first: int) -> pa.RecordBatch:

@@ -161,7 +161,7 @@ class Datasets:
 
     def _open(self, digest: str) -> DatasetIndex | Unscored:
         kept = (dataset_path(run, digest) for run in self._runs)
-        path = next((one for one in kept if one.exists()), None)
+        path = next((one for one in kept if one.is_file()), None)
         if path is None:
             return Unscored.NO_DATASET
         try:

@@ -30,6 +30,7 @@ import json
 import os
 import secrets
 import socket
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -48,6 +49,9 @@ from consensuspr.score_log.schema import SCHEMA, TEXT_COLUMNS, Side
 
 OPEN, CLOSED, LOST = ".arrows", ".parquet", ".lost"
 SCORES, DATASETS = "scores", "datasets"
+# They hold what models wrote: for their user and group, whatever else the umask allows.
+FILE_MODE: Final = 0o640
+FOLDER_MODE: Final = 0o750
 
 # A stream with rows is closed a quarter of an hour after it was begun; clocks differ by minutes.
 ABANDONED_S: Final = 3600.0
@@ -124,6 +128,28 @@ def segments(run: Path) -> list[Segment]:
     return [found[stem] for stem in sorted(found)]
 
 
+def private(path: str, flags: int) -> int:
+    """Open a file with the mode of a score log, for :func:`open`."""
+    return os.open(path, flags, FILE_MODE)
+
+
+def reason_of(error: Exception) -> str:
+    """Return the first line of what Arrow says, printable: it may quote what a file holds."""
+    line = str(error).strip().partition("\n")[0][:300]
+    return "".join(sign if sign.isprintable() else "\ufffd" for sign in line)
+
+
+def check_regular(path: Path) -> None:
+    """Check that opening a path cannot block, as a FIFO does.
+
+    Raises:
+        DataError: the path is a directory, a FIFO or a device.
+        FileNotFoundError: it does not exist.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise DataError(str(path), None, "is not a regular file")
+
+
 @dataclass(frozen=True, slots=True)
 class Losses:
     """What a writer has given up in all.
@@ -145,7 +171,8 @@ class Losses:
             OSError: they cannot be written.
         """
         hidden = run / SCORES / f".{stem}{LOST}"
-        hidden.write_text(json.dumps(asdict(self)))
+        with open(hidden, "w", opener=private) as file:
+            file.write(json.dumps(asdict(self)))
         hidden.replace(run / SCORES / f"{stem}{LOST}")
 
     @classmethod
@@ -154,7 +181,8 @@ class Losses:
         found = []
         for path in sorted((run / SCORES).glob(f"[!.]*{LOST}")):
             # What somebody else has put there, or a network disk does not give, tells nothing.
-            with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            with contextlib.suppress(DataError, OSError, ValueError, TypeError, KeyError):
+                check_regular(path)
                 said = json.loads(path.read_bytes())
                 losses = cls(int(said["rows"]), int(said["texts"]))
                 found.append((Segment(path.stem, path), losses))
@@ -200,7 +228,7 @@ class OpenSegment:
         # Seen by others when it is locked: what is not locked has no writer.
         hidden = folder / f".{stem}{OPEN}"
         flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(hidden, flags, 0o666)
+        self._file = os.open(hidden, flags, FILE_MODE)
         try:
             try_lock(self._file)
             self.size = 0
@@ -335,12 +363,14 @@ class StreamReader:
     Attributes:
         position: behind what was read.
         left_out: bytes that no whole batch is made of, once reading has ended.
+        damage: why what is left out cannot become a batch; empty where it may just be unfinished.
     """
 
     def __init__(self, file: IO[bytes], position: int = 0) -> None:
         self._file = file
         self.position = position
         self.left_out = 0
+        self.damage = ""
 
     def batches(self, skip_rows: int = 0) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield the batches, each with the position behind it."""
@@ -351,7 +381,8 @@ class StreamReader:
             return
         try:
             read = pa.ipc.read_schema(schema[0])
-        except (pa.ArrowException, OSError):
+        except (pa.ArrowException, OSError) as error:
+            self._note_damage(error)
             self.left_out = size
             return
         self.position = max(self.position, schema[1])
@@ -360,7 +391,8 @@ class StreamReader:
             try:
                 batch = pa.ipc.read_record_batch(message, read)
                 batch.validate()
-            except (pa.ArrowException, OSError):
+            except (pa.ArrowException, OSError) as error:
+                self._note_damage(error)
                 break
             self.position = end
             yield batch, end
@@ -371,9 +403,15 @@ class StreamReader:
         tail = _Tail(self._file, position, size)
         try:
             message = pa.ipc.read_message(pa.PythonFile(tail, "r"))
-        except (pa.ArrowException, EOFError, OSError):
+        except EOFError:
+            return None
+        except (pa.ArrowException, OSError) as error:
+            self._note_damage(error)
             return None
         return message, tail.position
+
+    def _note_damage(self, error: Exception) -> None:
+        self.damage = f"is damaged: {reason_of(error)}"
 
 
 class _Tail:
@@ -410,12 +448,18 @@ def close_segment(segment: Segment) -> int:
 
     Raises:
         InputError: the file cannot be written; the stream stays.
+        DataError: its columns are not those of a score log; it stays.
         OSError: the stream cannot be read.
     """
     with segment.path.open("rb") as file:
         reader = StreamReader(file)
         batches = (batch for batch, _ in reader.batches())
-        rows = write_parquet(segment.path.with_suffix(CLOSED), batches)
+        try:
+            rows = write_parquet(segment.path.with_suffix(CLOSED), batches)
+        except pa.ArrowException as error:
+            raise DataError(
+                str(segment.path), None, f"cannot be closed: {reason_of(error)}"
+            ) from None
     if not rows:
         segment.path.with_suffix(CLOSED).unlink()
     segment.path.unlink()
@@ -438,7 +482,7 @@ def write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
     """Write batches, small ones together; return the number of rows."""
     rows, held, held_bytes, held_rows = 0, [], 0, 0
     with (
-        atomic_file(path) as target,
+        atomic_file(path, FILE_MODE) as target,
         pq.ParquetWriter(target, SCHEMA, compression="zstd", use_dictionary=_REPEATED) as out,
     ):
         for batch in batches:
@@ -464,6 +508,7 @@ def close_abandoned(run: Path) -> list[tuple[Segment, int]]:
     for path in sorted((run / SCORES).glob(f"[!.]*{OPEN}")):
         segment = Segment(path.stem, path)
         try:
+            check_regular(path)
             with path.open("r+b") as file:
                 if not segment._is_abandoned(file, try_lock(file)):
                     continue
@@ -471,8 +516,8 @@ def close_abandoned(run: Path) -> list[tuple[Segment, int]]:
                     path.unlink()  # of a process that was killed between the two steps
                 elif os.fstat(file.fileno()).st_nlink:
                     closed.append((segment, close_segment(segment)))
-        except FileNotFoundError:
-            continue  # who had it meanwhile has removed it
+        except (FileNotFoundError, DataError):
+            continue  # another process has removed it, or it is no stream: readers report that
     return closed
 
 
@@ -501,11 +546,15 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 
     Raises:
         DataError: it is none.
+        OSError: it cannot be opened.
     """
+    check_regular(path)
     try:
         return pq.ParquetFile(path)
     except pa.ArrowException as error:
-        raise DataError(str(path), None, f"is no segment of a score log: {error}") from None
+        raise DataError(
+            str(path), None, f"is no segment of a score log: {reason_of(error)}"
+        ) from None
 
 
 def rows_of_parquet(path: Path, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
@@ -521,7 +570,11 @@ def rows_of_parquet(path: Path, rows: Sequence[int], columns: Sequence[str]) -> 
         size = file.metadata.row_group(group).num_rows
         here = [row - first for row in left if row < first + size]
         if here:
-            found.append(file.read_row_group(group, columns=known).take(pa.array(here)))
+            try:
+                read = file.read_row_group(group, columns=known)
+            except (pa.ArrowException, OSError) as error:
+                raise DataError(str(path), None, f"cannot be read: {reason_of(error)}") from None
+            found.append(read.take(pa.array(here)))
             left = left[len(here) :]
         first += size
     if left:

@@ -52,6 +52,8 @@ from consensuspr.score_log.schema import (
 )
 from consensuspr.score_log.segments import (
     DATASETS,
+    FILE_MODE,
+    FOLDER_MODE,
     SCORES,
     Losses,
     OpenSegment,
@@ -61,6 +63,7 @@ from consensuspr.score_log.segments import (
     forget_texts,
     new_stem,
     open_parquet,
+    private,
     segments,
     try_lock,
 )
@@ -374,7 +377,7 @@ class _Writer:
 
     def _new_segment(self) -> OpenSegment:
         self._number += 1
-        (self._run / SCORES).mkdir(parents=True, exist_ok=True)
+        (self._run / SCORES).mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         return OpenSegment(self._run / SCORES, new_stem(self._side, self._number))
 
     def _start_closing(self, done: OpenSegment | None) -> None:
@@ -415,9 +418,13 @@ class _Writer:
             for segment, size in found:
                 if total <= self._text_bytes:
                     return
-                if not has_texts(segment):
+                try:
+                    if not has_texts(segment):
+                        continue
+                    texts = forget_texts(segment.path)
+                except (ConsensusPRError, pa.ArrowException, OSError) as error:
+                    self._events.report("score log, texts", f"{segment.path}: {error}")
                     continue
-                texts = forget_texts(segment.path)
                 total += segment.path.stat().st_size - size
                 logger.warning(
                     "score log %s: its texts take more than %d bytes; %d of the oldest are"
@@ -469,7 +476,7 @@ def has_texts(segment: Segment) -> bool:
 @contextlib.contextmanager
 def _alone(run: Path) -> Iterator[bool]:
     """Hold the lock of a run's housekeeping, where nobody else has it."""
-    with (run / SCORES / ".lock").open("wb") as file:
+    with open(run / SCORES / ".lock", "wb", opener=private) as file:
         # Where there are no locks, two do the same at worst.
         yield try_lock(file) is not False
 
@@ -488,8 +495,8 @@ def keep_dataset(run: Path, index: DatasetIndex) -> os.PathLike[str]:
     path = dataset_path(run, index.digest)
     if not path.exists():
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"score_log: cannot write {path.parent}: {error.strerror}") from None
-        index.save(path)
+        index.save(path, FILE_MODE)
     return path

@@ -279,13 +279,15 @@ class DatasetIndex:
                 raise DataError(os.fspath(path), None, reason)
         return cls(image, name, cache)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], mode: int = 0o666) -> None:
         """Write a snapshot, complete or not at all; a mapped older one stays usable.
+
+        The umask limits ``mode``.
 
         Raises:
             InputError: the file cannot be written.
         """
-        self.image.save(path)
+        self.image.save(path, mode)
 
     def entry(self, problem_id: str) -> Entry | None:
         """Return the problem with this id, None where the dataset has none."""
@@ -738,9 +740,9 @@ class IndexImage:
         start, end = _BOUNDS.unpack_from(self.buffer, self._record_bounds + 8 * position)
         return self.buffer[self._records + start : self._records + end]
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], mode: int = 0o666) -> None:
         """Write the block to a file, which appears complete or not at all."""
-        with atomic_file(path) as stream:
+        with atomic_file(path, mode) as stream:
             for start in range(0, len(self.buffer), _PIECE_BYTES):
                 piece = self.buffer[start : start + _PIECE_BYTES]
                 stream.write(piece)

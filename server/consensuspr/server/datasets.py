@@ -35,7 +35,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -216,6 +216,7 @@ class ServedDatasets:
         order_all: sends an order to all workers.
         kill: ends the worker of a number, which is then replaced.
         count: told of each change whether it was made.
+        mark_bad: told by name whether a file of ``dataset_folder`` is bad and not served.
 
     Attributes:
         child: the process that reads datasets, while there is one.
@@ -232,6 +233,7 @@ class ServedDatasets:
         order_all: OrderAll,
         kill: Callable[[int, str], None],
         count: Callable[[bool], None],
+        mark_bad: Callable[[str, bool], None],
     ) -> None:
         self._config = config
         self._folder = folder
@@ -239,6 +241,7 @@ class ServedDatasets:
         self._order_all = order_all
         self._kill = kill
         self._count = count
+        self._mark_bad = mark_bad
         self._served: dict[str, Served] = {}
         self._number = 0
         # What somebody waits for, and what files ask for, the latest for each dataset.
@@ -256,8 +259,11 @@ class ServedDatasets:
     def load_first(self, wait: Callable[[], None]) -> None:
         """Load what the server begins with; ``wait`` sleeps until a child may have ended.
 
+        A bad file of ``dataset_folder`` is logged and counted, and the others are served.
+
         Raises:
-            ConsensusPRError: it cannot be loaded; an InputError where a dataset is bad.
+            ConsensusPRError: it cannot be loaded; an InputError where a dataset of the settings is
+                bad, or all of the folder are and there is no other.
         """
         config = self._config
         folder = config.folder_datasets()
@@ -268,11 +274,31 @@ class ServedDatasets:
             raise InputError(f"dataset_folder {config.dataset_folder} holds no dataset")
         self._of_folder = set(folder) - set(config.datasets)
         self._tried = {path: look_at(path) for path in datasets.values()}
-        self._prepare(datasets)
-        assert self.child is not None
-        while self.child.exit_code() is None:
-            wait()
-        self._served = self._take_prepared()
+        faults = {
+            n: f"{datasets[n]}: is no regular file"
+            for n in self._of_folder
+            if self._tried[datasets[n]] is None
+        }
+        good = {name: path for name, path in datasets.items() if name not in faults}
+        if good:
+            self._prepare(good, optional=self._of_folder.intersection(good))
+            assert self.child is not None
+            while self.child.exit_code() is None:
+                wait()
+            self._served, more = self._take_prepared()
+            for name in more:
+                _delete(self._prepared[name])
+            faults |= more
+        if not self._served:
+            raise InputError(
+                f"dataset_folder {config.dataset_folder}: none of its {len(faults)} files can be"
+                f" served, the first: {faults[min(faults)]}"
+            )
+        for name in sorted(datasets):
+            if name in faults:
+                _log.error("dataset %s is not served: %s", name, faults[name])
+                self._count(False)
+            self._mark_bad(name, name in faults)
         self._watcher = _Watcher(config)
         self._watcher.paths = frozenset(datasets.values())
 
@@ -350,8 +376,11 @@ class ServedDatasets:
             reason = f"dataset {change.name!r} is the only one; a server needs at least one"
             raise _Refused(ChangeStatus.FAILED_PRECONDITION, reason)
 
-    def _prepare(self, datasets: Mapping[str, str]) -> None:
-        """Start the process that reads datasets and saves their snapshots."""
+    def _prepare(self, datasets: Mapping[str, str], optional: Collection[str] = ()) -> None:
+        """Start the process that reads datasets and saves their snapshots.
+
+        Without those of ``optional`` it goes on.
+        """
         self._prepared = {}
         for name, path in datasets.items():
             self._number += 1
@@ -361,10 +390,12 @@ class ServedDatasets:
         snapshots = {name: one.snapshot for name, one in self._prepared.items()}
         config = self._config.model_dump(mode="json")
         config |= {"datasets": dict(datasets), "shadows": {}}
-        self.child = self._start({"config": config, "snapshots": snapshots})
+        self.child = self._start(
+            {"config": config, "snapshots": snapshots, "optional": sorted(optional)}
+        )
 
-    def _take_prepared(self) -> dict[str, Served]:
-        """Return the datasets of the process that has ended.
+    def _take_prepared(self) -> tuple[dict[str, Served], dict[str, str]]:
+        """Return the datasets of the process that has ended, and why optional ones are bad.
 
         Raises:
             ConsensusPRError: why there are none, in its words.
@@ -378,11 +409,13 @@ class ServedDatasets:
         if report is None or code != 0:
             how = child.describe_exit()
             raise ConsensusPRError(f"loading the datasets failed: its process {how}")
-        [digests] = [message["digests"] for message in messages]
-        return {
-            name: replace(one, digest=digests[name], loaded_unix_s=time.time())
-            for name, one in self._prepared.items()
+        [message] = messages
+        now = time.time()
+        prepared = {
+            name: replace(self._prepared[name], digest=digest, loaded_unix_s=now)
+            for name, digest in message["digests"].items()
         }
+        return prepared, message["faults"]
 
     def _map(self) -> None:
         """Go on with the change whose file was read: have the workers map it."""
@@ -390,7 +423,7 @@ class ServedDatasets:
         assert change is not None
         name = change.name
         try:
-            self._prepared = self._take_prepared()
+            self._prepared, _ = self._take_prepared()
         except ConsensusPRError as error:
             bad = isinstance(error, InputError)
             code = ChangeStatus.INVALID_ARGUMENT if bad else ChangeStatus.UNAVAILABLE
@@ -457,6 +490,8 @@ class ServedDatasets:
             self._prepared = {}
         done = not isinstance(outcome, _Refused)
         self._count(done)
+        if done or change.reply is None:
+            self._mark_bad(change.name, not done and change.name not in self._served)
         if isinstance(outcome, _Refused):
             _log.error(
                 "dataset %s: nothing is changed, as %s asked for: %s",
@@ -489,6 +524,7 @@ class ServedDatasets:
         for name in sorted(self._of_folder - set(look.folder)):
             if look.asked or (before is not None and name not in before.folder):
                 self._of_folder.discard(name)
+                self._mark_bad(name, False)
                 wanted.pop(name, None)
                 self._of_files[name] = Change(name, None, by=by)
         for name, path in wanted.items():

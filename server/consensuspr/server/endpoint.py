@@ -107,6 +107,7 @@ class MetricsEndpoint:
         workers: the metrics of all workers.
         worker_restarts: a counter for whoever replaces workers.
         dataset_changes: a counter for whoever changes datasets, by ``done`` or ``failed``.
+        dataset_bad: a gauge, by name of the dataset.
 
     Raises:
         InputError: it cannot listen there.
@@ -139,6 +140,12 @@ class MetricsEndpoint:
         )
         for result in ("done", "failed"):
             self.dataset_changes.labels(result)  # from the start: an alert needs to see it rise
+        self.dataset_bad = Gauge(
+            "consensuspr_dataset_bad",
+            "1 for a dataset of dataset_folder that is not served because its file is bad.",
+            ["dataset"],
+            registry=registry,
+        )
         self._metrics: Any = make_wsgi_app(registry)
         self._gate = security.gate
         self._serving = serving

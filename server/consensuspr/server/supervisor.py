@@ -201,6 +201,7 @@ class _Supervisor:
             functools.partial(self._order_all, timeout_s=config.start_timeout_s),
             self._end_worker,
             self._count_change,
+            self._mark_bad,
         )
         self._order_ids = itertools.count(1)
         self._rounds: dict[int, _Round] = {}
@@ -242,6 +243,10 @@ class _Supervisor:
     def _count_change(self, done: bool) -> None:
         if self._endpoint is not None:
             self._endpoint.dataset_changes.labels("done" if done else "failed").inc()
+
+    def _mark_bad(self, name: str, bad: bool) -> None:
+        if self._endpoint is not None:
+            self._endpoint.dataset_bad.labels(name).set(bad)
 
     def _order_all(
         self,

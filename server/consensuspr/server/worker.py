@@ -101,7 +101,7 @@ def main(save: Save = save_snapshots, make_front: FrontFactory | None = None) ->
     try:
         if number is None:
             parent.listen(lambda: os._exit(1))  # nothing here needs an orderly end
-            parent.send({"digests": save(config, parent.payload["snapshots"])})
+            parent.send(_prepare(config, parent.payload, save))
             parent.report_ready()
         else:
             dropped = asyncio.run(_serve(parent, config, make_front))
@@ -113,6 +113,24 @@ def main(save: Save = save_snapshots, make_front: FrontFactory | None = None) ->
         logging.shutdown()
         os._exit(0)
     return 0
+
+
+def _prepare(config: ServerConfig, payload: Mapping[str, Any], save: Save) -> dict[str, Any]:
+    """Load the datasets; return their digests, and why optional ones have none.
+
+    Raises:
+        ConsensusPRError: one that is not optional cannot be loaded.
+    """
+    optional, faults = payload.get("optional", ()), {}
+    needed = {name: path for name, path in config.datasets.items() if name not in optional}
+    digests = save(config.model_copy(update={"datasets": needed}), payload["snapshots"])
+    for name in optional:
+        one = config.model_copy(update={"datasets": {name: config.datasets[name]}})
+        try:
+            digests |= save(one, payload["snapshots"])
+        except ConsensusPRError as error:
+            faults[name] = str(error)
+    return {"digests": digests, "faults": faults}
 
 
 async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory | None) -> int:

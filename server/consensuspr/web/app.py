@@ -26,8 +26,8 @@ import mimetypes
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -46,7 +46,7 @@ from consensuspr.data.writers import csv_cell
 from consensuspr.errors import ConsensusPRError, DataError, InputError
 from consensuspr.http.connections import Connections, QuietServer, listen, uvicorn_settings
 from consensuspr.http.hosts import Checked, Hosts, json_response
-from consensuspr.score_log.segments import SCORES
+from consensuspr.score_log.segments import FOLDER_MODE, SCORES
 from consensuspr.scoring.dataset_index import is_image
 from consensuspr.server import logs
 from consensuspr.server.config import Address, ServerConfig
@@ -65,6 +65,7 @@ from consensuspr.web.views import (
 
 # Documents that are made at a time; more wait.
 THREADS: Final = 4
+DOWNLOAD_THREADS: Final = 2
 ARROW_THREADS: Final = 2
 MAX_CONNECTIONS: Final = 256
 PAGE_NICE: Final = 5
@@ -127,6 +128,8 @@ class WatchApp:
         self._store = store
         self._gate = security.gate
         self._threads = ThreadPoolExecutor(THREADS, "watch-view")
+        self._downloads = ThreadPoolExecutor(DOWNLOAD_THREADS, "watch-download")
+        self._searching = asyncio.Semaphore()
         self._files = dict(_read_files(ASSETS))
         routes = [
             self._document("/api/state", self._state),
@@ -153,7 +156,8 @@ class WatchApp:
 
     def close(self) -> None:
         """End the threads."""
-        self._threads.shutdown(cancel_futures=True)
+        for threads in (self._threads, self._downloads):
+            threads.shutdown(cancel_futures=True)
 
     # Files
 
@@ -311,22 +315,51 @@ class WatchApp:
         except InputError as error:
             return _error(400, str(error))
         headers = {**_HEADERS, "Content-Disposition": 'attachment; filename="samples.csv"'}
-        rows = _csv_of(self._store, replace(wanted, limit=CSV_ROWS))
+        rows = self._download(replace(wanted, limit=CSV_ROWS))
         return StreamingResponse(rows, 200, headers, "text/csv; charset=utf-8")
 
+    async def _download(self, wanted: Filter) -> AsyncIterator[bytes]:
+        """Yield the samples of a filter as CSV; once the client has left, the next step is none."""
+        steps = _csv_of(self._store, wanted)
+        step: Future[bytes | None] | None = None
 
-def _csv_of(store: Store, wanted: Filter) -> Iterator[bytes]:
-    """Yield the samples of a filter as CSV, some thousand rows at a time."""
+        async def made() -> bytes | None:
+            nonlocal step
+            step = self._downloads.submit(next, steps, None)
+            return await asyncio.wrap_future(step)
+
+        try:
+            # Others wait, so that whoever looks at the page does not wait for all of them.
+            async with self._searching:
+                piece = await made()
+                while piece == b"":
+                    piece = await made()
+            while piece is not None:
+                yield piece
+                piece = await made()
+        finally:
+            if step is not None:  # it cannot be stopped, and holds what is to be closed
+                step.add_done_callback(lambda _: steps.close())
+
+
+def _csv_of(store: Store, wanted: Filter) -> Generator[bytes, None, None]:
+    """Yield the samples of a filter as CSV, some thousand rows at a time; nothing while it searches
+    for a text.
+    """
     out = io.StringIO()
     writer = csv.writer(out)
     names = [name for name in SHOWN if name != "identity"]
     writer.writerow([*names, "flags"])
     with store.moment() as now:
+        hits = None
         # A search that has not come to its end finds more before what it has found.
-        while (search := now.samples(replace(wanted, limit=1))[2]) and not search["complete"]:
-            pass
+        complete = not wanted.q
+        while not complete:
+            told, hits = now.search(wanted)
+            complete = told["complete"]
+            yield b""
         for offset in itertools.count(0, wanted.limit):
-            _, rows, _ = now.samples(replace(wanted, offset=offset))
+            rows = now.page(replace(wanted, offset=offset), hits)
             for row in rows:
                 values = [row[name] for name in names]
                 writer.writerow([csv_cell(value) for value in values] + [" ".join(row["flags"])])
@@ -466,7 +499,7 @@ def main() -> int:
         parent.listen(end)
 
     try:
-        (config.score_log / SCORES).mkdir(parents=True, exist_ok=True)
+        (config.score_log / SCORES).mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         serve_page(
             [LogSource(config.score_log)],
             [path for path in config.datasets.values() if not is_image(path)],

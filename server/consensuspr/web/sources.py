@@ -11,17 +11,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from consensuspr.data import Row, read_rollouts
+from consensuspr.console import one_line
+from consensuspr.data.readers import (
+    ROLLOUT_COLUMNS,
+    ReadReport,
+    check_rows,
+    read_rollouts,
+    read_rows,
+    refuse_empty,
+)
+from consensuspr.data.schema import Row, check_rollout
 from consensuspr.data.writers import arrow_array
 from consensuspr.errors import DataError, InputError
-from consensuspr.score_log.reader import PLACE, LogReader
+from consensuspr.score_log.reader import PLACE, LogReader, check_range
 from consensuspr.score_log.schema import SCHEMA
 from consensuspr.score_log.segments import rows_of_parquet
 from consensuspr.scoring.types import CHANNELS, SCORED_TYPES, Status
@@ -42,8 +50,9 @@ LIGHT: Final = pa.schema([*(SCHEMA.field(name) for name in FROM_LOG), *OF_FILES,
 
 # Of the folders of pages under the temporary directory.
 FOLDER_PREFIX: Final = "consensuspr-page-"
-# Rows of a file that are put into its segment together.
+# Rows of a file, and characters of their texts, that are put into its segment together.
 _ROWS = 4096
+_CHARS = 8 << 20
 # What a whole sample has beside its light columns.
 OTHER: Final = "other"
 _TEXTS: Final = ("response", "response_raw", "ground_truth", "inline", OTHER)
@@ -177,11 +186,12 @@ class FileSource:
         self.path = path
         self.name = path.name
         self._digest = digest
-        self._left_out: list[str] = []
+        self._report = ReadReport()
+        self._damage = ""
         self._done = 0.0
         self._rows = rows
         try:
-            first = None if rows is not None else next(read_rollouts(path), None)
+            first = None if rows is not None else next(read_rollouts(path, "skip"), None)
         except DataError as error:
             raise InputError(str(error)) from None
         if first is not None and "status" not in first:
@@ -198,30 +208,65 @@ class FileSource:
         return False
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield all rows, once; the first bad one ends it, and is said."""
+        """Yield all good rows, once."""
         if self._done:
             return
         number = 0
-        rows = iter(read_rollouts(self.path) if self._rows is None else self._rows)
-        try:
-            with pq.ParquetWriter(self._folder / "rows.parquet", WHOLE, compression="zstd") as out:
-                while some := list(islice(rows, _ROWS)):
-                    batch = _batch_of(some, number, self._digest)
-                    out.write_batch(batch)
-                    placed = pa.RecordBatch.from_arrays(
-                        [
-                            *(batch.column(name) for name in LIGHT.names[: -len(PLACE)]),
-                            pa.array(["rows"] * len(some)),
-                            pa.array(range(number, number + len(some)), pa.int64()),
-                        ],
-                        schema=LIGHT,
-                    )
-                    number += len(some)
-                    self._done = min(0.99, self._done + 0.01)
+        rows = self._until_damage()
+        with pq.ParquetWriter(self._folder / "rows.parquet", WHOLE, compression="zstd") as out:
+            while some := _next_of(rows):
+                batch = self._batch_of(some, number)
+                out.write_batch(batch)
+                placed = pa.RecordBatch.from_arrays(
+                    [
+                        *(batch.column(name) for name in LIGHT.names[: -len(PLACE)]),
+                        pa.array(["rows"] * batch.num_rows, pa.string()),
+                        pa.array(range(number, number + batch.num_rows), pa.int64()),
+                    ],
+                    schema=LIGHT,
+                )
+                number += batch.num_rows
+                self._done = min(0.99, self._done + 0.01)
+                if batch.num_rows:
                     yield placed
-        except DataError as error:
-            self._left_out.append(f"{error}; it and all behind it are left out")
         self._done = 1.0
+
+    def _until_damage(self) -> Iterator[tuple[int, Row]]:
+        """Yield line and row of all rollouts up to where the file as a whole is damaged."""
+        name = str(self.path)
+        number = 0
+        try:
+            if self._rows is not None:
+                for number, row in enumerate(self._rows, start=1):
+                    yield number, row
+                return
+            rows = read_rows(name, ROLLOUT_COLUMNS)
+            for number, row in check_rows(rows, name, _numbered, "skip", self._report):
+                yield number, row
+            refuse_empty(name, self._report)
+        except DataError as error:
+            unit = "row" if error.line is None else "line"
+            where = f"after {unit} {number} " if number else ""
+            self._damage = f"{error}; all rows {where}are missing, their number is not known"
+
+    def _batch_of(self, rows: Sequence[tuple[int, Row]], first: int) -> pa.RecordBatch:
+        """Return rows in the columns of :data:`WHOLE`, without those that do not fit there."""
+        try:
+            return _batch_of(rows, first, self._digest)
+        except ValueError:
+            return _batch_of(self._good(rows), first, self._digest)
+
+    def _good(self, rows: Sequence[tuple[int, Row]]) -> Sequence[tuple[int, Row]]:
+        """Return the rows that fit; count the others."""
+        try:
+            _batch_of(rows, 0, None)
+        except ValueError as error:
+            if len(rows) > 1:
+                half = len(rows) // 2
+                return [*self._good(rows[:half]), *self._good(rows[half:])]
+            self._report.skip(DataError(str(self.path), rows[0][0], str(error)))
+            return []
+        return rows
 
     def read_share(self) -> float:
         """Return which part of the file has been read, roughly."""
@@ -229,7 +274,12 @@ class FileSource:
 
     def left_out(self) -> list[str]:
         """Return sentences about what cannot be read."""
-        return self._left_out
+        sentences = [self._damage] if self._damage else []
+        if number := self._report.skipped:
+            reason = self._report.reasons[0]
+            many = f"{number:,} rows are left out, among them {reason}"
+            sentences.append(f"{reason}; this row is left out" if number == 1 else many)
+        return sentences
 
     def rows_at(self, segment: str, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """Return rows by their places."""
@@ -247,13 +297,40 @@ class FileSource:
         self._stack.close()
 
 
-def _batch_of(rows: Sequence[Mapping[str, Any]], first: int, digest: str | None) -> pa.RecordBatch:
-    """Return rows of scored rollouts in the columns of :data:`WHOLE`."""
-    made = [_sample_of(row, number, digest) for number, row in enumerate(rows, start=first)]
-    return pa.RecordBatch.from_arrays(
-        [arrow_array(pa, [one.get(field.name) for one in made], field.type) for field in WHOLE],
-        schema=WHOLE,
-    )
+def _next_of(rows: Iterator[tuple[int, Row]]) -> list[tuple[int, Row]]:
+    some: list[tuple[int, Row]] = []
+    chars = 0
+    for line, row in rows:
+        some.append((line, row))
+        chars += len(row["response"])
+        if len(some) >= _ROWS or chars >= _CHARS:
+            break
+    return some
+
+
+def _numbered(row: Row, name: str, line: int) -> tuple[int, Row]:
+    return line, check_rollout(row, name, line)
+
+
+def _batch_of(rows: Sequence[tuple[int, Row]], first: int, digest: str | None) -> pa.RecordBatch:
+    """Return rows of scored rollouts, each behind its line, in the columns of :data:`WHOLE`.
+
+    Raises:
+        ValueError: a value has another type than its column, or is out of its range.
+    """
+    columns = []
+    try:
+        made = [_sample_of(row, at, digest) for at, (_, row) in enumerate(rows, start=first)]
+    except TypeError as error:
+        raise ValueError(f"matched, channels or status: {error}") from None
+    for field in WHOLE:
+        try:
+            column = arrow_array(pa, [one.get(field.name) for one in made], field.type)
+            check_range(column, field)
+        except (pa.ArrowException, TypeError, OverflowError) as error:
+            raise ValueError(f"{field.name}: {one_line(str(error), 300)}") from None
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=WHOLE)
 
 
 # Columns of a file that stand in the sample under their own names.

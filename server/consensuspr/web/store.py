@@ -51,8 +51,9 @@ POLL_S: Final = 1.0
 FILL_ROWS: Final = 8192
 # A search for text goes on for so long at a time.
 SEARCH_S: Final = 1.0
-# Rows that are looked through between two looks at the clock.
-SEARCH_ROWS: Final = 2048
+# Rows, and bytes of their texts, that are looked through between two looks at the clock.
+SEARCH_ROWS: Final = 8192
+SEARCH_BYTES: Final = 16 << 20
 # Searches whose progress is kept, and what all of them together may have found: 12 bytes each.
 MAX_SEARCHES: Final = 8
 MAX_HITS: Final = 2_000_000
@@ -286,6 +287,7 @@ class Run:
         whole: whether it was read to its end once.
         rows: how many of its samples are there.
         failed: why it cannot be read on; empty where it can.
+        missing: how many rows were read and could not be kept, for a defect.
     """
 
     id: int
@@ -295,6 +297,14 @@ class Run:
     whole: bool = False
     rows: int = 0
     failed: str = ""
+    missing: int = 0
+
+    def left_out(self) -> list[str]:
+        """Return sentences about what is not shown."""
+        sentences = [*self.source.left_out(), *([self.failed] if self.failed else [])]
+        if self.missing:
+            sentences.append(f"{self.missing:,} rows are missing: a defect, which is logged")
+        return sentences
 
 
 @dataclass(slots=True)
@@ -305,7 +315,7 @@ class _Search:
         numbers: of the runs that it is about.
         until: of samples that arrived earlier, it knows how many are meant.
         left: segments to be read, the next one last: number, and which arrivals of it.
-        segment, rows: what is being read; the next rows last.
+        segment, rows, sizes: what is being read; the next rows last.
         hits: segments and rows of samples with the text.
         lost: samples without a text.
     """
@@ -315,6 +325,7 @@ class _Search:
     left: list[tuple[int, int, int]] = field(default_factory=list)
     segment: int = 0
     rows: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    sizes: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     candidates: int = 0
     searched: int = 0
     hits: tuple[array[int], array[int]] = field(default_factory=lambda: (array("i"), array("q")))
@@ -366,6 +377,8 @@ class Store:
         self._segment_numbers: dict[tuple[int, str], int] = {}
         self._identities: dict[tuple[Any, ...], int] = {}
         self._searches: OrderedDict[tuple[Any, ...], _Search] = OrderedDict()
+        # Held while texts are: they would be most of the page's memory.
+        self._texts = threading.Lock()
         self._kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._kept_of = -1  # the revision of what is kept
         self._lock = threading.Lock()
@@ -389,8 +402,8 @@ class Store:
         for run in self.runs:
             for _ in self._read(run):
                 pass
-            if run.failed:
-                raise InputError(f"{run.source.path}: {run.failed}")
+            if run.failed or run.missing:
+                raise InputError(f"{run.source.path}: {run.left_out()[-1]}")
 
     def close(self) -> None:
         """Stop reading and remove what was kept."""
@@ -449,7 +462,7 @@ class Store:
 
     def _read(self, run: Run) -> Iterator[bool]:
         """Take what has come of a run, a part at a time."""
-        before = (run.whole, run.failed, tuple(run.source.left_out()))
+        before = (run.whole, run.left_out())
         failed = ""
         try:
             yield from self._take(run)
@@ -465,9 +478,12 @@ class Store:
             # A thread that ends would leave all other runs as they are.
             _log.exception("reading %s failed", run.source.path)
             failed = "cannot be read: a defect, which is logged"
+        if failed and not run.source.grows:  # it is read once, so that nothing comes any more
+            run.whole = True
+            failed += f"; all rows after the first {run.rows:,} are missing"
         run.failed = failed
         # What is kept of queries holds for as long as nothing comes.
-        if (run.whole, run.failed, tuple(run.source.left_out())) != before:
+        if (run.whole, run.left_out()) != before:
             self.changed()
 
     def _replace(self, run: Run, fresh: Run) -> None:
@@ -475,7 +491,7 @@ class Store:
         old, gone = run.source, run.number
         with self._changing:
             run.number, run.source, run.curves = fresh.number, fresh.source, fresh.curves
-            run.rows = fresh.rows
+            run.rows, run.missing = fresh.rows, fresh.missing
             self._revision += 1
         # Whoever began to look before goes on with the rows and the places of then; the source of
         # then would hold what it knows of each sample, and its places mean the same in the new one.
@@ -493,15 +509,29 @@ class Store:
 
     def _take(self, run: Run) -> Iterator[bool]:
         held: list[pa.RecordBatch] = []
-        for batch in run.source.read():
-            held.append(batch)
-            if sum(one.num_rows for one in held) >= FILL_ROWS or not run.rows:
-                self._insert(run, held)
-                held = []
-                yield True
+        try:
+            for batch in run.source.read():
+                held.append(batch)
+                if sum(one.num_rows for one in held) >= FILL_ROWS or not run.rows:
+                    some, held = held, []
+                    self._keep(run, some)
+                    yield True
+        except Exception:
+            # A source yields its rows once.
+            self._keep(run, held)
+            raise
         if held:
-            self._insert(run, held)
+            self._keep(run, held)
             yield True
+
+    def _keep(self, run: Run, batches: Sequence[pa.RecordBatch]) -> None:
+        if not batches:
+            return
+        try:
+            self._insert(run, batches)
+        except Exception:
+            _log.exception("rows of %s could not be kept", run.source.path)
+            run.missing += sum(batch.num_rows for batch in batches)
 
     def _insert(self, run: Run, batches: Sequence[pa.RecordBatch]) -> None:
         whole = pa.Table.from_batches(batches).combine_chunks()
@@ -574,19 +604,18 @@ class Store:
     # Searching texts
 
     def search(
-        self, where: str, values: Sequence[Any], text: str, numbers: Iterable[int], arrived: int
+        self, search: _Search, where: str, values: Sequence[Any], text: str, arrived: int
     ) -> tuple[Row, pa.Table]:
         """Go on with a search for a while; return how far it came, and the places that it found.
 
         What came since the last call is read before what is older.
 
         Args:
+            search: of :meth:`search_of`.
             where, values: which samples, in SQL.
             text: that is looked for, whatever the case of its letters.
-            numbers: of the runs that it is about.
             arrived: only samples that had come before it are looked at.
         """
-        search = self._search_of((where, repr(values), text.casefold()), numbers)
         with search.lock:
             # Another one who asks may have seen more than a moment's transaction shows.
             cursor = self._database.cursor()
@@ -604,13 +633,18 @@ class Store:
                 if not len(search.rows):
                     search.segment, *of = search.left.pop()
                     # The newest of a segment stand at its end.
-                    search.rows = _in_columns(
+                    found = _in_columns(
                         cursor,
-                        f'SELECT "row" FROM samples WHERE {where} AND segment = ?'
+                        'SELECT "row", coalesce(response_size, 0) AS size FROM samples'
+                        f" WHERE {where} AND segment = ?"
                         ' AND arrived >= ? AND arrived < ? ORDER BY "row"',
                         [*values, search.segment, *of],
-                    )["row"].to_numpy()
-                self._search_some(search, text)
+                    )
+                    search.rows, search.sizes = (one.to_numpy() for one in found.columns)
+                with self._texts:
+                    self._search_some(search, text)
+                    # The allocator keeps what is freed, several times what is held.
+                    pa.default_memory_pool().release_unused()
             cursor.close()
             told = {
                 "searched": search.searched,
@@ -622,8 +656,11 @@ class Store:
         self._drop_searches()
         return told, pa.table(places, names=["segment", "row"])
 
-    def _search_of(self, key: tuple[Any, ...], numbers: Iterable[int]) -> _Search:
-        """Return the search of a key, which begins where there is none."""
+    def search_of(
+        self, where: str, values: Sequence[Any], text: str, numbers: Iterable[int]
+    ) -> _Search:
+        """Return a search for text in samples of some runs, which begins where there is none."""
+        key = (where, repr(values), text.casefold())
         with self._lock:
             search = self._searches.setdefault(key, _Search(frozenset(numbers)))
             self._searches.move_to_end(key)
@@ -640,7 +677,9 @@ class Store:
                 found -= len(gone.hits[0])
 
     def _search_some(self, search: _Search, text: str) -> None:
-        some, search.rows = search.rows[-SEARCH_ROWS:], search.rows[:-SEARCH_ROWS]
+        sizes = np.cumsum(search.sizes[: -SEARCH_ROWS - 1 : -1])
+        at = len(search.rows) - max(1, int(np.searchsorted(sizes, SEARCH_BYTES, "right")))
+        some, search.rows, search.sizes = search.rows[at:], search.rows[:at], search.sizes[:at]
         source, stem = self._segments[search.segment]
         search.searched += len(some)
         try:
@@ -677,6 +716,8 @@ class Moment:
         self._cursor = cursor
         self._arrived = arrived
         self._ids = {run.number: run.id for run in runs}
+        # The last one: it goes on although others have taken its place in the store.
+        self._search: tuple[Filter, _Search] | None = None
 
     def rows(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
         """Return the rows of a query as dictionaries."""
@@ -728,13 +769,35 @@ class Moment:
                 ("count", where, repr(values)), lambda: self._count(where, values)
             )
             return total, self._page(where, values, wanted), None
-        told, hits = self._store.search(where, values, wanted.q, self._ids, self._arrived)
+        told, hits = self.search(wanted)
+        with self._among(where, hits) as found:
+            return self._count(found, values), self._page(found, values, wanted), told
+
+    def search(self, wanted: Filter) -> tuple[Row, pa.Table]:
+        """Go on with the search of a filter; return how far it came, and the places it found."""
+        where, values = self.condition(wanted)
+        if self._search is None or self._search[0] != wanted:
+            search = self._store.search_of(where, values, wanted.q, self._ids)
+            self._search = wanted, search
+        return self._store.search(self._search[1], where, values, wanted.q, self._arrived)
+
+    def page(self, wanted: Filter, hits: pa.Table | None) -> list[Row]:
+        """Return a page of samples; ``hits`` are what a search for its text has found."""
+        where, values = self.condition(wanted)
+        with self._among(where, hits) as found:
+            return self._page(found, values, wanted)
+
+    @contextmanager
+    def _among(self, where: str, hits: pa.Table | None) -> Iterator[str]:
+        """Give the condition that also takes a place among some."""
+        if hits is None:
+            yield where
+            return
         self._cursor.register("hits", hits)
-        where += ' AND (segment, "row") IN (SELECT (segment, "row") FROM hits)'
-        total = self._count(where, values)
-        page = self._page(where, values, wanted)
-        self._cursor.unregister("hits")
-        return total, page, told
+        try:
+            yield f'{where} AND (segment, "row") IN (SELECT (segment, "row") FROM hits)'
+        finally:
+            self._cursor.unregister("hits")
 
     def _count(self, where: str, values: Sequence[Any]) -> int:
         total: int = self.rows(f"SELECT count(*) AS n FROM samples WHERE {where}", values)[0]["n"]

@@ -192,7 +192,6 @@ class Documents:
         }
 
     def _run(self, run: Run) -> Document:
-        left_out = [*run.source.left_out(), *([run.failed] if run.failed else [])]
         told: Document = {
             "id": run.id,
             "name": run.source.name,
@@ -200,7 +199,7 @@ class Documents:
             "path": str(run.source.path),
             "growing": run.source.grows,
             "read": 1.0 if run.whole else min(0.99, run.source.read_share()),
-            "left_out": left_out,
+            "left_out": run.left_out(),
         }
         figures: Document = self._now.remembered(("run", run.id), lambda: self._run_figures(run))
         return told | figures

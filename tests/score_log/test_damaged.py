@@ -1,0 +1,102 @@
+"""Every reader of a run skips a damaged file, names it and shows the rest."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from consensuspr.cli import main
+from consensuspr.score_log import LogReader, ScoreLog
+from consensuspr.score_log.segments import segments
+from tests.damaged_logs import DAMAGES, damage
+from tests.score_log.test_replay import logged
+from tests.score_logs import part_of, rows_in, wait_until
+from tests.watched import DATASET, watching
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_file_is_named_and_the_others_are_read(
+    tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    number = logged(tmp_path)
+    logged(tmp_path)
+    stem = damage(tmp_path, name)
+    for command in ("curves", "replay", "explain"):
+        caplog.clear()
+        assert main([command, str(tmp_path), "--json"]) == 0, capfd.readouterr().err
+        found = json.loads(capfd.readouterr().out)
+        if command == "curves":
+            found = {"samples": sum(point["samples"] for point in found)}
+        assert command == "explain" or found["samples"] == number
+        [said] = [line for line in caplog.messages if stem in line]
+        assert DAMAGES[name][1] in said
+        assert "left out" in said
+
+
+def test_the_page_shows_the_other_files_of_damaged_runs(tmp_path: Path) -> None:
+    number = logged(tmp_path / "whole")
+    logged(tmp_path / "whole")
+    stems = {}
+    for name in DAMAGES:
+        shutil.copytree(tmp_path / "whole", tmp_path / name)
+        stems[name] = damage(tmp_path / name, name)
+    with watching(*(tmp_path / name for name in DAMAGES), "--dataset", DATASET) as page:
+        page.wait_read()
+        for run in page.get("state")["runs"]:
+            name = run["name"]
+            assert run["samples"] == number, name
+            [said] = run["left_out"]
+            assert stems[name] in said
+            assert DAMAGES[name][1] in said
+            [row, *_] = page.get("samples", run=run["id"], kind="failed")["rows"]
+            assert page.get(f"sample/{run['id']}/{row['key']}")
+
+
+def test_a_file_without_any_row_left_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logged(tmp_path)
+    damage(tmp_path, "null key")
+    assert main(["curves", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.endswith("no sample is logged\n")
+
+
+def test_a_file_that_is_still_being_copied_is_read_once_it_is_whole(tmp_path: Path) -> None:
+    number = logged(tmp_path)
+    [segment] = segments(tmp_path)
+    content = segment.path.read_bytes()
+    segment.path.write_bytes(content[:-100])
+    reader = LogReader(tmp_path, following=True)
+    assert not list(reader.read())
+    assert len(reader.left_out) == 1
+    segment.path.write_bytes(content)
+    assert sum(batch.num_rows for batch in reader.read()) == number
+    assert not reader.left_out
+
+
+def test_damage_inside_a_stream_is_reported_while_its_writer_lives(tmp_path: Path) -> None:
+    with closing(ScoreLog(tmp_path, "trainer")) as log:
+        log.put(part_of(["a"]))
+        wait_until(lambda: len(rows_in(tmp_path)) == 1)
+        [segment] = segments(tmp_path)
+        with segment.path.open("ab") as stream:
+            stream.write(b"\xff\xff\xff\xff\x08\0\0\0" + b"noise" * 100)
+        reader = LogReader(tmp_path)
+        assert sum(batch.num_rows for batch in reader.read()) == 1
+        [said] = reader.left_out.values()
+        assert "is damaged" in said
+        assert "rows after row 1 are left out" in said
+
+
+def test_a_damaged_file_does_not_lift_the_bound_on_texts(tmp_path: Path) -> None:
+    logged(tmp_path)
+    logged(tmp_path)
+    first, _ = segments(tmp_path)
+    first.path.write_bytes(b"PAR1 not")
+    ScoreLog(tmp_path, "trainer", text_bytes=0).close()
+    assert {row["response"] for row in rows_in(tmp_path, "response")} == {None}
