@@ -64,15 +64,19 @@ def test_validation_that_would_count_as_wrong_does_not_pass(check: Callable[...,
         check(1, split="val", validate_by_acc=False)
 
 
-@pytest.mark.parametrize(
-    "settings", [{"max_unscorable": 1}, {"on_unscorable": 0}, {"without_nodes": "acc"}]
-)
-def test_what_the_settings_allow_is_said_and_passes(
-    check: Callable[..., None], settings: dict[str, Any], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("settings", [{"on_unscorable": 0}, {"without_nodes": "acc"}])
+def test_no_reward_setting_lets_files_of_other_problems_pass(
+    check: Callable[..., None], settings: dict[str, Any]
 ) -> None:
-    check(1, **settings)
-    told = any("1 unknown to the server" in line for line in caplog.messages)
-    assert told == ("without_nodes" not in settings)
+    with pytest.raises(UnfitDataset, match="training problems have no reward: 1 unknown to the"):
+        check(1, **settings)
+
+
+def test_problems_within_the_limit_are_logged_and_pass(
+    check: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    check(1, max_unscorable=1)
+    assert any("1 unknown to the server" in line for line in caplog.messages)
 
 
 def test_another_content_does_not_pass(check: Callable[..., None]) -> None:

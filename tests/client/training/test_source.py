@@ -99,7 +99,7 @@ def test_an_unscorable_sample_fails_with_its_status(real_server: str) -> None:
 def test_an_unscorable_sample_gets_the_number_that_the_user_named(
     real_server: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = RewardSettings(address=real_server, on_unscorable=-0.25)
+    settings = RewardSettings(address=real_server, on_unscorable=-0.25, max_unscorable=1)
 
     async def work(source: RewardSource) -> Any:
         return [await source.score(UNKNOWN, 0) for _ in range(12)]
@@ -116,7 +116,7 @@ def test_an_unscorable_sample_gets_the_number_that_the_user_named(
     ]
 
 
-BARE = Rollout("nodeless", "Answer: 9", ground_truth="9")
+BARE = Rollout("bare", "Answer: 9", ground_truth="9")
 
 
 @pytest.mark.parametrize(
@@ -164,6 +164,31 @@ def test_a_dataset_of_other_problems_is_told_from_a_stray_row(
     failures = run(settings, lambda source: _failures(source, [RIGHT, UNKNOWN] * (allowed + 1)))
     assert [type(one) for one in failures] == [UnscorableSample] * allowed + [TooManyUnscorable]
     assert f"{allowed + 1} UNKNOWN_PROBLEM of {2 * allowed + 2} samples" in str(failures[-1])
+
+
+@pytest.mark.parametrize(
+    "settings", [{"without_nodes": "acc"}, {"without_nodes": 0.25}, {"on_unscorable": 0}]
+)
+def test_a_reward_for_problems_without_nodes_does_not_hide_ids_of_another_dataset(
+    real_server: str, settings: dict[str, Any]
+) -> None:
+    other = Rollout("geese", "Answer: 9", ground_truth="9")
+
+    async def work(source: RewardSource) -> None:
+        for _ in range(20):
+            await source.score(BARE, 0, "train")
+        for _ in range(11):
+            try:
+                await source.score(other, 0, "train")
+            except UnscorableSample as error:
+                assert "not in the dataset" in str(error)
+
+    with pytest.raises(TooManyUnscorable, match="11 UNKNOWN_PROBLEM of 31 samples"):
+        run(RewardSettings(address=real_server, **settings), work)
+    outcome = RewardSettings(address=real_server, reward="outcome", **settings)
+    assert run(outcome, lambda source: source.score(other, 0)).reward == 1.0
+    validated = RewardSettings(address=real_server, **settings)
+    assert run(validated, lambda source: source.score(other, 0, "test")).reward == 1.0
 
 
 def test_a_server_that_goes_on_refusing_is_told_from_one_that_did_once(scripted: Any) -> None:

@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, repeat
 from pathlib import Path
@@ -96,6 +97,9 @@ _REFUSED = "refused"
 
 # Of fewer samples, the share of those that have no reward tells little.
 MIN_SAMPLES = 1000
+
+# Look-ups of problems that are remembered; an entry takes some 200 bytes.
+_REMEMBERED_PROBLEMS = 100_000
 
 # So many responses of which none reaches a node or the answer are more than a hard start.
 MIN_UNEARNED = 200
@@ -283,6 +287,8 @@ class RewardSource:
         # Of the samples that were asked for: how many, and of which no reward exists by their data.
         self._samples = 0
         self._misfits: Counter[str] = Counter()
+        # Whether the dataset of a digest has a problem, of those that have no nodes.
+        self._known: dict[tuple[str, str], bool] = {}
         # Samples that wait for the server, and when it was last heard of.
         self._waiting_samples = 0
         self._heard = 0.0
@@ -335,6 +341,7 @@ class RewardSource:
         rollout = _as_sample(rollout, Sample(self._keys.next(), step, group, split))
         try:
             (score, identity), scored_by = await self._decided(rollout, options)
+            unknown = await self._is_unknown(rollout, split, score, identity, options)
         except _REFUSALS as error:
             sentence = f"problem {rollout.problem_id!r}: {error}"
             self._events.report(_REFUSED, f"{sentence}; the sample fails")
@@ -342,7 +349,7 @@ class RewardSource:
             raise
         final_score = None
         try:
-            sample = self._rewarded(rollout, epoch, split, score, scored_by)
+            sample = self._rewarded(rollout, epoch, split, score, scored_by, unknown)
             final_score = None if penalty is None else sample.reward + penalty
         finally:
             if self._log is not None:
@@ -351,8 +358,45 @@ class RewardSource:
                 )
         return sample
 
+    async def _is_unknown(
+        self,
+        rollout: Rollout,
+        split: str | None,
+        score: Score,
+        identity: Identity,
+        options: ScoreOptions,
+    ) -> bool:
+        """Return whether a sample without a reward is of a problem that the dataset lacks.
+
+        With a ground truth of its own such a sample has the status of a known problem without
+        nodes. So where a setting would reward it, the problem is looked up without one, once.
+        """
+        if rollout.nodes is not None or score.reward is not None:
+            return False
+        if score.status is Status.UNKNOWN_PROBLEM:
+            return True
+        settings = self.settings
+        instead = settings.instead_of_nodes
+        fails = (settings.on_unscorable if instead is None else instead) == "raise"
+        if score.status is not Status.NO_NODES or fails or self._validates_by_acc(score, split):
+            return False
+        key = (identity.dataset_digest, rollout.problem_id)
+        if key not in self._known:
+            if len(self._known) >= _REMEMBERED_PROBLEMS:
+                self._known.clear()
+            lookup = replace(options, include_spans=False, probe=True)
+            (found, _), _ = await self._scored(Rollout(rollout.problem_id, ""), lookup)
+            self._known[key] = found.status is not Status.UNKNOWN_PROBLEM
+        return not self._known[key]
+
     def _rewarded(
-        self, rollout: Rollout, epoch: int, split: str | None, score: Score, scored_by: str
+        self,
+        rollout: Rollout,
+        epoch: int,
+        split: str | None,
+        score: Score,
+        scored_by: str,
+        unknown: bool,
     ) -> ScoredSample:
         """Return the sample with its reward, or raise UnscorableSample."""
         settings = self.settings
@@ -363,30 +407,35 @@ class RewardSource:
         if self._spec.after_think:
             self._watch_thoughts(rollout.response)
         self._watch_earnings(rollout, score)
-        if (
-            score.status is Status.NO_NODES
-            and score.acc is not None
-            and settings.validate_by_acc
-            and split in VALIDATION_SPLITS
-        ):
+        if score.acc is not None and self._validates_by_acc(score, split):
             return ScoredSample(score.acc, score, epoch, scored_by)
         instead: str | float = settings.on_unscorable
-        if score.status is Status.NO_NODES and score.reward is None:
+        if score.status is Status.NO_NODES and score.reward is None and not unknown:
             if settings.instead_of_nodes == "acc":
                 if score.acc is not None:
                     return ScoredSample(score.acc, score, epoch, scored_by)
             elif settings.instead_of_nodes is not None:
                 instead = settings.instead_of_nodes
-        if score.status is not Status.OK:
-            self._events.report(str(score.status), _explained(rollout, score))
+        why = Status.UNKNOWN_PROBLEM if unknown else score.status
+        if why is not Status.OK:
+            self._events.report(str(why), _explained(rollout, score))
         if score.reward is not None:
             return ScoredSample(score.reward, score, epoch, scored_by)
+        sentence = _explained(rollout, score)
+        if unknown or (instead == "raise" and why in MISFITS):
+            self._check_misfits(str(why), sentence)
         if isinstance(instead, str):
-            sentence = _explained(rollout, score)
-            if score.status in MISFITS:
-                self._check_misfits(str(score.status), sentence)
             raise UnscorableSample(score.status, sentence)
         return ScoredSample(instead, score, epoch, scored_by)
+
+    def _validates_by_acc(self, score: Score, split: str | None) -> bool:
+        """Return whether a sample is worth its Acc because nothing is trained on it."""
+        return (
+            score.status is Status.NO_NODES
+            and score.acc is not None
+            and self.settings.validate_by_acc
+            and split in VALIDATION_SPLITS
+        )
 
     @property
     def troubles(self) -> Mapping[str, int]:

@@ -188,10 +188,8 @@ def _unfit(split: Split, rows: SplitRows, settings: RewardSettings) -> str | Non
         logger.warning("%s rows are not checked before the first step: %s", name, reason)
     problems = [f"{found.count:,} {why} (the first: {found.first})"
                 for why, found in rows.unscorable.items()]  # fmt: skip
-    unscorable = sum(found.count for found in rows.unscorable.values())
     if rows.bad_rows.count:
         problems.append(f"{rows.bad_rows.count:,} rows not to be read ({rows.bad_rows.first})")
-        unscorable += rows.bad_rows.count
     if rows.other_truth.count:
         logger.error(
             "%s of %d %s problems have another ground truth in the row than at the server; the"
@@ -200,11 +198,11 @@ def _unfit(split: Split, rows: SplitRows, settings: RewardSettings) -> str | Non
         )  # fmt: skip
     if not problems:
         return None
-    of = max(rows.asked, rows.problems) + rows.bad_rows.count
     told = (
-        f"{share(unscorable, of)} of {of:,} {name} problems have no reward: {'; '.join(problems)}"
+        f"{share(rows.num_unscorable, rows.num_checked)} of {rows.num_checked:,} {name} problems"
+        f" have no reward: {'; '.join(problems)}"
     )
-    if settings.on_unscorable == "raise" and unscorable > settings.max_unscorable * of:
+    if rows.exceeds(settings):
         return told
     logger.error("%s; the run goes on (max_unscorable=%g)", told, settings.max_unscorable)
     return None
