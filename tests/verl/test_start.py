@@ -14,9 +14,10 @@ pytest.importorskip("verl", reason="verl is not installed: run make test-verl")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import verl
 
 from consensuspr.client.training import RewardSettings
-from consensuspr.client.verl import start
+from consensuspr.client.verl import manager, start
 from consensuspr.client.verl.start import UnfitDataset, check_files, check_once
 from consensuspr.errors import DatasetMismatch, InputError
 
@@ -84,6 +85,52 @@ def test_another_content_does_not_pass(check: Callable[..., None]) -> None:
         check(0, expect_digest="sha256:" + 64 * "0")
     with pytest.raises(InputError, match="has no 'other'"):
         check(0, dataset="other")
+
+
+MANAGER = "reward.reward_manager.name=consensuspr"
+TYPOS = pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("dataset_path=/none/derived.jsonl", "dataset_path: there is no file /none/derived.jsonl"),
+        ("token_file=/none/token", "token file /none/token: no such file"),
+        ("dataset_pth=x", "unknown setting 'dataset_pth'"),
+    ],
+)
+
+
+@pytest.mark.skipif(verl.__version__ < "0.9", reason="verl before 0.9 has no V1 trainer")
+@TYPOS
+def test_a_typo_ends_the_run_before_workers_and_engines_start(
+    compose: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, override: str, sentence: str
+) -> None:
+    from verl.trainer.ppo.v1 import PPOTrainer
+
+    from consensuspr.client.verl import trainer
+
+    reasons: list[str] = []
+    begun: list[Any] = []
+    monkeypatch.setattr(trainer, "note_reason", reasons.append)
+    monkeypatch.setattr(PPOTrainer, "__init__", lambda self, config: begun.append(config))
+    mode = "trainer.v1.trainer_mode=consensuspr_sync"
+    typo = f"+reward.reward_kwargs.{override}"
+    with pytest.raises(InputError, match=sentence):
+        trainer.ConsensusTrainerSync(compose(MANAGER, mode, typo))
+    assert (sentence in reasons[0], begun) == (True, [])
+    # Another manager has settings of its own.
+    trainer.ConsensusTrainerSync(compose("reward.reward_manager.name=naive", mode, typo))
+    assert begun
+
+
+@TYPOS
+def test_a_typo_ends_the_run_when_a_worker_makes_its_manager(
+    compose: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, override: str, sentence: str
+) -> None:
+    reasons: list[str] = []
+    monkeypatch.setattr(manager, "in_reward_worker", lambda: True)
+    monkeypatch.setattr(manager, "end_run", reasons.append)
+    with pytest.raises(InputError, match=sentence):
+        manager.ConsensusRewardManager(compose(f"+reward.reward_kwargs.{override}"), None)
+    assert sentence in reasons[0]
 
 
 class Notes:

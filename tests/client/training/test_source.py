@@ -17,8 +17,10 @@ from consensuspr.client import LocalClient, RewardSpec, Rollout
 from consensuspr.client.training import (
     RewardSettings,
     RewardSource,
+    SampleScorer,
     TooManyUnscorable,
     UnscorableSample,
+    check_source,
     score_log_of,
 )
 from consensuspr.client.training.source import MIN_UNEARNED, MIN_UNFINISHED, shared_source
@@ -489,6 +491,23 @@ def test_one_source_serves_a_process(real_server: str) -> None:
 def test_a_missing_fallback_is_found_at_once(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="dataset_path: there is no file"):
         RewardSource(RewardSettings(dataset_path=tmp_path / "none.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("dataset_path", "dataset_path: there is no file"),
+        ("token_file", "token file .*none: no such file"),
+        ("tls_ca", "tls_ca: no such file"),
+        ("grown_nodes", "grown_nodes: there is no folder"),
+    ],
+)
+@pytest.mark.parametrize("make", [check_source, lambda settings: SampleScorer(settings, "")])
+def test_a_file_that_is_not_there_is_found_before_the_first_sample(
+    tmp_path: Path, make: Callable[[RewardSettings], Any], name: str, sentence: str
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        make(RewardSettings(**{name: tmp_path / "none"}))
 
 
 def test_a_closed_source_says_so(real_server: str) -> None:

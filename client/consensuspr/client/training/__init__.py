@@ -29,6 +29,7 @@ from consensuspr.client.training.source import (
     ScoredSample,
     TooManyUnscorable,
     UnscorableSample,
+    check_source,
     score_log_of,
     shared_source,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "TooManyUnscorable",
     "TrainingRow",
     "UnscorableSample",
+    "check_source",
     "figures",
     "ground_truth_text",
     "inline_nodes",

@@ -196,8 +196,7 @@ class LocalFallback:
     """
 
     def __init__(self, path: Path, name: str | None, expected_digest: str | None = None) -> None:
-        if not path.exists():
-            raise InputError(f"dataset_path: there is no file {path}")
+        _check_dataset_path(path)
         self._path = path
         self._name = name
         self._client: LocalClient | None = None
@@ -762,6 +761,24 @@ def _as_sample(one: Rollout, sample: Sample) -> Rollout:
         one.budget,
         sample,
     )
+
+
+def check_source(settings: RewardSettings) -> None:
+    """Check the files that a source reads, before there is an event loop to make one in.
+
+    Raises:
+        InputError: the dataset, the folder of datasets, the token or a certificate cannot be used.
+    """
+    settings.access  # noqa: B018  # reads its files
+    if settings.dataset_path is not None:
+        _check_dataset_path(settings.dataset_path)
+    if settings.grown_nodes is not None and not settings.grown_nodes.is_dir():
+        raise InputError(f"grown_nodes: there is no folder {settings.grown_nodes}")
+
+
+def _check_dataset_path(path: Path) -> None:
+    if not path.is_file():
+        raise InputError(f"dataset_path: there is no file {path}")
 
 
 def score_log_of(settings: RewardSettings) -> ScoreLog | None:
