@@ -217,6 +217,11 @@ BY_PATH = {
             {"version": None, "errors": {"verl": "ImportError: no torch"}},
             "FAIL verl: cannot be imported: ImportError: no torch → mend the environment;",
         ),
+        (
+            {"errors": {"trainer": "ModuleNotFoundError: No module named 'transfer_queue'"}},
+            "FAIL verl: the V1 trainer of version 0.9.1 cannot be imported: ModuleNotFoundError: No"
+            " module named 'transfer_queue' → install what it imports: pip install",
+        ),
     ],
 )
 def test_verl_itself(plan: Plan, lines: Lines, fields: dict[str, Any], line: str) -> None:

@@ -212,6 +212,12 @@ def check_verl(case: Case) -> Iterator[Said]:
         )
     elif run.release < OLDEST:
         yield FAIL, f"version {run.version} is older than 0.7.1", "upgrade verl"
+    elif (reason := run.errors.get("trainer")) is not None:
+        yield (
+            FAIL,
+            f"the V1 trainer of version {run.version} cannot be imported: {reason}",
+            f"install what it imports: {INSTALL_VERL}",
+        )
     else:
         yield OK, f"version {run.version}, {run.trainer}"
 
