@@ -103,6 +103,7 @@ async def test_what_is_logged(address: str, tmp_path: Path) -> None:
         "consensuspr/by_pattern": 0.0,
         "consensuspr/by_statement": 1.0,
         "consensuspr/by_code": 0.0,
+        "consensuspr/unanswered": 0.5,
         "consensuspr/unscorable": 0.0,
     }
     assert logged.extra == {

@@ -20,6 +20,9 @@ from consensuspr.client.training import RewardSettings
 from consensuspr.client.verl import manager, start
 from consensuspr.client.verl.start import UnfitDataset, check_files, check_once
 from consensuspr.errors import DatasetMismatch, InputError
+from tests.rows import read_rows, write_rows
+
+DATASET = Path(__file__).resolve().parents[2] / "examples" / "sample" / "dataset.jsonl"
 
 
 @pytest.fixture
@@ -28,7 +31,9 @@ def check(
 ) -> Callable[..., None]:
     """Check files of the sample's problems, of which so many have another id."""
 
-    def checked(wrong: int, *, split: str = "train", **settings: Any) -> None:
+    def checked(
+        wrong: int, *, split: str = "train", served: Path = DATASET, **settings: Any
+    ) -> None:
         for name in ("train", "val"):
             ids = list(sample_problems)
             if name == split:
@@ -46,7 +51,9 @@ def check(
         data = {"train_files": str(tmp_path / "train.parquet")}
         data["val_files"] = [str(tmp_path / "val.parquet")]  # type: ignore[assignment]
         config = {"data": data}
-        check_files(config, RewardSettings(address=start_server().address, **settings))
+        check_files(
+            config, RewardSettings(address=start_server(dataset=served).address, **settings)
+        )
 
     return checked
 
@@ -63,6 +70,17 @@ def test_files_of_other_problems_do_not(check: Callable[..., None]) -> None:
 def test_validation_that_would_count_as_wrong_does_not_pass(check: Callable[..., None]) -> None:
     with pytest.raises(UnfitDataset, match="validation problems have no reward"):
         check(1, split="val", validate_by_acc=False)
+
+
+def test_a_dataset_without_budgets_is_logged(
+    check: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sentence = "dataset 'default' stores no guard budgets; the default budget applies"
+    check(0)
+    assert not any(sentence in line for line in caplog.messages)
+    rows = [{**row, "budget": None} for row in read_rows(DATASET)]
+    check(0, served=write_rows(tmp_path / "plain.jsonl", rows))
+    assert any(sentence in line for line in caplog.messages)
 
 
 @pytest.mark.parametrize("settings", [{"on_unscorable": 0}, {"without_nodes": "acc"}])

@@ -24,6 +24,7 @@ from pydantic import ByteSize
 from consensuspr.client.servers import is_local, split_addresses
 from consensuspr.client.sync import RewardClient
 from consensuspr.client.training import EpochClock, RewardSettings, ScoredSample
+from consensuspr.client.training.source import missing_budgets
 from consensuspr.client.transport import Access
 from consensuspr.client.verl.config import (
     INSTALL_VERL,
@@ -690,6 +691,9 @@ def check_dataset(case: Case) -> Iterator[Said]:
             f" {case.dataset.num_without_nodes:,} of them without nodes,"
             f" {_short(case.dataset.digest)}",
         )
+        default_budget = missing_budgets(case.dataset, case.settings)
+        if default_budget is not None:
+            yield WARN, default_budget, "consensusbench build --budgets adds them"
 
 
 def _name_by_content(case: Case, info: ServerInfo) -> str | None:

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
-    """One loaded dataset, in counts; ``num_derived`` are equal forms made beforehand."""
+    """One loaded dataset, in counts; ``num_derived`` are equal forms made beforehand.
+
+    ``num_with_budgets`` are problems with a guard budget of their own.
+    """
 
     name: str
     digest: str
@@ -31,6 +34,7 @@ class DatasetInfo:
     num_expressions: int
     num_derived: int
     num_without_nodes: int
+    num_with_budgets: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,9 +80,35 @@ def test_samples_get_what_the_server_says(real_server: str) -> None:
         "by_statement": 1,
         "by_code": 0,
         "tpn": 10.0,
+        "unanswered": 0,
         "overlong_penalty": -0.5,
         "status": "OK",
     }
+
+
+@pytest.mark.parametrize(
+    ("response", "after_think", "unanswered"),
+    [
+        (r"16-3-4=9 \boxed{9}", False, 0),
+        ("16-3-4=9 #### 9", False, 0),
+        ("The answer is 9", False, 0),
+        # A last number earns Acc without a mark.
+        ("16-3-4=9, 9*2=18", False, 1),
+        ("18", False, 1),
+        ("", False, 1),
+        (r"\boxed{18}</think>16-3-4=9", False, 0),
+        (r"\boxed{18}</think>16-3-4=9", True, 1),
+        (r"hm</think>\boxed{18}", True, 0),
+    ],
+)
+@pytest.mark.parametrize("encoded", [False, True])
+def test_a_response_without_a_marked_answer_is_known(
+    real_server: str, response: str, after_think: bool, unanswered: int, encoded: bool
+) -> None:
+    settings = RewardSettings(address=real_server, after_think=after_think)
+    text = response.encode() if encoded else response
+    scored = run(settings, lambda source: source.score(Rollout("ducks", text), 0))
+    assert scored.fields()["unanswered"] == unanswered
 
 
 def test_the_curriculum_follows_the_epoch(real_server: str) -> None:

@@ -12,7 +12,7 @@ good follows ``on_unscorable``.  Nothing here ever turns a failure into a reward
 user has named that number.
 """
 
-from consensuspr.client.training.figures import METRICS, figures
+from consensuspr.client.training.figures import METRICS, StepWatch, figures
 from consensuspr.client.training.rows import (
     ProblemIds,
     TrainingRow,
@@ -43,6 +43,7 @@ __all__ = [
     "RewardSource",
     "SampleScorer",
     "ScoredSample",
+    "StepWatch",
     "TooManyUnscorable",
     "TrainingRow",
     "UnscorableSample",

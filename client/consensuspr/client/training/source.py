@@ -46,6 +46,7 @@ from consensuspr.errors import (
     Unavailable,
 )
 from consensuspr.events import EventLog
+from consensuspr.scoring.answers.extract import has_final_answer
 from consensuspr.scoring.guard import GuardWatch
 from consensuspr.scoring.types import (
     CHANNELS,
@@ -134,12 +135,14 @@ class ScoredSample(NamedTuple):
     Attributes:
         reward: of the formula, in [0, 1]; or the user's own number (``on_unscorable``).
         scored_by: ``server`` or ``local``.
+        unanswered: whether no mark announces a final answer in the response, such as a box.
     """
 
     reward: float
     score: Score
     epoch: int
     scored_by: str
+    unanswered: bool = False
 
     def fields(self, overlong_penalty: float = 0.0) -> dict[str, float | int | str | None]:
         """Return the keys of every sample, in one order.
@@ -160,6 +163,7 @@ class ScoredSample(NamedTuple):
             "by_statement": score.channel_numbers.count(_STATEMENT),
             "by_code": score.channel_numbers.count(_CODE),
             "tpn": score.tpn,
+            "unanswered": int(self.unanswered),
             "overlong_penalty": overlong_penalty,
             "status": str(score.status),
         }
@@ -349,6 +353,7 @@ class RewardSource:
         final_score = None
         try:
             sample = self._rewarded(rollout, epoch, split, score, scored_by, unknown)
+            sample = sample._replace(unanswered=self._is_unanswered(rollout.response))
             final_score = None if penalty is None else sample.reward + penalty
         finally:
             if self._log is not None:
@@ -426,6 +431,10 @@ class RewardSource:
         if isinstance(instead, str):
             raise UnscorableSample(score.status, sentence)
         return ScoredSample(instead, score, epoch, scored_by)
+
+    def _is_unanswered(self, response: str | bytes) -> bool:
+        start = scored_from(response) if self._spec.after_think else 0
+        return not has_final_answer(response[start:] if start else response)
 
     def _validates_by_acc(self, score: Score, split: str | None) -> bool:
         """Return whether a sample is worth its Acc because nothing is trained on it."""
@@ -731,6 +740,15 @@ def chosen_dataset(info: ServerInfo, name: str | None, address: str) -> DatasetI
         if dataset.name == name:
             return dataset
     raise InputError(f"dataset: the server at {address} has no {name!r}, it has {names}")
+
+
+def missing_budgets(dataset: DatasetInfo, settings: RewardSettings) -> str | None:
+    """Return a sentence if the guard has no stored budget to apply; None if it has, or is off."""
+    has_nodes = dataset.num_without_nodes < dataset.num_problems
+    guards = settings.guard and settings.reward != "outcome"
+    if dataset.num_with_budgets or not has_nodes or not guards:
+        return None
+    return f"dataset {dataset.name!r} stores no guard budgets; the default budget applies"
 
 
 def _may_change(score: Score) -> bool:

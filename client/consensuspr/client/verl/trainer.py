@@ -21,6 +21,7 @@ A sampler could carry the figures too; verl hands the group filter to none but i
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from typing import Any
 
@@ -34,11 +35,13 @@ from verl.trainer.ppo.v1 import (
     register_trainer,
 )
 
-from consensuspr.client.training import METRICS, check_source, figures
+from consensuspr.client.training import METRICS, StepWatch, check_source, figures
 from consensuspr.client.verl.config import OUR_TRAINERS, ManagerConfig, trainer_mode
 from consensuspr.client.verl.manager import TROUBLES, ConsensusRewardManager
 from consensuspr.client.verl.run_end import note_reason, read_notes
 from consensuspr.errors import InputError
+
+logger = logging.getLogger(__name__)
 
 AGENT_LOOPS = "consensuspr.client.verl.agent_loop.MaskingAgentLoopManager"
 
@@ -59,6 +62,7 @@ class Figures:
             config.trainer.v1.trainer_mode = trainer_mode(config)
             if not agent.get("agent_loop_manager_class"):
                 agent.agent_loop_manager_class = AGENT_LOOPS
+        self._watch = StepWatch()
         self._troubles: Counter[str] = Counter()
         self._dumped: dict[str, dict[str, Any]] = {}
         super().__init__(config)  # type: ignore[call-arg]
@@ -69,7 +73,11 @@ class Figures:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)  # type: ignore[misc]
         said = _said_of(batch)
         rollouts = {key.rpartition(_PART)[0]: sample for key, sample in said.items()}
-        metrics.update(figures(rollouts.values()))
+        of_step = figures(rollouts.values())
+        metrics.update(of_step)
+        warning = self._watch.add(of_step)
+        if warning is not None:
+            logger.warning("step %d: %s", global_steps, warning)
         wanted = self.config.data.train_batch_size * self.config.actor_rollout_ref.rollout.n
         metrics[f"{METRICS}/lost"] = max(0, wanted - len(rollouts))
         for kind, count in self._new_troubles().items():
