@@ -98,7 +98,7 @@ def test_a_dataset_without_budgets(
     served = replace(served, datasets=(replace(served.datasets[0], **counts),))
     found = lines(told(check_dataset, case_of(plan(changes), info=served)))
     assert found[1:] == [
-        "warn dataset: dataset 'a' stores no guard budgets; the default budget applies →"
+        "ok budgets: dataset 'a' stores no guard budgets; the default budget applies →"
         " consensusbench build --budgets adds them"
     ] * warned  # fmt: skip
 

@@ -693,7 +693,8 @@ def check_dataset(case: Case) -> Iterator[Said]:
         )
         default_budget = missing_budgets(case.dataset, case.settings)
         if default_budget is not None:
-            yield WARN, default_budget, "consensusbench build --budgets adds them"
+            # No warning: the guard works by its default budget.
+            yield Finding("budgets", OK, default_budget, "consensusbench build --budgets adds them")
 
 
 def _name_by_content(case: Case, info: ServerInfo) -> str | None:
