@@ -70,6 +70,7 @@ async def test_a_reward_of_the_configuration(address: str, tmp_path: Path) -> No
         "consensuspr/ncr": 0.5,
         "consensuspr/ncr_raw": 0.5,
         "consensuspr/guard": 1.0,
+        "consensuspr/unanswered": 0.0,
     }
     assert trace.info["consensuspr"]["status"] == "OK"
     assert trace.to_record()["info"] == trace.info, "it travels with the trace"
