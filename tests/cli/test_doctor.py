@@ -61,6 +61,7 @@ def test_a_good_set_up(run: Run, server: RunningServer, write: Write) -> None:
         f"ok server {server.address}",
         "ok versions protocol",
         "ok dataset 'small':",
+        "ok budgets dataset",
         "ok dataset file",
         "skip attacks problems.jsonl",  # which tells nothing of wrong rollouts
         "ok train rows",
@@ -73,7 +74,7 @@ def test_a_good_set_up(run: Run, server: RunningServer, write: Write) -> None:
     assert "ok train problems 1 (100.0 %) of 1 known to the server, 1 (100.0 %) have nodes" in (
         lines_of(done.out, "ok")
     )
-    assert done.out.splitlines()[-1] == "10 ok, 1 skip"
+    assert done.out.splitlines()[-1] == "11 ok, 1 skip"
 
 
 def two_prompts() -> list[dict[str, Any]]:
@@ -286,7 +287,7 @@ def test_json(run: Run, server: RunningServer, write: Write) -> None:
     assert done.code == 1
     told = json.loads(done.out)
     assert told["ok"] is False
-    assert told["counts"] == {"ok": 5, "skip": 0, "warn": 0, "FAIL": 1}
+    assert told["counts"] == {"ok": 6, "skip": 0, "warn": 0, "FAIL": 1}
     (bad,) = [finding for finding in told["findings"] if finding["level"] == "FAIL"]
     assert bad["check"] == "train problems"
     assert set(bad) == {"check", "level", "found", "advice"}
@@ -328,7 +329,7 @@ def test_a_run_cannot_be_checked_without_verl(
     # What is told on the command line is looked at all the same.
     done = run("doctor", "--no-progress", "--address", server.address, "--", "trainer.nnodes=1")
     assert lines_of(done.out, "FAIL") == [missing]
-    assert len(lines_of(done.out, "ok")) == 3  # server, versions, dataset
+    assert len(lines_of(done.out, "ok")) == 4  # server, versions, dataset, budgets
 
 
 def test_several_servers_have_to_be_alike(

@@ -68,7 +68,7 @@ def info() -> Serve:
             normal_form_version=NORMAL_FORM_VERSION,
             answer_version=ANSWER_VERSION,
             core_backend="native",
-            datasets=tuple(DatasetInfo(n, "sha256:" + "0" * 64, 50, 0, 0, 0, 2) for n in names),
+            datasets=tuple(DatasetInfo(n, "sha256:" + "0" * 64, 50, 0, 0, 0, 2, 40) for n in names),
             max_response_bytes=1,
             max_message_bytes=1,
             max_rollouts=1,
@@ -80,6 +80,29 @@ def info() -> Serve:
         )
 
     return described
+
+
+@pytest.mark.parametrize(
+    ("counts", "changes", "warned"),
+    [
+        ({"num_with_budgets": 1}, {}, False),
+        ({"num_with_budgets": 0}, {}, True),
+        ({"num_with_budgets": 0}, {f"{KWARGS}.guard": False}, False),
+        ({"num_with_budgets": 0}, {f"{KWARGS}.reward": "outcome"}, False),
+        ({"num_with_budgets": 0, "num_without_nodes": 50}, {}, False),
+    ],
+)
+def test_a_dataset_without_budgets(
+    info: Serve, plan: Plan, lines: Lines, counts: dict[str, Any],
+    changes: dict[str, Any], warned: bool,
+) -> None:  # fmt: skip
+    served = info("a")
+    served = replace(served, datasets=(replace(served.datasets[0], **counts),))
+    found = lines(told(check_dataset, case_of(plan(changes), info=served)))
+    assert found[1:] == [
+        "ok budgets: dataset 'a' stores no guard budgets; the default budget applies →"
+        " consensusbench build --budgets adds them"
+    ] * warned  # fmt: skip
 
 
 def test_versions(info: Serve, lines: Lines) -> None:
@@ -218,6 +241,11 @@ BY_PATH = {
         (
             {"version": None, "errors": {"verl": "ImportError: no torch"}},
             "FAIL verl: cannot be imported: ImportError: no torch → mend the environment;",
+        ),
+        (
+            {"errors": {"trainer": "ModuleNotFoundError: No module named 'transfer_queue'"}},
+            "FAIL verl: the V1 trainer of version 0.9.1 cannot be imported: ModuleNotFoundError: No"
+            " module named 'transfer_queue' → install what it imports: pip install",
         ),
     ],
 )

@@ -161,6 +161,27 @@ def test_what_a_reward_needs(
     assert all(some.count == 1 for unscorable in found for some in unscorable.values())
 
 
+@pytest.mark.parametrize(
+    ("problem", "reason", "unknown"),
+    [
+        (("bare", "1/2", None), None, 0),
+        (("else", "7", []), None, 0),
+        (("else", "7", None), UNKNOWN, 1),
+        (("else", None, None), NEITHER, 1),
+    ],
+)
+@pytest.mark.parametrize("without_nodes", ["acc", 0.25])
+def test_a_reward_without_nodes_is_for_problems_that_the_server_knows(
+    client: LocalClient,
+    problem: tuple[str, str | None, Any],
+    reason: str | None,
+    unknown: int,
+    without_nodes: Any,
+) -> None:
+    rows = asked(client, RewardSettings(without_nodes=without_nodes), problem)
+    assert (next(iter(rows.unscorable), None), rows.unknown) == (reason, unknown)
+
+
 def test_known_problems_and_problems_that_bring_their_nodes(client: LocalClient) -> None:
     answers = asked(
         client,
@@ -260,6 +281,18 @@ def test_a_number_of_the_users_makes_it_a_warning(scan: RowScan, lines: Lines) -
     found = lines(check_problems(scan, NO_RUN, settings))
     assert [line.split()[0] for line in found] == ["warn", "warn"]
     assert "; they get on_unscorable=-1 →" in found[0]
+
+
+@pytest.mark.parametrize(("unknown", "level"), [(20, "warn"), (21, "FAIL")])
+def test_a_number_of_the_users_is_not_for_ids_of_another_dataset(
+    scan: RowScan, lines: Lines, unknown: int, level: str
+) -> None:
+    for rows in scan.rows.values():
+        rows.unknown = unknown
+        rows.unscorable = {UNKNOWN: Occurrences(unknown, "'p', here")}
+    found = lines(check_problems(scan, NO_RUN, RewardSettings(on_unscorable=-1.0)))
+    assert [line.split()[0] for line in found] == [level, level]
+    assert ("; more than max_unscorable=0.01 allows →" in found[0]) == (level == "FAIL")
 
 
 def test_a_server_that_fails_in_the_middle(scan: RowScan, lines: Lines) -> None:

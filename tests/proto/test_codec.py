@@ -358,7 +358,10 @@ def test_server_info_comes_back() -> None:
         normal_form_version="1",
         answer_version="2",
         core_backend="native",
-        datasets=(DatasetInfo("a", "sha256:0", 1, 2, 3, 4, 5), DatasetInfo("b", "", 0, 0, 0, 0, 0)),
+        datasets=(
+            DatasetInfo("a", "sha256:0", 1, 2, 3, 4, 5, 6),
+            DatasetInfo("b", "", 0, 0, 0, 0, 0),
+        ),
         max_response_bytes=6,
         max_message_bytes=7,
         max_rollouts=8,

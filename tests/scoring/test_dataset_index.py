@@ -110,13 +110,15 @@ def test_unknown_ids_have_no_entry(tmp_path: Path) -> None:
 
 
 def test_counts(tmp_path: Path) -> None:
-    assert load(tmp_path, ROWS).info == IndexInfo(
+    budget = {"statements": 12, "numbers": 30}
+    assert load(tmp_path, [{**ROWS[0], "budget": budget}, *ROWS[1:]]).info == IndexInfo(
         num_problems=4,
         num_nodes=4,
         num_expressions=5,
         num_derived=1,
         num_without_nodes=1,
         num_without_ground_truth=1,
+        num_with_budgets=1,
     )
 
 

@@ -70,6 +70,7 @@ async def test_a_reward_of_the_configuration(address: str, tmp_path: Path) -> No
         "consensuspr/ncr": 0.5,
         "consensuspr/ncr_raw": 0.5,
         "consensuspr/guard": 1.0,
+        "consensuspr/unanswered": 0.0,
     }
     assert trace.info["consensuspr"]["status"] == "OK"
     assert trace.to_record()["info"] == trace.info, "it travels with the trace"
@@ -181,7 +182,8 @@ async def test_without_tokens_the_messages_are_scored(address: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ("", "problem 'nobody' ended with UNKNOWN_PROBLEM"),
+        ("", "problem 'nobody' ended with NO_NODES: problem 'nobody' is not in the dataset"),
+        ("without_nodes='acc'", "problem 'nobody' is not in the dataset"),
         ("reward='curriculum'", "verifiers tells a reward neither step nor epoch"),
     ],
 )
@@ -189,4 +191,4 @@ async def test_a_failure_is_no_reward(
     address: str, tmp_path: Path, settings: str, sentence: str
 ) -> None:
     with pytest.raises(vf.TaskError, match=sentence):
-        await score(tmp_path, address, settings, id="nobody")
+        await score(tmp_path, address, settings, id="nobody", ground_truth="2")

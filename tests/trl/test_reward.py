@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from consensuspr.client import LocalClient, RewardSpec, Rollout
-from consensuspr.client.training import UnscorableSample
+from consensuspr.client.training import TooManyUnscorable, UnscorableSample
 from consensuspr.client.trl import consensus_reward
 from consensuspr.errors import InputError, Unavailable
 from tests.score_logs import rows_in, wait_until
@@ -103,6 +103,7 @@ async def test_what_is_logged(address: str, tmp_path: Path) -> None:
         "consensuspr/by_pattern": 0.0,
         "consensuspr/by_statement": 1.0,
         "consensuspr/by_code": 0.0,
+        "consensuspr/unanswered": 0.5,
         "consensuspr/unscorable": 0.0,
     }
     assert logged.extra == {
@@ -138,6 +139,18 @@ MIXED = {"problem_id": ["toy/1", "bare", "nobody", "toy/1"]}
 async def test_what_cannot_be_scored_fails(address: str) -> None:
     with pytest.raises(UnscorableSample, match=r"problem '(bare|nobody)' ended with"):
         await call(consensus_reward(address=address), **MIXED)
+
+
+async def test_ids_of_another_dataset_stop_the_training_also_with_a_reward_without_nodes(
+    address: str,
+) -> None:
+    reward = consensus_reward(address=address, without_nodes="acc")
+    with pytest.raises(UnscorableSample, match="problem 'nobody' is not in the dataset"):
+        await call(reward, problem_id=["bare", "bare", "bare", "nobody"], ground_truth=["5"] * 4)
+    number = consensus_reward(address=address, on_unscorable=0)
+    with pytest.raises(TooManyUnscorable, match="11 UNKNOWN_PROBLEM of"):
+        for _ in range(3):
+            await call(number, problem_id=["nobody"] * 4, ground_truth=["5"] * 4)
 
 
 async def test_or_gets_the_number_that_the_user_names(address: str) -> None:

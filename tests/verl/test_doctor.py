@@ -199,6 +199,21 @@ def test_the_reward_function(doctor: Doctor) -> None:
     assert told.has(f"FAIL settings: unknown setting 'alhpa' in {key}.reward_kwargs; did you mean")
 
 
+@pytest.mark.skipif(OLD, reason="verl before 0.9 has no V1 trainer")
+@pytest.mark.timeout(600)
+def test_a_package_that_the_trainer_imports_and_verl_does_not_bring(
+    doctor: Doctor, tmp_path: Path
+) -> None:
+    (tmp_path / "transfer_queue.py").write_text("raise ModuleNotFoundError('no transfer_queue')")
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    told = doctor("--", *BY_NAME, environment={"PYTHONPATH": paths})
+    assert told.has(
+        f"FAIL verl: the V1 trainer of version {verl.__version__} cannot be imported:"
+        " ModuleNotFoundError: no transfer_queue → install what it imports: pip install"
+        ' "consensuspr[verl]"'
+    )
+
+
 @pytest.mark.timeout(600)
 def test_a_configuration_that_hydra_wrote(doctor: Doctor, tmp_path: Path) -> None:
     with initialize_config_dir(str(CONFIGS), version_base=None):

@@ -23,7 +23,7 @@ SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "sample"
 NUM_ROLLOUTS = 2048
 KEYS = (
     "score acc ncr ncr_raw guard num_nodes num_matched by_pattern by_statement by_code tpn"
-    " overlong_penalty status problem_id rollout_id"
+    " unanswered overlong_penalty status problem_id rollout_id"
 ).split()
 # Parts of a rollout, so that 2,048 differ and no cache makes the run easy.
 CUTS = (1.0, 0.9, 0.75, 0.5, 0.3, 0.1, 0.0)

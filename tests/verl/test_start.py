@@ -14,11 +14,15 @@ pytest.importorskip("verl", reason="verl is not installed: run make test-verl")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import verl
 
 from consensuspr.client.training import RewardSettings
-from consensuspr.client.verl import start
+from consensuspr.client.verl import manager, start
 from consensuspr.client.verl.start import UnfitDataset, check_files, check_once
 from consensuspr.errors import DatasetMismatch, InputError
+from tests.rows import read_rows, write_rows
+
+DATASET = Path(__file__).resolve().parents[2] / "examples" / "sample" / "dataset.jsonl"
 
 
 @pytest.fixture
@@ -27,7 +31,9 @@ def check(
 ) -> Callable[..., None]:
     """Check files of the sample's problems, of which so many have another id."""
 
-    def checked(wrong: int, *, split: str = "train", **settings: Any) -> None:
+    def checked(
+        wrong: int, *, split: str = "train", served: Path = DATASET, **settings: Any
+    ) -> None:
         for name in ("train", "val"):
             ids = list(sample_problems)
             if name == split:
@@ -45,7 +51,9 @@ def check(
         data = {"train_files": str(tmp_path / "train.parquet")}
         data["val_files"] = [str(tmp_path / "val.parquet")]  # type: ignore[assignment]
         config = {"data": data}
-        check_files(config, RewardSettings(address=start_server().address, **settings))
+        check_files(
+            config, RewardSettings(address=start_server(dataset=served).address, **settings)
+        )
 
     return checked
 
@@ -64,15 +72,30 @@ def test_validation_that_would_count_as_wrong_does_not_pass(check: Callable[...,
         check(1, split="val", validate_by_acc=False)
 
 
-@pytest.mark.parametrize(
-    "settings", [{"max_unscorable": 1}, {"on_unscorable": 0}, {"without_nodes": "acc"}]
-)
-def test_what_the_settings_allow_is_said_and_passes(
-    check: Callable[..., None], settings: dict[str, Any], caplog: pytest.LogCaptureFixture
+def test_a_dataset_without_budgets_is_logged(
+    check: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    check(1, **settings)
-    told = any("1 unknown to the server" in line for line in caplog.messages)
-    assert told == ("without_nodes" not in settings)
+    sentence = "dataset 'default' stores no guard budgets; the default budget applies"
+    check(0)
+    assert not any(sentence in line for line in caplog.messages)
+    rows = [{**row, "budget": None} for row in read_rows(DATASET)]
+    check(0, served=write_rows(tmp_path / "plain.jsonl", rows))
+    assert any(sentence in line for line in caplog.messages)
+
+
+@pytest.mark.parametrize("settings", [{"on_unscorable": 0}, {"without_nodes": "acc"}])
+def test_no_reward_setting_lets_files_of_other_problems_pass(
+    check: Callable[..., None], settings: dict[str, Any]
+) -> None:
+    with pytest.raises(UnfitDataset, match="training problems have no reward: 1 unknown to the"):
+        check(1, **settings)
+
+
+def test_problems_within_the_limit_are_logged_and_pass(
+    check: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    check(1, max_unscorable=1)
+    assert any("1 unknown to the server" in line for line in caplog.messages)
 
 
 def test_another_content_does_not_pass(check: Callable[..., None]) -> None:
@@ -80,6 +103,52 @@ def test_another_content_does_not_pass(check: Callable[..., None]) -> None:
         check(0, expect_digest="sha256:" + 64 * "0")
     with pytest.raises(InputError, match="has no 'other'"):
         check(0, dataset="other")
+
+
+MANAGER = "reward.reward_manager.name=consensuspr"
+TYPOS = pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("dataset_path=/none/derived.jsonl", "dataset_path: there is no file /none/derived.jsonl"),
+        ("token_file=/none/token", "token file /none/token: no such file"),
+        ("dataset_pth=x", "unknown setting 'dataset_pth'"),
+    ],
+)
+
+
+@pytest.mark.skipif(verl.__version__ < "0.9", reason="verl before 0.9 has no V1 trainer")
+@TYPOS
+def test_a_typo_ends_the_run_before_workers_and_engines_start(
+    compose: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, override: str, sentence: str
+) -> None:
+    from verl.trainer.ppo.v1 import PPOTrainer
+
+    from consensuspr.client.verl import trainer
+
+    reasons: list[str] = []
+    begun: list[Any] = []
+    monkeypatch.setattr(trainer, "note_reason", reasons.append)
+    monkeypatch.setattr(PPOTrainer, "__init__", lambda self, config: begun.append(config))
+    mode = "trainer.v1.trainer_mode=consensuspr_sync"
+    typo = f"+reward.reward_kwargs.{override}"
+    with pytest.raises(InputError, match=sentence):
+        trainer.ConsensusTrainerSync(compose(MANAGER, mode, typo))
+    assert (sentence in reasons[0], begun) == (True, [])
+    # Another manager has settings of its own.
+    trainer.ConsensusTrainerSync(compose("reward.reward_manager.name=naive", mode, typo))
+    assert begun
+
+
+@TYPOS
+def test_a_typo_ends_the_run_when_a_worker_makes_its_manager(
+    compose: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, override: str, sentence: str
+) -> None:
+    reasons: list[str] = []
+    monkeypatch.setattr(manager, "in_reward_worker", lambda: True)
+    monkeypatch.setattr(manager, "end_run", reasons.append)
+    with pytest.raises(InputError, match=sentence):
+        manager.ConsensusRewardManager(compose(f"+reward.reward_kwargs.{override}"), None)
+    assert sentence in reasons[0]
 
 
 class Notes:

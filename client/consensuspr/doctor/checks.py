@@ -24,6 +24,7 @@ from pydantic import ByteSize
 from consensuspr.client.servers import is_local, split_addresses
 from consensuspr.client.sync import RewardClient
 from consensuspr.client.training import EpochClock, RewardSettings, ScoredSample
+from consensuspr.client.training.source import missing_budgets
 from consensuspr.client.transport import Access
 from consensuspr.client.verl.config import (
     INSTALL_VERL,
@@ -212,6 +213,12 @@ def check_verl(case: Case) -> Iterator[Said]:
         )
     elif run.release < OLDEST:
         yield FAIL, f"version {run.version} is older than 0.7.1", "upgrade verl"
+    elif (reason := run.errors.get("trainer")) is not None:
+        yield (
+            FAIL,
+            f"the V1 trainer of version {run.version} cannot be imported: {reason}",
+            f"install what it imports: {INSTALL_VERL}",
+        )
     else:
         yield OK, f"version {run.version}, {run.trainer}"
 
@@ -685,6 +692,10 @@ def check_dataset(case: Case) -> Iterator[Said]:
             f" {case.dataset.num_without_nodes:,} of them without nodes,"
             f" {_short(case.dataset.digest)}",
         )
+        default_budget = missing_budgets(case.dataset, case.settings)
+        if default_budget is not None:
+            # No warning: the guard works by its default budget.
+            yield Finding("budgets", OK, default_budget, "consensusbench build --budgets adds them")
 
 
 def _name_by_content(case: Case, info: ServerInfo) -> str | None:

@@ -111,6 +111,9 @@ def _with_reward(split: Split, rows: SplitRows, run: VerlRun, settings: RewardSe
         f" {reasons}"
     )
     advice = "serve the dataset of these rows, or drop them"
+    if rows.exceeds(settings):
+        limit = f"more than max_unscorable={settings.max_unscorable:g} allows"
+        return Finding(check, Level.FAIL, f"{found}; {limit}", advice)
     if settings.on_unscorable == "raise":
         then = consequence(run, training=split is Split.TRAIN)
         return Finding(check, Level.FAIL, f"{found}; {then}", advice)

@@ -15,6 +15,7 @@ still belong to something else: the answer errs towards silence.
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.metadata
 import importlib.util
 import inspect
@@ -29,6 +30,7 @@ from typing import Any
 
 from consensuspr.doctor.verl_config import DEFAULT_MODULE, TrainingCommand
 
+V1_TRAINER = "verl.trainer.ppo.v1"
 MIGRATION = "migrate_legacy_reward_impl"
 PLUGIN = "consensuspr"
 _LEGACY_FILE = "legacy_reward_impl.yaml"
@@ -159,6 +161,7 @@ def _ask_verl(result: dict[str, Any], config: Any) -> None:
     import verl
 
     result["version"] = verl.__version__
+    _step(result, "trainer", lambda: _import_trainer(config))
     if result["migrates"] and result["legacy"]:
         from verl.experimental import reward_loop
 
@@ -168,6 +171,12 @@ def _ask_verl(result: dict[str, Any], config: Any) -> None:
     _step(result, "function", lambda: result.update(function=_function(config)))
     # Last: it registers the manager, also where verl would not have.
     _step(result, "plugin", _load_plugin)
+
+
+def _import_trainer(config: Any) -> None:
+    """Import the V1 trainer, some of whose packages verl declares in its extras alone."""
+    if config.trainer.get("use_v1") and importlib.util.find_spec(V1_TRAINER) is not None:
+        importlib.import_module(V1_TRAINER)
 
 
 def _load_plugin() -> None:

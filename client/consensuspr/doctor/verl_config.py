@@ -129,7 +129,7 @@ class VerlRun:
         unread: keys, dotted, that were added and that nothing reads.
         manager: class of the reward manager; None where verl found none.
         function: the custom reward function, None where none is set or none was found.
-        errors: by step (``verl``, ``plugin``, ``manager``, ``function``) why it failed.
+        errors: why a step failed (``verl``, ``trainer``, ``plugin``, ``manager``, ``function``).
     """
 
     config: Mapping[str, Any]

@@ -1065,6 +1065,7 @@ class DatasetInfo(google.protobuf.message.Message):
     NUM_EXPRESSIONS_FIELD_NUMBER: builtins.int
     NUM_DERIVED_FIELD_NUMBER: builtins.int
     NUM_WITHOUT_NODES_FIELD_NUMBER: builtins.int
+    NUM_WITH_BUDGETS_FIELD_NUMBER: builtins.int
     name: builtins.str
     """what requests call it"""
     digest: builtins.str
@@ -1079,6 +1080,8 @@ class DatasetInfo(google.protobuf.message.Message):
     """equal forms made when the dataset was built or loaded"""
     num_without_nodes: builtins.int
     """problems without a node"""
+    num_with_budgets: builtins.int
+    """problems that have a GuardBudget of their own"""
     def __init__(
         self,
         *,
@@ -1089,8 +1092,9 @@ class DatasetInfo(google.protobuf.message.Message):
         num_expressions: builtins.int = ...,
         num_derived: builtins.int = ...,
         num_without_nodes: builtins.int = ...,
+        num_with_budgets: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["digest", b"digest", "name", b"name", "num_derived", b"num_derived", "num_expressions", b"num_expressions", "num_nodes", b"num_nodes", "num_problems", b"num_problems", "num_without_nodes", b"num_without_nodes"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["digest", b"digest", "name", b"name", "num_derived", b"num_derived", "num_expressions", b"num_expressions", "num_nodes", b"num_nodes", "num_problems", b"num_problems", "num_with_budgets", b"num_with_budgets", "num_without_nodes", b"num_without_nodes"]) -> None: ...
 
 global___DatasetInfo = DatasetInfo
 

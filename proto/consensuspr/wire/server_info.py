@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
-    """One loaded dataset, in counts; ``num_derived`` are equal forms made beforehand."""
+    """One loaded dataset, in counts; ``num_derived`` are equal forms made beforehand.
+
+    ``num_with_budgets`` are problems with a guard budget of their own.
+    """
 
     name: str
     digest: str
@@ -32,6 +35,7 @@ class DatasetInfo:
     num_expressions: int
     num_derived: int
     num_without_nodes: int
+    num_with_budgets: int = 0
 
 
 @dataclass(frozen=True, slots=True)

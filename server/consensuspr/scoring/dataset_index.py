@@ -474,6 +474,7 @@ class IndexInfo:
         num_unmatchable_nodes: nodes of which every expression is empty; NCR 1 is out of
             reach for their problems.
         num_weighted: problems that have a weight for each node.
+        num_with_budgets: problems that have a guard budget.
         num_skipped: bad rows that were passed over.
     """
 
@@ -487,6 +488,7 @@ class IndexInfo:
     num_single_digit_expressions: int = 0
     num_unmatchable_nodes: int = 0
     num_weighted: int = 0
+    num_with_budgets: int = 0
     num_skipped: int = 0
 
 
@@ -547,6 +549,7 @@ class _Builder:
         info.num_without_nodes += not nodes
         info.num_without_ground_truth += problem.ground_truth is None
         info.num_weighted += bool(nodes) and all(node.weight is not None for node in nodes)
+        info.num_with_budgets += problem.budget is not None
         for node in nodes:
             info.num_expressions += len(node.expressions)
             info.num_derived += len(node.derived or ())

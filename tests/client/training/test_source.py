@@ -17,8 +17,10 @@ from consensuspr.client import LocalClient, RewardSpec, Rollout
 from consensuspr.client.training import (
     RewardSettings,
     RewardSource,
+    SampleScorer,
     TooManyUnscorable,
     UnscorableSample,
+    check_source,
     score_log_of,
 )
 from consensuspr.client.training.source import MIN_UNEARNED, MIN_UNFINISHED, shared_source
@@ -78,9 +80,35 @@ def test_samples_get_what_the_server_says(real_server: str) -> None:
         "by_statement": 1,
         "by_code": 0,
         "tpn": 10.0,
+        "unanswered": 0,
         "overlong_penalty": -0.5,
         "status": "OK",
     }
+
+
+@pytest.mark.parametrize(
+    ("response", "after_think", "unanswered"),
+    [
+        (r"16-3-4=9 \boxed{9}", False, 0),
+        ("16-3-4=9 #### 9", False, 0),
+        ("The answer is 9", False, 0),
+        # A last number earns Acc without a mark.
+        ("16-3-4=9, 9*2=18", False, 1),
+        ("18", False, 1),
+        ("", False, 1),
+        (r"\boxed{18}</think>16-3-4=9", False, 0),
+        (r"\boxed{18}</think>16-3-4=9", True, 1),
+        (r"hm</think>\boxed{18}", True, 0),
+    ],
+)
+@pytest.mark.parametrize("encoded", [False, True])
+def test_a_response_without_a_marked_answer_is_known(
+    real_server: str, response: str, after_think: bool, unanswered: int, encoded: bool
+) -> None:
+    settings = RewardSettings(address=real_server, after_think=after_think)
+    text = response.encode() if encoded else response
+    scored = run(settings, lambda source: source.score(Rollout("ducks", text), 0))
+    assert scored.fields()["unanswered"] == unanswered
 
 
 def test_the_curriculum_follows_the_epoch(real_server: str) -> None:
@@ -99,7 +127,7 @@ def test_an_unscorable_sample_fails_with_its_status(real_server: str) -> None:
 def test_an_unscorable_sample_gets_the_number_that_the_user_named(
     real_server: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = RewardSettings(address=real_server, on_unscorable=-0.25)
+    settings = RewardSettings(address=real_server, on_unscorable=-0.25, max_unscorable=1)
 
     async def work(source: RewardSource) -> Any:
         return [await source.score(UNKNOWN, 0) for _ in range(12)]
@@ -116,7 +144,7 @@ def test_an_unscorable_sample_gets_the_number_that_the_user_named(
     ]
 
 
-BARE = Rollout("nodeless", "Answer: 9", ground_truth="9")
+BARE = Rollout("bare", "Answer: 9", ground_truth="9")
 
 
 @pytest.mark.parametrize(
@@ -164,6 +192,31 @@ def test_a_dataset_of_other_problems_is_told_from_a_stray_row(
     failures = run(settings, lambda source: _failures(source, [RIGHT, UNKNOWN] * (allowed + 1)))
     assert [type(one) for one in failures] == [UnscorableSample] * allowed + [TooManyUnscorable]
     assert f"{allowed + 1} UNKNOWN_PROBLEM of {2 * allowed + 2} samples" in str(failures[-1])
+
+
+@pytest.mark.parametrize(
+    "settings", [{"without_nodes": "acc"}, {"without_nodes": 0.25}, {"on_unscorable": 0}]
+)
+def test_a_reward_for_problems_without_nodes_does_not_hide_ids_of_another_dataset(
+    real_server: str, settings: dict[str, Any]
+) -> None:
+    other = Rollout("geese", "Answer: 9", ground_truth="9")
+
+    async def work(source: RewardSource) -> None:
+        for _ in range(20):
+            await source.score(BARE, 0, "train")
+        for _ in range(11):
+            try:
+                await source.score(other, 0, "train")
+            except UnscorableSample as error:
+                assert "not in the dataset" in str(error)
+
+    with pytest.raises(TooManyUnscorable, match="11 UNKNOWN_PROBLEM of 31 samples"):
+        run(RewardSettings(address=real_server, **settings), work)
+    outcome = RewardSettings(address=real_server, reward="outcome", **settings)
+    assert run(outcome, lambda source: source.score(other, 0)).reward == 1.0
+    validated = RewardSettings(address=real_server, **settings)
+    assert run(validated, lambda source: source.score(other, 0, "test")).reward == 1.0
 
 
 def test_a_server_that_goes_on_refusing_is_told_from_one_that_did_once(scripted: Any) -> None:
@@ -464,6 +517,23 @@ def test_one_source_serves_a_process(real_server: str) -> None:
 def test_a_missing_fallback_is_found_at_once(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="dataset_path: there is no file"):
         RewardSource(RewardSettings(dataset_path=tmp_path / "none.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("dataset_path", "dataset_path: there is no file"),
+        ("token_file", "token file .*none: no such file"),
+        ("tls_ca", "tls_ca: no such file"),
+        ("grown_nodes", "grown_nodes: there is no folder"),
+    ],
+)
+@pytest.mark.parametrize("make", [check_source, lambda settings: SampleScorer(settings, "")])
+def test_a_file_that_is_not_there_is_found_before_the_first_sample(
+    tmp_path: Path, make: Callable[[RewardSettings], Any], name: str, sentence: str
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        make(RewardSettings(**{name: tmp_path / "none"}))
 
 
 def test_a_closed_source_says_so(real_server: str) -> None:

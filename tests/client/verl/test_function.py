@@ -46,6 +46,7 @@ def test_it_returns_the_keys_of_every_sample(real_server: str) -> None:
         "by_pattern": 0,
         "by_statement": 1,
         "by_code": 0,
+        "unanswered": 0,
         "tpn": 0.0,
         "overlong_penalty": 0.0,
         "status": "OK",

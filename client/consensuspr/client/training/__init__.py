@@ -12,7 +12,7 @@ good follows ``on_unscorable``.  Nothing here ever turns a failure into a reward
 user has named that number.
 """
 
-from consensuspr.client.training.figures import METRICS, figures
+from consensuspr.client.training.figures import METRICS, StepWatch, figures
 from consensuspr.client.training.rows import (
     ProblemIds,
     TrainingRow,
@@ -29,6 +29,7 @@ from consensuspr.client.training.source import (
     ScoredSample,
     TooManyUnscorable,
     UnscorableSample,
+    check_source,
     score_log_of,
     shared_source,
 )
@@ -42,9 +43,11 @@ __all__ = [
     "RewardSource",
     "SampleScorer",
     "ScoredSample",
+    "StepWatch",
     "TooManyUnscorable",
     "TrainingRow",
     "UnscorableSample",
+    "check_source",
     "figures",
     "ground_truth_text",
     "inline_nodes",

@@ -6,14 +6,18 @@ Means are over the samples where a value is known: a sample without nodes has no
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 # Before each name in a trainer's log.
 METRICS = "consensuspr"
 
-MEANS = ("acc", "ncr", "ncr_raw", "guard", "tpn")
+MEANS = ("acc", "ncr", "ncr_raw", "guard", "tpn", "unanswered")
+# A rise of the mean NCR over so many steps, from the mean of as many before, that Acc has to share.
+WATCHED_STEPS = 20
+_RISE = 0.1
+
 _CHANNELS = ("by_pattern", "by_statement", "by_code")
 
 # All names but those of statuses.
@@ -23,8 +27,9 @@ NAMES = (*MEANS, "guarded", "with_nodes", *_CHANNELS)
 def figures(samples: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """Return the figures of some samples, by the names that they have in a log.
 
-    ``acc``, ``ncr``, ``ncr_raw``, ``guard``, ``tpn``: means. ``guarded``: share of the samples with
-    nodes whose NCR the guard lowered.  ``with_nodes``: share of samples with nodes.
+    ``acc``, ``ncr``, ``ncr_raw``, ``guard``, ``tpn``: means. ``unanswered``: share of the samples
+    without a marked final answer. ``guarded``: share of the samples with nodes whose NCR the guard
+    lowered.  ``with_nodes``: share of samples with nodes.
     ``by_pattern``, ``by_statement``, ``by_code``: share of the reached nodes that were reached so.
     ``status/NAME``: share of the samples with a status other than OK.  What has no sample is not
     there, rather than 0.
@@ -53,3 +58,38 @@ def figures(samples: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     statuses = Counter(one["status"] for one in samples)
     found |= {f"status/{s}": n / len(samples) for s, n in statuses.items() if s != "OK"}
     return {f"{METRICS}/{name}": value for name, value in found.items()}
+
+
+class StepWatch:
+    """Finds an NCR that rises over the steps of a run while Acc does not."""
+
+    def __init__(self) -> None:
+        self._steps: deque[tuple[float, float]] = deque(maxlen=2 * WATCHED_STEPS)
+
+    def add(self, step: Mapping[str, float]) -> str | None:
+        """Take the figures of a step; return a warning, at most one in 40 steps.
+
+        Args:
+            step: by the names of :func:`figures`; one without NCR or Acc does not count.
+        """
+        ncr, acc = (step.get(f"{METRICS}/{name}") for name in ("ncr", "acc"))
+        if ncr is None or acc is None:
+            return None
+        self._steps.append((ncr, acc))
+        if len(self._steps) < 2 * WATCHED_STEPS:
+            return None
+        columns = [list(column) for column in zip(*self._steps, strict=True)]
+        ncr_before, ncr_now, acc_before, acc_now = (
+            math.fsum(part) / WATCHED_STEPS
+            for column in columns
+            for part in (column[:WATCHED_STEPS], column[WATCHED_STEPS:])
+        )
+        if ncr_now - ncr_before < _RISE or acc_now > acc_before:
+            return None
+        self._steps.clear()
+        return (
+            f"mean NCR rose from {ncr_before:.2f} to {ncr_now:.2f} between the last two times"
+            f" {WATCHED_STEPS} steps, and mean Acc did not ({acc_before:.2f}, then {acc_now:.2f}):"
+            " the policy may name nodes without solving the problem. Read samples of the score log"
+            " (consensuspr explain RUN --step N --worst 3)"
+        )

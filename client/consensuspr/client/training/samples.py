@@ -21,7 +21,12 @@ from typing import Any, TypeVar
 
 from consensuspr.client.training.rows import ProblemIds, TrainingRow
 from consensuspr.client.training.settings import EpochClock, RewardSettings
-from consensuspr.client.training.source import ScoredSample, score_log_of, shared_source
+from consensuspr.client.training.source import (
+    ScoredSample,
+    check_source,
+    score_log_of,
+    shared_source,
+)
 
 T = TypeVar("T")
 
@@ -34,7 +39,7 @@ class SampleScorer:
         missing: why a sample may come without its epoch, a clause for the error message.
 
     Raises:
-        InputError: the score log cannot be written to.
+        InputError: the score log cannot be written to, or another file cannot be read.
     """
 
     def __init__(self, settings: RewardSettings, missing: str) -> None:
@@ -42,8 +47,9 @@ class SampleScorer:
         self._missing = missing
         self._ids = ProblemIds(settings.problem_id_format)
         self._clock = EpochClock(settings, missing=missing)
-        # Before the first sample: what cannot be written is found now, and processes of one start
-        # are known by having begun their logs before any has ended.
+        # Before the first sample: what cannot be read or written is found now, and processes of one
+        # start are known by having begun their logs before any has ended.
+        check_source(settings)
         score_log_of(settings)
 
     def __reduce__(self) -> tuple[type[SampleScorer], tuple[RewardSettings, str]]:

@@ -149,13 +149,13 @@ class RewardSettings(Settings):
         Literal["acc", "raise"] | float | None, BeforeValidator(_acc_or_number)
     ] = Field(
         None,
-        description="a sample whose problem has no nodes is worth its Acc, fails, or gets this"
-        " reward (default: as on_unscorable says; with grown_nodes, acc)",
+        description="a sample whose problem is in the dataset without nodes is worth its Acc,"
+        " fails, or gets this reward (default: as on_unscorable says; with grown_nodes, acc)",
     )
     max_unscorable: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
         0.01,
-        description="share of samples, of 1,000 or more, that may fail for the dataset's sake, or"
-        " be refused: more end the run",
+        description="share of samples, of 1,000 or more, that may fail for the dataset's sake, be"
+        " unknown to the server, or be refused: more end the run",
     )
     validate_by_acc: bool = Field(
         True, description="a validation sample without nodes is worth its Acc; nothing learns it"

@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, repeat
 from pathlib import Path
@@ -45,6 +46,7 @@ from consensuspr.errors import (
     Unavailable,
 )
 from consensuspr.events import EventLog
+from consensuspr.scoring.answers.extract import has_final_answer
 from consensuspr.scoring.guard import GuardWatch
 from consensuspr.scoring.types import (
     CHANNELS,
@@ -97,6 +99,9 @@ _REFUSED = "refused"
 # Of fewer samples, the share of those that have no reward tells little.
 MIN_SAMPLES = 1000
 
+# Look-ups of problems that are remembered; an entry takes some 200 bytes.
+_REMEMBERED_PROBLEMS = 100_000
+
 # So many responses of which none reaches a node or the answer are more than a hard start.
 MIN_UNEARNED = 200
 
@@ -130,12 +135,14 @@ class ScoredSample(NamedTuple):
     Attributes:
         reward: of the formula, in [0, 1]; or the user's own number (``on_unscorable``).
         scored_by: ``server`` or ``local``.
+        unanswered: whether no mark announces a final answer in the response, such as a box.
     """
 
     reward: float
     score: Score
     epoch: int
     scored_by: str
+    unanswered: bool = False
 
     def fields(self, overlong_penalty: float = 0.0) -> dict[str, float | int | str | None]:
         """Return the keys of every sample, in one order.
@@ -156,6 +163,7 @@ class ScoredSample(NamedTuple):
             "by_statement": score.channel_numbers.count(_STATEMENT),
             "by_code": score.channel_numbers.count(_CODE),
             "tpn": score.tpn,
+            "unanswered": int(self.unanswered),
             "overlong_penalty": overlong_penalty,
             "status": str(score.status),
         }
@@ -192,8 +200,7 @@ class LocalFallback:
     """
 
     def __init__(self, path: Path, name: str | None, expected_digest: str | None = None) -> None:
-        if not path.exists():
-            raise InputError(f"dataset_path: there is no file {path}")
+        _check_dataset_path(path)
         self._path = path
         self._name = name
         self._client: LocalClient | None = None
@@ -283,6 +290,8 @@ class RewardSource:
         # Of the samples that were asked for: how many, and of which no reward exists by their data.
         self._samples = 0
         self._misfits: Counter[str] = Counter()
+        # Whether the dataset of a digest has a problem, of those that have no nodes.
+        self._known: dict[tuple[str, str], bool] = {}
         # Samples that wait for the server, and when it was last heard of.
         self._waiting_samples = 0
         self._heard = 0.0
@@ -335,6 +344,7 @@ class RewardSource:
         rollout = _as_sample(rollout, Sample(self._keys.next(), step, group, split))
         try:
             (score, identity), scored_by = await self._decided(rollout, options)
+            unknown = await self._is_unknown(rollout, split, score, identity, options)
         except _REFUSALS as error:
             sentence = f"problem {rollout.problem_id!r}: {error}"
             self._events.report(_REFUSED, f"{sentence}; the sample fails")
@@ -342,7 +352,8 @@ class RewardSource:
             raise
         final_score = None
         try:
-            sample = self._rewarded(rollout, epoch, split, score, scored_by)
+            sample = self._rewarded(rollout, epoch, split, score, scored_by, unknown)
+            sample = sample._replace(unanswered=self._is_unanswered(rollout.response))
             final_score = None if penalty is None else sample.reward + penalty
         finally:
             if self._log is not None:
@@ -351,8 +362,45 @@ class RewardSource:
                 )
         return sample
 
+    async def _is_unknown(
+        self,
+        rollout: Rollout,
+        split: str | None,
+        score: Score,
+        identity: Identity,
+        options: ScoreOptions,
+    ) -> bool:
+        """Return whether a sample without a reward is of a problem that the dataset lacks.
+
+        With a ground truth of its own such a sample has the status of a known problem without
+        nodes. So where a setting would reward it, the problem is looked up without one, once.
+        """
+        if rollout.nodes is not None or score.reward is not None:
+            return False
+        if score.status is Status.UNKNOWN_PROBLEM:
+            return True
+        settings = self.settings
+        instead = settings.instead_of_nodes
+        fails = (settings.on_unscorable if instead is None else instead) == "raise"
+        if score.status is not Status.NO_NODES or fails or self._validates_by_acc(score, split):
+            return False
+        key = (identity.dataset_digest, rollout.problem_id)
+        if key not in self._known:
+            if len(self._known) >= _REMEMBERED_PROBLEMS:
+                self._known.clear()
+            lookup = replace(options, include_spans=False, probe=True)
+            (found, _), _ = await self._scored(Rollout(rollout.problem_id, ""), lookup)
+            self._known[key] = found.status is not Status.UNKNOWN_PROBLEM
+        return not self._known[key]
+
     def _rewarded(
-        self, rollout: Rollout, epoch: int, split: str | None, score: Score, scored_by: str
+        self,
+        rollout: Rollout,
+        epoch: int,
+        split: str | None,
+        score: Score,
+        scored_by: str,
+        unknown: bool,
     ) -> ScoredSample:
         """Return the sample with its reward, or raise UnscorableSample."""
         settings = self.settings
@@ -363,30 +411,39 @@ class RewardSource:
         if self._spec.after_think:
             self._watch_thoughts(rollout.response)
         self._watch_earnings(rollout, score)
-        if (
-            score.status is Status.NO_NODES
-            and score.acc is not None
-            and settings.validate_by_acc
-            and split in VALIDATION_SPLITS
-        ):
+        if score.acc is not None and self._validates_by_acc(score, split):
             return ScoredSample(score.acc, score, epoch, scored_by)
         instead: str | float = settings.on_unscorable
-        if score.status is Status.NO_NODES and score.reward is None:
+        if score.status is Status.NO_NODES and score.reward is None and not unknown:
             if settings.instead_of_nodes == "acc":
                 if score.acc is not None:
                     return ScoredSample(score.acc, score, epoch, scored_by)
             elif settings.instead_of_nodes is not None:
                 instead = settings.instead_of_nodes
-        if score.status is not Status.OK:
-            self._events.report(str(score.status), _explained(rollout, score))
+        why = Status.UNKNOWN_PROBLEM if unknown else score.status
+        if why is not Status.OK:
+            self._events.report(str(why), _explained(rollout, score))
         if score.reward is not None:
             return ScoredSample(score.reward, score, epoch, scored_by)
+        sentence = _explained(rollout, score)
+        if unknown or (instead == "raise" and why in MISFITS):
+            self._check_misfits(str(why), sentence)
         if isinstance(instead, str):
-            sentence = _explained(rollout, score)
-            if score.status in MISFITS:
-                self._check_misfits(str(score.status), sentence)
             raise UnscorableSample(score.status, sentence)
         return ScoredSample(instead, score, epoch, scored_by)
+
+    def _is_unanswered(self, response: str | bytes) -> bool:
+        start = scored_from(response) if self._spec.after_think else 0
+        return not has_final_answer(response[start:] if start else response)
+
+    def _validates_by_acc(self, score: Score, split: str | None) -> bool:
+        """Return whether a sample is worth its Acc because nothing is trained on it."""
+        return (
+            score.status is Status.NO_NODES
+            and score.acc is not None
+            and self.settings.validate_by_acc
+            and split in VALIDATION_SPLITS
+        )
 
     @property
     def troubles(self) -> Mapping[str, int]:
@@ -685,6 +742,15 @@ def chosen_dataset(info: ServerInfo, name: str | None, address: str) -> DatasetI
     raise InputError(f"dataset: the server at {address} has no {name!r}, it has {names}")
 
 
+def missing_budgets(dataset: DatasetInfo, settings: RewardSettings) -> str | None:
+    """Return a sentence if the guard has no stored budget to apply; None if it has, or is off."""
+    has_nodes = dataset.num_without_nodes < dataset.num_problems
+    guards = settings.guard and settings.reward != "outcome"
+    if dataset.num_with_budgets or not has_nodes or not guards:
+        return None
+    return f"dataset {dataset.name!r} stores no guard budgets; the default budget applies"
+
+
 def _may_change(score: Score) -> bool:
     """Tell whether the same sample may well get another score a moment later."""
     return score.status is Status.INTERNAL or score.undecided_by_load
@@ -713,6 +779,24 @@ def _as_sample(one: Rollout, sample: Sample) -> Rollout:
         one.budget,
         sample,
     )
+
+
+def check_source(settings: RewardSettings) -> None:
+    """Check the files that a source reads, before there is an event loop to make one in.
+
+    Raises:
+        InputError: the dataset, the folder of datasets, the token or a certificate cannot be used.
+    """
+    settings.access  # noqa: B018  # reads its files
+    if settings.dataset_path is not None:
+        _check_dataset_path(settings.dataset_path)
+    if settings.grown_nodes is not None and not settings.grown_nodes.is_dir():
+        raise InputError(f"grown_nodes: there is no folder {settings.grown_nodes}")
+
+
+def _check_dataset_path(path: Path) -> None:
+    if not path.is_file():
+        raise InputError(f"dataset_path: there is no file {path}")
 
 
 def score_log_of(settings: RewardSettings) -> ScoreLog | None:

@@ -99,6 +99,7 @@ class SplitRows:
         inline: of those with nodes in the row.
         with_nodes: of those with nodes, wherever from.
         unscorable: of those without reward, by reason.
+        unknown: of those without reward that the server does not know.
         other_truth: of those whose ground truth in the row is not the server's.
     """
 
@@ -112,7 +113,27 @@ class SplitRows:
     inline: int = 0
     with_nodes: int = 0
     unscorable: dict[str, Occurrences] = field(default_factory=dict)
+    unknown: int = 0
     other_truth: Occurrences = field(default_factory=Occurrences)
+
+    @property
+    def num_unscorable(self) -> int:
+        """Problems and rows without a reward."""
+        return self.bad_rows.count + sum(found.count for found in self.unscorable.values())
+
+    @property
+    def num_checked(self) -> int:
+        """Problems and rows of which the reward is known, or known to be missing."""
+        return max(self.asked, self.problems) + self.bad_rows.count
+
+    def exceeds(self, settings: RewardSettings) -> bool:
+        """Return whether more have no reward than ``max_unscorable`` allows.
+
+        A number for ``on_unscorable`` covers problems that the server knows. A file whose ids the
+        server does not know belongs to another dataset, and no setting makes it fit.
+        """
+        counted = self.num_unscorable if settings.on_unscorable == "raise" else self.unknown
+        return counted > settings.max_unscorable * self.num_checked
 
 
 class SeenProblems:
@@ -267,6 +288,12 @@ def _count(
     reason = _why_unscorable(question, score, settings)
     if reason is not None:
         rows.unscorable.setdefault(reason, Occurrences()).add(example)
+        rows.unknown += _is_unknown(question, score)
+
+
+def _is_unknown(question: ProblemQuestion, score: Score) -> bool:
+    """Return whether neither the dataset nor the row describes the problem."""
+    return score.status is Status.UNKNOWN_PROBLEM and question.rollout.nodes is None
 
 
 def _why_unscorable(
@@ -280,7 +307,9 @@ def _why_unscorable(
     has_truth = bool(question.truth) or score.acc is not None
     if has_truth and settings.validate_by_acc and question.row_split in VALIDATION_SPLITS:
         return None
-    instead = None if score.num_nodes else settings.instead_of_nodes
+    unknown = _is_unknown(question, score)
+    # A setting for problems without nodes is for problems that the dataset has.
+    instead = None if score.num_nodes or unknown else settings.instead_of_nodes
     if isinstance(instead, float) or (instead == "acc" and has_truth):
         return None
     acc = 0.0 if has_truth else math.nan
@@ -293,7 +322,7 @@ def _why_unscorable(
     rewards = [settings.spec.compute([acc], [ncr], epoch)[0] for epoch in epochs]
     if not any(math.isnan(reward) for reward in rewards):
         return None
-    if score.status is Status.UNKNOWN_PROBLEM:
+    if unknown:
         return "unknown to the server" + ("" if has_truth else ", and without ground truth")
     return "without ground truth" if score.num_nodes else "without nodes"
 

@@ -25,6 +25,7 @@ from consensuspr.client.training import (
     RewardSource,
     ScoredSample,
     TooManyUnscorable,
+    check_source,
     score_log_of,
     shared_source,
 )
@@ -64,7 +65,8 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
         reward_model_tokenizer: not used.
 
     Raises:
-        InputError: a setting is unknown or wrong, or the curriculum's epoch cannot be known.
+        InputError: a setting is unknown or wrong, a file that it names cannot be used, or the
+            curriculum's epoch cannot be known.
     """
 
     def __init__(
@@ -83,7 +85,9 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
             self._overlong = read.overlong
             self._number = read.number
             self._clock = epoch_clock(config, read.settings, verl.__version__)
-            score_log_of(read.settings)  # what cannot be written is found now
+            # What cannot be read or written is found now, and not by each sample.
+            check_source(read.settings)
+            score_log_of(read.settings)
         except ConsensusPRError as error:
             # verl loses a worker that fails to start; its rollouts then fail one by one, with
             # the reason far up in the log.

@@ -101,6 +101,12 @@ def actor_is_gone(name: str) -> bool:
     return False
 
 
+def note_reason(reason: str) -> None:
+    """Let the driver print why this run ends, for a process that ends it by an exception."""
+    if ray.is_initialized():
+        note(_REASON, reason, once=True)
+
+
 def end_run(reason: str) -> None:
     """End the run that this reward worker belongs to; the first reason counts.
 

@@ -23,7 +23,7 @@ from typing import Any
 from consensuspr.client.sync import RewardClient
 from consensuspr.client.training import RewardSettings
 from consensuspr.client.training.grown import GrownDatasets
-from consensuspr.client.training.source import chosen_dataset
+from consensuspr.client.training.source import chosen_dataset, missing_budgets
 from consensuspr.client.verl.config import select
 from consensuspr.client.verl.files import RowScan, Split, SplitRows
 from consensuspr.client.verl.run_end import actor_is_gone, actor_name, note, read_note
@@ -35,6 +35,7 @@ from consensuspr.errors import (
     Overloaded,
     Unavailable,
 )
+from consensuspr.wire.server_info import DatasetInfo
 
 logger = logging.getLogger(__name__)
 
@@ -130,8 +131,11 @@ def check_files(config: Any, settings: RewardSettings) -> str | None:
         except _AWAY as error:
             logger.error("the files are not checked before the first step: %s", error)
             return str(error)
+        default_budget = missing_budgets(dataset, settings)
+        if default_budget is not None:
+            logger.warning("%s (consensusbench build --budgets adds them)", default_budget)
         prompt_key = str(select(config, "data", "prompt_key") or "prompt")
-        scan = RowScan(settings, prompt_key, (client, dataset))
+        scan = RowScan(settings, prompt_key, (client, dataset.name))
         scan.run(files, _no_progress)
     unchecked = None
     if scan.server_error is not None:
@@ -145,8 +149,8 @@ def check_files(config: Any, settings: RewardSettings) -> str | None:
     return unchecked
 
 
-def _dataset(client: RewardClient, settings: RewardSettings) -> str:
-    """Return the name of the dataset that samples will be scored with, of the right content."""
+def _dataset(client: RewardClient, settings: RewardSettings) -> DatasetInfo:
+    """Return the dataset that samples will be scored with, of the right content."""
     name, digest = settings.dataset, settings.expect_digest
     if settings.grown_nodes is not None:
         ready = GrownDatasets(settings.grown_nodes).ready()
@@ -154,11 +158,11 @@ def _dataset(client: RewardClient, settings: RewardSettings) -> str:
     dataset = chosen_dataset(client.server_info(_SILENCE_S), name, settings.address)
     if digest not in (None, dataset.digest):
         raise DatasetMismatch.of(dataset.name, dataset.digest, digest)
-    return dataset.name
+    return dataset
 
 
-def _dataset_when_there(client: RewardClient, settings: RewardSettings) -> str:
-    """Return the dataset's name, asked for again while nobody is there, as a sample waits.
+def _dataset_when_there(client: RewardClient, settings: RewardSettings) -> DatasetInfo:
+    """Return the dataset, asked for again while nobody is there, as a sample waits.
 
     Raises:
         ConsensusPRError: the answer is a refusal, or the settings do not let samples wait longer.
@@ -188,10 +192,8 @@ def _unfit(split: Split, rows: SplitRows, settings: RewardSettings) -> str | Non
         logger.warning("%s rows are not checked before the first step: %s", name, reason)
     problems = [f"{found.count:,} {why} (the first: {found.first})"
                 for why, found in rows.unscorable.items()]  # fmt: skip
-    unscorable = sum(found.count for found in rows.unscorable.values())
     if rows.bad_rows.count:
         problems.append(f"{rows.bad_rows.count:,} rows not to be read ({rows.bad_rows.first})")
-        unscorable += rows.bad_rows.count
     if rows.other_truth.count:
         logger.error(
             "%s of %d %s problems have another ground truth in the row than at the server; the"
@@ -200,11 +202,11 @@ def _unfit(split: Split, rows: SplitRows, settings: RewardSettings) -> str | Non
         )  # fmt: skip
     if not problems:
         return None
-    of = max(rows.asked, rows.problems) + rows.bad_rows.count
     told = (
-        f"{share(unscorable, of)} of {of:,} {name} problems have no reward: {'; '.join(problems)}"
+        f"{share(rows.num_unscorable, rows.num_checked)} of {rows.num_checked:,} {name} problems"
+        f" have no reward: {'; '.join(problems)}"
     )
-    if settings.on_unscorable == "raise" and unscorable > settings.max_unscorable * of:
+    if rows.exceeds(settings):
         return told
     logger.error("%s; the run goes on (max_unscorable=%g)", told, settings.max_unscorable)
     return None

@@ -12,18 +12,22 @@ additions, each to what a step leaves in the transfer queue anyway:
 *   the agent loops hand the reward the mask of what the policy wrote
     (:mod:`consensuspr.client.verl.agent_loop`), where no other manager of them is named.
 
-All else is verl's: it sees its own mode, sampler, ``filter_groups`` and refill of failed groups.
+Before workers and engines start, the reward's settings and their files are checked: a typo ends the
+run in seconds.  All else is verl's: it sees its own mode, sampler, ``filter_groups`` and refill of
+failed groups.
 A sampler could carry the figures too; verl hands the group filter to none but its own.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from typing import Any
 
 import transfer_queue as tq
 from omegaconf import open_dict
+from verl.trainer.ppo.reward import resolve_reward_manager_cls
 from verl.trainer.ppo.v1 import (
     PPOTrainerColocateAsync,
     PPOTrainerSeparateAsync,
@@ -31,10 +35,13 @@ from verl.trainer.ppo.v1 import (
     register_trainer,
 )
 
-from consensuspr.client.training import METRICS, figures
-from consensuspr.client.verl.config import OUR_TRAINERS, trainer_mode
-from consensuspr.client.verl.manager import TROUBLES
-from consensuspr.client.verl.run_end import read_notes
+from consensuspr.client.training import METRICS, StepWatch, check_source, figures
+from consensuspr.client.verl.config import OUR_TRAINERS, ManagerConfig, trainer_mode
+from consensuspr.client.verl.manager import TROUBLES, ConsensusRewardManager
+from consensuspr.client.verl.run_end import note_reason, read_notes
+from consensuspr.errors import InputError
+
+logger = logging.getLogger(__name__)
 
 AGENT_LOOPS = "consensuspr.client.verl.agent_loop.MaskingAgentLoopManager"
 
@@ -48,12 +55,14 @@ class Figures:
     config: Any
 
     def __init__(self, config: Any) -> None:
+        _check_settings(config)
         agent = config.actor_rollout_ref.rollout.agent
         with open_dict(config):
             # verl compares it in many places, and finds the mode's own settings by it.
             config.trainer.v1.trainer_mode = trainer_mode(config)
             if not agent.get("agent_loop_manager_class"):
                 agent.agent_loop_manager_class = AGENT_LOOPS
+        self._watch = StepWatch()
         self._troubles: Counter[str] = Counter()
         self._dumped: dict[str, dict[str, Any]] = {}
         super().__init__(config)  # type: ignore[call-arg]
@@ -64,7 +73,11 @@ class Figures:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)  # type: ignore[misc]
         said = _said_of(batch)
         rollouts = {key.rpartition(_PART)[0]: sample for key, sample in said.items()}
-        metrics.update(figures(rollouts.values()))
+        of_step = figures(rollouts.values())
+        metrics.update(of_step)
+        warning = self._watch.add(of_step)
+        if warning is not None:
+            logger.warning("step %d: %s", global_steps, warning)
         wanted = self.config.data.train_batch_size * self.config.actor_rollout_ref.rollout.n
         metrics[f"{METRICS}/lost"] = max(0, wanted - len(rollouts))
         for kind, count in self._new_troubles().items():
@@ -93,6 +106,21 @@ class Figures:
         super()._dump_generations(  # type: ignore[misc]
             reward_extra_infos_dict={**said, **reward_extra_infos_dict}, **dump
         )
+
+
+def _check_settings(config: Any) -> None:
+    """Check what our reward manager will read, minutes before a reward worker makes one.
+
+    Raises:
+        InputError: a setting is wrong, or a file that it names cannot be used.
+    """
+    if resolve_reward_manager_cls(config) is not ConsensusRewardManager:
+        return
+    try:
+        check_source(ManagerConfig.of(config).settings)
+    except InputError as error:
+        note_reason(str(error))
+        raise
 
 
 def _said_of(batch: Any) -> dict[str, dict[str, Any]]:

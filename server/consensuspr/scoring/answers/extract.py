@@ -91,6 +91,17 @@ def extract_auto(response: str | bytes) -> Extracted | None:
     return None if answer is None else _found(answer, AnswerSource.PROSE)
 
 
+def has_final_answer(response: str | bytes) -> bool:
+    """Return whether a box, ``####``, ``Answer:`` or "answer is" announces a final answer.
+
+    A last number or formula, and a response that is a bare answer, announce none.
+    """
+    if extract_boxed(response) is not None:
+        return True
+    tail = clip_tail(response)
+    return (_after_hash(tail) or _after_marker(tail)) is not None
+
+
 def extract_gsm8k(response: str | bytes) -> Extracted | None:
     """Find the number after the last ``####`` of the last 300 characters."""
     tail = clip_tail(response)
