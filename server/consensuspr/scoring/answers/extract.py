@@ -76,19 +76,25 @@ def clip_tail(response: str | bytes, chars: int = TAIL_CHARS) -> str:
 
 def extract_auto(response: str | bytes) -> Extracted | None:
     """Find the answer as rule ``auto`` does; None where there is none."""
-    found = extract_boxed(response)
+    found = extract_marked(response)
     if found is not None:
         return found
     tail = clip_tail(response)
-    found = _after_hash(tail) or _after_marker(tail)
-    if found is not None:
-        return found
     if len(response) <= _UTF8_MAX * TAIL_CHARS:
         whole = response if isinstance(response, str) else response.decode("utf-8", "replace")
         if len(whole) <= TAIL_CHARS and is_bare(whole):
             return _found(whole, AnswerSource.BARE)
     answer = answer_in_prose(tail)
     return None if answer is None else _found(answer, AnswerSource.PROSE)
+
+
+def extract_marked(response: str | bytes) -> Extracted | None:
+    """Find the answer that a mark announces, as rule ``auto`` does; None where there is none."""
+    found = extract_boxed(response)
+    if found is not None:
+        return found
+    tail = clip_tail(response)
+    return _after_hash(tail) or _after_marker(tail)
 
 
 def extract_gsm8k(response: str | bytes) -> Extracted | None:
