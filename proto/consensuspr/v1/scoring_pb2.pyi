@@ -294,8 +294,8 @@ class RewardSpec(google.protobuf.message.Message):
     """How acc and ncr become one reward. What is a number or a bool has presence: an absent one is
     what the comment says, never a 0 that would turn the outcome off without a word. guard and
     statements are off where absent: so the requests of clients that do not know them score as
-    they always did, by the paper's own ncr. Clients that know them always send them. The same holds for
-    code and unanswered.
+    they always did, by the paper's own ncr. Absent code and unanswered are COMPUTED and NCR for the
+    same reason. Clients that know them always send all four.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor

@@ -46,7 +46,7 @@ from consensuspr.errors import (
     Unavailable,
 )
 from consensuspr.events import EventLog
-from consensuspr.scoring.answers.extract import has_final_answer
+from consensuspr.scoring.answers import has_marked_answer
 from consensuspr.scoring.guard import GuardWatch
 from consensuspr.scoring.types import (
     CHANNELS,
@@ -434,7 +434,7 @@ class RewardSource:
 
     def _is_unanswered(self, response: str | bytes) -> bool:
         start = scored_from(response) if self._spec.after_think else 0
-        return not has_final_answer(response[start:] if start else response)
+        return not has_marked_answer(response[start:] if start else response)
 
     def _validates_by_acc(self, score: Score, split: str | None) -> bool:
         """Return whether a sample is worth its Acc because nothing is trained on it."""

@@ -76,13 +76,10 @@ def clip_tail(response: str | bytes, chars: int = TAIL_CHARS) -> str:
 
 def extract_auto(response: str | bytes) -> Extracted | None:
     """Find the answer as rule ``auto`` does; None where there is none."""
-    found = extract_boxed(response)
+    found = extract_marked(response)
     if found is not None:
         return found
     tail = clip_tail(response)
-    found = _after_hash(tail) or _after_marker(tail)
-    if found is not None:
-        return found
     if len(response) <= _UTF8_MAX * TAIL_CHARS:
         whole = response if isinstance(response, str) else response.decode("utf-8", "replace")
         if len(whole) <= TAIL_CHARS and is_bare(whole):
@@ -91,15 +88,13 @@ def extract_auto(response: str | bytes) -> Extracted | None:
     return None if answer is None else _found(answer, AnswerSource.PROSE)
 
 
-def has_final_answer(response: str | bytes) -> bool:
-    """Return whether a box, ``####``, ``Answer:`` or "answer is" announces a final answer.
-
-    A last number or formula, and a response that is a bare answer, announce none.
-    """
-    if extract_boxed(response) is not None:
-        return True
+def extract_marked(response: str | bytes) -> Extracted | None:
+    """Find the answer that a mark announces, as rule ``auto`` does; None where there is none."""
+    found = extract_boxed(response)
+    if found is not None:
+        return found
     tail = clip_tail(response)
-    return (_after_hash(tail) or _after_marker(tail)) is not None
+    return _after_hash(tail) or _after_marker(tail)
 
 
 def extract_gsm8k(response: str | bytes) -> Extracted | None:

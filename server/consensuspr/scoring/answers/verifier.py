@@ -42,6 +42,7 @@ from consensuspr.scoring.answers.extract import (
     extract_boxed,
     extract_boxed_run,
     extract_gsm8k,
+    extract_marked,
     numbers_in_sentence,
     only_number,
 )
@@ -386,10 +387,8 @@ def has_marked_answer(response: str | bytes, rule: str | AnswerRule = "auto") ->
     if rule == "dapo":
         line = _dapo_answer(response)
         return line is not None and bool(line[0].strip())
-    found = _EXTRACTORS[rule](response)
-    if found is None or found.source in _UNCERTAIN:
-        return False
-    return found.overlong or bool(form_of(found.answer).text)
+    found = extract_marked(response) if rule == "auto" else _EXTRACTORS[rule](response)
+    return found is not None and (found.overlong or bool(form_of(found.answer).text))
 
 
 def _known_rule(rule: str) -> str:
