@@ -7,11 +7,10 @@ three sets of nodes, with the guard's budgets, and prints the worst first.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
-from collections import defaultdict
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,10 +35,13 @@ PLAIN_LIMIT = 0.05
 
 Rewrite: TypeAlias = Callable[[str], str]
 
+TEMPLATES: Final = tomllib.loads((Path(__file__).parent / "wrappers.toml").read_text("utf-8"))
+
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
-_DIGIT: Final = re.compile(r"(?<=\d)(?=\d)")
+_DIGITS: Final = re.compile(r"(?<=\d)(?=\d)")
 _TOKEN: Final = re.compile(r"\d+(?:\.\d+)?|[-+*/=]")
-_WORDS: Final = (
+_RUN: Final = re.compile(r"(.{1,3}?)\1{9,}")
+_ONES: Final = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen"
 ).split()
@@ -47,39 +49,40 @@ _TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 
 
 def inside(template: str) -> Rewrite:
-    """Return what puts a text at the `@` of a template."""
-    return lambda text: template.replace("@", text)
+    """Return a rewrite that puts a text at the `@` of a template, or its sides at `@l`, `@r`."""
+
+    def rewrite(text: str) -> str:
+        left, _, value = text.partition("=")
+        if "@l" in template:
+            return template.replace("@l", left).replace("@r", value)
+        return template.replace("@", text)
+
+    return rewrite
 
 
-def numbers_as(spell: Callable[[str], str]) -> Rewrite:
-    """Return what rewrites each number."""
+def numbers_as(spell: Rewrite) -> Rewrite:
+    """Return a rewrite of each number."""
     return lambda text: _NUMBER.sub(lambda found: spell(found[0]), text)
 
 
-def between_digits(glue: str) -> Rewrite:
-    """Return what puts a character between the digits of each number."""
-    return lambda text: _DIGIT.sub(lambda found: glue, text)
+def glued(separator: str) -> Rewrite:
+    """Return a rewrite with a separator between the digits of each number."""
+    return lambda text: _DIGITS.sub(lambda found: separator, text)
 
 
 def digits_from(zero: str) -> Rewrite:
-    """Return what writes digits of another script, the first of which is given."""
-    digits = str.maketrans({chr(48 + at): chr(ord(zero) + at) for at in range(10)})
-    return lambda text: text.translate(digits)
+    """Return a rewrite with the digits of another script."""
+    return lambda text: text.translate({48 + at: ord(zero) + at for at in range(10)})
 
 
-def tokens_as(template: str, separator: str = "") -> Rewrite:
-    """Return what encloses each number and each sign."""
-    return lambda text: separator.join(template.replace("@", t) for t in _TOKEN.findall(text))
+def tokens_as(template: str, separator: str) -> Rewrite:
+    """Return a rewrite of each number and each sign."""
+    return lambda text: separator.join(map(inside(template), _TOKEN.findall(text)))
 
 
-def sides(template: str) -> Rewrite:
-    """Return what puts the left side at `<` and the value at `>` of a template."""
-
-    def rewrite(text: str) -> str:
-        left, _, right = text.partition("=")
-        return template.replace("<", left, 1).replace(">", right, 1)
-
-    return rewrite
+def joined_by(separator: str) -> Rewrite:
+    """Return a rewrite with other line breaks."""
+    return lambda text: text.replace("\n", separator)
 
 
 def in_words(number: str) -> str:
@@ -89,238 +92,42 @@ def in_words(number: str) -> str:
     value = int(number)
     if value >= 100:
         rest = f" {in_words(str(value % 100))}" if value % 100 else ""
-        return f"{_WORDS[value // 100]} hundred{rest}"
+        return f"{_ONES[value // 100]} hundred{rest}"
     if value >= 20:
-        return _TENS[value // 10 - 2] + (f"-{_WORDS[value % 10]}" if value % 10 else "")
-    return _WORDS[value]
+        return _TENS[value // 10 - 2] + (f"-{_ONES[value % 10]}" if value % 10 else "")
+    return _ONES[value]
 
 
-# Of each equation.
-LINES: Final[Mapping[str, Rewrite]] = {
-    "plain": inside("@"),
-    # code
-    **{
-        f"line {template}": inside(template)
-        for template in (
-            "# @", "x = 1  # @", "// @", "-- @", "; @", "% @", "/* @ */", "<!-- @ -->", "(* @ *)",
-            "'@'", '"@"', '"""@"""', "f'@'", 'f"{@}"', "r'@'", "b'@'", "'@',", "x = '@'", "x = f'''@'''",
-            "print('@')", 'print("@")', 'print(f"@")', 'print("x", "@")', "return '@'", "raise E('@')",
-            "log.info('@')", "    # @", "    '@'", "x['@'] = 1", "f(@)", "f(x='@')", "('@',)",
-            "{'@': 1},", "{'@'}", "['@'],", '{"x": "@"}', '"x": "@",', "- x: '@'", "x: @", "export X='@'",
-            "echo '@'", "printf '@\\n'", "\\n@", "'\\n@\\n'", "@\\n", "lambda: '@'", "del '@'", "import @",
-            "def f(x='@'): pass", "@:", "case '@':", "x.@", "x->@", "x::@", "$x@", "__@__", "v_@", "a[@]",
-        )
-    },
-    "print with value": sides("print('<', '=', >)"),
-    "f-string with operation": sides('print(f"{<}=>")'),
-    "assert ==": sides("assert < == >"),
-    "if ==": sides("if < == >: pass"),
-    "while ==": sides("while < == >: pass"),
-    "==": sides("< == >"),
-    "===": sides("< === >"),
-    "x = a == b": sides("x = < == >"),
-    "walrus": sides("(< := >)"),
-    ":=": sides("<:=>"),
-    "≡": sides("<≡>"),
-    "≈": sides("<≈>"),
-    "≅": sides("<≅>"),
-    "\\equiv": sides("<\\equiv >"),
-    "≔": sides("<≔>"),
-    "≟": sides("<≟>"),
-    "=>": sides("<=>>"),
-    "->": sides("<->>"),
-    "→": sides("<→>"),
-    "is": sides("< is >"),
-    "becomes": sides("< becomes >"),
-    "value first": sides("< <- >"),
-    "!=": sides("<!=>"),
-    "≠": sides("<≠>"),
-    "<=": sides("<<=>"),
-    "≤": sides("<≤>"),
-    "negated": inside("not @"),
-    # LaTeX
-    **{
-        f"latex {template}": inside(template)
-        for template in (
-            "$@$", "$$@$$", "\\(@\\)", "\\[@\\]", "x_{@}", "x^{@}", "_{@}", "^{@}", "\\label{@}",
-            "\\tag{@}", "\\text{@}", "\\mbox{@}", "\\mathrm{@}", "\\phantom{@}", "\\hphantom{@}",
-            "\\underbrace{@}", "\\underbrace{x}_{@}", "\\overbrace{x}^{@}", "\\overset{@}{x}",
-            "\\underset{@}{x}", "\\stackrel{@}{=}", "\\color{@}", "\\textcolor{red}{@}", "\\verb|@|",
-            "\\href{@}{x}", "\\ref{@}", "\\cite{@}", "\\hspace{@}", "\\begin{@}", "\\boxed{@}",
-            "\\fbox{@}", "\\cancel{@}", "\\footnote{@}", "\\newcommand{\\x}{@}", "\\sqrt{@}",
-            "\\sqrt[@]{2}", "\\frac{@}{1}", "\\frac{1}{@}", "\\left(@\\right)", "\\left.@\\right|",
-            "\\sum_{@}", "\\lim_{@}", "\\operatorname{@}", "\\{@\\}", "{@}", "@ &", "& @ \\\\",
-            "\\item @", "\\xrightarrow{@}", "\\substack{@}", "\\vcenter{@}", "\\texttt{@}",
-            "\\quad@\\quad", "|@|", "\\lvert @\\rvert", "\\lfloor @\\rfloor", "\\displaystyle @",
-        )
-    },
-    # markup
-    **{
-        f"markup {template}": inside(template)
-        for template in (
-            '<x y="@">', "<x y='@'/>", "<b>@</b>", "<@>", "</@>", '<a href="@">x</a>', "&lt;@&gt;",
-            "<sub>@</sub>", "<sup>@</sup>", "<td>@</td>", "<!--@", "<![CDATA[@]]>", "<?@?>",
-            "| @ |", "|x|@|y|", "[@](u)", "[x](@)", "![@](u)", "![x](@)", "[@]", "[^1]: @", "[^@]",
-            "[x]: @", "# @", "### @", "- @", "* @", "+ @", "1. @", "1) @", "(a) @", "- [ ] @", "> @",
-            ">> @", "`@`", "``@``", "**@**", "*@*", "_@_", "~~@~~", "==@==", ":::@", "{{@}}", "{%@%}",
-            "\t@", "    @", "        @", "https://x.org/?q=@", "http://x/@", "mailto:@", "x@y.org/@",
-            "«@»", "“@”", "‘@’", "…@…", "—@—", "@;", "@,", "@.", "@!", "@?", "@:", ":@", "3:@",
-            "@:3", "1/2:@", "v1.@", "\\@", "/@", "@/", "~@", "^@", "&@", "%@", "$@", "#@", "·@", "•@",
-        )
-    },
-    # what the reader of statements refuses beside it
-    **{
-        f"beside {template}": inside(template)
-        for template in (
-            "k + @", "k*@", "k(@", "@ + k", "@k", "x@", "@x", "@^2", "@!", "@%", "1/0+@", "@+1/0", "@=1/0",
-            "@=0^0", "@=x", "x=@", "x=y=@", "@=1", "0=@", "@ mod 7", "@ (mod 7)", "@ or @", "0^0=@",
-            "99999999999999999999=@", "10^99+@", "@=10^99", "10^99; @", "(" * 30 + "@", "@" + ")" * 30,
-            "(" * 30 + "@" + ")" * 30, "[" * 30 + "@" + "]" * 30, "{" * 30 + "@" + "}" * 30,
-            "0*" * 70 + "x+@", "1+" * 70 + "x, @", "1 " * 70 + "@", "w " * 300 + "@", "let @", "suppose @",
-            "wrong: @", "1 @", "@ 1", "12 34 @", "1,2,@", "1.@", "1-@", "+@", "-@", "*@", "=@", "==@",
-            "@=", "@==", "2024-01-02 @", "12:30 @", "1 2/3 @", "§@", "№@", "°@", "'@", "@'", '"@', "@\"",
-            "`@", "@`", "$@ $", "@$", "{@", "@}", "\\{@", "\\left(@", "@\\right)", "(@", "@)", "[@", "@]",
-        )
-    },
-    # spellings of numbers
-    "full-width digits": digits_from("０"),
-    "Arabic digits": digits_from("٠"),
-    "Persian digits": digits_from("۰"),
-    "Devanagari digits": digits_from("०"),
-    "bold digits": digits_from("𝟎"),
-    "monospace digits": digits_from("𝟶"),
-    "subscript digits": digits_from("₀"),
-    "circled digits": lambda text: text.translate(
-        str.maketrans("0123456789", "⓪①②③④⑤⑥⑦⑧⑨")
-    ),
-    "superscript digits": lambda text: text.translate(
-        str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-    ),
-    "full-width all": lambda text: text.translate({c: c + 0xFEE0 for c in range(33, 127)}),
-    **{
-        f"digits glued by {name}": between_digits(glue)
-        for name, glue in {
-            "zero-width space": "\u200b", "zero-width joiner": "\u200d", "zero-width no-break": "\ufeff",
-            "word joiner": "\u2060", "soft hyphen": "\u00ad", "combining mark": "\u0301",
-            "bidi mark": "\u200e", "bidi override": "\u202e", "variation selector": "\ufe0f",
-            "{}": "{}", "\\,": "\\,", "\\!": "\\!", "{,}": "{,}", ",": ",", "_": "_", "space": " ",
-            "no-break space": "\u00a0", "thin space": "\u2009", "'": "'", "`": "`", "*": "*", "**": "**",
-            "$$": "$$", "NUL": "\0", "newline": "\n", "\\": "\\", "}{": "}{", "\\/": "\\/", "~": "~",
-            "<!---->": "<!---->", "<b></b>": "<b></b>", "%\\n": "%\n", ".": ".", "interpunct": "·",
-        }.items()
-    },
-    **{
-        f"numbers {template}": numbers_as(inside(template))
-        for template in (
-            "{@}", "\\text{@}", "$@$", "**@**", "`@`", "\\boxed{@}", "@ apples", "\\$@", "$@", "€@",
-            "@.0", "@.00", "0@", "00@", "+@", "(@)", "[@]", "@e0", "@E0", "@j", "@L", "@n", "@px", "@%",
-            "'@'", '"@"', "<b>@</b>", "\\mathbf{@}", "\\,@\\,", "\\textcolor{red}{@}", "_@_", "x@", "@_",
-            "@^1", "@^{1}", "@**1", "@_{1}", "@!", "@.", "#@", "int(@)", "Fraction(@)", "float('@')",
-            "@/1", "1*@", "@\\cdot 1", "\\frac{@}{1}", "\\sqrt{@^2}", "--@", "\u2212-@", "0x@", "@(1)",
-        )
-    },
-    "thousands": numbers_as(lambda n: f"{int(n):,}" if n.isdigit() else n),
-    "thousands {,}": numbers_as(lambda n: f"{int(n):,}".replace(",", "{,}") if n.isdigit() else n),
+_OTHER_LINES: Final[dict[str, Rewrite]] = {
+    "plain": lambda line: line,
+    "full-width signs": lambda line: line.translate({c: c + 0xFEE0 for c in range(33, 127)}),
+    "superscript digits": lambda line: line.translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")),
+    "circled digits": lambda line: line.translate(str.maketrans("0123456789", "⓪①②③④⑤⑥⑦⑧⑨")),
+    "thousands": numbers_as(lambda number: f"{int(number):,}" if number.isdigit() else number),
+    "scientific": numbers_as(lambda number: f"{float(number):e}"),
+    "hexadecimal": numbers_as(lambda number: hex(int(number)) if number.isdigit() else number),
     "number words": numbers_as(in_words),
-    "scientific": numbers_as(lambda n: f"{float(n):e}"),
-    "hexadecimal": numbers_as(lambda n: hex(int(n)) if n.isdigit() else n),
-    "tokens $…$": tokens_as("$@$"),
-    "tokens {}": tokens_as("{@}"),
-    "tokens **": tokens_as("**@**", " "),
-    "tokens `": tokens_as("`@`", " "),
-    "tokens by zero-width": tokens_as("@", "\u200b"),
-    "tokens by no-break": tokens_as("@", "\u00a0"),
-    "tokens by \\;": tokens_as("@", "\\;"),
-    "tokens by ~": tokens_as("@", "~"),
-    "tokens by {}": tokens_as("@", "{}"),
-    "tokens by &": tokens_as("@", "&"),
-    "tokens by |": tokens_as("@", "|"),
-    "tokens by newline": tokens_as("@", "\n"),
-    "tokens by CRLF": tokens_as("@", "\r\n"),
-    "tokens by \\\\": tokens_as("@", "\\\\"),
-    "tokens by tab": tokens_as("@", "\t"),
-    "tokens by comma": tokens_as("@", ","),
-    "tokens as strings": tokens_as("'@'", ", "),
-    "tokens by +": tokens_as("'@'", "+"),
-    "tokens in text": tokens_as("\\text{@}"),
-    "tokens in tags": tokens_as("<b>@</b>"),
-    "\\times": lambda text: text.replace("*", "\\times "),
-    "×, ÷": lambda text: text.replace("*", "×").replace("/", "÷"),
-    "words": lambda text: text.replace("*", " times ").replace("+", " plus ").replace("=", " is "),
-    "value first =": lambda text: "=".join(reversed(text.split("="))),
-    "fractions": lambda text: re.sub(r"([\d.]+)/([\d.]+)", r"\\frac{\1}{\2}", text),
-    "fractions without braces": lambda text: re.sub(r"\b(\d)/(\d)\b", r"\\frac\1\2", text),
-}  # fmt: skip
-
-# Of the joined lines.
-TEXTS: Final[Mapping[str, Rewrite]] = {
-    "plain": inside("@"),
-    **{
-        f"fence {language}": inside(f"```{language}\n@\n```")
-        for language in (
-            "", "python", "py", "python3", "Python", "ipython", "pycon", "js", "text", "latex", "yaml",
-            "json", "diff", "bash", "sql", "output", "tool_output", "markdown", "c", "math", "{python}",
-        )
-    },
-    **{
-        f"text {template!r}": inside(template)
-        for template in (
-            "~~~python\n@\n~~~", "````python\n```\n@\n```\n````", "```python\n@", "```\n```python\n@",
-            "```python\n```\n@\n```python\n```", "> ```python\n@\n> ```", "  ```python\n@\n  ```",
-            '"""\n@\n"""', "'''\n@\n'''", "x = '''\n@\n'''", '```python\n"""\n@\n"""\n```',
-            "```python\nx = '''\n@\n'''\n```", "```python\nx = f'''\n@\n'''\n```",
-            "```python\nx = [\n@\n]\n```", "```python\nx = (\n@\n)\n```", "```python\nx = {\n@\n}\n```",
-            "```python\nf(\n@\n)\n```", "```python\nprint('''\n@\n''')\n```",
-            'def f():\n    """\n@\n    """', "def f():\n@", "def f():\n    x = [\n@\n    ]", "class A:\n@",
-            "class A:\n    x = '''\n@\n    '''", "def f():\n    pass\n@", "x = 1\n@", "import x\n@",
-            "for i in x:\n@", "if x:\n@", "try:\n@", "while True:\n@", "x = '@", 'x = "@', "x = (@", "f('@",
-            "```python\nx = '@'\n```", "```python\nx = (@\n```", "```python\nx = '\n@\n'\n```",
-            "```python\nfor i in x:\n    y = i\n@\n```", "```python\nif x:\n@\n```",
-            "```python\nx = '''\n```\n@\n```python\n'''\n```", "```python\n# \\\n@\n```",
-            '{"steps": ["@"]}', "[@]", "{@}", "(@)", "{@", "(@", "[@", "$@", "$$@$$", "\\[@\\]", "\\(@\\)",
-            "\\begin{align*}@\\end{align*}", "\\begin{cases}@\\end{cases}", "\\begin{matrix}@\\end{matrix}",
-            "\\begin{array}{cc}@\\end{array}", "\\begin{verbatim}\n@\n\\end{verbatim}",
-            "\\begin{lstlisting}\n@\n\\end{lstlisting}", "\\begin{comment}\n@\n\\end{comment}",
-            "\\begin{tikzpicture}@\\end{tikzpicture}", "\\iffalse\n@\n\\fi", "\\text{@}", "\\text{\n@\n}",
-            "\\label{@}", "\\footnote{@}", "x_{@}", "x^{@}", "\\boxed{@}", "\\underbrace{@}_{x}",
-            "\\phantom{@}", "\\frac{@}{1}", "\\sqrt{@}", "\\verb|@|", "\\left\\{@\\right.",
-            "<!--\n@\n-->", "<!-- @", "<pre>@</pre>", "<code>@</code>", "<script>\n@\n</script>",
-            "<style>@</style>", "<details>@</details>", "<think>@</think>", "<think>\n@", "</think>\n@",
-            "<tool_response>@</tool_response>", "<tool_call>@</tool_call>", "<answer>@</answer>",
-            "<interpreter>\n@\n</interpreter>", "<output>@</output>", '<x y="@">', "<x>@</x>", "---\n@\n---",
-            "%%%\n@", "/*\n@\n*/", "=begin\n@\n=end", "|||\n@\n|||", "\x00@", "\x1b[8m@\x1b[0m", "\u202e@\u202c",
-            "\ufeff@", "Question: @", "User: @", "Answer: @", "#### @", "\\boxed{1}\n@", "@\n\\boxed{1}",
-        )
-    },
-    **{
-        f"joined by {separator!r}": lambda text, separator=separator: text.replace("\n", separator)  # type: ignore[misc]
-        for separator in (
-            " ", ", ", "; ", " | ", "|", " || ", "=", " = ", " and ", " or ", "\\n", "\\\\", "\\\\\n", " & ",
-            "\t", "\f", "\v", "\r", "\r\n", "\n\n", "\u2028", "\x00", "\\quad ", "\\; ", "$ $", ". ", ": ",
-            " : ", " - ", " + ", " * ", "/", "\\", "`", "``", "**", " ", "\u00a0", "\u200b", "\u3000",
-            "<br>", "</td><td>", " => ", " -> ", " → ", " ⇒ ", "\\implies ", "\\Rightarrow ", "\\iff ",
-            " != ", " < ", " > ", "≠", ">", "<", "<>", "]['", "', '", '", "', "`, `", "'", '"', ")(", "][",
-            "}{", "_", "^", "x", "!", "?", "%", "#", "&", "~", "$", "·", "•", "…", "—", "–", "//", "@",
-            ", x, ", " x=", ", but not ", ")", "(", "\n# ", "\n\n\n# ", ",\n'", "(((", ")))", " w w w w w w w ",
-        )
-    },
-}  # fmt: skip
-
-# Pairs that belong to the default run: what the text makes of lines that suit it.
-PAIRS: Final = tuple(
-    (line, text)
-    for text in (
-        "fence python", "fence ", "fence js", "fence text", "text 'def f():\\n@'",
-        "text 'class A:\\n@'", "text '```python\\nx = [\\n@\\n]\\n```'",
-    )
-    for line in (
-        "line # @", "line x = 1  # @", "line '@'", "line '@',", 'line "@"', 'line print("@")',
-        "line     # @", "line     '@'", "line f'@'", 'line """@"""', "line f(x='@')", "line {'@': 1},",
-        "assert ==", "if ==", "==", "x = a == b", "walrus", "f-string with operation", "markup | @ |",
-        "latex x_{@}", "latex \\text{@}", "latex $@$", "line % @", "line <!-- @ -->", "markup `@`",
-        "number words", "full-width digits", "tokens by zero-width", "line return '@'", "line \\n@",
-    )
-)  # fmt: skip
+    "words": lambda line: line.replace("*", " times ").replace("+", " plus ").replace("=", " is "),
+    "\\times": lambda line: line.replace("*", "\\times "),
+    "×, ÷": lambda line: line.replace("*", "×").replace("/", "÷"),
+    "fractions": lambda line: re.sub(r"([\d.]+)/([\d.]+)", r"\\frac{\1}{\2}", line),
+    "value first": lambda line: "=".join(reversed(line.split("="))),
+}
+# A line wrapper rewrites one equation, a text wrapper the joined lines.
+LINES: Final[Mapping[str, Rewrite]] = (
+    _OTHER_LINES
+    | {template: inside(template) for template in TEMPLATES["lines"] + TEMPLATES["sides"]}
+    | {f"numbers {one}": numbers_as(inside(one)) for one in TEMPLATES["numbers"]}
+    | {f"digits glued by {glue}": glued(glue) for glue in TEMPLATES["glue"]}
+    | {f"digits from {zero}": digits_from(zero) for zero in TEMPLATES["zeros"]}
+    | {f"tokens {one}": tokens_as(one, "") for one in TEMPLATES["tokens"]}
+    | {f"tokens by {glue}": tokens_as("@", glue) for glue in TEMPLATES["token_separators"]}
+)
+TEXTS: Final[Mapping[str, Rewrite]] = (
+    {"plain": lambda text: text}
+    | {template: inside(template) for template in TEMPLATES["texts"]}
+    | {f"joined by {separator}": joined_by(separator) for separator in TEMPLATES["separators"]}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,8 +150,8 @@ class WrapperFigures:
     @property
     def name(self) -> str:
         """The parts of the wrapper."""
-        parts = [part for part in (self.line, self.text) if part != "plain"]
-        return " in ".join(parts) or "plain"
+        parts = [ascii(part)[1:-1] for part in (self.line, self.text) if part != "plain"]
+        return _RUN.sub(r"\1…\1", " in ".join(parts)) or "plain"
 
 
 def enumerations(problem: str, kinds: Sequence[str]) -> dict[str, str]:
@@ -413,7 +220,7 @@ def wrappers_table(figures: Sequence[WrapperFigures], plain: WrapperFigures) -> 
         worst = one.earned[where]
         rows.append(
             [
-                f"`{one.name!r}`",
+                f"`{one.name}`",
                 where,
                 _share(worst.ncr),
                 _share(worst.ncr_raw),
@@ -435,7 +242,8 @@ def chosen(everything: bool) -> Iterator[tuple[str, str]]:
         return
     yield from ((line, "plain") for line in LINES)
     yield from (("plain", text) for text in TEXTS if text != "plain")
-    yield from PAIRS
+    for text in TEMPLATES["paired_texts"]:
+        yield from ((line, text) for line in TEMPLATES["paired_lines"])
 
 
 def main() -> int:
@@ -446,7 +254,7 @@ def main() -> int:
         "--only", default="", help="wrappers whose name has this regular expression"
     )
     parser.add_argument("--problems", type=int, default=GSM8K_PROBLEMS, help="of each set (120)")
-    parser.add_argument("--kinds", nargs="+", default=["deep", "pairs"], help="pairs, deep, table")
+    parser.add_argument("--kinds", nargs="+", default=["deep"], help="pairs, deep, table (deep)")
     parser.add_argument("--show", type=int, default=0, help="rows to print (all)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
@@ -454,8 +262,8 @@ def main() -> int:
     with TemporaryDirectory(prefix="wrappers-") as folder:
         sets: dict[str, list[Problem]] = {
             "gsm8k": read_gold(arguments.shared),
-            "aime": [*read_problems(arguments.shared / AIME_NODES)],
-            "sample": [*read_problems(SAMPLE)],
+            "aime": list(read_problems(arguments.shared / AIME_NODES)),
+            "sample": list(read_problems(SAMPLE)),
         }
         paths = {name: Path(folder) / f"{name}.jsonl" for name in sets}
         for name, problems in sets.items():
