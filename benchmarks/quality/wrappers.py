@@ -13,6 +13,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias
@@ -22,7 +23,7 @@ import numpy as np
 from benchmarks.harness.markdown import demand, page_parser, table
 from benchmarks.harness.measure import REPOSITORY
 from benchmarks.quality.measure import GOLD_NODES, read_gold, write_dataset
-from consensusbench.quality.probes import constant_table, numbers_in, pairs_of, pairs_of_pairs
+from consensusbench.quality.probes import numbers_in, pairs_of, pairs_of_pairs
 from consensuspr.client import LocalClient, Rollout
 from consensuspr.data import Problem, read_problems
 
@@ -32,6 +33,7 @@ GSM8K_PROBLEMS = 120
 # A wrapper fails if it earns more than LIMIT where the plain lines earn at most PLAIN_LIMIT.
 LIMIT = 0.10
 PLAIN_LIMIT = 0.05
+LAST_CONSTANT = 40
 
 Rewrite: TypeAlias = Callable[[str], str]
 
@@ -160,9 +162,21 @@ def enumerations(problem: str, kinds: Sequence[str]) -> dict[str, str]:
     made: dict[str, Callable[[], str]] = {
         "pairs": lambda: pairs_of(numbers).prose(),
         "deep": lambda: pairs_of_pairs(numbers).prose(),
-        "table": lambda: constant_table().prose(),
+        "table": constant_table,
     }
     return {kind: made[kind]() for kind in kinds}
+
+
+def constant_table() -> str:
+    """Return all sums, differences, products and quotients of 1 to 40."""
+    return "\n".join(
+        f"{left}{sign}{right}={int(value)}"
+        for left, right in product(range(1, LAST_CONSTANT + 1), repeat=2)
+        for sign, value in (
+            ("+", left + right), ("*", left * right), ("-", left - right), ("/", left / right)
+        )
+        if value > 0 and value == int(value)
+    )  # fmt: skip
 
 
 def measure(
