@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from benchmarks.harness.markdown import demand, page_parser, table
+from benchmarks.harness.markdown import demand, page_parser, publish, table
 from benchmarks.harness.measure import REPOSITORY
 from benchmarks.quality.measure import GOLD_NODES, read_gold, write_dataset
 from consensusbench.quality.probes import numbers_in, pairs_of, pairs_of_pairs
@@ -295,8 +295,9 @@ def main() -> int:
         rows = [asdict(one) | {"name": one.name} for one in [plain, *shown]]
         print(json.dumps(rows, ensure_ascii=False))
     else:
-        print(wrappers_table(shown, plain))
-        print(f"\n{len(failed)} of {len(figures)} wrappers earn more than {LIMIT:.2f}")
+        rows = wrappers_table(shown, plain)
+        verdict = f"{len(failed)} of {len(figures)} wrappers earn more than {LIMIT:.2f}."
+        publish({"wrappers": f"{rows}\n\n{verdict}"}, arguments.write)
     return int(bool(failed))
 
 
