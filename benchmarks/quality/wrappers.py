@@ -295,9 +295,9 @@ def main() -> int:
         rows = [asdict(one) | {"name": one.name} for one in [plain, *shown]]
         print(json.dumps(rows, ensure_ascii=False))
     else:
-        rows = wrappers_table(shown, plain)
+        shown_rows = wrappers_table(shown, plain)
         verdict = f"{len(failed)} of {len(figures)} wrappers earn more than {LIMIT:.2f}."
-        publish({"wrappers": f"{rows}\n\n{verdict}"}, arguments.write)
+        publish({"wrappers": f"{shown_rows}\n\n{verdict}"}, arguments.write)
     return int(bool(failed))
 
 
