@@ -90,6 +90,8 @@ MAX_DEEP_CHARS: Final = 1 << 14
 # As long as a grade-school solution.
 SHORT_CHARS: Final = 500
 PADDED_CHARS: Final = 1 << 12
+# A build tries attacks on each problem: four times as long takes four times the time.
+SHORT_DEEP_CHARS: Final = 1 << 12
 PADDING: Final = " Let us think about this step by step, and see what is asked for here."
 # Texts of so many problems are held at once: up to some 20 MB.
 CHUNK_ATTACKED: Final = 64
@@ -225,9 +227,9 @@ def pairs_of(numbers: list[Fraction]) -> EquationList:
     return EquationList.of(_up_to(_combined(numbers, 1), MAX_DEEP_CHARS))
 
 
-def pairs_of_pairs(numbers: list[Fraction]) -> EquationList:
+def pairs_of_pairs(numbers: list[Fraction], max_chars: int = MAX_DEEP_CHARS) -> EquationList:
     """Return every pair of numbers combined, and the results with all of these."""
-    return EquationList.of(_up_to(_combined(numbers, 2), MAX_DEEP_CHARS))
+    return EquationList.of(_up_to(_combined(numbers, 2), max_chars))
 
 
 def _within(budget: int, pieces: Iterable[str], separator: str) -> str:
@@ -850,7 +852,7 @@ def short_attacks(problem: str, budget: tuple[int, int]) -> Iterator[tuple[Attac
         numbers = numbers_in(problem)
         yield Attack.QUANTITIES, quantities(problem, SHORT_CHARS)
         yield Attack.PAIRS, pairs_of(numbers).cut(*budget)
-        yield from pairs_of_pairs(numbers).wrapped()
+        yield from pairs_of_pairs(numbers, SHORT_DEEP_CHARS).wrapped()
 
 
 def _chance(
