@@ -139,6 +139,7 @@ class Earned:
     ncr: float
     ncr_raw: float
     guard: float
+    chars: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,13 @@ def measure(
                         for problem_id, by_kind in problems
                     ]
                     scores = client.score(rollouts, dataset=name)
-                    figures = np.array([(one.ncr, one.ncr_raw, one.guard) for one in scores], float)
+                    figures = np.array(
+                        [
+                            (one.ncr, one.ncr_raw, one.guard, len(rollout.response))
+                            for one, rollout in zip(scores, rollouts, strict=True)
+                        ],
+                        float,
+                    )
                     earned[f"{name} {kind}"] = Earned(*map(float, figures.mean(axis=0)))
             yield WrapperFigures(line, text, earned)
 
@@ -239,10 +246,13 @@ def wrappers_table(figures: Sequence[WrapperFigures], plain: WrapperFigures) -> 
                 _share(worst.ncr),
                 _share(worst.ncr_raw),
                 _share(worst.guard),
+                f"{worst.chars:,.0f}",
             ]
             + [_share(earned.ncr) for earned in one.earned.values()]
         )
-    return table(["wrapper", "most of", "NCR", "raw", "guard", *plain.earned], rows, 2)
+    return table(
+        ["wrapper", "most of", "NCR", "raw", "guard", "characters", *plain.earned], rows, 2
+    )
 
 
 def _share(value: float) -> str:

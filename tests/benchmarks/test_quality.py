@@ -290,7 +290,7 @@ def test_a_wrapper_rewrites_each_line_and_encloses_all(line: str, text: str, exp
 def test_a_wrapper_is_compared_where_plain_lines_earn_little() -> None:
     def figures(deep: float, pairs: float) -> WrapperFigures:
         return WrapperFigures(
-            "# @", "plain", {"deep": Earned(deep, 1, deep), "pairs": Earned(pairs, 1, pairs)}
+            "# @", "plain", {"deep": Earned(deep, 1, deep, 9), "pairs": Earned(pairs, 1, pairs, 9)}
         )
 
     assert excess(figures(0.3, 0.4), figures(0.04, 0.2)) == (0.3, "deep")
