@@ -46,13 +46,26 @@ def target(make: Target) -> Target:
 
 @target
 def core() -> Callable[[bytes], None]:
-    """Nodes and a text (divided by a line of `---`): both engines find the same."""
-    from consensuspr.core import BACKEND, Matcher, match_batch, normalize
+    """Nodes and a text (divided by a line of `---`): both engines agree and count every hit."""
+    from consensuspr.core import BACKEND, Hit, Matcher, match_batch, normalize
+    from consensuspr.core.patterns import Channel
     from consensuspr.core.pure import matcher as twin
     from consensuspr.core.pure import normal_form
+    from consensuspr.core.pure.statements import expression_keys
 
     if BACKEND != "native":
         raise SystemExit("error: the target core needs the compiled core")
+
+    def reached(hits: Sequence[Hit | None]) -> tuple[int, int]:
+        """Count distinct values of the equations among hits, and operands of pattern hits."""
+        values, operands = set(), set()
+        for hit in hits:
+            keys = [] if hit is None else expression_keys(hit.expression)
+            # A hit on a chain of several values need not state each of them.
+            if hit is not None and len(keys) == 1:
+                values.add(keys[0].value)
+                operands |= {*keys[0].operands} if hit.channel is Channel.PATTERN else set()
+        return len(values), len(operands)
 
     def run(data: bytes) -> None:
         head, _, text = data.partition(b"\n---\n")
@@ -64,10 +77,15 @@ def core() -> Callable[[bytes], None]:
         assert normalize(text) == normal_form.normalize(text)
         expand = len(data) % 2 == 0
         ours, theirs = Matcher(nodes, expand), twin.Matcher(nodes, expand)
-        assert ours.hits(text) == theirs.hits(text)
+        hits = ours.hits(text)
+        assert hits == theirs.hits(text)
         found, expected = match_batch([ours], [text]), twin.match_batch([theirs], [text])
         assert found.rows() == expected.rows()
         assert (found.num_values, found.num_numbers) == (expected.num_values, expected.num_numbers)
+        values, operands = reached(hits)
+        assert found.num_values is not None and found.num_numbers is not None
+        assert values <= found.num_values, "matched but not counted"
+        assert operands <= found.num_numbers, "matched but not counted"
 
     return run
 

@@ -67,7 +67,6 @@ LONG_ROLLOUTS = (
 )
 # Nodes of a problem where a file has none of its own: what construction keeps on average.
 USUAL_NODES = 4
-SHOWN_ATTACKS = tuple(one for one in Attack if one not in (Attack.LIST, Attack.ASSIGNMENTS))
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _ARITHMETIC = re.compile(r"[\d.()+*/^-]+")
@@ -306,7 +305,7 @@ def attacks_table(default: ProbeReport, stored: ProbeReport) -> str:
                 )
             ),
         ]
-        for attack in SHOWN_ATTACKS
+        for attack in Attack
     ]
     (wrong,), (wrong_stored,) = default.wrong.values(), stored.wrong.values()
     shares = [_share(value) for value in (wrong.ncr_raw, wrong.ncr, wrong_stored.ncr)]

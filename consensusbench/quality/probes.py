@@ -1,22 +1,18 @@
-"""What can be had from a dataset's nodes without solving a problem.
+"""What texts that solve nothing earn from a dataset's nodes.
 
-A process reward is worth what it costs to fake.  The probes score texts that no one would call
-a solution (plain enumerations, the question itself, all that can be computed from its numbers)
-and rollouts of other problems, and say how much of the Node Coverage Rate they earn::
+The probes score such texts and rollouts of other problems, and report the Node Coverage Rate of
+each attack::
 
     from consensusbench.quality.probes import probe_dataset
 
     report = probe_dataset("dataset.jsonl", ["rollouts.jsonl"])
-    report.attack("number_salad").overall.ncr
+    report.attack("comments").overall.ncr
 
-The texts keep within a budget of characters: with room for everything an enumeration hits every
-number, and a policy's length is limited too.  All are deterministic, and none looks at the nodes
-that it is to hit.  Rollouts of other problems of the same source are the level of chance.
-
-Those that the guard is made against (:mod:`consensuspr.scoring.guard`) have all the room that they
-want: all pairs of the problem's numbers, these two steps deep, a table of constants; in prose, in
-Python, and cut so that the guard does not see them.  Figures are of the guarded NCR, those of the
-plain one stand beside them.
+All texts are deterministic, and none uses the nodes.  The first three are as long as a typical
+rollout, because an enumeration without a limit hits every number.  The others test the guard
+(:mod:`consensuspr.scoring.guard`): equations of the problem's numbers within its budget, two steps
+deep beyond it, and the same lines where the guard may fail to count them.  Rollouts of other
+problems of the same source give the level of chance.
 
 Three passes, none of which holds a file: the index, the rollouts if any
 (:func:`survey_rollouts`), the problems in chunks of one source each.  Memory is that of the index,
@@ -35,7 +31,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field
 from enum import StrEnum
 from fractions import Fraction
-from functools import cache
 from itertools import count
 from statistics import median
 from typing import Any, Final, TypeAlias, TypeVar
@@ -63,45 +58,29 @@ class Attack(StrEnum):
     """A way to earn nodes without solving the problem."""
 
     ENUMERATION = "enumeration"
-    LIST = "list"
-    ASSIGNMENTS = "assignments"
-    PRODUCTS = "products"
     ECHO = "echo"
-    NUMBER_SALAD = "number_salad"
     QUANTITIES = "quantities"
     PAIRS = "pairs"
-    PAIRS_PYTHON = "pairs_python"
-    PAIRS_CUT = "pairs_cut"
-    PAIRS_PADDED = "pairs_padded"
-    INTERLEAVED = "interleaved"
+    PADDED = "padded"
     DEEP = "deep"
-    DEEP_PYTHON = "deep_python"
-    DEEP_CUT = "deep_cut"
-    TABLE = "table"
-    TABLE_PYTHON = "table_python"
-    TABLE_CUT = "table_cut"
+    CODE = "code"
+    COMMENTS = "comments"
+    PRINTED = "printed"
+    SUBSCRIPTS = "subscripts"
     UNRELATED = "unrelated"
 
 
 DESCRIPTIONS: Final = {
     Attack.ENUMERATION: 'the lines "=0" to "=300"',
-    Attack.LIST: "the list 0, 1, … 300",
-    Attack.ASSIGNMENTS: 'the lines "x=0" to "x=300"',
-    Attack.PRODUCTS: 'all small products, "1*1=1" onwards',
     Attack.ECHO: "the text of the problem itself",
-    Attack.NUMBER_SALAD: "the problem's numbers combined by + - * /, and the results again",
     Attack.QUANTITIES: 'counting with the nouns behind the problem\'s numbers, "1 hours" onwards',
-    Attack.PAIRS: "every pair of the problem's numbers combined by + - * /",
-    Attack.PAIRS_PYTHON: "the same in Python",
-    Attack.PAIRS_CUT: "the same, as far as the guard's budget goes",
-    Attack.PAIRS_PADDED: "the same, and words that say nothing up to 4,096 characters",
-    Attack.INTERLEAVED: "the operands of these pairs, and between them what they come to",
+    Attack.PAIRS: "pairs of the problem's numbers combined by + - * /, within the guard's budget",
+    Attack.PADDED: "all of these pairs, and filler words up to 4,096 characters",
     Attack.DEEP: "pairs of pairs: the results of all pairs combined with all numbers and results",
-    Attack.DEEP_PYTHON: "the same in Python",
-    Attack.DEEP_CUT: "the same, as far as the guard's budget goes",
-    Attack.TABLE: "all sums, differences, products and quotients of 1 to 40",
-    Attack.TABLE_PYTHON: "the same in Python",
-    Attack.TABLE_CUT: "the same, as far as the guard's budget goes",
+    Attack.CODE: "pairs of pairs as a Python program that writes no result",
+    Attack.COMMENTS: "pairs of pairs in Python comments",
+    Attack.PRINTED: "pairs of pairs in strings that Python prints",
+    Attack.SUBSCRIPTS: "pairs of pairs in LaTeX subscripts",
     Attack.UNRELATED: "rollouts of other problems of the same source: the level of chance",
 }
 
@@ -111,8 +90,9 @@ MAX_DEEP_CHARS: Final = 1 << 14
 # As long as a grade-school solution.
 SHORT_CHARS: Final = 500
 PADDED_CHARS: Final = 1 << 12
+# A build tries attacks on each problem: four times as long takes four times the time.
+SHORT_DEEP_CHARS: Final = 1 << 12
 PADDING: Final = " Let us think about this step by step, and see what is asked for here."
-LAST_CONSTANT: Final = 40
 # Texts of so many problems are held at once: up to some 20 MB.
 CHUNK_ATTACKED: Final = 64
 # NCR from which an attack counts as having reached a problem.
@@ -156,24 +136,9 @@ KEPT_DENSEST: Final = 10
 MIN_STUFFED_CHARS: Final = 200
 
 
-def fixed_attacks(budget: int) -> dict[Attack, str]:
-    """Return the attacks that are the same for every problem."""
-    numbers = range(LAST_ENUMERATED + 1)
-    return {
-        Attack.ENUMERATION: _within(budget, (f"={value}" for value in numbers), "\n"),
-        Attack.LIST: _within(budget, map(str, numbers), ", "),
-        Attack.ASSIGNMENTS: _within(budget, (f"x={value}" for value in numbers), "\n"),
-        Attack.PRODUCTS: _within(budget, _products(), "\n"),
-    }
-
-
-def number_salad(problem: str, budget: int) -> str:
-    """Return true equations over the numbers of a problem's text, until the budget is spent.
-
-    First every pair of numbers is combined, then results with numbers again, breadth first:
-    what a policy would print that has learnt that equations pay.
-    """
-    return _within(budget, _combinations(numbers_in(problem)), "\n")
+def enumeration(budget: int) -> str:
+    """Return the lines "=0" to "=300" within a budget of characters."""
+    return _within(budget, (f"={value}" for value in range(LAST_ENUMERATED + 1)), "\n")
 
 
 def quantities(problem: str, budget: int) -> str:
@@ -233,7 +198,13 @@ class EquationList:
     def python(self) -> str:
         """Return a program that works them out and writes no value."""
         lines = (f"v{at} = {text.partition('=')[0]}" for at, text in enumerate(self.texts))
-        return "\n".join(["```python", *lines, "```"])
+        return _fenced(lines)
+
+    def wrapped(self) -> Iterator[tuple[Attack, str]]:
+        """Yield the same lines where the guard may fail to count them."""
+        yield Attack.COMMENTS, _fenced(f"# {text}" for text in self.texts)
+        yield Attack.PRINTED, _fenced(f"print('{text}')" for text in self.texts)
+        yield Attack.SUBSCRIPTS, "\n".join(f"$x_{{{text}}}$" for text in self.texts)
 
     def cut(self, statements: float, numbers: float) -> str:
         """Return the first ones, no more than a budget of the guard allows."""
@@ -246,9 +217,9 @@ class EquationList:
                 return self.prose(at)
         return self.prose()
 
-    def interleaved(self) -> str:
-        """Return operands and values in turn, without a sign that says what they have to do."""
-        return " ".join(number for text in self.texts for number in _WRITTEN.findall(text))
+
+def _fenced(lines: Iterable[str]) -> str:
+    return "\n".join(["```python", *lines, "```"])
 
 
 def pairs_of(numbers: list[Fraction]) -> EquationList:
@@ -256,29 +227,9 @@ def pairs_of(numbers: list[Fraction]) -> EquationList:
     return EquationList.of(_up_to(_combined(numbers, 1), MAX_DEEP_CHARS))
 
 
-def pairs_of_pairs(numbers: list[Fraction]) -> EquationList:
+def pairs_of_pairs(numbers: list[Fraction], max_chars: int = MAX_DEEP_CHARS) -> EquationList:
     """Return every pair of numbers combined, and the results with all of these."""
-    return EquationList.of(_up_to(_combined(numbers, 2), MAX_DEEP_CHARS))
-
-
-@cache
-def constant_table() -> EquationList:
-    """Return what all pairs up to 40 come to."""
-    return EquationList.of(
-        made
-        for left in range(1, LAST_CONSTANT + 1)
-        for right in range(1, LAST_CONSTANT + 1)
-        for made in _of_constants(left, right)
-    )
-
-
-def _of_constants(left: int, right: int) -> Iterator[tuple[str, int]]:
-    yield f"{left}+{right}={left + right}", (left + right) * _ONE
-    yield f"{left}*{right}={left * right}", left * right * _ONE
-    if left > right:
-        yield f"{left}-{right}={left - right}", (left - right) * _ONE
-    if not left % right:
-        yield f"{left}/{right}={left // right}", left // right * _ONE
+    return EquationList.of(_up_to(_combined(numbers, 2), max_chars))
 
 
 def _within(budget: int, pieces: Iterable[str], separator: str) -> str:
@@ -301,43 +252,26 @@ def _up_to(made: Iterable[tuple[str, int]], budget: int) -> Iterator[tuple[str, 
         yield equation, value
 
 
-def _products() -> Iterator[str]:
-    for larger in count(1):
-        for smaller in range(1, larger + 1):
-            yield f"{smaller}*{larger}={smaller * larger}"
-
-
-def _combinations(numbers: list[Fraction]) -> Iterator[str]:
-    """Yield the equations of :func:`_combined`, results with the numbers of the text again."""
-    return (equation for equation, _ in _combined(numbers))
-
-
-def _combined(numbers: list[Fraction], depth: int | None = None) -> Iterator[tuple[str, int]]:
-    """Yield equations with their values level by level; ends when a level brings no new value.
+def _combined(numbers: list[Fraction], depth: int) -> Iterator[tuple[str, int]]:
+    """Yield equations with their values, in levels; each level meets all results before it.
 
     Values are whole multiples of 10^-4, as ints: fractions take ten times as long.
-
-    Args:
-        depth: levels, the last of which also meets all results before it; None for every level,
-            each of which meets the numbers alone.
     """
     scaled = [number * _ONE for number in numbers]
-    known = [number.numerator for number in scaled if number.denominator == 1]
-    seen = dict.fromkeys(known)
-    level = known
-    number = 1
-    while level and (depth is None or number <= depth):
+    level = [number.numerator for number in scaled if number.denominator == 1]
+    seen = dict.fromkeys(level)
+    for done in range(depth):
         results: list[int] = []
-        others = list(seen) if depth is not None else known
+        known = list(seen)
         for place, left in enumerate(level):
             # The first level meets itself: a pair once, and a number with itself.
-            for right in known[place:] if number == 1 else others:
+            for right in known if done else known[place:]:
                 for equation, value in _equations(left, right):
                     yield equation, value
                     if value not in seen:
                         seen[value] = None
                         results.append(value)
-        level, number = results, number + 1
+        level = results
 
 
 def _equations(left: int, right: int) -> Iterator[tuple[str, int]]:
@@ -873,16 +807,11 @@ def _budgets(entries: Sequence[Entry], chars: Sequence[int]) -> tuple[Floats, Fl
 def _attack(
     chunk: Sequence[_Target], budget: int, tallies: dict[Attack, _Tally], threads: int
 ) -> None:
-    fixed = fixed_attacks(budget)
     for start in range(0, len(chunk), CHUNK_ATTACKED):
         tries = [
             (entry, attack, text)
             for entry, problem in chunk[start : start + CHUNK_ATTACKED]
-            for attack, text in (
-                *fixed.items(),
-                *_attacks_of_text(problem, budget),
-                *enumerations(problem, entry),
-            )
+            for attack, text in _attacks(problem, entry, budget)
         ]
         entries, texts = [entry for entry, _, _ in tries], [text for _, _, text in tries]
         matched = match_batch([entry.matcher for entry in entries], texts, threads=threads)
@@ -892,48 +821,31 @@ def _attack(
             tallies[attack].add(entry, hits, hits * guard[row], len(text))
 
 
-def _attacks_of_text(text: str, budget: int) -> Iterator[tuple[Attack, str]]:
-    """Yield the attacks that are made of a problem's text; none where it is not known."""
-    if text.strip():
-        yield Attack.ECHO, text
-        yield Attack.NUMBER_SALAD, number_salad(text, budget)
-        yield Attack.QUANTITIES, quantities(text, budget)
-
-
-def enumerations(problem: str, entry: Entry) -> Iterator[tuple[Attack, str]]:
-    """Yield the attacks that the guard is made against."""
-    table = constant_table()
-    yield Attack.TABLE, table.prose()
-    yield Attack.TABLE_PYTHON, table.python()
-    yield Attack.TABLE_CUT, _cut(table, entry)
-    if problem.strip():
-        numbers = numbers_in(problem)
-        pairs, deep = pairs_of(numbers), pairs_of_pairs(numbers)
-        yield Attack.PAIRS, pairs.prose()
-        yield Attack.PAIRS_PYTHON, pairs.python()
-        yield Attack.PAIRS_CUT, _cut(pairs, entry)
-        text = pairs.prose()
-        room = max(PADDED_CHARS - len(text), 0)
-        yield Attack.PAIRS_PADDED, text + "\n" + PADDING * (room // len(PADDING))
-        yield Attack.INTERLEAVED, pairs.interleaved()
-        yield Attack.DEEP, deep.prose()
-        yield Attack.DEEP_PYTHON, deep.python()
-        yield Attack.DEEP_CUT, _cut(deep, entry)
+def _attacks(problem: str, entry: Entry, budget: int) -> Iterator[tuple[Attack, str]]:
+    """Yield the attacks on a problem; without a problem's text only the enumeration."""
+    yield Attack.ENUMERATION, enumeration(budget)
+    if not problem.strip():
+        return
+    yield Attack.ECHO, problem
+    yield Attack.QUANTITIES, quantities(problem, budget)
+    numbers = numbers_in(problem)
+    pairs, deep = pairs_of(numbers), pairs_of_pairs(numbers)
+    (statements,), (written,) = _budgets([entry], [0])
+    yield Attack.PAIRS, pairs.cut(statements, written)
+    text = pairs.prose()
+    yield Attack.PADDED, text + "\n" + PADDING * (max(PADDED_CHARS - len(text), 0) // len(PADDING))
+    yield Attack.DEEP, deep.prose()
+    yield Attack.CODE, deep.python()
+    yield from deep.wrapped()
 
 
 def short_attacks(problem: str, budget: tuple[int, int, int]) -> Iterator[tuple[Attack, str]]:
-    """Yield attacks on one problem that a stored budget leaves room for, short enough for all."""
+    """Yield the attacks on one problem that a build measures."""
     if problem.strip():
-        pairs = pairs_of(numbers_in(problem))
+        numbers = numbers_in(problem)
         yield Attack.QUANTITIES, quantities(problem, SHORT_CHARS)
-        yield Attack.PAIRS, pairs.prose()
-        yield Attack.PAIRS_CUT, pairs.cut(*budget[:2])
-
-
-def _cut(equations: EquationList, entry: Entry) -> str:
-    """Cut equations to what a text of no length may state."""
-    (statements,), (numbers,) = _budgets([entry], [0])
-    return equations.cut(statements, numbers)
+        yield Attack.PAIRS, pairs_of(numbers).cut(*budget[:2])
+        yield from pairs_of_pairs(numbers, SHORT_DEEP_CHARS).wrapped()
 
 
 def _chance(
@@ -1082,18 +994,18 @@ def density_table(report: ProbeReport) -> Table:
 
 def cheap_notes(cheap: Sequence[CheapAttack]) -> Iterator[str]:
     """Yield a sentence for each source of which an attack earns more than being wrong does."""
-    told: set[str] = set()
+    named: set[str] = set()
     for one in cheap:
-        if one.data_source in told:
+        if one.data_source in named:
             continue
-        told.add(one.data_source)
-        names = [other.attack for other in cheap if other.data_source == one.data_source]
-        more = f" (and {len(names) - 1} more do)" if len(names) > 1 else ""
+        named.add(one.data_source)
+        more = sum(other.data_source == one.data_source for other in cheap) - 1
+        others = f" ({more} more attacks exceed it, too)" if more else ""
         yield (
-            f"{one.attack.value} earns an NCR of {100 * one.ncr:.1f} % of "
-            f"{one_line(one.data_source) or '(none)'}{more}, wrong rollouts "
-            f"{100 * one.ncr_wrong:.1f} %: store budgets where there are none (consensusbench "
-            "build --budgets), or drop nodes that take no reasoning"
+            f"attack `{one.attack.value}` scores {100 * one.ncr:.1f} % NCR on "
+            f"{one_line(one.data_source) or 'problems without a source'}; wrong rollouts score "
+            f"{100 * one.ncr_wrong:.1f} %{others}: store budgets if problems have none "
+            "(consensusbench build --budgets), or drop nodes that need no reasoning"
         )
 
 
@@ -1102,6 +1014,6 @@ def worst_notes(report: ProbeReport) -> Iterator[str]:
     for one in report.attacks:
         for worst in one.worst[:1]:
             yield (
-                f"{one.attack.value} earns most of problem {one_line(worst.problem_id)!r}: "
-                f"NCR {100 * worst.ncr:.1f} % by {one_line(', '.join(worst.node_ids), 80)}"
+                f"attack `{one.attack.value}` scores most on {one_line(worst.problem_id)!r}: "
+                f"{100 * worst.ncr:.1f} % NCR by {one_line(', '.join(worst.node_ids), 80)}"
             )

@@ -27,13 +27,13 @@ import numpy as np
 from consensusbench.extraction.refine import RefineSettings
 from consensusbench.extraction.statements import Truth, states_answer, truth_of
 from consensusbench.quality.probes import (
-    Attack,
+    LAST_ENUMERATED,
     Bools,
     ProbeReport,
     ProbeSettings,
     RolloutSurvey,
     chunks_by_source,
-    fixed_attacks,
+    enumeration,
     hit_rates,
     match_unrelated,
     probe_dataset,
@@ -173,9 +173,8 @@ class Code(StrEnum):
     CHEAP_ATTACK = (
         "cheap_attack",
         Severity.WARNING,
-        "{} earns an NCR of {:.1f} % of {}, guarded, where wrong rollouts earn {:.1f} %: "
-        "store budgets where there are none (consensusbench build --budgets), or drop nodes that "
-        "take no reasoning",
+        "attack `{}` scores {:.1f} % NCR on {}; wrong rollouts score {:.1f} %: store budgets if "
+        "problems have none (consensusbench build --budgets), or drop nodes that need no reasoning",
     )
     PARTIAL_WEIGHTS = (
         "partial_weights",
@@ -611,9 +610,8 @@ def _quoted(text: str) -> str:
 
 # Cheap texts that no node may be hit by, and how a finding calls them.
 _PRINTED: Final = [
-    (text, '"=0" to "=300"' if attack is Attack.ENUMERATION else "0, 1, … 300")
-    for attack, text in fixed_attacks(budget=1 << 12).items()
-    if attack in (Attack.ENUMERATION, Attack.LIST)
+    (enumeration(budget=1 << 12), '"=0" to "=300"'),
+    (", ".join(map(str, range(LAST_ENUMERATED + 1))), "0, 1, … 300"),
 ]
 
 
@@ -817,7 +815,7 @@ def _check_with_rollouts(
             message = Code.CHEAP_ATTACK.message.format(
                 one.attack.value,
                 100 * one.ncr,
-                one.data_source or "(none)",
+                one.data_source or "problems without a source",
                 100 * one.ncr_wrong,
             )
             found(DatasetFinding(Code.CHEAP_ATTACK, message, 0))

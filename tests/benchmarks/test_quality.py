@@ -35,6 +35,7 @@ from benchmarks.quality.measure import (
     read_responses,
     write_dataset,
 )
+from benchmarks.quality.wrappers import Earned, WrapperFigures, excess, wrapped
 from benchmarks.quality.writers import as_program
 from consensuspr.core import BACKEND, Matcher
 from consensuspr.data import Node, read_problems
@@ -268,3 +269,28 @@ def test_enumerating_values_hits_no_equation(results: Results) -> None:
     equations, values = results.enumerated
     assert equations == 0.0
     assert values > 0.8
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "expected"),
+    [
+        ("# @", "```python\n@\n```", "```python\n# 24*7=168\n# 6/3=2\n```"),
+        ("assert @l == @r", "plain", "assert 24*7 == 168\nassert 6/3 == 2"),
+        ("digits glued by {}", "joined by |", "2{}4*7=1{}6{}8|6/3=2"),
+        ("numbers $@$", "plain", "$24$*$7$=$168$\n$6$/$3$=$2$"),
+        ("digits from ０", "plain", "２４*７=１６８\n６/３=２"),
+        ("tokens {@}", "plain", "{24}{*}{7}{=}{168}\n{6}{/}{3}{=}{2}"),
+        ("number words", "plain", "twenty-four*seven=one hundred sixty-eight\nsix/three=two"),
+    ],
+)
+def test_a_wrapper_rewrites_each_line_and_encloses_all(line: str, text: str, expected: str) -> None:
+    assert wrapped("24*7=168\n6/3=2", line, text) == expected
+
+
+def test_a_wrapper_is_compared_where_plain_lines_earn_little() -> None:
+    def figures(deep: float, pairs: float) -> WrapperFigures:
+        return WrapperFigures(
+            "# @", "plain", {"deep": Earned(deep, 1, deep, 9), "pairs": Earned(pairs, 1, pairs, 9)}
+        )
+
+    assert excess(figures(0.3, 0.4), figures(0.04, 0.2)) == (0.3, "deep")

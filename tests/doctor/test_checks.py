@@ -164,9 +164,9 @@ def test_a_run_that_names_no_dataset_is_told_its_setting(info: Serve, lines: Lin
     assert lines(told(check_dataset, case))[0].endswith("→ set +reward.reward_kwargs.dataset=NAME")
 
 
-CHEAP = "pairs_cut earns an NCR of 30.0 % of sums, wrong rollouts 20.0 %"
+CHEAP = "attack `comments` scores 30.0 % NCR on sums; wrong rollouts score 20.0 %"
 ADVICE = (
-    "store budgets where there are none (consensusbench build --budgets), or drop nodes that take "
+    "store budgets if problems have none (consensusbench build --budgets), or drop nodes that need "
     "no reasoning"
 )
 
@@ -175,14 +175,14 @@ ADVICE = (
     ("earned", "settings", "said"),
     [
         (
-            [{"wrong": 0.3, "pairs": 0.0, "pairs_cut": 0.4}, {"wrong": 0.1, "pairs_cut": 0.2}],
+            [{"wrong": 0.3, "pairs": 0.0, "comments": 0.4}, {"wrong": 0.1, "comments": 0.2}],
             {},
             [f"warn attacks: {CHEAP} → {ADVICE}"],
         ),
         (
-            [{"wrong": 0.3, "pairs": 0.2, "pairs_cut": 0.1}],
+            [{"wrong": 0.3, "pairs": 0.2, "comments": 0.1}],
             {},
-            ["ok attacks: at most, pairs earns an NCR of 20.0 % of sums, wrong rollouts 30.0 %"],
+            ["ok attacks: attack `pairs` scores 20.0 % NCR on sums; wrong rollouts score 30.0 %"],
         ),
         (
             [{"wrong": 0.3, "pairs": 0.4}],
@@ -190,7 +190,7 @@ ADVICE = (
             ["skip attacks: d.jsonl: measured with the guard, which guard=False turns off"],
         ),
         # Wrong rollouts are needed to compare with, and figures that are some.
-        ([{"pairs": 0.4}, {"wrong": "many"}, [], None], {}, ["skip attacks: d.jsonl does not say"]),
+        ([{"pairs": 0.4}, {"wrong": "many"}, [], None], {}, ["skip attacks: d.jsonl has no NCR"]),
     ],
 )
 def test_attacks_are_told_as_the_build_measured_them(

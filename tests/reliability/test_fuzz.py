@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from consensuspr.core import BACKEND
+from consensuspr.core.statements import Key
 from reliability import fuzz
 
 if BACKEND != "native":
@@ -33,6 +34,17 @@ def test_a_disagreement_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("consensuspr.core.pure.normal_form.normalize", lambda text: "x")
     with pytest.raises(AssertionError):
         run(b"1+1=2\n---\n1+1=2")
+
+
+def test_a_hit_that_the_guard_does_not_count_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = fuzz.TARGETS["core"]()
+    run(b"1+1=2\n---\n1+1=2")
+    monkeypatch.setattr(
+        "consensuspr.core.pure.statements.expression_keys",
+        lambda text: [Key((9, 1), ((4, 1), (5, 1)))] if "4" in text else [Key((2, 1), ())],
+    )
+    with pytest.raises(AssertionError, match="not counted"):
+        fuzz.TARGETS["core"]()(b"1+1=2\n4+5\n---\n1+1=2, 4+5")
 
 
 def test_an_unknown_target_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

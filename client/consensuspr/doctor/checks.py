@@ -739,7 +739,7 @@ def check_files(case: Case) -> Iterator[Said]:
 
 
 def check_attacks(case: Case) -> Iterator[Said]:
-    """Say where texts that solve nothing earn more than wrong rollouts, as a build measured it."""
+    """Compare what attacks earn with wrong rollouts, as a build measured it."""
     named = (case.setup.dataset_file, case.settings.dataset_path)
     for path in dict.fromkeys(Path(path) for path in named if path is not None):
         if not case.settings.guard:
@@ -753,25 +753,26 @@ def check_attacks(case: Case) -> Iterator[Said]:
         if not sources:
             yield (
                 SKIP,
-                f"{path.name} does not say what wrong rollouts earn",
+                f"{path.name} has no NCR of wrong rollouts",
                 "measure it: consensusbench validate --probes --rollouts FILE",
             )
         for source, earned in sources.items():
             wrong = earned.pop(_WRONG)
             attack, most = max(earned.items(), key=lambda one: one[1])
             said = (
-                f"{attack} earns an NCR of {100 * most:.1f} % of {source or '(none)'}, wrong"
-                f" rollouts {100 * wrong:.1f} %"
+                f"attack `{attack}` scores {100 * most:.1f} % NCR on "
+                f"{source or 'problems without a source'}; wrong rollouts score "
+                f"{100 * wrong:.1f} %"
             )
             if most > wrong:
                 yield (
                     WARN,
                     said,
-                    "store budgets where there are none (consensusbench build --budgets), or drop"
-                    " nodes that take no reasoning",
+                    "store budgets if problems have none (consensusbench build --budgets), or drop"
+                    " nodes that need no reasoning",
                 )
             else:
-                yield OK, f"at most, {said}"
+                yield OK, said
 
 
 def _earned(path: Path) -> dict[str, dict[str, float]]:

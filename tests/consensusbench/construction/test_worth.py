@@ -119,13 +119,13 @@ def test_an_attack_that_pays_better_than_being_wrong_is_told(tmp_path: Path) -> 
     wrong = told_apart(["Answer: 41"] * 2, "No")
     problem, report = built(tmp_path, told_apart([RIGHT] * 4, "Yes"), wrong, text)
     earned = problem.metadata["construction"]["earned"]
-    assert list(earned) == ["wrong", "quantities", "pairs", "pairs_cut"]
+    assert list(earned) == ["wrong", "quantities", "pairs", "comments", "printed", "subscripts"]
     # One node of three, which the guard lowers.
     assert earned["wrong"] == earned["quantities"] == 0.0 < earned["pairs"] < 1 / 3
     (warning,) = report.warnings()
     most = max(earned.values())
-    assert f"earns an NCR of {100 * most:.1f} % of (none) (and 1 more do), wrong" in warning
-    assert warning.endswith("or drop nodes that take no reasoning")
+    assert f"scores {100 * most:.1f} % NCR on problems without a source; wrong" in warning
+    assert warning.endswith("or drop nodes that need no reasoning")
 
 
 def test_attacks_that_earn_less_than_wrong_rollouts_are_no_news(tmp_path: Path) -> None:

@@ -18,18 +18,15 @@ from consensusbench.quality.probes import (
     MAX_NUMBERS,
     Attack,
     AttackFigures,
-    EquationList,
     ProbeReport,
     ProbeSettings,
     RolloutSample,
     SurveyedRollout,
     cheap_notes,
-    constant_table,
-    fixed_attacks,
+    enumeration,
     hit_rates,
     match_unrelated,
     nouns_in,
-    number_salad,
     numbers_in,
     pairs_of,
     pairs_of_pairs,
@@ -45,7 +42,7 @@ def node(name: str, *expressions: str, final: bool = False) -> dict[str, Any]:
     return {"node_id": name, "expressions": list(expressions), "derived": [], "is_final": final}
 
 
-# Of "sums": 6*7=42 falls to the salad, =89 to the enumeration, 31+4=35 stands in the text.
+# Of "sums": 6*7=42 falls to the pairs, =89 to the enumeration, 31+4=35 stands in the text.
 PROBLEMS: list[dict[str, Any]] = [
     {
         "problem_id": "a",
@@ -86,24 +83,12 @@ def report(write_dataset: Write) -> ProbeReport:
 
 def test_each_attack_earns_what_it_hits(report: ProbeReport) -> None:
     ncr = {one.attack: one.by_source["sums"].ncr_raw for one in report.attacks}
-    pairs, table = (1 / 2 + 1 / 3) / 2, (1 / 2 + 2 / 3) / 2
+    pairs = (1 / 2 + 1 / 3) / 2  # 6*7=42, and of 31 and 4 the sum
     assert ncr == pytest.approx(
-        {
-            # 6*7=42, and of 31 and 4 the sum.
-            **dict.fromkeys((Attack.PAIRS, Attack.PAIRS_PYTHON, Attack.PAIRS_CUT), pairs),
-            **dict.fromkeys((Attack.PAIRS_PADDED, Attack.DEEP, Attack.DEEP_PYTHON), pairs),
-            Attack.DEEP_CUT: pairs,
-            Attack.INTERLEAVED: 0.0,
-            # 6*7=42; 31+4=35 and 2*3=6.
-            **dict.fromkeys((Attack.TABLE, Attack.TABLE_PYTHON), table),
-            Attack.TABLE_CUT: 0.0,  # no further than 1+4
+        dict.fromkeys(Attack, pairs)
+        | {
             Attack.ENUMERATION: (1 / 2 + 0) / 2,
-            Attack.LIST: 0.0,  # "89," is no "=89"
-            Attack.ASSIGNMENTS: (1 / 2 + 0) / 2,  # "x=89" holds "=89"
-            Attack.PRODUCTS: (1 / 2 + 1 / 3) / 2,
             Attack.ECHO: (0 + 1 / 3) / 2,
-            # 6*7=42; and of 31 and 4 the sum.
-            Attack.NUMBER_SALAD: (1 / 2 + 1 / 3) / 2,
             Attack.QUANTITIES: 0.0,  # "6 rows" names no node
             # k=1000 is hit by the one rollout of a; nothing of a by the one of b.
             Attack.UNRELATED: (0 + 1 / 3) / 2,
@@ -113,10 +98,10 @@ def test_each_attack_earns_what_it_hits(report: ProbeReport) -> None:
 
 def test_the_guard_lowers_what_states_too_much(report: ProbeReport) -> None:
     figures = {one.attack: one.by_source["sums"] for one in report.attacks}
-    for attack in (Attack.TABLE, Attack.TABLE_PYTHON, Attack.DEEP):
+    for attack in (Attack.DEEP, Attack.CODE):
         assert figures[attack].ncr < figures[attack].ncr_raw / 3, attack
-    # Cut to the budget of 2 or 3 nodes, they state no more than a solution may.
-    for attack in (Attack.PAIRS_CUT, Attack.DEEP_CUT, Attack.TABLE_CUT, Attack.ECHO):
+    # Within the budget of 2 or 3 nodes, pairs state no more than a solution may.
+    for attack in (Attack.PAIRS, Attack.ECHO):
         assert figures[attack].ncr == figures[attack].ncr_raw, attack
 
 
@@ -124,7 +109,7 @@ def test_a_stored_budget_takes_the_place_of_the_default_one(write_dataset: Write
     def padded(*budget: dict[str, int]) -> AttackFigures:
         rows = [row | {"budget": one} for row in PROBLEMS[:2] for one in budget]
         dataset = write_dataset(*(rows or PROBLEMS[:2]))
-        return probe_dataset(dataset).attack(Attack.PAIRS_PADDED).overall
+        return probe_dataset(dataset).attack(Attack.PADDED).overall
 
     before = padded()
     after = padded({"statements": 2, "numbers": 4, "length": 4000})
@@ -146,22 +131,14 @@ def test_what_pays_better_than_being_wrong_is_told(write_dataset: Write) -> None
     assert (wrong.rollouts, wrong.ncr, wrong.ncr_raw) == pytest.approx((2, 1 / 6, 1 / 6))
     told = {one.attack: one.ncr for one in report.cheap}
     assert told[Attack.PAIRS] == report.attack(Attack.PAIRS).by_source["sums"].ncr > 1 / 6
-    assert {Attack.UNRELATED, Attack.QUANTITIES, Attack.TABLE_CUT}.isdisjoint(told)
+    assert {Attack.UNRELATED, Attack.QUANTITIES}.isdisjoint(told)
     (note,) = cheap_notes(report.cheap)
-    assert "an NCR of" in note and "of sums" in note and "wrong rollouts 16.7 %" in note
+    assert note.startswith("attack `") and "% NCR on sums; wrong rollouts score 16.7 %" in note
 
 
-@pytest.mark.parametrize(
-    ("made", "first", "count"),
-    [
-        (pairs_of([Fraction(6), Fraction(3)]), "6*6=36", 13),
-        (constant_table(), "1+1=2", 40 * 40 * 2 + 40 * 39 // 2 + 158),
-    ],
-)
-def test_enumerations_are_true_and_state_what_they_say(
-    made: EquationList, first: str, count: int
-) -> None:
-    assert (made.texts[0], len(made.texts)) == (first, count)
+def test_enumerations_are_true_and_state_what_they_say() -> None:
+    made = pairs_of([Fraction(6), Fraction(3)])
+    assert (made.texts[0], len(made.texts)) == ("6*6=36", 13)
     for text, value in zip(made.texts, made.values, strict=True):
         assert truth_of(text) is Truth.TRUE
         assert Fraction(text.partition("=")[2]) == Fraction(value, 10_000)
@@ -175,7 +152,10 @@ def test_pairs_of_pairs_meet_their_own_results() -> None:
 def test_forms_of_one_enumeration() -> None:
     made = pairs_of([Fraction(6), Fraction(3)])
     assert made.python().splitlines()[:2] == ["```python", "v0 = 6*6"]
-    assert made.interleaved().startswith("6 6 36 6 6 12 ")
+    wrapped = dict(made.wrapped())
+    assert wrapped[Attack.COMMENTS].startswith("```python\n# 6*6=36\n# 6+6=12\n")
+    assert wrapped[Attack.PRINTED].startswith("```python\nprint('6*6=36')\n")
+    assert wrapped[Attack.SUBSCRIPTS].startswith("$x_{6*6=36}$\n")
     assert made.cut(2, 9) == "6*6=36\n6+6=12"
     assert made.cut(99, 2) == "6*6=36"
     assert made.cut(0, 99) == ""
@@ -185,7 +165,7 @@ def test_final_answer_nodes_are_told_apart(report: ProbeReport) -> None:
     figures = report.attack("enumeration").by_source["sums"]
     assert (figures.ncr > 0, figures.ncr_without_final) == (True, 0.0)
     # Of two problems one reaches a half.
-    assert report.attack(Attack.PAIRS_PADDED).by_source["sums"].share_reached == 0.5
+    assert report.attack(Attack.PADDED).by_source["sums"].share_reached == 0.5
 
 
 def test_overall_is_over_all_problems_with_nodes(report: ProbeReport) -> None:
@@ -199,14 +179,14 @@ def test_overall_is_over_all_problems_with_nodes(report: ProbeReport) -> None:
 def test_what_cannot_be_tried_is_no_failed_attack(write_dataset: Write) -> None:
     """Without a problem's text there is nothing to echo: that is no NCR of 0."""
     report = probe_dataset(write_dataset(PROBLEMS[1], PROBLEMS[0] | {"problem": " "}))
-    for attack in (Attack.ECHO, Attack.NUMBER_SALAD, Attack.QUANTITIES):
+    for attack in (Attack.ECHO, Attack.PAIRS, Attack.QUANTITIES):
         assert report.attack(attack).overall.problems == 1
     assert report.attack(Attack.ECHO).overall.ncr == pytest.approx(1 / 3)
     assert report.attack(Attack.ENUMERATION).overall.problems == 2
 
 
 def test_the_worst_problems_are_named_with_the_nodes_hit(report: ProbeReport) -> None:
-    padded = report.attack(Attack.PAIRS_PADDED)
+    padded = report.attack(Attack.PADDED)
     assert [(one.problem_id, one.ncr, one.node_ids) for one in padded.worst] == [
         ("a", 0.5, ("n1",)),
         ("b", pytest.approx(1 / 3), ("n1",)),
@@ -267,21 +247,9 @@ def test_a_budget_of_nothing_is_refused() -> None:
         ProbeSettings(budget_chars=0)
 
 
-def test_enumerations_run_to_300_where_there_is_room() -> None:
-    texts = fixed_attacks(budget=10_000)
-    assert texts[Attack.ENUMERATION].splitlines() == [f"={value}" for value in range(301)]
-    assert texts[Attack.LIST].split(", ") == [str(value) for value in range(301)]
-    assert texts[Attack.ASSIGNMENTS].splitlines()[-1] == "x=300"
-
-
-def test_an_enumeration_ends_at_its_budget() -> None:
-    assert fixed_attacks(budget=8)[Attack.ENUMERATION] == "=0\n=1\n=2"
-    assert fixed_attacks(budget=1)[Attack.ENUMERATION] == ""
-
-
-def test_products_come_smallest_first() -> None:
-    lines = fixed_attacks(budget=60)[Attack.PRODUCTS].splitlines()
-    assert lines[:6] == ["1*1=1", "1*2=2", "2*2=4", "1*3=3", "2*3=6", "3*3=9"]
+def test_an_enumeration_runs_to_300_or_to_its_budget() -> None:
+    assert enumeration(10_000).splitlines() == [f"={value}" for value in range(301)]
+    assert (enumeration(8), enumeration(1)) == ("=0\n=1\n=2", "")
 
 
 @pytest.mark.parametrize(
@@ -303,22 +271,9 @@ def test_a_table_of_numbers_is_cut_short() -> None:
     assert len(numbers_in(" ".join(map(str, range(1, 1000))))) == MAX_NUMBERS
 
 
-def test_a_salad_combines_the_numbers_and_then_the_results() -> None:
-    lines = number_salad("Tom bakes 48 buns and eats 2.", budget=2000).splitlines()
-    assert {"48*2=96", "48+2=50", "48-2=46", "48/2=24", "48+48=96"} <= set(lines)
-    # 24 is a result of the first level: the second works on with it.
-    assert lines.index("24*48=1152") > lines.index("48/2=24")
-
-
-def test_a_salad_without_numbers_is_empty() -> None:
-    assert number_salad("Prove that it is so.", budget=100) == ""
-
-
-@given(st.text(max_size=80), st.integers(0, 600))
-def test_a_salad_keeps_to_its_budget_and_to_the_truth(problem: str, budget: int) -> None:
-    salad = number_salad(problem, budget)
-    assert len(salad) <= budget
-    assert {truth_of(line) for line in salad.splitlines()} <= {Truth.TRUE}
+@given(st.lists(st.fractions(0, 10**4, max_denominator=20).filter(bool), max_size=4, unique=True))
+def test_pairs_of_pairs_are_true(numbers: list[Fraction]) -> None:
+    assert {truth_of(line) for line in pairs_of_pairs(numbers).texts[::40]} <= {Truth.TRUE}
 
 
 @pytest.mark.parametrize(

@@ -273,7 +273,7 @@ def test_an_attack_that_pays_better_than_being_wrong_is_a_warning(write_dataset:
     cheap = [one for one in found if one.code is Code.CHEAP_ATTACK]
     assert report.counts[Code.CHEAP_ATTACK] == len(cheap) > 0
     assert {one.line for one in cheap} == {0}
-    assert "wrong rollouts earn 0.0 %" in cheap[0].message
+    assert "wrong rollouts score 0.0 %" in cheap[0].message
     assert report.fails(strict=True) and not report.fails()
 
 
@@ -281,7 +281,7 @@ def test_probes_come_with_the_report(write_dataset: Write) -> None:
     report, _ = findings(write_dataset(problem(*SOUND)), probes=True)
     assert report.probes is not None
     # 12 and 4 are in the text ("a dozen", "4 eggs"): 12*4=48, then 48-6 with the word six.
-    assert report.probes.attack("number_salad").overall.ncr_raw == 1.0
+    assert report.probes.attack("deep").overall.ncr_raw == 1.0
 
 
 def test_the_report_counts_all_and_keeps_a_few(write_dataset: Write) -> None:

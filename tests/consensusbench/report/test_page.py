@@ -94,11 +94,10 @@ def test_statuses_are_loud(tmp_path: Path) -> None:
 def test_the_head_warns_of_attacks_that_pay_better_than_being_wrong(tmp_path: Path) -> None:
     # No row says which rollouts are wrong: the page has judged them.
     texts = [("wrong", response(11, nodes=0, right=False)), ("sound", response(11))]
-    page = write_page(tmp_path, [problem(11)], [rollout(11, name, text) for name, text in texts])
+    guessable = problem(11, problem="What are 11 times 2, 11 times 3, and both together?")
+    page = write_page(tmp_path, [guessable], [rollout(11, name, text) for name, text in texts])
     [warning] = page.report["warnings"]
-    assert (
-        "earns an NCR of" in warning and "of odd" in warning and "wrong rollouts 0.0 %" in warning
-    )
+    assert "% NCR on odd; wrong rollouts score 0.0 %" in warning
 
 
 def test_the_facts_count_problems_and_the_results_what_they_are_over(tmp_path: Path) -> None:

@@ -1,0 +1,315 @@
+"""Enumerations inside wrappers: a wrapped list must not earn more than the same list in prose.
+
+A *line* wrapper rewrites each equation of an enumeration, a *text* wrapper encloses the joined
+lines; any two of them combine.  ``python -m benchmarks.quality.wrappers`` scores each wrapper on
+three sets of nodes, with the guard's budgets, and prints the worst first.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from benchmarks.harness.markdown import demand, page_parser, publish, table
+from benchmarks.harness.measure import REPOSITORY
+from benchmarks.quality.measure import GOLD_NODES, read_gold, write_dataset
+from consensusbench.quality.probes import numbers_in, pairs_of, pairs_of_pairs
+from consensuspr.client import LocalClient, Rollout
+from consensuspr.data import Problem, read_problems
+
+AIME_NODES = Path("data/nodes/aime24_read_nodes.jsonl.gz")
+SAMPLE = REPOSITORY / "examples/sample/dataset.jsonl"
+GSM8K_PROBLEMS = 120
+# A wrapper fails if it earns more than LIMIT where the plain lines earn at most PLAIN_LIMIT.
+LIMIT = 0.10
+PLAIN_LIMIT = 0.05
+LAST_CONSTANT = 40
+
+Rewrite: TypeAlias = Callable[[str], str]
+
+TEMPLATES: Final = tomllib.loads((Path(__file__).parent / "wrappers.toml").read_text("utf-8"))
+
+_NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
+_DIGITS: Final = re.compile(r"(?<=\d)(?=\d)")
+_TOKEN: Final = re.compile(r"\d+(?:\.\d+)?|[-+*/=]")
+_RUN: Final = re.compile(r"(.{1,3}?)\1{9,}")
+_ONES: Final = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen"
+).split()
+_TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+
+
+def inside(template: str) -> Rewrite:
+    """Return a rewrite that puts a text at the `@` of a template, or its sides at `@l`, `@r`."""
+
+    def rewrite(text: str) -> str:
+        left, _, value = text.partition("=")
+        if "@l" in template:
+            return template.replace("@l", left).replace("@r", value)
+        return template.replace("@", text)
+
+    return rewrite
+
+
+def numbers_as(spell: Rewrite) -> Rewrite:
+    """Return a rewrite of each number."""
+    return lambda text: _NUMBER.sub(lambda found: spell(found[0]), text)
+
+
+def glued(separator: str) -> Rewrite:
+    """Return a rewrite with a separator between the digits of each number."""
+    return lambda text: _DIGITS.sub(lambda found: separator, text)
+
+
+def digits_from(zero: str) -> Rewrite:
+    """Return a rewrite with the digits of another script."""
+    return lambda text: text.translate({48 + at: ord(zero) + at for at in range(10)})
+
+
+def tokens_as(template: str, separator: str) -> Rewrite:
+    """Return a rewrite of each number and each sign."""
+    return lambda text: separator.join(map(inside(template), _TOKEN.findall(text)))
+
+
+def joined_by(separator: str) -> Rewrite:
+    """Return a rewrite with other line breaks."""
+    return lambda text: text.replace("\n", separator)
+
+
+def in_words(number: str) -> str:
+    """Return a whole number below 1,000 in English."""
+    if not number.isdigit() or int(number) > 999:
+        return number
+    value = int(number)
+    if value >= 100:
+        rest = f" {in_words(str(value % 100))}" if value % 100 else ""
+        return f"{_ONES[value // 100]} hundred{rest}"
+    if value >= 20:
+        return _TENS[value // 10 - 2] + (f"-{_ONES[value % 10]}" if value % 10 else "")
+    return _ONES[value]
+
+
+_OTHER_LINES: Final[dict[str, Rewrite]] = {
+    "plain": lambda line: line,
+    "full-width signs": lambda line: line.translate({c: c + 0xFEE0 for c in range(33, 127)}),
+    "superscript digits": lambda line: line.translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")),
+    "circled digits": lambda line: line.translate(str.maketrans("0123456789", "⓪①②③④⑤⑥⑦⑧⑨")),
+    "thousands": numbers_as(lambda number: f"{int(number):,}" if number.isdigit() else number),
+    "scientific": numbers_as(lambda number: f"{float(number):e}"),
+    "hexadecimal": numbers_as(lambda number: hex(int(number)) if number.isdigit() else number),
+    "number words": numbers_as(in_words),
+    "words": lambda line: line.replace("*", " times ").replace("+", " plus ").replace("=", " is "),
+    "\\times": lambda line: line.replace("*", "\\times "),
+    "×, ÷": lambda line: line.replace("*", "×").replace("/", "÷"),
+    "fractions": lambda line: re.sub(r"([\d.]+)/([\d.]+)", r"\\frac{\1}{\2}", line),
+    "value first": lambda line: "=".join(reversed(line.split("="))),
+}
+# A line wrapper rewrites one equation, a text wrapper the joined lines.
+LINES: Final[Mapping[str, Rewrite]] = (
+    _OTHER_LINES
+    | {template: inside(template) for template in TEMPLATES["lines"] + TEMPLATES["sides"]}
+    | {f"numbers {one}": numbers_as(inside(one)) for one in TEMPLATES["numbers"]}
+    | {f"digits glued by {glue}": glued(glue) for glue in TEMPLATES["glue"]}
+    | {f"digits from {zero}": digits_from(zero) for zero in TEMPLATES["zeros"]}
+    | {f"tokens {one}": tokens_as(one, "") for one in TEMPLATES["tokens"]}
+    | {f"tokens by {glue}": tokens_as("@", glue) for glue in TEMPLATES["token_separators"]}
+)
+TEXTS: Final[Mapping[str, Rewrite]] = (
+    {"plain": lambda text: text}
+    | {template: inside(template) for template in TEMPLATES["texts"]}
+    | {f"joined by {separator}": joined_by(separator) for separator in TEMPLATES["separators"]}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Earned:
+    """Means over the problems of a set."""
+
+    ncr: float
+    ncr_raw: float
+    guard: float
+    chars: float
+
+
+@dataclass(frozen=True, slots=True)
+class WrapperFigures:
+    """What one wrapper earns, by set and enumeration ("gsm8k deep")."""
+
+    line: str
+    text: str
+    earned: dict[str, Earned]
+
+    @property
+    def name(self) -> str:
+        """The parts of the wrapper."""
+        parts = [ascii(part)[1:-1] for part in (self.line, self.text) if part != "plain"]
+        return _RUN.sub(r"\1…\1", " in ".join(parts)) or "plain"
+
+
+def enumerations(problem: str, kinds: Sequence[str]) -> dict[str, str]:
+    """Return lines of true equations by kind, without a look at the nodes."""
+    numbers = numbers_in(problem)
+    made: dict[str, Callable[[], str]] = {
+        "pairs": lambda: pairs_of(numbers).prose(),
+        "deep": lambda: pairs_of_pairs(numbers).prose(),
+        "table": constant_table,
+    }
+    return {kind: made[kind]() for kind in kinds}
+
+
+def constant_table() -> str:
+    """Return all sums, differences, products and quotients of 1 to 40."""
+    return "\n".join(
+        f"{left}{sign}{right}={int(value)}"
+        for left, right in product(range(1, LAST_CONSTANT + 1), repeat=2)
+        for sign, value in (
+            ("+", left + right), ("*", left * right), ("-", left - right), ("/", left / right)
+        )
+        if value > 0 and value == int(value)
+    )  # fmt: skip
+
+
+def measure(
+    datasets: Mapping[str, Path],
+    wrappers: Iterator[tuple[str, str]],
+    kinds: Sequence[str],
+) -> Iterator[WrapperFigures]:
+    """Score wrapped enumerations of all problems of all datasets, in this process."""
+    with LocalClient(datasets, answer_budget_s=0.01) as client:
+        lists = {
+            name: [
+                (problem.problem_id, enumerations(problem.problem, kinds))
+                for problem in read_problems(path)
+                if problem.nodes
+            ]
+            for name, path in datasets.items()
+        }
+        for line, text in wrappers:
+            earned: dict[str, Earned] = {}
+            for name, problems in lists.items():
+                for kind in kinds:
+                    rollouts = [
+                        Rollout(problem_id, wrapped(by_kind[kind], line, text))
+                        for problem_id, by_kind in problems
+                    ]
+                    scores = client.score(rollouts, dataset=name)
+                    figures = np.array(
+                        [
+                            (one.ncr, one.ncr_raw, one.guard, len(rollout.response))
+                            for one, rollout in zip(scores, rollouts, strict=True)
+                        ],
+                        float,
+                    )
+                    earned[f"{name} {kind}"] = Earned(*map(float, figures.mean(axis=0)))
+            yield WrapperFigures(line, text, earned)
+
+
+def wrapped(lines: str, line: str, text: str) -> str:
+    """Return an enumeration inside a line wrapper and a text wrapper."""
+    return TEXTS[text]("\n".join(map(LINES[line], lines.split("\n"))))
+
+
+def excess(one: WrapperFigures, plain: WrapperFigures) -> tuple[float, str]:
+    """Return the most that a wrapper earns where plain lines earn little, and of what."""
+    return max(
+        (
+            (earned.ncr, name)
+            for name, earned in one.earned.items()
+            if plain.earned[name].ncr <= PLAIN_LIMIT
+        ),
+        default=(0.0, ""),
+    )
+
+
+def wrappers_table(figures: Sequence[WrapperFigures], plain: WrapperFigures) -> str:
+    """Return a row for each wrapper, the worst first, plain lines on top."""
+    ordered = sorted(figures, key=lambda one: -excess(one, plain)[0])
+    rows = []
+    for one in [plain, *ordered]:
+        _, where = excess(one, plain)
+        worst = one.earned[where]
+        rows.append(
+            [
+                f"`{one.name}`",
+                where,
+                _share(worst.ncr),
+                _share(worst.ncr_raw),
+                _share(worst.guard),
+                f"{worst.chars:,.0f}",
+            ]
+            + [_share(earned.ncr) for earned in one.earned.values()]
+        )
+    return table(
+        ["wrapper", "most of", "NCR", "raw", "guard", "characters", *plain.earned], rows, 2
+    )
+
+
+def _share(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def chosen(everything: bool) -> Iterator[tuple[str, str]]:
+    """Yield wrappers: each alone and the pairs that suit, or all pairs."""
+    if everything:
+        yield from ((line, text) for text in TEXTS for line in LINES)
+        return
+    yield from ((line, "plain") for line in LINES)
+    yield from (("plain", text) for text in TEXTS if text != "plain")
+    for text in TEMPLATES["paired_texts"]:
+        yield from ((line, text) for line in TEMPLATES["paired_lines"])
+
+
+def main() -> int:
+    """Measure, print; return 1 if a wrapper earns more than the limit."""
+    parser = page_parser("benchmarks.quality.wrappers", __doc__)
+    parser.add_argument("--all", action="store_true", help="combine every line with every text")
+    parser.add_argument(
+        "--only", default="", help="wrappers whose name has this regular expression"
+    )
+    parser.add_argument("--problems", type=int, default=GSM8K_PROBLEMS, help="of each set (120)")
+    parser.add_argument("--kinds", nargs="+", default=["deep"], help="pairs, deep, table (deep)")
+    parser.add_argument("--show", type=int, default=0, help="rows to print (all)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args()
+    demand(arguments.shared, [GOLD_NODES, AIME_NODES])
+    with TemporaryDirectory(prefix="wrappers-") as folder:
+        sets: dict[str, list[Problem]] = {
+            "gsm8k": read_gold(arguments.shared),
+            "aime": list(read_problems(arguments.shared / AIME_NODES)),
+            "sample": list(read_problems(SAMPLE)),
+        }
+        paths = {name: Path(folder) / f"{name}.jsonl" for name in sets}
+        for name, problems in sets.items():
+            with_nodes = [one for one in problems if one.nodes]
+            step = max(len(with_nodes) // arguments.problems, 1)
+            write_dataset(paths[name], with_nodes[::step][: arguments.problems])
+        (plain,) = measure(paths, iter([("plain", "plain")]), arguments.kinds)
+        wanted = re.compile(arguments.only)
+        names = (pair for pair in chosen(arguments.all) if wanted.search(" in ".join(pair)))
+        figures = [*measure(paths, names, arguments.kinds)]
+    ordered = sorted(figures, key=lambda one: -excess(one, plain)[0])
+    failed = [one for one in ordered if excess(one, plain)[0] > LIMIT]
+    shown = ordered[: arguments.show or None]
+    if arguments.json:
+        rows = [asdict(one) | {"name": one.name} for one in [plain, *shown]]
+        print(json.dumps(rows, ensure_ascii=False))
+    else:
+        shown_rows = wrappers_table(shown, plain)
+        verdict = f"{len(failed)} of {len(figures)} wrappers earn more than {LIMIT:.2f}."
+        publish({"wrappers": f"{shown_rows}\n\n{verdict}"}, arguments.write)
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
