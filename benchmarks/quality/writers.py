@@ -35,7 +35,7 @@ from consensusbench.extraction.statements import Truth, truth_of
 from consensusbench.quality.probes import Attack, ProbeReport, ProbeSettings, probe_dataset
 from consensuspr.core import BatchResult, Matcher, match_batch
 from consensuspr.data import Node, Problem
-from consensuspr.scoring.guard import GuardBudget, allowed, counted, default_budget, factors
+from consensuspr.scoring.guard import GuardBudget, allowed, counted, factors, factors_of
 
 CODE_WRITERS = "the same as programs"
 # Of right rollouts alone: whether the guard lowers them.
@@ -219,7 +219,7 @@ def _ncr(rows: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _guard(found: BatchResult, nodes: Sequence[int], texts: Sequence[str]) -> np.ndarray:
-    return factors(*counted(found), *default_budget(nodes, [len(text) for text in texts]))
+    return factors_of(*counted(found), [None] * len(texts), nodes, texts)
 
 
 def _aurocs(values: np.ndarray, right: np.ndarray, problem: np.ndarray) -> tuple[float, float]:

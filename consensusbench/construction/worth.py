@@ -32,7 +32,7 @@ from consensuspr.console import count_of
 from consensuspr.core import BatchResult, Matcher, match_batch
 from consensuspr.data import Problem, Row
 from consensuspr.scoring.derive import is_outdated
-from consensuspr.scoring.guard import allowed, counted, factors
+from consensuspr.scoring.guard import counted, factors_of
 
 # Of a weight or a mean NCR, in files; there are fewer rollouts than it takes for more.
 DECIMALS = 4
@@ -186,5 +186,6 @@ def _guard(problem: Problem, found: BatchResult, texts: Sequence[str]) -> Floats
     """Return the factors of the stored budget for texts matched for a problem, 1 without one."""
     if problem.budget is None:
         return np.ones(len(texts))
-    nodes, chars = [len(problem.nodes)] * len(texts), [len(text) for text in texts]
-    return factors(*counted(found), *allowed([problem.budget] * len(texts), nodes, chars))
+    count = len(texts)
+    nodes = [len(problem.nodes)] * count
+    return factors_of(*counted(found), [problem.budget] * count, nodes, texts)

@@ -47,7 +47,7 @@ from consensuspr.data import OnError, ReadReport, Row, read_problems, read_rollo
 from consensuspr.errors import InputError
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.dataset_index import Entry
-from consensuspr.scoring.guard import Floats, allowed, counted, factors
+from consensuspr.scoring.guard import counted, factors_of, least_budget
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 # For each node of a problem what it is matched by.
@@ -797,11 +797,8 @@ def _guard(
     entries: Sequence[Entry], texts: Sequence[str], matched: BatchResult
 ) -> npt.NDArray[np.float64]:
     """Return the (n,) factors of the guard for texts that were matched for these problems."""
-    return factors(*counted(matched), *_budgets(entries, [len(text) for text in texts]))
-
-
-def _budgets(entries: Sequence[Entry], chars: Sequence[int]) -> tuple[Floats, Floats]:
-    return allowed([one.budget for one in entries], [one.num_nodes for one in entries], chars)
+    budgets, nodes = [one.budget for one in entries], [one.num_nodes for one in entries]
+    return factors_of(*counted(matched), budgets, nodes, texts)
 
 
 def _attack(
@@ -830,7 +827,7 @@ def _attacks(problem: str, entry: Entry, budget: int) -> Iterator[tuple[Attack, 
     yield Attack.QUANTITIES, quantities(problem, budget)
     numbers = numbers_in(problem)
     pairs, deep = pairs_of(numbers), pairs_of_pairs(numbers)
-    (statements,), (written,) = _budgets([entry], [0])
+    statements, written, _ = entry.budget or least_budget(entry.num_nodes)
     yield Attack.PAIRS, pairs.cut(statements, written)
     text = pairs.prose()
     yield Attack.PADDED, text + "\n" + PADDING * (max(PADDED_CHARS - len(text), 0) // len(PADDING))

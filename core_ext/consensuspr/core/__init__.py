@@ -1,6 +1,7 @@
 """The normal form and the matcher: bytes and patterns, no problems and no rewards.
 
-And a count of the fields of a message, which looks at every byte that matters too.
+And two counts: of a text's phrases, by which the guard measures length, and of the fields of a
+message, which looks at every byte that matters too.
 
 Two engines with one behaviour: the compiled core, and the pure-Python twin where it could
 not be built or where ``CONSENSUSPR_PURE_PYTHON=1`` asks for it.  ``BACKEND`` tells which one
@@ -25,6 +26,7 @@ __all__ = [
     "Hit",
     "Matcher",
     "count_fields",
+    "count_phrases",
     "derive_forms",
     "expression_keys",
     "match_batch",
@@ -37,6 +39,7 @@ if TYPE_CHECKING:  # one engine stands for both: they have the same interface
     from consensuspr.core.native import (
         Matcher,
         count_fields,
+        count_phrases,
         expression_keys,
         match_batch,
         normalize,
@@ -45,6 +48,7 @@ elif os.environ.get("CONSENSUSPR_PURE_PYTHON") == "1":
     from consensuspr.core.pure.fields import count_fields
     from consensuspr.core.pure.matcher import Matcher, match_batch
     from consensuspr.core.pure.normal_form import normalize
+    from consensuspr.core.pure.phrases import count_phrases
     from consensuspr.core.pure.statements import expression_keys
 
     BACKEND = "python"
@@ -53,6 +57,7 @@ else:
         from consensuspr.core.native import (
             Matcher,
             count_fields,
+            count_phrases,
             expression_keys,
             match_batch,
             normalize,
@@ -70,6 +75,7 @@ else:
         from consensuspr.core.pure.fields import count_fields
         from consensuspr.core.pure.matcher import Matcher, match_batch
         from consensuspr.core.pure.normal_form import normalize
+        from consensuspr.core.pure.phrases import count_phrases
         from consensuspr.core.pure.statements import expression_keys
 
         BACKEND = "python"

@@ -12,13 +12,18 @@ statements, parts of them, program code), *m* the distinct numbers that it write
 and S and M are its budget.  At least *s*, because a program works values out and writes none of
 them: with what it writes alone, enumerations in Python earned three times what the same ones earn
 in prose.  Distinct values grow with the length of an honest text like its square root;
-for *k* nodes and *L* characters the default budget is
+for *k* nodes and a text of length *L* the default budget is
 
     S = max(2 k + 8, 0.6 sqrt(L))        M = max(3 k + 20, 0.9 sqrt(L))
 
+The length is that in characters, but at most 12 for each different phrase of three words
+(:func:`consensuspr.core.count_phrases`).  Honest solutions have one in 6 to 12 characters.  Lines
+that differ only in their numbers, markup around each of them and filler that repeats have next to
+none, so that no text buys a larger budget with them.
+
 A dataset may store a budget of its own for a problem: S0, M0 and L0, the characters of the longest
 solution that it was made from.  Its sources are rollouts that are known to be right, never those
-that are being trained on.  A response of L characters may state
+that are being trained on.  A response of length L may state
 
     S0                             if L <= L0
     S0 sqrt(L / L0)                if L0 < L < 4 L0
@@ -29,8 +34,8 @@ and write as many numbers as M0 and M give in the same way.  Concise solutions b
 own length tightly.  They say little about a thinking model's text of ten times that length, which
 tries several ways: there the default budget is the least.
 
-A policy can buy the default budget with padding up to 4 L0, where the limit jumps from 2 S0 to S.
-Below 4 L0 padding buys at most twice the stored budget.
+A policy can buy the default budget with text up to 4 L0, where the limit jumps from 2 S0 to S.
+Below 4 L0 text buys at most twice the stored budget.
 
 Not here: the counting (:mod:`consensuspr.core`), and how a dataset's budgets are made
 (:mod:`consensusbench`).
@@ -57,6 +62,10 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 # S and M of the default budget: for each node, for any response, for each root of a character.
 STATEMENTS = (2, 8, 0.6)
 NUMBERS = (3, 20, 0.9)
+
+# Characters that each different phrase of a response stands for at most, see length_of.  With 8,
+# right solutions of MATH are lowered, with 12 none that the characters alone would spare.
+PHRASE_CHARS = 12
 
 # From so many times the longest source on, a stored budget is at least the default one.
 DEFAULT_FROM = 4
@@ -98,17 +107,26 @@ class GuardFigures:
 
 
 def characters(response: str | bytes) -> int:
-    """Return L, the code points of a response; of bytes, those that begin one in UTF-8."""
+    """Return the code points of a response; of bytes, those that begin one in UTF-8."""
     if isinstance(response, str) or response.isascii():
         return len(response)
     units = np.frombuffer(response, dtype=np.uint8)
     return int(np.count_nonzero((units & 0xC0) != 0x80))
 
 
-def default_budget(num_nodes: Numbers, num_characters: Numbers) -> tuple[Floats, Floats]:
-    """Return S and M of responses, (n,) each, of their (n,) nodes and characters."""
+def length_of(response: str | bytes) -> int:
+    """Return L: the characters of a response, at most 12 for each of its different phrases."""
+    # Here, because clients have budgets to send and do without the core.
+    from consensuspr.core import count_phrases
+
+    most = characters(response)
+    return min(most, PHRASE_CHARS * count_phrases(response, -(-most // PHRASE_CHARS)))
+
+
+def default_budget(num_nodes: Numbers, lengths: Numbers) -> tuple[Floats, Floats]:
+    """Return S and M of responses, (n,) each, of their (n,) nodes and lengths."""
     nodes = np.asarray(num_nodes, dtype=np.float64)
-    root = np.sqrt(np.asarray(num_characters, dtype=np.float64))
+    root = np.sqrt(np.asarray(lengths, dtype=np.float64))
     return _allowed(nodes, root, STATEMENTS), _allowed(nodes, root, NUMBERS)
 
 
@@ -118,27 +136,25 @@ def _allowed(nodes: Floats, root: Floats, rule: tuple[int, int, float]) -> Float
 
 
 def allowed(
-    budgets: Sequence[tuple[int, int, int] | None], num_nodes: Numbers, num_characters: Numbers
+    budgets: Sequence[tuple[int, int, int] | None], num_nodes: Numbers, lengths: Numbers
 ) -> tuple[Floats, Floats]:
     """Return S and M of responses, (n,) each.
 
     Args:
         budgets: (n,) stored budgets, None for the default.
         num_nodes: (n,) nodes of their problems.
-        num_characters: (n,) characters of the responses.
+        lengths: (n,) lengths of the responses, see :func:`length_of`.
     """
-    characters = np.asarray(num_characters, dtype=np.float64)
-    columns = default_budget(num_nodes, characters)
+    measured = np.asarray(lengths, dtype=np.float64)
+    columns = default_budget(num_nodes, measured)
     for at, budget in enumerate(budgets):
         if budget is None:
             continue
-        *stored, length = budget
-        growth = math.sqrt(max(1.0, characters[at] / length)) if length else 1.0
+        *stored, longest = budget
+        growth = math.sqrt(max(1.0, measured[at] / longest)) if longest else 1.0
         for column, at_source in zip(columns, stored, strict=True):
             grown = at_source * growth
-            column[at] = (
-                max(grown, column[at]) if characters[at] >= DEFAULT_FROM * length else grown
-            )
+            column[at] = max(grown, column[at]) if measured[at] >= DEFAULT_FROM * longest else grown
     return columns
 
 
@@ -163,6 +179,44 @@ def factors(
     return np.minimum(1.0, max_statements / np.maximum(statements, 1)) * np.minimum(
         1.0, max_numbers / np.maximum(numbers, 1)
     )
+
+
+def factors_of(
+    statements: Numbers,
+    numbers: Numbers,
+    budgets: Sequence[tuple[int, int, int] | None],
+    num_nodes: Sequence[int],
+    texts: Sequence[str | bytes],
+) -> Floats:
+    """Return what NCR of texts is multiplied by, (n,) in (0, 1].
+
+    Only texts that state more than the shortest one may are measured; few do.
+
+    Args:
+        statements: (n,) s of each text.
+        numbers: (n,) m of each text.
+        budgets: (n,) stored budgets of their problems, None for the default.
+        num_nodes: (n,) nodes of their problems.
+        texts: n texts.
+    """
+    found = np.ones(len(texts))
+    stated, written = np.asarray(statements), np.asarray(numbers)
+    over = []
+    for at, (budget, nodes) in enumerate(zip(budgets, num_nodes, strict=True)):
+        most_stated, most_written, _ = budget or least_budget(nodes)
+        if stated[at] > most_stated or written[at] > most_written:
+            over.append(at)
+    if over:
+        found[over] = factors(
+            stated[over],
+            written[over],
+            *allowed(
+                [budgets[at] for at in over],
+                [num_nodes[at] for at in over],
+                [length_of(texts[at]) for at in over],
+            ),
+        )
+    return found
 
 
 class GuardWatch:

@@ -103,7 +103,7 @@ from consensuspr.scoring.answers import (
 )
 from consensuspr.scoring.answers.sandbox import KILLED
 from consensuspr.scoring.dataset_index import DatasetIndex, Entry, MatcherCache
-from consensuspr.scoring.guard import Floats, GuardBudget, GuardFigures
+from consensuspr.scoring.guard import GuardBudget, GuardFigures
 from consensuspr.scoring.rewards import NcrKind, RewardSpec
 from consensuspr.scoring.types import (
     CHANNELS,
@@ -1023,36 +1023,22 @@ def _ncr(batch: _Batch, reward: RewardSpec) -> tuple[list[float], list[float]]:
 
 def _guards(batch: _Batch) -> list[float]:
     """Return the guard's factors."""
-    found = [1.0] * len(batch)
-    # Few state more than the shortest text may, and only those are measured.
-    over = []
-    columns = zip(batch.channels, batch.num_values, batch.num_numbers, strict=True)
-    for at, (channels, num_values, num_numbers) in enumerate(columns):
-        budget = batch.budgets.get(at) or guard.least_budget(len(channels))
-        if num_values > budget.statements or num_numbers > budget.numbers:
-            over.append(at)
-    if over:
-        values = [batch.num_values[at] for at in over]
-        numbers = [batch.num_numbers[at] for at in over]
-        lowered = guard.factors(values, numbers, *_budgets(batch, over)).tolist()
-        for at, factor in zip(over, lowered, strict=True):
-            found[at] = factor
-    return found
-
-
-def _budgets(batch: _Batch, positions: list[int]) -> tuple[Floats, Floats]:
-    """Return how many values and numbers texts may hold, (n,) each, of n positions."""
-    return guard.allowed(
-        [batch.budgets.get(at) for at in positions],
-        [len(batch.channels[at]) for at in positions],
-        [guard.characters(batch.texts[at]) for at in positions],
-    )
+    factors: list[float] = guard.factors_of(
+        batch.num_values,
+        batch.num_numbers,
+        [batch.budgets.get(at) for at in range(len(batch))],
+        [len(channels) for channels in batch.channels],
+        batch.texts,
+    ).tolist()
+    return factors
 
 
 def _guard_figures(batch: _Batch) -> GuardFigures:
     """Return the guard's arithmetic for the one rollout of a batch."""
     [num_values], [num_numbers] = batch.num_values, batch.num_numbers
-    [statements], [numbers] = (column.tolist() for column in _budgets(batch, [0]))
+    [channels], [text] = batch.channels, batch.texts
+    columns = guard.allowed([batch.budgets.get(0)], [len(channels)], [guard.length_of(text)])
+    [statements], [numbers] = (column.tolist() for column in columns)
     return GuardFigures(num_values, statements, num_numbers, numbers)
 
 

@@ -3,6 +3,14 @@
 from consensuspr.core.native.fields import count_fields
 from consensuspr.core.native.matcher import Matcher, match_batch
 from consensuspr.core.native.normal_form import normalize
+from consensuspr.core.native.phrases import count_phrases
 from consensuspr.core.native.statements import expression_keys
 
-__all__ = ["Matcher", "count_fields", "expression_keys", "match_batch", "normalize"]
+__all__ = [
+    "Matcher",
+    "count_fields",
+    "count_phrases",
+    "expression_keys",
+    "match_batch",
+    "normalize",
+]
