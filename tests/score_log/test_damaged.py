@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +15,7 @@ from consensuspr.score_log import LogReader, ScoreLog
 from consensuspr.score_log.segments import segments
 from tests.damaged_logs import DAMAGES, damage
 from tests.score_log.test_replay import logged
-from tests.score_logs import part_of, rows_in, wait_until
+from tests.score_logs import part_of, rows_in, wait_until, write_log
 from tests.watched import DATASET, watching
 
 
@@ -55,6 +56,16 @@ def test_the_page_shows_the_other_files_of_damaged_runs(tmp_path: Path) -> None:
             assert DAMAGES[name][1] in said
             [row, *_] = page.get("samples", run=run["id"], kind="failed")["rows"]
             assert page.get(f"sample/{run['id']}/{row['key']}")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_the_page_shows_a_reward_that_is_no_number_as_unknown(tmp_path: Path, value: float) -> None:
+    write_log(tmp_path, [{"time": 1, "step": 1, "status": "OK", "reward": value, "acc": 1.0}])
+    with watching(tmp_path) as page:
+        page.wait_read()
+        [row] = page.get("samples")["rows"]
+        assert (row["reward"], row["acc"]) == (None, 1.0)
+        assert page.get("curves")["runs"][0]["x"] == [1]
 
 
 def test_a_file_without_any_row_left_is_one_sentence(

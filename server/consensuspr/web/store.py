@@ -534,7 +534,7 @@ class Store:
             run.missing += sum(batch.num_rows for batch in batches)
 
     def _insert(self, run: Run, batches: Sequence[pa.RecordBatch]) -> None:
-        whole = pa.Table.from_batches(batches).combine_chunks()
+        whole = _finite(pa.Table.from_batches(batches)).combine_chunks()
         first = self._arrived
         changed = {
             "key": _hex(whole.column("key")),
@@ -899,6 +899,16 @@ def _in_columns(cursor: duckdb.DuckDBPyConnection, sql: str, values: Sequence[An
 def _with_flags(row: Row, ids: Mapping[int, int]) -> Row:
     flags = [name for name in FLAGS if row.pop(f"flag_{name}")]
     return row | {"run": ids[row["run"]], "flags": flags}
+
+
+def _finite(table: pa.Table) -> pa.Table:
+    """Return the rows with null for NaN and infinities, which JSON has not."""
+    for at, named in enumerate(table.schema):
+        if pa.types.is_floating(named.type):
+            column = table.column(at)
+            known = pc.if_else(pc.is_finite(column), column, pa.scalar(None, named.type))
+            table = table.set_column(at, named, known)
+    return table
 
 
 def _hex(column: pa.ChunkedArray) -> pa.Array:
