@@ -294,6 +294,20 @@ def _verl_plan(smoke: bool) -> VerlPlan:
 
 
 @app.command()
+def weak(folder: Folder = HERE, jobs: Jobs = 2, smoke: Smoke = False) -> None:
+    """Do the runs from weak starts that are missing, and print their table."""
+    from .weak import UNSOLVED, USUAL, WeakPlan, carry_out_weak, weak_table
+
+    made = WeakPlan()
+    if smoke:
+        settings = replace(SMOKE.settings, curve_every=SMOKE.settings.steps)
+        seeds = {USUAL: 1, UNSOLVED: 1}
+        made = WeakPlan(share=0.0, seeds=seeds, train=8, test=4, settings=settings)
+    rows = carry_out_weak(_prepared(folder, smoke), made, jobs, typer.echo)
+    typer.echo(weak_table(rows))
+
+
+@app.command()
 def plan() -> None:
     """Print how many runs and steps there are."""
     made = Plan()
