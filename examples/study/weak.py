@@ -58,14 +58,14 @@ class WeakPlan:
 
     Attributes:
         share: of responses that are right throughout at the start.
-        seeds: from 0 on, by set of problems.
+        seeds: from 0 on, of the usual problems; the unsolved ones have half as many.
         learning_rate: of all runs.
         train, test: problems of the unsolved set.
         settings: of all runs.
     """
 
     share: float = 0.01
-    seeds: Mapping[str, int] = field(default_factory=lambda: {USUAL: 6, UNSOLVED: 3})
+    seeds: int = 6
     learning_rate: float = 1e-4
     train: int = 160
     test: int = 128
@@ -77,9 +77,9 @@ class WeakPlan:
         """Return the runs, all arms of a seed together."""
         return [
             Run(problems, arm, seed, self.learning_rate, self.settings.steps)
-            for seed in range(max(self.seeds.values()))
+            for seed in range(self.seeds)
             for problems, arms in COMPARED.items()
-            if seed < self.seeds[problems]
+            if problems == USUAL or 2 * seed < self.seeds
             for arm in arms
         ]
 
@@ -87,19 +87,19 @@ class WeakPlan:
 def carry_out_weak(
     study: Study, plan: WeakPlan, jobs: int, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Do the runs that are missing, and return the rows of all.
+    """Do the runs that are missing, and return the rows of all that there are.
 
     Raises:
-        SystemExit: a row is of another plan or of other inputs.
+        SystemExit: a row is of other inputs, steps or rates.
     """
     path = study.folder / "results" / "weak.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    runs, digest = plan.runs(), study.inputs.digest()
     lines = path.read_text().splitlines() if path.exists() else []
     rows = {Run(**row["run"]): row for row in map(json.loads, lines)}
-    if not rows.keys() <= set(runs) or any(row["inputs"] != digest for row in rows.values()):
-        raise SystemExit(f"{path} has runs of another plan or of other inputs: remove it")
-    missing = [run for run in runs if run not in rows]
+    made = plan.learning_rate, plan.settings.steps, study.inputs.digest()
+    if any((run.learning_rate, run.steps, row["inputs"]) != made for run, row in rows.items()):
+        raise SystemExit(f"{path} has runs of other inputs, steps or rates: remove it")
+    missing = [run for run in plan.runs() if run not in rows]
     starts = [study.inputs.weak_start(number, plan.share) for number in range(NUM_WARM_STARTS)]
     with (
         TemporaryDirectory() as folder,
@@ -112,19 +112,23 @@ def carry_out_weak(
         ]
         try:
             for row in map(Future.result, as_completed(begun)):
-                rows[Run(**row["run"])] = row
-                with atomic_file(path) as stream:
-                    for run in runs:
-                        if run in rows:
-                            stream.write((json.dumps(rows[run]) + "\n").encode())
                 run, after = Run(**row["run"]), row["after"]
+                rows[run] = row
+                with atomic_file(path) as stream:
+                    for made_run in sorted(rows, key=_place):
+                        stream.write((json.dumps(rows[made_run]) + "\n").encode())
+                missing.remove(run)
                 say(
-                    f"{run.kind}/{run.arm}-{run.seed}: Acc {after['acc']:.1%}, NCR"
-                    f" {after['ncr']:.1%}, {row['cpu_seconds']:.0f} s; {len(rows)} of {len(runs)}"
+                    f"{run.kind}/{run.arm}-{run.seed}: Acc {after['acc']:.1%},"
+                    f" NCR {after['ncr']:.1%}, {row['cpu_seconds']:.0f} s; {len(missing)} left"
                 )
         finally:
             pool.shutdown(cancel_futures=True)
-    return [rows[run] for run in runs]
+    return [rows[run] for run in sorted(rows, key=_place)]
+
+
+def _place(run: Run) -> tuple[bool, int, int]:
+    return run.kind != USUAL, run.seed, COMPARED[run.kind].index(run.arm)
 
 
 def write_unsolved(plan: WeakPlan, folder: Path) -> None:

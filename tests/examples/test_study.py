@@ -400,7 +400,7 @@ def test_weak_rows_of_other_inputs_are_not_counted(tmp_path: Path) -> None:
     table = tmp_path / "results" / "weak.jsonl"
     table.parent.mkdir()
     table.write_text(json.dumps({"run": asdict(run), "inputs": "of others"}) + "\n")
-    with pytest.raises(SystemExit, match="of another plan or of other inputs"):
+    with pytest.raises(SystemExit, match="of other inputs, steps or rates"):
         weak.carry_out_weak(study, weak.WeakPlan(), 1, print)
 
 
