@@ -146,6 +146,7 @@ study-smoke: .venv-verl-0.9.1/.installed ## do the study in small, to see that i
 	@mkdir -p build/study
 	@cp docs/study.md build/study/
 	@$(STUDY) run --smoke --folder build/study
+	@$(STUDY) weak --smoke --folder build/study
 	@$(STUDY) verl --smoke --folder build/study --work build/study/verl
 	@$(STUDY) report --smoke --folder build/study --page build/study/study.md
 

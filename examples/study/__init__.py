@@ -6,6 +6,7 @@
 - `inputs.py`: problems, datasets and warm starts, made once;
 - `grpo.py`: the training loop;
 - `runner.py`: which runs there are, and doing those that are missing;
+- `weak.py`: runs from weak starts;
 - `analysis.py`, `pictures.py`: statistics, tables and pictures;
 - `verl_runs.py`: the same in unmodified verl.
 

@@ -294,6 +294,23 @@ def _verl_plan(smoke: bool) -> VerlPlan:
 
 
 @app.command()
+def weak(
+    folder: Folder = HERE,
+    jobs: Jobs = 2,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of each arm.")] = 6,
+    smoke: Smoke = False,
+) -> None:
+    """Do the runs from weak starts that are missing, and print their table."""
+    from .weak import WeakPlan, carry_out_weak, weak_table
+
+    made = WeakPlan(seeds=seeds)
+    if smoke:
+        settings = replace(SMOKE.settings, curve_every=SMOKE.settings.steps)
+        made = WeakPlan(share=0.0, seeds=1, train=8, test=4, settings=settings)
+    typer.echo(weak_table(carry_out_weak(_prepared(folder, smoke), made, jobs, typer.echo)))
+
+
+@app.command()
 def plan() -> None:
     """Print how many runs and steps there are."""
     made = Plan()

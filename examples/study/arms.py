@@ -31,6 +31,7 @@ from consensusbench.extraction.rules import RulesExtractor
 from consensuspr.client import RewardSpec
 from consensuspr.client.admin import AdminClient
 from consensuspr.data import Node, Problem, open_writer, problem_to_row
+from consensuspr.scoring.rewards import NcrOptions
 
 from .task import LARGEST, MAX_RESPONSE_TOKENS, equations_in
 
@@ -93,15 +94,20 @@ class Arm:
     rate_of: str | None = None
 
 
+# Of every arm and of every evaluation: the answer is no node, code counts without its result, and
+# so do the nodes of a response without an answer.
+COUNTED: NcrOptions = {"final_nodes": False, "code": "computed", "unanswered": "ncr"}
+
+
 def _linear(alpha: float = 0.5, guard: bool = True) -> RewardSpec:
-    return RewardSpec.linear(alpha, final_nodes=False, guard=guard)
+    return replace(RewardSpec.linear(alpha, **COUNTED), guard=guard)
 
 
 # In fewer, there is no room to enumerate, and nothing for the guard to do.
 ROOMY_TOKENS = 192
 
 ARMS: dict[str, Arm] = {
-    "outcome": Arm(RewardSpec.outcome(final_nodes=False)),
+    "outcome": Arm(RewardSpec.outcome(**COUNTED)),
     "linear": Arm(_linear()),
     "shuffled": Arm(_linear(), Nodes.AUTHOR_SHUFFLED),
     "random": Arm(_linear(), Nodes.AUTHOR_RANDOM),
@@ -109,13 +115,13 @@ ARMS: dict[str, Arm] = {
     "built-linear": Arm(_linear(), Nodes.BUILT, rate_of="linear"),
     "built-shuffled": Arm(_linear(), Nodes.BUILT_SHUFFLED, rate_of="shuffled"),
     "built-random": Arm(_linear(), Nodes.BUILT_RANDOM, rate_of="random"),
-    "outcome-1e-4": Arm(RewardSpec.outcome(final_nodes=False)),
+    "outcome-1e-4": Arm(RewardSpec.outcome(**COUNTED)),
     "linear-3e-4": Arm(_linear()),
     "linear-0.1": Arm(_linear(0.1)),
     "linear-0.25": Arm(_linear(0.25)),
     "linear-0.75": Arm(_linear(0.75)),
-    "max": Arm(RewardSpec.maximum(final_nodes=False)),
-    "curriculum": Arm(RewardSpec.curriculum(final_nodes=False)),
+    "max": Arm(RewardSpec.maximum(**COUNTED)),
+    "curriculum": Arm(RewardSpec.curriculum(**COUNTED)),
     "format": Arm(_linear(), Nodes.FORMAT),
     "step-credit": Arm(_linear(), step_credit=True),
     "grown": Arm(_linear(), Nodes.NONE, grows=True),

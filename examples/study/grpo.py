@@ -20,12 +20,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from consensuspr.client import RewardClient, RewardSpec, Rollout
+from consensuspr.client import LocalClient, RewardClient, RewardSpec, Rollout
 from consensuspr.client.training.credit import finder_of_bytes, place_reward
 from consensuspr.data import Problem
 from consensuspr.scoring.types import Score, Status
 
-from .arms import Arm, Growth, Nodes, Settings
+from .arms import COUNTED, Arm, Growth, Nodes, Settings
 from .model import END, Llama, Tokens, generate, response_log_probs
 from .task import STYLES, equations_in, style_of
 
@@ -76,11 +76,14 @@ class Policy:
             self.model.parameters(), lr=self.learning_rate, weight_decay=0.01
         )
 
-    def sample(self, problems: Sequence[Problem], samples: int) -> list[list[int]]:
+    def sample(
+        self, problems: Sequence[Problem], samples: int, *, greedy: bool = False
+    ) -> list[list[int]]:
         """Return responses as token ids, those of a problem side by side."""
         prompts = [self.tokens.prompt(problem.problem) for problem in problems]
+        generator = None if greedy else self.generator
         responses: list[list[int]] = generate(
-            self.model, self.tokens, prompts, samples, self.generator, self.max_tokens
+            self.model, self.tokens, prompts, samples, generator, self.max_tokens
         )
         return responses
 
@@ -108,7 +111,7 @@ class Policy:
 
 
 def score(
-    client: RewardClient,
+    client: RewardClient | LocalClient,
     problems: Iterable[Problem],
     texts: Sequence[str],
     reward: RewardSpec,
@@ -148,6 +151,7 @@ def figures(
     styles = Counter(map(style_of, texts))
     wrong = [s.ncr for s in scores if not s.acc and s.ncr is not None]
     known = [s for s in scores if s.ncr is not None]
+    channels = Counter(channel for s in scores for channel in s.channels or () if channel)
     return {
         "acc": fmean(s.acc or 0.0 for s in scores),
         "ncr": fmean([s.ncr or 0.0 for s in known] or [0.0]),
@@ -160,19 +164,26 @@ def figures(
         "tokens": fmean(lengths),
         "with_nodes": len(known) / len(scores),
         "unended": fmean(float(length >= max_tokens) for length in lengths),
+        "unanswered": fmean(float(not s.answer) for s in scores),
+        # Of the nodes that are reached.
+        "by_code": channels["code"] / max(1, channels.total()),
         **{style: styles[style] / len(texts) for style in STYLES},
     }
 
 
 def evaluate(
-    policy: Policy, client: RewardClient, problems: Sequence[Problem], samples: int
+    policy: Policy,
+    client: RewardClient | LocalClient,
+    problems: Sequence[Problem],
+    samples: int,
+    *,
+    greedy: bool = False,
 ) -> dict[str, float]:
-    """Return the figures of held-out problems, whose nodes are the author's for every arm."""
-    responses = policy.sample(problems, samples)
+    """Return the figures of held-out problems, by the same nodes and rules for every arm."""
+    responses = policy.sample(problems, samples, greedy=greedy)
     texts = [policy.text(response) for response in responses]
     asked = [problem for problem in problems for _ in range(samples)]
-    spec = RewardSpec.outcome(final_nodes=False)
-    scores = score(client, asked, texts, spec, Nodes.AUTHOR)
+    scores = score(client, asked, texts, RewardSpec.outcome(**COUNTED), Nodes.AUTHOR)
     return figures(texts, [len(r) for r in responses], scores, policy.max_tokens)
 
 
@@ -183,7 +194,7 @@ def train(
     seed: int,
     problems: Sequence[Problem],
     held_out: Mapping[str, Sequence[Problem]],
-    client: RewardClient,
+    client: RewardClient | LocalClient,
     growth: Growth | None = None,
 ) -> dict[str, Any]:
     """Train one run and return its curves and its last evaluation.
@@ -195,7 +206,7 @@ def train(
         seed: Of the order of the problems; all arms of a seed meet them in the same order.
         problems: To train on.
         held_out: By name; the curve asks the first `curve_problems` of the first.
-        client: Of the server that has the datasets of all arms.
+        client: Of a server that has the datasets of the arm, or without one.
         growth: Of the arm whose nodes grow.
     """
     started = time.process_time()
@@ -242,7 +253,11 @@ def train(
                 growth.grow(pass_over)
         look(step)
     final = {
-        name: evaluate(policy, client, rows, settings.samples) for name, rows in held_out.items()
+        name: {
+            **evaluate(policy, client, rows, settings.samples),
+            "greedy": evaluate(policy, client, rows, 1, greedy=True)["acc"],
+        }
+        for name, rows in held_out.items()
     }
     return {
         "train": _columns(trained),

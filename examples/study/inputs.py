@@ -33,8 +33,8 @@ from consensusbench.extraction.rules import RulesExtractor
 from consensuspr.core import Matcher
 from consensuspr.data import Problem, atomic_file, open_writer, problem_to_row, read_problems
 
-from .arms import NUM_WARM_STARTS, Nodes, by_lot, counted, formal, shuffled
-from .model import END, Llama, Size, Tokens, generate, warm_up
+from .arms import COUNTED, NUM_WARM_STARTS, Nodes, by_lot, counted, formal, shuffled
+from .model import END, Llama, Size, Tokens, add_noise, generate, warm_up
 from .task import LONGER_STAGES, STYLES, WARM_STAGES, Story, draw_stories, write
 
 # Seeds of the streams of problems, and of the controls.
@@ -43,6 +43,8 @@ CONTROL_SEED = 60
 
 # Updates between two looks at how good a model is.
 _LOOK_EVERY = 20
+# Of the search for a weak start: of 4,096 responses 1 % is 41, give or take 6.
+_WEAK_SAMPLES, _HALVINGS = 16, 10
 
 # Of problems, how many texts of each, and a seed; the texts of each problem.
 Writer = Callable[[Sequence[Problem], int, int], list[list[str]]]
@@ -122,13 +124,49 @@ class Inputs:
             found.setdefault(problem.problem_id.rpartition("-")[0], []).append(problem)
         return found
 
-    def model(self, number: int, tokens: Tokens) -> Llama:
-        """Return a warm-started model."""
+    def model(self, number: int, tokens: Tokens, noise: float = 0.0) -> Llama:
+        """Return a warm-started model, weakened by noise of this scale."""
         model = Llama(Size(), len(tokens.words), seed=0)
         with np.load(self.warm_start(number)) as weights:
             state = {name: torch.from_numpy(weights[name]).float() for name in weights.files}
         model.load_state_dict(state)
+        if noise:
+            add_noise(model, noise, seed=number)
         return model
+
+    def weak_start(self, number: int, share: float) -> tuple[float, float]:
+        """Return the noise that weakens a warm start to a share, and the share that it leaves.
+
+        The share is of responses to the selection problems that are right throughout.  It falls
+        as the noise grows, so the search halves an interval.  `weak-starts.json` keeps the result.
+
+        Raises:
+            SystemExit: no noise leaves a share within a fifth of this one.
+        """
+        path = self.folder / "weak-starts.json"
+        found = json.loads(path.read_text()) if path.exists() else {}
+        name = f"{share:g} of warm start {number}"
+        if name not in found:
+            found[name] = self._weaken(number, share)
+            with atomic_file(path) as stream:
+                stream.write((json.dumps(found, indent=1) + "\n").encode())
+        noise, left = found[name]
+        return noise, left
+
+    def _weaken(self, number: int, share: float) -> tuple[float, float]:
+        tokens, problems = Tokens(), self.problems()["selection"]
+        low, high = 0.0, 1.0
+        for _ in range(_HALVINGS):
+            noise = (low + high) / 2
+            model = self.model(number, tokens, noise)
+            left = _right_throughout(model, tokens, problems, _WEAK_SAMPLES, seed=0)
+            if abs(left - share) <= share / 5:
+                return noise, round(left, 4)
+            low, high = (noise, high) if left > share else (low, noise)
+        raise SystemExit(
+            f"no noise on warm start {number} leaves {share:.1%} of its responses right"
+            f" throughout: {noise:.3f} leaves {left:.1%}"
+        )
 
 
 def prepare(inputs: Inputs, recipe: Recipe, say: Callable[[str], None]) -> None:
@@ -248,14 +286,25 @@ def _save(model: Llama, path: Path) -> None:
         np.savez_compressed(stream, **weights)
 
 
+def _right_throughout(
+    model: Llama, tokens: Tokens, problems: Sequence[Problem], samples: int, seed: int
+) -> float:
+    """Return the share of responses with the right answer that reach every counted node."""
+    sampled = _sample(model, tokens, problems, samples, seed)
+    return fmean(
+        text.endswith(f"Answer: {problem.ground_truth}") and all(_covers(problem)(text))
+        for problem, texts in zip(problems, sampled, strict=True)
+        for text in texts
+    )
+
+
 class _Look:
     """Looks now and then whether a model is as good as it shall be."""
 
     def __init__(
         self, model: Llama, tokens: Tokens, problems: Sequence[Problem], start_at: float
     ) -> None:
-        self._sample = partial(_sample, model, tokens, problems, 1)
-        self._problems = problems
+        self._share = partial(_right_throughout, model, tokens, problems, 1)
         self._start_at = start_at
         # By updates, the part of responses that is right throughout.
         self.seen: dict[int, float] = {}
@@ -264,11 +313,7 @@ class _Look:
         """Say whether the model is good enough after so many updates."""
         if not self._start_at or updates % _LOOK_EVERY:
             return False
-        right = [
-            text.endswith(f"Answer: {problem.ground_truth}") and all(_covers(problem)(text))
-            for problem, [text] in zip(self._problems, self._sample(updates), strict=True)
-        ]
-        self.seen[updates] = round(fmean(right), 4)
+        self.seen[updates] = round(self._share(updates), 4)
         return self.seen[updates] >= self._start_at
 
 
@@ -348,7 +393,8 @@ def _rollouts(
 
 
 def _covers(problem: Problem) -> Callable[[str], list[bool]]:
-    return Matcher([node.expressions for node in counted(problem)], expand=True).match
+    nodes = [node.expressions for node in counted(problem)]
+    return Matcher(nodes, expand=True, code=COUNTED["code"]).match
 
 
 def _by_lot(problems: Sequence[Problem], texts: Sequence[Sequence[str]]) -> list[Problem]:

@@ -1,4 +1,4 @@
-"""The model: its tokens, a Llama of a third of a million weights, sampling, and the warm start.
+"""The model: its tokens, a Llama of a third of a million weights, sampling, warm and weak starts.
 
 Written out in plain torch, because a batch of 128 responses then takes a fifth of a second of one
 core: rows that have ended leave the batch, and a prompt is read once for all its responses.  The
@@ -198,12 +198,13 @@ def generate(
     tokens: Tokens,
     prompts: list[list[int]],
     samples: int,
-    generator: torch.Generator,
+    generator: torch.Generator | None,
     max_tokens: int = MAX_RESPONSE_TOKENS,
 ) -> list[list[int]]:
     """Return `samples` responses to each prompt at temperature 1, ends included, prompt by prompt.
 
-    A response that does not end is cut off at `max_tokens`.
+    A response that does not end is cut off at `max_tokens`.  Without a generator, each token is
+    the most likely one.
     """
     longest = max(map(len, prompts))
     pad = torch.tensor([longest - len(prompt) for prompt in prompts])
@@ -230,7 +231,10 @@ def generate(
     going = torch.ones(len(row), dtype=torch.bool)
     row = torch.arange(len(row))
     for step in range(max_tokens):
-        chosen = torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)[:, 0]
+        if generator is None:
+            chosen = logits.argmax(dim=-1)
+        else:
+            chosen = torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)[:, 0]
         for number, token, goes in zip(row.tolist(), chosen.tolist(), going.tolist(), strict=True):
             if goes:
                 responses[number].append(token)
@@ -298,6 +302,19 @@ def warm_up(
         if stop(number):
             return number
     return steps
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def add_noise(model: Llama, scale: float, seed: int) -> None:
+    """Add normal noise to every matrix, `scale` times the standard deviation of its weights.
+
+    The directions depend on the seed alone, so that a larger scale is the same noise, louder.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.add_(scale * parameter.std() * noise)
 
 
 def save(model: Llama, tokens: Tokens, folder: Path) -> None:

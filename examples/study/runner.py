@@ -29,6 +29,7 @@ from consensuspr.data import atomic_file
 from .arms import (
     ARMS,
     BUILT,
+    COUNTED,
     NUM_WARM_STARTS,
     PRIMARY,
     SECOND,
@@ -193,6 +194,8 @@ class Study:
             SystemExit: it is of other inputs or settings, and must not be counted with these.
         """
         result: dict[str, Any] = json.loads(self.path(run).read_text())
+        # Older results do not name settings that came later: nothing else was possible then.
+        result["arm"]["reward"] = {**COUNTED, **result["arm"]["reward"]}
         if any(result[name] != value for name, value in self.identity(run).items()):
             raise SystemExit(f"{self.path(run)} is of other inputs or settings: remove it")
         return result
@@ -265,7 +268,7 @@ class _Work:
         waiting = iter(missing)
         done = len(runs) - len(missing)
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(self._jobs, context, _begin_process) as pool:
+        with ProcessPoolExecutor(self._jobs, context, begin_process) as pool:
             while True:
                 while len(begun) < self._jobs and (run := next(waiting, None)):
                     if self._too_late(run):
@@ -298,7 +301,7 @@ class _Work:
         return time.monotonic() + longest > self._deadline
 
 
-def _begin_process() -> None:
+def begin_process() -> None:
     # Ctrl-C is the parent's; what a process has not finished is run again.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     import torch

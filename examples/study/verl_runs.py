@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from consensuspr.data import Problem, atomic_file
 
-from .arms import ARMS, NUM_WARM_STARTS
+from .arms import ARMS, COUNTED, NUM_WARM_STARTS
 from .inputs import Inputs
 from .model import Tokens, save
 from .runner import Study, chosen_rates, made_by, rate_runs
@@ -116,8 +116,7 @@ def carry_out_verl(study: Study, plan: VerlPlan, work: Path, say: Callable[[str]
                     # As long as twenty steps, and the loop has asked the same start.
                     "trainer.val_before_train=False",
                     f"+reward.reward_kwargs.dataset={arm.nodes}",
-                    "+reward.reward_kwargs.final_nodes=False",
-                    f"+reward.reward_kwargs.unanswered={arm.reward.unanswered}",
+                    *(f"+reward.reward_kwargs.{name}={value}" for name, value in COUNTED.items()),
                 ),
             )
             train(run, files, settings, address, lambda done: None)

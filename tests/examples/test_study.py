@@ -6,7 +6,7 @@ import json
 import random
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,11 @@ pytest.importorskip("torch", reason="torch is not installed: run make test-verl"
 
 import torch
 
-from consensuspr.client import LocalClient, RewardSpec, Rollout
+from consensuspr.client import LocalClient, Rollout
 from consensuspr.core import Matcher
-from consensuspr.data import open_writer, problem_to_row
+from consensuspr.data import open_writer, problem_to_row, read_problems
 from consensuspr.scoring.types import Score, Status
-from examples.study import task
+from examples.study import inputs, task, weak
 from examples.study.arms import (
     ARMS,
     BUILT,
@@ -33,17 +33,19 @@ from examples.study.arms import (
     formal,
     shuffled,
 )
-from examples.study.grpo import group_advantages, permuted, policy_loss
+from examples.study.grpo import figures, group_advantages, permuted, policy_loss
 from examples.study.model import (
     Llama,
     Size,
     Tokens,
+    add_noise,
     generate,
     response_log_probs,
     save,
     warm_up,
 )
 from examples.study.runner import (
+    HERE,
     Plan,
     Run,
     Study,
@@ -52,6 +54,7 @@ from examples.study.runner import (
     groups,
     pilot_runs,
     rate_runs,
+    second_runs,
 )
 
 # Importing verl alone takes minutes on a busy machine.
@@ -224,7 +227,7 @@ def test_every_right_way_covers_the_author_s_nodes(
         for _ in range(4)
     ]
     assert len({rollout.response for rollout in rollouts}) > 2 * len(stories)
-    spec = RewardSpec.linear(0.5, final_nodes=False)
+    spec = weak.REWARDS["answered"]
     for score in client.score(rollouts, reward=spec, answer_rule="dapo"):
         assert (score.acc, score.ncr, score.guard, score.reward) == (1, 1, 1, 1)
         # Three stages of two nodes, of which the last states the answer.
@@ -242,7 +245,7 @@ def test_a_slip_costs_nodes_in_every_style(
         text = task.write([*ways[:2], (left + 1, sign, right), *ways[3:]], style)
         assert task.style_of(text) == style
         assert len(task.equations_in(text)) == 6
-        spec = RewardSpec.linear(0.5, final_nodes=False)
+        spec = ARMS["linear"].reward
         [score] = client.score([Rollout(f"train-{number}", text)], reward=spec, answer_rule="dapo")
         assert score.num_matched == 4
 
@@ -255,6 +258,16 @@ def test_responses_end_at_the_most_that_an_arm_has_room_for(
         generator = torch.Generator().manual_seed(5)
         responses = generate(model, tokens, prompts, 8, generator, most)
         assert max(map(len, responses)) == most
+
+
+def test_without_a_generator_each_token_is_the_most_likely(
+    model: Llama, tokens: Tokens, stories: list[task.Story]
+) -> None:
+    prompts = [tokens.prompt(story.text) for story in stories[:4]]
+    responses = generate(model, tokens, prompts, 1, None)
+    for prompt, response in zip(prompts, responses, strict=True):
+        likely = model.logits(model(torch.tensor([prompt + response]))).argmax(dim=-1)[0]
+        assert likely[len(prompt) - 1 : -1].tolist() == response
 
 
 def test_longer_problems_fit(tokens: Tokens) -> None:
@@ -285,11 +298,11 @@ def test_nodes_by_lot_are_as_many_and_as_often_reached(stories: list[task.Story]
             ways = story.operations(rng)
             wrong = [(left + rng.choice((0, 0, 1, 2)), sign, right) for left, sign, right in ways]
             texts.append(task.write(wrong, rng.choice(task.STYLES)))
-        covers = Matcher([node.expressions for node in counted(problem)], expand=True).match
+        covers = inputs._covers(problem)
         lots = by_lot(problem, texts, covers, seed=3)
         assert len(lots.nodes) == len(counted(problem))
         assert lots == by_lot(problem, texts, covers, seed=3)
-        by_chance = Matcher([node.expressions for node in lots.nodes], expand=True).match
+        by_chance = inputs._covers(lots)
         real = [sum(covers(text)) for text in texts]
         chance = [sum(by_chance(text)) for text in texts]
         rates.append(sum(real) / len(texts) / 5)
@@ -297,6 +310,98 @@ def test_nodes_by_lot_are_as_many_and_as_often_reached(stories: list[task.Story]
         together.append(torch.corrcoef(torch.tensor([real, chance]).float())[0, 1].item())
     assert sum(of_lot) == pytest.approx(sum(rates), rel=0.1)
     assert abs(sum(together) / len(together)) < 0.2
+
+
+def test_louder_noise_is_the_same_noise(tokens: Tokens) -> None:
+    changes = []
+    for scale in (0.0, 0.1, 0.3):
+        noisy = Llama(Size(), len(tokens.words), seed=0)
+        add_noise(noisy, scale, seed=4)
+        changes.append(noisy.state_dict())
+    clean, quiet, loud = changes
+    for name, weights in clean.items():
+        torch.testing.assert_close(loud[name] - weights, 3 * (quiet[name] - weights))
+        assert (weights.dim() == 1) == torch.equal(quiet[name], weights)
+
+
+def test_a_weak_start_has_the_noise_that_leaves_its_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+
+    def share(noise: float, *_: Any, **__: Any) -> float:
+        looks.append(noise)
+        return max(0.0, 0.1 - noise / 4)
+
+    monkeypatch.setattr(inputs, "_right_throughout", share)
+    monkeypatch.setattr(inputs.Inputs, "problems", lambda self: {"selection": []})
+    monkeypatch.setattr(inputs.Inputs, "model", lambda self, number, tokens, noise: noise)
+    of = inputs.Inputs(tmp_path)
+    noise, left = of.weak_start(0, 0.01)
+    assert 0.008 <= left <= 0.012 and left == pytest.approx(0.1 - noise / 4, abs=1e-4)
+    assert of.weak_start(1, 0.03) != (noise, left)
+    count = len(looks)
+    assert of.weak_start(0, 0.01) == (noise, left) and len(looks) == count
+    with pytest.raises(SystemExit, match=r"leaves 20.0% of its responses right throughout"):
+        of.weak_start(0, 0.2)
+
+
+@pytest.mark.parametrize("name", [weak.UNSOLVED, weak.BUDGETS])
+def test_right_solutions_of_the_unsolved_problems_keep_their_reward(
+    tmp_path: Path, name: str
+) -> None:
+    plan = weak.WeakPlan(train=12, test=1)
+    weak.write_unsolved(plan, tmp_path)
+    path = weak.unsolved(tmp_path, name)
+    stored = [problem.budget is not None for problem in read_problems(path)]
+    assert stored == [name == weak.BUDGETS] * plan.train + [False]
+    stories = islice(task.draw_stories(weak.UNSOLVED_SEED, (weak.UNSOLVED_STAGES,)), plan.train)
+    rollouts = [
+        Rollout(f"train-{number}", task.write(story.operations(random.Random(number)), style))
+        for number, story in enumerate(stories)
+        for style in task.STYLES
+    ]
+    with LocalClient(dataset=path) as client:
+        for spec in weak.REWARDS.values():
+            scores = client.score(rollouts, reward=spec, answer_rule="dapo")
+            assert {score.reward for score in scores} == {1}
+
+
+def test_what_is_watched_of_code_and_of_missing_answers() -> None:
+    answered = Score(
+        status=Status.OK, acc=1.0, ncr=1.0, ncr_raw=1.0, answer="3", channel_numbers=b"\3\3\1"
+    )
+    silent = Score(status=Status.OK, acc=0.0, ncr=0.5, ncr_raw=0.5, channel_numbers=b"\3\0\0")
+    found = figures(["Answer: 3", "1+2"], [4, 4], [answered, silent], 8)
+    assert (found["by_code"], found["unanswered"], found["throughout"]) == (0.75, 0.5, 0.5)
+
+
+def test_the_table_of_weak_starts_pairs_the_arms_by_seed() -> None:
+    watched = dict.fromkeys(("throughout", "ncr", "by_code", "unanswered", "stated", "greedy"), 0.5)
+
+    def row(arm: str, seed: int, acc: float) -> dict[str, Any]:
+        run = {"kind": weak.USUAL, "arm": arm, "seed": seed}
+        return {"run": run, "before": {"acc": 0.02, **watched}, "after": {"acc": acc, **watched}}
+
+    table = weak.weak_table(
+        [row(weak.BEFORE, 0, 0.1), row("written", 0, 0.3), row(weak.BEFORE, 1, 0.2),
+         row("written", 1, 0.4), row("written", 2, 0.5)]
+    )  # fmt: skip
+    before, written = table.splitlines()[2:]
+    assert before.startswith("| usual | computed | 2 | 2.0% → 15.0% |") and before.endswith("– |")
+    assert written.startswith("| usual | written | 3 | 2.0% → 40.0% |") and "| +20.0 (" in written
+
+
+def test_weak_rows_of_other_inputs_are_not_counted(tmp_path: Path) -> None:
+    study = Study(tmp_path, Plan())
+    study.inputs.folder.mkdir()
+    study.inputs.facts.write_text(json.dumps({"digest": "of these inputs"}))
+    [run, *_] = weak.WeakPlan().runs()
+    table = tmp_path / "results" / "weak.jsonl"
+    table.parent.mkdir()
+    table.write_text(json.dumps({"run": asdict(run), "inputs": "of others"}) + "\n")
+    with pytest.raises(SystemExit, match="of other inputs, steps or rates"):
+        weak.carry_out_weak(study, weak.WeakPlan(), 1, print)
 
 
 def test_permuted_rewards_hand_each_group_s_ncrs_round_by_lot() -> None:
@@ -339,6 +444,13 @@ def test_seeds_that_choose_rates_are_used_for_nothing_else() -> None:
     assert len({run.name for run in [*tries, *runs]}) == len(tries) + len(runs)
     primary = [run for run in runs if run.arm == "linear"]
     assert sorted(run.warm_start for run in primary) == [0] * 4 + [1] * 4 + [2] * 4
+
+
+def test_results_from_before_the_rules_for_code_and_answers_still_count() -> None:
+    study = Study(HERE, Plan())
+    found = study.results(second_runs(study.plan))
+    assert len(found) == 48
+    assert {result["arm"]["reward"]["code"] for result in found} == {"computed"}
 
 
 def test_the_rate_with_the_best_accuracy_is_chosen_and_of_equals_the_lower() -> None:
