@@ -38,6 +38,7 @@ from consensuspr.scoring.guard import (
     counted,
     default_budget,
     factors,
+    length_of,
 )
 from consensuspr.scoring.types import CHANNELS
 
@@ -175,12 +176,37 @@ def test_too_many_right_ones_lowered_are_told_once() -> None:
 # --- the scorer
 
 
+def varied(characters: int) -> str:
+    """Return so many characters of words that differ."""
+    words = itertools.product("abcdefghijklmnopqrstuvwxyz", repeat=3)
+    return "".join(f" {''.join(word)}ly" for word in words)[:characters]
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        ("", 0),
+        ("one two", 0),
+        ("So 3*4=12 and 12+5=17 in all.", 24),  # two phrases
+        (LISTED, 0),
+        (LISTED + " " * 9000, 0),
+        (LISTED + " and so on" * 900, 36),
+        ("\\textcolor{red}{3}*4=12\n" * 900, 24),
+        (varied(9000), 9000),
+        (varied(9000).encode(), 9000),
+        ("三加四等于七" * 2, 12),  # characters, not bytes
+    ],
+)
+def test_length_grows_with_different_phrases(text: str | bytes, length: int) -> None:
+    assert length_of(text) == length
+
+
 @pytest.mark.parametrize(
     ("response", "channels", "ncr", "is_lowered"),
     [
         (HONEST, ("statement", "", "statement"), 2 / 3, False),
         (HONEST.encode(), ("statement", "", "statement"), 2 / 3, False),
-        (CODE, ("code", "", "code"), 2 / 3, False),
+        (CODE, ("", "", "code"), 1 / 3, False),  # 24 is not written
         ("f = 17 and 48/2 = 24", ("statement", "pattern", ""), 2 / 3, False),
         ("Nothing.", ("", "", ""), 0.0, False),
         (LISTED, ("statement", "", "statement"), 0.1, True),
@@ -284,9 +310,9 @@ def test_weights_that_no_problem_has_are_refused(scorer: Scorer) -> None:
     ("rollout", "factor"),
     [
         (Rollout("budget", HONEST), 0.5),
-        (Rollout("budget", HONEST + " " * len(HONEST)), 1 / math.sqrt(2)),
-        (Rollout("budget", HONEST.encode() + b"\xc3\xa4" * len(HONEST)), 1 / math.sqrt(2)),
-        (Rollout("budget", HONEST + " " * 3 * len(HONEST)), 1.0),
+        (Rollout("budget", HONEST + varied(len(HONEST))), 1 / math.sqrt(2)),
+        (Rollout("budget", (HONEST + varied(len(HONEST))).encode()), 1 / math.sqrt(2)),
+        (Rollout("budget", HONEST + varied(3 * len(HONEST))), 1.0),
         (Rollout("new", HONEST, nodes=[["48/2=24"]], budget=GuardBudget(1, 9, 999)), 0.5),
         (Rollout("new", HONEST, nodes=[["48/2=24"]], budget=GuardBudget(9, 1, 999)), 1 / 4),
         (Rollout("new", HONEST, nodes=[["48/2=24"]], budget=GuardBudget(9, 1)), 1.0),
@@ -355,7 +381,7 @@ def test_the_explanation_shows_the_arithmetic(guarded: Scorer) -> None:
     assert told.score.guard == factors(
         told.guard.statements, told.guard.numbers, told.guard.max_statements, told.guard.max_numbers
     )
-    assert told.guard.max_statements == max(2 * 3 + 8, 0.6 * math.sqrt(len(LISTED)))
+    assert told.guard.max_statements == 2 * 3 + 8  # lines of numbers have no length
     assert [(node.channel, node.counts) for node in told.nodes] == [
         ("statement", True), ("", True), ("statement", False),
     ]  # fmt: skip

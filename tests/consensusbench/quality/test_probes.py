@@ -113,10 +113,8 @@ def test_a_stored_budget_takes_the_place_of_the_default_one(write_dataset: Write
 
     before = padded()
     after = padded({"statements": 2, "numbers": 4, "length": 4000})
-    assert before.ncr == before.ncr_raw == after.ncr_raw
-    assert after.ncr < after.ncr_raw / 2
-    # Four times its longest source buys the default budget.
-    assert padded({"statements": 2, "numbers": 4, "length": 1000}).ncr == before.ncr
+    assert before.ncr_raw == after.ncr_raw
+    assert after.ncr < after.ncr_raw / 2 < before.ncr
 
 
 def test_what_pays_better_than_being_wrong_is_told(write_dataset: Write) -> None:
@@ -189,7 +187,7 @@ def test_the_worst_problems_are_named_with_the_nodes_hit(report: ProbeReport) ->
     padded = report.attack(Attack.PADDED)
     assert [(one.problem_id, one.ncr, one.node_ids) for one in padded.worst] == [
         ("a", 0.5, ("n1",)),
-        ("b", pytest.approx(1 / 3), ("n1",)),
+        ("b", pytest.approx(7 / 27), ("n1",)),  # lowered by the guard
     ]
 
 

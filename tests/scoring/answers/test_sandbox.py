@@ -186,11 +186,13 @@ def test_verdicts_are_the_same_where_processes_are_killed_all_the_time(
         expected = [number % 2 == 1 for number in range(len(questions))]
         killer = threading.Thread(target=kill)
         killer.start()
-        while killed < 5:
-            verifier._cache = ResultCache(0, 0)
-            assert answers(verifier, questions) == expected
-        done.set()
-        killer.join()
+        try:
+            while killed < 5:
+                verifier._cache = ResultCache(0, 0)
+                assert answers(verifier, questions) == expected
+        finally:  # or the thread kills the processes of all tests to come
+            done.set()
+            killer.join()
         # The template too.
         started()[0].kill()
         assert answers(verifier, questions) == expected
