@@ -35,7 +35,7 @@ from consensusbench.extraction.statements import Truth, truth_of
 from consensusbench.quality.probes import Attack, ProbeReport, ProbeSettings, probe_dataset
 from consensuspr.core import BatchResult, Matcher, match_batch
 from consensuspr.data import Node, Problem
-from consensuspr.scoring.guard import GuardBudget, allowed, counted, factors, factors_of
+from consensuspr.scoring.guard import GuardBudget, allowed, counted, factors, factors_of, length_of
 
 CODE_WRITERS = "the same as programs"
 # Of right rollouts alone: whether the guard lowers them.
@@ -211,6 +211,7 @@ def _matcher(nodes: Sequence[Node], statements: bool) -> Matcher:
         [node.expressions for node in nodes],
         statements=statements,
         derived=[node.derived or () for node in nodes],
+        code="computed",  # the programs are made without the results of their sources
     )
 
 
@@ -334,7 +335,7 @@ def guard_table(shared: Path) -> str:
             budget = _held_out(right, stated, at, row)
             if budget is not None:
                 known += 1
-                lowered += bool(_stored_guard([stated[at]], [budget])[0] < 1)
+                lowered += bool(_stored_guard([_measured(row["response"])], [budget])[0] < 1)
         roots = np.sqrt([len(text) for text in texts])
         rows.append(
             [
@@ -372,6 +373,11 @@ def _held_out(
     return budget_of(most, USUAL_NODES) if len(foreign or same) >= 3 else None
 
 
+def _measured(response: str) -> Stated:
+    """Return what a response states, with its length as the guard measures it."""
+    return replace(stated_in([response]), length=length_of(response))
+
+
 def _stored_guard(
     stated: Sequence[Stated], budgets: Sequence[GuardBudget], grow: bool = True
 ) -> np.ndarray:
@@ -403,7 +409,7 @@ def long_table(shared: Path) -> str:
         pairs = [
             (stated, budget)
             for row in right
-            for stated in [stated_in([row["response"]])]
+            for stated in [_measured(row["response"])]
             for problem, budget in budgets.items()
             if problem == row["problem_id"] or row["problem_id"] not in budgets
         ]
