@@ -101,6 +101,26 @@ def test_each_call_may_ask_code_for_its_results(engine: Any, options: Any) -> No
     assert pickle.loads(pickle.dumps(matcher)).match(CODE) == [True]
 
 
+@pytest.mark.parametrize(
+    ("text", "options", "values"),
+    [
+        (CODE, {}, 1),
+        (CODE + "24", {}, 1),
+        (CODE + "from 1 to 48: 24", {}, 3),  # 24, 1 and 48 might have been it
+        (CODE + " ".join(map(str, range(1, 100))), {}, 99),
+        (CODE + "some 24.0 of 24, ½ and 0.25", {}, 4),
+        (CODE + "from 1 to 48", {}, 1),  # no result decides
+        (CODE + "from 1 to 48: 24", {"code": "computed"}, 1),
+        (CODE + "48 / 2 = 24, from 1 to 50", {}, 1),  # prose reaches the node
+    ],
+)
+def test_numbers_among_which_a_result_is_found_count_as_values(
+    engine: Any, text: str, options: dict[str, Any], values: int
+) -> None:
+    matcher = engine.Matcher([["48/2=24"]])
+    assert engine.match_batch([matcher], [text], **options).num_values.tolist() == [values]
+
+
 def test_an_unknown_credit_for_code_is_refused(engine: Any) -> None:
     with pytest.raises(ValueError, match="sometimes"):
         engine.Matcher([["48/2=24"]], code="sometimes")

@@ -213,6 +213,8 @@ cdef struct Lexeme:
 # A number that can be a result of code, and where it was last written.
 cdef struct Result:
     uint64_t number   # 0: an empty slot
+    int64_t num
+    int64_t den
     uint32_t last
 
 cdef struct Results:
@@ -449,13 +451,29 @@ cdef bint room_for_pending(Reader* r) noexcept nogil:
 
 
 cdef void reach_pending(Reader* r, bint computed) noexcept nogil:
-    """Have the statements of code reach nodes, if ``computed`` or their result is written."""
+    """Have the statements of code reach nodes, if ``computed`` or their result is written.
+
+    If a result decided, all numbers that might have been one are values that the text states: a
+    list of them is worth no more than a list of statements.
+    """
     cdef const Pending* one
+    cdef const Result* result
+    cdef uint32_t decided = ANYWHERE  # the first end of a statement that needed its result
     cdef uint32_t index
     for index in range(r.num_pending):
         one = &r.pending[index]
+        if r.matched[one.key.node]:
+            continue
         if computed or has_result(r, one.num, one.den, one.end):
+            if not computed:
+                decided = min(decided, one.end)
             reach(r, one.key, CHANNEL_CODE, one.start, one.end)
+    if decided == ANYWHERE:
+        return
+    for index in range(r.results.capacity):
+        result = &r.results.slots[index]
+        if result.number and result.last >= decided:
+            count(r, &r.values, result.num, result.den)
 
 
 cdef void keep_statement(

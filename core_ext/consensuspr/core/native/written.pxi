@@ -86,6 +86,8 @@ cdef void add_result(
     result = result_at(results, result_hash(num, den, decimals))
     if result.number == 0:
         result.number = result_hash(num, den, decimals)
+        result.num = num
+        result.den = den
         results.size += 1
     result.last = max(result.last, at)
 

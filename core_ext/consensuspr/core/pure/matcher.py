@@ -155,6 +155,11 @@ class Matcher:
                     if found[node] is None:
                         channel = Channel.CODE if one.code else Channel.STATEMENT
                         found[node] = Hit(one.start, one.end, text, channel)
+                        if one.code and not computed:
+                            # A list of results is worth no more than one of statements.
+                            stated.values.update(
+                                value for value, last in stated.results if last >= one.end
+                            )
         if None in found and self.num_patterns:
             form = normal_form(data)
             uncounted = self._search(form, stated, found)

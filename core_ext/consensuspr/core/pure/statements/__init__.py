@@ -33,11 +33,13 @@ class StatedText(NamedTuple):
         statements: in the order in which they were read, places in bytes.
         values: distinct values of all statements.
         numbers: distinct magnitudes of all numbers written.
+        results: values of numbers that can be a result of code, and before which byte that ends.
     """
 
     statements: list[TrueStatement]
     values: set[Fraction]
     numbers: set[Magnitude]
+    results: list[tuple[Fraction, float]]
 
     def count_too(self, text: str | bytes) -> None:
         """Count what another form of the text states, too."""
@@ -67,6 +69,11 @@ def read_statements(text: str | bytes) -> StatedText:
         [one._replace(start=offsets[one.start], end=offsets[one.end]) for one in log.statements],
         {Fraction(*one.key.value) for one in log.statements},
         log.numbers,
+        [
+            (Fraction(number.magnitude), at if at == math.inf else offsets[int(at)])
+            for number, at in log.results.items()
+            if not isinstance(number.magnitude, str)
+        ],
     )
 
 

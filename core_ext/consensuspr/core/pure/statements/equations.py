@@ -31,13 +31,13 @@ class StatementLog:
     Attributes:
         statements: in the order in which they were read, places in characters.
         numbers: distinct magnitudes of the numbers written.
+        results: where those were last written that can be a result of the code before.
     """
 
     def __init__(self) -> None:
         self.statements: list[TrueStatement] = []
         self.numbers: set[Magnitude] = set()
-        # Where a number of so many decimals was last written that can be a result of code.
-        self._results: dict[WrittenNumber, float] = {}
+        self.results: dict[WrittenNumber, float] = {}
 
     def state(self, parts: list[ExactValue], start: int, end: int, code: bool) -> None:
         """Take the operations of one side; the last is the side itself."""
@@ -48,8 +48,8 @@ class StatementLog:
     def count(self, number: WrittenNumber, at: float | None) -> None:
         """Take a number, a possible result of the code before ``at``; of none if that is None."""
         self.numbers.add(number.magnitude)
-        if at is not None:
-            self._results[number] = max(at, self._results.get(number, at))
+        if at is not None and number.decimals <= MAX_DIGITS:
+            self.results[number] = max(at, self.results.get(number, at))
 
     def find_results(self) -> None:
         """Mark the statements of code whose result is written, once the text has been read."""
@@ -70,7 +70,7 @@ class StatementLog:
                 break
             for units in (whole + (2 * rest > denominator), whole + (2 * rest >= denominator)):
                 number = WrittenNumber(Fraction(units, 10**decimals), decimals)
-                if self._results.get(number, -1) >= statement.end:
+                if self.results.get(number, -1) >= statement.end:
                     return True
         return False
 
