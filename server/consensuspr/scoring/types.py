@@ -31,8 +31,8 @@ E = TypeVar("E", bound=StrEnum)
 
 # What a request means that names no dataset, where there are several.
 DEFAULT_DATASET: Final = "default"
-# Part of every reply's identity: a change of the guard, or of what a node is reached by, that can
-# change an NCR changes this.
+# Part of every reply's identity.  Raise it with a change of the guard, or of how nodes are reached,
+# that can change an NCR.
 SCORING_VERSION: Final = "2"
 FIRST_SCORING_VERSION: Final = "1"  # of replies and logs that name none
 MAX_LABEL_BYTES: Final = 128  # of the name of a training run, or of a dataset put in service

@@ -36,7 +36,7 @@ class StatementLog:
     def __init__(self) -> None:
         self.statements: list[TrueStatement] = []
         self.numbers: set[Magnitude] = set()
-        # Where a number of so many decimals was last written that can be a result of code.
+        # By number that can be a result of code: where it was last written.
         self._results: dict[WrittenNumber, float] = {}
 
     def state(self, parts: list[ExactValue], start: int, end: int, code: bool) -> None:
@@ -46,7 +46,7 @@ class StatementLog:
             self.statements.append(TrueStatement(part.key, start, end, whole, code, not code))
 
     def count(self, number: WrittenNumber, at: float | None) -> None:
-        """Take a number, a possible result of the code before ``at``; of none if that is None."""
+        """Take a number: a possible result of code before ``at``, or of none if that is None."""
         self.numbers.add(number.magnitude)
         if at is not None:
             self._results[number] = max(at, self._results.get(number, at))
