@@ -382,7 +382,7 @@ class Score:
         reward: the combined reward, in [0, 1].
         acc: final-answer accuracy, 0.0 or 1.0.
         ncr: Node Coverage Rate in [0, 1], which the reward uses: ``ncr_raw * guard``, or 0
-            where ``unanswered="zero"`` says so.
+            by ``unanswered="zero"``.
         num_nodes: nodes that count, 0 where unknown; without ``final_nodes`` fewer than the
             problem has.
         num_matched: those of them that were reached.

@@ -659,7 +659,7 @@ class Store:
     def search_of(
         self, where: str, values: Sequence[Any], text: str, numbers: Iterable[int]
     ) -> _Search:
-        """Return a search for text in samples of some runs, which begins where there is none."""
+        """Return the search for a text in samples of some runs; begin it if it is new."""
         key = (where, repr(values), text.casefold())
         with self._lock:
             search = self._searches.setdefault(key, _Search(frozenset(numbers)))
