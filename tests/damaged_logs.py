@@ -1,4 +1,4 @@
-"""What disks, other programs and people do to the files of a score log."""
+"""Damage to the files of a score log, as disks, other programs and people cause it."""
 
 from __future__ import annotations
 

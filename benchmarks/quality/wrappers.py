@@ -144,7 +144,7 @@ class Earned:
 
 @dataclass(frozen=True, slots=True)
 class WrapperFigures:
-    """What one wrapper earns, by set and enumeration ("gsm8k deep")."""
+    """NCR of one wrapper, by set and enumeration ("gsm8k deep")."""
 
     line: str
     text: str
@@ -158,7 +158,7 @@ class WrapperFigures:
 
 
 def enumerations(problem: str, kinds: Sequence[str]) -> dict[str, str]:
-    """Return lines of true equations by kind, without a look at the nodes."""
+    """Return lines of true equations by kind; the nodes are not used."""
     numbers = numbers_in(problem)
     made: dict[str, Callable[[], str]] = {
         "pairs": lambda: pairs_of(numbers).prose(),
@@ -220,12 +220,12 @@ def wrapped(lines: str, line: str, text: str) -> str:
     return TEXTS[text]("\n".join(map(LINES[line], lines.split("\n"))))
 
 
-def excess(one: WrapperFigures, plain: WrapperFigures) -> tuple[float, str]:
-    """Return the most that a wrapper earns where plain lines earn little, and of what."""
+def excess(figures: WrapperFigures, plain: WrapperFigures) -> tuple[float, str]:
+    """Return a wrapper's highest NCR among sets where plain lines earn little, and the set."""
     return max(
         (
             (earned.ncr, name)
-            for name, earned in one.earned.items()
+            for name, earned in figures.earned.items()
             if plain.earned[name].ncr <= PLAIN_LIMIT
         ),
         default=(0.0, ""),
@@ -260,7 +260,7 @@ def _share(value: float) -> str:
 
 
 def chosen(everything: bool) -> Iterator[tuple[str, str]]:
-    """Yield wrappers: each alone and the pairs that suit, or all pairs."""
+    """Yield wrappers: each alone and the paired ones of the templates, or all pairs."""
     if everything:
         yield from ((line, text) for text in TEXTS for line in LINES)
         return
@@ -271,13 +271,15 @@ def chosen(everything: bool) -> Iterator[tuple[str, str]]:
 
 
 def main() -> int:
-    """Measure, print; return 1 if a wrapper earns more than the limit."""
+    """Print the figures; return 1 if a wrapper earns more than the limit."""
     parser = page_parser("benchmarks.quality.wrappers", __doc__)
     parser.add_argument("--all", action="store_true", help="combine every line with every text")
     parser.add_argument(
-        "--only", default="", help="wrappers whose name has this regular expression"
+        "--only", default="", help="only wrappers whose name matches this expression"
     )
-    parser.add_argument("--problems", type=int, default=GSM8K_PROBLEMS, help="of each set (120)")
+    parser.add_argument(
+        "--problems", type=int, default=GSM8K_PROBLEMS, help="problems of each set (120)"
+    )
     parser.add_argument("--kinds", nargs="+", default=["deep"], help="pairs, deep, table (deep)")
     parser.add_argument("--show", type=int, default=0, help="rows to print (all)")
     parser.add_argument("--json", action="store_true", help="print JSON")

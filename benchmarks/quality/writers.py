@@ -47,8 +47,8 @@ GUARDED_FILES = (
     ("MATH, R1 distilled, thinking", Path("data/rollouts/math_r1distill_long.jsonl.gz")),
     ("Olympiad, very long", Path("data/rollouts/olympiad_gptoss120b_very_long.jsonl.gz")),
 )
-# Long right rollouts of a model, and concise solutions that make budgets for them: of the same
-# problems, or of others, whose budgets are then all tried.
+# Long right rollouts of a model, and concise solutions to make budgets of.  If the solutions are of
+# other problems, each of their budgets is tried.
 LONG_ROLLOUTS = (
     (
         "AIME, Qwen3-32B thinking",
@@ -381,7 +381,7 @@ def _measured(response: str) -> Stated:
 def _stored_guard(
     stated: Sequence[Stated], budgets: Sequence[GuardBudget], grow: bool = True
 ) -> np.ndarray:
-    """Return the guard's factors of stored budgets, without ``grow`` whatever the length."""
+    """Return the guard's factors by stored budgets, which without ``grow`` do not grow."""
     return factors(
         [one.statements for one in stated],
         [one.numbers for one in stated],
@@ -431,7 +431,7 @@ def long_table(shared: Path) -> str:
         )
     headings = (
         "right rollouts of", "budgets made of", "there are", "characters, median",
-        "longest source, median", "lowered without growth", "lowest factor then", "lowered",
-        "lowest factor",
+        "longest source, median", "lowered without growth", "lowest factor without growth",
+        "lowered", "lowest factor",
     )  # fmt: skip
     return table(headings, rows, 2)

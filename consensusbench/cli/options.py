@@ -50,7 +50,7 @@ class ScoringSettings(Settings):
     )
     code: CodeCredit = Field(
         CodeCredit.WRITTEN,
-        description="A statement in code counts if its result is written, or whenever computed.",
+        description="A statement in code counts if its result is written, or always (computed).",
     )
     no_progress: bool = Field(False, description="Show no progress bar.")
     color: ColorMode = Field(

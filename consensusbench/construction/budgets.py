@@ -1,9 +1,9 @@
 """Budgets of the guard, made of rollouts that are right: what a solution of a problem states.
 
 The default budget (:mod:`consensuspr.scoring.guard`) grows with the length of a response, which a
-policy can buy with words that say nothing.  A stored one does not grow up to the length of its
-longest source.  It is half as much again as the right rollout needs that states most, and never
-less than a few values beside the nodes.
+policy can raise with varied text.  A stored budget does not grow up to the length of its longest
+source.  It is 1.5 times the most that a right rollout states, and at least a few values more than
+the nodes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Stated:
     Attributes:
         statements: distinct values.
         numbers: distinct numbers, those values at least (a program writes few of its own).
-        length: characters of the longest; 0 where a file of an earlier release does not say.
+        length: characters of the longest rollout; 0 if a file of an earlier release has none.
     """
 
     statements: int = 0

@@ -284,7 +284,10 @@ def _stated(row: Any) -> Stated | None:
     counts: list[Any] = [said.get(key) for key in ("statements", "numbers")]
     counts.append(said.get("length", 0))
     if any(type(count) is not int or count < 0 for count in counts):
-        raise InputError("extraction.stated must have statements, numbers and length, 0 or more")
+        raise InputError(
+            "extraction.stated must have statements, numbers and length, whole numbers from 0 on,"
+            f" got {str(said)[:200]!r}"
+        )
     return Stated(*counts)
 
 

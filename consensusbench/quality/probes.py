@@ -1,4 +1,4 @@
-"""What texts that solve nothing earn from a dataset's nodes.
+"""Attacks on a dataset's nodes: the NCR of texts that solve nothing.
 
 The probes score such texts and rollouts of other problems, and report the Node Coverage Rate of
 each attack::
@@ -75,7 +75,7 @@ DESCRIPTIONS: Final = {
     Attack.ECHO: "the text of the problem itself",
     Attack.QUANTITIES: 'counting with the nouns behind the problem\'s numbers, "1 hours" onwards',
     Attack.PAIRS: "pairs of the problem's numbers combined by + - * /, within the guard's budget",
-    Attack.PADDED: "all of these pairs, and filler words up to 4,096 characters",
+    Attack.PADDED: "all of these pairs, and repeated filler up to 4,096 characters",
     Attack.DEEP: "pairs of pairs: the results of all pairs combined with all numbers and results",
     Attack.CODE: "pairs of pairs as a Python program that writes no result",
     Attack.COMMENTS: "pairs of pairs in Python comments",
@@ -90,7 +90,7 @@ MAX_DEEP_CHARS: Final = 1 << 14
 # As long as a grade-school solution.
 SHORT_CHARS: Final = 500
 PADDED_CHARS: Final = 1 << 12
-# A build tries attacks on each problem: four times as long takes four times the time.
+# A build measures attacks on each problem, in time proportional to their length.
 SHORT_DEEP_CHARS: Final = 1 << 12
 PADDING: Final = " Let us think about this step by step, and see what is asked for here."
 # Texts of so many problems are held at once: up to some 20 MB.
@@ -997,7 +997,7 @@ def cheap_notes(cheap: Sequence[CheapAttack]) -> Iterator[str]:
             continue
         named.add(one.data_source)
         more = sum(other.data_source == one.data_source for other in cheap) - 1
-        others = f" ({more} more attacks exceed it, too)" if more else ""
+        others = f" ({more + 1} attacks score more than these)" if more else ""
         yield (
             f"attack `{one.attack.value}` scores {100 * one.ncr:.1f} % NCR on "
             f"{one_line(one.data_source) or 'problems without a source'}; wrong rollouts score "

@@ -94,8 +94,8 @@ class Arm:
     rate_of: str | None = None
 
 
-# Of every arm and of every evaluation: the answer is no node, code counts without its result, and
-# so do the nodes of a response without an answer.
+# Settings of every arm and every evaluation: answers are not nodes, code counts without its result,
+# and a response without an answer keeps its NCR.
 COUNTED: NcrOptions = {"final_nodes": False, "code": "computed", "unanswered": "ncr"}
 
 

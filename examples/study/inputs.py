@@ -43,7 +43,7 @@ CONTROL_SEED = 60
 
 # Updates between two looks at how good a model is.
 _LOOK_EVERY = 20
-# Of the search for a weak start: of 4,096 responses 1 % is 41, give or take 6.
+# Of the search for a weak start: samples a problem, and steps.  1 % of 4,096 is 41, give or take 6.
 _WEAK_SAMPLES, _HALVINGS = 16, 10
 
 # Of problems, how many texts of each, and a seed; the texts of each problem.

@@ -308,7 +308,7 @@ def warm_up(
 def add_noise(model: Llama, scale: float, seed: int) -> None:
     """Add normal noise to every matrix, `scale` times the standard deviation of its weights.
 
-    The directions depend on the seed alone, so that a larger scale is the same noise, louder.
+    The noise depends on the seed alone: a larger scale gives the same noise, only stronger.
     """
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():

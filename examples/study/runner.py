@@ -194,7 +194,7 @@ class Study:
             SystemExit: it is of other inputs or settings, and must not be counted with these.
         """
         result: dict[str, Any] = json.loads(self.path(run).read_text())
-        # Older results do not name settings that came later: nothing else was possible then.
+        # Results of earlier releases lack later settings, and had these values.
         result["arm"]["reward"] = {**COUNTED, **result["arm"]["reward"]}
         if any(result[name] != value for name, value in self.identity(run).items()):
             raise SystemExit(f"{self.path(run)} is of other inputs or settings: remove it")

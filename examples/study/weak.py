@@ -54,7 +54,7 @@ _SOLUTIONS = 8
 
 @dataclass(frozen=True)
 class WeakPlan:
-    """How much is run from weak starts.
+    """Size of the runs from weak starts.
 
     Attributes:
         share: of responses that are right throughout at the start.

@@ -1,4 +1,4 @@
-"""The guard counts whatever reaches a node, whatever part of a text it stands in."""
+"""The guard counts everything that reaches a node, in any part of a text."""
 
 from __future__ import annotations
 

@@ -367,7 +367,7 @@ def test_right_solutions_of_the_unsolved_problems_keep_their_reward(
             assert {score.reward for score in scores} == {1}
 
 
-def test_what_is_watched_of_code_and_of_missing_answers() -> None:
+def test_figures_of_code_and_of_missing_answers() -> None:
     answered = Score(
         status=Status.OK, acc=1.0, ncr=1.0, ncr_raw=1.0, answer="3", channel_numbers=b"\3\3\1"
     )

@@ -91,8 +91,14 @@ def test_nodes_with_what_decides_ncr() -> None:
         ('{"nodes": "x"}', "nodes in labels[3] must be a list, got str"),
         ('{"nodes": ["x"]}', "a node in labels[3] must be a list of expressions"),
         ('{"nodes": [{"expression": []}]}', "a node in labels[3] must be"),
-        ('{"budget": 3}', "budget in labels[3] must be an object of statements and numbers"),
-        ('{"budget": {"numbers": 3}}', "budget in labels[3] must be an object of statements and"),
+        (
+            '{"budget": 3}',
+            "must be an object of statements, numbers and optionally length, got '3'",
+        ),
+        (
+            '{"budget": {"numbers": 3}}',
+            "budget in labels[3] must be an object of statements, numbers",
+        ),
         ('{"nodes": [{"derived": "x"}]}', "derived of a node in labels[3] must be a list"),
     ],
 )

@@ -146,10 +146,11 @@ class HowToScore(Settings):
     )
     code: CodeCredit = Field(
         CodeCredit.WRITTEN,
-        description="A statement in code counts if its result is written, or whenever computed.",
+        description="A statement in code counts if its result is written, or always (computed).",
     )
     unanswered: Unanswered = Field(
-        Unanswered.NCR, description="NCR of a response without a marked final answer: its NCR or 0."
+        Unanswered.NCR,
+        description="NCR of a response without a marked final answer: unchanged (ncr) or 0 (zero).",
     )
     answer_rule: AnswerRule | None = Field(
         None,

@@ -694,7 +694,7 @@ def check_dataset(case: Case) -> Iterator[Said]:
         )
         default_budget = missing_budgets(case.dataset, case.settings)
         if default_budget is not None:
-            # No warning: the guard works by its default budget.
+            # Not a warning: the guard has its default budget.
             yield Finding("budgets", OK, default_budget, "consensusbench build --budgets adds them")
 
 

@@ -174,7 +174,7 @@ def _ask_verl(result: dict[str, Any], config: Any) -> None:
 
 
 def _import_trainer(config: Any) -> None:
-    """Import the V1 trainer, some of whose packages verl declares in its extras alone."""
+    """Import the V1 trainer; verl declares some of its packages only in extras."""
     if config.trainer.get("use_v1") and importlib.util.find_spec(V1_TRAINER) is not None:
         importlib.import_module(V1_TRAINER)
 

@@ -63,13 +63,13 @@ class Request(Settings):
     )
     code: CodeCredit | None = Field(
         None,
-        description="A statement in code counts if its result is written, or whenever computed;"
-        " where not set, written.",
+        description="A statement in code counts if its result is written, or always (computed); if"
+        " not set, written.",
     )
     unanswered: Unanswered | None = Field(
         None,
-        description="NCR of a response without a marked final answer: its NCR or 0; where not set,"
-        " 0 for linear and max.",
+        description="NCR of a response without a marked final answer: unchanged (ncr) or 0 (zero);"
+        " if not set, zero for linear and max.",
     )
     step_credit: bool = Field(
         False, description="Experimental: node rewards on the tokens that reached the nodes."

@@ -1,7 +1,7 @@
 """The normal form and the matcher: bytes and patterns, no problems and no rewards.
 
-And two counts: of a text's phrases, by which the guard measures length, and of the fields of a
-message, which looks at every byte that matters too.
+Also two counts: the phrases of a text, by which the guard measures length, and the fields of a
+message.
 
 Two engines with one behaviour: the compiled core, and the pure-Python twin where it could
 not be built or where ``CONSENSUSPR_PURE_PYTHON=1`` asks for it.  ``BACKEND`` tells which one

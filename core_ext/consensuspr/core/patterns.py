@@ -53,7 +53,7 @@ class Edge(IntFlag):
     RIGHT_LETTER = 64
 
 
-# A number of more digits than are computed with is known by them alone.
+# A number with too many digits to compute with is kept as its digits.
 Magnitude: TypeAlias = Fraction | str
 
 _NUMBER: Final = re.compile(r"(?P<whole>[0-9]*)\.(?P<decimals>[0-9]+)|[0-9]+")
@@ -70,9 +70,8 @@ def magnitude(whole: str, decimals: str) -> Magnitude:
 class Pattern(NamedTuple):
     """One pattern of one node.
 
-    It reaches its node only in a text in which the guard counts its numbers and values, so that
-    nothing is paid for that is not counted.  What the guard misses in a text, it may find in the
-    normal form, which is read as well then.
+    It reaches its node only in a text in which the guard counts its numbers and values.  If the
+    guard does not find them in the text, the text's normal form is read too.
 
     Attributes:
         data: normal form of the expression.

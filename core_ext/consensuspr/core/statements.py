@@ -176,8 +176,8 @@ class TrueStatement(NamedTuple):
         end: byte after its last one.
         whole: it is a whole side, not a part of it; only such make a node's keys.
         code: it was read from program code.
-        written: its result is shown; of code only where the text writes it as a number, in
-            prose, a comment, a string or a later line of code.
+        written: its result is shown.  A result of code is shown only if the text writes it as a
+            number: in prose, a comment, a string or a later line of code.
     """
 
     key: Key

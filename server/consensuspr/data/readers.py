@@ -56,8 +56,8 @@ ROLLOUT_COLUMNS = ("problem_id", "response")
 MAX_REASONS = 20
 # One row is held in memory; 100 MB responses exist, gzip bombs of one endless line too.
 MAX_LINE_BYTES = 256 << 20
-# What a few bytes of gzip unpack to, without a row in it: blank lines in a row, or the rest of a
-# line past its limit.  A file with more is not read on.
+# Limits of bytes without a row, which a small gzip can hold: consecutive blank lines, and the
+# rest of a line past MAX_LINE_BYTES.  Beyond them, reading stops.
 MAX_BLANK_BYTES = 1 << 20
 MAX_REST_BYTES = 1 << 30
 # A batch of rollouts of 1 MB each is 256 MB of Python strings; of the usual 10 KB, 2.5 MB.
@@ -384,11 +384,11 @@ def _read_lines(stream: BinaryIO, path: str) -> Iterator[tuple[int, bytes | Data
             if len(raw) > MAX_LINE_BYTES:
                 # Said before its end is looked for, which may be hours away.
                 yield line, DataError(path, line, f"is longer than {MAX_LINE_BYTES} bytes")
-                rest = 0
+                skipped = 0
                 while raw and not raw.endswith(b"\n"):
                     raw = stream.readline(1 << 20)
-                    rest += len(raw)
-                    if rest > MAX_REST_BYTES:
+                    skipped += len(raw)
+                    if skipped > MAX_REST_BYTES:
                         reason = f"is longer than {MAX_LINE_BYTES + MAX_REST_BYTES} bytes"
                         raise DataError(path, line, f"{reason}; the file is not read on")
                 continue

@@ -34,7 +34,7 @@ MAX_EXPRESSION_CHARS = 65_536
 MAX_ID_CHARS = 1024
 MAX_WEIGHT = 1e6  # the sum over all nodes stays finite
 MAX_BUDGET = (1 << 32) - 1  # what the protocol can say of a number
-MAX_BUDGET_LENGTH = (1 << 31) - 1  # less, so that the protocol can carry a bad one and refuse it
+MAX_BUDGET_LENGTH = (1 << 31) - 1  # lower, so that the protocol can carry a length that is refused
 
 _PROBLEM_KEYS = frozenset(
     ("problem_id", "data_source", "problem", "ground_truth", "nodes", "split", "metadata",
@@ -90,8 +90,8 @@ class Problem:
         split: one of :data:`SPLITS`, None where unknown.
         answer_rule: one of :data:`ANSWER_RULES`, None where the dataset names none.
         budget: distinct values and numbers that a response may hold before the guard lowers its
-            NCR, and the characters of the longest solution that they were counted in (0: not
-            known); None where the default budget applies.
+            NCR, and the characters of the longest source solution (0 if not known).  None: the
+            default budget applies.
         metadata: free keys such as ``level`` and ``subject``.
         extra: all other keys of the row.
         budget_extra: all other keys of the row's budget.

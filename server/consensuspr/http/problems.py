@@ -138,7 +138,8 @@ def _budget(given: object, name: str) -> GuardBudget:
     counts = {"statements", "numbers"}
     if not isinstance(given, dict) or not counts <= given.keys() <= counts | {"length"}:
         raise InputError(
-            f"budget in {name} must be an object of statements and numbers, and maybe length"
+            f"budget in {name} must be an object of statements, numbers and optionally length,"
+            f" got {str(given)[:200]!r}"
         )
     return GuardBudget(given["statements"], given["numbers"], given.get("length") or 0)
 

@@ -70,7 +70,7 @@ Keys: TypeAlias = npt.NDArray[np.uint64]
 
 # Columns without which a row does not count as a sample.
 _REQUIRED: Final = ("key", "time", "status")
-# Beyond it, numbers are not exact in JSON, in charts and in means.
+# Larger numbers are not exact in JSON, charts and means.
 MAX_NUMBER: Final = 2**53
 # Read besides what is asked for, to tell the rows of one sample.
 _TO_TELL = ("key", "side", "time", "status", "answer_method", "step", "split")
@@ -320,7 +320,7 @@ class LogReader:
             what = f"its rows after row {rows} are" if rows else "it is"
             self._leave_out(segment.path.name, f"{segment.path}: {damage}; {what} left out")
         elif self.left_out.pop(segment.path.name, ""):  # for example, it was still being copied
-            logger.warning("%s: is whole now", segment.path)
+            logger.warning("%s: can be read now", segment.path)
 
     def _note_begin(self, stem: str, row: int, at: int) -> None:
         firsts, begins = self._begins.setdefault(stem, ([], []))

@@ -65,8 +65,8 @@ class Replay:
         same: whose reward and status are what they were.
         changed: by reason.
         unscored: by reason.
-        other_versions: samples of other scoring versions than this release's, by version; they
-            are scored as this release scores.
+        other_versions: number of samples by scoring version, if it is not this release's.  They
+            are scored by the rules of this release.
         told: the first changed samples, with what they had and have.
         left_out: sentences about what of the log could not be read.
     """

@@ -89,7 +89,7 @@ COLUMNS: Final[tuple[tuple[str, pa.DataType, str], ...]] = (
     ("normal_form_version", _TEXT, "of the rules of matching"),
     ("answer_version", _TEXT, "of the rules of answers"),
     ("server_version", _TEXT, "release that scored"),
-    ("scoring_version", _TEXT, "of what earns credit and of the guard; absent: `1`"),
+    ("scoring_version", _TEXT, "of the rules of credit and of the guard; absent: `1`"),
     ("reward_spec", _TEXT, "the formula with all its settings, as JSON"),
     ("answer_rule", _TEXT, "how the final answer is found"),
     ("on_undecided", _TEXT, "what an undecided answer does to the reward"),
@@ -311,7 +311,7 @@ def reward_json(reward: RewardSpec) -> str:
 
 @lru_cache(maxsize=256)
 def read_reward(text: str) -> RewardSpec:
-    """Return the reward of its JSON; a log without ``code`` is from before there was a choice.
+    """Return the reward of its JSON; without ``code`` it means ``computed``.
 
     Raises:
         InputError: it is none that this release knows.

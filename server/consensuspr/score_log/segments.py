@@ -49,7 +49,7 @@ from consensuspr.score_log.schema import SCHEMA, TEXT_COLUMNS, Side
 
 OPEN, CLOSED, LOST = ".arrows", ".parquet", ".lost"
 SCORES, DATASETS = "scores", "datasets"
-# They hold what models wrote: for their user and group, whatever else the umask allows.
+# They hold responses: other users may not read them, even if the umask allows it.
 FILE_MODE: Final = 0o640
 FOLDER_MODE: Final = 0o750
 
@@ -134,7 +134,7 @@ def private(path: str, flags: int) -> int:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the first line of what Arrow says, printable: it may quote what a file holds."""
+    """Return the first line of an error, printable, because Arrow may quote the file's content."""
     line = str(error).strip().partition("\n")[0][:300]
     return "".join(sign if sign.isprintable() else "\ufffd" for sign in line)
 
@@ -363,7 +363,7 @@ class StreamReader:
     Attributes:
         position: behind what was read.
         left_out: bytes that no whole batch is made of, once reading has ended.
-        damage: why what is left out cannot become a batch; empty where it may just be unfinished.
+        damage: why the bytes left out are not a batch; empty if they may be unfinished.
     """
 
     def __init__(self, file: IO[bytes], position: int = 0) -> None:

@@ -12,8 +12,8 @@ refused is described in ``docs/datasets.md``.
 1. ``[ground_truth, data_source, num_nodes, budget]``, read at every look-up;
 2. ``[problem_id, ground_truth, [[node_id, [expression, …], [derived, …], is_final, weight], …],
    budget]``, the scoring line: all that decides a score, and what the digest is taken over; the
-   budget is ``[statements, numbers, length]``, without a length if that is not known, and it and a
-   weight null where there is none;
+   budget is ``[statements, numbers, length]``, without the length if that is not known; a missing
+   budget or weight is null;
 3. ``[[label, type, support], …]``, for people.
 
 JSON because its C encoder and decoder pack a problem in some 10 µs, and because such arrays leave

@@ -16,10 +16,10 @@ for *k* nodes and a text of length *L* the default budget is
 
     S = max(2 k + 8, 0.6 sqrt(L))        M = max(3 k + 20, 0.9 sqrt(L))
 
-The length is that in characters, but at most 12 for each different phrase of three words
+The length is the number of characters, but at most 12 for each different phrase of three words
 (:func:`consensuspr.core.count_phrases`).  Honest solutions have one in 6 to 12 characters.  Lines
-that differ only in their numbers, markup around each of them and filler that repeats have next to
-none, so that no text buys a larger budget with them.
+that differ only in their numbers, markup around them and repeated filler have almost none, so they
+do not raise the budget.
 
 A dataset may store a budget of its own for a problem: S0, M0 and L0, the characters of the longest
 solution that it was made from.  Its sources are rollouts that are known to be right, never those
@@ -31,11 +31,11 @@ that are being trained on.  A response of length L may state
     max(S0, S)                     if L0 is not known (files of earlier releases)
 
 and write as many numbers as M0 and M give in the same way.  Concise solutions bound texts of their
-own length tightly.  They say little about a thinking model's text of ten times that length, which
-tries several ways: there the default budget is the least.
+own length tightly.  They are little evidence about a thinking model's text of ten times that
+length, which tries several ways: there the limit is at least the default budget.
 
-A policy can buy the default budget with text up to 4 L0, where the limit jumps from 2 S0 to S.
-Below 4 L0 text buys at most twice the stored budget.
+At 4 L0 the limit can jump from 2 S0 to S, so a policy can reach the default budget with varied text
+of that length.  Below 4 L0 the limit is at most twice the stored budget.
 
 Not here: the counting (:mod:`consensuspr.core`), and how a dataset's budgets are made
 (:mod:`consensusbench`).
@@ -63,11 +63,11 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 STATEMENTS = (2, 8, 0.6)
 NUMBERS = (3, 20, 0.9)
 
-# Characters that each different phrase of a response stands for at most, see length_of.  With 8,
-# right solutions of MATH are lowered, with 12 none that the characters alone would spare.
+# Most characters that each different phrase adds to a length, see length_of.  With 8 the guard
+# lowers more right solutions of MATH than by the number of characters, with 12 it does not.
 PHRASE_CHARS = 12
 
-# From so many times the longest source on, a stored budget is at least the default one.
+# Multiple of the longest source's length from which a stored budget is at least the default one.
 DEFAULT_FROM = 4
 
 # More than this share of right rollouts lowered, of at least so many, is worth a word.
@@ -116,7 +116,7 @@ def characters(response: str | bytes) -> int:
 
 def length_of(response: str | bytes) -> int:
     """Return L: the characters of a response, at most 12 for each of its different phrases."""
-    # Here, because clients have budgets to send and do without the core.
+    # Imported here, because clients use this module without the core.
     from consensuspr.core import count_phrases
 
     most = characters(response)
@@ -188,9 +188,9 @@ def factors_of(
     num_nodes: Sequence[int],
     texts: Sequence[str | bytes],
 ) -> Floats:
-    """Return what NCR of texts is multiplied by, (n,) in (0, 1].
+    """Return the factors of the NCR of texts, (n,) in (0, 1].
 
-    Only texts that state more than the shortest one may are measured; few do.
+    Only texts above the smallest budget of their problem are measured, which are few.
 
     Args:
         statements: (n,) s of each text.

@@ -36,7 +36,7 @@ class NcrKind(StrEnum):
 
 
 class CodeCredit(StrEnum):
-    """When a statement in program code reaches a node; the core's choices, without its import."""
+    """When a statement in program code reaches a node: the core's choices, without importing it."""
 
     WRITTEN = "written"  # if the response writes its result
     COMPUTED = "computed"  # always
@@ -50,7 +50,7 @@ class Unanswered(StrEnum):
 
     @classmethod
     def in_training(cls, reward: RewardKind | str) -> Unanswered:
-        """Return the default of trainers: where NCR is added to Acc, answering must pay."""
+        """Return the default of trainers: zero for rewards that combine NCR with Acc."""
         return cls.ZERO if reward in (RewardKind.LINEAR, RewardKind.MAX) else cls.NCR
 
 

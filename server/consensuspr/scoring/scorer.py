@@ -49,14 +49,13 @@ the cache by their content.
 (:mod:`consensuspr.scoring.guard`).  What decides it is part of the reward: ``guard``,
 ``statements`` (a true statement reaches a node, not its expressions alone), ``final_nodes`` and
 ``ncr=weighted``.  The last counts weights in the place of nodes; a problem of which a node has
-none, or all have 0, counts nodes.  ``code`` is the core's choice of when a statement in program
-code counts.  The defaults deviate from the paper by guard and statements.
+none, or all have 0, counts nodes.  ``code`` sets when a statement in program code counts, as in the
+core.  The defaults deviate from the paper by guard and statements.
 
 **Unanswered.** With ``unanswered="zero"`` the NCR of a response is 0 unless it marks a final answer
-that the answer rule accepts (:func:`~consensuspr.scoring.answers.has_marked_answer`).  Whether
-that answer is right, or decided, does not matter, nor whether a ground truth is known.  ``ncr_raw``
-and ``guard`` stay.  In the curriculum's first stage it has no effect: NCR and reward are the
-paper's.
+that the answer rule accepts (:func:`~consensuspr.scoring.answers.has_marked_answer`).  The answer
+may be wrong or undecided, and no ground truth is needed.  ``ncr_raw`` and ``guard`` do not change.
+In the curriculum's first stage it has no effect: NCR and reward are the paper's.
 
 **Thinking models.** With ``after_think`` only what follows the last ``</think>`` is scored
 (:func:`~consensuspr.scoring.types.scored_from`): the nodes, the guard's counts and its length, and
@@ -357,8 +356,8 @@ class _Batch:
         num_values, num_numbers: what the guard counts.
         budgets: what the guard allows of them by position, where it is not the default.
         verdicts: of the answers that were checked.
-        unanswered: positions of responses that reach nodes, and whose NCR is 0 because they mark
-            no final answer.
+        unanswered: positions of responses that reach nodes but have an NCR of 0, because they
+            mark no final answer.
     """
 
     def __init__(

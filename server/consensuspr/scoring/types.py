@@ -31,8 +31,8 @@ E = TypeVar("E", bound=StrEnum)
 
 # What a request means that names no dataset, where there are several.
 DEFAULT_DATASET: Final = "default"
-# Part of every reply's identity: a change of the guard, or of what a node is reached by, that can
-# change an NCR changes this.
+# Part of every reply's identity.  Raise it with a change of the guard, or of how nodes are reached,
+# that can change an NCR.
 SCORING_VERSION: Final = "2"
 FIRST_SCORING_VERSION: Final = "1"  # of replies and logs that name none
 MAX_LABEL_BYTES: Final = 128  # of the name of a training run, or of a dataset put in service
@@ -382,7 +382,7 @@ class Score:
         reward: the combined reward, in [0, 1].
         acc: final-answer accuracy, 0.0 or 1.0.
         ncr: Node Coverage Rate in [0, 1], which the reward uses: ``ncr_raw * guard``, or 0
-            where ``unanswered="zero"`` says so.
+            by ``unanswered="zero"``.
         num_nodes: nodes that count, 0 where unknown; without ``final_nodes`` fewer than the
             problem has.
         num_matched: those of them that were reached.

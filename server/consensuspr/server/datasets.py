@@ -216,7 +216,7 @@ class ServedDatasets:
         order_all: sends an order to all workers.
         kill: ends the worker of a number, which is then replaced.
         count: told of each change whether it was made.
-        mark_bad: told by name whether a file of ``dataset_folder`` is bad and not served.
+        mark_bad: called with a dataset's name, and whether its file in ``dataset_folder`` is bad.
 
     Attributes:
         child: the process that reads datasets, while there is one.
@@ -262,8 +262,8 @@ class ServedDatasets:
         A bad file of ``dataset_folder`` is logged and counted, and the others are served.
 
         Raises:
-            ConsensusPRError: it cannot be loaded; an InputError where a dataset of the settings is
-                bad, or all of the folder are and there is no other.
+            ConsensusPRError: it cannot be loaded; an InputError if a dataset of the settings is
+                bad, or if all of the folder are bad and there is no other.
         """
         config = self._config
         folder = config.folder_datasets()
@@ -379,7 +379,7 @@ class ServedDatasets:
     def _prepare(self, datasets: Mapping[str, str], optional: Collection[str] = ()) -> None:
         """Start the process that reads datasets and saves their snapshots.
 
-        Without those of ``optional`` it goes on.
+        A bad dataset of ``optional`` does not stop it.
         """
         self._prepared = {}
         for name, path in datasets.items():

@@ -319,7 +319,7 @@ class WatchApp:
         return StreamingResponse(rows, 200, headers, "text/csv; charset=utf-8")
 
     async def _download(self, wanted: Filter) -> AsyncIterator[bytes]:
-        """Yield the samples of a filter as CSV; once the client has left, the next step is none."""
+        """Yield the samples of a filter as CSV, until the client disconnects."""
         steps = _csv_of(self._store, wanted)
         step: Future[bytes | None] | None = None
 
@@ -329,7 +329,7 @@ class WatchApp:
             return await asyncio.wrap_future(step)
 
         try:
-            # Others wait, so that whoever looks at the page does not wait for all of them.
+            # One download searches at a time, so that the page does not wait for several.
             async with self._searching:
                 piece = await made()
                 while piece == b"":
@@ -338,13 +338,14 @@ class WatchApp:
                 yield piece
                 piece = await made()
         finally:
-            if step is not None:  # it cannot be stopped, and holds what is to be closed
+            if step is not None:  # a running step cannot be stopped: close behind it
                 step.add_done_callback(lambda _: steps.close())
 
 
 def _csv_of(store: Store, wanted: Filter) -> Generator[bytes, None, None]:
-    """Yield the samples of a filter as CSV, some thousand rows at a time; nothing while it searches
-    for a text.
+    """Yield the samples of a filter as CSV, some thousand rows at a time.
+
+    While it searches for a text, it yields empty pieces.
     """
     out = io.StringIO()
     writer = csv.writer(out)
@@ -355,8 +356,8 @@ def _csv_of(store: Store, wanted: Filter) -> Generator[bytes, None, None]:
         # A search that has not come to its end finds more before what it has found.
         complete = not wanted.q
         while not complete:
-            told, hits = now.search(wanted)
-            complete = told["complete"]
+            progress, hits = now.search(wanted)
+            complete = progress["complete"]
             yield b""
         for offset in itertools.count(0, wanted.limit):
             rows = now.page(replace(wanted, offset=offset), hits)

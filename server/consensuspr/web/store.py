@@ -287,7 +287,7 @@ class Run:
         whole: whether it was read to its end once.
         rows: how many of its samples are there.
         failed: why it cannot be read on; empty where it can.
-        missing: how many rows were read and could not be kept, for a defect.
+        missing: number of rows that were read and could not be kept, because of a defect.
     """
 
     id: int
@@ -377,7 +377,7 @@ class Store:
         self._segment_numbers: dict[tuple[int, str], int] = {}
         self._identities: dict[tuple[Any, ...], int] = {}
         self._searches: OrderedDict[tuple[Any, ...], _Search] = OrderedDict()
-        # Held while texts are: they would be most of the page's memory.
+        # Held while texts are in memory, where they take the most room.
         self._texts = threading.Lock()
         self._kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._kept_of = -1  # the revision of what is kept
@@ -659,7 +659,7 @@ class Store:
     def search_of(
         self, where: str, values: Sequence[Any], text: str, numbers: Iterable[int]
     ) -> _Search:
-        """Return a search for text in samples of some runs, which begins where there is none."""
+        """Return the search for a text in samples of some runs; begin it if it is new."""
         key = (where, repr(values), text.casefold())
         with self._lock:
             search = self._searches.setdefault(key, _Search(frozenset(numbers)))
@@ -716,7 +716,7 @@ class Moment:
         self._cursor = cursor
         self._arrived = arrived
         self._ids = {run.number: run.id for run in runs}
-        # The last one: it goes on although others have taken its place in the store.
+        # The last search; it goes on even after the store has dropped it for newer ones.
         self._search: tuple[Filter, _Search] | None = None
 
     def rows(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
@@ -789,7 +789,7 @@ class Moment:
 
     @contextmanager
     def _among(self, where: str, hits: pa.Table | None) -> Iterator[str]:
-        """Give the condition that also takes a place among some."""
+        """Yield the condition, limited to the places of ``hits`` unless that is None."""
         if hits is None:
             yield where
             return
@@ -902,7 +902,7 @@ def _with_flags(row: Row, ids: Mapping[int, int]) -> Row:
 
 
 def _finite(table: pa.Table) -> pa.Table:
-    """Return the rows with null for NaN and infinities, which JSON has not."""
+    """Return the rows with null in place of NaN and infinities, which JSON cannot hold."""
     for at, named in enumerate(table.schema):
         if pa.types.is_floating(named.type):
             column = table.column(at)

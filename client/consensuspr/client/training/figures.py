@@ -14,7 +14,7 @@ from typing import Any
 METRICS = "consensuspr"
 
 MEANS = ("acc", "ncr", "ncr_raw", "guard", "tpn", "unanswered")
-# A rise of the mean NCR over so many steps, from the mean of as many before, that Acc has to share.
+# Steps of each of the two means that StepWatch compares, and the rise of NCR that it warns of.
 WATCHED_STEPS = 20
 _RISE = 0.1
 
@@ -31,8 +31,8 @@ def figures(samples: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     without a marked final answer. ``guarded``: share of the samples with nodes whose NCR the guard
     lowered.  ``with_nodes``: share of samples with nodes.
     ``by_pattern``, ``by_statement``, ``by_code``: share of the reached nodes that were reached so.
-    ``status/NAME``: share of the samples with a status other than OK.  What has no sample is not
-    there, rather than 0.
+    ``status/NAME``: share of the samples with a status other than OK.  A figure without samples is
+    absent, not 0.
 
     Args:
         samples: as :meth:`ScoredSample.fields` describes them; one without a score has its
@@ -61,7 +61,7 @@ def figures(samples: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 
 class StepWatch:
-    """Finds an NCR that rises over the steps of a run while Acc does not."""
+    """Detects that NCR rises over the steps of a run while Acc does not."""
 
     def __init__(self) -> None:
         self._steps: deque[tuple[float, float]] = deque(maxlen=2 * WATCHED_STEPS)
@@ -70,7 +70,7 @@ class StepWatch:
         """Take the figures of a step; return a warning, at most one in 40 steps.
 
         Args:
-            step: by the names of :func:`figures`; one without NCR or Acc does not count.
+            step: figures by the names of :func:`figures`.  A step without NCR or Acc is skipped.
         """
         ncr, acc = (step.get(f"{METRICS}/{name}") for name in ("ncr", "acc"))
         if ncr is None or acc is None:
@@ -88,8 +88,9 @@ class StepWatch:
             return None
         self._steps.clear()
         return (
-            f"mean NCR rose from {ncr_before:.2f} to {ncr_now:.2f} between the last two times"
-            f" {WATCHED_STEPS} steps, and mean Acc did not ({acc_before:.2f}, then {acc_now:.2f}):"
+            f"mean NCR rose from {ncr_before:.2f} to {ncr_now:.2f} over the last"
+            f" {2 * WATCHED_STEPS} steps, and mean Acc did not ({acc_before:.2f}, then"
+            f" {acc_now:.2f}; means of {WATCHED_STEPS} steps):"
             " the policy may name nodes without solving the problem. Read samples of the score log"
             " (consensuspr explain RUN --step N --worst 3)"
         )

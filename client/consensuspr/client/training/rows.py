@@ -275,8 +275,8 @@ def inline_budget(budget: Any) -> GuardBudget | None:
         return GuardBudget(statements, numbers, 0 if length is None else index(length))
     except (TypeError, KeyError):
         raise InputError(
-            "extra_info.budget must be {statements, numbers}, and length if known, whole numbers,"
-            f" got {str(budget)[:200]!r}"
+            "extra_info.budget must be {statements, numbers} or {statements, numbers, length},"
+            f" whole numbers, got {str(budget)[:200]!r}"
         ) from None
 
 

@@ -47,8 +47,8 @@ class SampleScorer:
         self._missing = missing
         self._ids = ProblemIds(settings.problem_id_format)
         self._clock = EpochClock(settings, missing=missing)
-        # Before the first sample: what cannot be read or written is found now, and processes of one
-        # start are known by having begun their logs before any has ended.
+        # Before the first sample, to find files that cannot be read or written.  Processes of one
+        # start are recognized because all begin their logs before any of them ends.
         check_source(settings)
         score_log_of(settings)
 

@@ -97,13 +97,13 @@ class RewardSettings(Settings):
     )
     code: CodeCredit = Field(
         CodeCredit.WRITTEN,
-        description="a statement in program code counts if its result is written in the response,"
-        " or whenever it is computed",
+        description="a statement in program code counts if the response writes its result (written)"
+        " or always (computed)",
     )
     unanswered: Unanswered | None = Field(
         None,
-        description="NCR of a response without a marked final answer: its NCR, or 0 (default: zero"
-        " for linear and max, else ncr)",
+        description="NCR of a response without a marked final answer: unchanged (ncr) or 0 (zero);"
+        " default: zero for linear and max, else ncr",
     )
     dataset: str | None = Field(
         None, description="name of the dataset, where the server has several"
@@ -154,8 +154,8 @@ class RewardSettings(Settings):
     )
     max_unscorable: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
         0.01,
-        description="share of samples, of 1,000 or more, that may fail for the dataset's sake, be"
-        " unknown to the server, or be refused: more end the run",
+        description="highest share of samples, of 1,000 or more, that fail because of the dataset,"
+        " are unknown to the server, or are refused: a higher one ends the run",
     )
     validate_by_acc: bool = Field(
         True, description="a validation sample without nodes is worth its Acc; nothing learns it"

@@ -99,7 +99,7 @@ _REFUSED = "refused"
 # Of fewer samples, the share of those that have no reward tells little.
 MIN_SAMPLES = 1000
 
-# Look-ups of problems that are remembered; an entry takes some 200 bytes.
+# Limit of remembered look-ups of problems, some 200 bytes each.
 _REMEMBERED_PROBLEMS = 100_000
 
 # So many responses of which none reaches a node or the answer are more than a hard start.
@@ -135,7 +135,7 @@ class ScoredSample(NamedTuple):
     Attributes:
         reward: of the formula, in [0, 1]; or the user's own number (``on_unscorable``).
         scored_by: ``server`` or ``local``.
-        unanswered: whether no mark announces a final answer in the response, such as a box.
+        unanswered: whether the response marks no final answer, for example with a box.
     """
 
     reward: float
@@ -290,7 +290,7 @@ class RewardSource:
         # Of the samples that were asked for: how many, and of which no reward exists by their data.
         self._samples = 0
         self._misfits: Counter[str] = Counter()
-        # Whether the dataset of a digest has a problem, of those that have no nodes.
+        # By digest and problem id: whether the dataset has a problem that came back without nodes.
         self._known: dict[tuple[str, str], bool] = {}
         # Samples that wait for the server, and when it was last heard of.
         self._waiting_samples = 0
@@ -372,8 +372,8 @@ class RewardSource:
     ) -> bool:
         """Return whether a sample without a reward is of a problem that the dataset lacks.
 
-        With a ground truth of its own such a sample has the status of a known problem without
-        nodes. So where a setting would reward it, the problem is looked up without one, once.
+        If the row has a ground truth, such a sample has the status of a known problem without
+        nodes. So if a setting would reward it, the problem is looked up once without that truth.
         """
         if rollout.nodes is not None or score.reward is not None:
             return False
@@ -743,7 +743,7 @@ def chosen_dataset(info: ServerInfo, name: str | None, address: str) -> DatasetI
 
 
 def missing_budgets(dataset: DatasetInfo, settings: RewardSettings) -> str | None:
-    """Return a sentence if the guard has no stored budget to apply; None if it has, or is off."""
+    """Return a sentence if the guard has no stored budgets; None if it has some, or is off."""
     has_nodes = dataset.num_without_nodes < dataset.num_problems
     guards = settings.guard and settings.reward != "outcome"
     if dataset.num_with_budgets or not has_nodes or not guards:
@@ -782,7 +782,7 @@ def _as_sample(one: Rollout, sample: Sample) -> Rollout:
 
 
 def check_source(settings: RewardSettings) -> None:
-    """Check the files that a source reads, before there is an event loop to make one in.
+    """Check the files that a source reads; a source itself needs an event loop.
 
     Raises:
         InputError: the dataset, the folder of datasets, the token or a certificate cannot be used.

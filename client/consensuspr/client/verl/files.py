@@ -99,7 +99,7 @@ class SplitRows:
         inline: of those with nodes in the row.
         with_nodes: of those with nodes, wherever from.
         unscorable: of those without reward, by reason.
-        unknown: of those without reward that the server does not know.
+        unknown: problems without reward that the server does not know.
         other_truth: of those whose ground truth in the row is not the server's.
     """
 
@@ -123,7 +123,7 @@ class SplitRows:
 
     @property
     def num_checked(self) -> int:
-        """Problems and rows of which the reward is known, or known to be missing."""
+        """Problems and rows whose reward was checked."""
         return max(self.asked, self.problems) + self.bad_rows.count
 
     def exceeds(self, settings: RewardSettings) -> bool:
@@ -308,7 +308,7 @@ def _why_unscorable(
     if has_truth and settings.validate_by_acc and question.row_split in VALIDATION_SPLITS:
         return None
     unknown = _is_unknown(question, score)
-    # A setting for problems without nodes is for problems that the dataset has.
+    # A setting for problems without nodes applies only to problems in the dataset.
     instead = None if score.num_nodes or unknown else settings.instead_of_nodes
     if isinstance(instead, float) or (instead == "acc" and has_truth):
         return None

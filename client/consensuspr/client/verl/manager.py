@@ -85,7 +85,7 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
             self._overlong = read.overlong
             self._number = read.number
             self._clock = epoch_clock(config, read.settings, verl.__version__)
-            # What cannot be read or written is found now, and not by each sample.
+            # Find files that cannot be read or written now, not with each sample.
             check_source(read.settings)
             score_log_of(read.settings)
         except ConsensusPRError as error:

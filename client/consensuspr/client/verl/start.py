@@ -162,7 +162,7 @@ def _dataset(client: RewardClient, settings: RewardSettings) -> DatasetInfo:
 
 
 def _dataset_when_there(client: RewardClient, settings: RewardSettings) -> DatasetInfo:
-    """Return the dataset, asked for again while nobody is there, as a sample waits.
+    """Return the dataset; while no server answers, ask again, as a sample does.
 
     Raises:
         ConsensusPRError: the answer is a refusal, or the settings do not let samples wait longer.
@@ -202,13 +202,13 @@ def _unfit(split: Split, rows: SplitRows, settings: RewardSettings) -> str | Non
         )  # fmt: skip
     if not problems:
         return None
-    told = (
+    finding = (
         f"{share(rows.num_unscorable, rows.num_checked)} of {rows.num_checked:,} {name} problems"
         f" have no reward: {'; '.join(problems)}"
     )
     if rows.exceeds(settings):
-        return told
-    logger.error("%s; the run goes on (max_unscorable=%g)", told, settings.max_unscorable)
+        return finding
+    logger.error("%s; the run goes on (max_unscorable=%g)", finding, settings.max_unscorable)
     return None
 
 

@@ -12,9 +12,9 @@ additions, each to what a step leaves in the transfer queue anyway:
 *   the agent loops hand the reward the mask of what the policy wrote
     (:mod:`consensuspr.client.verl.agent_loop`), where no other manager of them is named.
 
-Before workers and engines start, the reward's settings and their files are checked: a typo ends the
-run in seconds.  All else is verl's: it sees its own mode, sampler, ``filter_groups`` and refill of
-failed groups.
+Before workers and engines start, the trainer checks the reward's settings and their files, so that
+a typo ends the run in seconds.  All else is verl's: it sees its own mode, sampler,
+``filter_groups`` and refill of failed groups.
 A sampler could carry the figures too; verl hands the group filter to none but its own.
 """
 
@@ -109,7 +109,7 @@ class Figures:
 
 
 def _check_settings(config: Any) -> None:
-    """Check what our reward manager will read, minutes before a reward worker makes one.
+    """Check the settings and files of our reward manager before a reward worker creates one.
 
     Raises:
         InputError: a setting is wrong, or a file that it names cannot be used.

@@ -1,8 +1,8 @@
-"""How many different phrases a text has: a measure of its length that filler does not raise.
+"""The number of different phrases of a text, a length that repeated filler does not raise.
 
 A phrase is three words in a row, whatever stands between them.  A word is a run of ASCII letters,
-or one character beyond ASCII, as in scripts that do not part words.  Digits and signs are not
-looked at, so that lines which differ only in their numbers are one.
+or one character beyond ASCII, for scripts that do not separate words.  Digits and signs are
+skipped, so that lines which differ only in their numbers have the same phrases.
 """
 
 from __future__ import annotations

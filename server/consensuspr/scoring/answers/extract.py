@@ -89,7 +89,7 @@ def extract_auto(response: str | bytes) -> Extracted | None:
 
 
 def extract_marked(response: str | bytes) -> Extracted | None:
-    """Find the answer that a mark announces, as rule ``auto`` does; None where there is none."""
+    """Find the answer that a mark announces, as rule ``auto`` does; None without a mark."""
     found = extract_boxed(response)
     if found is not None:
         return found

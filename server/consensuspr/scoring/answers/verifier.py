@@ -377,8 +377,8 @@ def _default_verifier() -> AnswerVerifier:
 def has_marked_answer(response: str | bytes, rule: str | AnswerRule = "auto") -> bool:
     """Return whether the response marks a final answer that the rule accepts.
 
-    A mark is ``\\boxed``, ``####``, ``Answer:`` or "answer is", with something behind it.  What
-    ``auto`` takes without a mark, a bare answer or the last number, is none.
+    A mark is ``\\boxed``, ``####``, ``Answer:`` or "answer is", with something behind it.  A bare
+    answer or a last number, which ``auto`` accepts without a mark, is not one.
 
     Raises:
         InputError: the rule is unknown.
@@ -561,7 +561,7 @@ def verify_dapo(ground_truth: str, response: str | bytes) -> Verdict:
 
 
 def _dapo_answer(response: str | bytes) -> tuple[str, str] | None:
-    """Return the answer and the method that finds it, None if there is none."""
+    """Return the answer and the method that finds it, or None."""
     tail = clip_tail(response, _TAIL_CHARS)
     lines = _ANSWER_LINE.findall(tail)
     answer = normalize_answer(lines[-1]) if lines else _INVALID

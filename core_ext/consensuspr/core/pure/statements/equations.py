@@ -46,7 +46,7 @@ class StatementLog:
             self.statements.append(TrueStatement(part.key, start, end, whole, code, not code))
 
     def count(self, number: WrittenNumber, at: float | None) -> None:
-        """Take a number, a possible result of the code before ``at``; of none if that is None."""
+        """Take a number: a possible result of code before ``at``, or of none if that is None."""
         self.numbers.add(number.magnitude)
         if at is not None and number.decimals <= MAX_DIGITS:
             self.results[number] = max(at, self.results.get(number, at))

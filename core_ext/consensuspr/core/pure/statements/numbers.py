@@ -1,8 +1,7 @@
 """The numbers that a text writes, wherever they stand.
 
-The guard counts them, so nothing may hide one: names, subscripts, comments, strings and what no
-statement is read from are searched like any prose.  A result of program code is looked up among
-them.
+The guard counts them, so no part of a text may hide one: names, subscripts, comments, strings and
+text without statements are searched like prose.  Results of program code are looked up among them.
 """
 
 from __future__ import annotations
