@@ -107,7 +107,7 @@ def _rows(
     """Return what the twin reads as the compiled reader returns it."""
     found = read_statements(text)
     rows = [(*one.key.value, operands_hash(one.key.operands), *one[1:]) for one in found.statements]
-    return rows, len(found.values), len(found.numbers)
+    return rows, found.num_values, len(found.numbers)
 
 
 @alike

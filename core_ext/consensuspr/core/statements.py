@@ -37,6 +37,10 @@ MAX_NAMES: Final = 1024
 MAX_LINE: Final = 256
 # Characters before a sign that name what it says: Total cost = ...
 MAX_NAMED: Final = 64
+# Of so many distinct equations (value and operands) at least one value is counted: a text that
+# writes each value in many ways would be counted for few.  Honest solutions write 1.3 (GSM8K) to
+# 2.1 (long thinking) equations a value, 99 in 100 of them.
+EQUATIONS_A_VALUE: Final = 2
 # Left out of that name.
 UNNAMED: Final = " $*`&()[]{}\\"
 # Characters of a subscript that belongs to a name: x_{max}.

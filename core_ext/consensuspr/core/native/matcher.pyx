@@ -354,9 +354,8 @@ cdef class Matcher:
         cdef uint32_t values, numbers
         cdef int failed = 0
         cdef bint computed = is_computed(self._code if code is None else code)
-        cdef bint read = (self._statements if counts is None else counts) or (
-            statements and self._statements
-        )
+        cdef bint counted = self._statements if counts is None else counts
+        cdef bint read = counted or (statements and self._statements)
         cdef Workspace workspace
         cdef Scan scan
         cdef uint8_t* out = <uint8_t*>PyMem_RawMalloc(capacity)
@@ -384,7 +383,7 @@ cdef class Matcher:
                     )
                 if not failed:
                     failed = scan_begin(
-                        &scan, &self.search, matched, found, &workspace if read else NULL
+                        &scan, &self.search, matched, found, &workspace if counted else NULL
                     )
                     if scan.missing and not failed:
                         size = normal_form(raw, length, 0, out, starts, starts + capacity)
@@ -444,6 +443,7 @@ cdef struct Task:
     Py_ssize_t length
     const Search* search
     bint read           # what it states
+    bint counted        # a pattern reaches its node only if the guard counts what it tells
     bint computed       # code reaches nodes without its results
     uint8_t* matched
     uint32_t values     # what it states and counts
@@ -490,6 +490,7 @@ cdef class _Batch:
             task.data = <const uint8_t*>PyBytes_AS_STRING(data)
             task.length = PyBytes_GET_SIZE(data)
         task.search = &matcher.search
+        task.counted = self.counts
         task.read = self.counts or (self.statements and matcher._statements)
         return task.length
 
@@ -583,7 +584,7 @@ cdef int read_task(Task* task, Worker* worker, bint statements) noexcept nogil:
 cdef int search_task(Task* task, Worker* worker) noexcept nogil:
     """Search a text for the patterns of the nodes that it does not state."""
     cdef Scan scan
-    cdef const Workspace* counted = &worker.workspace if task.read else NULL
+    cdef const Workspace* counted = &worker.workspace if task.counted else NULL
     cdef Py_ssize_t size
     cdef int ended = scan_begin(&scan, task.search, task.matched, NULL, counted)
     if not ended:
@@ -779,8 +780,8 @@ def match_batch(
 ):
     """Match each text against the matcher at its index.
 
-    Where statements are read or counted, a pattern reaches its node only in a text in which its
-    numbers and values are counted.
+    With ``counts`` a pattern reaches its node only in a text in which its numbers and values are
+    counted.
 
     Args:
         matchers: n matchers; the same one may stand there many times.

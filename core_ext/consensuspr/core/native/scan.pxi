@@ -23,6 +23,7 @@ cdef enum:
     # Beginnings that are remembered: all that is open in a state begins within BRACKET_LIMIT
     # bytes, what is as short as a name aside.
     JUDGED = 128
+    FOUND_BEFORE = 2    # of a node in `uncounted`: the first search of the text has found it
 
 
 cdef bint is_counted(const Scan* scan, const Pattern* pattern) noexcept nogil:
@@ -48,9 +49,12 @@ cdef void take_outputs(Scan* scan, uint32_t final, Py_ssize_t end) noexcept nogi
     for index in range(automaton.output_start[final], automaton.output_start[final + 1]):
         number = automaton.outputs[index]
         pattern = &scan.search.patterns[number]
-        if scan.counted != NULL and not is_counted(scan, pattern):
-            scan.uncounted[pattern.node] = True
-            continue
+        if scan.counted != NULL:
+            if scan.uncounted[pattern.node] == FOUND_BEFORE:
+                continue
+            if not is_counted(scan, pattern):
+                scan.uncounted[pattern.node] = True
+                continue
         if scan.matched[pattern.node] == 0:
             scan.matched[pattern.node] = CHANNEL_PATTERN
             scan.missing -= 1
@@ -218,6 +222,7 @@ cdef int scan_begin(
 
 cdef void scan_end(Scan* scan) noexcept nogil:
     free(scan.memory)
+    scan.memory = NULL
 
 
 cdef bint misses_uncounted(const Scan* scan) noexcept nogil:
@@ -237,11 +242,15 @@ cdef int scan_again(
 ) noexcept nogil:
     """Count what the normal form of a text states too, and search it; -1 if memory runs out."""
     cdef Found* found = scan.found
+    cdef uint32_t node
     scan_end(scan)
     if count_too(workspace, form, size, values, numbers) or scan_begin(
         scan, scan.search, scan.matched, found, workspace
     ):
         return -1
+    for node in range(scan.search.num_nodes):
+        if scan.matched[node]:
+            scan.uncounted[node] = FOUND_BEFORE
     scan_form(scan, form, size)
     return 0
 

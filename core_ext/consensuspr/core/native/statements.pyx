@@ -101,6 +101,7 @@ cdef enum:
     MAX_NAMED = 64
     MAX_SUBSCRIPT = 12
     MAX_ARGUMENT = 40
+    EQUATIONS_A_VALUE = 2
     # Words before a number or a sign that can mean something to it: half of the remaining.
     LAST_WORDS = MAX_OF_WORDS + 3
     # Words in a row; the last of these is past what belongs to a number before them.
@@ -244,6 +245,7 @@ cdef struct Reader:
     bint keep
     bint failed
     Counted values
+    Counted equations       # keys
     Counted numbers
     bint has_code
     Results results
@@ -386,8 +388,9 @@ cdef void state(
     for index in range(num_parts):
         part = &parts[index]
         count(r, &r.values, part.num, part.den)
+        key = key_of(part.num, part.den, part.operands)
+        count_hash(r, &r.equations, key)
         if r.keys != NULL and r.keys.capacity:
-            key = key_of(part.num, part.den, part.operands)
             slot = <uint32_t>key & (r.keys.capacity - 1)
             while r.keys.slots[slot].key:
                 if r.keys.slots[slot].key == key:
@@ -538,6 +541,7 @@ cdef void workspace_free(Workspace* workspace) noexcept nogil:
         return
     PyMem_RawFree(r.stated)
     PyMem_RawFree(r.values.slots)
+    PyMem_RawFree(r.equations.slots)
     PyMem_RawFree(r.numbers.slots)
     PyMem_RawFree(r.results.slots)
     PyMem_RawFree(r.pending)
@@ -603,15 +607,24 @@ cdef int read_statements_into(
     r.matched = matched
     r.places = places
     counted_clear(&r.values)
+    counted_clear(&r.equations)
     counted_clear(&r.numbers)
     if read_more(workspace, data, length) < 0:
         return -1
     reach_pending(r, computed)
     if r.keep:
         finish_kept(r)
-    values[0] = r.values.size + r.values.num_small
+    values[0] = num_values(r)
     numbers[0] = r.numbers.size + r.numbers.num_small
     return 0
+
+
+cdef uint32_t num_values(const Reader* r) noexcept nogil:
+    """Return the distinct values, at least half of the distinct equations, see statements.py."""
+    return max(
+        r.values.size + r.values.num_small,
+        (r.equations.size + EQUATIONS_A_VALUE - 1) // EQUATIONS_A_VALUE,
+    )
 
 
 cdef int count_too(
@@ -626,7 +639,7 @@ cdef int count_too(
     r.places = NULL
     if read_more(workspace, data, length) < 0:
         return -1
-    values[0] = r.values.size + r.values.num_small
+    values[0] = num_values(r)
     numbers[0] = r.numbers.size + r.numbers.num_small
     return 0
 

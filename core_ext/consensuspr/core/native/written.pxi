@@ -95,18 +95,20 @@ cdef void add_result(
 cdef bint has_result(const Reader* r, int64_t num, int64_t den, uint32_t end) noexcept nogil:
     """Tell whether a number equals a result, or rounds it to the decimals that it shows.
 
-    Literals before ``end``, where the statement ends, do not count, so its operands do not.
+    A fraction below 1 needs a decimal that is not 0, so that no 0 or 1 stands for it.  Literals before ``end``, where the statement ends, do not count, so its operands do not.
     """
     cdef int64_t units, divisor
     cdef int decimals, up
     cdef const Result* result
     if r.results.size == 0:
         return False
-    for decimals in range(MAX_DIGITS + 1):
+    for decimals in range(num != 0 and magnitude(num) < <uint64_t>den, MAX_DIGITS + 1):
         for up in range(2):
             units = units_of(num, den, decimals, up)
             if units < 0:
                 return False
+            if units == 0 and num != 0:
+                continue
             divisor = <int64_t>common_divisor(<uint64_t>units, <uint64_t>TENS[decimals])
             result = result_at(
                 &r.results,
@@ -245,7 +247,11 @@ cdef void count_written(
             at += 1
         if at - begin <= 3:
             following = grouped(text, at)
+            if following:
+                # A list without blanks looks the same, so that each group counts, too.
+                count_digits(r, begin, at, at, c'0', NOWHERE)
             while following:
+                count_digits(r, following - 3, following, following, c'0', NOWHERE)
                 at = following
                 following = grouped(text, at)
         point = at
@@ -268,10 +274,10 @@ cdef inline uint32_t after_fraction(
     """Return where the denominator of a fraction like frac12 stands, 0 if ``at`` begins none."""
     cdef uint32_t before = at
     cdef uint32_t following = at + 1
-    while before > past and text[before - 1] == c' ':
+    while before > past and is_blank(text[before - 1]):
         before -= 1
     if before < past + 4 or memcmp(text + before - 4, b"frac", 4):
         return 0
-    while text[following] == c' ':
+    while is_blank(text[following]):
         following += 1
     return following if is_digit(text[following]) else 0

@@ -124,7 +124,8 @@ class Matcher:
         data = encode(text)
         counts = self._statements if counts is None else counts
         read = counts or (statements and self._statements)
-        found = self.find(data, read_statements(data) if read else None, statements, code)
+        stated = read_statements(data) if read else None
+        found = self.find(data, stated, statements, counts, code)
         code_points = CodePoints(data, (edge for one in found if one for edge in one[:2]))
         return [
             one and Hit(code_points[one.start], code_points[one.end], one.expression, one.channel)
@@ -136,6 +137,7 @@ class Matcher:
         data: bytes,
         stated: StatedText | None,
         statements: bool,
+        counts: bool,
         code: str | None,
     ) -> list[Hit | None]:
         """Return each node's first hit, in bytes.
@@ -144,6 +146,7 @@ class Matcher:
             data: the text.
             stated: what it states and the guard counts; None if nothing is counted.
             statements: whether its statements reach nodes.
+            counts: whether a pattern reaches its node only if the guard counts what it tells.
             code: when those of code do; None for the matcher's own rule.
         """
         found: list[Hit | None] = [None] * self.num_nodes
@@ -162,14 +165,15 @@ class Matcher:
                             )
         if None in found and self.num_patterns:
             form = normal_form(data)
-            uncounted = self._search(form, stated, found)
-            if stated is not None and any(found[node] is None for node in uncounted):
-                stated.count_too(form.data)
-                self._search(form, stated, found)
+            counted = stated if counts else None
+            uncounted = self._search(form, counted, found)
+            if counted is not None and any(found[node] is None for node in uncounted):
+                counted.count_too(form.data)
+                self._search(form, counted, found)
         return found
 
     def _search(
-        self, form: NormalForm, stated: StatedText | None, found: list[Hit | None]
+        self, form: NormalForm, counted: StatedText | None, found: list[Hit | None]
     ) -> set[int]:
         """Add hits to ``found``; return the nodes of those that the guard has not counted."""
         uncounted: set[int] = set()
@@ -188,8 +192,8 @@ class Matcher:
             if not left_free(form.data, start, edges):
                 continue
             for pattern in same:
-                if stated is not None and not (
-                    pattern.values <= stated.values and pattern.numbers <= stated.numbers
+                if counted is not None and not (
+                    pattern.values <= counted.values and pattern.numbers <= counted.numbers
                 ):
                     uncounted.add(pattern.node)
                 elif found[pattern.node] is None:
@@ -229,9 +233,9 @@ def match_batch(
         data = encode(text)
         read = counts or (statements and matcher.has_statements)
         stated = read_statements(data) if read else None
-        found = matcher.find(data, stated, statements, code)
+        found = matcher.find(data, stated, statements, counts, code)
         if stated is not None:
-            num_values[index], num_numbers[index] = len(stated.values), len(stated.numbers)
+            num_values[index], num_numbers[index] = stated.num_values, len(stated.numbers)
         channels += [0 if hit is None else hit.channel for hit in found]
         offsets[index + 1] = len(channels)
     return BatchResult(

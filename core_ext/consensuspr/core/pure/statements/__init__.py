@@ -21,7 +21,7 @@ from consensuspr.core.pure.statements.equations import Equations, StatementLog
 from consensuspr.core.pure.statements.folding import fold
 from consensuspr.core.pure.statements.numbers import written_numbers
 from consensuspr.core.pure.statements.prose import read_stretches
-from consensuspr.core.statements import Key, TrueStatement
+from consensuspr.core.statements import EQUATIONS_A_VALUE, Key, TrueStatement
 
 __all__ = ["StatedText", "expression_keys", "read_statements"]
 
@@ -33,19 +33,27 @@ class StatedText(NamedTuple):
         statements: in the order in which they were read, places in bytes.
         values: distinct values of all statements.
         numbers: distinct magnitudes of all numbers written.
+        equations: distinct keys of all statements.
         results: values of numbers that can be a result of code, and before which byte that ends.
     """
 
     statements: list[TrueStatement]
     values: set[Fraction]
     numbers: set[Magnitude]
+    equations: set[Key]
     results: list[tuple[Fraction, float]]
+
+    @property
+    def num_values(self) -> int:
+        """What the guard counts of the values: see ``EQUATIONS_A_VALUE``."""
+        return max(len(self.values), -(-len(self.equations) // EQUATIONS_A_VALUE))
 
     def count_too(self, text: str | bytes) -> None:
         """Count what another form of the text states, too."""
         more = read_statements(text)
         self.values.update(more.values)
         self.numbers.update(more.numbers)
+        self.equations.update(more.equations)
 
 
 def read_statements(text: str | bytes) -> StatedText:
@@ -69,6 +77,7 @@ def read_statements(text: str | bytes) -> StatedText:
         [one._replace(start=offsets[one.start], end=offsets[one.end]) for one in log.statements],
         {Fraction(*one.key.value) for one in log.statements},
         log.numbers,
+        {one.key for one in log.statements},
         [
             (Fraction(number.magnitude), at if at == math.inf else offsets[int(at)])
             for number, at in log.results.items()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import copy
 from fractions import Fraction
+from functools import cache
 
 from consensuspr.core.patterns import Magnitude
 from consensuspr.core.pure.statements.arithmetic import (
@@ -48,31 +49,36 @@ class StatementLog:
     def count(self, number: WrittenNumber, at: float | None) -> None:
         """Take a number: a possible result of code before ``at``, or of none if that is None."""
         self.numbers.add(number.magnitude)
-        if at is not None and number.decimals <= MAX_DIGITS:
+        if at is not None and number.decimals is not None and number.decimals <= MAX_DIGITS:
             self.results[number] = max(at, self.results.get(number, at))
 
     def find_results(self) -> None:
-        """Mark the statements of code whose result is written, once the text has been read."""
-        self.statements = [
-            one._replace(written=True) if one.code and self._is_written(one) else one
-            for one in self.statements
-        ]
-
-    def _is_written(self, statement: TrueStatement) -> bool:
-        """Tell whether a number equals the result, or rounds it to the decimals that it shows.
+        """Mark the statements of code whose result is written, once the text has been read.
 
         Literals before the end of the statement do not count, so its operands do not.
         """
-        numerator, denominator = statement.key.value
-        for decimals in range(MAX_DIGITS + 1):
+        last = cache(self._last_written)
+        self.statements = [
+            one._replace(written=last(*one.key.value) >= one.end) if one.code else one
+            for one in self.statements
+        ]
+
+    def _last_written(self, numerator: int, denominator: int) -> float:
+        """Return where a number was last written that equals a value or rounds it, -1 if never.
+
+        It rounds to the decimals that it shows.  A fraction below 1 needs a decimal that is not 0,
+        so that no 0 or 1 stands for it.
+        """
+        last = -1.0
+        for decimals in range(0 < abs(numerator) < denominator, MAX_DIGITS + 1):
             whole, rest = divmod(abs(numerator) * 10**decimals, denominator)
             if whole >= MAX_INT:
                 break
             for units in (whole + (2 * rest > denominator), whole + (2 * rest >= denominator)):
-                number = WrittenNumber(Fraction(units, 10**decimals), decimals)
-                if self.results.get(number, -1) >= statement.end:
-                    return True
-        return False
+                if units or not numerator:
+                    number = WrittenNumber(Fraction(units, 10**decimals), decimals)
+                    last = max(last, self.results.get(number, -1))
+        return last
 
 
 class _Side:

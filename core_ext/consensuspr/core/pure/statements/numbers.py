@@ -34,11 +34,11 @@ class WrittenNumber(NamedTuple):
 
     Attributes:
         magnitude: its value without a sign.
-        decimals: decimals that it shows.
+        decimals: decimals that it shows; None for a part of a number, which is no result.
     """
 
     magnitude: Magnitude
-    decimals: int
+    decimals: int | None
 
 
 def written_numbers(text: str, start: int, end: int) -> Iterator[WrittenNumber]:
@@ -54,6 +54,10 @@ def written_numbers(text: str, start: int, end: int) -> Iterator[WrittenNumber]:
             case "raised" | "lowered":
                 yield WrittenNumber(magnitude("".join(map(_SCRIPTS.__getitem__, match[0])), ""), 0)
             case _:
-                whole = _NOT_DIGITS.sub("", match["whole"] or "")
+                groups = _NOT_DIGITS.split(match["whole"] or "")
+                if len(groups) > 1:
+                    # A list without blanks looks the same, so that each group counts, too.
+                    yield from (WrittenNumber(magnitude(group, ""), None) for group in groups)
+                whole = "".join(groups)
                 decimals = match["decimals"] or match["fraction"] or ""
                 yield WrittenNumber(magnitude(whole, decimals), len(decimals))
