@@ -46,12 +46,12 @@ from consensuspr.errors import (
     Unavailable,
 )
 from consensuspr.events import EventLog
-from consensuspr.scoring.answers import has_marked_answer
 from consensuspr.scoring.guard import GuardWatch
 from consensuspr.scoring.types import (
     CHANNELS,
     DEFAULT_DATASET,
     END_OF_THINKING,
+    AnswerRule,
     Identity,
     Rollout,
     Sample,
@@ -353,7 +353,8 @@ class RewardSource:
         final_score = None
         try:
             sample = self._rewarded(rollout, epoch, split, score, scored_by, unknown)
-            sample = sample._replace(unanswered=self._is_unanswered(rollout.response))
+            unanswered = self._is_unanswered(rollout.response, identity.answer_rule)
+            sample = sample._replace(unanswered=unanswered)
             final_score = None if penalty is None else sample.reward + penalty
         finally:
             if self._log is not None:
@@ -432,9 +433,13 @@ class RewardSource:
             raise UnscorableSample(score.status, sentence)
         return ScoredSample(instead, score, epoch, scored_by)
 
-    def _is_unanswered(self, response: str | bytes) -> bool:
+    def _is_unanswered(self, response: str | bytes, rule: AnswerRule) -> bool:
+        """Return whether a response marks no final answer that the rule accepts."""
+        # Here, because commands import this module before they show warnings as one line.
+        from consensuspr.scoring.answers import has_marked_answer
+
         start = scored_from(response) if self._spec.after_think else 0
-        return not has_marked_answer(response[start:] if start else response)
+        return not has_marked_answer(response[start:] if start else response, rule)
 
     def _validates_by_acc(self, score: Score, split: str | None) -> bool:
         """Return whether a sample is worth its Acc because nothing is trained on it."""
