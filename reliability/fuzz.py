@@ -244,7 +244,7 @@ def _service() -> BuiltService:
     from consensuspr.server.metrics import Metrics
     from consensuspr.server.service import build_service
 
-    config = ServerConfig(datasets={"default": SAMPLE}, recheck_share=0, answer_budget_s=0.001)
+    config = ServerConfig(datasets={"default": SAMPLE}, answer_budget_s=0.001)
     return build_service(config, {"default": DatasetIndex.load(SAMPLE)}, Metrics())
 
 

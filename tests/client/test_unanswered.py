@@ -14,7 +14,6 @@ from consensuspr.client import (
     Rollout,
     Status,
 )
-from consensuspr.scoring import AnswerVerifier, DatasetIndex, ScoreOptions, Scorer
 from consensuspr.scoring.types import SCORING_VERSION
 
 STEPS = "16 - 3 - 4 = 9 eggs are left, and 9 * 2 = 18 dollars. "
@@ -104,15 +103,9 @@ def test_with_after_think_a_mark_among_the_thoughts_is_none(
     assert [one.ncr for one in client.score([Rollout("ducks", t) for t in texts], reward)] == [0, 1]
 
 
-def test_an_explanation_and_the_other_engine_agree(
-    client: LocalClient | RewardClient, dataset: Path
-) -> None:
+def test_an_explanation_has_the_same_ncr(client: LocalClient | RewardClient) -> None:
     score = client.explain(Rollout("ducks", STEPS), ZERO).score
     assert (score.ncr, score.ncr_raw) == (0.0, 1.0)
-    with AnswerVerifier() as verifier:
-        scorer = Scorer({"default": DatasetIndex.load(dataset)}, verifier=verifier)
-        texts = [Rollout("ducks", STEPS), Rollout("ducks", STEPS + "#### 18")]
-        assert scorer.recheck(texts, ScoreOptions(ZERO)).ncr == [0.0, 1.0]
 
 
 def test_the_identity_has_the_scoring_version(client: LocalClient | RewardClient) -> None:

@@ -118,9 +118,9 @@ def test_what_is_wrong_is_said_in_one_sentence(toml: Any, text: str, sentence: s
 
 
 def test_empty_variables_of_lists_say_nothing() -> None:
-    names = ("CONSENSUSPR_DATASETS", "CONSENSUSPR_SHADOWS", "CONSENSUSPR_HTTP_ALLOWED_HOSTS")
+    names = ("CONSENSUSPR_DATASETS", "CONSENSUSPR_HTTP_ALLOWED_HOSTS")
     config = load_config(environment=dict.fromkeys(names, ""), overrides=DATASETS)
-    assert (config.shadows, config.http_allowed_hosts) == ({}, ())
+    assert config.http_allowed_hosts == ()
 
 
 @pytest.mark.parametrize("variable", ["CONSENSUSPR_WORKER", "CONSENSUSPR_GRACE"])

@@ -77,13 +77,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from consensuspr.core import NORMAL_FORM_VERSION, BatchResult, Matcher, match_batch, normalize
-from consensuspr.core.pure import matcher as twin
+from consensuspr.core import NORMAL_FORM_VERSION, Matcher, match_batch, normalize
 from consensuspr.data import Node
 from consensuspr.data.schema import MAX_BUDGET_LENGTH, MAX_WEIGHT, is_weight
 from consensuspr.errors import (
@@ -270,23 +269,10 @@ class Scorer:
             scoring_version=SCORING_VERSION,
         )
         batch = _Batch(rollouts, self.limits, deadline, options.reward.after_think)
-        _match_nodes(batch, index, self._threads, options, match_batch)
+        _match_nodes(batch, index, self._threads, options)
         _check_answers(batch, self._verifier, identity.answer_rule)
         _find_unanswered(batch, options, identity.answer_rule)
         return batch, identity
-
-    def recheck(self, rollouts: Sequence[Rollout], options: ScoreOptions) -> ScoreColumns:
-        """Match a batch again with the plain-Python engine, which shares no code with the compiled.
-
-        Some hundred times slower.  Of the columns ``ncr_raw``, ``guard``, ``ncr`` and
-        ``channel_numbers`` are those that the compiled engine must have found; answers are not
-        checked, so that ``acc`` and ``reward`` are unknown.
-        """
-        _, index = self.dataset(options)
-        batch = _Batch(rollouts, self.limits, None, options.reward.after_think)
-        _match_nodes(batch, index, self._threads, options, _match_by_twin)
-        _find_unanswered(batch, options, _answer_rule(options, index))
-        return _combine(batch, options)
 
     def explain(
         self,
@@ -502,24 +488,10 @@ class _Task(NamedTuple):
     message: str = ""
 
 
-def _match_by_twin(
-    matchers: Sequence[Matcher], texts: Sequence[str | bytes], **how: Any
-) -> BatchResult:
-    """Match as ``match_batch`` does, with the plain-Python engine."""
-    twins = [twin.Matcher(*matcher.__reduce__()[1]) for matcher in matchers]
-    return twin.match_batch(twins, texts, **how)
-
-
-def _match_nodes(
-    batch: _Batch,
-    index: DatasetIndex,
-    threads: int,
-    options: ScoreOptions,
-    match: Callable[..., BatchResult],
-) -> None:
+def _match_nodes(batch: _Batch, index: DatasetIndex, threads: int, options: ScoreOptions) -> None:
     """Match every rollout that has nodes; sets status, ground truth and node columns."""
     batch.check_deadline("the node matching")
-    work = _Matching(batch, index, threads, options, match)
+    work = _Matching(batch, index, threads, options)
     for at, rollout in enumerate(batch.rollouts):
         try:
             nodes = work.nodes_for(at, rollout)
@@ -539,14 +511,8 @@ class _Matching:
     """The portion being collected, and what was looked up so far."""
 
     def __init__(
-        self,
-        batch: _Batch,
-        index: DatasetIndex,
-        threads: int,
-        options: ScoreOptions,
-        match: Callable[..., BatchResult],
+        self, batch: _Batch, index: DatasetIndex, threads: int, options: ScoreOptions
     ) -> None:
-        self._match_batch = match
         self._batch = batch
         self._index = index
         self._threads = threads
@@ -684,7 +650,7 @@ class _Matching:
         matchers = [one.matcher for one in nodes]
         reward = self._reward
         try:
-            result = self._match_batch(
+            result = match_batch(
                 matchers,
                 texts,
                 threads=self._threads,

@@ -1008,9 +1008,9 @@ class Yielding:
             self._kept_until = ended + KEPT_S
 
 
-def give_way(niceness: int = THREAD_NICENESS) -> None:
+def give_way() -> None:
     """Let the event loop and gRPC's threads go before the calling one, where the system can."""
     # Linux has a niceness for each thread; elsewhere it is the process's, and stays as it is.
     if sys.platform == "linux":
         with contextlib.suppress(OSError):  # a sandbox may forbid it
-            os.nice(niceness)
+            os.nice(THREAD_NICENESS)

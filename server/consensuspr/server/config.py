@@ -107,29 +107,11 @@ def parse_datasets(arguments: Sequence[str]) -> dict[str, Path]:
     return datasets
 
 
-def parse_shadows(arguments: Sequence[str]) -> dict[str, str]:
-    """Read ``NAME=SHADOW`` each.
-
-    Raises:
-        InputError: an argument has another form, or a dataset gets two shadows.
-    """
-    shadows: dict[str, str] = {}
-    for argument in arguments:
-        name, _, shadow = argument.strip().partition("=")
-        if not (name and shadow):
-            raise InputError(f"a shadow must be given as NAME=SHADOW, got {argument!r}")
-        if name in shadows:
-            raise InputError(f"dataset {name!r} has two shadows: {shadows[name]!r} and {shadow!r}")
-        shadows[name] = shadow
-    return shadows
-
-
 class ServerConfig(Settings):
     """Settings of one server; sizes are numbers of bytes or texts like ``64MiB``."""
 
     read_words: ClassVar[Mapping[str, Callable[[Sequence[str]], object]]] = {
         "datasets": parse_datasets,
-        "shadows": parse_shadows,
     }
 
     datasets: dict[str, Path] = Field(
@@ -271,19 +253,6 @@ class ServerConfig(Settings):
     trace_share: Share = Field(
         1.0, description="Share of the requests to trace that do not say so themselves."
     )
-    recheck_share: Share = Field(
-        0.00002,
-        description="Share of the rollouts whose nodes are matched again by the plain-Python"
-        " engine, beside the reply; where it finds something else, that is logged and counted.",
-    )
-    shadows: dict[str, str] = Field(
-        default_factory=dict,
-        description="NAME=SHADOW: what is scored by dataset NAME is scored by SHADOW too, and"
-        " what would change is counted; replies stay as they are.",
-    )
-    shadow_share: Share = Field(
-        0.1, description="Share of the batches of such a dataset that its shadow scores."
-    )
     drain_delay_s: Seconds = Field(
         0.0, description="After SIGTERM, go on serving this long while health says NOT_SERVING."
     )
@@ -334,19 +303,6 @@ class ServerConfig(Settings):
     def _check_web(self) -> Self:
         if self.web is not None and self.score_log is None:
             raise ValueError("web shows what is logged; set score_log too (--score-log RUN)")
-        return self
-
-    @model_validator(mode="after")
-    def _check_shadows(self) -> Self:
-        for name, shadow in self.shadows.items():
-            for one in (name, shadow):
-                if one not in self.datasets and self.dataset_folder is None:
-                    raise ValueError(
-                        f"shadows name {one!r}, which is no dataset; there is:"
-                        f" {', '.join(sorted(self.datasets))}"
-                    )
-            if name == shadow:
-                raise ValueError(f"dataset {name!r} cannot be its own shadow")
         return self
 
     @model_validator(mode="after")

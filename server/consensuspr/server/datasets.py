@@ -389,7 +389,7 @@ class ServedDatasets:
             self._prepared[name] = Served(str(own / "dataset.index"), path, "", 0.0)
         snapshots = {name: one.snapshot for name, one in self._prepared.items()}
         config = self._config.model_dump(mode="json")
-        config |= {"datasets": dict(datasets), "shadows": {}}
+        config |= {"datasets": dict(datasets)}
         self.child = self._start(
             {"config": config, "snapshots": snapshots, "optional": sorted(optional)}
         )

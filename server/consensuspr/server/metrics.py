@@ -71,12 +71,8 @@ _VERSIONS = {
 # From a batch of one short rollout to one that spends an answer's whole budget and more.
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 _FACTORS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99, 1)
-_RESULTS: Mapping[bool, str] = {True: "agree", False: "differ"}
 _ANSWERS: Mapping[float, str] = {1.0: "right", 0.0: "wrong"}
 _ROLLOUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
-
-# What is compared with what a shadow dataset would have given.
-SHADOWED = ("reward", "ncr")
 
 # What has been counted waits until it is so much, or somebody looks.
 COUNTED_AT_ONCE = 64
@@ -145,17 +141,6 @@ class Metrics:
         self._guard_factors = self._histogram(
             "guard_factor", "What the guard multiplied NCR by, where it lowered it.", _FACTORS
         )
-        self._rechecks = self._counter(
-            "rechecks",
-            "Rollouts matched again by the plain-Python engine, by whether it found the same:"
-            " agree or differ.",
-            "result",
-        )
-        for result in _RESULTS.values():
-            self._rechecks.labels(result)  # from the start: an alert needs to see it rise
-        self._second_looks_dropped = self._counter(
-            "second_looks_dropped", "Rechecks and shadow batches that there was no time for."
-        )
         self._score_log_lost = self._counter(
             "score_log_lost",
             "Rows that the score log lacks, and texts that its rows lack: disk full or too slow.",
@@ -163,17 +148,6 @@ class Metrics:
         )
         for what in ("rows", "texts"):
             self._score_log_lost.labels(what)  # from the start: an alert needs to see it rise
-        self._shadow_rollouts = self._counter(
-            "shadow_rollouts",
-            "Rollouts scored by a shadow dataset too, by what it would do to the reward:"
-            " same, higher, lower, lost or gained.",
-            "dataset", "shadow", "change",
-        )  # fmt: skip
-        self._shadow_sums = self._counter(
-            "shadow_sum",
-            "Sums over rollouts that have a value by both datasets, as served and by the shadow.",
-            "dataset", "shadow", "value", "by",
-        )  # fmt: skip
         self._counted_by_others = {
             "cache_hits": self._counter("matcher_cache_hits", "Matchers found compiled."),
             "cache_misses": self._counter("matcher_cache_misses", "Matchers compiled."),
@@ -381,39 +355,10 @@ class Metrics:
         if warning is not None:
             _log.warning("%s", warning)
 
-    def rechecked(self, *, agrees: bool) -> None:
-        """Count a rollout that the plain-Python engine has matched too."""
-        self._child(self._rechecks, _RESULTS[agrees]).inc()
-
     def score_log_lost(self, rows: int, texts: int) -> None:
         """Count rows that the score log lacks, and texts that rows of it lack."""
         self._score_log_lost.labels("rows").inc(rows)
         self._score_log_lost.labels("texts").inc(texts)
-
-    def second_look_dropped(self) -> None:
-        """Count a recheck or a shadow batch that there was no time for."""
-        self._second_looks_dropped.inc()
-
-    def shadowed(
-        self,
-        dataset: str,
-        shadow: str,
-        served: Mapping[str, Sequence[float]],
-        others: Mapping[str, Sequence[float]],
-    ) -> None:
-        """Count a batch that two datasets have scored; values by :data:`SHADOWED`, NaN for none."""
-        changes = collections.Counter(map(_change, served["reward"], others["reward"]))
-        for change, number in changes.items():
-            self._child(self._shadow_rollouts, dataset, shadow, change).inc(number)
-        for name in SHADOWED:
-            both = [
-                (one, other)
-                for one, other in zip(served[name], others[name], strict=True)
-                if one == one and other == other
-            ]
-            for at, by in enumerate(("served", "shadow")):
-                total = sum([pair[at] for pair in both])
-                self._child(self._shadow_sums, dataset, shadow, name, by).inc(total)
 
     def _bounded(self, label: str, value: str | None) -> str:
         """Return the value of a label; at most a fixed number of different ones."""
@@ -440,17 +385,6 @@ class Metrics:
         return Histogram(
             f"consensuspr_{name}", text, labels, buckets=buckets, registry=self._registry
         )
-
-
-def _change(served: float, shadow: float) -> str:
-    """Say what a shadow would do to a reward; NaN is none."""
-    if served == shadow or (served != served and shadow != shadow):
-        return "same"
-    if served != served:
-        return "gained"
-    if shadow != shadow:
-        return "lost"
-    return "higher" if shadow > served else "lower"
 
 
 def _labelled(metric: Counter | Histogram, *labels: str) -> Any:
@@ -495,7 +429,6 @@ class MeteredScorer:
         scorer: does the work.
         verifier: its own.
         metrics: where it is counted.
-        then: told of each batch that was scored, in the thread that scored it.
         score_log: to which batches are written; None: none is kept.
     """
 
@@ -504,11 +437,9 @@ class MeteredScorer:
         scorer: Scorer,
         verifier: TimedVerifier,
         metrics: Metrics,
-        then: Callable[[Sequence[Rollout], ScoreOptions, ScoreColumns, Identity], None],
         score_log: ScoreLog | None = None,
     ) -> None:
         self._score_log = score_log
-        self._then = then
         self._scorer = scorer
         self._verifier = verifier
         self.metrics = metrics
@@ -550,7 +481,6 @@ class MeteredScorer:
             self.metrics.batch(
                 rollouts, sources, scores, run=options.run, total_s=total_s, answers_s=answers_s
             )
-            self._then(rollouts, options, scores, identity)
             if self._score_log is not None:
                 self._score_log.put_batch(rollouts, scores, identity, options, chosen[1])
         return scores, identity

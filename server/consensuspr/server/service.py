@@ -77,7 +77,6 @@ from consensuspr.server.memory import (
     unpacked_bytes,
 )
 from consensuspr.server.metrics import MeteredScorer, Metrics, TimedVerifier
-from consensuspr.server.second_look import SecondLook
 from consensuspr.server.security import (
     OPEN,
     Certificates,
@@ -936,14 +935,12 @@ class BuiltService:
     scorer: MeteredScorer
     metrics: Metrics
     security: Security
-    second_look: SecondLook
     tracing: Tracing | None
     score_log: ScoreLog | None
 
     def close(self) -> None:
         """Drop what is queued, end the answer processes, and close the score log."""
         self.service.close()
-        self.second_look.close()
         if self.tracing is not None:
             self.tracing.close()
         self.verifier.close()
@@ -978,13 +975,6 @@ def build_service(
     info = describe(
         scorer, max_message_bytes=int(config.max_message_bytes), max_rollouts=config.max_rollouts
     )
-    second_look = SecondLook(
-        scorer,
-        metrics,
-        recheck_share=config.recheck_share,
-        shadows=config.shadows,
-        shadow_share=config.shadow_share,
-    )
     score_log = None
     if config.score_log is not None:
         from consensuspr.score_log import ScoreLog  # Arrow is for who logs
@@ -995,7 +985,7 @@ def build_service(
             text_bytes=int(config.score_log_bytes),
             on_loss=metrics.score_log_lost,
         )
-    metered = MeteredScorer(scorer, verifier, metrics, second_look.offer, score_log)
+    metered = MeteredScorer(scorer, verifier, metrics, score_log)
     tracing = None
     if config.trace_endpoint is not None:
         tracing = Tracing(config.trace_endpoint, config.trace_share)
@@ -1012,6 +1002,4 @@ def build_service(
         config.max_fields,
         tracing,
     )
-    return BuiltService(
-        service, verifier, metered, metrics, security, second_look, tracing, score_log
-    )
+    return BuiltService(service, verifier, metered, metrics, security, tracing, score_log)
