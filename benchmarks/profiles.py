@@ -169,7 +169,7 @@ def main(
     label: Annotated[str, typer.Option(help="End of the pictures' names.")],
     output: Annotated[
         Path, typer.Option(file_okay=False, help="Folder for the pictures.")
-    ] = REPOSITORY / "docs" / "images" / "profiles",
+    ] = REPOSITORY / "build" / "profiles",
     data: Annotated[
         Path | None, typer.Option(exists=True, file_okay=False, help="Folder with rollouts/.")
     ] = None,
