@@ -13,10 +13,6 @@ with the decoding of tokens, as verl runs it, and without: our reward against on
 batches, with a reward of nothing (Ray's hop and the decoding of tokens), with the plain function,
 and with the service's manager.  One side after the other, because verl's workers have fixed names.
 A sample's latency counts from the moment that it was due, so that a queue is not overlooked.
-
-``python -m benchmarks.children.verl_step [DATA]`` scores a step again and again, for a profiler to
-look at: it prints ``ready CLIENT_PID SERVER_PID`` when all is warm and goes on until its input
-ends.
 """
 
 from __future__ import annotations
@@ -25,9 +21,6 @@ import asyncio
 import gc
 import os
 import statistics
-import sys
-import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -79,8 +72,6 @@ DECODED, GIVEN = "tokens decoded", "texts given"
 # Well below what verl's loop carries on two cores with texts of this length.
 RATE = 40.0
 WHOLE_BATCHES = 3
-_SEED = 20
-_WARM = 3
 
 
 def measure(context: Context) -> SuiteResult:
@@ -512,31 +503,3 @@ def _tokenizer(step: Step, folder: Path) -> Path:
         tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>"
     ).save_pretrained(folder)
     return folder
-
-
-def main() -> None:
-    """Score a step through the reward manager until nobody listens any more."""
-    data = Path(sys.argv[1]) if len(sys.argv) > 1 else None
-    with tempfile.TemporaryDirectory() as folder:
-        scratch = Path(folder)
-        step = make_step(ROLLOUTS, SIZE, _SEED, data, scratch)
-        with serving(step.dataset, scratch) as (address, server):
-            texts = LookUp([row["response"] for row in step.rows])
-            worker = Worker(config(manager(address)), texts)
-            run = managed(worker, batch(step, lambda at, text: [at]))
-            for _ in range(_WARM):
-                step.check("consensuspr's manager", run())
-            print("ready", os.getpid(), server, flush=True)
-            left = threading.Event()
-            threading.Thread(target=_listen, args=(left,), daemon=True).start()
-            while not left.is_set():
-                run()
-
-
-def _listen(left: threading.Event) -> None:
-    sys.stdin.read()
-    left.set()
-
-
-if __name__ == "__main__":
-    main()

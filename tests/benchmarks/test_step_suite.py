@@ -1,4 +1,4 @@
-"""The whole-step benchmark: its material, its skip, and how its profiles are cleaned and drawn."""
+"""The whole-step benchmark: its material and its skip."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
 from benchmarks.harness import verl_python
 from benchmarks.harness.measure import Context
-from benchmarks.profiles import cleaned, shares, svg
 from benchmarks.suites import ray_calls, step
 from benchmarks.suites.step import make_step
 from consensuspr.client import LocalClient, RewardSpec, Rollout
@@ -76,35 +74,3 @@ def test_an_interpreter_that_is_named_has_to_exist(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv(verl_python.VARIABLE, "/nowhere/python")
     with pytest.raises(FileNotFoundError, match="CONSENSUSPR_VERL_PYTHON names /nowhere/python"):
         verl_python.interpreter()
-
-
-LINES = [
-    "0x7f00aa (libc.so.6);main (a/client/verl/manager.py:3);encode (client/x.py:9) 3",
-    "main (a/client/verl/manager.py:8);gc_collect_main (libpython3.11.so.1.0) 1",
-    "main (a/client/verl/manager.py:8);call (libpython3.11.so.1.0);epoll_wait (libc.so.6) 90",
-    "main (a/client/verl/manager.py:8);0x12ab (/usr/lib/cygrpc.cpython-311-x86_64-linux-gnu.so) 4",
-]
-MAIN = "main (a/client/verl/manager.py)"
-
-
-def test_a_profile_is_of_work_and_not_of_waiting() -> None:
-    counts = cleaned(LINES)
-    assert counts == {
-        (MAIN, "encode (client/x.py)"): 3,
-        (MAIN, "garbage collection"): 1,
-        (MAIN, "cygrpc"): 4,
-    }
-    assert shares(counts)[:2] == [(1.0, MAIN), (0.5, "cygrpc")]
-
-
-def test_a_flame_graph_shows_each_frame_with_its_share() -> None:
-    drawn = ElementTree.fromstring(svg(cleaned(LINES), "A <step>"))
-    name = "{http://www.w3.org/2000/svg}"
-    titles = {title.text for title in drawn.iter(f"{name}title")}
-    assert titles == {
-        f"{MAIN}: 100.0%",
-        "encode (client/x.py): 37.5%",
-        "garbage collection: 12.5%",
-        "cygrpc: 50.0%",
-    }
-    assert any(text.text == "A <step>" for text in drawn.iter(f"{name}text"))
