@@ -15,10 +15,10 @@ from rich.text import Text
 
 from benchmarks import suites
 from benchmarks.harness import page, results
-from benchmarks.harness.markdown import around_block, write_block
-from benchmarks.harness.measure import REPOSITORY, Settings
 from benchmarks.harness.results import Run
 from benchmarks.harness.runner import MergeError, run_all
+from benchmarks.markdown import around_block, write_block
+from benchmarks.measure import REPOSITORY, Settings
 
 # What ``--write`` brings up to date.
 _BLOCKS = {"targets": page.targets_block, "step": page.step_block}

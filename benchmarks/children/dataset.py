@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.harness.measure import Resident, forget_peak, peak, resident
+from benchmarks.measure import Resident, forget_peak, peak, resident
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.dataset_index import Entry
 

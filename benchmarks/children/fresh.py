@@ -1,4 +1,4 @@
-"""One call in a process of its own, as :func:`benchmarks.harness.processes.fresh` asks for it.
+"""One call in a process of its own, as :func:`benchmarks.processes.fresh` asks for it.
 
 What is called comes pickled on standard input, and so does its result on standard output; what
 is printed meanwhile goes to standard error.

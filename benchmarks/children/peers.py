@@ -24,7 +24,7 @@ import grpc
 import grpc.aio
 from pydantic import BaseModel
 
-from benchmarks.harness.measure import WrongAnswerError, fastest
+from benchmarks.measure import WrongAnswerError, fastest
 from consensuspr.client import RewardClient
 from consensuspr.scoring import AnswerVerifier, DatasetIndex, Rollout, Score, ScoreOptions, Scorer
 from consensuspr.scoring.rewards import RewardSpec

@@ -41,11 +41,11 @@ from verl.experimental.reward_loop import RewardLoopManager
 from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
 from verl.trainer.ppo.reward import load_reward_manager
 
-from benchmarks.harness.measure import Context, fastest
-from benchmarks.harness.processes import confined, processor_seconds, serving
 from benchmarks.harness.results import SuiteResult
-from benchmarks.harness.texts import NODES, PER_PROBLEM
+from benchmarks.measure import Context, fastest
+from benchmarks.processes import confined, processor_seconds, serving
 from benchmarks.suites.step import TITLE, Step, make_step
+from benchmarks.texts import NODES, PER_PROBLEM
 from consensuspr.client import RewardClient, RewardSpec, Rollout
 from consensuspr.client.training import shared_source
 from consensuspr.client.verl.config import ManagerConfig

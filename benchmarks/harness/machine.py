@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from benchmarks.harness.measure import REPOSITORY
+from benchmarks.measure import REPOSITORY
 
 LIBRARIES = (
     "numpy",

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.harness import results
-from benchmarks.harness.markdown import cell, table
 from benchmarks.harness.results import Figure, Run, Series, SuiteResult, Verdict
+from benchmarks.markdown import cell, table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from benchmarks.harness import machine
-from benchmarks.harness.measure import REPOSITORY, Settings
 from benchmarks.harness.results import TARGETS, Run, State, SuiteResult
+from benchmarks.measure import REPOSITORY, Settings
 
 # From here on a machine counts as busy with something else; a desktop at rest stays below.
 BUSY = 0.05

@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.harness.measure import REPOSITORY, Context
-from benchmarks.harness.processes import fresh
 from benchmarks.harness.results import SuiteResult
+from benchmarks.measure import REPOSITORY, Context
+from benchmarks.processes import fresh
 
 VARIABLE = "CONSENSUSPR_VERL_PYTHON"
 MAKE = "make .venv-verl-0.9.1/.installed"

@@ -14,8 +14,8 @@ from typing import Annotated
 import typer
 
 from benchmarks import suites
-from benchmarks.harness.measure import Context, WrongAnswerError
 from benchmarks.harness.results import SuiteResult
+from benchmarks.measure import Context, WrongAnswerError
 
 
 def main(

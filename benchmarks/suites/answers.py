@@ -25,11 +25,11 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks.harness import texts
-from benchmarks.harness.measure import Context, WrongAnswerError, fastest
+from benchmarks import texts
 from benchmarks.harness.results import Parameters, SuiteResult
-from benchmarks.harness.texts import Answer
 from benchmarks.harness.verl_python import MAKE, interpreter
+from benchmarks.measure import Context, WrongAnswerError, fastest
+from benchmarks.texts import Answer
 from consensuspr.scoring import DatasetIndex, RewardKind, RewardSpec, Rollout, ScoreOptions, Scorer
 from consensuspr.scoring.answers import AnswerVerifier, Verdict
 from consensuspr.scoring.answers.compare import compare, form_of

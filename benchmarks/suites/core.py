@@ -29,15 +29,15 @@ from typing import Any, TypeVar
 import ahocorasick
 import numpy as np
 
-from benchmarks.harness import texts
-from benchmarks.harness.measure import (
+from benchmarks import texts
+from benchmarks.harness.results import Parameters, SuiteResult
+from benchmarks.measure import (
     REPOSITORY,
     Context,
     WrongAnswerError,
     fastest,
     require,
 )
-from benchmarks.harness.results import Parameters, SuiteResult
 from consensuspr.core import BatchResult, Matcher, derive_forms, match_batch, normalize
 from consensuspr.core.pure import matcher as pure
 

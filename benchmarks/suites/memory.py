@@ -10,11 +10,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.harness import texts
-from benchmarks.harness.measure import Context, Resident, peak_memory, require, resident
-from benchmarks.harness.processes import family, fresh, serving
+from benchmarks import texts
 from benchmarks.harness.results import Parameters, SuiteResult
-from benchmarks.harness.texts import Batch
+from benchmarks.measure import Context, Resident, peak_memory, require, resident
+from benchmarks.processes import family, fresh, serving
+from benchmarks.texts import Batch
 from consensuspr.client import LocalClient, RewardClient
 from consensuspr.core import BatchResult, Matcher, match_batch
 from consensuspr.scoring import Score

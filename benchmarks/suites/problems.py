@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks import texts
 from benchmarks.children.dataset import Loaded, load, problem_id, touch
-from benchmarks.harness import texts
-from benchmarks.harness.measure import Context, WrongAnswerError, require, resident
-from benchmarks.harness.processes import family, fresh, serving
 from benchmarks.harness.results import Parameters, SuiteResult
+from benchmarks.measure import Context, WrongAnswerError, require, resident
+from benchmarks.processes import family, fresh, serving
 from consensuspr.client import RewardClient, Rollout
 from consensuspr.data import JsonRows, open_writer
 from consensuspr.scoring.dataset_index import prepare_dataset

@@ -18,9 +18,9 @@ from statistics import median
 from typing import Any
 
 from benchmarks.harness import verl_python
-from benchmarks.harness.measure import Context, interleaved
-from benchmarks.harness.processes import serving
 from benchmarks.harness.results import SuiteResult
+from benchmarks.measure import Context, interleaved
+from benchmarks.processes import serving
 from benchmarks.suites.step import Step, make_step
 from consensuspr.client import LocalClient, RewardClient, Rollout, Score
 from consensuspr.ray.node import require_ray

@@ -34,10 +34,12 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from benchmarks import texts
 from benchmarks.children.peers import ECHO_METHOD, ECHO_SIZE_BYTES, REWARD, check, ray_actor
-from benchmarks.harness import texts, verl_python
-from benchmarks.harness.measure import Context, WrongAnswerError, fastest
-from benchmarks.harness.processes import (
+from benchmarks.harness import verl_python
+from benchmarks.harness.results import Parameters, SuiteResult
+from benchmarks.measure import Context, WrongAnswerError, fastest
+from benchmarks.processes import (
     confined,
     fresh,
     listening,
@@ -45,7 +47,6 @@ from benchmarks.harness.processes import (
     processor_seconds,
     serving,
 )
-from benchmarks.harness.results import Parameters, SuiteResult
 from consensuspr.client import Access, AsyncRewardClient, RewardClient
 from consensuspr.client.transport import channel_options
 from consensuspr.credentials import new_token, write_token

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import texts, verl_python
-from benchmarks.harness.measure import Context
+from benchmarks import texts
+from benchmarks.harness import verl_python
 from benchmarks.harness.results import SuiteResult
-from benchmarks.harness.texts import Batch
+from benchmarks.measure import Context
+from benchmarks.texts import Batch
 
 TITLE = "A whole step, and single samples, in verl's reward code"
 

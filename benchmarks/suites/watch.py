@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.logs import NEEDLE, write_large_log
-from benchmarks.harness.measure import Context, WrongAnswerError
-from benchmarks.harness.processes import listening, processor_seconds
 from benchmarks.harness.results import Parameters, SuiteResult
+from benchmarks.measure import Context, WrongAnswerError
+from benchmarks.processes import listening, processor_seconds
 
 QUICK, FULL = 100_000, 1_000_000
 # What is asked first, before the log is read.

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness.measure import Context, WrongAnswerError
 from benchmarks.harness.results import SuiteResult
-from benchmarks.harness.texts import Answer
+from benchmarks.measure import Context, WrongAnswerError
 from benchmarks.suites import answers
+from benchmarks.texts import Answer
 from consensuspr.scoring.answers import AnswerVerifier
 from consensuspr.scoring.answers import verifier as verifier_module
 

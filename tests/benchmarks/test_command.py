@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 from benchmarks import suites
 from benchmarks.__main__ import app
 from benchmarks.harness import runner
-from benchmarks.harness.markdown import around_block
-from benchmarks.harness.measure import Settings
 from benchmarks.harness.page import targets_block
 from benchmarks.harness.results import Run, SuiteResult
+from benchmarks.markdown import around_block
+from benchmarks.measure import Settings
 
 pytest.importorskip("matplotlib")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness.measure import Context, WrongAnswerError
 from benchmarks.harness.results import SuiteResult
+from benchmarks.measure import Context, WrongAnswerError
 from benchmarks.suites import core
 from benchmarks.suites.core import Contender, Corpus, Sizes, Workload, plant
 from consensuspr.core import Matcher

@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.harness import machine
 from benchmarks.harness.machine import Moment
-from benchmarks.harness.measure import WrongAnswerError, fastest, interleaved, peak_memory, require
-from benchmarks.harness.processes import fresh
+from benchmarks.measure import WrongAnswerError, fastest, interleaved, peak_memory, require
+from benchmarks.processes import fresh
 from consensuspr import core
 
 KNOWN = [[True, False], [False, False]]

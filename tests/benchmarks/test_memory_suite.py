@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.harness.measure import Context
 from benchmarks.harness.results import SuiteResult
+from benchmarks.measure import Context
 from benchmarks.suites import memory
 
 # A dozen interpreters and a server are started to be looked at.

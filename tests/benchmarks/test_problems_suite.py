@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.children.dataset import Loaded, problem_id
-from benchmarks.harness.measure import Context, Resident, WrongAnswerError, resident
+from benchmarks.measure import Context, Resident, WrongAnswerError, resident
 from benchmarks.suites import problems
 from benchmarks.suites.problems import Sizes, measure
 from consensuspr.data import read_problems

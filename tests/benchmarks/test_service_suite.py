@@ -15,9 +15,9 @@ import pytest
 pytest.importorskip("consensuspr.loadtest")
 
 from benchmarks.children.peers import check
-from benchmarks.harness.measure import Context, WrongAnswerError
-from benchmarks.harness.processes import listening
 from benchmarks.harness.results import SuiteResult
+from benchmarks.measure import Context, WrongAnswerError
+from benchmarks.processes import listening
 from benchmarks.suites import service
 from benchmarks.suites.service import ASYNC, ECHO, OVERLAPPED, SCORING, SINGLES, SYNC, Field, Work
 from consensuspr.loadtest.settings import LoadSettings

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness import verl_python
-from benchmarks.harness.measure import Context
+from benchmarks.measure import Context
 from benchmarks.suites import ray_calls, step
 from benchmarks.suites.step import make_step
 from consensuspr.client import LocalClient, RewardSpec, Rollout

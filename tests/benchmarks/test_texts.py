@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness import texts
+from benchmarks import texts
 from consensuspr.client import LocalClient, Rollout
 from consensuspr.scoring import verify_answer
 

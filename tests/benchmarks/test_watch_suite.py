@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.harness.measure import Context
+from benchmarks.measure import Context
 from benchmarks.suites import watch
 
 

@@ -10,7 +10,7 @@ pytest.importorskip("verl", "0.9", reason="verl 0.9 is not installed: run make t
 
 from benchmarks.children import plain_reward
 from benchmarks.children import verl_step as verl
-from benchmarks.harness.processes import serving
+from benchmarks.processes import serving
 from benchmarks.suites.step import make_step
 from consensuspr.client import RewardClient
 from consensuspr.client.training import shared_source

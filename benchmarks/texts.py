@@ -164,6 +164,12 @@ def rollouts_of(
     return rows
 
 
+def answers(count: int, seed: str) -> list[Answer]:
+    """Return answers of the usual kinds, each different, half of them wrong."""
+    rng = random.Random(f"answers {seed}")
+    return [_answer(rng, index) for index in range(count)]
+
+
 @dataclass(frozen=True)
 class Batch:
     """Rollouts of which it is known what they reach, and the dataset file with their problems.
@@ -342,3 +348,20 @@ def _problem(rng: random.Random, index: int, count: int) -> dict[str, Any]:
         "split": "train",
         "metadata": {},
     }
+
+
+def _answer(rng: random.Random, index: int) -> Answer:
+    a, b = 1000 + 7 * index + rng.randrange(7), rng.randrange(2, 98)
+    kinds = (
+        (str(a), f"{a:,}", f"{a + 1}"),
+        (f"{a}.{b:02}", f"{a}.{b:02}0", f"{a}.{b + 1:02}"),
+        (rf"\frac{{{a}}}{{{b}}}", f"{a}/{b}", f"{a + 1}/{b}"),
+        (rf"{a}\sqrt{{{b}}}", rf"${a}\,\sqrt{{{b}}}$", rf"{a + 1}\sqrt{{{b}}}"),
+        (f"({a}, {b})", rf"\left({a},{b}\right)", f"({b}, {a})"),
+        (f"{a}", rf"{a}\text{{ cm}}", rf"{a - 1}\text{{ cm}}"),
+    )
+    truth, right, wrong = kinds[index % len(kinds)]
+    correct = rng.random() < 0.5
+    steps = rollouts(1, 400, rng.randrange(1 << 30))[0].rpartition("\n\n")[0]
+    given = right if correct else wrong
+    return Answer(truth, f"{steps}\n\nThe answer is $\\boxed{{{given}}}$.", correct)

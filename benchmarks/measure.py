@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[1]
 _PROC = Path("/proc")
 # A shorter timed part would measure the clock and the loop around it.
 SHORTEST_S = 0.005

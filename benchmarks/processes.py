@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
-from benchmarks.harness.measure import REPOSITORY
+from benchmarks.measure import REPOSITORY
 
 STOP_S = 60.0
 
