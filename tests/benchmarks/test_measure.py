@@ -1,20 +1,12 @@
-"""Answers before times: wrong contenders, the order of turns, memory, what the machine is."""
+"""Answers before times: wrong contenders, and the order of turns."""
 
 from __future__ import annotations
 
 import gc
-import math
-import platform
-import time
-from pathlib import Path
 
 import pytest
 
-from benchmarks.harness import machine
-from benchmarks.harness.machine import Moment
-from benchmarks.measure import WrongAnswerError, fastest, interleaved, peak_memory, require
-from benchmarks.processes import fresh
-from consensuspr import core
+from benchmarks.measure import WrongAnswerError, fastest, interleaved, require
 
 KNOWN = [[True, False], [False, False]]
 
@@ -98,63 +90,3 @@ def test_no_garbage_is_collected_while_the_clock_runs() -> None:
 def test_nothing_to_measure_is_refused(names: list[str], rounds: int) -> None:
     with pytest.raises(ValueError, match=f"got {rounds} and {len(names)}"):
         interleaved({name: lambda: None for name in names}, rounds)
-
-
-def test_what_a_call_gives_back_counts_in_its_peak_alone() -> None:
-    held: list[bytearray] = []
-
-    def call() -> None:
-        spent = bytearray(b"x" * 60_000_000)
-        held.append(bytearray(b"x" * 20_000_000))
-        del spent
-
-    memory = peak_memory(call)
-    assert memory.peak - memory.before >= 75_000_000
-    assert 15_000_000 < memory.after - memory.before < 60_000_000
-
-
-def test_a_call_in_a_fresh_process_gives_its_result_alone() -> None:
-    assert fresh(divmod, 7, 2) == (3, 1)
-    assert fresh(print, "what is printed is no result") is None
-    with pytest.raises(RuntimeError, match=r"math\.sqrt ended with exit code 1"):
-        fresh(math.sqrt, -1.0)
-
-
-def test_machine_and_build_are_described(repository: Path) -> None:
-    about = machine.describe()
-    assert about.cores >= 1
-    assert about.memory_bytes > 1 << 28
-    assert about.python.endswith(platform.python_version())
-    assert about.backend == core.BACKEND
-    assert about.normal_form == core.NORMAL_FORM_VERSION
-    assert {"numpy", "grpcio"} <= set(about.libraries)
-    assert about.commit
-
-
-def test_nothing_names_the_host_or_a_folder(repository: Path) -> None:
-    text = machine.describe().model_dump_json()
-    assert str(repository) not in text
-    assert str(Path.home()) + "/" not in text
-
-
-@pytest.mark.parametrize(
-    ("busy", "own", "share"), [(10.0, 10.0, 0.0), (10.0, 5.0, 0.5), (3.0, 5.0, 0.0)]
-)
-def test_what_others_took_is_what_was_not_ours(
-    monkeypatch: pytest.MonkeyPatch, busy: float, own: float, share: float
-) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
-    before = Moment(wall=100.0, busy=50.0, own=7.0, load=0.0)
-    after = Moment(wall=105.0, busy=50.0 + busy, own=7.0 + own, load=1.0)
-    assert after.others_since(before) == pytest.approx(share)
-
-
-@pytest.mark.slow
-def test_own_work_is_in_the_clocks() -> None:
-    before = Moment.now()
-    while time.process_time() < before.own + 0.05:
-        sum(range(10_000))
-    after = Moment.now()
-    assert after.own >= before.own + 0.04
-    assert after.busy >= before.busy
-    assert 0 <= after.others_since(before) <= 1
