@@ -60,7 +60,6 @@ HOSTILE = {
 }
 # callgrind writes a count before this C function, which ``os.getpgrp`` calls.
 MARK = "getpgrp"
-KEPT_VARIABLES = ("PATH", "HOME", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV")
 
 Counts: TypeAlias = dict[str, Any]
 Workload: TypeAlias = tuple[str, list[list[list[str]]], list[tuple[int, str]]]
@@ -116,24 +115,16 @@ def probes(given: Sequence[Workload], folder: Path) -> Iterator[Probe]:
     for name, nodes, items in given:
         compiled = [core.Matcher(one) for one in nodes]
         yield _matching(name, [(compiled[at], text.encode()) for at, text in items])
-    derived = [
-        [[node["expressions"] for node in row["nodes"]] for row in texts.problems(12, SEED + turn)]
-        for turn in range(2)
-    ]
-    yield Probe(
-        "derive forms and compile (a problem)",
-        "python",
-        len(derived[1]),
-        lambda turn: [core.Matcher(one, expand=True) for one in derived[turn]],
-        lambda made: all(one.num_patterns >= one.num_nodes > 0 for one in made),
-    )
     batch = texts.batch(64, 2_000, SEED, folder)
     yield Probe(
-        "read a dataset (a problem)",
+        "read a dataset and compile it (a problem)",
         "python",
         len(batch.problems),
-        lambda _: DatasetIndex.load(batch.dataset, derive="off"),
-        lambda index: len(index) == len(batch.problems),
+        lambda _: (
+            len(DatasetIndex.load(batch.dataset, derive="off")),
+            [core.Matcher(texts.expressions(row)) for row in batch.problems],
+        ),
+        lambda found: found[0] == len(found[1]) == len(batch.problems),
     )
     verifier = AnswerVerifier(budget_s=600.0)  # valgrind is slow: an answer must not time out
     answers = [texts.answers(100, f"{SEED} {turn}") for turn in range(2)]
@@ -223,7 +214,8 @@ def count() -> Counts:
         dumps = folder / "callgrind.out"
         command = ["valgrind", "-q", "--tool=callgrind", f"--dump-before={MARK}"]
         command += [f"--callgrind-out-file={dumps}", sys.executable, "-s", "-m", "benchmarks.guard"]
-        kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+        own = ("CONSENSUSPR_", "PYTHONHASH")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
         fixed = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "LC_ALL": "C.UTF-8"}
         done = subprocess.run(
             [*command, "--probes", str(folder)],
@@ -238,13 +230,12 @@ def count() -> Counts:
             last = (done.stderr.strip() or "no message").splitlines()[-1]
             raise CountingError(f"the counted process ended with code {done.returncode}: {last}")
         ran = json.loads((folder / "done.json").read_bytes())
-        # The first dump ends at the mark before all probes; each probe adds two.
-        if (found := len(list(folder.glob("callgrind.out.*")))) != 1 + 2 * len(ran):
-            raise CountingError(f"callgrind wrote {found} counts for {len(ran)} probes")
         counts: Counts = {"build": build(), "core": {}, "python": {}}
         for at, (name, kind, units) in enumerate(ran):
-            dump = Path(f"{dumps}.{2 * at + 3}").read_text(encoding="utf-8", errors="replace")
-            total = re.search(r"^totals: (\d+)$", dump, re.MULTILINE)
+            # The first dump ends at the mark before all probes; each probe adds two.
+            dump = Path(f"{dumps}.{2 * at + 3}")
+            text = dump.read_text(encoding="utf-8", errors="replace") if dump.exists() else ""
+            total = re.search(r"^totals: (\d+)$", text, re.MULTILINE)
             if total is None:
                 raise CountingError(f"callgrind wrote no total for {name}")
             counts[kind][name] = float(f"{int(total[1]) / units:.5g}")
@@ -252,14 +243,12 @@ def count() -> Counts:
 
 
 def build() -> dict[str, str]:
-    """Return what counts depend on beside the code; valgrind shows no vectors beyond AVX2."""
+    """Return what counts depend on beside the code."""
     modules = sorted((Path(core.__file__).parent / "native").glob("*.so"))
     compiler = rb"GCC: \([^)\0]*\) [0-9.]+|clang version [0-9.]+"
     signed = {found for one in modules for found in re.findall(compiler, one.read_bytes())}
-    flags = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
     return {
         "processor": platform.machine(),
-        "vectors": next((name for name in ("avx2", "avx", "sse4_2") if name in flags), "none"),
         "core": ", ".join(sorted(text.decode() for text in signed)),
         "python": sys.version,
         "protobuf": version("protobuf"),
@@ -274,10 +263,7 @@ def compare(
     Another compiler or interpreter gets more room.
     """
     then, now = baseline["build"], found["build"]
-    alike = {
-        "core": all(then[name] == now[name] for name in ("core", "vectors")),
-        "python": then == now,
-    }
+    alike = {"core": then["core"] == now["core"], "python": then == now}
     rows, failures = [], []
     for kind, room in ROOM.items():
         allowed = room if alike[kind] else ROOM_OF_ANOTHER_BUILD
@@ -297,15 +283,13 @@ def compare(
     return rows, failures
 
 
-def missing(baseline: Mapping[str, Any] | None) -> str | None:
-    """Return why nothing can be counted or compared here, or None."""
+def missing(processor: str) -> str | None:
+    """Return why nothing can be counted, or compared with counts of ``processor``; else None."""
     if shutil.which("valgrind") is None:
         return "valgrind is not installed"
     if core.BACKEND != "native":
         return "the compiled core is not built"
-    if baseline and baseline["build"]["processor"] != platform.machine():
-        return f"the baseline was counted on {baseline['build']['processor']}"
-    return None
+    return None if processor == platform.machine() else f"the baseline was counted on {processor}"
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -322,8 +306,8 @@ def main(words: Sequence[str] | None = None) -> int:
     if given.probes:
         run_probes(given.probes)
         return 0
-    baseline = None if given.update else json.loads(BASELINE.read_bytes())
-    if (why := missing(baseline)) is not None:
+    baseline = {} if given.update else json.loads(BASELINE.read_bytes())
+    if (why := missing(baseline.get("build", build())["processor"])) is not None:
         print(f"Instructions are not counted: {why}.")
         return int(given.require or given.update)
     try:
@@ -331,7 +315,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except CountingError as error:
         print(f"Nothing was counted: {error}.")
         return 1
-    if baseline is None:
+    if given.update:
         BASELINE.write_text(
             json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
         )

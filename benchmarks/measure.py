@@ -40,25 +40,17 @@ class WrongAnswerError(Exception):
 def require(
     contender: str, found: Sequence[Sequence[bool]], expected: Sequence[Sequence[bool]]
 ) -> None:
-    """Demand that ``contender`` found just the nodes that each text is known to reach.
+    """Demand that ``contender`` found the known nodes: one row a text with one flag a node.
 
-    ``found`` and ``expected`` hold one row a text with one flag a node.  Raises
-    WrongAnswerError, which names the first text that differs.
+    Raises:
+        WrongAnswerError: it names the first text that differs.
     """
-    if len(found) != len(expected):
-        raise WrongAnswerError(
-            f"{contender} answered for {len(found)} texts, and there are {len(expected)}"
-        )
     for index, (row, known) in enumerate(zip(found, expected, strict=True)):
         if list(row) != list(known):
+            nodes, right = ([at for at, flag in enumerate(one) if flag] for one in (row, known))
             raise WrongAnswerError(
-                f"{contender} found nodes {_indexes(row)} in text {index}, which reaches "
-                f"{_indexes(known)} of {len(known)}"
+                f"{contender} found nodes {nodes} in text {index}, which reaches {right}"
             )
-
-
-def _indexes(row: Sequence[bool]) -> list[int]:
-    return [index for index, flag in enumerate(row) if flag]
 
 
 def fastest(
@@ -66,44 +58,29 @@ def fastest(
     rounds: int = ROUNDS,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
-    """Return the seconds of each contender's best round, see :func:`interleaved`."""
-    return {name: min(every) for name, every in interleaved(contenders, rounds, clock).items()}
+    """Return the seconds of one call of each contender in its best round.
 
-
-def interleaved(
-    contenders: Mapping[str, Callable[[], object]],
-    rounds: int = ROUNDS,
-    clock: Callable[[], float] = time.perf_counter,
-    shortest_s: float = SHORTEST_S,
-) -> dict[str, list[float]]:
-    """Time every contender once a round, in an order that turns by one each round.
-
-    A first call of each, not counted, warms it up and tells how often it has to be repeated for
-    a timed part of at least ``shortest_s``; the times returned, one a round, are the seconds of
-    one call.  The garbage collector rests while the clock runs.  ``clock`` is
-    ``time.process_time`` for work of one thread and ``time.perf_counter`` for what users wait for.
-
-    Raises ValueError where there is nothing to measure.
+    The order turns by one each round.  A call that takes less than ``SHORTEST_S`` is repeated.
+    ``clock`` is ``time.process_time`` for work of one thread and ``time.perf_counter`` for what
+    users wait for.
     """
-    if rounds < 1 or not contenders:
-        raise ValueError(f"needs rounds >= 1 and a contender, got {rounds} and {len(contenders)}")
     names = list(contenders)
-    loops = {name: _loops(contenders[name], clock, shortest_s) for name in names}
-    seconds: dict[str, list[float]] = {name: [] for name in names}
+    loops = {name: _loops(contenders[name], clock) for name in names}
+    best = dict.fromkeys(names, float("inf"))
     for round_ in range(rounds):
-        turn = round_ % len(names)
         gc.collect()
-        for name in names[turn:] + names[:turn]:
-            seconds[name].append(_time(contenders[name], loops[name], clock))
-    return seconds
+        for at in range(len(names)):
+            name = names[(round_ + at) % len(names)]
+            best[name] = min(best[name], _time(contenders[name], loops[name], clock))
+    return best
 
 
-def _loops(function: Callable[[], object], clock: Callable[[], float], shortest_s: float) -> int:
-    loops = 1
+def _loops(function: Callable[[], object], clock: Callable[[], float]) -> int:
     function()
-    while (spent := loops * _time(function, loops, clock)) < shortest_s:
+    loops = 1
+    while (spent := loops * _time(function, loops, clock)) < SHORTEST_S:
         # Aim a little past the goal, and never more than 100 times on from one look.
-        loops = max(loops + 1, min(loops * 100, int(1.2 * loops * shortest_s / max(spent, 1e-9))))
+        loops = max(loops + 1, min(loops * 100, int(1.2 * loops * SHORTEST_S / max(spent, 1e-9))))
     return loops
 
 
@@ -111,13 +88,8 @@ def _time(function: Callable[[], object], loops: int, clock: Callable[[], float]
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        if loops == 1:
-            start = clock()
-            function()
-            return clock() - start
-        repeats = range(loops)
         start = clock()
-        for _ in repeats:
+        for _ in range(loops):
             function()
         return (clock() - start) / loops
     finally:
