@@ -273,8 +273,9 @@ def compare(
                 failures.append(f"{name} is not in both the run and the baseline; run `{UPDATE}`.")
                 continue
             change = value / before - 1
-            rows.append([name, f"{before:,g}", f"{value:,g}", f"{change:+.1%}", f"{allowed:.0%}"])
-            told = f"{name} takes {value:,g} instructions, baseline {before:,g}"
+            was, takes = f"{before:,.7g}", f"{value:,.7g}"
+            rows.append([name, was, takes, f"{change:+.1%}", f"{allowed:.0%}"])
+            told = f"{name} takes {takes} instructions, baseline {was}"
             if change > allowed:
                 failures.append(f"{told}: more than {allowed:.0%} more; accept it with `{UPDATE}`.")
             # A gain that the baseline does not have would hide a later loss.
