@@ -117,17 +117,9 @@ format: $(VENV)/.installed-dev ## rewrite the sources in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The suite of whole steps runs verl's own reward manager, in the environment that has verl.  The
-# quick run uses it where it is there and says otherwise what is missing: it takes 2 GB.
 .PHONY: bench
-bench: $(VENV)/.installed-dev ## measure speed and memory against the targets (a few minutes)
-	@$(PIP) install "consensuspr[bench,plot]"
-	@$(BIN)/python -m benchmarks
-
-.PHONY: bench-full
-bench-full: $(VENV)/.installed-dev .venv-verl-0.9.1/.installed ## ... in all sizes, and whole steps of verl
-	@$(PIP) install "consensuspr[bench,plot]"
-	@$(BIN)/python -m benchmarks --full
+bench: $(VENV)/.installed-dev ## measure speed and memory (a few minutes); BENCHMARKS="core service" for some
+	@$(BIN)/python -m benchmarks $(BENCHMARKS)
 
 # One thread a run: two runs at a time take two cores.  STUDY_FLAGS="--minutes 170" ends in time.
 STUDY := OMP_NUM_THREADS=1 .venv-verl-0.9.1/bin/python -m examples.study

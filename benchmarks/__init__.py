@@ -1,6 +1,5 @@
-"""How fast it is and what it needs: ``python -m benchmarks``.
+"""Speed and memory: ``python -m benchmarks``; each script also runs alone (``benchmarks.core``).
 
-One command runs every suite of ``benchmarks/suites``, each in a process of its own, and prints
-the project's targets beside the figures.  ``benchmarks/quality`` (how well NCR finds nodes) and
-``benchmarks/construction`` (how well datasets are built) are commands of their own.
+``benchmarks.quality`` (how well NCR finds nodes), ``benchmarks.construction`` (how well datasets
+are built) and ``benchmarks.guard`` (instruction counts) are commands of their own.
 """

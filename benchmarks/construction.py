@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness.markdown import demand, page_parser, publish, table
+from benchmarks.markdown import demand, page_parser, publish, table
 from benchmarks.quality.measure import CALCULATOR, read_gold, write_dataset
 from benchmarks.quality.writers import as_program
 from consensusbench.construction import BuildJob, OutputPaths, SelectionSettings, build

@@ -32,7 +32,7 @@ from typing import Any
 import grpc
 from rich.console import Console
 
-from benchmarks.harness.markdown import publish, table
+from benchmarks.markdown import publish, table
 from consensuspr.client import Access, RewardClient
 from consensuspr.client.admin import AdminClient
 from consensuspr.credentials import new_token, write_token

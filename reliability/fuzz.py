@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.harness.markdown import publish, table
-from benchmarks.harness.measure import REPOSITORY
+from benchmarks.markdown import publish, table
+from benchmarks.measure import REPOSITORY
 
 if TYPE_CHECKING:
     from consensuspr.server.service import BuiltService

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from benchmarks.harness.measure import REPOSITORY
-from benchmarks.harness.processes import family, listening
+from benchmarks.measure import REPOSITORY
+from benchmarks.processes import family, listening
 from consensuspr.client import LocalClient, RewardClient, Rollout, Score
 from consensuspr.errors import ConsensusPRError
 

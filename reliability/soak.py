@@ -23,7 +23,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.harness.markdown import publish, table
+from benchmarks.markdown import publish, table
 from reliability import chaos
 from reliability.load import SAMPLE, Load, Server, machine, resident_mb, serving
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.harness.markdown import demand, page_parser, publish, table
+from benchmarks.markdown import demand, page_parser, publish, table
 from benchmarks.quality.measure import (
     DERIVED,
     FORM_KINDS,

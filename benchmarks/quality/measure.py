@@ -30,8 +30,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from benchmarks.harness.processes import serving
-from benchmarks.harness.texts import json_lines
+from benchmarks.processes import serving
+from benchmarks.texts import json_lines
 from consensusbench.evaluation.metrics import Consistency, consistency_of
 from consensuspr.client import LocalClient, RewardClient, Rollout
 from consensuspr.core import Hit, Matcher, derive_forms, normalize

@@ -20,8 +20,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from benchmarks.harness.markdown import demand, page_parser, publish, table
-from benchmarks.harness.measure import REPOSITORY
+from benchmarks.markdown import demand, page_parser, publish, table
+from benchmarks.measure import REPOSITORY
 from benchmarks.quality.measure import GOLD_NODES, read_gold, write_dataset
 from consensusbench.quality.probes import numbers_in, pairs_of, pairs_of_pairs
 from consensuspr.client import LocalClient, Rollout

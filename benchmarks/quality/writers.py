@@ -17,8 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness.markdown import table
-from benchmarks.harness.texts import json_lines
+from benchmarks.markdown import table
 from benchmarks.quality.measure import (
     CALCULATOR,
     ROLLOUTS,
@@ -28,6 +27,7 @@ from benchmarks.quality.measure import (
     read_responses,
     write_dataset,
 )
+from benchmarks.texts import json_lines
 from consensusbench.construction.budgets import Stated, budget_of, stated_in
 from consensusbench.evaluation.metrics import within_problems
 from consensusbench.extraction.rules import read_chains

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.harness.markdown import write_block
+from benchmarks.markdown import write_block
 from benchmarks.quality import measure as form_kinds
 from benchmarks.quality.__main__ import (
     figures_table,

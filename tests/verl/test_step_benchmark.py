@@ -8,22 +8,20 @@ import pytest
 
 pytest.importorskip("verl", "0.9", reason="verl 0.9 is not installed: run make test-verl")
 
-from benchmarks.children import plain_reward
-from benchmarks.children import verl_step as verl
-from benchmarks.harness.processes import serving
-from benchmarks.suites.step import make_step
+from benchmarks import plain_reward, texts
+from benchmarks import verl_step as verl
+from benchmarks.measure import WrongAnswerError
+from benchmarks.processes import serving
 from consensuspr.client import RewardClient
-from consensuspr.client.training import shared_source
-from consensuspr.client.verl.config import ManagerConfig
 
 
 def test_all_sides_give_the_rewards_that_are_written_into_the_texts(tmp_path: Path) -> None:
-    step = make_step(24, 3_000, 5, None, tmp_path)
-    texts = verl.LookUp([row["response"] for row in step.rows])
+    step = texts.batch(24, 3_000, 5, tmp_path)
+    lookup = verl.LookUp([row["response"] for row in step.rows])
     data = verl.batch(step, lambda at, text: [at])
     with serving(step.dataset, tmp_path) as (address, _), RewardClient(address) as client:
-        naive = verl.Worker(verl.config(verl.plain_function(step)), texts)
-        ours = verl.Worker(verl.config(verl.manager(address)), texts)
+        naive = verl.Worker(verl.config(verl.plain_function(step)), lookup)
+        ours = verl.Worker(verl.config(verl.manager(address)), lookup)
         sides = {
             "plain": verl.managed(naive, data),
             "plain, by verl's worker": verl.whole_batch(naive, data),
@@ -32,13 +30,10 @@ def test_all_sides_give_the_rewards_that_are_written_into_the_texts(tmp_path: Pa
             "one batch": verl.batched(client, step),
         }
         for name, run in sides.items():
-            step.check(name, run())
-
-        async def close() -> None:
-            settings = ManagerConfig.of(verl.config(verl.manager(address))).settings
-            await shared_source(settings).close()
-
-        ours.loop.run_until_complete(close())
+            verl.check(name, step, run())
+        with pytest.raises(WrongAnswerError, match=r"hasty: rollout 23 gets nan, not"):
+            verl.check("hasty", step, [*sides["ours"]()[:-1], float("nan")])
+        ours.loop.run_until_complete(verl.close(verl.manager(address)))
 
 
 @pytest.mark.parametrize(

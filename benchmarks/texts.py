@@ -20,24 +20,6 @@ from typing import Any, NamedTuple
 from consensuspr.core import derive_forms
 from consensuspr.scoring import Rollout
 
-_OPENINGS = (
-    "Okay, let me think about this carefully. The problem gives {a} {things} and asks for",
-    "First, let's restate what we know: there are {a} {things}, and",
-    "Hmm, wait. If each of the {a} {things} is counted twice, then",
-    "Let me double-check the step with the {a} {things}, because",
-    "**Step {d}.** We look at the {a} {things} again;",
-    "So far so good. Now consider the remaining {a} {things}, where",
-    "Alternatively, one could argue that for every one of the {a} {things}",
-)
-_CLAUSES = (
-    "the total that is shared between all of them",
-    "we need to be careful about the order in which they are taken",
-    "the ratio stays the same whatever is removed first",
-    "it follows that nothing is counted more than once",
-    "what remains is smaller than what we began with",
-    "the two cases do not overlap, so we can add them",
-    "this only holds when the variable is positive",
-)
 # Words in no order: a vocabulary this wide is as hard to predict for a processor as real prose.
 _WORDS = (
     "and or but so then thus hence because since although while where which that this each every "
@@ -54,9 +36,8 @@ _WORDS = (
     "remaining possible impossible valid wrong correct simple tricky interesting general specific "
     "I we you it they one two three of in on at by for with from to into over under between not "
     "is are was be has have had do does can could should would must will x y n k it’s that’s don’t "
-    "we’ll non‑zero two‑digit → ≥ – … (mod (see b) i.e. e.g. n≥2 a_i x_1 2^k f(n) k-1 r/s |A| O(n)"
+    "we’ll non‑zero two‑digit → ≥ – … (mod (see b) i.e. e.g. n≥2 a_i x_1 y^k f(n) k-1 r/s |A| O(n)"
 ).split()
-_THINGS = ("marbles", "apples", "students", "pages", "tickets", "boxes", "litres", "coins")
 _FORMULAS: tuple[Callable[[random.Random], str], ...] = (
     lambda rng: _small_sum(rng, "${} + {} = {}$"),
     lambda rng: _small_sum(rng, r"\({} + {} = {}\)"),
@@ -72,18 +53,9 @@ _FORMULAS: tuple[Callable[[random.Random], str], ...] = (
     lambda rng: f"about {rng.randrange(2, 100)}% of {rng.randrange(1000, 9999):,} cases",
     lambda rng: f"$\\left(\\frac{{n}}{{{rng.randrange(2, 30)}}}\\right)^{{{rng.randrange(2, 5)}}}$",
     lambda rng: f"`f({rng.randrange(9)})` is {rng.randrange(100)}.{rng.randrange(10, 99)}",
-    lambda rng: f"a_{rng.randrange(9)} = {rng.randrange(2, 30)}b − c·{rng.randrange(2, 30)}",
     lambda rng: (
         f"(n+{rng.randrange(1, 9)})(n-{rng.randrange(1, 9)}) ≤ m^2/{rng.randrange(2, 9)} for m≥"
         f"{rng.randrange(2, 99)}"
-    ),
-    lambda rng: (
-        f"{rng.randrange(2, 99)}/{rng.randrange(2, 99)}, {rng.randrange(2, 99)}/"
-        f"{rng.randrange(2, 99)}, ..., k ≡ {rng.randrange(9)} (mod {rng.randrange(2, 99)})"
-    ),
-    lambda rng: (
-        f"f(x)={rng.randrange(2, 30)}x+{rng.randrange(2, 99)}, so f({rng.randrange(9)})/"
-        f"f({rng.randrange(9)}) and d={rng.randrange(2, 30)}p-{rng.randrange(2, 30)}q"
     ),
     lambda rng: f"p = {rng.randrange(2, 999)}, q={rng.randrange(2, 999)} -> p-q>0?",
 )
@@ -115,12 +87,6 @@ class Answer(NamedTuple):
     ground_truth: str
     response: str
     correct: bool
-
-
-def rollouts(count: int, size: int, seed: int) -> list[str]:
-    """Return ``count`` texts of about ``size`` bytes each (never more than 400 above it)."""
-    rng = random.Random(f"rollouts {seed}")
-    return [_close(_prose(rng, size), rng.randrange(1, 999)) for _ in range(count)]
 
 
 def problems(count: int, seed: int, nodes: int = NODES) -> list[dict[str, Any]]:
@@ -164,6 +130,12 @@ def rollouts_of(
     return rows
 
 
+def answers(count: int, seed: str) -> list[Answer]:
+    """Return answers of the usual kinds, each different, half of them wrong."""
+    rng = random.Random(f"answers {seed}")
+    return [_answer(rng, index) for index in range(count)]
+
+
 @dataclass(frozen=True)
 class Batch:
     """Rollouts of which it is known what they reach, and the dataset file with their problems.
@@ -184,11 +156,6 @@ class Batch:
     def expected(self) -> list[list[bool]]:
         """One row a rollout with one flag a node."""
         return [row["expected"] for row in self.rows]
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all responses."""
-        return sum(len(row["response"].encode()) for row in self.rows)
 
 
 def batch(count: int, size: int, seed: int, folder: Path, per_problem: int = PER_PROBLEM) -> Batch:
@@ -215,32 +182,6 @@ def real_rows(data: Path, *names: str) -> Iterator[dict[str, Any]]:
         yield from json_lines(data / "rollouts" / f"{name}.jsonl.gz")
 
 
-def real_rollouts(data: Path, *names: str) -> list[str]:
-    """Return the responses of those rows."""
-    return [row["response"] for row in real_rows(data, *names)]
-
-
-def cut(texts: Sequence[str], size: int) -> list[str]:
-    """Join ``texts`` and cut them at paragraph borders into texts of ``size`` bytes or more.
-
-    A text ends at the first border past ``size``; a paragraph longer than four times ``size``
-    is cut at lines, and a line that long at blanks, so that none is much longer.  What is left
-    at the end is dropped.
-    """
-    pieces: list[str] = []
-    parts: list[str] = []
-    length = 0
-    for text in texts:
-        for part in _paragraphs(text, size):
-            parts.append(part)
-            length += len(part.encode())
-            if length >= size:
-                pieces.append("".join(parts))
-                parts, length = [], 0
-        parts.append("\n\n")
-    return pieces
-
-
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     """Write rows as a JSONL file, to be given to a server or a command; return its path."""
     with path.open("w", encoding="utf-8") as file:
@@ -249,32 +190,13 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     return path
 
 
-def _paragraphs(text: str, size: int) -> list[str]:
-    parts = [text]
-    for border in ("\n\n", "\n", " "):
-        split: list[str] = []
-        for part in parts:
-            if border == "\n\n" or len(part) > 4 * size:
-                split += [piece + border for piece in part.split(border)]
-            else:
-                split.append(part)
-        parts = split
-    return parts
-
-
 def _small_sum(rng: random.Random, written: str) -> str:
     a, b = rng.randrange(2, 400), rng.randrange(2, 400)
     return written.format(a, b, a + b)
 
 
 def _sentence(rng: random.Random) -> str:
-    parts = []
-    if rng.random() < 0.2:
-        opening = rng.choice(_OPENINGS).format(
-            a=rng.randrange(2, 9999), d=rng.randrange(1, 9), things=rng.choice(_THINGS)
-        )
-        parts.append(f"{opening} {rng.choice(_CLAUSES)}")
-    parts.append(" ".join(rng.choices(_WORDS, k=rng.randrange(4, 20))))
+    parts = [" ".join(rng.choices(_WORDS, k=rng.randrange(4, 20)))]
     # About as much of it is symbols as in what reasoning models write.
     parts += [rng.choice(_FORMULAS)(rng) for _ in range(rng.choice((0, 1, 1, 2, 3)))]
     text = ", ".join(parts)
@@ -342,3 +264,19 @@ def _problem(rng: random.Random, index: int, count: int) -> dict[str, Any]:
         "split": "train",
         "metadata": {},
     }
+
+
+def _answer(rng: random.Random, index: int) -> Answer:
+    a, b = 1000 + 7 * index + rng.randrange(7), rng.randrange(2, 98)
+    kinds = (
+        (str(a), f"{a:,}", f"{a + 1}"),
+        (f"{a}.{b:02}", f"{a}.{b:02}0", f"{a}.{b + 1:02}"),
+        (rf"\frac{{{a}}}{{{b}}}", f"{a}/{b}", f"{a + 1}/{b}"),
+        (rf"{a}\sqrt{{{b}}}", rf"${a}\,\sqrt{{{b}}}$", rf"{a + 1}\sqrt{{{b}}}"),
+        (f"({a}, {b})", rf"\left({a},{b}\right)", f"({b}, {a})"),
+        (f"{a}", rf"{a}\text{{ cm}}", rf"{a - 1}\text{{ cm}}"),
+    )
+    truth, right, wrong = kinds[index % len(kinds)]
+    correct = rng.random() < 0.5
+    given = right if correct else wrong
+    return Answer(truth, f"{_prose(rng, 400)}\n\nThe answer is $\\boxed{{{given}}}$.", correct)

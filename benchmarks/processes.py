@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import os
-import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TypeVar, TypeVarTuple
 
-from benchmarks.harness.measure import REPOSITORY
+from benchmarks.measure import REPOSITORY
 
 STOP_S = 60.0
-
-Arguments = TypeVarTuple("Arguments")
-T = TypeVar("T")
 
 
 @contextmanager
@@ -26,7 +21,6 @@ def listening(
     scratch: Path,
     environment: Mapping[str, str] | None = None,
     cores: set[int] | None = None,
-    says: str = "listening on ",
 ) -> Iterator[tuple[str, int]]:
     """Run a process that prints ``listening on HOST:PORT``; yield its address and process id.
 
@@ -35,7 +29,6 @@ def listening(
         scratch: folder for its log.
         environment: variables beside those of this process.
         cores: that it may use; None: those of this process.
-        says: what stands before the address.
 
     Raises:
         RuntimeError: it does not come to listen; the text is its log's.
@@ -59,7 +52,7 @@ def listening(
         try:
             with process.stdout:
                 line = process.stdout.readline()
-                if not line.startswith(says):
+                if not line.startswith("listening on "):
                     log.seek(0)
                     raise RuntimeError(f"{' '.join(command)} does not start: {log.read().strip()}")
                 yield line.split()[-1], process.pid
@@ -100,40 +93,6 @@ def serving(
     return listening(command, scratch, settings, cores)
 
 
-def fresh(
-    function: Callable[[*Arguments], T],
-    *arguments: *Arguments,
-    python: Path | str = sys.executable,
-    environment: Mapping[str, str] | None = None,
-) -> T:
-    """Call a function of a module in a new process, which imports that module alone.
-
-    What a process once had and gave back it uses again, and memory taken so would not be seen.
-
-    Args:
-        function: of a module; it, its arguments and its result are pickled.
-        arguments: of the function.
-        python: the interpreter.
-        environment: variables beside those of this process.
-
-    Raises:
-        RuntimeError: it ended without a result; it has said why on standard error.
-    """
-    done = subprocess.run(
-        [python, "-m", "benchmarks.children.fresh"],
-        cwd=REPOSITORY,
-        env={**os.environ, **(environment or {})},
-        input=pickle.dumps((function, arguments)),
-        stdout=subprocess.PIPE,
-        check=False,
-    )
-    if done.returncode:
-        name = f"{function.__module__}.{function.__qualname__}"
-        raise RuntimeError(f"{name} ended with exit code {done.returncode}")
-    result: T = pickle.loads(done.stdout)
-    return result
-
-
 def family(pid: int) -> list[int]:
     """Return a process and all that came of it and still live."""
     found = [pid]
@@ -141,16 +100,6 @@ def family(pid: int) -> list[int]:
         for task in Path(f"/proc/{one}/task").glob("*/children"):
             found.extend(map(int, task.read_text(encoding="ascii").split()))
     return found
-
-
-def processor_seconds(pid: int) -> float:
-    """Return the processor time, in steps of 10 ms, of a process and of those below it."""
-    ticks = 0
-    for one in family(pid):
-        # After the name, which may hold anything: user and system time are fields 14 and 15.
-        fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager

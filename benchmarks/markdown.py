@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.harness.measure import REPOSITORY
+REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], words: int | None = None) -> str:

@@ -1,0 +1,110 @@
+"""How the benchmarks measure: answers before times, contenders in turn.
+
+On a machine that others use too, a time alone means little.  So whatever is compared runs in turn,
+once a round, in an order that turns by one each round; the ratio of the best rounds holds.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.markdown import REPOSITORY as REPOSITORY
+from benchmarks.markdown import cell, table
+
+ROUNDS = 5
+# A shorter timed part would measure the clock and the loop around it.
+SHORTEST_S = 0.005
+
+
+class Row(NamedTuple):
+    """One figure; ``note`` holds what it depends on."""
+
+    benchmark: str
+    what: str
+    figure: str
+    note: str = ""
+
+
+HEADER = table(Row._fields, ())
+
+
+class WrongAnswerError(Exception):
+    """A contender's answer is not the known one; the text names both."""
+
+
+def require(
+    contender: str, found: Sequence[Sequence[bool]], expected: Sequence[Sequence[bool]]
+) -> None:
+    """Demand that ``contender`` found the known nodes: one row a text with one flag a node.
+
+    Raises:
+        WrongAnswerError: it names the first text that differs.
+    """
+    for index, (row, known) in enumerate(zip(found, expected, strict=True)):
+        if list(row) != list(known):
+            nodes, right = ([at for at, flag in enumerate(one) if flag] for one in (row, known))
+            raise WrongAnswerError(
+                f"{contender} found nodes {nodes} in text {index}, which reaches {right}"
+            )
+
+
+def fastest(
+    contenders: Mapping[str, Callable[[], object]],
+    rounds: int = ROUNDS,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
+    """Return the seconds of one call of each contender in its best round.
+
+    The order turns by one each round.  A call that takes less than ``SHORTEST_S`` is repeated.
+    ``clock`` is ``time.process_time`` for work of one thread and ``time.perf_counter`` for what
+    users wait for.
+    """
+    names = list(contenders)
+    loops = {name: _loops(contenders[name], clock) for name in names}
+    best = dict.fromkeys(names, float("inf"))
+    for round_ in range(rounds):
+        gc.collect()
+        for at in range(len(names)):
+            name = names[(round_ + at) % len(names)]
+            best[name] = min(best[name], _time(contenders[name], loops[name], clock))
+    return best
+
+
+def _loops(function: Callable[[], object], clock: Callable[[], float]) -> int:
+    function()
+    loops = 1
+    while (spent := loops * _time(function, loops, clock)) < SHORTEST_S:
+        # Aim a little past the goal, and never more than 100 times on from one look.
+        loops = max(loops + 1, min(loops * 100, int(1.2 * loops * SHORTEST_S / max(spent, 1e-9))))
+    return loops
+
+
+def _time(function: Callable[[], object], loops: int, clock: Callable[[], float]) -> float:
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        start = clock()
+        for _ in range(loops):
+            function()
+        return (clock() - start) / loops
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def data_folder() -> Path | None:
+    """Return $CONSENSUSPR_SHARED/data, else ../shared/data; None without real rollouts there."""
+    folder = Path(os.environ.get("CONSENSUSPR_SHARED", REPOSITORY.parent / "shared")) / "data"
+    return folder if (folder / "rollouts").is_dir() else None
+
+
+def report(rows: Iterable[Row]) -> None:
+    """Print rows as a Markdown table, each when it is measured."""
+    print(HEADER, flush=True)
+    for row in rows:
+        print("| " + " | ".join(map(cell, row)) + " |", flush=True)
