@@ -140,11 +140,7 @@ study-smoke: .venv-verl-0.9.1/.installed ## do the study in small, to see that i
 	@$(STUDY) run --smoke --folder build/study
 	@$(STUDY) weak --smoke --folder build/study
 	@$(STUDY) verl --smoke --folder build/study --work build/study/verl
-	@$(STUDY) report --smoke --folder build/study --page build/study/study.md --images build/study/images
-
-.PHONY: study-pictures
-study-pictures: .venv-verl-0.9.1/.installed ## draw the curves of the study's committed runs
-	@$(STUDY) report --images build/study-pictures
+	@$(STUDY) report --smoke --folder build/study --page build/study/study.md
 
 # GUARD_FLAGS=--require fails where instructions cannot be counted, for a CI that has valgrind.
 .PHONY: guard

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -96,11 +97,12 @@ def _prepared(folder: Path, smoke: bool) -> Study:
 def report(
     folder: Folder = HERE,
     page: Annotated[Path, typer.Option(help="Page whose results are written.")] = PAGE,
-    images: Annotated[Path | None, typer.Option(help="Draw pictures into this folder.")] = None,
+    images: Annotated[Path | None, typer.Option(help="Folder of pictures.")] = None,
     smoke: Smoke = False,
 ) -> None:
-    """Write the tables of the finished runs into the page."""
+    """Write tables into the page, and the pictures beside it, from the runs that there are."""
     from .analysis import Results, at_end, seeds_table
+    from .pictures import PICTURES, SECOND_PICTURES, VERL_ABOUT, VERL_PICTURE, draw_verl
     from .verl_runs import verl_results
 
     study = Study(folder, SMOKE if smoke else Plan())
@@ -112,30 +114,39 @@ def report(
         return
     results = Results(found)
     second = Results(study.results(second_runs(study.plan)), "selection")
+    pictures = images or page.parent / "images"
+    for draw, name, _ in PICTURES:
+        draw(results, pictures / name)
+    of_second = SECOND_PICTURES if second.all else ()
+    for draw, name, _ in of_second:
+        draw(second, pictures / name)
     text = page.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
+    where = os.path.relpath(pictures, page.parent)
+    shown = [f"![{about}]({where}/{name})" for _, name, about in PICTURES]
     body = [
+        *shown[:2],
         *_finding(study, results),
-        *_second(study, second),
+        *_second(study, second, [f"![{about}]({where}/{name})" for _, name, about in of_second]),
         *_beside(study, results, tries, rates, second),
         "### Every run",
+        *shown[2:],
     ]
     body += [
         f"Held-out Acc by seed:\n\n{seeds_table(results)}",
         f"Responses written as code, by seed:\n\n{seeds_table(results, at_end('code'))}",
     ]
     in_verl = verl_results(study, _verl_plan(smoke))
-    body += _in_verl(results, in_verl, _verl_plan(smoke))
+    if in_verl:
+        draw_verl(results, in_verl, pictures / VERL_PICTURE)
+    body += _in_verl(
+        results, in_verl, _verl_plan(smoke), f"![{VERL_ABOUT}]({where}/{VERL_PICTURE})"
+    )
     written = "\n\n".join(part for part in body if part)
     with atomic_file(page) as stream:
         stream.write(f"{before}{BEGIN}\n{written}\n{END}{after}".encode())
-    typer.echo(f"wrote {page}")
-    if images is not None:
-        from .pictures import draw_all
-
-        draw_all(results, second, in_verl, images)
-        typer.echo(f"drew pictures in {images}")
+    typer.echo(f"wrote {page}, and its pictures in {pictures}")
 
 
 def _finding(study: Study, results: Results) -> list[str]:
@@ -154,7 +165,7 @@ def _finding(study: Study, results: Results) -> list[str]:
     ]
 
 
-def _second(study: Study, second: Results) -> list[str]:
+def _second(study: Study, second: Results, pictures: list[str]) -> list[str]:
     """Return what the second study found, as paragraphs."""
     from . import analysis
 
@@ -166,6 +177,7 @@ def _second(study: Study, second: Results) -> list[str]:
         f" {SECOND_RATE:g}, on seeds that nothing was looked at with; evaluated on the selection"
         " problems ([a deviation](#deviations-from-the-plan)).",
         analysis.second_finding(second, seeds),
+        *pictures,
         analysis.primary_table(second, seeds, SECOND_CONTRASTS) if second.all else "",
         analysis.second_against_table(second, seeds),
         *_all_of_second(second),
@@ -235,7 +247,9 @@ def _beside(
     ]
 
 
-def _in_verl(results: Results, verl: list[dict[str, Any]], plan: VerlPlan) -> list[str]:
+def _in_verl(
+    results: Results, verl: list[dict[str, Any]], plan: VerlPlan, picture: str
+) -> list[str]:
     """Return what the page says of runs in verl, as paragraphs."""
     from . import analysis
     from .verl_runs import VERL_ARMS
@@ -246,6 +260,7 @@ def _in_verl(results: Results, verl: list[dict[str, Any]], plan: VerlPlan) -> li
     more = len(verl) - len(planned)
     return [
         "### In unmodified verl",
+        picture,
         "verl answers all held-out problems four times after its last step; the loop's curve has"
         " a part of them, and at step 100 its runs go on.",
         analysis.verl_table(results, planned, plan.steps, plan.seeds * len(VERL_ARMS)),

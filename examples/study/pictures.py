@@ -230,17 +230,55 @@ def _mean_of_last(values: Sequence[float], count: int) -> Any:
     return np.convolve(values, np.full(count, 1 / count), "valid")
 
 
-def draw_all(results: Results, second: Results, verl: Sequence[Result], folder: Path) -> None:
-    """Draw every picture of both studies and of the runs in verl that there are."""
-    draw_curves(results, folder / "study-curves.svg")
-    draw_forest(results, folder / "study-arms.svg")
-    draw_watched(results, folder / "study-watched.svg")
-    draw_seeds(results, folder / "study-seeds.svg")
-    if second.all:
-        draw_curves(second, folder / "study-second-curves.svg")
-        draw_forest(second, folder / "study-second-arms.svg")
-    if verl:
-        draw_verl(results, verl, folder / "study-verl.svg")
+# File names and what they show, as alternative texts, in the order of the page.
+PICTURES = (
+    (
+        draw_curves,
+        "study-curves.svg",
+        "Held-out accuracy, covered nodes and solutions right throughout of the primary arms,"
+        " against training steps: a thin line for each seed, a thick one for their mean",
+    ),
+    (
+        draw_forest,
+        "study-arms.svg",
+        "Accuracy of each arm less that of the outcome: a dot for each seed, the mean and its 95 %"
+        " interval; the band is two points to each side",
+    ),
+    (
+        draw_watched,
+        "study-watched.svg",
+        "What was watched, at the end: NCR of wrong answers, right throughout, longer chains,"
+        " equations, duplicates and tokens of each arm, a dot for each seed, a bar at the mean; the"
+        " dashed line is the mean of the outcome",
+    ),
+    (
+        draw_seeds,
+        "study-seeds.svg",
+        "Held-out accuracy of every run, a panel for each arm",
+    ),
+)
+# The second study's, likewise.
+SECOND_PICTURES = (
+    (
+        draw_curves,
+        "study-second-curves.svg",
+        "The second study: accuracy on 128 of the selection problems, covered nodes and solutions"
+        " right throughout, against training steps, four arms at one learning rate",
+    ),
+    (
+        draw_forest,
+        "study-second-arms.svg",
+        "The second study: accuracy of linear, shuffled and random less that of the outcome, a dot"
+        " for each seed, the mean and its 95 % interval",
+    ),
+)
+
+# Of runs in verl beside the loop's.
+VERL_PICTURE = "study-verl.svg"
+VERL_ABOUT = (
+    "Accuracy in training against steps, a panel for each arm and warm start: runs in verl in"
+    " colour over the loop's in grey"
+)
 
 
 def _settings() -> None:

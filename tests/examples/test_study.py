@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from itertools import islice
@@ -506,6 +507,7 @@ def _write_result(study: Study, run: Run, acc: float) -> None:
 
 
 def test_the_page_of_a_half_finished_study_says_so_and_tests_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     from examples.study.__main__ import BEGIN, END, report
 
     study = Study(tmp_path, Plan())
@@ -538,11 +540,18 @@ def test_the_page_of_a_half_finished_study_says_so_and_tests_nothing(tmp_path: P
     _write_result(study, primary[-1], 0.5)
     report(folder=tmp_path, page=page, images=None, smoke=False)
     assert "| 0.0005 | 0.0020 |" in page.read_text()
+    assert all((page.parent / "images" / name).exists() for name in _linked(page))
 
     stray = replace(primary[-1], steps=100)
     _write_result(study, stray, 0.9)
     with pytest.raises(SystemExit, match="of other inputs or settings"):
         report(folder=tmp_path, page=page, images=None, smoke=False)
+
+
+def _linked(page: Path) -> list[str]:
+    found = re.findall(r"\(images/(.+?)\)", page.read_text())
+    assert len(found) == 4
+    return found
 
 
 def test_a_seed_asks_every_problem_once_before_any_twice() -> None:

@@ -409,13 +409,12 @@ def test_runs_in_verl_stand_beside_the_loop_s_of_their_seeds() -> None:
 
 def test_pictures_are_the_same_for_the_same_results(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    from examples.study.pictures import draw_all
+    from examples.study.pictures import PICTURES, VERL_PICTURE, draw_verl
 
     runs = [_run(arm, seed, 0.3 + seed / 50) for arm in ("outcome", "linear") for seed in range(3)]
     verl = [_in_verl("linear", 0, 0.4), _in_verl("outcome", 1, 0.5)]
-    for folder in ("a", "b"):
-        draw_all(Results(runs), Results(runs), verl, tmp_path / folder)
-    drawn = sorted((tmp_path / "a").iterdir())
-    assert len(drawn) == 7
-    for path in drawn:
-        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+    of_verl = (lambda results, path: draw_verl(results, verl, path), VERL_PICTURE, "")
+    for draw, name, _ in (*PICTURES, of_verl):
+        for folder in ("a", "b"):
+            draw(Results(runs), tmp_path / folder / name)
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
