@@ -129,7 +129,7 @@ bench-full: $(VENV)/.installed-dev .venv-verl-0.9.1/.installed ## ... in all siz
 	@$(PIP) install "consensuspr[bench,plot]"
 	@$(BIN)/python -m benchmarks --full
 
-# One thread a run: two runs at a time take two cores.  STUDY_FLAGS="--minutes 170" ends in time.
+# One thread a run: two runs at a time take two cores.
 STUDY := OMP_NUM_THREADS=1 .venv-verl-0.9.1/bin/python -m examples.study
 .PHONY: study
 study: .venv-verl-0.9.1/.installed ## do the runs of docs/study.md that are missing (hours), and write their results into it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,18 +64,9 @@ def pilot(folder: Folder = HERE, jobs: Jobs = 2) -> None:
 
 
 @app.command()
-def run(
-    folder: Folder = HERE,
-    jobs: Jobs = 2,
-    minutes: Annotated[
-        float | None, typer.Option(min=0, help="Begin no run that would not end by then.")
-    ] = None,
-    smoke: Smoke = False,
-) -> None:
+def run(folder: Folder = HERE, jobs: Jobs = 2, smoke: Smoke = False) -> None:
     """Make the inputs and do the runs that are missing; killed, the same command goes on."""
-    study = _prepared(folder, smoke)
-    if not carry_out(study, jobs, minutes, typer.echo):
-        typer.echo("the time is over; the same command goes on from here")
+    carry_out(_prepared(folder, smoke), jobs, typer.echo)
 
 
 def _prepared(folder: Path, smoke: bool) -> Study:
@@ -103,7 +94,6 @@ def report(
     """Write tables into the page, and the pictures beside it, from the runs that there are."""
     from .analysis import Results, at_end, seeds_table
     from .pictures import PICTURES, SECOND_PICTURES, VERL_ABOUT, VERL_PICTURE, draw_verl
-    from .verl_runs import verl_results
 
     study = Study(folder, SMOKE if smoke else Plan())
     tries = study.results(rate_runs(study.plan))
@@ -137,7 +127,7 @@ def report(
         f"Held-out Acc by seed:\n\n{seeds_table(results)}",
         f"Responses written as code, by seed:\n\n{seeds_table(results, at_end('code'))}",
     ]
-    in_verl = verl_results(study, _verl_plan(smoke))
+    in_verl = study.results(_verl_plan(smoke).runs(rates))
     if in_verl:
         draw_verl(results, in_verl, pictures / VERL_PICTURE)
     body += _in_verl(
@@ -308,17 +298,6 @@ def weak(
         settings = replace(SMOKE.settings, curve_every=SMOKE.settings.steps)
         made = WeakPlan(share=0.0, seeds=1, train=8, test=4, settings=settings)
     typer.echo(weak_table(carry_out_weak(_prepared(folder, smoke), made, jobs, typer.echo)))
-
-
-@app.command()
-def plan() -> None:
-    """Print how many runs and steps there are."""
-    made = Plan()
-    tries = rate_runs(made)
-    runs = counting_runs(made, SWAPPED | {run.arm: 0.0 for run in tries})
-    for name, of in (("to choose rates", tries), ("that count", runs)):
-        typer.echo(f"{len(of)} runs {name}, {sum(run.steps for run in of):,} steps")
-    typer.echo(str(asdict(made)))
 
 
 if __name__ == "__main__":

@@ -317,11 +317,12 @@ def add_noise(model: Llama, scale: float, seed: int) -> None:
             parameter.add_(scale * parameter.std() * noise)
 
 
-def save(model: Llama, tokens: Tokens, folder: Path) -> None:
+def save(model: Llama, folder: Path) -> None:
     """Write model and tokenizer as Hugging Face's `from_pretrained` reads them."""
     from arithmetic_grpo.model import make_tokenizer
     from transformers import LlamaConfig, LlamaForCausalLM
 
+    tokens = Tokens()
     tokenizer = make_tokenizer(vocabulary(), tokens.pattern)
     size = model.size
     config = LlamaConfig(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -184,7 +185,7 @@ def test_hugging_face_s_llama_is_the_same_model(
     tmp_path: Path,
 ) -> None:
     transformers = pytest.importorskip("transformers")
-    save(model, tokens, tmp_path)
+    save(model, tmp_path)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     rng = random.Random(0)
@@ -335,7 +336,7 @@ def test_a_weak_start_has_the_noise_that_leaves_its_share(
 
     monkeypatch.setattr(inputs, "_right_throughout", share)
     monkeypatch.setattr(inputs.Inputs, "problems", lambda self: {"selection": []})
-    monkeypatch.setattr(inputs.Inputs, "model", lambda self, number, tokens, noise: noise)
+    monkeypatch.setattr(inputs.Inputs, "model", lambda self, number, noise: noise)
     of = inputs.Inputs(tmp_path)
     noise, left = of.weak_start(0, 0.01)
     assert 0.008 <= left <= 0.012 and left == pytest.approx(0.1 - noise / 4, abs=1e-4)
@@ -392,18 +393,6 @@ def test_the_table_of_weak_starts_pairs_the_arms_by_seed() -> None:
     assert written.startswith("| usual | written | 3 | 2.0% → 40.0% |") and "| +20.0 (" in written
 
 
-def test_weak_rows_of_other_inputs_are_not_counted(tmp_path: Path) -> None:
-    study = Study(tmp_path, Plan())
-    study.inputs.folder.mkdir()
-    study.inputs.facts.write_text(json.dumps({"digest": "of these inputs"}))
-    [run, *_] = weak.WeakPlan().runs()
-    table = tmp_path / "results" / "weak.jsonl"
-    table.parent.mkdir()
-    table.write_text(json.dumps({"run": asdict(run), "inputs": "of others"}) + "\n")
-    with pytest.raises(SystemExit, match="of other inputs, steps or rates"):
-        weak.carry_out_weak(study, weak.WeakPlan(), 1, print)
-
-
 def test_permuted_rewards_hand_each_group_s_ncrs_round_by_lot() -> None:
     """What a response reached does not decide which NCR it gets; what it answered counts."""
     scores = [
@@ -446,11 +435,44 @@ def test_seeds_that_choose_rates_are_used_for_nothing_else() -> None:
     assert sorted(run.warm_start for run in primary) == [0] * 4 + [1] * 4 + [2] * 4
 
 
-def test_results_from_before_the_rules_for_code_and_answers_still_count() -> None:
+def test_the_committed_results_are_those_of_the_plan() -> None:
     study = Study(HERE, Plan())
-    found = study.results(second_runs(study.plan))
-    assert len(found) == 48
-    assert {result["arm"]["reward"]["code"] for result in found} == {"computed"}
+    rates = SWAPPED | chosen_rates(study.plan, study.results(rate_runs(study.plan)))
+    runs = [*counting_runs(study.plan, rates), *second_runs(study.plan)]
+    assert len(study.results(runs)) == len(runs) == 208
+
+
+def _study(folder: Path) -> Study:
+    """Return a study with inputs and without results."""
+    study = Study(folder, Plan())
+    study.inputs.folder.mkdir()
+    study.inputs.facts.write_text(json.dumps({"digest": "of these inputs"}))
+    return study
+
+
+def test_the_table_keeps_every_row_and_takes_lines_at_its_end(tmp_path: Path) -> None:
+    """Those that `gzip -c more.jsonl >> results.jsonl.gz` adds, too."""
+    study = _study(tmp_path)
+    runs = [*pilot_runs(study.plan), *weak.WeakPlan().runs()]
+    study.add(study.identity(runs[0]))
+    lines = "".join(f"{json.dumps(study.identity(run))}\n" for run in runs[1:])
+    with study.table.open("ab") as out:
+        out.write(gzip.compress(lines.encode()))
+    assert [Run(**row["run"]) for row in study.results(runs)] == runs
+    study.add(study.identity(replace(runs[0], seed=901)))
+    assert len(study.rows()) == len(runs) + 1
+
+
+def test_a_run_that_fails_costs_itself(tmp_path: Path) -> None:
+    study = _study(tmp_path)
+    runs = rate_runs(study.plan, ("outcome", "linear"))
+    rows = {run: {**study.identity(run), "cpu_seconds": 1.0} for run in runs[:6]}
+    with pytest.raises(KeyError):
+        study.do(runs, rows.__getitem__, 1, print)
+    assert study.results(runs) == list(rows.values())
+    said: list[str] = []
+    study.do(runs[:6], rows.__getitem__, 1, said.append)
+    assert not said, "finished runs are not done again"
 
 
 def test_the_rate_with_the_best_accuracy_is_chosen_and_of_equals_the_lower() -> None:
@@ -502,17 +524,14 @@ def _write_result(study: Study, run: Run, acc: float) -> None:
         "final": dict.fromkeys(("held-out", "longer", "selection"), figures),
         "cpu_seconds": 360.0,
     }
-    study.path(run).parent.mkdir(parents=True, exist_ok=True)
-    study.path(run).write_text(json.dumps(result))
+    study.add(result)
 
 
 def test_the_page_of_a_half_finished_study_says_so_and_tests_nothing(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     from examples.study.__main__ import BEGIN, END, report
 
-    study = Study(tmp_path, Plan())
-    study.inputs.folder.mkdir()
-    study.inputs.facts.write_text(json.dumps({"digest": "of these inputs"}))
+    study = _study(tmp_path)
     tries = [run for run in rate_runs(study.plan) if run.arm in PRIMARY]
     for run in [*pilot_runs(study.plan), *tries]:
         _write_result(study, run, run.learning_rate)
@@ -542,8 +561,7 @@ def test_the_page_of_a_half_finished_study_says_so_and_tests_nothing(tmp_path: P
     assert "| 0.0005 | 0.0020 |" in page.read_text()
     assert all((page.parent / "images" / name).exists() for name in _linked(page))
 
-    stray = replace(primary[-1], steps=100)
-    _write_result(study, stray, 0.9)
+    study.inputs.facts.write_text(json.dumps({"digest": "of others"}))
     with pytest.raises(SystemExit, match="of other inputs or settings"):
         report(folder=tmp_path, page=page, images=None, smoke=False)
 
