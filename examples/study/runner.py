@@ -213,6 +213,17 @@ class Study:
                 raise SystemExit(f"{self.table}: {run.name} is of other inputs or settings")
         return [rows[run] for run in found]
 
+    def complete(self, runs: Sequence[Run]) -> list[dict[str, Any]]:
+        """Return the results of these runs.
+
+        Raises:
+            SystemExit: one is missing, or of other inputs or settings.
+        """
+        found = self.results(runs)
+        if len(found) < len(runs):
+            raise SystemExit(f"{self.table} has {len(found)} of {len(runs)} runs: do the others")
+        return found
+
     def do(self, runs: Sequence[Run], one: Callable[[Run], Row], jobs: int, say: Say) -> None:
         """Do the runs that are missing, each in a process with one thread.
 
