@@ -34,7 +34,7 @@ from consensuspr.core import Matcher
 from consensuspr.data import Problem, atomic_file, open_writer, problem_to_row, read_problems
 
 from .arms import COUNTED, NUM_WARM_STARTS, Nodes, by_lot, counted, formal, shuffled
-from .model import END, Llama, Size, Tokens, add_noise, generate, warm_up
+from .model import END, Llama, Tokens, add_noise, generate, warm_up
 from .task import LONGER_STAGES, STYLES, WARM_STAGES, Story, draw_stories, write
 
 # Seeds of the streams of problems, and of the controls.
@@ -123,7 +123,7 @@ class Inputs:
 
     def model(self, number: int, noise: float = 0.0) -> Llama:
         """Return a warm-started model, weakened by noise of this scale."""
-        model = Llama(Size(), len(Tokens().words), seed=0)
+        model = Llama(seed=0)
         with np.load(self.warm_start(number)) as weights:
             state = {name: torch.from_numpy(weights[name]).float() for name in weights.files}
         model.load_state_dict(state)
@@ -205,7 +205,7 @@ def prepare(inputs: Inputs, recipe: Recipe, say: Callable[[str], None]) -> None:
     writers: list[Writer] = []
     for number in range(NUM_WARM_STARTS):
         say(f"warm start {number}: {recipe.warm_steps} updates")
-        model = Llama(Size(), len(tokens.words), seed=number)
+        model = Llama(seed=number)
         stories = draw_stories(WARM_SEED + number, WARM_STAGES, avoid=kept)
         look = _Look(model, tokens, to_look, recipe.start_at)
         updates = warm_up(
