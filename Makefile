@@ -121,7 +121,7 @@ format: $(VENV)/.installed-dev ## rewrite the sources in the house style
 bench: $(VENV)/.installed-dev ## measure speed and memory (a few minutes); BENCHMARKS="core service" for some
 	@$(BIN)/python -m benchmarks $(BENCHMARKS)
 
-# One thread a run: two runs at a time take two cores.  STUDY_FLAGS="--minutes 170" ends in time.
+# One thread a run: two runs at a time take two cores.
 STUDY := OMP_NUM_THREADS=1 .venv-verl-0.9.1/bin/python -m examples.study
 .PHONY: study
 study: .venv-verl-0.9.1/.installed ## do the runs of docs/study.md that are missing (hours), and write their results into it

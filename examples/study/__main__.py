@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +19,6 @@ from .runner import (
     carry_out_pilots,
     chosen_rates,
     counting_runs,
-    groups,
     pilot_runs,
     rate_runs,
     second_runs,
@@ -64,18 +63,9 @@ def pilot(folder: Folder = HERE, jobs: Jobs = 2) -> None:
 
 
 @app.command()
-def run(
-    folder: Folder = HERE,
-    jobs: Jobs = 2,
-    minutes: Annotated[
-        float | None, typer.Option(min=0, help="Begin no run that would not end by then.")
-    ] = None,
-    smoke: Smoke = False,
-) -> None:
+def run(folder: Folder = HERE, jobs: Jobs = 2, smoke: Smoke = False) -> None:
     """Make the inputs and do the runs that are missing; killed, the same command goes on."""
-    study = _prepared(folder, smoke)
-    if not carry_out(study, jobs, minutes, typer.echo):
-        typer.echo("the time is over; the same command goes on from here")
+    carry_out(_prepared(folder, smoke), jobs, typer.echo)
 
 
 def _prepared(folder: Path, smoke: bool) -> Study:
@@ -100,25 +90,19 @@ def report(
     images: Annotated[Path | None, typer.Option(help="Folder of pictures.")] = None,
     smoke: Smoke = False,
 ) -> None:
-    """Write tables into the page, and the pictures beside it, from the runs that there are."""
+    """Write tables into the page, and the pictures beside it, once all runs are there."""
     from .analysis import Results, at_end, seeds_table
     from .pictures import PICTURES, SECOND_PICTURES, VERL_ABOUT, VERL_PICTURE, draw_verl
-    from .verl_runs import verl_results
 
     study = Study(folder, SMOKE if smoke else Plan())
-    tries = study.results(rate_runs(study.plan))
+    tries = study.complete(rate_runs(study.plan))
     rates = SWAPPED | chosen_rates(study.plan, tries)
-    found = study.results(counting_runs(study.plan, rates))
-    if not found:
-        typer.echo(f"{folder} has no run yet that counts: {page} stays as it is")
-        return
-    results = Results(found)
-    second = Results(study.results(second_runs(study.plan)), "selection")
+    results = Results(study.complete(counting_runs(study.plan, rates)))
+    second = Results(study.complete(second_runs(study.plan)), "selection")
     pictures = images or page.parent / "images"
     for draw, name, _ in PICTURES:
         draw(results, pictures / name)
-    of_second = SECOND_PICTURES if second.all else ()
-    for draw, name, _ in of_second:
+    for draw, name, _ in SECOND_PICTURES:
         draw(second, pictures / name)
     text = page.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
@@ -127,8 +111,8 @@ def report(
     shown = [f"![{about}]({where}/{name})" for _, name, about in PICTURES]
     body = [
         *shown[:2],
-        *_finding(study, results),
-        *_second(study, second, [f"![{about}]({where}/{name})" for _, name, about in of_second]),
+        *_finding(results),
+        *_second(second, [f"![{about}]({where}/{name})" for _, name, about in SECOND_PICTURES]),
         *_beside(study, results, tries, rates, second),
         "### Every run",
         *shown[2:],
@@ -137,60 +121,51 @@ def report(
         f"Held-out Acc by seed:\n\n{seeds_table(results)}",
         f"Responses written as code, by seed:\n\n{seeds_table(results, at_end('code'))}",
     ]
-    in_verl = verl_results(study, _verl_plan(smoke))
-    if in_verl:
+    body.append("### In unmodified verl")
+    plan = _verl_plan(smoke)
+    # An environment of its own, and hours: a study is complete without it.
+    if study.results(plan.runs(rates)):
+        in_verl = study.complete(plan.runs(rates))
         draw_verl(results, in_verl, pictures / VERL_PICTURE)
-    body += _in_verl(
-        results, in_verl, _verl_plan(smoke), f"![{VERL_ABOUT}]({where}/{VERL_PICTURE})"
-    )
+        body.append(f"![{VERL_ABOUT}]({where}/{VERL_PICTURE})")
+        body += _in_verl(results, in_verl, plan)
+    else:
+        body.append("Not run yet.")
     written = "\n\n".join(part for part in body if part)
     with atomic_file(page) as stream:
         stream.write(f"{before}{BEGIN}\n{written}\n{END}{after}".encode())
     typer.echo(f"wrote {page}, and its pictures in {pictures}")
 
 
-def _finding(study: Study, results: Results) -> list[str]:
+def _finding(results: Results) -> list[str]:
     """Return the finding and its tables, as paragraphs."""
     from . import analysis
 
-    seeds = study.plan.primary_seeds
     return [
         "## The finding",
-        analysis.finding(results, seeds),
+        analysis.finding(results),
         "### Primary contrasts",
-        analysis.primary_table(results, seeds),
+        analysis.primary_table(results),
         "Held-out Acc at the end, paired by seed; differences in points, intervals of 95 % by"
-        " Student's t, SD of the differences. " + analysis.power_text(results, seeds),
-        analysis.against_table(results, seeds),
+        " Student's t, SD of the differences. " + analysis.power_text(results),
+        analysis.against_table(results),
     ]
 
 
-def _second(study: Study, second: Results, pictures: list[str]) -> list[str]:
+def _second(second: Results, pictures: list[str]) -> list[str]:
     """Return what the second study found, as paragraphs."""
     from . import analysis
 
-    seeds = study.plan.primary_seeds
     return [
         "## A second study: at one learning rate",
         "In the first, `linear` has another rate than the arms beside it. [Planned"
         " afterwards](../examples/study/PLAN-2.md) and before any of its runs: four arms, all at"
         f" {SECOND_RATE:g}, on seeds that nothing was looked at with; evaluated on the selection"
         " problems ([a deviation](#deviations-from-the-plan)).",
-        analysis.second_finding(second, seeds),
+        analysis.second_finding(second),
         *pictures,
-        analysis.primary_table(second, seeds, SECOND_CONTRASTS) if second.all else "",
-        analysis.second_against_table(second, seeds),
-        *_all_of_second(second),
-    ]
-
-
-def _all_of_second(second: Results) -> list[str]:
-    """Return every run of the second study, and what was watched in it."""
-    from . import analysis
-
-    if not second.all:
-        return []
-    return [
+        analysis.primary_table(second, SECOND_CONTRASTS),
+        analysis.second_against_table(second),
         "All that was watched, without tests, and Acc by seed:",
         analysis.beside_table(second, analysis.SECOND_BESIDE),
         analysis.arms_table(second),
@@ -218,12 +193,6 @@ def _beside(
         for run in pilots
     ]
     hours = [sum(r["cpu_seconds"] for r in of) / 3600 for of in (found, tries, pilots)]
-    missing = [
-        f"{name} ({len(results.by_arm.get(name, {}))} of {seeds})"
-        for names, seeds in groups(plan)
-        for name in names
-        if len(results.by_arm.get(name, {})) < seeds
-    ]
     return [
         "## Beside them",
         "All that follows is exploratory: intervals, no tests. Differences are in points, those of"
@@ -231,9 +200,7 @@ def _beside(
         analysis.beside_table(results),
         "Means over the seeds that an arm has; *less outcome* is paired by seed.",
         analysis.arms_table(results),
-        f"Not complete, with the seeds that there are: {', '.join(missing)}."
-        if missing
-        else "Every run of the first plan was made.",
+        "Every run of the first plan was made.",
         "### Learning rates",
         f"Acc on the selection problems after {plan.rate_steps} steps, of seeds"
         f" {' and '.join(map(str, plan.rate_seeds))}:",
@@ -247,23 +214,16 @@ def _beside(
     ]
 
 
-def _in_verl(
-    results: Results, verl: list[dict[str, Any]], plan: VerlPlan, picture: str
-) -> list[str]:
+def _in_verl(results: Results, verl: list[dict[str, Any]], plan: VerlPlan) -> list[str]:
     """Return what the page says of runs in verl, as paragraphs."""
     from . import analysis
-    from .verl_runs import VERL_ARMS
 
-    if not verl:
-        return ["### In unmodified verl", "Not run yet."]
     planned = [result for result in verl if result["run"]["seed"] < plan.seeds]
     more = len(verl) - len(planned)
     return [
-        "### In unmodified verl",
-        picture,
         "verl answers all held-out problems four times after its last step; the loop's curve has"
         " a part of them, and at step 100 its runs go on.",
-        analysis.verl_table(results, planned, plan.steps, plan.seeds * len(VERL_ARMS)),
+        analysis.verl_table(results, planned, plan.steps),
         f"Run by run, by warm start{f', with {more} runs that were not planned' if more else ''}:"
         " verl less the loop, of the same arm and seed; in training, the mean over the steps.",
         analysis.verl_starts_table(results, verl, plan.steps),
@@ -308,17 +268,6 @@ def weak(
         settings = replace(SMOKE.settings, curve_every=SMOKE.settings.steps)
         made = WeakPlan(share=0.0, seeds=1, train=8, test=4, settings=settings)
     typer.echo(weak_table(carry_out_weak(_prepared(folder, smoke), made, jobs, typer.echo)))
-
-
-@app.command()
-def plan() -> None:
-    """Print how many runs and steps there are."""
-    made = Plan()
-    tries = rate_runs(made)
-    runs = counting_runs(made, SWAPPED | {run.arm: 0.0 for run in tries})
-    for name, of in (("to choose rates", tries), ("that count", runs)):
-        typer.echo(f"{len(of)} runs {name}, {sum(run.steps for run in of):,} steps")
-    typer.echo(str(asdict(made)))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 Seeds pair the arms: the same warm start, order of problems and stream of random numbers.  If an
 arm's name meant nothing, each pair's difference would be as likely with the other sign; the test
 looks at all ways to put the signs (4,096 for twelve pairs), and assumes nothing else.  The
-primary contrasts are corrected by Holm, and tested once, when all of their runs are there: a look
-at p while they come in is another test.  Everything else is shown with intervals and not tested.
+primary contrasts are corrected by Holm, and tested once: `report` rejects a study that is not
+complete, because a look at p while runs come in is another test.  Everything else is shown with
+intervals and not tested.
 
 Words about results are made here too, by the rules of the plan, so that they follow from the
 numbers and from nothing else: `finding` for the question, `against_table` for what was to count
@@ -23,7 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy import stats
 
-from .arms import ARMS, BUILT, CONTRASTS, NUM_WARM_STARTS, PRIMARY, SECOND, SECOND_CONTRASTS
+from .arms import ARMS, BUILT, CONTRASTS, NUM_WARM_STARTS, PRIMARY, SECOND_CONTRASTS
 from .task import STYLES
 
 LEVEL = 0.95
@@ -198,17 +199,17 @@ class Results:
 
 @dataclass(frozen=True)
 class Contrast:
-    """A primary contrast, of the pairs that there are.
+    """A primary contrast.
 
     Attributes:
-        p, corrected: by sign flips, and after Holm; None until all runs are there.
+        p, corrected: by sign flips, and after Holm.
     """
 
     arm: str
     other: str
     effect: Effect
-    p: float | None
-    corrected: float | None
+    p: float
+    corrected: float
 
     @property
     def above(self) -> bool:
@@ -218,14 +219,12 @@ class Contrast:
     @property
     def tells(self) -> bool:
         """Whether the test finds a difference."""
-        return self.corrected is not None and self.corrected < SIGNIFICANCE
+        return self.corrected < SIGNIFICANCE
 
     @property
     def verdict(self) -> str:
         """What the plan says of such an interval and such a p."""
         low, high = self.effect.low, self.effect.high
-        if self.corrected is None:
-            return "not tested yet"
         within = low > -OF_INTEREST and high < OF_INTEREST
         if self.tells:
             side = "above" if self.above else "below"
@@ -244,48 +243,35 @@ class Contrast:
 Compared: TypeAlias = Sequence[tuple[str, str]]
 
 
-def contrasts(results: Results, seeds: int, of: Compared = CONTRASTS) -> list[Contrast]:
-    """Return the contrasts that were to decide and have pairs; tested if each has so many."""
+def contrasts(results: Results, of: Compared = CONTRASTS) -> list[Contrast]:
+    """Return the contrasts that were to decide."""
     pairs = [results.differences(arm, other, accuracy) for arm, other in of]
-    tested: list[float | None] = [None] * len(pairs)
-    corrected: list[float | None] = [None] * len(pairs)
-    if all(len(differences) == seeds for differences in pairs):
-        single = [sign_flip(differences) for differences in pairs]
-        tested, corrected = [*single], [*holm(single)]
+    single = [sign_flip(differences) for differences in pairs]
     return [
-        Contrast(arm, other, Effect.of(differences), p, by_holm)
-        for (arm, other), differences, p, by_holm in zip(of, pairs, tested, corrected, strict=True)
-        if differences
+        Contrast(arm, other, Effect.of(differences), p, corrected)
+        for (arm, other), differences, p, corrected in zip(
+            of, pairs, single, holm(single), strict=True
+        )
     ]
 
 
-def finding(results: Results, seeds: int) -> str:
-    """Return what was found, in three sentences, or that it is too early to say."""
-    found = contrasts(results, seeds)
-    there = sum(len(results.by_arm.get(arm, {})) for arm in PRIMARY)
-    if not found or any(contrast.p is None for contrast in found):
-        return (
-            f"Of the {seeds * len(PRIMARY)} runs of the primary arms {there} are there. Nothing is"
-            " tested before all are, and nothing is found."
-        )
+def finding(results: Results) -> str:
+    """Return what was found, in three sentences."""
     chains = Effect.of(results.differences("linear", "outcome", longer))
     beyond = (
         "ahead there" if chains.low > 0 else "behind there" if chains.high < 0 else "open there"
     )
     return (
-        f"{_told(results, found)}"
+        f"{_told(results, contrasts(results))}"
         f" On longer chains than it was trained on, `linear` is at"
         f" {fmean(results.values('linear', longer)):.1%} and `outcome` at"
         f" {fmean(results.values('outcome', longer)):.1%}, {chains.shown} points: {beyond}."
     )
 
 
-def second_finding(results: Results, seeds: int) -> str:
-    """Return what the second study found, or that it is too early to say."""
-    found = contrasts(results, seeds, SECOND_CONTRASTS)
-    if len(found) < len(SECOND_CONTRASTS) or any(contrast.p is None for contrast in found):
-        there = f"{len(results.all)} of its {seeds * len(SECOND)} runs"
-        return f"There are {there}. Nothing is tested before all are, and nothing is found."
+def second_finding(results: Results) -> str:
+    """Return what the second study found."""
+    found = contrasts(results, SECOND_CONTRASTS)
     by_start = ", ".join(map(_points, _by_start(results, "linear", "outcome")))
     areas = {other: results.differences("linear", other, area) for _, other in SECOND_CONTRASTS}
     higher = ", ".join(
@@ -321,7 +307,7 @@ def _told(results: Results, found: Sequence[Contrast]) -> str:
         f" {results.problems} problems rightly and `outcome` {ends['outcome']:.1%}:"
         f" {_points(first.effect.mean)} points, 95 % interval {_points(first.effect.low)} to"
         f" {_points(first.effect.high)}, p"
-        f" {_p(first.corrected)} after Holm: {_sentence(first.verdict)}.**"
+        f" {first.corrected:.4f} after Holm: {_sentence(first.verdict)}.**"
         f" Of `linear` with controls whose nodes mean nothing, the differences are {against}:"
         f" {meaning}."
     )
@@ -337,34 +323,34 @@ def _by_start(results: Results, arm: str, other: str) -> list[float]:
     return [fmean(of_start) for of_start in starts if of_start]
 
 
-def primary_table(results: Results, seeds: int, of: Compared = CONTRASTS) -> str:
+def primary_table(results: Results, of: Compared = CONTRASTS) -> str:
     """Return the contrasts that were to decide, as Markdown."""
-    lines = [
-        "| contrast | pairs | difference in Acc | 95 % interval | SD | standardised | p | p (Holm)"
-        " | by warm start | says |",
-        f"|{' --- |' * 10}",
-    ]
-    for contrast in contrasts(results, seeds, of):
-        effect = contrast.effect
-        by_start = _by_start(results, contrast.arm, contrast.other)
-        lines.append(
-            f"| {contrast.arm} − {contrast.other} | {effect.pairs} | {_points(effect.mean)} |"
-            f" {_points(effect.low)} to {_points(effect.high)} |"
-            f" {_plain(100 * effect.spread, 1)} | {_plain(effect.standardised)} |"
-            f" {_p(contrast.p)} | {_p(contrast.corrected)} |"
-            f" {', '.join(map(_points, by_start))} | {contrast.verdict} |"
-        )
-    return "\n".join(lines)
+    head = ("contrast", "pairs", "difference in Acc", "95 % interval", "SD", "standardised", "p")
+    return markdown(
+        (*head, "p (Holm)", "by warm start", "says"),
+        [
+            (
+                f"{contrast.arm} − {contrast.other}",
+                str(contrast.effect.pairs),
+                _points(contrast.effect.mean),
+                f"{_points(contrast.effect.low)} to {_points(contrast.effect.high)}",
+                _plain(100 * contrast.effect.spread, 1),
+                _plain(contrast.effect.standardised),
+                f"{contrast.p:.4f}",
+                f"{contrast.corrected:.4f}",
+                ", ".join(map(_points, _by_start(results, contrast.arm, contrast.other))),
+                contrast.verdict,
+            )
+            for contrast in contrasts(results, of)
+        ],
+    )
 
 
-def power_text(results: Results, seeds: int) -> str:
+def power_text(results: Results) -> str:
     """Return what the test could have found, from the spread that was seen."""
-    found = contrasts(results, seeds)
-    if not found or any(contrast.p is None for contrast in found):
-        return ""
     could = ", ".join(
         f"{100 * FOUND_MOSTLY * contrast.effect.spread:.1f} against {contrast.other}"
-        for contrast in found
+        for contrast in contrasts(results)
     )
     starts = [
         results.differences("linear", "outcome", accuracy, start)
@@ -432,20 +418,20 @@ def beside_table(results: Results, of: Compared = (*CONTRASTS, *OTHER_CONTRASTS)
     names = [name for name in BESIDE if name != LONGER or results.problems == "held-out"]
     reach = f"sooner at {THRESHOLD:.0%}"
     head = ["contrast", *names, "Acc, by warm start", "larger area", reach]
-    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
+    rows = []
     for arm, other in of:
-        if not results.differences(arm, other, accuracy):
-            continue
         areas = results.differences(arm, other, area)
         ours, theirs = results.by_arm[arm], results.by_arm[other]
         sooner = sum(steps_to(ours[at]) < steps_to(theirs[at]) for at in ours.keys() & theirs)
-        cells = [
-            *(_effect_of(results, arm, other, name) for name in names),
-            ", ".join(map(_points, _by_start(results, arm, other))),
-            *(f"{number} of {len(areas)}" for number in (sum(x > 0 for x in areas), sooner)),
-        ]
-        lines.append(f"| {arm} − {other} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append(
+            (
+                f"{arm} − {other}",
+                *(_effect_of(results, arm, other, name) for name in names),
+                ", ".join(map(_points, _by_start(results, arm, other))),
+                *(f"{number} of {len(areas)}" for number in (sum(x > 0 for x in areas), sooner)),
+            )
+        )
+    return markdown(head, rows)
 
 
 def _effect_of(results: Results, arm: str, other: str, name: str) -> str:
@@ -455,101 +441,82 @@ def _effect_of(results: Results, arm: str, other: str, name: str) -> str:
     return effect.told(partial(_plain, digits=2, sign=True))
 
 
-def against_table(results: Results, seeds: int) -> str:
+# What would count, what was found, and whether it counts; None if it needs a lead and has none.
+_Against: TypeAlias = tuple[str, str, bool | None]
+
+
+def against_table(results: Results) -> str:
     """Return what the plan says would count against the reward, and whether it came, as Markdown.
 
     A difference that was not to be tested counts as there if its interval lies on that side of 0.
     """
-    found = contrasts(results, seeds)
-    if not found or any(contrast.p is None for contrast in found):
-        return ""
-    lead = found[0]
-    lines = _against_lead(found)
-    of = partial(_effect, results, "linear", "outcome")
+    found = contrasts(results)
+    lead = found[0].above
 
-    def row(what: str, shown: str, says: str) -> None:
-        lines.append(f"| {what} | {shown} | {says} |")
+    def effect(name: str, arm: str = "linear", other: str = "outcome") -> Effect:
+        return Effect.of(results.differences(arm, other, BESIDE[name]))
 
-    ncr = of(at_end("ncr"))
-    assert ncr is not None
-    row(
-        "a lead on NCR alone",
-        f"NCR {ncr.shown}",
-        "**yes**" if ncr.low > 0 and not lead.above else "no",
-    )
-    for what, effect in (
-        ("a lead that is not there on longer chains", of(longer)),
-        ("... or with built nodes", _effect(results, BUILT[0], "outcome", accuracy)),
+    def shown(names: Sequence[str], arm: str = "linear", other: str = "outcome") -> str:
+        return "; ".join(f"{name} {_effect_of(results, arm, other, name)}" for name in names)
+
+    ncr, more = effect("NCR"), ("equations", "duplicates", "tokens")
+    guarded = [effect(name, "unguarded", "roomy") for name in ("Acc", *more)]
+    rows: list[_Against] = [("a lead on NCR alone", f"NCR {ncr.shown}", ncr.low > 0 and not lead)]
+    for what, found_there in (
+        ("a lead that is not there on longer chains", effect(LONGER)),
+        ("... or with built nodes", effect("Acc", BUILT[0])),
     ):
-        says = "not run" if effect is None else "no" if effect.low > 0 else "**yes**"
-        if effect is not None and not lead.above:
-            says = "no lead is shown"
-        row(what, effect.shown if effect else "–", says)
-    more = {name: of(BESIDE[name]) for name in ("equations", "duplicates", "tokens")}
-    row(
-        "more equations, duplicates or tokens in its place",
-        "; ".join(f"{name} {_effect_of(results, 'linear', 'outcome', name)}" for name in more),
-        "no"
-        if lead.above or not any(effect and effect.low > 0 for effect in more.values())
-        else "**yes**",
-    )
-    guarded = {
-        name: _effect(results, "unguarded", "roomy", BESIDE[name])
-        for name in ("Acc", "equations", "duplicates", "tokens")
-    }
-    there = [effect for effect in guarded.values() if effect is not None]
-    differ = any(effect.low > 0 or effect.high < 0 for effect in there)
-    row(
-        "unguarded no different from roomy",
-        "; ".join(f"{name} {_effect_of(results, 'unguarded', 'roomy', name)}" for name in guarded)
-        if there
-        else "–",
-        "not run" if not there else "no" if differ else "**yes**",
-    )
-    return "\n".join(lines)
+        rows.append((what, found_there.shown, found_there.low <= 0 if lead else None))
+    rows += [
+        (
+            "more equations, duplicates or tokens in its place",
+            shown(more),
+            not lead and any(effect(name).low > 0 for name in more),
+        ),
+        (
+            "unguarded no different from roomy",
+            shown(("Acc", *more), "unguarded", "roomy"),
+            not any(effect.low > 0 or effect.high < 0 for effect in guarded),
+        ),
+    ]
+    return _against(found, rows)
 
 
-def second_against_table(results: Results, seeds: int) -> str:
+def second_against_table(results: Results) -> str:
     """Return what would count against the reward by the second plan, as Markdown.
 
     A lead on NCR alone would by the first, which holds where the second says nothing.
     """
-    found = contrasts(results, seeds, SECOND_CONTRASTS)
-    if len(found) < len(SECOND_CONTRASTS) or any(contrast.p is None for contrast in found):
-        return ""
+    found = contrasts(results, SECOND_CONTRASTS)
+    lead = found[0].above
     ncr = Effect.of(results.differences("linear", "outcome", at_end("ncr")))
     starts = _by_start(results, "linear", "outcome")
-    says = "**yes**" if min(starts) <= 0 else "no"
+    what = "a lead that is not there at one of the three warm starts"
+    rows = [
+        ("a lead on NCR alone", f"NCR {ncr.shown}", ncr.low > 0 and not lead),
+        (what, ", ".join(map(_points, starts)), min(starts) <= 0 if lead else None),
+    ]
+    return _against(found, rows)
+
+
+def _against(found: Sequence[Contrast], rows: Sequence[_Against]) -> str:
+    """Return a table of what counts against, begun with what both plans begin with."""
+    lead, controls = found[0], found[1:]
+    *first, last = [contrast.other for contrast in controls]
+    controlled = "; ".join(f"{contrast.other}: {contrast.effect.shown}" for contrast in controls)
+    missed = any(not contrast.above for contrast in controls) if lead.above else None
+    both: list[_Against] = [
+        ("linear not above outcome", lead.effect.shown, not lead.above),
+        (f"above outcome, but not above {', '.join(first)} and {last}", controlled, missed),
+    ]
+    says = {True: "**yes**", False: "no", None: "no lead is shown"}
     return "\n".join(
         [
-            *_against_lead(found),
-            f"| a lead on NCR alone | NCR {ncr.shown} |"
-            f" {'**yes**' if ncr.low > 0 and not found[0].above else 'no'} |",
-            "| a lead that is not there at one of the three warm starts |"
-            f" {', '.join(map(_points, starts))} |"
-            f" {says if found[0].above else 'no lead is shown'} |",
+            "| what was to count against | found | |",
+            "| --- | --- | --- |",
+            *(f"| {what} | {shown} | {says[counts]} |" for what, shown, counts in [*both, *rows]),
         ]
     )
-
-
-def _against_lead(found: Sequence[Contrast]) -> list[str]:
-    """Return the head of a table of what counts against, and what both plans begin with."""
-    lead, controls = found[0], found[1:]
-    missed = any(not contrast.above for contrast in controls)
-    *first, last = [contrast.other for contrast in controls]
-    shown = "; ".join(f"{contrast.other}: {contrast.effect.shown}" for contrast in controls)
-    says = "no lead is shown" if not lead.above else "**yes**" if missed else "no"
-    return [
-        "| what was to count against | found | |",
-        "| --- | --- | --- |",
-        f"| linear not above outcome | {lead.effect.shown} | {'no' if lead.above else '**yes**'} |",
-        f"| above outcome, but not above {', '.join(first)} and {last} | {shown} | {says} |",
-    ]
-
-
-def _effect(results: Results, arm: str, other: str, measure: Measure) -> Effect | None:
-    differences = results.differences(arm, other, measure)
-    return Effect.of(differences) if differences else None
 
 
 def arms_table(results: Results) -> str:
@@ -561,7 +528,7 @@ def arms_table(results: Results) -> str:
         shown["without end, longer"] = lambda result: float(result["final"]["longer"]["unended"])
     reach = f"steps to {THRESHOLD:.0%}"
     head = ["arm", "seeds", "Acc", "less outcome", *[LONGER] * with_longer, "area", reach, *shown]
-    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
+    rows = []
     for arm in results.arms:
         against = "–"
         if arm != "outcome" and (differences := results.differences(arm, "outcome", accuracy)):
@@ -580,8 +547,8 @@ def arms_table(results: Results) -> str:
         for name, measure in shown.items():
             mean = fmean(results.values(arm, measure))
             row.append(f"{mean:.1f}" if name in _COUNTED else f"{mean:.1%}")
-        lines.append(f"| {' | '.join(row)} |")
-    return "\n".join(lines)
+        rows.append(row)
+    return markdown(head, rows)
 
 
 def seeds_table(results: Results, measure: Measure = accuracy) -> str:
@@ -598,40 +565,43 @@ def seeds_table(results: Results, measure: Measure = accuracy) -> str:
 def _by_seed(cells: Mapping[tuple[str, int], str]) -> str:
     """Return cells of arms and seeds as Markdown, the arms in their order."""
     seeds = sorted({seed for _, seed in cells})
-    lines = [f"| arm | {' | '.join(map(str, seeds))} |", f"|{' --- |' * (len(seeds) + 1)}"]
-    for arm in dict.fromkeys(arm for arm, _ in cells):
-        lines.append(f"| {arm} | {' | '.join(cells.get((arm, seed), '') for seed in seeds)} |")
-    return "\n".join(lines)
+    return markdown(
+        ["arm", *map(str, seeds)],
+        [
+            [arm, *(cells.get((arm, seed), "") for seed in seeds)]
+            for arm in dict.fromkeys(arm for arm, _ in cells)
+        ],
+    )
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table as Markdown."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
 def rates_table(tries: Sequence[Result], chosen: Mapping[str, float]) -> str:
     """Return what was tried to choose learning rates, as Markdown: Acc of each seed."""
     rates = sorted({result["run"]["learning_rate"] for result in tries})
-    lines = [
-        f"| arm | {' | '.join(f'{rate:g}' for rate in rates)} | chosen |",
-        f"|{' --- |' * (len(rates) + 2)}",
-    ]
-    for arm in ARMS:
-        of_arm = [result for result in tries if result["run"]["arm"] == arm]
-        if not of_arm:
-            continue
-        cells = []
-        for rate in rates:
-            accs = [
-                f"{result['final']['selection']['acc']:.1%}"
-                for result in sorted(of_arm, key=lambda result: int(result["run"]["seed"]))
-                if result["run"]["learning_rate"] == rate
-            ]
-            cells.append(", ".join(accs))
-        lines.append(f"| {arm} | {' | '.join(cells)} | {_rate(chosen.get(arm))} |")
-    return "\n".join(lines)
+    accs: dict[str, dict[float, list[str]]] = {}
+    for result in sorted(tries, key=lambda result: int(result["run"]["seed"])):
+        of_arm = accs.setdefault(result["run"]["arm"], {})
+        acc = f"{result['final']['selection']['acc']:.1%}"
+        of_arm.setdefault(result["run"]["learning_rate"], []).append(acc)
+    return markdown(
+        ["arm", *(f"{rate:g}" for rate in rates), "chosen"],
+        [
+            [arm, *(", ".join(accs[arm].get(rate, ())) for rate in rates), f"{chosen[arm]:g}"]
+            for arm in ARMS
+            if arm in accs
+        ],
+    )
 
 
-def verl_table(results: Results, verl: Sequence[Result], step: int, planned: int) -> str:
+def verl_table(results: Results, verl: Sequence[Result], step: int) -> str:
     """Return the planned runs in verl beside the loop's curves at a step, and whether they agree.
 
     By the plan they do if the order of the arms' means is the same and each difference to the
-    outcome lies in the loop's interval; that is said when all are there that were planned.
+    outcome lies in the loop's interval.
     """
     reached = _verl_accs(verl)
     loop = _loop_accs(results, reached, step)
@@ -639,39 +609,34 @@ def verl_table(results: Results, verl: Sequence[Result], step: int, planned: int
         arm: {seed: acc for seed, acc in accs.items() if seed in reached[arm]}
         for arm, accs in loop.items()
     }
-    lines = [
-        f"| arm | seeds in verl | Acc in verl | less outcome | Acc in the loop at step {step},"
-        " these seeds | less outcome | all its seeds | less outcome | in this interval |",
-        f"|{' --- |' * 9}",
-    ]
-    known, agree = len(loop) > 1, _in_order(reached, loop) == _in_order(loop, loop)
-    order = "the same" if agree else "not the same"
+    ours, theirs = (sorted(loop, key=lambda arm: fmean(of[arm].values())) for of in (loop, reached))
+    agree = in_order = ours == theirs
+    rows = []
     for arm in loop:
-        row = [arm, str(len(reached[arm]))]
-        effects = []
+        row, effects, inside = [arm, str(len(reached[arm]))], [], "–"
         for by_arm in (reached, same, loop):
-            effect = None if arm == "outcome" else _of_pairs(by_arm[arm], by_arm.get("outcome", {}))
-            effects.append(effect)
-            row.append(f"{fmean(by_arm[arm].values()):.1%}" if by_arm[arm] else "–")
-            row.append("–" if effect is None else effect.shown)
-        theirs, _, ours = effects
-        inside = "–"
-        if theirs is not None and ours is not None:
-            known = known and not math.isnan(ours.low)
-            within = ours.low <= theirs.mean <= ours.high
-            agree = agree and within
-            if not math.isnan(ours.low):
-                inside = "yes" if within else "no"
-        lines.append(f"| {' | '.join([*row, inside])} |")
-    says = "they agree" if agree else "they do not agree"
-    if len(verl) < planned:
-        lines += [
-            "",
-            f"{len(verl)} of {planned} runs are there: too few to say whether they agree.",
-        ]
-    elif known:
-        lines += ["", f"The order of the arms' means is {order}: by the plan's rule {says}."]
-    return "\n".join(lines)
+            differences = [
+                acc - by_arm["outcome"][seed]
+                for seed, acc in by_arm[arm].items()
+                if seed in by_arm["outcome"]
+            ]
+            effects.append(Effect.of(differences))
+            row.append(f"{fmean(by_arm[arm].values()):.1%}")
+            row.append("–" if arm == "outcome" else effects[-1].shown)
+        if arm != "outcome":
+            within = effects[2].low <= effects[0].mean <= effects[2].high
+            agree, inside = agree and within, "yes" if within else "no"
+        rows.append([*row, inside])
+    head = (
+        "arm", "seeds in verl", "Acc in verl", "less outcome",
+        f"Acc in the loop at step {step}, these seeds", "less outcome",
+        "all its seeds", "less outcome", "in this interval",
+    )  # fmt: skip
+    return (
+        f"{markdown(head, rows)}\n\nThe order of the arms' means is"
+        f" {'the same' if in_order else 'not the same'}: by the plan's rule they"
+        f" {'agree' if agree else 'do not agree'}."
+    )
 
 
 def verl_starts_table(results: Results, verl: Sequence[Result], step: int) -> str:
@@ -683,11 +648,11 @@ def verl_starts_table(results: Results, verl: Sequence[Result], step: int) -> st
     """
     ends, heights = _verl_pairs(results, verl, step)
     loop = _loop_accs(results, _verl_accs(verl), step)
-    lines = [
-        "| warm start | runs | Acc at the end, verl | loop | verl less loop | verl's runs |"
-        " the loop's | Acc in training, verl | loop | verl less loop |",
-        f"|{' --- |' * 10}",
-    ]
+    head = (
+        "warm start", "runs", "Acc at the end, verl", "loop", "verl less loop", "verl's runs",
+        "the loop's", "Acc in training, verl", "loop", "verl less loop",
+    )  # fmt: skip
+    rows = []
     for start in range(NUM_WARM_STARTS):
         runs = [(arm, seed) for arm, seed in ends if seed % NUM_WARM_STARTS == start]
         if not runs:
@@ -706,8 +671,8 @@ def verl_starts_table(results: Results, verl: Sequence[Result], step: int) -> st
             if pairs is ends:
                 for values in ([ours for ours, _ in both], theirs):
                     row.append(f"{min(values):.1%} to {max(values):.1%}")
-        lines.append(f"| {' | '.join(row)} |")
-    return "\n".join(lines)
+        rows.append(row)
+    return markdown(head, rows)
 
 
 def verl_seeds_table(results: Results, verl: Sequence[Result], step: int) -> str:
@@ -774,19 +739,6 @@ def _loop_accs(results: Results, arms: Collection[str], step: int) -> dict[str, 
     }
 
 
-# Accuracies by arm and seed.
-_Accs: TypeAlias = Mapping[str, Mapping[int, float]]
-
-
-def _in_order(accs: _Accs, arms: Iterable[str]) -> list[str]:
-    return sorted(arms, key=lambda arm: fmean(accs[arm].values()))
-
-
-def _of_pairs(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Effect | None:
-    differences = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs)]
-    return Effect.of(differences) if differences else None
-
-
 def _points(difference: float) -> str:
     return _plain(100 * difference, 1, sign=True)
 
@@ -797,11 +749,3 @@ def _plain(number: float, digits: int = 2, *, sign: bool = False) -> str:
     # What rounds to 0 keeps its sign, which tells whether an interval holds 0; 0 has a plus.
     exact = 0.0 if abs(number) < NOISE else number
     return f"{exact:{'+' if sign else ''}.{digits}f}".replace("-", "−")
-
-
-def _p(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
-
-
-def _rate(rate: float | None) -> str:
-    return "–" if rate is None else f"{rate:g}"

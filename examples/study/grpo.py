@@ -65,13 +65,15 @@ class Policy:
     """A model with what samples from it and what updates it; responses end at `max_tokens`."""
 
     model: Llama
-    tokens: Tokens
     learning_rate: float
-    generator: torch.Generator
+    seed: int
     max_tokens: int
+    tokens: Tokens = field(default_factory=Tokens)
+    generator: torch.Generator = field(init=False)
     optimizer: torch.optim.Optimizer = field(init=False)
 
     def __post_init__(self) -> None:
+        self.generator = torch.Generator().manual_seed(self.seed)
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=self.learning_rate, weight_decay=0.01
         )
@@ -191,7 +193,6 @@ def train(
     policy: Policy,
     arm: Arm,
     settings: Settings,
-    seed: int,
     problems: Sequence[Problem],
     held_out: Mapping[str, Sequence[Problem]],
     client: RewardClient | LocalClient,
@@ -200,10 +201,10 @@ def train(
     """Train one run and return its curves and its last evaluation.
 
     Args:
-        policy: A fresh warm start, trained in place.
+        policy: A fresh warm start, trained in place.  Its seed decides the order of the problems;
+            all arms of a seed meet them in the same order.
         arm: What is rewarded.
         settings: Of the study.
-        seed: Of the order of the problems; all arms of a seed meet them in the same order.
         problems: To train on.
         held_out: By name; the curve asks the first `curve_problems` of the first.
         client: Of a server that has the datasets of the arm, or without one.
@@ -211,8 +212,8 @@ def train(
     """
     started = time.process_time()
     curve_problems = next(iter(held_out.values()))[: settings.curve_problems]
-    order = _order(len(problems), seed)
-    lots = random.Random(f"permuted {seed}")
+    order = _order(len(problems), policy.seed)
+    lots = random.Random(f"permuted {policy.seed}")
     steps_per_epoch = len(problems) // settings.prompts
     trained: list[dict[str, float]] = []
     curve: list[dict[str, float]] = []

@@ -34,7 +34,7 @@ from consensuspr.core import Matcher
 from consensuspr.data import Problem, atomic_file, open_writer, problem_to_row, read_problems
 
 from .arms import COUNTED, NUM_WARM_STARTS, Nodes, by_lot, counted, formal, shuffled
-from .model import END, Llama, Size, Tokens, add_noise, generate, warm_up
+from .model import END, Llama, Tokens, add_noise, generate, warm_up
 from .task import LONGER_STAGES, STYLES, WARM_STAGES, Story, draw_stories, write
 
 # Seeds of the streams of problems, and of the controls.
@@ -119,14 +119,11 @@ class Inputs:
 
     def problems(self) -> dict[str, list[Problem]]:
         """Return the problems, with the author's nodes, by what they are for."""
-        found: dict[str, list[Problem]] = {}
-        for problem in read_problems(self.dataset(Nodes.AUTHOR)):
-            found.setdefault(problem.problem_id.rpartition("-")[0], []).append(problem)
-        return found
+        return by_purpose(self.dataset(Nodes.AUTHOR))
 
-    def model(self, number: int, tokens: Tokens, noise: float = 0.0) -> Llama:
+    def model(self, number: int, noise: float = 0.0) -> Llama:
         """Return a warm-started model, weakened by noise of this scale."""
-        model = Llama(Size(), len(tokens.words), seed=0)
+        model = Llama(seed=0)
         with np.load(self.warm_start(number)) as weights:
             state = {name: torch.from_numpy(weights[name]).float() for name in weights.files}
         model.load_state_dict(state)
@@ -158,7 +155,7 @@ class Inputs:
         low, high = 0.0, 1.0
         for _ in range(_HALVINGS):
             noise = (low + high) / 2
-            model = self.model(number, tokens, noise)
+            model = self.model(number, noise)
             left = _right_throughout(model, tokens, problems, _WEAK_SAMPLES, seed=0)
             if abs(left - share) <= share / 5:
                 return noise, round(left, 4)
@@ -167,6 +164,14 @@ class Inputs:
             f"no noise on warm start {number} leaves {share:.1%} of its responses right"
             f" throughout: {noise:.3f} leaves {left:.1%}"
         )
+
+
+def by_purpose(dataset: Path) -> dict[str, list[Problem]]:
+    """Return the problems of a dataset by what they are for, which their ids begin with."""
+    found: dict[str, list[Problem]] = {}
+    for problem in read_problems(dataset):
+        found.setdefault(problem.problem_id.rpartition("-")[0], []).append(problem)
+    return found
 
 
 def prepare(inputs: Inputs, recipe: Recipe, say: Callable[[str], None]) -> None:
@@ -200,7 +205,7 @@ def prepare(inputs: Inputs, recipe: Recipe, say: Callable[[str], None]) -> None:
     writers: list[Writer] = []
     for number in range(NUM_WARM_STARTS):
         say(f"warm start {number}: {recipe.warm_steps} updates")
-        model = Llama(Size(), len(tokens.words), seed=number)
+        model = Llama(seed=number)
         stories = draw_stories(WARM_SEED + number, WARM_STAGES, avoid=kept)
         look = _Look(model, tokens, to_look, recipe.start_at)
         updates = warm_up(
@@ -210,7 +215,7 @@ def prepare(inputs: Inputs, recipe: Recipe, say: Callable[[str], None]) -> None:
             raise SystemExit(f"warm start {number} never was right in {recipe.start_at:.0%}")
         starts.append({"updates": updates, "right_throughout": look.seen})
         _save(model, inputs.warm_start(number))
-        models.append(inputs.model(number, tokens))
+        models.append(inputs.model(number))
         style = STYLES[number]
         if recipe.more_steps:
             say(f"... and {recipe.more_steps} more, of style {style}, to build nodes from")

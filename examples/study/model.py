@@ -15,7 +15,6 @@ import math
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -52,32 +51,25 @@ class Tokens:
         return [self.ids[USER], *self.encode(text), self.ids[ASSISTANT]]
 
 
-@dataclass(frozen=True)
-class Size:
-    """Of the model; the defaults are a third of a million weights."""
-
-    hidden: int = 96
-    inner: int = 256
-    layers: int = 3
-    heads: int = 4
+# As of `arithmetic_grpo.model.make_model`: a third of a million weights.
+HIDDEN, INNER, LAYERS, HEADS = 96, 256, 3, 4
 
 
 class Layer(nn.Module):  # type: ignore[misc]  # torch has no types here
     """Attention and what follows it; the projections of a kind lie in one matrix."""
 
-    def __init__(self, size: Size) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.heads = size.heads
-        self.qkv = nn.Linear(size.hidden, 3 * size.hidden, bias=False)
-        self.out = nn.Linear(size.hidden, size.hidden, bias=False)
-        self.gate_up = nn.Linear(size.hidden, 2 * size.inner, bias=False)
-        self.down = nn.Linear(size.inner, size.hidden, bias=False)
-        self.norm1 = nn.RMSNorm(size.hidden, eps=1e-6)
-        self.norm2 = nn.RMSNorm(size.hidden, eps=1e-6)
+        self.qkv = nn.Linear(HIDDEN, 3 * HIDDEN, bias=False)
+        self.out = nn.Linear(HIDDEN, HIDDEN, bias=False)
+        self.gate_up = nn.Linear(HIDDEN, 2 * INNER, bias=False)
+        self.down = nn.Linear(INNER, HIDDEN, bias=False)
+        self.norm1 = nn.RMSNorm(HIDDEN, eps=1e-6)
+        self.norm2 = nn.RMSNorm(HIDDEN, eps=1e-6)
 
     def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], cache: Cache | None) -> Tensor:
         rows, width, hidden = x.shape
-        qkv = self.qkv(self.norm1(x)).view(rows, width, 3, self.heads, hidden // self.heads)
+        qkv = self.qkv(self.norm1(x)).view(rows, width, 3, HEADS, hidden // HEADS)
         q, k, v = qkv.transpose(1, 3).unbind(2)
         q, k = _rotate(q, turn), _rotate(k, turn)
         if cache is None:
@@ -130,18 +122,17 @@ def _rotate(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
 class Llama(nn.Module):  # type: ignore[misc]  # torch has no types here
     """A Llama; the output uses the embedding's weights."""
 
-    def __init__(self, size: Size, words: int, seed: int) -> None:
+    def __init__(self, seed: int) -> None:
         super().__init__()
-        self.size = size
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            self.embedding = nn.Embedding(words, size.hidden)
-            self.layers = nn.ModuleList(Layer(size) for _ in range(size.layers))
-            self.norm = nn.RMSNorm(size.hidden, eps=1e-6)
+            self.embedding = nn.Embedding(len(Tokens().words), HIDDEN)
+            self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
+            self.norm = nn.RMSNorm(HIDDEN, eps=1e-6)
             for parameter in self.parameters():
                 if parameter.dim() > 1:
                     nn.init.normal_(parameter, std=0.02)
-        width = size.hidden // size.heads
+        width = HIDDEN // HEADS
         frequencies = 10_000.0 ** (-torch.arange(0, width, 2) / width)
         angles = torch.arange(MAX_TOKENS)[:, None] * frequencies.repeat(2)
         self.cosine, self.sine = angles.cos(), angles.sin()
@@ -317,29 +308,13 @@ def add_noise(model: Llama, scale: float, seed: int) -> None:
             parameter.add_(scale * parameter.std() * noise)
 
 
-def save(model: Llama, tokens: Tokens, folder: Path) -> None:
+def save(model: Llama, folder: Path) -> None:
     """Write model and tokenizer as Hugging Face's `from_pretrained` reads them."""
-    from arithmetic_grpo.model import make_tokenizer
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from arithmetic_grpo.model import make_model, make_tokenizer
+    from arithmetic_grpo.model import save as save_both
 
-    tokenizer = make_tokenizer(vocabulary(), tokens.pattern)
-    size = model.size
-    config = LlamaConfig(
-        vocab_size=len(tokens.words),
-        hidden_size=size.hidden,
-        intermediate_size=size.inner,
-        num_hidden_layers=size.layers,
-        num_attention_heads=size.heads,
-        max_position_embeddings=MAX_TOKENS,
-        rms_norm_eps=1e-6,
-        rope_theta=10_000.0,
-        tie_word_embeddings=True,
-        pad_token_id=tokens.ids[PAD],
-        eos_token_id=tokens.ids[END],
-        bos_token_id=None,
-        attn_implementation="sdpa",
-    )
-    theirs = LlamaForCausalLM(config)
+    tokenizer = make_tokenizer(vocabulary(), Tokens().pattern)
+    theirs = make_model(tokenizer, seed=0)
     state = {
         "model.embed_tokens.weight": model.embedding.weight,
         "lm_head.weight": model.embedding.weight,
@@ -361,5 +336,4 @@ def save(model: Llama, tokens: Tokens, folder: Path) -> None:
             f"{prefix}post_attention_layernorm.weight": layer.norm2.weight,
         }
     theirs.load_state_dict(state)
-    theirs.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    save_both(theirs, tokenizer, folder)

@@ -52,17 +52,13 @@ MEAN_OF_STEPS = 10
 
 
 def draw_curves(results: Results, path: Path) -> None:
-    """Draw the held-out curves of the primary arms: a thin line a seed, a thick one their mean.
-
-    The mean is of the seeds that all of them have, so that half-finished arms are compared alike.
-    """
+    """Draw the held-out curves of the primary arms: a thin line a seed, a thick one their mean."""
     _settings()
     arms = [arm for arm in PRIMARY if arm in results.by_arm]
-    shared = set.intersection(*(set(results.by_arm[arm]) for arm in arms))
     figure, axes = plt.subplots(1, len(PANELS), figsize=(12, 4.2), layout="constrained")
     for axis, (metric, title) in zip(axes, PANELS, strict=True):
         for arm in arms:
-            _draw_curves_of(axis, results, arm, metric, shared)
+            _draw_curves_of(axis, results, arm, metric)
         axis.set_title(title, loc="left")
         axis.set_xlabel("training step")
         _dress_curves(axis)
@@ -82,8 +78,8 @@ def draw_seeds(results: Results, path: Path) -> None:
     for axis in axes.flat[len(results.arms) :]:
         axis.set_visible(False)
     for axis, arm in zip(axes.flat, results.arms, strict=False):
-        if arm != "outcome" and "outcome" in results.by_arm:
-            steps, mean = _mean_curve(results, "outcome", "acc", set(results.by_arm["outcome"]))
+        if arm != "outcome":
+            steps, mean = _mean_curve(results, "outcome", "acc")
             axis.plot(steps, mean, color="#000000", linewidth=1.2, linestyle=(0, (2, 2)))
         _draw_curves_of(axis, results, arm, "acc")
         axis.set_title(f"{arm} ({len(results.by_arm[arm])})", loc="left", fontsize=10)
@@ -95,22 +91,19 @@ def draw_seeds(results: Results, path: Path) -> None:
     _save(figure, path)
 
 
-def _draw_curves_of(
-    axis: Any, results: Results, arm: str, metric: str, seeds: set[int] | None = None
-) -> None:
-    """Draw the curves of an arm, and the mean of some seeds; of all, where none are given."""
+def _draw_curves_of(axis: Any, results: Results, arm: str, metric: str) -> None:
+    """Draw the curves of an arm, and their mean."""
     color, dashes = STYLES.get(arm, OTHER)
     for run in results.by_arm[arm].values():
         curve = run["curve"]
         axis.plot(curve["step"], curve[metric], color=color, linewidth=0.5, alpha=0.35)
-    seeds = seeds or set(results.by_arm[arm])
-    steps, mean = _mean_curve(results, arm, metric, seeds)
-    label = f"{arm} ({len(seeds)})"
+    steps, mean = _mean_curve(results, arm, metric)
+    label = f"{arm} ({len(results.by_arm[arm])})"
     axis.plot(steps, mean, color=color, linestyle=dashes, linewidth=2, label=label)
 
 
-def _mean_curve(results: Results, arm: str, metric: str, seeds: set[int]) -> tuple[Any, Any]:
-    curves = [results.by_arm[arm][seed]["curve"] for seed in sorted(seeds)]
+def _mean_curve(results: Results, arm: str, metric: str) -> tuple[Any, Any]:
+    curves = [run["curve"] for _, run in sorted(results.by_arm[arm].items())]
     return curves[0]["step"], np.mean([curve[metric] for curve in curves], axis=0)
 
 
@@ -124,8 +117,7 @@ def _dress_curves(axis: Any) -> None:
 def draw_forest(results: Results, path: Path) -> None:
     """Draw each arm's accuracy less that of the outcome: every seed, mean and interval."""
     _settings()
-    arms = [arm for arm in results.arms if results.differences(arm, "outcome", accuracy)]
-    arms.remove("outcome")
+    arms = [arm for arm in results.arms if arm != "outcome"]
     figure, axis = plt.subplots(figsize=(9, 1.1 + 0.36 * len(arms)), layout="constrained")
     axis.axvspan(-100 * OF_INTEREST, 100 * OF_INTEREST, color="#000000", alpha=0.06, linewidth=0)
     axis.axvline(0, color="#000000", linewidth=0.8)
@@ -168,9 +160,8 @@ def draw_watched(results: Results, path: Path) -> None:
     height = 1.2 + 0.24 * len(arms)
     figure, axes = plt.subplots(2, 3, figsize=(12, 2 * height), layout="constrained", sharey=True)
     for axis, (title, measure, is_part) in zip(axes.flat, WATCHED_PANELS, strict=True):
-        if "outcome" in results.by_arm:
-            mean = fmean(results.values("outcome", measure))
-            axis.axvline(mean, color="#000000", linewidth=0.8, linestyle=(0, (2, 2)))
+        mean = fmean(results.values("outcome", measure))
+        axis.axvline(mean, color="#000000", linewidth=0.8, linestyle=(0, (2, 2)))
         for row, arm in enumerate(arms):
             color = STYLES.get(arm, OTHER)[0]
             values = results.values(arm, measure)

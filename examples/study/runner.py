@@ -1,35 +1,35 @@
-"""Which runs there are, and doing those that are missing, two at a time.
+"""Which runs there are, the table of their results, and doing those that are missing.
 
-A run leaves one file, whole or not at all, so that the study goes on where it was stopped or
-killed.  The primary arms come first, then those with built nodes, then the others: of each group
-the learning rates, which each arm tries on seeds that are used for nothing else, and then whole
-seeds.
+The table has a row for each finished run, so a study that was stopped or killed goes on from there.
+The primary arms come first, then those with built nodes, then the others: of each group the
+learning rates, which each arm tries on seeds that are used for nothing else, and then whole seeds.
 """
 
 from __future__ import annotations
 
+import fcntl
+import gzip
 import json
 import multiprocessing
 import os
 import platform
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from consensuspr.data import atomic_file
+from consensuspr.data import Row, open_writer
 
 from .arms import (
     ARMS,
     BUILT,
-    COUNTED,
     NUM_WARM_STARTS,
     PRIMARY,
     SECOND,
@@ -40,6 +40,7 @@ from .arms import (
 from .inputs import Inputs
 
 HERE = Path(__file__).resolve().parent
+Say = Callable[[str], None]
 # Of the pilots, and of nothing else; it begins at the first warm start.
 PILOT_SEED = 900
 # Of folders for the nodes that grow with a run.
@@ -69,11 +70,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Run:
-    """One run: where its result is, and what makes it.
+    """One run, and the key of its row in the table.
 
     Attributes:
         kind: `pilots` before the plan is final, `rates` to choose a learning rate, `runs` what
-            counts, `second` what counts in the second study.
+            counts, `second` what counts in the second study, `verl` in verl, `usual` and
+            `unsolved` from weak starts.
     """
 
     kind: str
@@ -84,8 +86,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        rate = "" if self.kind in ("runs", "second") else f"-{self.learning_rate:g}"
-        return f"{self.kind}/{self.arm}{rate}-{self.seed}"
+        return f"{self.kind}-{self.arm}-{self.learning_rate:g}-{self.seed}"
 
     @property
     def warm_start(self) -> int:
@@ -158,7 +159,7 @@ def chosen_rates(plan: Plan, results: Sequence[dict[str, Any]]) -> dict[str, flo
 
 @dataclass(frozen=True)
 class Study:
-    """A folder with inputs and results, and the plan that they follow."""
+    """A folder with inputs and the table of results, and the plan that they follow."""
 
     folder: Path
     plan: Plan
@@ -167,141 +168,110 @@ class Study:
     def inputs(self) -> Inputs:
         return Inputs(self.folder / "inputs")
 
-    def path(self, run: Run) -> Path:
-        return self.folder / "results" / f"{run.name}.json"
+    @property
+    def table(self) -> Path:
+        """The results, a JSON object a line."""
+        return self.folder / "results.jsonl.gz"
 
     def identity(self, run: Run) -> dict[str, Any]:
-        """Return what makes a run that one, as its result has it."""
-        made: dict[str, Any] = json.loads(
-            json.dumps(
-                {
-                    "run": asdict(run),
-                    "arm": asdict(ARMS[run.arm]),
-                    "settings": asdict(self.settings(run)),
-                    "inputs": self.inputs.digest(),
-                }
-            )
-        )
+        """Return what a run was made from, as its row has it."""
+        made: dict[str, Any] = {"run": asdict(run), "inputs": self.inputs.digest()}
+        if run.kind in ("pilots", "rates", "runs", "second"):
+            made |= {"arm": asdict(ARMS[run.arm]), "settings": asdict(self.settings(run))}
         return made
 
     def settings(self, run: Run) -> Settings:
         return replace(self.plan.settings, steps=run.steps)
 
-    def result(self, run: Run) -> dict[str, Any]:
-        """Return the result of a finished run.
+    def rows(self) -> dict[Run, dict[str, Any]]:
+        """Return the results of all finished runs."""
+        if not self.table.exists():
+            return {}
+        with gzip.open(self.table) as lines:
+            return {Run(**row["run"]): row for row in map(json.loads, lines)}
 
-        Raises:
-            SystemExit: it is of other inputs or settings, and must not be counted with these.
-        """
-        result: dict[str, Any] = json.loads(self.path(run).read_text())
-        # Results of earlier releases lack later settings, and had these values.
-        result["arm"]["reward"] = {**COUNTED, **result["arm"]["reward"]}
-        if any(result[name] != value for name, value in self.identity(run).items()):
-            raise SystemExit(f"{self.path(run)} is of other inputs or settings: remove it")
-        return result
+    def add(self, row: Row) -> None:
+        """Write a result into the table: killed meanwhile, it has all rows or all but this one."""
+        # Two commands can end a run at the same time.
+        with self.inputs.facts.open() as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            rows = self.rows()
+            with open_writer(self.table) as out:
+                for kept in (*rows.values(), row):
+                    out.write(kept)
 
     def results(self, runs: Sequence[Run]) -> list[dict[str, Any]]:
-        return [self.result(run) for run in runs if self.path(run).exists()]
+        """Return the results of those runs that are finished.
+
+        Raises:
+            SystemExit: one is of other inputs or settings, and must not be counted with these.
+        """
+        rows = self.rows()
+        found = [run for run in runs if run in rows]
+        for run in found:
+            if any(rows[run][name] != value for name, value in self.identity(run).items()):
+                raise SystemExit(f"{self.table}: {run.name} is of other inputs or settings")
+        return [rows[run] for run in found]
+
+    def complete(self, runs: Sequence[Run]) -> list[dict[str, Any]]:
+        """Return the results of these runs.
+
+        Raises:
+            SystemExit: one is missing, or of other inputs or settings.
+        """
+        found = self.results(runs)
+        if len(found) < len(runs):
+            raise SystemExit(f"{self.table} has {len(found)} of {len(runs)} runs: do the others")
+        return found
+
+    def do(self, runs: Sequence[Run], one: Callable[[Run], Row], jobs: int, say: Say) -> None:
+        """Do the runs that are missing, each in a process with one thread.
+
+        Args:
+            runs: In their order.
+            one: Does a run, and returns its row.
+            jobs: Runs at the same time.
+            say: Told of each run that ended.
+        """
+        rows = self.rows()
+        missing = [run for run in runs if run not in rows]
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(jobs, context, _begin_process) as pool:
+            begun = [pool.submit(one, run) for run in missing]
+            try:
+                for left, future in zip(
+                    reversed(range(len(begun))), as_completed(begun), strict=True
+                ):
+                    row = future.result()
+                    self.add(row)
+                    name = Run(**row["run"]).name
+                    say(f"{name}: {row['cpu_seconds']:.0f} s; {left} left of {len(runs)}")
+            finally:
+                pool.shutdown(cancel_futures=True)
 
 
-def carry_out(study: Study, jobs: int, minutes: float | None, say: Callable[[str], None]) -> bool:
-    """Do the runs that are missing; return whether none is left.
-
-    Args:
-        study: What, and where.
-        jobs: Runs at the same time, each on one thread.
-        minutes: No run begins that would not end by then; None: all begin.
-        say: Told of each run that ended.
-    """
-    deadline = None if minutes is None else time.monotonic() + 60 * minutes
+def carry_out(study: Study, jobs: int, say: Say) -> None:
+    """Do the runs that are missing, some at the same time."""
+    plan = study.plan
     with study.inputs.serving() as address:
-        # At which rates runs will be is not known beforehand; how many they are is.
-        runs = counting_runs(study.plan, dict.fromkeys(ARMS, 0.0))
-        everything = [*rate_runs(study.plan), *runs, *second_runs(study.plan)]
-        work = _Work(study, address, jobs, deadline, say, everything)
+        do = partial(study.do, one=partial(run_one, study, address), jobs=jobs, say=say)
         rates = dict(SWAPPED)
-        for names, _ in groups(study.plan):
-            tries = rate_runs(study.plan, names)
-            if not work.do(tries):
-                return False
-            rates |= chosen_rates(study.plan, study.results(tries))
-            if not work.do(counting_runs(study.plan, rates)):
-                return False
+        for names, _ in groups(plan):
+            tries = rate_runs(plan, names)
+            do(tries)
+            rates |= chosen_rates(plan, study.results(tries))
+            do(counting_runs(plan, rates))
             # As soon as the primary runs are there: all else is exploratory.
-            if not work.do(second_runs(study.plan)):
-                return False
-    return True
+            do(second_runs(plan))
 
 
-def carry_out_pilots(study: Study, jobs: int, say: Callable[[str], None]) -> None:
+def carry_out_pilots(study: Study, jobs: int, say: Say) -> None:
     """Do the pilots that are missing."""
     with study.inputs.serving() as address:
-        runs = pilot_runs(study.plan)
-        _Work(study, address, jobs, None, say, runs).do(runs)
+        study.do(pilot_runs(study.plan), partial(run_one, study, address), jobs, say)
 
 
-class _Work:
-    """Runs in processes, until they are done or the time is over."""
-
-    def __init__(
-        self,
-        study: Study,
-        address: str,
-        jobs: int,
-        deadline: float | None,
-        say: Callable[[str], None],
-        everything: Sequence[Run],
-    ) -> None:
-        self._study = study
-        self._address = address
-        self._jobs = jobs
-        self._deadline = deadline
-        self._say = say
-        self._everything = everything
-        # Seconds of a step of the runs that ended, evaluation included.
-        self._seconds: list[float] = []
-
-    def do(self, runs: Sequence[Run]) -> bool:
-        """Do those that are missing; return whether all are there."""
-        missing = [run for run in runs if not self._study.path(run).exists()]
-        begun: dict[Any, tuple[Run, float]] = {}
-        waiting = iter(missing)
-        done = len(runs) - len(missing)
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(self._jobs, context, begin_process) as pool:
-            while True:
-                while len(begun) < self._jobs and (run := next(waiting, None)):
-                    if self._too_late(run):
-                        waiting = iter(())
-                        break
-                    arguments = self._study, run, self._address
-                    begun[pool.submit(run_one, *arguments)] = run, time.monotonic()
-                if not begun:
-                    break
-                ended, _ = wait(begun, return_when=FIRST_COMPLETED)
-                for future in ended:
-                    run, started = begun.pop(future)
-                    future.result()
-                    done += 1
-                    self._seconds.append((time.monotonic() - started) / run.steps)
-                    self._tell(run, done, len(runs))
-        return done == len(runs)
-
-    def _tell(self, run: Run, done: int, of: int) -> None:
-        acc = self._study.result(run)["final"]
-        first = next(iter(acc.values()))["acc"]
-        left = sum(run.steps for run in self._everything if not self._study.path(run).exists())
-        hours = fmean(self._seconds) * left / self._jobs / 3600
-        self._say(f"{run.name}: Acc {first:.1%}; {done} of {of}, about {hours:.1f} h left in all")
-
-    def _too_late(self, run: Run) -> bool:
-        if self._deadline is None:
-            return False
-        longest = max(self._seconds, default=0.0) * run.steps
-        return time.monotonic() + longest > self._deadline
-
-
-def begin_process() -> None:
+def _begin_process() -> None:
     # Ctrl-C is the parent's; what a process has not finished is run again.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     import torch
@@ -322,16 +292,13 @@ def made_by() -> dict[str, str]:
     return {"commit": found.stdout.strip(), "machine": machine}
 
 
-def run_one(study: Study, run: Run, address: str) -> None:
-    """Do one run and write its result."""
-    import torch
-
+def run_one(study: Study, address: str, run: Run) -> Row:
+    """Do one run and return its row."""
     from consensuspr.client import RewardClient
     from consensuspr.client.admin import AdminClient
 
     from .arms import Growth
     from .grpo import Policy, train
-    from .model import Tokens
 
     arm = ARMS[run.arm]
     settings = study.settings(run)
@@ -339,10 +306,8 @@ def run_one(study: Study, run: Run, address: str) -> None:
     # Those of the second study too have only this, which was not planned (docs/study.md): as its
     # results have it, so that they can be made again.
     names = ("held-out", "longer") if run.kind == "runs" else ("selection",)
-    tokens = Tokens()
-    generator = torch.Generator().manual_seed(run.seed)
-    model = study.inputs.model(run.warm_start, tokens)
-    policy = Policy(model, tokens, run.learning_rate, generator, arm.max_tokens)
+    model = study.inputs.model(run.warm_start)
+    policy = Policy(model, run.learning_rate, run.seed, arm.max_tokens)
     with ExitStack() as stack:
         client = stack.enter_context(RewardClient(address, timeout_s=300, run=run.name))
         growth = None
@@ -351,14 +316,9 @@ def run_one(study: Study, run: Run, address: str) -> None:
             beside = study.inputs.folder
             folder = Path(stack.enter_context(TemporaryDirectory(prefix=GROWN, dir=beside)))
             admin = stack.enter_context(AdminClient(address))
-            name = run.name.replace("/", "-")
-            growth = Growth(problems["train"], admin, name, folder)
+            growth = Growth(problems["train"], admin, run.name, folder)
             # The last of the stack leaves first: the server forgets it before its file goes.
-            stack.callback(admin.remove, name)
+            stack.callback(admin.remove, run.name)
         held_out = {name: problems[name] for name in names}
-        result = train(policy, arm, settings, run.seed, problems["train"], held_out, client, growth)
-    path = study.path(run)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    about = {**study.identity(run), **made_by()}
-    with atomic_file(path) as stream:
-        stream.write((json.dumps({**about, **result}, separators=(",", ":")) + "\n").encode())
+        result = train(policy, arm, settings, problems["train"], held_out, client, growth)
+    return {**study.identity(run), **made_by(), **result}

@@ -7,18 +7,17 @@ runs on a CPU is `examples/verl_cpu`, whose settings are taken as they are.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from consensuspr.data import Problem, atomic_file
+from consensuspr.data import Problem
 
-from .arms import ARMS, COUNTED, NUM_WARM_STARTS
+from .arms import ARMS, COUNTED
 from .inputs import Inputs
-from .model import Tokens, save
-from .runner import Study, chosen_rates, made_by, rate_runs
+from .model import save
+from .runner import Run, Say, Study, chosen_rates, made_by, rate_runs
 from .task import MAX_RESPONSE_TOKENS
 
 if TYPE_CHECKING:
@@ -42,35 +41,16 @@ class VerlPlan:
     steps: int = 100
     more: tuple[int, ...] = (6, 9)
 
-    def runs(self) -> list[tuple[str, int]]:
-        """Return arm and seed of each run, in their order."""
-        return [(name, seed) for seed in (*range(self.seeds), *self.more) for name in VERL_ARMS]
+    def runs(self, rates: Mapping[str, float]) -> list[Run]:
+        """Return the runs in their order, with the learning rates of the loop."""
+        return [
+            Run("verl", name, seed, rates[name], self.steps)
+            for seed in (*range(self.seeds), *self.more)
+            for name in VERL_ARMS
+        ]
 
 
-def verl_results(study: Study, plan: VerlPlan) -> list[dict[str, Any]]:
-    """Return the results of the runs of the plan that there are.
-
-    Raises:
-        SystemExit: one is of other inputs or steps, and must not be counted with these.
-    """
-    found = []
-    for name, seed in plan.runs():
-        path = _path(study, name, seed)
-        if not path.exists():
-            continue
-        result: dict[str, Any] = json.loads(path.read_text())
-        made = result["inputs"], result["run"]["steps"]
-        if made != (study.inputs.digest(), plan.steps):
-            raise SystemExit(f"{path} is of other inputs or steps: remove it")
-        found.append(result)
-    return found
-
-
-def _path(study: Study, name: str, seed: int) -> Path:
-    return study.folder / "results" / "verl" / f"{name}-{seed}.json"
-
-
-def carry_out_verl(study: Study, plan: VerlPlan, work: Path, say: Callable[[str], None]) -> None:
+def carry_out_verl(study: Study, plan: VerlPlan, work: Path, say: Say) -> None:
     """Do the runs that are missing, one at a time; each has processes for two cores.
 
     Args:
@@ -80,7 +60,8 @@ def carry_out_verl(study: Study, plan: VerlPlan, work: Path, say: Callable[[str]
         say: Told of each run that ended.
     """
     from arithmetic_grpo.results import summarise
-    from arithmetic_grpo.training import Run, Settings, train
+    from arithmetic_grpo.training import Run as VerlRun
+    from arithmetic_grpo.training import Settings, train
 
     rates = chosen_rates(study.plan, study.results(rate_runs(study.plan)))
     if missing := [name for name in VERL_ARMS if name not in rates]:
@@ -88,48 +69,45 @@ def carry_out_verl(study: Study, plan: VerlPlan, work: Path, say: Callable[[str]
             f"no learning rate is chosen yet for {', '.join(missing)}: make study first"
         )
     problems = study.inputs.problems()
-    prompts, samples = study.plan.settings.prompts, study.plan.settings.samples
-    passes = plan.steps * prompts // len(problems["train"])
+    shared = study.plan.settings
+    settings = Settings(
+        steps=plan.steps,
+        prompts=shared.prompts,
+        rollouts=shared.rollouts,
+        validate_every=plan.steps,
+        epochs=plan.steps * shared.prompts // len(problems["train"]),
+    )
+    rows = study.rows()
     with study.inputs.serving() as address:
-        for name, seed in plan.runs():
-            path = _path(study, name, seed)
-            if path.exists():
+        for run in plan.runs(rates):
+            if run in rows:
                 continue
-            arm = ARMS[name]
-            settings = Settings(
-                steps=plan.steps,
-                prompts=prompts,
-                rollouts=study.plan.settings.rollouts,
-                learning_rate=rates[name],
-                validate_every=plan.steps,
-                epochs=passes,
-            )
-            files = _files(work, study.inputs, seed % NUM_WARM_STARTS, problems)
-            run = Run(
+            arm = ARMS[run.arm]
+            of_run = replace(settings, learning_rate=run.learning_rate)
+            in_verl = VerlRun(
                 arm.reward.kind.value,
-                seed,
-                work / f"{name}-{seed}",
+                run.seed,
+                work / run.name,
                 (
                     "data.max_prompt_length=32",
                     f"data.max_response_length={MAX_RESPONSE_TOKENS}",
-                    f"actor_rollout_ref.rollout.val_kwargs.n={samples}",
+                    f"actor_rollout_ref.rollout.val_kwargs.n={shared.samples}",
                     # As long as twenty steps, and the loop has asked the same start.
                     "trainer.val_before_train=False",
                     f"+reward.reward_kwargs.dataset={arm.nodes}",
                     *(f"+reward.reward_kwargs.{name}={value}" for name, value in COUNTED.items()),
                 ),
             )
-            train(run, files, settings, address, lambda done: None)
-            result: dict[str, Any] = {
-                "run": {"arm": name, "seed": seed, **asdict(settings)},
-                "inputs": study.inputs.digest(),
+            files = _files(work, study.inputs, run.warm_start, problems)
+            train(in_verl, files, of_run, address, lambda done: None)
+            row = {
+                **study.identity(run),
+                "settings": asdict(of_run),
                 **made_by(),
-                **summarise(run),
+                **summarise(in_verl),
             }
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_file(path) as stream:
-                stream.write((json.dumps(result, separators=(",", ":")) + "\n").encode())
-            say(f"verl/{name}-{seed}: Acc {result['validation']['acc'][-1]:.1%}")
+            study.add(row)
+            say(f"{run.name}: Acc {row['validation']['acc'][-1]:.1%}")
 
 
 def _files(work: Path, inputs: Inputs, number: int, problems: dict[str, list[Problem]]) -> Files:
@@ -139,8 +117,7 @@ def _files(work: Path, inputs: Inputs, number: int, problems: dict[str, list[Pro
     files = Files(work / f"warm-start-{number}")
     if not files.validation.exists():
         files.folder.mkdir(parents=True, exist_ok=True)
-        tokens = Tokens()
-        save(inputs.model(number, tokens), tokens, files.model)
+        save(inputs.model(number), files.model)
         write_parquet(files.train, problems["train"])
         write_parquet(files.validation, problems["held-out"])
     return files

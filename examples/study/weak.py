@@ -2,17 +2,15 @@
 
 A *weak start* is a warm start with so much noise on its weights that 1 % of its responses are right
 throughout.  The runs train on the usual problems, and on longer ones that no run solves.  They are
-exploratory: intervals, no tests.  All results are in one file, a line for each run.
+exploratory: intervals, no tests.
 """
 
 from __future__ import annotations
 
-import json
-import multiprocessing
 import random
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -21,10 +19,11 @@ from typing import Any
 
 from consensusbench.construction.budgets import budget_of, stated_in
 from consensuspr.client import LocalClient
-from consensuspr.data import Problem, atomic_file, open_writer, problem_to_row, read_problems
+from consensuspr.data import Problem, Row, open_writer, problem_to_row
 
 from .arms import ARMS, NUM_WARM_STARTS, Arm, Nodes, Settings
-from .runner import Run, Study, begin_process, made_by
+from .inputs import by_purpose
+from .runner import Run, Say, Study, made_by
 from .task import MAX_RESPONSE_TOKENS, STYLES, Story, draw_stories, write
 
 USUAL, UNSOLVED = "usual", "unsolved"
@@ -84,51 +83,17 @@ class WeakPlan:
         ]
 
 
-def carry_out_weak(
-    study: Study, plan: WeakPlan, jobs: int, say: Callable[[str], None]
-) -> list[dict[str, Any]]:
-    """Do the runs that are missing, and return the rows of all that there are.
+def carry_out_weak(study: Study, plan: WeakPlan, jobs: int, say: Say) -> list[dict[str, Any]]:
+    """Do the runs that are missing, and return the rows of the plan.
 
     Raises:
-        SystemExit: a row is of other inputs, steps or rates.
+        SystemExit: a row is of other inputs.
     """
-    path = study.folder / "results" / "weak.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = path.read_text().splitlines() if path.exists() else []
-    rows = {Run(**row["run"]): row for row in map(json.loads, lines)}
-    made = plan.learning_rate, plan.settings.steps, study.inputs.digest()
-    if any((run.learning_rate, run.steps, row["inputs"]) != made for run, row in rows.items()):
-        raise SystemExit(f"{path} has runs of other inputs, steps or rates: remove it")
-    missing = [run for run in plan.runs() if run not in rows]
     starts = [study.inputs.weak_start(number, plan.share) for number in range(NUM_WARM_STARTS)]
-    with (
-        TemporaryDirectory() as folder,
-        ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), begin_process) as pool,
-    ):
+    with TemporaryDirectory() as folder:
         write_unsolved(plan, Path(folder))
-        begun = [
-            pool.submit(_run_one, study, plan, run, starts[run.warm_start], Path(folder))
-            for run in missing
-        ]
-        try:
-            for row in map(Future.result, as_completed(begun)):
-                run, after = Run(**row["run"]), row["after"]
-                rows[run] = row
-                with atomic_file(path) as stream:
-                    for made_run in sorted(rows, key=_place):
-                        stream.write((json.dumps(rows[made_run]) + "\n").encode())
-                missing.remove(run)
-                say(
-                    f"{run.kind}/{run.arm}-{run.seed}: Acc {after['acc']:.1%},"
-                    f" NCR {after['ncr']:.1%}, {row['cpu_seconds']:.0f} s; {len(missing)} left"
-                )
-        finally:
-            pool.shutdown(cancel_futures=True)
-    return [rows[run] for run in sorted(rows, key=_place)]
-
-
-def _place(run: Run) -> tuple[bool, int, int]:
-    return run.kind != USUAL, run.seed, COMPARED[run.kind].index(run.arm)
+        study.do(plan.runs(), partial(_run_one, study, plan, starts, Path(folder)), jobs, say)
+    return study.results(plan.runs())
 
 
 def write_unsolved(plan: WeakPlan, folder: Path) -> None:
@@ -155,15 +120,12 @@ def _with_budget(problem: Problem, story: Story) -> Problem:
 
 
 def _run_one(
-    study: Study, plan: WeakPlan, run: Run, start: tuple[float, float], folder: Path
-) -> dict[str, Any]:
+    study: Study, plan: WeakPlan, starts: Sequence[tuple[float, float]], folder: Path, run: Run
+) -> Row:
     """Do one run and return its row."""
-    import torch
-
     from .grpo import Policy, train
-    from .model import Tokens
 
-    noise, right = start
+    noise, right = starts[run.warm_start]
     reward = REWARDS["answered" if run.arm == BUDGETS else run.arm]
     if run.kind == USUAL:
         dataset, test = study.inputs.dataset(Nodes.AUTHOR), "selection"
@@ -171,20 +133,15 @@ def _run_one(
     else:
         dataset, test = unsolved(folder, BUDGETS if run.arm == BUDGETS else UNSOLVED), "test"
         arm = Arm(reward, max_tokens=UNSOLVED_TOKENS)
-    problems: dict[str, list[Problem]] = {}
-    for problem in read_problems(dataset):
-        problems.setdefault(problem.problem_id.rpartition("-")[0], []).append(problem)
-    tokens = Tokens()
-    generator = torch.Generator().manual_seed(run.seed)
-    model = study.inputs.model(run.warm_start, tokens, noise)
-    policy = Policy(model, tokens, run.learning_rate, generator, arm.max_tokens)
+    problems = by_purpose(dataset)
+    model = study.inputs.model(run.warm_start, noise)
+    policy = Policy(model, run.learning_rate, run.seed, arm.max_tokens)
     with LocalClient({Nodes.AUTHOR: dataset}, threads=1) as client:
         result = train(
-            policy, arm, plan.settings, run.seed, problems["train"], {test: problems[test]}, client
+            policy, arm, plan.settings, problems["train"], {test: problems[test]}, client
         )
     return {
-        "run": asdict(run),
-        "inputs": study.inputs.digest(),
+        **study.identity(run),
         "noise": noise,
         "right_throughout": right,
         "before": {name: values[0] for name, values in result["curve"].items()},
@@ -206,7 +163,7 @@ _MEANS = {"before": [*_SHARES.values(), "stated"], "after": [*_SHARES.values(), 
 
 def weak_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the means of each arm, at the start and at the end, as Markdown."""
-    from .analysis import Effect
+    from .analysis import Effect, markdown
 
     by_arm: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
     for row in rows:
@@ -214,7 +171,7 @@ def weak_table(rows: Sequence[Mapping[str, Any]]) -> str:
         by_arm.setdefault((run["kind"], run["arm"]), {})[run["seed"]] = row
     head = ["problems", "arm", "seeds", *_SHARES, "equations", "greedy Acc"]
     head.append(f"Acc less `{BEFORE}`")
-    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
+    table = []
     for (problems, arm), by_seed in by_arm.items():
         before, after = (
             {name: fmean(row[when][name] for row in by_seed.values()) for name in _MEANS[when]}
@@ -225,14 +182,15 @@ def weak_table(rows: Sequence[Mapping[str, Any]]) -> str:
             by_seed[seed]["after"]["acc"] - base[seed]["after"]["acc"]
             for seed in by_seed.keys() & base
         ]
-        cells = [
-            problems,
-            arm,
-            str(len(by_seed)),
-            *(f"{before[name]:.1%} → {after[name]:.1%}" for name in _SHARES.values()),
-            f"{before['stated']:.1f} → {after['stated']:.1f}",
-            f"{after['greedy']:.1%}",
-            Effect.of(differences).shown if differences else "–",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        table.append(
+            [
+                problems,
+                arm,
+                str(len(by_seed)),
+                *(f"{before[name]:.1%} → {after[name]:.1%}" for name in _SHARES.values()),
+                f"{before['stated']:.1f} → {after['stated']:.1f}",
+                f"{after['greedy']:.1%}",
+                Effect.of(differences).shown if differences else "–",
+            ]
+        )
+    return markdown(head, table)

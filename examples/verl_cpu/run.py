@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -31,14 +29,6 @@ def main(
     arms: Annotated[str, typer.Option(help="Rewards to train with.")] = ",".join(ARMS),
     seeds: Annotated[str, typer.Option(help="Seeds: order of problems, and sampling.")] = "0,1,2",
     steps: Annotated[int, typer.Option(min=2, help="Training steps of a run, even.")] = 60,
-    warm_start_steps: Annotated[
-        int, typer.Option(min=1, help="Updates of the supervised phase before.")
-    ] = Recipe.warm_start_steps,
-    validate_every: Annotated[
-        int, typer.Option(min=1, help="Steps between validations.")
-    ] = Settings.validate_every,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time; 5 GB each.")] = 1,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of torch in a process.")] = 1,
     tool: Annotated[
         bool, typer.Option(help="Let a tool show the solution of every other problem.")
     ] = False,
@@ -47,14 +37,14 @@ def main(
     names, numbers = _arms(arms), _seeds(seeds)
     if steps % EPOCHS:
         raise typer.BadParameter(f"must be a multiple of {EPOCHS}, got {steps}")
-    settings = Settings(steps=steps, validate_every=validate_every, threads=threads, tool=tool)
-    recipe = Recipe(settings.num_train, warm_start_steps=warm_start_steps, tool=tool)
+    settings = Settings(steps=steps, tool=tool)
+    recipe = Recipe(settings.num_train, tool=tool)
     with count_progress("warm start", recipe.warm_start_steps, "updates") as advance_to:
         files = prepare(output / "files", recipe, lambda done, loss: advance_to(done))
         advance_to(recipe.warm_start_steps)
     # Seed by seed: an interrupted comparison has whole seeds.
     runs = [Run(arm, seed, output / "runs" / f"{arm}-{seed}") for seed in numbers for arm in names]
-    _train_all(runs, files, settings, jobs)
+    _train_all(runs, files, settings)
     results = output / "results.json"
     summaries = [summarise(run) for run in runs]
     write_results(results, _about(recipe, settings), summaries)
@@ -62,35 +52,20 @@ def main(
     typer.echo(f"wrote {results}")
 
 
-def _train_all(runs: list[Run], files: Files, settings: Settings, jobs: int) -> None:
+def _train_all(runs: list[Run], files: Files, settings: Settings) -> None:
     missing = [run for run in runs if not run.finished.exists()]
     if not missing:
         return
-    done = dict.fromkeys((run.name for run in runs), settings.steps)
-    done.update((run.name, 0) for run in missing)
     with (
         running_server("--dataset", str(files.dataset)) as address,
         count_progress("training", len(runs) * settings.steps, "steps") as advance_to,
-        ThreadPoolExecutor(jobs) as pool,
     ):
+        for number, run in enumerate(missing, start=len(runs) - len(missing)):
 
-        def reporter(run: Run) -> Callable[[int], None]:
-            def report(steps_done: int) -> None:
-                done[run.name] = steps_done
-                advance_to(sum(done.values()))
+            def report(done: int, before: int = number * settings.steps) -> None:
+                advance_to(before + done)
 
-            return report
-
-        futures = [
-            pool.submit(train, run, files, settings, address, reporter(run)) for run in missing
-        ]
-        try:
-            for future in futures:
-                future.result()
-        except BaseException:
-            # A failed or interrupted run ends the comparison: what has not begun does not begin.
-            pool.shutdown(cancel_futures=True)
-            raise
+            train(run, files, settings, address, report)
 
 
 def _about(recipe: Recipe, settings: Settings) -> dict[str, Any]:

@@ -39,7 +39,6 @@ class Settings:
         rollouts: responses to each.
         learning_rate: of AdamW, constant.
         validate_every: steps between validations; before the first and after the last, too.
-        threads: of torch, in each process.
         epochs: how often each problem is asked.
         tool: whether a tool helps with some problems (`tool_loop.py`).
     """
@@ -49,7 +48,6 @@ class Settings:
     rollouts: int = 8
     learning_rate: float = 2e-4
     validate_every: int = 10
-    threads: int = 1
     epochs: int = EPOCHS
     tool: bool = False
 
@@ -215,7 +213,7 @@ def _carry_out(
         subprocess.Popen(
             command(Path(ray)),
             cwd=run.folder,
-            env=environment(run, settings),
+            env=environment(run),
             stdout=console,
             stderr=subprocess.STDOUT,
         ) as process,
@@ -227,7 +225,7 @@ def _carry_out(
     run.finished.touch()
 
 
-def environment(run: Run, settings: Settings) -> dict[str, str]:
+def environment(run: Run) -> dict[str, str]:
     """Return the environment of verl's processes; Ray's workers inherit it."""
     path = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
@@ -238,8 +236,8 @@ def environment(run: Run, settings: Settings) -> dict[str, str]:
         "VERL_ENGINE_DEVICE": "cuda",
         "VERL_FILE_LOGGER_PATH": str(run.metrics.absolute()),
         "TENSORBOARD_DIR": str(run.tensorboard.absolute()),
-        "OMP_NUM_THREADS": str(settings.threads),
-        "TQ_NUM_THREADS": str(settings.threads),
+        "OMP_NUM_THREADS": "1",
+        "TQ_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         # Nothing is fetched: model and data lie on the disk.
         "HF_HUB_OFFLINE": "1",
