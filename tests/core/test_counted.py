@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from operator import add, mul, sub, truediv
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -54,3 +57,47 @@ def test_whatever_reaches_a_node_is_counted(
     reached = [one for one, hit in zip(equations, found.matched(0), strict=True) if hit]
     assert len({one.rpartition("=")[2] for one in reached}) <= found.num_values[0], text
     assert len({*re.findall(r"\d+", " ".join(reached))}) <= found.num_numbers[0], text
+
+
+@pytest.mark.parametrize(
+    "expression", ["(5,12,130)", "1,2,100", "n=1,2,100", "a_1,100", "1,250+380=1630", "x^2=1,000"]
+)
+def test_an_expression_reaches_its_node_as_it_stands(engine: Engine, expression: str) -> None:
+    assert engine.Matcher([[expression]]).match(expression) == [True]
+
+
+def test_a_second_look_keeps_the_hits_of_the_first(engine: Engine) -> None:
+    text = r"a, 12\!34, x=5 and y=12\!34"
+    matcher = engine.Matcher([["x=5", "a, 1234, x=5"], ["y=1234"]])
+    assert [text[start:end] for start, end in matcher.spans(text)] == ["x=5", r"y=12\!34"]
+
+
+def test_without_the_guard_patterns_need_no_counts(engine: Engine) -> None:
+    text = "3*4=12 for x"  # the reader takes 12 for a part of 12 x
+    matcher = engine.Matcher([["3*4=12"]])
+    counted, plain = (
+        engine.match_batch([matcher], [text], counts=counts).matched(0).tolist()
+        for counts in (True, False)
+    )
+    assert (counted, plain) == ([False], [True])
+
+
+def test_a_second_look_that_finds_no_memory_fails_alone() -> None:
+    pytest.importorskip("_testcapi")
+    code = r"""
+import _testcapi
+from consensuspr.core import Matcher
+matcher, text = Matcher([["y=1234"]]), r"y=12\!34"
+failed = 0
+for allocation in range(1, 80):
+    try:
+        _testcapi.set_nomemory(allocation, allocation + 1)
+        matcher.hits(text)
+    except MemoryError:
+        failed += 1
+    finally:
+        _testcapi.remove_mem_hooks()
+assert matcher.match(text) == [True] and failed
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
