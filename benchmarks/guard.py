@@ -275,12 +275,14 @@ def compare(
             change = value / before - 1
             was, takes = f"{before:,.7g}", f"{value:,.7g}"
             rows.append([name, was, takes, f"{change:+.1%}", f"{allowed:.0%}"])
-            told = f"{name} takes {takes} instructions, baseline {was}"
+            sentence = f"{name} takes {takes} instructions, baseline {was}"
             if change > allowed:
-                failures.append(f"{told}: more than {allowed:.0%} more; accept it with `{UPDATE}`.")
+                failures.append(
+                    f"{sentence}: more than {allowed:.0%} more; accept it with `{UPDATE}`."
+                )
             # A gain that the baseline does not have would hide a later loss.
             elif before > value * (1 + allowed) and alike[kind]:
-                failures.append(f"{told}; keep the gain with `{UPDATE}`.")
+                failures.append(f"{sentence}; keep the gain with `{UPDATE}`.")
     return rows, failures
 
 

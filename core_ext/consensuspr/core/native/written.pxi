@@ -151,7 +151,7 @@ cdef void count_digits(
 ) noexcept nogil:
     """Count the number of the digits in [start, end), separators and a point among them.
 
-    Decimals begin at ``point``, which is ``end`` where there are none; ``zero`` is the byte of
+    Decimals begin at ``point``, or at ``end`` if it has none; ``zero`` is the byte of
     the digit 0.
     """
     cdef uint64_t hashed = <uint64_t>HASH_START
