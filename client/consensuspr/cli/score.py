@@ -283,9 +283,10 @@ def _print(
     for line in status_lines(overall):
         console.print(line, markup=False)
     if overall.guarded:
+        without = "it" if settings.unanswered == "ncr" else "it and unanswered=zero"
         console.print(
             f"the guard lowered NCR of {count_of(overall.guarded, 'rollout')}, "
-            f"{overall.guarded_right:,} of them right; without it NCR is "
+            f"{overall.guarded_right:,} of them right; without {without} NCR is "
             f"{mean_text(overall.ncr_raw, overall.rollouts, '.1%')}",
             markup=False,
         )
