@@ -278,10 +278,11 @@ def test_what_the_clients_say_about_what_scores(local: LocalClient, real_server:
 def test_a_list_of_all_sums_is_worth_little_at_a_server(
     real_server: str, response: str, channels: tuple[str, ...], at_least: float, at_most: float
 ) -> None:
+    rollout = Rollout("ducks", response)
     with RewardClient(real_server) as client:
-        [score] = client.score([Rollout("ducks", response)], RewardSpec.maximum())
-        [plain] = client.score([Rollout("ducks", response)], RewardSpec.maximum(guard=False))
-        told = client.explain(Rollout("ducks", response))
+        [score] = client.score([rollout], RewardSpec.maximum(code="computed"))
+        [plain] = client.score([rollout], RewardSpec.maximum(code="computed", guard=False))
+        told = client.explain(rollout, RewardSpec.maximum(code="computed"))
     assert score.channels == plain.channels == channels
     assert score.ncr_raw == plain.ncr == 1.0
     assert score.ncr == score.guard
