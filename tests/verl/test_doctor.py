@@ -125,7 +125,7 @@ def test_a_good_run(
     assert told.of("FAIL", "warn") == []
     # The sample was not built from right and wrong rollouts.
     [skipped] = told.of("skip")
-    assert skipped.startswith("skip attacks: dataset.jsonl does not say what wrong rollouts earn")
+    assert skipped.startswith("skip attacks: dataset.jsonl has no NCR of wrong rollouts")
     assert told.code == 0
     assert told.has(f"ok verl: version {verl.__version__}, verl.trainer.main_ppo")
     assert told.has("ok reward manager: consensuspr.client.verl.manager.ConsensusRewardManager")

@@ -129,7 +129,8 @@ def test_the_reward_equals_the_formula_for_every_sample(
     # Equal counts give exactly equal values: a group without spread must have a spread of 0.
     by_counts: dict[tuple[float, ...], set[float]] = {}
     for number in range(len(rollouts)):
-        counts = tuple(fields[key][number] for key in ("acc", "num_nodes", "num_matched", "guard"))
+        known = ("acc", "num_nodes", "num_matched", "guard", "unanswered")
+        counts = tuple(fields[key][number] for key in known)
         by_counts.setdefault(counts, set()).add(fields["score"][number])
     assert all(len(values) == 1 for values in by_counts.values())
 
