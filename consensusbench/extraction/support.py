@@ -67,7 +67,8 @@ def find_mentions(
     found: list[list[Mention]] = []
     for batch in _batches(groups):
         written = Matcher(batch, statements=False)
-        stated = Matcher(batch) if statements else None
+        # The rollouts are right, so that their programs did compute what they state.
+        stated = Matcher(batch, code="computed") if statements else None
         mentions: list[list[Mention]] = [[] for _ in batch]
         for index, rollout in enumerate(rollouts):
             hits = written.hits(rollout.response)

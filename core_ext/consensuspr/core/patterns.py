@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum, IntFlag
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
@@ -56,7 +57,7 @@ class Edge(IntFlag):
 # A number with too many digits to compute with is kept as its digits.
 Magnitude: TypeAlias = Fraction | str
 
-_NUMBER: Final = re.compile(r"(?P<whole>[0-9]*)\.(?P<decimals>[0-9]+)|[0-9]+")
+_NUMBER: Final = re.compile(r"[0-9]*\.[0-9]+|[0-9]+")
 
 
 def magnitude(whole: str, decimals: str) -> Magnitude:
@@ -65,6 +66,13 @@ def magnitude(whole: str, decimals: str) -> Magnitude:
     if len((first + last).lstrip("0")) > MAX_DIGITS or len(last) > MAX_DIGITS:
         return f"{first}.{last}"
     return Fraction(int(first + last or "0"), 10 ** len(last))
+
+
+# Datasets write few numbers again and again.
+@lru_cache(maxsize=1 << 14)
+def _magnitude_of(number: str) -> Magnitude:
+    whole, _, decimals = number.partition(".")
+    return magnitude(whole, decimals)
 
 
 class Pattern(NamedTuple):
@@ -86,8 +94,8 @@ class Pattern(NamedTuple):
     node: int
     expression: str
     edges: Edge
-    numbers: frozenset[Magnitude]
-    values: frozenset[Fraction]
+    numbers: tuple[Magnitude, ...]
+    values: tuple[Fraction, ...]
 
 
 class Channel(IntEnum):
@@ -227,14 +235,16 @@ def compile_patterns(
             total += len(data)
             if total > MAX_PATTERN_BYTES:
                 raise ValueError(f"over {MAX_PATTERN_BYTES} bytes of patterns in one matcher")
-            numbers = frozenset(
-                magnitude(*match.group("whole", "decimals"))
-                if match["decimals"]
-                else magnitude(match[0], "")
-                for match in _NUMBER.finditer(normal)
-            )
+            numbers = {match[0] for match in _NUMBER.finditer(normal)}
             patterns.append(
-                Pattern(data, index, text, _edges(normal), numbers, frozenset(values(text)))
+                Pattern(
+                    data,
+                    index,
+                    text,
+                    _edges(normal),
+                    tuple(map(_magnitude_of, numbers)),
+                    tuple(values(text)),
+                )
             )
     return patterns
 

@@ -193,7 +193,8 @@ class Matcher:
                 continue
             for pattern in same:
                 if counted is not None and not (
-                    pattern.values <= counted.values and pattern.numbers <= counted.numbers
+                    counted.values.issuperset(pattern.values)
+                    and counted.numbers.issuperset(pattern.numbers)
                 ):
                     uncounted.add(pattern.node)
                 elif found[pattern.node] is None:
