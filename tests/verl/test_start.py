@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable
@@ -146,8 +147,12 @@ def test_a_typo_ends_the_run_when_a_worker_makes_its_manager(
     reasons: list[str] = []
     monkeypatch.setattr(manager, "in_reward_worker", lambda: True)
     monkeypatch.setattr(manager, "end_run", reasons.append)
-    with pytest.raises(InputError, match=sentence):
+
+    async def make() -> None:  # verl's manager makes an event loop where none runs
         manager.ConsensusRewardManager(compose(f"+reward.reward_kwargs.{override}"), None)
+
+    with pytest.raises(InputError, match=sentence):
+        asyncio.run(make())
     assert sentence in reasons[0]
 
 
