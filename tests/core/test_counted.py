@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from operator import add, mul, sub, truediv
@@ -80,24 +78,3 @@ def test_without_the_guard_patterns_need_no_counts(engine: Engine) -> None:
         for counts in (True, False)
     )
     assert (counted, plain) == ([False], [True])
-
-
-def test_a_second_look_that_finds_no_memory_fails_alone() -> None:
-    pytest.importorskip("_testcapi")
-    code = r"""
-import _testcapi
-from consensuspr.core import Matcher
-matcher, text = Matcher([["y=1234"]]), r"y=12\!34"
-failed = 0
-for allocation in range(1, 80):
-    try:
-        _testcapi.set_nomemory(allocation, allocation + 1)
-        matcher.hits(text)
-    except MemoryError:
-        failed += 1
-    finally:
-        _testcapi.remove_mem_hooks()
-assert matcher.match(text) == [True] and failed
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

@@ -95,7 +95,8 @@ cdef void add_result(
 cdef bint has_result(const Reader* r, int64_t num, int64_t den, uint32_t end) noexcept nogil:
     """Tell whether a number equals a result, or rounds it to the decimals that it shows.
 
-    A fraction below 1 needs a decimal that is not 0, so that no 0 or 1 stands for it.  Literals before ``end``, where the statement ends, do not count, so its operands do not.
+    A fraction below 1 needs a decimal that is not 0, so that no 0 or 1 stands for it.  Literals
+    before ``end``, where the statement ends, do not count, so its operands do not.
     """
     cdef int64_t units, divisor
     cdef int decimals, up
