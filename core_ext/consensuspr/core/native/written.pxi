@@ -220,7 +220,7 @@ cdef void count_written(
             byte = B_SUPERSCRIPTS if byte < B_SUBSCRIPTS else B_SUBSCRIPTS
             while <uint8_t>(text[at] - byte) < 10:
                 at += 1
-            past = max(at, begin + 1)   # a script that is no digit
+            past = max(at, begin + 1)   # past a raised letter or sign
             if at > begin:
                 count_digits(r, begin, at, at, byte, result)
             continue
