@@ -241,14 +241,16 @@ def derived_forms() -> Callable[[bytes], None]:
 def _service() -> BuiltService:
     """Return a service of the sample without a network, all answers decided without algebra."""
     from consensuspr.scoring import DatasetIndex
-    from consensuspr.scoring.answers.pool import Outcome, SymbolicPool
+    from consensuspr.scoring.answers.pool import PairOutcome, SymbolicPool
     from consensuspr.server.config import ServerConfig
     from consensuspr.server.metrics import Metrics
     from consensuspr.server.service import build_service
 
     # No processes: what needs computer algebra stays undecided.
     undecided = mock.patch.object(
-        SymbolicPool, "compare", lambda _, asked, __: dict.fromkeys(asked, Outcome(None, "budget"))
+        SymbolicPool,
+        "compare",
+        lambda _, asked, __: dict.fromkeys(asked, PairOutcome(None, "budget")),
     )
     undecided.start()
     config = ServerConfig(datasets={"default": SAMPLE})

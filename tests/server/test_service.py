@@ -23,7 +23,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 )
 
 from consensuspr.client import RewardClient
-from consensuspr.scoring.answers.pool import Outcome, SymbolicPool
+from consensuspr.scoring.answers.pool import PairOutcome, SymbolicPool
 from consensuspr.scoring.types import Rollout
 from consensuspr.server import service as build
 from consensuspr.server.admission import FLOOD_REQUESTS
@@ -275,7 +275,7 @@ def test_an_answer_that_is_waited_for_keeps_its_thread_and_no_core(
     def wait(pool: SymbolicPool, comparisons: Any, until: float) -> Any:
         asked.set()
         assert answered.wait(60)
-        return dict.fromkeys(comparisons, Outcome(None, "load"))
+        return dict.fromkeys(comparisons, PairOutcome(None, "load"))
 
     monkeypatch.setattr(SymbolicPool, "compare", wait)
     server = serve(max_concurrent_requests=2)

@@ -42,10 +42,10 @@ _RETRY_S = 5.0
 
 
 # Exit status of a process that met its memory limit.
-OUT_OF_MEMORY = 86
+_OUT_OF_MEMORY = 86
 # The limit that ended a process, by its exit status.
 _LIMITS = {
-    OUT_OF_MEMORY: "memory",
+    _OUT_OF_MEMORY: "memory",
     -signal.SIGPROF: "budget",
     -signal.SIGKILL: "killed",
     -signal.SIGTERM: "killed",
@@ -56,7 +56,7 @@ _CLOSED = "the answer verifier is closed"
 _CANNOT_START = "the answer processes cannot start; standard error has the reason"
 
 
-class Comparison(NamedTuple):
+class AnswerPair(NamedTuple):
     """All that the result of a comparison depends on."""
 
     ground_truth: str
@@ -64,7 +64,7 @@ class Comparison(NamedTuple):
     context: str  # clipped end of the response where math-verify extracts once more, else ""
 
 
-class Outcome(NamedTuple):
+class PairOutcome(NamedTuple):
     """The result of a comparison: whether both are equal, or the limit that it met."""
 
     equal: bool | None
@@ -96,7 +96,9 @@ class SymbolicPool:
         self._closed = False
         self._retry_at = 0.0
 
-    def compare(self, comparisons: Iterable[Comparison], until: float) -> dict[Comparison, Outcome]:
+    def compare(
+        self, comparisons: Iterable[AnswerPair], until: float
+    ) -> dict[AnswerPair, PairOutcome]:
         """Compare answers.  What is open at ``until`` (``time.monotonic()``) has limit ``load``.
 
         Raises:
@@ -122,8 +124,8 @@ class SymbolicPool:
             self._stop()
 
     def _run(
-        self, comparisons: Iterable[Comparison], cpu_s: float, until: float
-    ) -> dict[Comparison, Outcome]:
+        self, comparisons: Iterable[AnswerPair], cpu_s: float, until: float
+    ) -> dict[AnswerPair, PairOutcome]:
         futures = {one: self._schedule(one, cpu_s) for one in comparisons}
         pending: set[Future[bool]] = set(futures.values())
         while pending and not self._closed and (left_s := until - time.monotonic()) > 0:
@@ -134,7 +136,7 @@ class SymbolicPool:
             raise VerifierUnavailable(_CLOSED)
         return {one: _outcome(future) for one, future in futures.items()}
 
-    def _schedule(self, comparison: Comparison, cpu_s: float) -> Future[bool]:
+    def _schedule(self, comparison: AnswerPair, cpu_s: float) -> Future[bool]:
         with self._lock:
             if self._closed:
                 raise VerifierUnavailable(_CLOSED)
@@ -166,19 +168,19 @@ class SymbolicPool:
             self._pool = None
 
 
-def _outcome(future: Future[bool]) -> Outcome:
+def _outcome(future: Future[bool]) -> PairOutcome:
     """Return what became of a comparison that is done or cancelled."""
     if future.cancelled():
-        return Outcome(None, "load")
+        return PairOutcome(None, "load")
     error = future.exception()
     if error is None:
-        return Outcome(future.result())
+        return PairOutcome(future.result())
     if isinstance(error, TimeoutError):
-        return Outcome(None, "load")
+        return PairOutcome(None, "load")
     if isinstance(error, BrokenProcessPool):
-        return Outcome(None, _BROKEN)
+        return PairOutcome(None, _BROKEN)
     if isinstance(error, ProcessExpired):
-        return Outcome(None, _LIMITS.get(error.exitcode, "crash"))
+        return PairOutcome(None, _LIMITS.get(error.exitcode, "crash"))
     raise error
 
 
@@ -191,7 +193,10 @@ def _confine(memory_limit_bytes: int) -> None:
 def _compare(ground_truth: str, answer: str, context: str, cpu_s: float) -> bool:
     from consensuspr.scoring.answers import worker
 
-    return worker.compare(ground_truth, answer, context, cpu_s)
+    equal = worker.compare(ground_truth, answer, context, cpu_s)
+    if equal is None:
+        os._exit(_OUT_OF_MEMORY)  # its peak would count against the next answer
+    return equal
 
 
 class _Popen(popen_forkserver.Popen):

@@ -31,7 +31,7 @@ from consensuspr.scoring.answers.extract import (
     numbers_in_sentence,
     only_number,
 )
-from consensuspr.scoring.answers.pool import Comparison, Outcome, SymbolicPool
+from consensuspr.scoring.answers.pool import AnswerPair, PairOutcome, SymbolicPool
 from consensuspr.scoring.answers.screening import screen
 from consensuspr.scoring.answers.verdicts import NO_ANSWER, Verdict, decided, undecided
 
@@ -56,7 +56,7 @@ class _Open(NamedTuple):
     """An answer that the fast path leaves open."""
 
     answer: str
-    comparison: Comparison
+    comparison: AnswerPair
 
 
 class AnswerVerifier:
@@ -90,7 +90,7 @@ class AnswerVerifier:
             )
         self._while_waiting = while_waiting
         self._pool = SymbolicPool(workers, budget_s, memory_limit_bytes)
-        self._known: dict[Comparison, Outcome] = {}
+        self._known: dict[AnswerPair, PairOutcome] = {}
 
     def verify(
         self, ground_truth: str, response: str | bytes, rule: str | AnswerRule = "auto"
@@ -148,8 +148,8 @@ class AnswerVerifier:
         self.close()
 
     def _outcomes(
-        self, wanted: set[Comparison], deadline: float | None
-    ) -> dict[Comparison, Outcome]:
+        self, wanted: set[AnswerPair], deadline: float | None
+    ) -> dict[AnswerPair, PairOutcome]:
         """Return the results of comparisons, from the cache or from processes."""
         known = {one: self._known[one] for one in wanted & self._known.keys()}
         missing = wanted - known.keys()
@@ -258,7 +258,7 @@ def _screened(
     for text in (answer, gold, context):
         if screen(text) is not None:
             return undecided(answer, "screened")
-    return _Open(answer, Comparison(gold, answer, context))
+    return _Open(answer, AnswerPair(gold, answer, context))
 
 
 def _bare_truth(ground_truth: str) -> str:
@@ -287,7 +287,7 @@ def _truth_within(ground_truth: str) -> str:
 _memoised_truth = lru_cache(maxsize=8192)(_truth_within)
 
 
-def _slow_verdict(one: _Open, outcome: Outcome) -> Verdict:
+def _slow_verdict(one: _Open, outcome: PairOutcome) -> Verdict:
     if outcome.equal is None:
         return undecided(one.answer, outcome.limit)
     return decided(outcome.equal, one.answer, "symbolic")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import resource
 import signal
 import sys
@@ -17,7 +16,6 @@ from typing import Any
 
 from consensuspr.parent_death import on_parent_death
 from consensuspr.scoring.answers import symbolic
-from consensuspr.scoring.answers.pool import OUT_OF_MEMORY
 
 # Above this share of its memory limit, "not equal" may be a MemoryError that math-verify swallowed.
 _MEMORY_DOUBT = 0.5
@@ -55,8 +53,8 @@ def confine(memory_limit_bytes: int) -> None:
     sys.addaudithook(_refuse_side_effects)
 
 
-def compare(ground_truth: str, answer: str, context: str, cpu_s: float) -> bool:
-    """Return whether math-verify finds the answer equal.
+def compare(ground_truth: str, answer: str, context: str, cpu_s: float) -> bool | None:
+    """Return whether math-verify finds the answer equal, None if the memory limit was met.
 
     The kernel ends the process with SIGPROF after ``cpu_s`` seconds of CPU time, in the middle of C
     code too.
@@ -65,12 +63,11 @@ def compare(ground_truth: str, answer: str, context: str, cpu_s: float) -> bool:
     try:
         equal = symbolic.equal(ground_truth, answer, context)
     except (MemoryError, symbolic.OutOfMemory):
-        os._exit(OUT_OF_MEMORY)
+        return None
     signal.setitimer(signal.ITIMER_PROF, 0)
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if not equal and _status_bytes("VmPeak:") > _MEMORY_DOUBT * limit:
-        os._exit(OUT_OF_MEMORY)
-    return equal
+    doubtful = not equal and _status_bytes("VmPeak:") > _MEMORY_DOUBT * limit
+    return None if doubtful else equal
 
 
 def _refuse_side_effects(event: str, arguments: tuple[Any, ...]) -> None:
