@@ -99,7 +99,7 @@ test-verl-all: test-verl .venv-verl-0.8.0/.installed .venv-verl-0.7.1/.installed
 	@.venv-verl-0.7.1/bin/pytest -q $(OLD_VERL) tests/verl
 
 .PHONY: check
-check: lint types ## lint and type-check everything
+check: lint types lines ## lint, type-check and count everything
 
 .PHONY: lint
 lint: $(VENV)/.installed-dev ## lint everything and check its formatting
@@ -111,6 +111,10 @@ lint: $(VENV)/.installed-dev ## lint everything and check its formatting
 .PHONY: types
 types: $(VENV)/.installed-dev ## type-check everything
 	$(BIN)/mypy $(TYPED)
+
+.PHONY: lines
+lines: ## count the lines of each part beside its target
+	@$(PYTHON) .ci/lines.py
 
 .PHONY: format
 format: $(VENV)/.installed-dev ## rewrite the sources in the house style
