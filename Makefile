@@ -106,7 +106,6 @@ lint: $(VENV)/.installed-dev ## lint everything and check its formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint core_ext
-	$(BIN)/python .ci/commands_page.py --check
 
 .PHONY: types
 types: $(VENV)/.installed-dev ## type-check everything
@@ -197,10 +196,6 @@ proto: .venv-proto/.installed ## write the protocol's stubs again from its .prot
 .PHONY: proto-check
 proto-check: .venv-proto/.installed ## fail where the committed stubs are stale
 	@.venv-proto/bin/python proto/generate.py --check
-
-.PHONY: docs
-docs: $(VENV)/.installed-dev ## write docs/commands.md again from the commands
-	@$(BIN)/python .ci/commands_page.py
 
 .PHONY: images
 images: $(VENV)/.installed-dev ## draw the pictures of the README again
