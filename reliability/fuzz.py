@@ -134,26 +134,18 @@ def messages() -> Callable[[bytes], None]:
 
 @target
 def http_body() -> Callable[[bytes], None]:
-    """A body for each HTTP dialect: answered, or refused in a sentence."""
-    from consensuspr.data import read_problems
+    """A body for each HTTP shape: answered, or rejected in a sentence."""
     from consensuspr.errors import ConsensusPRError
-    from consensuspr.http.adapters import DIALECTS, Batches, Unscorable, read_settings
-    from consensuspr.http.problems import build
+    from consensuspr.http.requests import Unscorable, answer
+    from consensuspr.http.settings import read_settings
     from consensuspr.server.service import Abort, RunningCall
 
-    built = _service()
-    batches = Batches(built.scorer, 1000)
-    for index in built.scorer.datasets.values():
-        problems = [
-            (index.image.find(one.problem_id), one.problem) for one in read_problems(SAMPLE)
-        ]
-        batches.add(index, build((at, text) for at, text in problems if at is not None))
+    scorer = _service().scorer
 
     def run(data: bytes) -> None:
-        for dialect in DIALECTS.values():
-            settings = read_settings([], dialect.choices)
+        for shape in ("openrlhf", "slime"):
             try:
-                dialect.answer(data, RunningCall(), settings, batches)
+                answer(shape, data, RunningCall(), read_settings([], shape), scorer)
             except (Abort, ConsensusPRError, Unscorable) as error:
                 assert len(str(error)) < 2000
 
