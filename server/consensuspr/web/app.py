@@ -52,14 +52,7 @@ from consensuspr.server.processes import Parent
 from consensuspr.server.security import Security
 from consensuspr.web.sources import LogSource, Source
 from consensuspr.web.store import MAX_CHARS, PARAMETERS, SHOWN, Filter, Store
-from consensuspr.web.views import (
-    CHANGES,
-    COMPARED_BY,
-    COMPARED_SORTS,
-    PROBLEM_SORTS,
-    Documents,
-    Views,
-)
+from consensuspr.web.views import PROBLEM_SORTS, Documents, Views, compare_asked
 
 # Documents that are made at a time; more wait.
 THREADS: Final = 4
@@ -95,9 +88,6 @@ _TYPES: Final = {
 # Parameters of a document beside those of samples.
 _PAGE: Final = ("offset", "limit")
 _CHOSEN: Final = tuple(name for name in PARAMETERS if name not in ("sort", "q"))
-# Of two sides: what each has of its own, under "a", "a_model", …, and what both have.
-_SIDE: Final = ("run", "model", "step")
-_COMMON: Final = ("source", "split")
 _CURVE: Final = ("run", "step", "split", "source", "model")
 
 Query: TypeAlias = list[tuple[str, str]]
@@ -238,26 +228,7 @@ class WatchApp:
         return now.problem(_run_of(request), problem_id, Filter.of(query, allowed))
 
     def _compare(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
-        [by, change, sort, named], rest = _taken(query, "by", "change", "sort", "q")
-        for name, value, known in (
-            ("by", by, COMPARED_BY), ("change", change, CHANGES), ("sort", sort, COMPARED_SORTS),
-        ):  # fmt: skip
-            if value and value not in known:
-                raise InputError(f"{name} must be one of {', '.join(known)}, got {value[:60]!r}")
-        own = {
-            side: {side if name == "run" else f"{side}_{name}": name for name in _SIDE}
-            for side in ("a", "b")
-        }
-        common = [pair for pair in rest if pair[0] in _COMMON]
-        one, other = (
-            Filter.of([*((names[key], value) for key, value in rest if key in names), *common])
-            for names in own.values()
-        )
-        taken = {*own["a"], *own["b"], *_COMMON}
-        page = Filter.of([pair for pair in rest if pair[0] not in taken], ("desc", *_PAGE))
-        return now.compare(
-            one, other, page, by=by or "problem", change=change, sort=sort or "acc", named=named
-        )
+        return now.compare(**compare_asked(query))
 
     def _datasets(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
         Filter.of(query, ())
