@@ -99,18 +99,21 @@ test-verl-all: test-verl .venv-verl-0.8.0/.installed .venv-verl-0.7.1/.installed
 	@.venv-verl-0.7.1/bin/pytest -q $(OLD_VERL) tests/verl
 
 .PHONY: check
-check: lint types ## lint and type-check everything
+check: lint types lines ## lint, type-check and count everything
 
 .PHONY: lint
 lint: $(VENV)/.installed-dev ## lint everything and check its formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint core_ext
-	$(BIN)/python .ci/commands_page.py --check
 
 .PHONY: types
 types: $(VENV)/.installed-dev ## type-check everything
 	$(BIN)/mypy $(TYPED)
+
+.PHONY: lines
+lines: ## count the lines of each part beside its target
+	@$(PYTHON) .ci/lines.py
 
 .PHONY: format
 format: $(VENV)/.installed-dev ## rewrite the sources in the house style
@@ -193,10 +196,6 @@ proto: .venv-proto/.installed ## write the protocol's stubs again from its .prot
 .PHONY: proto-check
 proto-check: .venv-proto/.installed ## fail where the committed stubs are stale
 	@.venv-proto/bin/python proto/generate.py --check
-
-.PHONY: docs
-docs: $(VENV)/.installed-dev ## write docs/commands.md again from the commands
-	@$(BIN)/python .ci/commands_page.py
 
 .PHONY: images
 images: $(VENV)/.installed-dev ## draw the pictures of the README again
