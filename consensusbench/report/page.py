@@ -50,13 +50,13 @@ from consensusbench.quality.diagnose import (
 from consensusbench.quality.probes import (
     ProbeReport,
     ProbeSettings,
-    RolloutSurvey,
     attacks_by_source_table,
     attacks_table,
     cheap_notes,
     density_table,
     probe_dataset,
 )
+from consensusbench.quality.survey import RolloutSurvey
 from consensusbench.report import ReportSettings
 from consensusbench.report.charts import (
     accuracy_scatter,
