@@ -9,14 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from consensuspr.scoring.answers.compare import (
-    compare,
-    compare_regions,
-    forget_forms,
-    form_of,
-    read_region,
-)
+from consensuspr.scoring.answers.compare import compare, form_of, memoised_form
 from consensuspr.scoring.answers.normalize import canonical
+from consensuspr.scoring.answers.regions import compare_regions, read_region
 from tests.linear import assert_linear
 
 # (ground truth, answer, equal)
@@ -333,7 +328,7 @@ def test_comparing_takes_linear_time_in_an_answer(part: str) -> None:
     gold = form_of("1,2,3")
 
     def read_and_compare(text: str) -> None:
-        forget_forms()
+        memoised_form.cache_clear()
         compare(gold, form_of(text))
 
     assert_linear(read_and_compare, lambda size: part * (size // len(part)))
