@@ -14,8 +14,8 @@ from functools import partial
 from benchmarks import texts
 from benchmarks.measure import Row, WrongAnswerError, data_folder, fastest, report
 from benchmarks.texts import Answer
-from consensuspr.scoring import AnswerVerifier
 from consensuspr.core.expressions import parse_formula
+from consensuspr.scoring import AnswerVerifier
 from consensuspr.scoring.answers.compare import compare, form_of, memoised_form
 from consensuspr.scoring.answers.extract import extract_auto
 from consensuspr.scoring.answers.screening import screen
