@@ -34,6 +34,7 @@ from consensuspr.console import count_of
 from consensuspr.data import Problem, open_writer, problem_to_row, read_problems
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.score_log import keep_dataset
+from consensuspr.score_log.files import log_files
 from consensuspr.scoring import DatasetIndex
 
 # In the folder of a run.
@@ -147,7 +148,7 @@ class Growth:
         self._access = access
         self._say = say
         self._grown = GrownDatasets(self.folder)
-        self._seen: list[tuple[Path, int]] = []
+        self._seen: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         try:
@@ -210,7 +211,7 @@ class Growth:
             try:
                 self.grow()
             except Exception as error:
-                self._seen = []
+                self._seen = {}
                 failed += 1
                 known = isinstance(error, ConsensusPRError | OSError)
                 reason = str(error) if known else f"{type(error).__name__}: {error}"
@@ -240,7 +241,7 @@ class Growth:
                 what was ready before.
         """
         looks = _look(self.run)
-        if looks in ([], self._seen):
+        if looks in ({}, self._seen):
             return None
         before = self._grown.ready()
         assert before is not None, "it has begun"
@@ -294,10 +295,6 @@ class Growth:
                     path.unlink()
 
 
-def _look(run: Path) -> list[tuple[Path, int]]:
-    """Return what differs once the score log of a run has grown."""
-    found = []
-    for path in sorted((run / "scores").glob("*")):
-        with suppress(FileNotFoundError):  # renamed since it was listed: the next look differs
-            found.append((path, path.stat().st_size))
-    return found
+def _look(run: Path) -> dict[str, int]:
+    """Return what differs once the score log of a run has grown: the last row of each writer."""
+    return {writer: files[-1].end for writer, files in log_files(run).items()}

@@ -71,7 +71,6 @@ from consensuspr.data import (
 from consensuspr.data.writers import dump_json
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.scoring.answers import AnswerVerifier
-from consensuspr.scoring.scorer import verify_patiently
 
 # A correct solution is a hundredth of it; what is longer is not looked at, and counted.
 MAX_RESPONSE_BYTES = 1 << 20
@@ -495,7 +494,7 @@ class Tasks:
             return [rollout.label for _, rollout in portion]
         truths = [one.problem.ground_truth or "" for one, _ in portion]
         texts = [self.inputs.read(rollout.at).response for _, rollout in portion]
-        verdicts = verify_patiently(self.verifier, truths, texts, rule)
+        verdicts = self.verifier.verify_batch(truths, texts, rule)
         return [verdict.correct for verdict in verdicts]
 
     def _item(self, judged: _Judged) -> Item:

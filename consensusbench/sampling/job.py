@@ -43,7 +43,6 @@ from consensuspr.errors import (
     ModelUnavailable,
 )
 from consensuspr.scoring import AnswerVerifier
-from consensuspr.scoring.scorer import verify_patiently
 from consensuspr.version import VERSION
 
 TICK_S = 0.5
@@ -466,9 +465,7 @@ class Sampler:
             return False
         if key not in self._verdicts:
             rule = self.job.settings.rule_of(asked.problem)
-            [verdict] = await asyncio.to_thread(
-                verify_patiently, self._verifier, [truth], [reply.text], rule
-            )
+            verdict = await asyncio.to_thread(self._verifier.verify, truth, reply.text, rule)
             self._verdicts[key] = verdict.correct
         return self._verdicts[key]
 
