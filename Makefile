@@ -14,7 +14,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 
-CORE := $(shell find core_ext proto -name '*.py[xi]' -o -name '*.px[di]' -o -name '*.h')
+CORE := $(shell find core_ext -name '*.py[xi]' -o -name '*.px[di]' -o -name '*.h')
 # py.typed stands for its package: a new one has to be installed, a changed module does not.
 PACKAGES := $(wildcard */consensuspr/*/py.typed consensusbench/py.typed)
 BUILT_FROM := setup.py pyproject.toml server/consensuspr/version.py $(CORE) $(PACKAGES)
@@ -105,7 +105,7 @@ check: lint types lines ## lint, type-check and count everything
 lint: $(VENV)/.installed-dev ## lint everything and check its formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint core_ext proto
+	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint core_ext
 
 .PHONY: types
 types: $(VENV)/.installed-dev ## type-check everything
@@ -167,7 +167,7 @@ soak: $(VENV)/.installed-dev ## let a server live under load and small accidents
 .PHONY: checked
 checked: build/checked/.built ## run the tests of compiled code with all run-time checks compiled in
 	@PYTHONPATH=build/checked/site CONSENSUSPR_EXPECT_CORE=build/checked/site \
-	  $(BIN)/pytest -q $(TEST_FLAGS) -p no:cacheprovider tests/core tests/proto/test_native.py
+	  $(BIN)/pytest -q $(TEST_FLAGS) -p no:cacheprovider tests/core
 
 # Leaks are not looked for: the interpreter itself never frees all that it allocates.
 SANITIZED = PYTHONPATH=build/sanitize/site CONSENSUSPR_EXPECT_CORE=build/sanitize/site \
@@ -176,7 +176,7 @@ SANITIZED = PYTHONPATH=build/sanitize/site CONSENSUSPR_EXPECT_CORE=build/sanitiz
   LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)"
 .PHONY: sanitize
 sanitize: build/sanitize/.built ## run the tests of compiled code under AddressSanitizer and UBSan
-	@$(SANITIZED) $(BIN)/pytest -q $(TEST_FLAGS) -p no:cacheprovider tests/core tests/proto/test_native.py
+	@$(SANITIZED) $(BIN)/pytest -q $(TEST_FLAGS) -p no:cacheprovider tests/core
 
 build/%/.built: $(VENV)/.installed-dev $(BUILT_FROM) $(shell find core_ext -name '*.py')
 	@echo "building the core ($*)"
@@ -228,7 +228,7 @@ release: ## VERSION=1.2.3: write it and the changelog's heading, commit and tag;
 .PHONY: clean
 clean: ## remove environments, builds and caches
 	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find core_ext proto -name '*.so' -delete
+	find core_ext -name '*.so' -delete
 	find . -name '*.egg-info' -prune -exec rm -rf {} +
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
