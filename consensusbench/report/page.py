@@ -407,6 +407,8 @@ _CLASSES = {
         "no score to judge by; the share is of all rollouts.",
     ),
 }
+
+
 def diagnosis_section(report: DiagnosisReport) -> Section:
     """Return the share and the number of each class of the paper's figure 1."""
     limits = report.thresholds.model_dump()
