@@ -25,8 +25,10 @@ from consensuspr.client import RewardClient, Rollout
 from consensuspr.core import EXPANSION_VERSION, NORMAL_FORM_VERSION, Matcher, derive_forms
 from consensuspr.data import NODE_TYPES, Node, Problem, ReadReport, read_problems
 from consensuspr.errors import DataError, InputError
-from consensuspr.scoring import AnswerRule, DatasetIndex, Entry, IndexInfo, MatcherCache
+from consensuspr.scoring import AnswerRule, DatasetIndex, MatcherCache
 from consensuspr.scoring.dataset_index import (
+    Entry,
+    IndexInfo,
     is_prepared_output,
     pack,
     prepare_dataset,

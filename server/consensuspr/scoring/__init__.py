@@ -18,36 +18,16 @@ if TYPE_CHECKING:
         Verdict,
         verify_answer,
     )
-    from consensuspr.scoring.dataset_index import (
-        CacheStats,
-        DatasetIndex,
-        Entry,
-        IndexInfo,
-        MatcherCache,
-    )
-    from consensuspr.scoring.derive import derive_dataset
-    from consensuspr.scoring.guard import GuardBudget, GuardFigures
-    from consensuspr.scoring.rewards import (
-        CodeCredit,
-        NcrKind,
-        RewardKind,
-        RewardSpec,
-        Unanswered,
-        curriculum,
-        linear,
-        maximum,
-        outcome,
-    )
+    from consensuspr.scoring.dataset_index import DatasetIndex, MatcherCache
+    from consensuspr.scoring.rewards import RewardSpec, curriculum, linear, maximum
     from consensuspr.scoring.scorer import Scorer
     from consensuspr.scoring.types import (
         SCORED_TYPES,
-        SCORING_VERSION,
         AnswerRule,
         Explanation,
         Identity,
         InlineNode,
         Limits,
-        NodeExplanation,
         OnUndecided,
         Rollout,
         Score,
@@ -60,39 +40,26 @@ if TYPE_CHECKING:
 __all__ = [
     "ANSWER_VERSION",
     "SCORED_TYPES",
-    "SCORING_VERSION",
     "AnswerRule",
     "AnswerStatus",
     "AnswerVerifier",
-    "CacheStats",
-    "CodeCredit",
     "DatasetIndex",
-    "Entry",
     "Explanation",
-    "GuardBudget",
-    "GuardFigures",
     "Identity",
-    "IndexInfo",
     "InlineNode",
     "Limits",
     "MatcherCache",
-    "NcrKind",
-    "NodeExplanation",
     "OnUndecided",
-    "RewardKind",
     "RewardSpec",
     "Rollout",
     "Score",
     "ScoreOptions",
     "Scorer",
     "Status",
-    "Unanswered",
     "Verdict",
     "curriculum",
-    "derive_dataset",
     "linear",
     "maximum",
-    "outcome",
     "rollout_from_row",
     "scored_row",
     "verify_answer",
@@ -102,14 +69,10 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         ".answers": "ANSWER_VERSION AnswerStatus AnswerVerifier Verdict verify_answer",
-        ".dataset_index": "CacheStats DatasetIndex Entry IndexInfo MatcherCache",
-        ".derive": "derive_dataset",
-        ".guard": "GuardBudget GuardFigures",
-        ".rewards": "CodeCredit NcrKind RewardKind RewardSpec Unanswered"
-        " curriculum linear maximum outcome",
+        ".dataset_index": "DatasetIndex MatcherCache",
+        ".rewards": "RewardSpec curriculum linear maximum",
         ".scorer": "Scorer",
-        ".types": "SCORED_TYPES SCORING_VERSION AnswerRule Explanation Identity InlineNode Limits"
-        " NodeExplanation OnUndecided Rollout Score ScoreOptions Status rollout_from_row"
-        " scored_row",
+        ".types": "SCORED_TYPES AnswerRule Explanation Identity InlineNode Limits OnUndecided"
+        " Rollout Score ScoreOptions Status rollout_from_row scored_row",
     },
 )
