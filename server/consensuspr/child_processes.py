@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import sys
+import tempfile
 from functools import lru_cache
 from multiprocessing import context, forkserver, popen_forkserver, reduction, util
-from multiprocessing.process import BaseProcess
+from multiprocessing.process import BaseProcess, current_process
 from typing import Any
+
+# A socket's path has at most 104 bytes on macOS, some 20 of them for the name of the socket.
+_MAX_TEMP_DIR = 80
 
 
 class ChildContext(context.ForkServerContext):
@@ -66,6 +71,15 @@ class _Process(context.ForkServerProcess):
 @lru_cache
 def _fork_server(process_id: int, preload: str) -> forkserver.ForkServer:
     """Return the fork server of this process; a forked process has its own."""
+    _shorten_temp_dir()
     server = forkserver.ForkServer()
     server.set_forkserver_preload([preload])
     return server
+
+
+def _shorten_temp_dir() -> None:
+    """Move the sockets of ``multiprocessing`` to /tmp if TMPDIR makes their paths too long."""
+    if len(os.fsencode(util.get_temp_dir())) > _MAX_TEMP_DIR:
+        directory = tempfile.mkdtemp(prefix="pymp-", dir="/tmp")
+        util.Finalize(None, shutil.rmtree, args=(directory, True), exitpriority=-100)
+        current_process()._config["tempdir"] = directory  # type: ignore[attr-defined]

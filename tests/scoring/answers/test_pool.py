@@ -242,9 +242,15 @@ def test_a_script_without_a_main_guard_is_not_imported_again(tmp_path: Path) -> 
     assert run_python("-W", "error", program) == (0, "top\nTrue\n", "")
 
 
-def test_a_program_from_standard_input_can_have_processes() -> None:
-    done = subprocess.run([sys.executable], input=QUESTION, text=True, capture_output=True)
+def test_a_program_from_standard_input_can_have_processes(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 100)  # too long for the path of a socket
+    folder.mkdir()
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    done = subprocess.run(
+        [sys.executable], input=QUESTION, env=environment, text=True, capture_output=True
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "top\nTrue\n", "")
+    assert not list(folder.iterdir())
 
 
 def test_processes_that_cannot_start_make_no_verdict() -> None:
