@@ -122,7 +122,7 @@ def test_overload_says_when_to_come_back(serve: Serve) -> None:
         assert first.result(60).code == 200
     assert refused.code == 503
     assert int(refused.headers["retry-after"]) >= 1
-    assert "exceed the limit of 5000 bytes of this worker" in refused.body["error"]
+    assert "would exceed the limit of 5000" in refused.body["error"]
     wait_for(lambda: server.post("/slime", REQUEST).code == 200)
 
 

@@ -60,9 +60,8 @@ from consensuspr.http.hosts import Checked, Hosts, json_response
 from consensuspr.http.json_body import Body, BodyTooLarge, Receiver
 from consensuspr.http.problems import open_texts, texts_folder
 from consensuspr.scoring import DatasetIndex
-from consensuspr.server.admission import Origin
+from consensuspr.server.admission import REQUEST_OVERHEAD_BYTES
 from consensuspr.server.config import Address
-from consensuspr.server.memory import REQUEST_OVERHEAD_BYTES
 from consensuspr.server.metrics import Metrics
 from consensuspr.server.security import Security
 from consensuspr.server.service import (
@@ -244,11 +243,10 @@ class HttpFront:
         def work(raw: Body, call: RunningCall) -> object:
             return dialect.answer(raw, call, settings, self.batches)
 
-        sender = "" if request.client is None else f"{request.client.host}:{request.client.port}"
         trace = self._service.begin_trace(shape, request.headers.items())
         num_bytes = len(body) + REQUEST_OVERHEAD_BYTES
-        caller = Origin(sender, settings.options.run or "")
-        submitted = self._service.submit(work, body, num_bytes, None, caller, trace)
+        run = settings.options.run or ""
+        submitted = self._service.submit(work, body, num_bytes, None, run, trace)
         del body
         # What nobody waits for any more is dropped from the queue, or stops at its next piece.
         with trace or contextlib.nullcontext():

@@ -78,7 +78,7 @@ class Receiver:
                 async for chunk in request.stream():
                     if len(body) + len(chunk) > self._max_body_bytes:
                         raise self._too_large("larger")
-                    refusal = self._admission.hold(len(chunk), held)
+                    refusal = self._admission.hold(len(chunk))
                     if refusal is not None:
                         raise Abort(
                             grpc.StatusCode.RESOURCE_EXHAUSTED,

@@ -192,10 +192,6 @@ class ServerConfig(Settings):
         description="Memory of a worker's admitted, unfinished requests, received and unpacked;"
         " more is RESOURCE_EXHAUSTED.",
     )
-    queue_burst_s: Seconds = Field(
-        0.25,
-        description="Flooded by one connection for longer, a worker refuses: RESOURCE_EXHAUSTED.",
-    )
     max_message_bytes: Bytes = Field(
         ByteSize(17 * MIB), description="One request; larger is RESOURCE_EXHAUSTED."
     )

@@ -25,7 +25,6 @@ import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -48,35 +47,22 @@ from consensuspr.errors import (
 from consensuspr.scoring import DatasetIndex, Limits, Scorer
 from consensuspr.scoring.types import MAX_LABEL_BYTES, ScoreColumns
 from consensuspr.server.admission import (
+    COPIES,
+    COPIES_EXPLAINED,
+    REQUEST_OVERHEAD_BYTES,
     Admission,
     Job,
-    Origin,
-    R,
+    MemoryTrimmer,
     Refusal,
-    Slots,
-    WorkingThreads,
-    Yielding,
+    ScoringThreads,
     available_cores,
+    charge,
+    field_table,
 )
 from consensuspr.server.config import ServerConfig
 from consensuspr.server.logs import LOGGER_NAME
-from consensuspr.server.memory import (
-    COPIES,
-    COPIES_EXPLAINED,
-    GZIP_MAGIC,
-    REQUEST_OVERHEAD_BYTES,
-    TURN_S,
-    WINDOW_BYTES,
-    Arrival,
-    Reception,
-    SmallCalls,
-    Trimmer,
-    charge,
-    field_table,
-    unpacked,
-    unpacked_bytes,
-)
 from consensuspr.server.metrics import MeteredScorer, Metrics, TimedVerifier
+from consensuspr.server.reception import Reception, SmallCalls, TooBusy
 from consensuspr.server.security import (
     OPEN,
     Certificates,
@@ -114,8 +100,7 @@ from consensuspr.wire.server_info import (
 )
 
 SHUTTING_DOWN = "the server is shutting down"
-# So soon threads give Python's lock away when it is asked for; 5 ms are Python's own choice,
-# which the event loop would wait for several times a request.
+# Python's own 5 ms would make the event loop wait several times in a request.
 SWITCH_INTERVAL_S = 0.0005
 # Requests that one connection may have open.  More wait on the client's side; without the
 # bound, one client could have any number of messages received and not yet admitted.
@@ -123,8 +108,8 @@ MAX_CONCURRENT_STREAMS = 128
 # A client that is silent for a policy update pings meanwhile; gRPC's default (one ping in
 # five minutes) would cut it off.  Half of our clients' interval: they may arrive closer together.
 MIN_PING_INTERVAL_MS = 5000
-# Of gRPC's encodings; what deflate makes of a message cannot be told from one that is not packed.
-IDENTITY_AND_GZIP = 1 << 0 | 1 << 2
+# Clients do not compress, and a small compressed message can become a gigabyte.
+IDENTITY_ONLY = 1 << 0
 # Calls that gRPC holds before Python sees them; more are dropped.  Each takes some twenty kilobytes
 # and a window of 64 KiB of its body.  A thousand that come in one moment are not too many.
 PENDING_CALLS = 1024
@@ -148,7 +133,7 @@ SETTLE_S = 0.5
 
 # Of a sentence in a status; nine bytes each, as a header may say a character, fit into one.
 MAX_SENTENCE_CHARS = 600
-# When to come again where too many requests arrive at a time.
+# The hint of a request that is not received, because too many others arrive.
 ARRIVAL_RETRY_S = 0.5
 
 _UNTRACED = contextlib.nullcontext()
@@ -158,6 +143,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
+R = TypeVar("R")
 
 _log = logging.getLogger(LOGGER_NAME)
 
@@ -349,10 +335,9 @@ class ScoringService:
 
     Args:
         handlers: do the work.
-        admission: lets requests in; an attribute too.
+        admission: accepts requests; an attribute too.
         threads: in which the work is done.
         metrics: where requests are counted.
-        max_message_bytes: of one request, once it is unpacked.
         max_fields: of one request.
         tracing: traces them; None: nothing does.
     """
@@ -361,9 +346,8 @@ class ScoringService:
         self,
         handlers: Handlers,
         admission: Admission,
-        threads: WorkingThreads,
+        threads: ScoringThreads,
         metrics: Metrics,
-        max_message_bytes: int,
         max_fields: int,
         tracing: Tracing | None = None,
     ) -> None:
@@ -376,37 +360,24 @@ class ScoringService:
             "Score": field_table(pb.ScoreRequest.DESCRIPTOR),
             "Explain": field_table(pb.ExplainRequest.DESCRIPTOR),
         }
-        self._max_message_bytes = max_message_bytes
         self._max_fields = max_fields
         self._reception = Reception()
-        self._unpacking = asyncio.Semaphore(1)
-        self._trimmer = Trimmer(lambda: not admission.unfinished_bytes)
+        self._trimmer = MemoryTrimmer()
         self._server_info = handlers.server_info
         self.admission = admission
         self.metrics = metrics
         metrics.queue = lambda: (admission.unfinished_bytes, admission.unfinished_requests)
         self._threads = threads
-        self._yielding = Yielding()
         self._draining = False
-        self._under_way = 0  # requests that submit() has let in and not returned from
-        # Once draining: what sends replies that are ready.
-        self._replying: set[asyncio.Task[Any]] = set()
         self._refused_at = 0.0
 
     def rpc_handler(self) -> grpc.GenericRpcHandler[bytes, bytes]:
-        """Return what a gRPC server is to be given; messages pass as bytes."""
-        return _Front(self, [*self._work, "ServerInfo"])
-
-    @property
-    def receives_in_turn(self) -> bool:
-        """Whether so many requests arrive that further ones wait for their turn."""
-        return self._reception.busy
-
-    def guards(self, method: str) -> bool:
-        """Whether some requests of a method end or wait now without their bytes being received."""
-        return self.receives_in_turn or (
-            method in self._work and (self._draining or self.admission.refusing)
-        )
+        """Return the handler for a gRPC server; messages pass as bytes."""
+        methods = {
+            name: grpc.stream_unary_rpc_method_handler(self._receiving(name))
+            for name in [*self._work, "ServerInfo"]
+        }
+        return grpc.method_handlers_generic_handler(SERVICE_NAME, methods)
 
     @property
     def draining(self) -> bool:
@@ -427,24 +398,16 @@ class ScoringService:
     async def wait_until_idle(self, timeout_s: float) -> int:
         """Wait until all admitted requests have their replies; return how many do not."""
         deadline = time.monotonic() + timeout_s
-        while (unanswered := self._unanswered()) and time.monotonic() < deadline:
+        while (unfinished := self.admission.unfinished_requests) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
-        return unanswered
-
-    def _unanswered(self) -> int:
-        # Of a caller that has left, only the work is there still.
-        return max(self.admission.unfinished_requests, self._under_way + len(self._replying))
+        return unfinished
 
     def close(self) -> None:
         """Drop what is queued; what runs stops at its next piece."""
         self._threads.close()
 
-    def arrival(self, behaviour: Callable[[bytes, Context], Awaitable[bytes]]) -> Arrival:
-        """Return the handler of one call, whose body arrives without a turn."""
-        return Arrival(self._reception, behaviour)
-
     def behaviour(self, method: str) -> Callable[[bytes, Context], Awaitable[bytes]]:
-        """Return what carries out a method."""
+        """Return what carries out a method, from its message on."""
 
         async def behaviour(raw: bytes, context: Context) -> bytes:
             work = self._serve(method, raw, context)
@@ -453,23 +416,22 @@ class ScoringService:
 
         return behaviour
 
-    def guarded(self, method: str) -> Callable[[AsyncIterator[bytes], Context], Awaitable[bytes]]:
-        """Return what carries out a method, and receives only what will not be refused."""
+    def _receiving(
+        self, method: str
+    ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[bytes]]:
+        """Return what carries out a method, and receives only what can be admitted."""
 
         async def serve(context: Context) -> bytes:
             self._check_open()
+            if method in self._work:
+                refusal = self.admission.refusal(REQUEST_OVERHEAD_BYTES, _run(context))
+                if refusal is not None:
+                    raise _refused(refusal)
             try:
-                with self.admission.coming(
-                    _caller(context), _deadline(context), REQUEST_OVERHEAD_BYTES + WINDOW_BYTES
-                ) as refusal:
-                    if refusal is not None:
-                        raise _refused(refusal)
-                    raw = await self._reception.receive(context)
-            except TimeoutError:
+                raw = await self._reception.receive(context)
+            except TooBusy as error:
                 raise Abort(
-                    grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    f"the request did not arrive in its turn of {TURN_S:g} s at most; others wait",
-                    ARRIVAL_RETRY_S,
+                    grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), ARRIVAL_RETRY_S
                 ) from None
             if raw is None:
                 raise Abort(grpc.StatusCode.INVALID_ARGUMENT, "the call brought no request")
@@ -485,44 +447,22 @@ class ScoringService:
         if method == "ServerInfo":
             # At once: a client that asks what the server takes must not wait behind others.
             return self._server_info(raw, RunningCall())
+        copies = COPIES_EXPLAINED if method == "Explain" else COPIES
         try:
-            if raw.startswith(GZIP_MAGIC):
-                raw = await self._unpacked(raw, _caller(context))
-            copies = COPIES_EXPLAINED if method == "Explain" else COPIES
             num_bytes = charge(raw, self._tables[method], self._max_fields, copies)
         except InvalidRequest as error:
             raise Abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
-        trace = None
-        if self._tracing is not None:
-            trace = self.begin_trace(method, context.invocation_metadata() or ())
+        trace = self.begin_trace(method, context.invocation_metadata() or ())
+        remaining_s = context.time_remaining()
+        deadline = None if remaining_s is None else time.monotonic() + remaining_s
         with trace or _UNTRACED:
             return await self.submit(
-                self._work[method], raw, num_bytes, _deadline(context), _caller(context), trace
+                self._work[method], raw, num_bytes, deadline, _run(context), trace
             )
 
     def begin_trace(self, method: str, headers: Iterable[tuple[str, Any]]) -> Trace | None:
         """Begin the trace of a request, which is to be entered; None where it is not traced."""
         return None if self._tracing is None else self._tracing.begin(method, headers)
-
-    async def _unpacked(self, raw: bytes, caller: Origin) -> bytes:
-        """Return what a compressed request becomes.
-
-        Unpacking takes longer than receiving, so that what waits for it has to count too.
-        """
-        size = unpacked_bytes(raw)
-        if size > self._max_message_bytes:
-            raise Abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"the {len(raw)} compressed bytes of the request become {size}, the limit is"
-                f" {self._max_message_bytes}",
-            )
-        # In pieces first, then in one.
-        with self.admission.unpacking(caller, len(raw) + COPIES * size) as refusal:
-            if refusal is not None:
-                raise _refused(refusal)
-            # One at a time: what it becomes is let in before the next one becomes anything.
-            async with self._unpacking:
-                return await asyncio.to_thread(unpacked, raw)
 
     async def submit(
         self,
@@ -530,21 +470,21 @@ class ScoringService:
         raw: B,
         num_bytes: int,
         deadline: float | None,
-        caller: Origin,
+        run: str,
         trace: Trace | None = None,
     ) -> R:
-        """Let a request in and have it worked on by a thread; what every front calls.
+        """Admit a request and have a thread work on it; every front calls this.
 
         Args:
             work: what to do with the request's bytes.
             raw: the request.
-            num_bytes: that it takes of the memory, which is what the admission counts.
+            num_bytes: memory that the request counts with.
             deadline: ``time.monotonic()`` at which the caller stops waiting; None: never.
-            caller: who sent the request, for the admission.
-            trace: is told of the stages.
+            run: name of the training run; empty: none.
+            trace: gets the stages.
 
         Returns:
-            What ``work`` returned.
+            The result of ``work``.
 
         Raises:
             Abort: it was refused, or ended otherwise than with a reply.
@@ -552,63 +492,37 @@ class ScoringService:
         self._check_open()
         call = RunningCall(deadline, trace)
         admitted = time.monotonic()
-        # Emptied as soon as the request is done with: the books keep what was cancelled before
-        # its turn, and must not keep its bytes.
+        # Emptied when the work is over: exceptions and callbacks refer to this frame.
         request = [raw]
         del raw
 
         def work_on() -> R:
-            if self.admission.too_late(num_bytes, deadline):
-                raise DeadlineExceeded("the caller's deadline is too near for the work to be begun")
-            if self.admission.flooded:
-                self._yielding()
             self.metrics.queued(time.monotonic() - admitted)
             if trace is not None:
                 trace.stage_ended("queue")
             return work(request.pop(), call)
 
-        job = Job(work_on, num_bytes, caller, deadline, REQUEST_OVERHEAD_BYTES)
+        job = Job(work_on, num_bytes, run)
         refusal = self.admission.admit(job)
         if refusal is not None:
             raise _refused(refusal)
+        job.add_done_callback(lambda _: request.clear())
         task = asyncio.current_task()
         assert task is not None, "a coroutine is run by one"
-        # It ends when the reply has been taken.
-        task.add_done_callback(partial(_replied, self.admission, job))
-
-        loop = asyncio.get_running_loop()
-        # What asyncio.wrap_future makes of a job costs as much as its admission.
-        ended = loop.create_future()
-
-        def finish(done: Future[Any]) -> None:
-            # In the working thread, also long after the caller has left.
-            request.clear()
-            served = not done.cancelled() and done.exception() is None
-            # As it is given here: one that this function held on to would hold itself.
-            assert isinstance(done, Job)
-            reply = done.result() if served else None
-            reply_bytes = COPIES * len(reply) if isinstance(reply, bytes) else 0
-            self.admission.finish(done, served=served, reply_bytes=reply_bytes)
-            with contextlib.suppress(RuntimeError):  # the loop has been closed
-                loop.call_soon_threadsafe(_wake, ended)
-
-        job.add_done_callback(finish)
+        # It ends when gRPC has sent the reply.
+        task.add_done_callback(partial(self._call_ended, job))
         try:
-            self._threads.wake()
-        except RuntimeError:  # the threads were shut down while the request came in
+            self._threads.run_next()
+        except RuntimeError:  # the threads were closed while the request came in
             job.cancel()
             raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN) from None
-        self._trimmer.plan()
-        self._under_way += 1
         try:
-            await ended
-            if job.cancelled():  # the work was dropped by close(), not left by its caller
-                raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN)
-            result: R = job.result()
+            result: R = await asyncio.wrap_future(job)
             return result
         except asyncio.CancelledError:
-            job.cancel()
             call.abandon()
+            if not task.cancelling():  # close() dropped the work, the caller did not leave
+                raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN) from None
             raise
         except UnknownDataset as error:
             raise Abort(grpc.StatusCode.NOT_FOUND, str(error)) from None
@@ -621,41 +535,18 @@ class ScoringService:
         except DeadlineExceeded as error:
             raise Abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(error)) from None
         finally:
-            self._under_way -= 1
-            self._trimmer.ended(num_bytes)
-            if self._draining:
-                self._replying.add(task)
-                task.add_done_callback(self._replying.discard)
-            # Its failure knows this frame, and by the frames of the work the request.
+            # Its failure refers to this frame, and by the frames of the work to the request.
             del job, task
+
+    def _call_ended(self, job: Job, _: asyncio.Task[Any]) -> None:
+        self.admission.call_ended(job)
+        if self._trimmer.is_due(job.num_bytes):
+            asyncio.get_running_loop().run_in_executor(None, self._trimmer.trim)
 
     def _check_open(self) -> None:
         if self._draining:
             self._refused_at = time.monotonic()
             raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN)
-
-
-class _Front(grpc.GenericRpcHandler):  # type: ignore[type-arg]
-    """The methods of a service by name; asked by gRPC for each request before its body is read.
-
-    What is refused then costs no receiving: a handler of streams is not given the body.
-    """
-
-    def __init__(self, service: ScoringService, methods: list[str]) -> None:
-        self._service = service
-        self._methods = {f"/{SERVICE_NAME}/{name}": name for name in methods}
-        self._behaviours = {name: service.behaviour(name) for name in methods}
-        self._guarded = {
-            name: grpc.stream_unary_rpc_method_handler(service.guarded(name)) for name in methods
-        }
-
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        name = self._methods.get(handler_call_details.method)
-        if name is None:
-            return None
-        if self._service.guards(name):
-            return self._guarded[name]
-        return self._service.arrival(self._behaviours[name])
 
 
 class _Gatekeeper(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
@@ -762,31 +653,16 @@ async def counted(metrics: Metrics, method: str, work: Awaitable[bytes], context
     raise AssertionError("abort does not return")
 
 
-def _wake(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():  # its task may have been cancelled
-        waiting.set_result(None)
-
-
-def _replied(admission: Admission, job: Job, _: asyncio.Task[Any]) -> None:
-    admission.replied(job)
-
-
 def _refused(refusal: Refusal) -> Abort:
     return Abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refusal.reason, refusal.retry_after_s)
 
 
-def _deadline(context: Context) -> float | None:
-    """Return when the caller stops waiting, on the monotonic clock; None: never."""
-    remaining_s = context.time_remaining()
-    return None if remaining_s is None else time.monotonic() + remaining_s
-
-
-def _caller(context: Context) -> Origin:
-    """Return who calls, as far as the head of the request says it."""
+def _run(context: Context) -> str:
+    """Return the name of the training run, which the head of a request may have."""
     for key, value in context.invocation_metadata() or ():
         if key == RUN_KEY and isinstance(value, bytes):
-            return Origin(context.peer(), value[:MAX_LABEL_BYTES].decode("utf-8", "replace"))
-    return Origin(context.peer())
+            return value[:MAX_LABEL_BYTES].decode("utf-8", "replace")
+    return ""
 
 
 def internal(method: str) -> Abort:
@@ -844,9 +720,7 @@ class GrpcServer:
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_allowed_incoming_connections", max_connections),
                 ("grpc.server_handshake_timeout_ms", HANDSHAKE_S * 1000),
-                # gRPC unpacks whatever a message becomes; here that is bounded.
-                ("grpc.per_message_decompression", 0),
-                ("grpc.compression_enabled_algorithms_bitset", IDENTITY_AND_GZIP),
+                ("grpc.compression_enabled_algorithms_bitset", IDENTITY_ONLY),
                 # What waits for its turn to be received has 64 KiB at the server, and not as much
                 # as the connection could carry.
                 ("grpc.http2.bdp_probe", 0),
@@ -955,14 +829,15 @@ def build_service(
     security = Security.of(config)
     # All cores, not this worker's share: one client is one connection, and may keep one
     # worker busy while the others idle.
-    slots = Slots(available_cores())
+    admission = Admission(int(config.queue_limit_bytes))
+    threads = ScoringThreads(config.max_concurrent_requests, available_cores(), admission)
     verifier = TimedVerifier(
         workers=config.answer_workers,
         budget_s=config.answer_budget_s,
         memory_limit_bytes=int(config.answer_memory_bytes),
         cache_size=config.answer_cache_size,
         # While an answer is waited for, another request may compute.
-        while_waiting=slots.lent,
+        while_waiting=threads.core_lent,
     )
     limits = Limits(
         max_response_bytes=int(config.max_response_bytes),
@@ -989,17 +864,8 @@ def build_service(
     tracing = None
     if config.trace_endpoint is not None:
         tracing = Tracing(config.trace_endpoint, config.trace_share)
-    admission = Admission(
-        int(config.queue_limit_bytes), config.queue_burst_s, config.max_concurrent_requests
-    )
     metrics.serving(datasets)
     service = ScoringService(
-        Handlers(metered, info),
-        admission,
-        WorkingThreads(config.max_concurrent_requests, slots, admission),
-        metrics,
-        int(config.max_message_bytes),
-        config.max_fields,
-        tracing,
+        Handlers(metered, info), admission, threads, metrics, config.max_fields, tracing
     )
     return BuiltService(service, verifier, metered, metrics, security, tracing, score_log)
