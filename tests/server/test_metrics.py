@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import re
-import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +11,7 @@ import pytest
 
 from consensuspr.scoring.types import Rollout, Score, ScoreColumns, Status
 from consensuspr.server.endpoint import WorkerMetrics
-from consensuspr.server.metrics import COUNTED_AT_ONCE, MAX_VALUES, Metrics
+from consensuspr.server.metrics import MAX_VALUES, Metrics
 from tests.processes import wait_for
 from tests.server.conftest import RIGHT, request_of
 
@@ -110,29 +108,6 @@ def test_data_sources_are_bounded() -> None:
     assert len(labels) == MAX_VALUES + 1
     other = value(metrics, "rollouts_total", status="OK", data_source="other", run="unknown")
     assert other == 1001 - MAX_VALUES
-
-
-class Text(str):
-    """A text of which it can be told whether it is kept."""
-
-
-def test_what_clients_call_their_sources_is_not_kept_until_it_is_counted() -> None:
-    metrics = Metrics()
-    text = Text("x" * 1000)
-    told = weakref.ref(text)
-    metrics.batch([Rollout("p", b"")], [text], ScoreColumns.of([Score(Status.OK)]), **TOOK)
-    del text
-    gc.collect()
-    assert told() is None
-    assert value(metrics, "rollouts_total", status="OK", data_source="other", run="unknown") == 1
-
-
-def test_what_is_counted_waits_for_no_more_than_a_few_requests() -> None:
-    metrics = Metrics()
-    for _ in range(10 * COUNTED_AT_ONCE):
-        metrics.queued(0.1)
-    assert len(metrics._waiting) < COUNTED_AT_ONCE
-    assert value(metrics, "queue_seconds_count") == 10 * COUNTED_AT_ONCE
 
 
 def test_totals_of_others_are_counted_once() -> None:

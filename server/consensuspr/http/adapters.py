@@ -295,9 +295,7 @@ class Batches:
         An answer that stayed undecided for the load of others would count as wrong through
         no fault of its own, and a trainer's remote-reward client cannot ask for it again.
         """
-        scores = self._scorer.score(rollouts, options, call.deadline, chosen, call.trace)[
-            0
-        ].scores()
+        scores = self._scorer.score(rollouts, options, call.deadline, chosen)[0].scores()
         busy = sum(score.undecided_by_load for score in scores)
         if busy:
             raise Abort(

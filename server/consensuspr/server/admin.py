@@ -24,7 +24,7 @@ from consensuspr.credentials import Scope
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.scoring.types import check_digest, check_label
 from consensuspr.server.config import ServerConfig
-from consensuspr.server.datasets import Change, Mode, Served, WorkerDatasets, look_at
+from consensuspr.server.datasets import Change, Mode, Served, WorkerDatasets
 from consensuspr.server.metrics import Metrics
 from consensuspr.server.processes import Message
 from consensuspr.server.security import Gate
@@ -118,8 +118,8 @@ class AdminService:
             path = known.path
         else:
             await asyncio.to_thread(self._check_place, path)
-        stamp = await asyncio.to_thread(look_at, path)
-        change = Change(name, path, stamp, mode, request.expect_digest)
+        is_file = await asyncio.to_thread(os.path.isfile, path)
+        change = Change(name, path, is_file, mode, request.expect_digest)
         changed = await self._change(change, context)
         digest = changed.pop("previous_digest")
         return pb.PutDatasetResponse(

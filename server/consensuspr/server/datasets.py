@@ -1,27 +1,19 @@
 """The datasets of a server, and how they change while it serves.
 
-A change (a dataset is added, replaced by other content, or removed) goes through three steps, one
-change after the other:
+A change adds, replaces or removes a dataset.  It has three steps, one change after the other:
 
-1. **prepare**: a process of its own reads the file and saves a snapshot, beside what is served.
+1. **prepare**: a process reads the file and saves a snapshot.
 2. **map**: every worker maps and verifies the snapshot, and goes on as before.
-3. **serve**: every worker scores new requests with the new set; it is one assignment in each.  A
-   request that has begun keeps the dataset that it began with, and with its last request the old
-   one is unmapped.  The supervisor deletes its files.
+3. **serve**: every worker scores new requests with the new set.  A request that has begun keeps its
+   dataset; with its last request the old one is unmapped.
 
-Whatever fails in the first two steps changes nothing: the old set serves on.  A worker that fails
-in the third is killed, and its replacement starts with the new set; so does every worker that is
-started from then on.  Between the first and the last worker lie the milliseconds in which each
-gets to its order.  Who must not see both says which it expects (``expect_digest``).
+If a step before the third fails, nothing changes.  A worker that fails in the third is killed, and
+its replacement starts with the new set.  For some milliseconds workers differ; clients that must
+not see both send ``expect_digest``.
 
-Who asks for changes: the admin RPCs (:mod:`consensuspr.server.admin`), SIGHUP (all datasets anew
-from their files), and, with ``watch_s``, files that changed.
-
-:class:`ServedDatasets` is the supervisor's part, which loads nothing and never waits;
-:class:`WorkerDatasets` is that of a worker.
-
-Not covered: what was added in service and is not in ``dataset_folder`` is forgotten when the server
-ends; the settings say what a server begins with.
+The admin RPCs (:mod:`consensuspr.server.admin`) and SIGHUP (all datasets, from their files) ask for
+changes.  :class:`ServedDatasets` is the supervisor's part, :class:`WorkerDatasets` a worker's.
+A dataset that was added in service and is not in ``dataset_folder`` is gone after a restart.
 """
 
 from __future__ import annotations
@@ -41,7 +33,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from consensuspr.credentials import Stamp, file_stamp
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server import logs
 from consensuspr.server.config import ServerConfig
@@ -90,14 +81,6 @@ class _Refused(Exception):
         super().__init__(reason)
 
 
-def look_at(path: str) -> Stamp | None:
-    """Return what changes when a file does; None where there is none, or no regular one.
-
-    A pipe, say, would never end to be read.
-    """
-    return file_stamp(Path(path)) if os.path.isfile(path) else None
-
-
 @dataclass(frozen=True, slots=True)
 class Served:
     """A dataset as it is served.
@@ -122,16 +105,16 @@ class Change:
     Attributes:
         name: of the dataset.
         path: absolute, of the file to read; None: the dataset is removed.
-        stamp: of the file when it was looked at; None: it is no file that can be read.
+        is_file: whether the path is a regular file; reading a pipe would never end.
         mode: what there may be already.
         expect_digest: that the file must turn out to have; empty: any.
         by: who asks, for the log.
-        reply: told the outcome, once; None: nobody waits for it.
+        reply: called with the outcome, once; None: nobody waits for it.
     """
 
     name: str
     path: str | None
-    stamp: Stamp | None = None
+    is_file: bool = True
     mode: Mode = Mode.ANY
     expect_digest: str = ""
     by: str = "an admin"
@@ -140,70 +123,51 @@ class Change:
     @classmethod
     def of(cls, message: Message, reply: Callable[[Message], None]) -> Change:
         """Return the change of which a worker made a message by :meth:`message`."""
-        stamp = message["stamp"]
-        return cls(
-            name=message["name"],
-            path=message["path"],
-            stamp=None if stamp is None else tuple(stamp),
-            mode=Mode(message["mode"]),
-            expect_digest=message["expect_digest"],
-            reply=reply,
-        )
+        return cls(**{**message, "mode": Mode(message["mode"])}, reply=reply)
 
     def message(self) -> Message:
         """Return what a worker sends to the supervisor."""
-        names = ("name", "path", "stamp", "mode", "expect_digest")
+        names = ("name", "path", "is_file", "mode", "expect_digest")
         return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What there was when files were looked at.
+    """Files of ``dataset_folder`` by the names of their datasets, and which paths are files."""
 
-    Attributes:
-        asked: whether somebody asked for it (SIGHUP), who wants everything loaded anew.
-        folder: files of ``dataset_folder`` by the names of their datasets.
-        stamps: of all files that were looked at.
-    """
-
-    asked: bool
     folder: Mapping[str, str]
-    stamps: Mapping[str, Stamp | None]
+    files: frozenset[str]
 
 
-class _Watcher:
-    """Looks at files in a thread of its own: a dead network disk must not stop the supervisor."""
+class _FileChecker:
+    """Looks at files in a thread: a dead network disk must not stop the supervisor."""
 
     def __init__(self, config: ServerConfig) -> None:
         self._config = config
         self._asked = threading.Event()
         self._looks: queue.SimpleQueue[_Look] = queue.SimpleQueue()
-        # Of datasets that are served; replaced as a whole.
-        self.paths: frozenset[str] = frozenset()
-        threading.Thread(target=self._run, name="dataset-watch", daemon=True).start()
+        self.paths: frozenset[str] = frozenset()  # of datasets that are served
+        threading.Thread(target=self._run, name="dataset-files", daemon=True).start()
 
-    def look_now(self) -> None:
-        """Look although it is not time."""
+    def look(self) -> None:
+        """Look once more."""
         self._asked.set()
 
-    def take(self) -> list[_Look]:
-        """Return what was seen since the last call."""
-        looks = []
-        while not self._looks.empty():
-            looks.append(self._looks.get())
-        return looks
+    def take(self) -> _Look | None:
+        """Return what was found since the last call, if anything."""
+        return None if self._looks.empty() else self._looks.get()
 
     def _run(self) -> None:
         while True:
-            asked = self._asked.wait(self._config.watch_s or None)
+            self._asked.wait()
             self._asked.clear()
             try:
                 folder = {n: os.fspath(path) for n, path in self._config.folder_datasets().items()}
             except ConsensusPRError as error:
                 _log.error("%s; what was loaded from it is served on", error)
                 continue
-            stamps = {path: look_at(path) for path in self.paths.union(folder.values())}
-            self._looks.put(_Look(asked, folder, stamps))
+            paths = self.paths.union(folder.values())
+            self._looks.put(_Look(folder, frozenset(filter(os.path.isfile, paths))))
 
 
 class ServedDatasets:
@@ -250,11 +214,8 @@ class ServedDatasets:
         self._change: Change | None = None
         self._prepared: dict[str, Served] = {}
         self.child: Child | None = None
-        self._watcher: _Watcher | None = None
+        self._checker: _FileChecker | None = None
         self._of_folder: set[str] = set()
-        # Of files as they were last read, or failed to be; and as the latest look found them.
-        self._tried: dict[str, Stamp | None] = {}
-        self._seen: _Look | None = None
 
     def load_first(self, wait: Callable[[], None]) -> None:
         """Load what the server begins with; ``wait`` sleeps until a child may have ended.
@@ -273,11 +234,10 @@ class ServedDatasets:
         if not datasets:
             raise InputError(f"dataset_folder {config.dataset_folder} holds no dataset")
         self._of_folder = set(folder) - set(config.datasets)
-        self._tried = {path: look_at(path) for path in datasets.values()}
         faults = {
             n: f"{datasets[n]}: is no regular file"
             for n in self._of_folder
-            if self._tried[datasets[n]] is None
+            if not os.path.isfile(datasets[n])
         }
         good = {name: path for name, path in datasets.items() if name not in faults}
         if good:
@@ -299,8 +259,8 @@ class ServedDatasets:
                 _log.error("dataset %s is not served: %s", name, faults[name])
                 self._count(False)
             self._mark_bad(name, name in faults)
-        self._watcher = _Watcher(config)
-        self._watcher.paths = frozenset(datasets.values())
+        self._checker = _FileChecker(config)
+        self._checker.paths = frozenset(datasets.values())
 
     def payload(self) -> Message:
         """Return what workers have to know, at their start and to serve a new set."""
@@ -308,8 +268,8 @@ class ServedDatasets:
 
     def reload_all(self) -> None:
         """Load all datasets anew from their files."""
-        if self._watcher is not None:
-            self._watcher.look_now()
+        if self._checker is not None:
+            self._checker.look()
 
     def ask(self, change: Change) -> None:
         """Make a change that somebody asks for as soon as its turn comes, before those of files."""
@@ -321,8 +281,8 @@ class ServedDatasets:
 
     def tick(self) -> None:
         """Go on with what can be gone on with; to be called often."""
-        for look in [] if self._watcher is None else self._watcher.take():
-            self._compare(look)
+        if self._checker is not None and (look := self._checker.take()) is not None:
+            self._reload(look)
         if self.child is not None:
             if self.child.exit_code() is not None:
                 self._map()
@@ -349,8 +309,7 @@ class ServedDatasets:
             if change.path is None:
                 self._serve({n: one for n, one in self._served.items() if n != change.name})
                 return
-            self._tried[change.path] = change.stamp
-            if change.stamp is None:
+            if not change.is_file:
                 raise _Refused(ChangeStatus.INVALID_ARGUMENT, f"{change.path} is no file")
         except _Refused as refused:
             self._end(change, refused)
@@ -479,8 +438,8 @@ class ServedDatasets:
             outcome["previous_digest"] = "" if previous is None else previous.digest
             self._end(change, outcome)
 
-        assert self._watcher is not None
-        self._watcher.paths = frozenset(one.path for one in datasets.values())
+        assert self._checker is not None
+        self._checker.paths = frozenset(one.path for one in datasets.values())
         self._order_all({"order": "serve_datasets", **self.payload()}, served)
 
     def _end(self, change: Change, outcome: Message | _Refused) -> None:
@@ -507,31 +466,20 @@ class ServedDatasets:
         if change.reply is not None:
             change.reply(outcome)
 
-    def _compare(self, look: _Look) -> None:
-        """Ask for the changes that files ask for."""
-        before, self._seen = self._seen, look
-
-        def settled(path: str) -> bool:
-            # A file that is being written is another one at the next look.
-            return before is not None and before.stamps.get(path) == look.stamps.get(path)
-
-        by = "SIGHUP" if look.asked else "the watch"
+    def _reload(self, look: _Look) -> None:
+        """Ask for every dataset to be read from its file again."""
         wanted = {name: one.path for name, one in self._served.items()}
         for name, path in look.folder.items():
             if name not in wanted or name in self._of_folder:
                 wanted[name] = path
                 self._of_folder.add(name)
         for name in sorted(self._of_folder - set(look.folder)):
-            if look.asked or (before is not None and name not in before.folder):
-                self._of_folder.discard(name)
-                self._mark_bad(name, False)
-                wanted.pop(name, None)
-                self._of_files[name] = Change(name, None, by=by)
+            self._of_folder.discard(name)
+            self._mark_bad(name, False)
+            wanted.pop(name, None)
+            self._of_files[name] = Change(name, None, by="SIGHUP")
         for name, path in wanted.items():
-            stamp = look.stamps.get(path)
-            changed = stamp is not None and stamp != self._tried.get(path) and settled(path)
-            if look.asked or changed:
-                self._of_files[name] = Change(name, path, stamp, by=by)
+            self._of_files[name] = Change(name, path, path in look.files, by="SIGHUP")
 
 
 def _delete(served: Served) -> None:

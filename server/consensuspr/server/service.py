@@ -131,6 +131,8 @@ CLOSE_S = 1.0
 QUIET_S = 0.05
 SETTLE_S = 0.5
 
+# Fields of one request, those of its rollouts, nodes and expressions included.
+MAX_FIELDS = 262_144
 # Of a sentence in a status; nine bytes each, as a header may say a character, fit into one.
 MAX_SENTENCE_CHARS = 600
 # The hint of a request that is not received, because too many others arrive.
@@ -255,7 +257,6 @@ class Handlers:
         if not options.probe:
             self._scorer.metrics.request_rollouts(len(rollouts))
         if call.trace is not None:
-            call.trace.stage_ended("parse")
             call.trace.describe(rollouts=len(rollouts), dataset=chosen[0], run=options.run or "")
         columns: ScoreColumns | None = None
         pieces = iter((rollouts,))  # nearly always: a client's request is a piece
@@ -263,7 +264,7 @@ class Handlers:
             pieces = cut(rollouts, lambda r: len(r.response), PIECE_BYTES, PIECE_ROLLOUTS)
         for piece in pieces:
             call.check()
-            part, identity = self._scorer.score(piece, options, call.deadline, chosen, call.trace)
+            part, identity = self._scorer.score(piece, options, call.deadline, chosen)
             if columns is None:
                 columns = part
             else:
@@ -271,10 +272,7 @@ class Handlers:
         # A reply that comes too late would be thrown away; encoding it is work too.
         call.check()
         assert columns is not None, "no rollouts are one empty piece"
-        reply = encode_score_response(columns, identity)
-        if call.trace is not None:
-            call.trace.stage_ended("reply")
-        return reply
+        return encode_score_response(columns, identity)
 
     def explain(self, raw: bytes, call: RunningCall) -> bytes:
         """Answer ``Explain``."""
@@ -338,7 +336,6 @@ class ScoringService:
         admission: accepts requests; an attribute too.
         threads: in which the work is done.
         metrics: where requests are counted.
-        max_fields: of one request.
         tracing: traces them; None: nothing does.
     """
 
@@ -348,7 +345,6 @@ class ScoringService:
         admission: Admission,
         threads: ScoringThreads,
         metrics: Metrics,
-        max_fields: int,
         tracing: Tracing | None = None,
     ) -> None:
         self._tracing = tracing
@@ -360,7 +356,6 @@ class ScoringService:
             "Score": field_table(pb.ScoreRequest.DESCRIPTOR),
             "Explain": field_table(pb.ExplainRequest.DESCRIPTOR),
         }
-        self._max_fields = max_fields
         self._reception = Reception()
         self._trimmer = MemoryTrimmer()
         self._server_info = handlers.server_info
@@ -449,7 +444,7 @@ class ScoringService:
             return self._server_info(raw, RunningCall())
         copies = COPIES_EXPLAINED if method == "Explain" else COPIES
         try:
-            num_bytes = charge(raw, self._tables[method], self._max_fields, copies)
+            num_bytes = charge(raw, self._tables[method], MAX_FIELDS, copies)
         except InvalidRequest as error:
             raise Abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
         trace = self.begin_trace(method, context.invocation_metadata() or ())
@@ -500,7 +495,10 @@ class ScoringService:
             self.metrics.queued(time.monotonic() - admitted)
             if trace is not None:
                 trace.stage_ended("queue")
-            return work(request.pop(), call)
+            result = work(request.pop(), call)
+            if trace is not None:
+                trace.stage_ended("score")
+            return result
 
         job = Job(work_on, num_bytes, run)
         refusal = self.admission.admit(job)
@@ -834,18 +832,10 @@ def build_service(
     verifier = TimedVerifier(
         workers=config.answer_workers,
         budget_s=config.answer_budget_s,
-        memory_limit_bytes=int(config.answer_memory_bytes),
-        cache_size=config.answer_cache_size,
         # While an answer is waited for, another request may compute.
         while_waiting=threads.core_lent,
     )
-    limits = Limits(
-        max_response_bytes=int(config.max_response_bytes),
-        max_inline_nodes=config.max_inline_nodes,
-        max_expressions_per_node=config.max_expressions_per_node,
-        max_expression_bytes=int(config.max_expression_bytes),
-        max_inline_bytes=int(config.max_inline_bytes),
-    )
+    limits = Limits(max_response_bytes=int(config.max_response_bytes))
     scorer = Scorer(datasets, verifier=verifier, threads=config.match_threads, limits=limits)
     info = describe(
         scorer, max_message_bytes=int(config.max_message_bytes), max_rollouts=config.max_rollouts
@@ -863,9 +853,7 @@ def build_service(
     metered = MeteredScorer(scorer, verifier, metrics, score_log)
     tracing = None
     if config.trace_endpoint is not None:
-        tracing = Tracing(config.trace_endpoint, config.trace_share)
+        tracing = Tracing(config.trace_endpoint)
     metrics.serving(datasets)
-    service = ScoringService(
-        Handlers(metered, info), admission, threads, metrics, config.max_fields, tracing
-    )
+    service = ScoringService(Handlers(metered, info), admission, threads, metrics, tracing)
     return BuiltService(service, verifier, metered, metrics, security, tracing, score_log)

@@ -28,6 +28,7 @@ import functools
 import itertools
 import logging
 import os
+import resource
 import selectors
 import signal
 import time
@@ -40,7 +41,6 @@ from consensuspr.server.config import Address, ServerConfig, claim
 from consensuspr.server.datasets import Change, ServedDatasets
 from consensuspr.server.endpoint import MetricsEndpoint
 from consensuspr.server.folders import temporary_folder
-from consensuspr.server.limits import check_limits
 from consensuspr.server.processes import CAUGHT, Child, Message, caught_signals
 
 _log = logging.getLogger(logs.LOGGER_NAME)
@@ -64,9 +64,16 @@ ALLOCATOR = {
 }
 # gRPC writes a line for every handshake that fails: whoever likes could fill the log.
 QUIET_GRPC = {"GRPC_VERBOSITY": "ERROR"}
+# Without connections a worker has 25 open; gRPC crashes without a descriptor for its event loop.
+MIN_OPEN_FILES = 256
+ENOUGH_OPEN_FILES = 65_536
 # Between two looks at the children.  Reports and signals are noticed at once; this is for a
 # death whose pipe somebody else keeps open.
 TICK_S = 0.2
+# A worker that is not ready after this long has failed to start; one whose event loop stands still
+# for so long is replaced.
+START_TIMEOUT_S = 120.0
+HEARTBEAT_TIMEOUT_S = 15.0
 # Of the time between two looks, so much counts as a worker's silence: where it was longer, the
 # supervisor itself was kept from looking (stopped, suspended, on a machine without a free core),
 # and the workers may have been too.
@@ -80,6 +87,23 @@ FOLDER_PREFIX = "consensuspr-serve-"
 # What is run for both roles of a process, prepare and worker.
 WORKER_MODULE = "consensuspr.server.worker"
 PAGE_MODULE = "consensuspr.web.app"
+
+
+def raise_open_files() -> None:
+    """Raise the limit on open files as far as this process may.
+
+    Raises:
+        InputError: it is too low for a server.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = ENOUGH_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, ENOUGH_OPEN_FILES)
+    if 0 <= soft < wanted:  # unlimited is negative
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    if wanted < MIN_OPEN_FILES:
+        raise InputError(
+            f"the limit on open files (ulimit -n) is {wanted};"
+            f" a server needs at least {MIN_OPEN_FILES}"
+        )
 
 
 class _Stopped(Exception):
@@ -135,7 +159,7 @@ def run(
     if config.http_address is not None and worker_module == WORKER_MODULE:
         raise InputError("http_address is set: start the server with consensuspr.http.run")
     logs.configure(config.log_format, config.log_level, "supervisor")
-    check_limits(config)
+    raise_open_files()
     with contextlib.ExitStack() as stack:
         return _Supervisor(config, announce, worker_module, stack).run()
 
@@ -170,7 +194,7 @@ class _Supervisor:
         for name in ("address", "http_address", "web"):
             text = getattr(config, name)
             if text is not None:
-                claimed = claim(Address.parse(text), config.reuse_port)
+                claimed = claim(Address.parse(text))
                 stack.enter_context(contextlib.closing(claimed))
                 self._addresses[name] = claimed.address
         self._slots = [_Slot(number) for number in range(config.workers)]
@@ -198,7 +222,7 @@ class _Supervisor:
             config,
             self._folder,
             lambda payload: Child(worker_module, payload, {}),
-            functools.partial(self._order_all, timeout_s=config.start_timeout_s),
+            functools.partial(self._order_all, timeout_s=START_TIMEOUT_S),
             self._end_worker,
             self._count_change,
             self._mark_bad,
@@ -323,14 +347,12 @@ class _Supervisor:
 
     def _start_workers(self) -> None:
         """Start all workers and wait until every one of them serves."""
-        deadline = time.monotonic() + self._config.start_timeout_s
+        deadline = time.monotonic() + START_TIMEOUT_S
         for slot in self._slots:
             self._start(slot)
         while not self._all_started():
             if time.monotonic() >= deadline:
-                raise ConsensusPRError(
-                    f"workers were not ready after start_timeout_s={self._config.start_timeout_s:g}"
-                )
+                raise ConsensusPRError(f"workers were not ready after {START_TIMEOUT_S:g} s")
             self._wait()
 
     def _all_started(self) -> bool:
@@ -374,7 +396,7 @@ class _Supervisor:
                 slot.failed_starts = 0
                 slot.silent_s = 0.0
                 _log.warning("worker %d serves again, process %d", slot.number, slot.child.pid)
-            elif now - slot.started > self._config.start_timeout_s:
+            elif now - slot.started > START_TIMEOUT_S:
                 self._bury(slot, slot.child, "did not get ready")
 
     def _look_after_page(self) -> None:
@@ -408,7 +430,7 @@ class _Supervisor:
         slot.silent_s += looked_s
         if child.heartbeats != slot.heartbeats:
             slot.heartbeats, slot.silent_s = child.heartbeats, 0.0
-        return slot.silent_s > self._config.heartbeat_timeout_s
+        return slot.silent_s > HEARTBEAT_TIMEOUT_S
 
     def _bury(self, slot: _Slot, child: Child, how: str) -> None:
         """Clear up after a worker that died or is of no use, and plan its replacement."""
