@@ -48,20 +48,19 @@ from consensuspr.errors import (
     RewardServiceError,
     ServerFault,
 )
-from consensuspr.scoring.types import Identity, Rollout, Score, ScoreOptions, Status, exceeds
+from consensuspr.scoring.types import Identity, Rollout, Score, ScoreOptions, Status
 from consensuspr.v1 import PROTOCOL_VERSION, SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire.codec import (
     PIECE_BYTES,
     PIECE_ROLLOUTS,
     EncodedRollout,
-    Item,
-    RequestBounds,
+    cut,
     decode_explain_response,
     decode_score_response,
     encode_explain_request,
-    encode_piece,
-    encoded_item,
+    encode_rollout_field,
+    encode_score_request,
 )
 from consensuspr.wire.server_info import ServerInfo, decode_server_info
 
@@ -297,7 +296,7 @@ class ScorePlan:
         encoded: Sequence[EncodedRollout] | None = None,
     ) -> None:
         self._rollouts = rollouts
-        self._items: list[Item] = [*(rollouts if encoded is None else encoded)]
+        self._encoded = encoded
         self._options = options
         self._limits = limits
         self._progress = progress
@@ -308,26 +307,35 @@ class ScorePlan:
 
     def requests(self) -> Iterator[PendingRequest[bytes]]:
         """Yield the requests in order, each built when it is asked for."""
-        most = self._limits.max_message_bytes - _ENVELOPE_BYTES
-        bounds = RequestBounds(
-            max_bytes=min(PIECE_BYTES, most),
-            max_rollouts=min(PIECE_ROLLOUTS, self._limits.max_rollouts),
-            max_response_bytes=self._limits.max_response_bytes,
-            max_rollout_bytes=most,
+        pieces = cut(
+            self._fields(),
+            lambda item: item[1].num_bytes,
+            min(PIECE_BYTES, self._limits.max_message_bytes - _ENVELOPE_BYTES),
+            min(PIECE_ROLLOUTS, self._limits.max_rollouts),
         )
-        end, any_yet = 0, False
-        while end < len(self._items) or not any_yet:
-            start = end
-            request, end, left_out = encode_piece(
-                self._items, self._options, start, bounds, encode_checked
-            )
-            for position in left_out:
-                self._leave_out(position)
-            positions = [at for at in range(start, end) if at not in left_out]
-            # No rollouts are one empty request.
-            if positions or not (any_yet or end < len(self._items)):
-                any_yet = True
-                yield self._pending(request, positions)
+        for piece in pieces:
+            request = encode_score_request((field for _, field in piece), self._options)
+            yield self._pending(request, [position for position, _ in piece])
+
+    def _fields(self) -> Iterator[tuple[int, EncodedRollout]]:
+        """Yield the rollouts that a request can carry, with their positions; score the others."""
+        limit, most = self._limits.max_response_bytes, self._limits.max_message_bytes
+        for position, rollout in enumerate(self._rollouts):
+            if self._encoded is None:
+                field = encode_checked(position, rollout)
+            else:
+                field = self._encoded[position]
+            if len(field.response) > limit:
+                # In the words of the scorer.
+                fault = f"the response has {len(field.response)} bytes; the limit is {limit}"
+            elif field.num_bytes > most - _ENVELOPE_BYTES:
+                size = field.num_bytes
+                fault = f"the rollout has {size} bytes; a request holds at most {most}"
+            else:
+                yield position, field
+                continue
+            self._scores[position] = Score(Status.OVERSIZE, message=fault)
+            self._num_scored += 1
 
     def result(self) -> ScoredBatch:
         """Return the batch; every rollout has its score by now."""
@@ -342,20 +350,6 @@ class ScorePlan:
                 self._progress(self._num_scored, len(self._rollouts))
 
         return PendingRequest(request, deliver)
-
-    def _leave_out(self, position: int) -> None:
-        """Score a rollout that no request can carry."""
-        limit = self._limits.max_response_bytes
-        size = exceeds(self._rollouts[position].response, limit)
-        if size is not None:
-            # In the words of the scorer.
-            fault = f"the response has {size} bytes; the limit is {limit}"
-        else:
-            num_bytes = encode_checked(position, self._items[position]).num_bytes
-            most = self._limits.max_message_bytes
-            fault = f"the rollout has {num_bytes} bytes; a request holds at most {most}"
-        self._scores[position] = Score(Status.OVERSIZE, message=fault)
-        self._num_scored += 1
 
     def _take(self, positions: Sequence[int], reply: bytes) -> None:
         """Take the reply to the rollouts at ``positions``.
@@ -396,13 +390,13 @@ class ScorePlan:
         self._num_scored += len(scores)
 
 
-def encode_checked(position: int, item: Item) -> EncodedRollout:
-    """Return the rollout at a position of its batch as it stands in a request.
+def encode_checked(position: int, rollout: Rollout) -> EncodedRollout:
+    """Return the rollout at a position of its batch as a field of a request.
 
     Raises:
         InputError: a field has a wrong type.
     """
-    return convert_rollout(position, item, encoded_item)
+    return convert_rollout(position, rollout, encode_rollout_field)
 
 
 def _unreadable(error: InputError) -> IncompatibleServer:

@@ -46,7 +46,7 @@ from consensuspr.data.writers import csv_cell
 from consensuspr.errors import ConsensusPRError, DataError, InputError
 from consensuspr.http.connections import Connections, QuietServer, listen, uvicorn_settings
 from consensuspr.http.hosts import Checked, Hosts, json_response
-from consensuspr.score_log.segments import FOLDER_MODE, SCORES
+from consensuspr.score_log.files import FOLDER_MODE, SCORES
 from consensuspr.scoring.dataset_index import is_image
 from consensuspr.server import logs
 from consensuspr.server.config import Address, ServerConfig

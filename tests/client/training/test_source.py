@@ -664,11 +664,11 @@ def test_what_the_score_log_loses_is_among_the_troubles(
 ) -> None:
     """The reward is there all the same."""
 
-    def full(file: int, data: Any) -> int:
+    def full(*given: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     async def work(source: RewardSource) -> None:
-        monkeypatch.setattr("consensuspr.score_log.segments.os.write", full)
+        monkeypatch.setattr("consensuspr.score_log.writer.write_parquet", full)
         assert (await source.score(RIGHT, 0)).reward == 1.0
         while "score log lost rows" not in source.troubles:
             await asyncio.sleep(0.05)
