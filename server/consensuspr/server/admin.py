@@ -1,14 +1,11 @@
 """The admin RPCs of a worker: which datasets are served, and changes of them.
 
-A change may be asked for at any worker; the supervisor makes it
+A client may ask any worker for a change.  The supervisor makes it
 (:mod:`consensuspr.server.datasets`), and the reply comes when every worker serves it, or when it
-has failed and nothing is changed.  A caller that leaves, or whose deadline passes, does not stop
-it.
+has failed and nothing is changed.
 
-Who may do what is the gate's business (:class:`~consensuspr.server.security.Gate`).  What may be
-read is ours: a caller names files of this machine, and what is said of them tells what is in them.
-So they have to be in, or below, a folder in which a dataset of the settings is, or
-``dataset_folder``; of other places nothing is told, not even whether a file is there.
+A client names files of this machine, and errors tell what is in them.  So they have to be in or
+below a folder in which a dataset of the settings is, or ``dataset_folder``.
 """
 
 from __future__ import annotations
@@ -41,8 +38,8 @@ _MODES = {
     pb.PUT_MODE_REPLACE: Mode.REPLACE,
 }
 
-# Asks the supervisor for something by name, with fields, within seconds.
-Ask = Callable[[str, Message, float], Awaitable[Message]]
+# Has the supervisor make a change within seconds.
+Ask = Callable[[Message, float], Awaitable[Message]]
 
 
 class AdminService:
@@ -51,7 +48,7 @@ class AdminService:
     Args:
         config: settings.
         datasets: what this worker serves.
-        ask: reaches the supervisor.
+        ask: has the supervisor make a change.
         gate: says who may do what.
         metrics: where calls are counted.
     """
@@ -135,7 +132,7 @@ class AdminService:
         remaining_s = context.time_remaining()
         limit_s = PATIENCE_S if remaining_s is None else remaining_s
         try:
-            changed = await self._ask("change_dataset", {"change": change.message()}, limit_s)
+            changed = await self._ask(change.message(), limit_s)
         except ConsensusPRError as error:
             raise Abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(error)) from None
         if "refused" in changed:

@@ -42,27 +42,14 @@ if TYPE_CHECKING:
     from consensuspr.scoring import DatasetIndex, MatcherCache
     from consensuspr.server.metrics import MeteredScorer
 
-# Changes that wait for their turn; each may take minutes.
+# Changes that wait for their turn.
 MAX_WAITING = 64
-# Between two looks whether the last request of an old dataset has ended.
-_RELEASE_POLL_S = 0.1
 
 _log = logging.getLogger(logs.LOGGER_NAME)
 
-# Sends an order to all workers; then calls back with the answers by worker, and the numbers of
-# those that live and were silent.
+# Sends an order to all workers, and calls back with the answers by worker, and the numbers of those
+# that did not answer.
 OrderAll: TypeAlias = Callable[[Message, Callable[[dict[int, Message], list[int]], None]], None]
-
-
-class ChangeStatus(StrEnum):
-    """Why a change is not made; the names of gRPC's codes for it."""
-
-    INVALID_ARGUMENT = "INVALID_ARGUMENT"
-    NOT_FOUND = "NOT_FOUND"
-    ALREADY_EXISTS = "ALREADY_EXISTS"
-    FAILED_PRECONDITION = "FAILED_PRECONDITION"
-    RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
-    UNAVAILABLE = "UNAVAILABLE"
 
 
 class Mode(StrEnum):
@@ -74,9 +61,9 @@ class Mode(StrEnum):
 
 
 class _Refused(Exception):
-    """A change cannot be made; the text is one sentence."""
+    """A change cannot be made; the text is one sentence, ``code`` the name of a gRPC code."""
 
-    def __init__(self, code: ChangeStatus, reason: str) -> None:
+    def __init__(self, code: str, reason: str) -> None:
         self.code = code
         super().__init__(reason)
 
@@ -171,7 +158,7 @@ class _FileChecker:
 
 
 class ServedDatasets:
-    """What the supervisor knows and does; to be called from its loop alone.
+    """What the supervisor knows and does; for its loop alone.
 
     Args:
         config: settings.
@@ -179,14 +166,11 @@ class ServedDatasets:
         start: starts the process that reads datasets, with a payload.
         order_all: sends an order to all workers.
         kill: ends the worker of a number, which is then replaced.
-        count: told of each change whether it was made.
+        count: called after each change, with whether it was made.
         mark_bad: called with a dataset's name, and whether its file in ``dataset_folder`` is bad.
 
     Attributes:
         child: the process that reads datasets, while there is one.
-
-    Raises:
-        InputError: ``dataset_folder`` cannot be read, or there is no dataset at all.
     """
 
     def __init__(
@@ -208,9 +192,7 @@ class ServedDatasets:
         self._mark_bad = mark_bad
         self._served: dict[str, Served] = {}
         self._number = 0
-        # What somebody waits for, and what files ask for, the latest for each dataset.
         self._waiting: deque[Change] = deque()
-        self._of_files: dict[str, Change] = {}
         self._change: Change | None = None
         self._prepared: dict[str, Served] = {}
         self.child: Child | None = None
@@ -272,12 +254,12 @@ class ServedDatasets:
             self._checker.look()
 
     def ask(self, change: Change) -> None:
-        """Make a change that somebody asks for as soon as its turn comes, before those of files."""
+        """Make a change as soon as its turn comes."""
         if len(self._waiting) < MAX_WAITING:
             self._waiting.append(change)
             return
         reason = f"{MAX_WAITING} changes of datasets are waiting; try again later"
-        self._end(change, _Refused(ChangeStatus.RESOURCE_EXHAUSTED, reason))
+        self._end(change, _Refused("RESOURCE_EXHAUSTED", reason))
 
     def tick(self) -> None:
         """Go on with what can be gone on with; to be called often."""
@@ -287,14 +269,12 @@ class ServedDatasets:
             if self.child.exit_code() is not None:
                 self._map()
         elif self._change is None and self._waiting:
-            self._begin(self._waiting.popleft())
-        elif self._change is None and self._of_files:
-            change = self._of_files.pop(next(iter(self._of_files)))
-            if not self._outdated(change):
+            change = self._waiting.popleft()
+            if change.reply is not None or not self._outdated(change):
                 self._begin(change)
 
     def _outdated(self, change: Change) -> bool:
-        """Whether a file's dataset was given another file or was removed since it was looked at."""
+        """Return whether the dataset got another file or was removed since SIGHUP."""
         served = self._served.get(change.name)
         if change.path is None:
             return served is None
@@ -310,7 +290,7 @@ class ServedDatasets:
                 self._serve({n: one for n, one in self._served.items() if n != change.name})
                 return
             if not change.is_file:
-                raise _Refused(ChangeStatus.INVALID_ARGUMENT, f"{change.path} is no file")
+                raise _Refused("INVALID_ARGUMENT", f"{change.path} is no file")
         except _Refused as refused:
             self._end(change, refused)
             return
@@ -319,7 +299,7 @@ class ServedDatasets:
             self._prepare({change.name: change.path})
         except OSError as error:
             reason = f"{self._folder}: {error.strerror}"
-            self._end(change, _Refused(ChangeStatus.UNAVAILABLE, reason))
+            self._end(change, _Refused("UNAVAILABLE", reason))
 
     def _check(self, change: Change) -> None:
         """Raise _Refused where a change does not fit what is served."""
@@ -327,13 +307,13 @@ class ServedDatasets:
         if served is None and (change.path is None or change.mode is Mode.REPLACE):
             known = ", ".join(sorted(self._served))
             reason = f"no dataset is called {change.name!r}; there is: {known}"
-            raise _Refused(ChangeStatus.NOT_FOUND, reason)
+            raise _Refused("NOT_FOUND", reason)
         if served is not None and change.mode is Mode.ADD:
             reason = f"dataset {change.name!r} is there, from {served.path}; replace it"
-            raise _Refused(ChangeStatus.ALREADY_EXISTS, reason)
+            raise _Refused("ALREADY_EXISTS", reason)
         if change.path is None and len(self._served) == 1:
             reason = f"dataset {change.name!r} is the only one; a server needs at least one"
-            raise _Refused(ChangeStatus.FAILED_PRECONDITION, reason)
+            raise _Refused("FAILED_PRECONDITION", reason)
 
     def _prepare(self, datasets: Mapping[str, str], optional: Collection[str] = ()) -> None:
         """Start the process that reads datasets and saves their snapshots.
@@ -385,22 +365,20 @@ class ServedDatasets:
             self._prepared, _ = self._take_prepared()
         except ConsensusPRError as error:
             bad = isinstance(error, InputError)
-            code = ChangeStatus.INVALID_ARGUMENT if bad else ChangeStatus.UNAVAILABLE
+            code = "INVALID_ARGUMENT" if bad else "UNAVAILABLE"
             self._give_up(_Refused(code, str(error)))
             return
         new = self._prepared[name]
         if change.expect_digest not in ("", new.digest):
             reason = f"{new.path} has digest {new.digest}, expected is {change.expect_digest}"
-            self._give_up(_Refused(ChangeStatus.FAILED_PRECONDITION, reason))
+            self._give_up(_Refused("FAILED_PRECONDITION", reason))
             return
 
         def mapped(answers: dict[int, Message], silent: list[int]) -> None:
             faults = [answer["error"] for answer in answers.values() if "error" in answer]
             faults += [f"worker {number} does not answer" for number in silent]
             if faults:
-                self._give_up(
-                    _Refused(ChangeStatus.UNAVAILABLE, f"it cannot be mapped: {faults[0]}")
-                )
+                self._give_up(_Refused("UNAVAILABLE", f"it cannot be mapped: {faults[0]}"))
             else:
                 self._serve({**self._served, name: new})
 
@@ -473,13 +451,15 @@ class ServedDatasets:
             if name not in wanted or name in self._of_folder:
                 wanted[name] = path
                 self._of_folder.add(name)
+        changes = [Change(n, path, path in look.files, by="SIGHUP") for n, path in wanted.items()]
         for name in sorted(self._of_folder - set(look.folder)):
             self._of_folder.discard(name)
             self._mark_bad(name, False)
-            wanted.pop(name, None)
-            self._of_files[name] = Change(name, None, by="SIGHUP")
-        for name, path in wanted.items():
-            self._of_files[name] = Change(name, path, path in look.files, by="SIGHUP")
+            changes = [change for change in changes if change.name != name]
+            changes.append(Change(name, None, by="SIGHUP"))
+        for change in changes:
+            if change not in self._waiting:
+                self.ask(change)
 
 
 def _delete(served: Served) -> None:
@@ -488,7 +468,7 @@ def _delete(served: Served) -> None:
 
 
 class WorkerDatasets:
-    """What a worker serves, and what it does when it is ordered to serve something else.
+    """What a worker serves, and how it changes; for its event loop.
 
     Args:
         served: of the payload: what is known of each dataset by name.
@@ -501,8 +481,7 @@ class WorkerDatasets:
     def __init__(self, served: Mapping[str, Mapping[str, Any]], cache: MatcherCache) -> None:
         self._cache = cache
         self._beside: Callable[[DatasetIndex, str], None] | None = None
-        self._opened: dict[str, DatasetIndex] = {}
-        self._releases: set[asyncio.Task[None]] = set()
+        self._opened: dict[str, DatasetIndex] = {}  # by snapshot
         self._scorer: MeteredScorer | None = None
         for name, one in served.items():
             self._open(name, one["snapshot"])
@@ -515,12 +494,12 @@ class WorkerDatasets:
     def attach(
         self, scorer: MeteredScorer, beside: Callable[[DatasetIndex, str], None] | None
     ) -> None:
-        """Take what is told of other indexes.
+        """Set who gets other indexes.
 
         Args:
             scorer: scores with them.
-            beside: told of each with its snapshot, before anything is scored with it; those of now
-                included.
+            beside: called with each index and its snapshot, before anything is scored with it;
+                also with those of now.
         """
         self._scorer, self._beside = scorer, beside
         if beside is not None:
@@ -556,17 +535,13 @@ class WorkerDatasets:
         self._opened[snapshot] = index
 
     def _release(self, index: DatasetIndex) -> None:
-        """Forget the matchers of an index when its last request has ended.
+        """Forget the matchers of an index when its last request has ended."""
+        loop = asyncio.get_running_loop()
+        # Not in the finalizer, which may run in any thread, also one that holds the cache's lock.
+        last = weakref.finalize(index, loop.call_soon_threadsafe, self._forget, index.digest)
+        last.atexit = False
 
-        The index itself is unmapped by then: nobody holds it any more.
-        """
-        task = asyncio.create_task(self._forget(weakref.ref(index), index.digest))
-        self._releases.add(task)
-        task.add_done_callback(self._releases.discard)
-
-    async def _forget(self, index: weakref.ref[DatasetIndex], digest: str) -> None:
-        while index() is not None:
-            await asyncio.sleep(_RELEASE_POLL_S)
+    def _forget(self, digest: str) -> None:
         if all(one.digest != digest for one in self._opened.values()):
             self._cache.forget(digest)
         _log.debug("dataset %s is released", digest)

@@ -1,10 +1,8 @@
 """The processes below the supervisor: one that loads the datasets, and those that serve them.
 
-The first has an end of its own, so that the memory of reading and deriving is gone when serving
-begins: what stays is a snapshot of each dataset, which the workers map and share.
-
-A worker maps the snapshots, serves until it is told to stop, drains, and ends with code 0: for
-SIGTERM, for SIGINT, and when the supervisor is gone.
+The first ends when it is done, which frees the memory of reading; what stays is a snapshot of each
+dataset, which the workers map and share.  A worker maps the snapshots, serves until SIGTERM, SIGINT
+or the end of the supervisor, drains, and exits with code 0.
 """
 
 from __future__ import annotations
@@ -40,10 +38,7 @@ _log = logging.getLogger(logs.LOGGER_NAME)
 
 
 class Front(Protocol):
-    """Another face of the server beside gRPC, on the same event loop.
-
-    A protocol, because HTTP knows this module and not the other way round.
-    """
+    """Another endpoint beside gRPC, on the same event loop."""
 
     async def start(self) -> None:
         """Listen and serve.
@@ -56,10 +51,10 @@ class Front(Protocol):
         """Tell load balancers to look elsewhere, and serve on."""
 
     def add(self, index: DatasetIndex, snapshot: str) -> None:
-        """Take what it needs of a dataset, before anything is scored with it; in any thread."""
+        """Take what it needs of a dataset before anything is scored with it; in any thread."""
 
     async def stop(self) -> None:
-        """Let replies that are under way leave, and stop; nothing new is admitted any more."""
+        """Send the replies that are ready, and stop."""
 
 
 Save = Callable[[ServerConfig, dict[str, str]], dict[str, str]]
@@ -90,7 +85,7 @@ def main(save: Save = save_snapshots, make_front: FrontFactory | None = None) ->
         save: loads the datasets.
         make_front: makes what listens beside gRPC; None: nothing does.
     """
-    # It is for the supervisor alone; one sent to all processes of the server must not end them.
+    # It is for the supervisor alone.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     parent = Parent()
     config = ServerConfig.model_validate(parent.payload["config"])
@@ -167,7 +162,9 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
     built = build_service(config, datasets.indexes(), Metrics())
     shown = None if config.metrics_address is None else built.metrics
     tasks: list[asyncio.Task[None]] = []
-    admin = AdminService(config, datasets, supervisor.ask, built.security.gate, built.metrics)
+    admin = AdminService(
+        config, datasets, supervisor.change_dataset, built.security.gate, built.metrics
+    )
     server = GrpcServer(
         built.service,
         int(config.max_message_bytes),
@@ -177,7 +174,7 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
     )
     front = None if make_front is None else make_front(config, built, parent.payload)
     datasets.attach(built.scorer, None if front is None else front.add)
-    handlers = order_handlers(datasets)
+    handlers = {"map_dataset": datasets.map, "serve_datasets": datasets.serve}
     try:
         # Or it would serve what all others have left behind.
         await supervisor.catch_up(handlers)
@@ -202,14 +199,9 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
         built.close()
 
 
-# Does what an order says, on the event loop; returns the fields of the answer.  A ConsensusPRError
-# is answered as its sentence.
+# Carries out an order, on the event loop; returns the fields of the answer.  The sentence of a
+# ConsensusPRError is the answer, too.
 OrderHandler = Callable[[Message], Awaitable[Message]]
-
-
-def order_handlers(datasets: WorkerDatasets) -> dict[str, OrderHandler]:
-    """Return what a worker that serves can be ordered to do, by name."""
-    return {"map_dataset": datasets.map, "serve_datasets": datasets.serve}
 
 
 class Supervisor:
@@ -233,16 +225,15 @@ class Supervisor:
         parent.listen(when_gone, on_message)
 
     async def beat(self, metrics: Metrics | None) -> None:
-        """Say for ever that the event loop turns, and what has changed in metrics."""
+        """Send heartbeats for ever, and what has changed in metrics."""
         while True:
             self._parent.send({"alive": True})
             if metrics is not None:
-                # Of thousands of series it takes tens of milliseconds to see what has changed.
-                await asyncio.to_thread(self.tell, metrics)
+                # Thousands of series take tens of milliseconds.
+                await asyncio.to_thread(self._send_changes, metrics)
             await asyncio.sleep(HEARTBEAT_S)
 
-    def tell(self, metrics: Metrics) -> None:
-        """Say what has changed in metrics."""
+    def _send_changes(self, metrics: Metrics) -> None:
         changes = metrics.changes()
         if changes and not self._parent.send({"metrics": changes}):
             metrics.tell_all_again()
@@ -253,8 +244,8 @@ class Supervisor:
             await self._carry_out(await self._orders.get(), handlers)
 
     async def catch_up(self, handlers: Mapping[str, OrderHandler]) -> None:
-        """Carry out the orders that came so far, such as while this worker was starting."""
-        await asyncio.sleep(0)  # what the thread that listens has handed over becomes known
+        """Carry out the orders that came while this worker was starting."""
+        await asyncio.sleep(0)  # the listening thread has handed them over by then
         while not self._orders.empty():
             await self._carry_out(self._orders.get_nowait(), handlers)
 
@@ -268,26 +259,23 @@ class Supervisor:
             answer = {"error": f"order {order['order']} failed; the worker's log says why"}
         self._parent.send({"answer": order["id"], **answer})
 
-    async def ask(self, name: str, fields: Message, timeout_s: float) -> Message:
-        """Have the supervisor do what only it can do; return the fields of its reply.
+    async def change_dataset(self, change: Message, timeout_s: float) -> Message:
+        """Have the supervisor change a dataset; return the fields of its reply.
 
         Raises:
-            ConsensusPRError: it could not be done, or not in time.
+            ConsensusPRError: it did not answer in time.
         """
         number = next(self._ids)
         reply = self._replies[number] = asyncio.get_running_loop().create_future()
         try:
-            self._parent.send({**fields, "ask": name, "id": number})
-            message: Message = await asyncio.wait_for(reply, timeout_s)
+            self._parent.send({"ask": "change_dataset", "id": number, "change": change})
+            return await asyncio.wait_for(reply, timeout_s)
         except TimeoutError:
             raise ConsensusPRError(
-                f"the supervisor did not answer {name} within {timeout_s:g} s"
+                f"the supervisor did not change the dataset within {timeout_s:g} s"
             ) from None
         finally:
             del self._replies[number]
-        if "error" in message:
-            raise ConsensusPRError(message["error"])
-        return message
 
     def _take(self, message: Message) -> None:
         if "order" in message:
