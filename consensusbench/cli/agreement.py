@@ -38,9 +38,8 @@ def agreement(
     consensusbench agreement dataset.jsonl human.jsonl
     ```
 
-    Two nodes state the same where an expression of either is matched by the other, as in a
-    rollout; they are paired one to one. Consistency is pairs over the nodes of either, recall is
-    pairs over human nodes.
+    Nodes are paired one to one if an expression of either is matched by the other. Consistency is
+    pairs over the nodes of either, recall is pairs over human nodes.
     """
     from consensusbench.evaluation.agreement import agreement_of_files
 

@@ -16,7 +16,7 @@ from consensusbench.cli.options import (
     parse_dimensions,
 )
 from consensusbench.evaluation.paired import check_comparison, compare
-from consensusbench.evaluation.scored import columns_of, model_names
+from consensusbench.evaluation.scored import columns_of
 from consensusbench.evaluation.tables import comparison_notes, comparison_tables
 from consensusbench.tables import print_result
 from consensuspr.cli.options import Address, Json, with_settings
@@ -82,13 +82,6 @@ def compare_models(
         raise InputError(f"--baseline and --candidate are both {one_line(baseline)!r}")
     dimensions = parse_dimensions(settings.by)
     check_comparison(dimensions, settings.confidence, settings.seed)
-    if baseline is not None and candidate is not None:
-        # A model that wrote nothing is refused before anything is scored.
-        known = model_names(rollouts, settings.on_error.value)
-        for model in (baseline, candidate):
-            if model not in known:
-                shown = ", ".join(one_line(name) for name in sorted(known)[:20])
-                raise InputError(f"no rollout is of model {model!r}; there are {shown}")
     columns, problem_ids = columns_of(settings.score(rollouts, dataset, address))
     if baseline is None or candidate is None:
         names = str(rollouts[0]), str(rollouts[1])
@@ -96,6 +89,9 @@ def compare_models(
     else:
         names = baseline, candidate
         sides = columns.where(columns.model == baseline), columns.where(columns.model == candidate)
+        for name, side in zip(names, sides, strict=True):
+            if not len(side):
+                raise InputError(f"no rollout is of model {name!r}")
     comparison = compare(
         *sides,
         problem_ids,

@@ -79,7 +79,7 @@ def diagnose_rollouts(
     settings: DiagnoseSettings,
     as_json: Json = False,
 ) -> None:
-    """Sort rollouts into what an outcome reward cannot tell apart, by model and data source.
+    """Classify rollouts by what an outcome reward misses, by model and data source.
 
     ```text
     consensusbench diagnose rollouts.jsonl --dataset dataset.jsonl --answer-rule dapo
@@ -88,8 +88,8 @@ def diagnose_rollouts(
 
     Right: sound, a direct answer without a path, or redundant thinking. Wrong: almost correct,
     a format error (right, but not as the answer rule wants it), or wrong. Format errors show only
-    under a rule that is stricter than auto. Where the classes begin can be set, as with
-    `--almost-ncr 0.8`: `--list-settings` has all thresholds.
+    under a rule that is stricter than auto. `--list-settings` lists the thresholds, such as
+    `--almost-ncr 0.8`.
     """
     check_row_outputs((output,))
     check_outputs((output,), (*rollouts, dataset))
@@ -140,14 +140,15 @@ def _show_examples(
     console: Console, scored: ScoredSet, report: DiagnosisReport, count: int
 ) -> None:
     """Show rollouts of each class with their hits marked, as ``consensuspr explain`` does."""
-    chosen = {diagnosis: report.examples(diagnosis, count) for diagnosis in Diagnosis}
-    responses = scored.responses(scored.rollouts[at] for places in chosen.values() for at in places)
-    for diagnosis, places in chosen.items():
-        for at in places:
-            rollout = scored.rollouts[at]
-            console.print()
-            console.print(_title(diagnosis, rollout, report.verdicts[at].reason), soft_wrap=True)
-            _show(console, scored, rollout, responses[rollout.file, rollout.row])
+    chosen = [(one, at) for one in Diagnosis for at in report.examples(one, count)]
+    wanted = {at for _, at in chosen}
+    rows = enumerate(scored.rows()) if wanted else ()
+    responses = {at: row["response"] for at, (_, row) in rows if at in wanted}
+    for diagnosis, at in chosen:
+        rollout = scored.rollouts[at]
+        console.print()
+        console.print(_title(diagnosis, rollout, report.verdicts[at].reason), soft_wrap=True)
+        _show(console, scored, rollout, responses[at])
 
 
 def _title(diagnosis: Diagnosis, rollout: ScoredRollout, reason: str) -> Text:

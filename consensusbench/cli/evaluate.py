@@ -19,14 +19,9 @@ from consensusbench.cli.options import (
     parse_dimensions,
 )
 from consensusbench.evaluation.metrics import check, evaluate
-from consensusbench.evaluation.tables import (
-    evaluation_notes,
-    evaluation_tables,
-    write_csv,
-    write_latex,
-)
+from consensusbench.evaluation.tables import evaluation_notes, evaluation_tables
 from consensusbench.outputs import check_outputs, check_row_outputs
-from consensusbench.tables import print_result
+from consensusbench.tables import print_result, write_latex
 from consensuspr.cli.options import Address, Json, with_settings
 from consensuspr.console import count_of, make_console
 
@@ -59,14 +54,10 @@ def evaluate_rollouts(
             help="Write the rollouts with their scores, .jsonl, .jsonl.gz or .parquet.",
         ),
     ] = None,
-    csv: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="Write all figures as CSV."),
-    ] = None,
     latex: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", show_default=False, help="Write the paper's tables as LaTeX (booktabs)."
+            metavar="FILE", show_default=False, help="Write the tables as LaTeX (booktabs)."
         ),
     ] = None,
     settings: EvaluateSettings,
@@ -87,22 +78,21 @@ def evaluate_rollouts(
     how, dimensions = settings.evaluation(), parse_dimensions(settings.by)
     check(dimensions, how)
     check_row_outputs((scored_output,))
-    check_outputs((csv, latex, scored_output), (*rollouts, dataset))
+    check_outputs((latex, scored_output), (*rollouts, dataset))
     scored = settings.score(rollouts, dataset, address, plain=True, scored_output=scored_output)
     evaluation = evaluate(scored, dataset=str(dataset), by=dimensions, settings=how)
-    if csv is not None:
-        write_csv(evaluation, csv)
+    tables = evaluation_tables(evaluation)
     if latex is not None:
-        write_latex(evaluation, latex)
+        write_latex(tables, latex)
     overall = evaluation.overall
     if not overall.acc.count and not overall.nodes.ncr.count:
         typer.echo(
-            f"warning: not one of {count_of(overall.num_rollouts, 'rollout')} could be scored; "
-            "statuses say why",
+            f"warning: none of {count_of(overall.num_rollouts, 'rollout')} could be scored; "
+            "see the statuses",
             err=True,
         )
     if as_json:
         print(json.dumps(evaluation.to_json()))
     else:
-        tables, notes = evaluation_tables(evaluation), evaluation_notes(evaluation)
-        print_result(make_console(settings.color), tables, notes, (csv, latex, scored_output))
+        notes = evaluation_notes(evaluation)
+        print_result(make_console(settings.color), tables, notes, (latex, scored_output))

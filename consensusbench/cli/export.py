@@ -9,15 +9,9 @@ from typing import Annotated
 
 import typer
 
-from consensusbench.export import (
-    CardText,
-    Export,
-    ExportReport,
-    ExportSplit,
-    export_hub,
-    export_trl,
-    export_verl,
-)
+from consensusbench.export.files import Export, ExportReport, ExportSplit
+from consensusbench.export.hub import CardText, export_hub
+from consensusbench.export.trainers import export_trl, export_verl
 from consensuspr.cli.options import Color, Json, OnErrorChoice, OnErrorOption
 from consensuspr.console import ColorMode, NoProgress, count_of, count_progress, make_console
 
@@ -107,8 +101,8 @@ def export(
     depends on their ids and the seed is validation. `hf` writes the dataset itself, all keys kept,
     with a dataset card.
 
-    A text that comes twice is written once; one that comes with two ground truths is left out, and
-    so is a training problem that is in validation too.
+    Repeated texts are written once. Texts with two ground truths are left out, and so are training
+    problems that are also in validation.
     """
     with count_progress("exporting", None, "problems", hidden=no_progress) as advance_to:
         chosen = Export(
@@ -129,8 +123,12 @@ def export(
             case ExportFormat.HF:
                 card = CardText(title, license, tuple(language or ("en",)))
                 report = export_hub(chosen, card, advance_to)
-    if (sentence := report.split_sentence()) is not None:
-        typer.echo(f"warning: {sentence}", err=True)
+    if report.without_split:
+        typer.echo(
+            f"warning: {report.without_split:,} problems have no split and count as training "
+            "problems but for the --val-fraction: give a test set with --val-dataset",
+            err=True,
+        )
     if as_json:
         print(json.dumps({"format": format.value, **report.to_json()}))
     else:

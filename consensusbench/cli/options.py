@@ -37,7 +37,7 @@ DatasetPath: TypeAlias = Annotated[
 
 
 class ScoringSettings(Settings):
-    """How files of rollouts are read and scored, and how results are shown."""
+    """Settings of scoring files of rollouts and of showing results."""
 
     tokenizer: str | None = Field(
         None,
@@ -67,8 +67,8 @@ class ScoringSettings(Settings):
         plain: bool = False,
         scored_output: Path | None = None,
     ) -> ScoredSet:
-        """Score files of rollouts while a bar shows how far it is; warn of another dataset's."""
-        # A bad row at the end of a long file is found before anything is scored.
+        """Score files of rollouts with a progress bar; warn if the dataset looks wrong."""
+        # Counting finds a bad row at the end of a long file before anything is scored.
         total = count_rollouts(rollouts) if self.on_error is OnErrorChoice.STOP else None
         with count_progress("scoring", total, "rollouts", hidden=self.no_progress) as advance_to:
             scored = score_files(

@@ -18,6 +18,7 @@ from consensuspr.cli.options import Color, Json, OnErrorChoice, OnErrorOption
 from consensuspr.console import (
     ColorMode,
     NoProgress,
+    count_of,
     count_progress,
     make_console,
     one_line,
@@ -25,7 +26,8 @@ from consensuspr.console import (
 from consensuspr.data import open_writer
 
 if TYPE_CHECKING:
-    from consensusbench.quality import DatasetFinding, ValidationReport
+    from consensusbench.quality.findings import DatasetFinding
+    from consensusbench.quality.validate import ValidationReport
 
 _STYLE = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _LONGEST = 400
@@ -43,12 +45,12 @@ def validate(
         typer.Option(
             metavar="FILE",
             show_default=False,
-            help="Rollouts of its problems, for what only these can show; repeat for several.",
+            help="Rollouts of its problems, for further checks; repeat for several.",
         ),
     ] = None,
     probes: Annotated[
         bool,
-        typer.Option("--probes", help="Also measure what can be had without solving a problem."),
+        typer.Option("--probes", help="Also measure attacks: the NCR of texts that solve nothing."),
     ] = False,
     output: Annotated[
         Path | None,
@@ -57,21 +59,6 @@ def validate(
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with code 1 for warnings too.")
     ] = False,
-    max_unrelated: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE",
-            min=0,
-            max=1,
-            help="Share of other problems' rollouts that a node may hit.",
-        ),
-    ] = 0.05,
-    min_rollouts: Annotated[
-        int,
-        typer.Option(
-            metavar="N", min=1, help="Rollouts of a problem before a node that none hits is told."
-        ),
-    ] = 3,
     examples: Annotated[
         int, typer.Option(metavar="N", min=0, help="Findings of each kind to show.")
     ] = 3,
@@ -80,23 +67,20 @@ def validate(
     as_json: Json = False,
     color: Color = ColorMode.AUTO,
 ) -> int:
-    """Look a dataset over: rows, nodes, and how cheaply nodes can be hit.
+    """Check a dataset: rows, nodes, and how cheaply nodes can be hit.
 
     ```text
     consensusbench validate dataset.jsonl
     consensusbench validate dataset.jsonl --rollouts rollouts.jsonl --probes --output found.jsonl
     ```
 
-    Errors make scores wrong or a node worthless (a bad row, a node that nothing or nearly
-    everything matches); warnings make the reward cheaper than it looks; notes are for whoever
-    reads the figures. Bad rows of the dataset are findings; `--on-error` is about bad rows of the
-    rollouts. Exit code 1 where there are errors, and with `--strict` for warnings too.
+    Errors make scores wrong or a node worthless; warnings make the reward cheaper than it looks;
+    notes matter to readers of the figures. `--on-error` is about bad rows of the rollouts: those
+    of the dataset are findings. Exit code 1 if there are errors, and with `--strict` for warnings.
     """
-    from consensusbench.quality import ValidationSettings, validate_dataset
+    from consensusbench.quality.validate import ValidationSettings, validate_dataset
 
     settings = ValidationSettings(
-        max_unrelated=max_unrelated,
-        min_rollouts=min_rollouts,
         probes=probes,
         examples=examples,
         on_error=on_error.value,
@@ -126,7 +110,7 @@ def validate(
 
 
 def _print(console: Console, report: ValidationReport, dataset: Path) -> None:
-    from consensusbench.quality.probes import attacks_by_source_table, density_table, worst_notes
+    from consensusbench.quality.probes import attacks_by_source_table, density_table
 
     kinds = report.by_code()
     if kinds:
@@ -139,7 +123,7 @@ def _print(console: Console, report: ValidationReport, dataset: Path) -> None:
     for code, count, examples in kinds:
         for finding in examples:
             line = Text()
-            line.append(f"{finding.severity.value:7}", style=_STYLE[finding.severity])
+            line.append(f"{code.severity.value:7}", style=_STYLE[code.severity])
             line.append(f"  {code.value}  {_place(finding, dataset)}: ")
             line.append(one_line(finding.message, _LONGEST))
             # One finding is one line, also for grep.
@@ -148,11 +132,9 @@ def _print(console: Console, report: ValidationReport, dataset: Path) -> None:
             console.print(f"         {count - len(examples):,} more {code.value}", style="dim")
     console.print(_summary(report), markup=False)
     if (probes := report.probes) is not None:
-        tables = [attacks_by_source_table(probes)]
-        if probes.density:
-            tables.append(density_table(probes))
         console.print()
-        print_result(console, tables, worst_notes(probes))
+        tables = [attacks_by_source_table(probes)]
+        print_result(console, tables + ([density_table(probes)] if probes.density else []))
 
 
 def _place(finding: DatasetFinding, dataset: Path) -> str:
@@ -165,18 +147,15 @@ def _place(finding: DatasetFinding, dataset: Path) -> str:
 
 
 def _summary(report: ValidationReport) -> str:
-    from consensusbench.quality import Severity
+    from consensusbench.quality.findings import Severity
 
-    rows = report.rows
-    parts = [f"{_counted(rows.good, 'problem')} with {_counted(report.nodes, 'node')}"]
-    if rows.bad:
-        parts.append(_counted(rows.bad, "bad row"))
+    parts = [f"{count_of(report.good_rows, 'problem')} with {count_of(report.nodes, 'node')}"]
+    if report.bad_rows:
+        parts.append(count_of(report.bad_rows, "bad row"))
     if report.rollouts is not None:
-        unknown = f" ({report.unknown_rollouts:,} of unknown problems)"
-        parts.append(_counted(report.rollouts, "rollout") + unknown * bool(report.unknown_rollouts))
-    found = ", ".join(_counted(report.total(one), one.value) for one in Severity)
+        parts.append(
+            f"{count_of(report.rollouts, 'rollout')} ({report.unknown_rollouts:,} of unknown "
+            "problems)"
+        )
+    found = ", ".join(count_of(report.total(one), one.value) for one in Severity)
     return f"{', '.join(parts)}: {found}"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}" + "s" * (count != 1)

@@ -27,7 +27,8 @@ from consensusbench.construction.store import DistinctRollout
 from consensusbench.evaluation.metrics import auroc
 from consensusbench.evaluation.scored import Bools, Floats, Ints
 from consensusbench.extraction.statements import forms_beyond
-from consensusbench.quality.probes import CheapAttack, cheap_attacks, short_attacks
+from consensusbench.quality.attacks import short_attacks
+from consensusbench.quality.probes import CheapAttack, cheap_attacks
 from consensuspr.console import count_of
 from consensuspr.core import BatchResult, Matcher, match_batch
 from consensuspr.data import Problem, Row

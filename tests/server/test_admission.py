@@ -79,14 +79,6 @@ def test_one_run_holds_three_quarters_of_the_limit() -> None:
     assert admission.admit(job(30, "b")) is None
 
 
-def test_held_bytes_count_with_requests() -> None:
-    admission = Admission(100)
-    assert admission.hold(60) is None
-    assert admission.admit(job(50, "a")) is not None
-    admission.release(60)
-    assert admission.admit(job(50, "a")) is None
-
-
 @pytest.mark.parametrize("work_first", [True, False])
 def test_a_request_counts_until_its_work_and_its_call_have_ended(work_first: bool) -> None:
     admission = Admission(100)

@@ -124,19 +124,6 @@ class Admission:
         self.unfinished_bytes = 0
         self.unfinished_requests = 0
 
-    def hold(self, num_bytes: int, run: str = "") -> Refusal | None:
-        """Count bytes until :meth:`release`; return why not if they do not fit."""
-        with self._lock:
-            refusal = self._refusal(num_bytes, run)
-            if refusal is None:
-                self._count(num_bytes, run)
-            return refusal
-
-    def release(self, num_bytes: int, run: str = "") -> None:
-        """Stop counting bytes that :meth:`hold` counted."""
-        with self._lock:
-            self._count(-num_bytes, run)
-
     def refusal(self, num_bytes: int, run: str) -> Refusal | None:
         """Return why a request of this size would be rejected now."""
         with self._lock:

@@ -480,7 +480,6 @@ class WorkerDatasets:
 
     def __init__(self, served: Mapping[str, Mapping[str, Any]], cache: MatcherCache) -> None:
         self._cache = cache
-        self._beside: Callable[[DatasetIndex, str], None] | None = None
         self._opened: dict[str, DatasetIndex] = {}  # by snapshot
         self._scorer: MeteredScorer | None = None
         for name, one in served.items():
@@ -491,20 +490,9 @@ class WorkerDatasets:
         """Return the indexes of what is served, by name."""
         return {name: self._opened[one.snapshot] for name, one in self.served.items()}
 
-    def attach(
-        self, scorer: MeteredScorer, beside: Callable[[DatasetIndex, str], None] | None
-    ) -> None:
-        """Set who gets other indexes.
-
-        Args:
-            scorer: scores with them.
-            beside: called with each index and its snapshot, before anything is scored with it;
-                also with those of now.
-        """
-        self._scorer, self._beside = scorer, beside
-        if beside is not None:
-            for snapshot, index in self._opened.items():
-                beside(index, snapshot)
+    def attach(self, scorer: MeteredScorer) -> None:
+        """Take what scores with the indexes."""
+        self._scorer = scorer
 
     async def map(self, order: Message) -> Message:
         """Map a snapshot, and go on as before."""
@@ -529,10 +517,7 @@ class WorkerDatasets:
     def _open(self, name: str, snapshot: str) -> None:
         from consensuspr.scoring import DatasetIndex
 
-        index = DatasetIndex.open(snapshot, name=name, cache=self._cache)
-        if self._beside is not None:
-            self._beside(index, snapshot)
-        self._opened[snapshot] = index
+        self._opened[snapshot] = DatasetIndex.open(snapshot, name=name, cache=self._cache)
 
     def _release(self, index: DatasetIndex) -> None:
         """Forget the matchers of an index when its last request has ended."""
