@@ -228,8 +228,8 @@ def test_what_is_replaced_gives_its_memory_and_files_back(start: StartServer, fi
     ("name", "path", "mode", "sentence"),
     [
         ("default", "bad.jsonl", "any", "bad.jsonl:1: is not JSON"),
-        ("default", "none.jsonl", "any", "none.jsonl is no file"),
-        ("default", "pipe", "any", "pipe is no file"),
+        ("default", "none.jsonl", "any", "none.jsonl: is no regular file"),
+        ("default", "pipe", "any", "pipe: is no regular file"),
         ("default", "first.jsonl", "add", "dataset 'default' is there, from .*; replace it"),
         ("new", "first.jsonl", "replace", "no dataset is called 'new'; there is: default"),
         ("", "first.jsonl", "any", "name must not be empty"),
@@ -414,7 +414,7 @@ def test_a_reader_that_is_killed_changes_nothing(start: StartServer, files: File
         put(server, large)
     thread.join()
     assert served(server) == {"default": digest_of(files.first)}
-    assert len(list(server.scratch.glob("consensuspr-*/[0-9]*"))) == 1
+    assert len(list(server.scratch.glob("consensuspr-*/[0-9]*/[0-9]*"))) == 1
     assert put(server, files.second) == digest_of(files.second)
 
 

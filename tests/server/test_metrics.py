@@ -134,13 +134,12 @@ def test_workers_add_up_and_what_rises_outlives_them() -> None:
     def tell() -> None:
         for pid, metrics in enumerate(both):
             # As they come through the channel.
-            workers.told(pid, json.loads(json.dumps(metrics.changes())))
+            workers.told(pid, json.loads(json.dumps(metrics.samples())))
 
     for metrics in both:
         metrics.request("Score", "OK", 0.02)
         metrics.queue = lambda: (1000, 1)
     tell()
-    tell()  # nothing has changed
     both[1].request("Score", "OK", 7.0)
     tell()
     now = totals(workers)
@@ -154,16 +153,6 @@ def test_workers_add_up_and_what_rises_outlives_them() -> None:
     now = totals(workers)
     assert now["consensuspr_requests_total['Score', 'OK']"] == 3
     assert now["consensuspr_queue_bytes[]"] == 1000
-
-
-def test_only_what_has_changed_is_told_until_it_was_lost() -> None:
-    metrics = Metrics()
-    everything = metrics.changes()
-    assert metrics.changes() == {}
-    metrics.request("Explain", "OK", 0.1)
-    assert set(metrics.changes()) == {"consensuspr_requests", "consensuspr_request_seconds"}
-    metrics.tell_all_again()
-    assert set(metrics.changes()) >= set(everything)
 
 
 def test_every_metric_is_documented(repository: Path) -> None:

@@ -465,21 +465,6 @@ def test_draining_lets_nobody_in_and_finishes_admitted_requests(serve: Serve) ->
     assert drained.result(60) == 0
 
 
-def test_what_grpc_has_received_when_draining_begins_is_refused(serve: Serve) -> None:
-    """It has not reached Python yet where many requests come in at a time."""
-    server = serve()
-    server.stub.ServerInfo(pb.ServerInfoRequest())
-    with server.held_up():
-        calls = [server.stub.Score.future(request_of(RIGHT)) for _ in range(20)]
-        time.sleep(2)  # for gRPC's threads to receive them
-        drained = server.start_draining(Draining(0, 20))
-    codes = [call.code() for call in calls]
-    assert set(codes) <= {Code.OK, Code.UNAVAILABLE}, "none is CANCELLED"
-    refused = [call.details() for call in calls if call.code() is Code.UNAVAILABLE]
-    assert set(refused) == {"the server is shutting down"}
-    assert drained.result(60) == 0
-
-
 def test_draining_goes_on_serving_for_its_delay(serve: Serve) -> None:
     server = serve()
     server.stub.Score(request_of(RIGHT))

@@ -260,7 +260,7 @@ def test_a_server_that_was_stopped_as_a_whole_goes_on(serve_real: ServeReal) -> 
 def test_a_worker_that_cannot_start_does_not_end_those_that_serve(serve_real: ServeReal) -> None:
     server = serve_real(prelude=HURRY, workers=2, metrics_address="127.0.0.1:0")
     server.wait_until_listening()
-    [snapshot] = server.scratch.glob("consensuspr-*/*/*.index")
+    [snapshot] = server.scratch.glob("consensuspr-*/*/*/*.index")
     away = snapshot.rename(snapshot.with_suffix(".away"))
     served, killed = server.worker_pids()
     os.kill(killed, signal.SIGKILL)
@@ -277,7 +277,7 @@ def test_a_worker_that_cannot_start_does_not_end_those_that_serve(serve_real: Se
 
 def test_a_worker_that_cannot_be_replaced_ends_the_server(serve_real: ServeReal) -> None:
     server = serve_real(prelude=HURRY).wait_until_listening()
-    [snapshot] = server.scratch.glob("consensuspr-*/*/*.index")
+    [snapshot] = server.scratch.glob("consensuspr-*/*/*/*.index")
     snapshot.unlink()
     os.kill(server.worker_pids()[0], signal.SIGKILL)
     assert server.process.wait(60) == 1

@@ -21,7 +21,7 @@ from consensuspr.credentials import Scope
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.scoring.types import check_digest, check_label
 from consensuspr.server.config import ServerConfig
-from consensuspr.server.datasets import Change, Mode, Served, WorkerDatasets
+from consensuspr.server.datasets import Mode, Served, WorkerDatasets
 from consensuspr.server.metrics import Metrics
 from consensuspr.server.processes import Message
 from consensuspr.server.security import Gate
@@ -115,9 +115,7 @@ class AdminService:
             path = known.path
         else:
             await asyncio.to_thread(self._check_place, path)
-        is_file = await asyncio.to_thread(os.path.isfile, path)
-        change = Change(name, path, is_file, mode, request.expect_digest)
-        changed = await self._change(change, context)
+        changed = await self._change(name, path, mode, request.expect_digest, context)
         digest = changed.pop("previous_digest")
         return pb.PutDatasetResponse(
             dataset=self._served(name, Served(**changed)), previous_digest=digest
@@ -125,14 +123,18 @@ class AdminService:
 
     async def _remove(self, raw: bytes, context: Context) -> pb.RemoveDatasetResponse:
         request = parse_message(pb.RemoveDatasetRequest, raw)
-        changed = await self._change(Change(_checked(_check_name, request.name), None), context)
+        name = _checked(_check_name, request.name)
+        changed = await self._change(name, None, Mode.ANY, "", context)
         return pb.RemoveDatasetResponse(digest=changed["previous_digest"])
 
-    async def _change(self, change: Change, context: Context) -> Message:
+    async def _change(
+        self, name: str, path: str | None, mode: Mode, expect_digest: str, context: Context
+    ) -> Message:
         remaining_s = context.time_remaining()
         limit_s = PATIENCE_S if remaining_s is None else remaining_s
         try:
-            changed = await self._ask(change.message(), limit_s)
+            change = {"name": name, "path": path, "mode": mode, "expect_digest": expect_digest}
+            changed = await self._ask(change, limit_s)
         except ConsensusPRError as error:
             raise Abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(error)) from None
         if "refused" in changed:

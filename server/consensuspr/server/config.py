@@ -1,9 +1,7 @@
-"""The settings of a server: their names, defaults, limits, how they fit together, and where it
-listens.
+"""The settings of a server, and how it claims its port.
 
-Where their values come from (file, environment, command line) is :mod:`consensuspr.settings`.
-Every limit is per worker process unless its description says otherwise.  Unix sockets are not
-covered: worker processes cannot share one.
+:mod:`consensuspr.settings` reads the values from a file, the environment and the command line.  A
+limit is per worker process unless its description says otherwise.
 """
 
 from __future__ import annotations
@@ -327,17 +325,7 @@ def load_config(
     environment: Mapping[str, str] | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> ServerConfig:
-    """Return the settings that a TOML file, the environment and the command line make.
-
-    Args:
-        file: TOML; relative dataset paths in it are relative to its directory.
-        environment: variables named ``CONSENSUSPR_`` and the setting in capitals.
-        overrides: settings by name, as the command line gave them; None is "not given".
-
-    Raises:
-        InputError: a setting is unknown, has a wrong type or value, or the file cannot be
-            read; names the setting and where it was given.
-    """
+    """Return the settings of a server; see :func:`consensuspr.settings.load_settings`."""
     return load_settings(
         ServerConfig,
         prefix=ENVIRONMENT_PREFIX,
@@ -360,13 +348,11 @@ class Claim:
 
 
 def claim(address: Address) -> Claim:
-    """Resolve ``address`` and claim it for the workers of this server alone.
+    """Resolve ``address`` and claim it for the workers of this server.
 
-    Workers share one port with SO_REUSEPORT, which would let a second server join in
-    silence and take a share of the traffic.  So the supervisor claims the port first: it
-    binds exclusively, which fails where anybody else has the port, and only then opens the
-    socket to sharing.  The claim never listens (the kernel hands it no connection) and is
-    held for as long as the server lives, so that the port stays ours while a worker restarts.
+    Workers share one port with SO_REUSEPORT, which would let a second server join unnoticed.  So
+    the supervisor binds the port exclusively first, and only then opens the socket to sharing.  The
+    claim never listens, and keeps the port while a worker restarts.
 
     Raises:
         InputError: the host cannot be resolved or is not one of this machine's, or the

@@ -52,18 +52,16 @@ class WorkerMetrics(Collector):
         self._of: dict[int, dict[str, dict[_Series, float]]] = {}  # by process, by metric
         self._of_dead: dict[str, dict[_Series, float]] = {}
 
-    def told(self, pid: int, changes: Mapping[str, Any]) -> None:
-        """Take what a worker's :meth:`Metrics.changes` returned."""
+    def told(self, pid: int, metrics: Mapping[str, Any]) -> None:
+        """Take the :meth:`Metrics.samples` of a worker."""
         with self._lock:
-            metrics = self._of.setdefault(pid, {})
-            for metric, (text, kind, merged, samples) in changes.items():
+            found = self._of[pid] = {}
+            for metric, (text, kind, merged, samples) in metrics.items():
                 self._about[metric] = text, kind, merged
-                known = metrics.setdefault(metric, {})
-                for name, labels, values, value in samples:
-                    known[name, tuple(labels), tuple(values)] = value
+                found[metric] = {(n, tuple(ls), tuple(vs)): value for n, ls, vs, value in samples}
 
     def died(self, pid: int) -> None:
-        """Keep what a dead worker has counted."""
+        """Keep the counters of a dead worker."""
         with self._lock:
             for metric, samples in self._of.pop(pid, {}).items():
                 if self._about[metric][1] != "gauge":

@@ -1,9 +1,8 @@
 """What a worker counts, as Prometheus metrics, and the scorer that counts it.
 
-A worker sends the supervisor with each heartbeat what has changed (:meth:`Metrics.changes`), and
-the supervisor's endpoint adds it up over all workers, those that died included.  (The multiprocess
-mode of prometheus-client maps files, and a full disk would kill the workers.)  Means are quotients
-of two counters.
+A worker sends the supervisor all samples with each heartbeat, and the supervisor's endpoint adds
+them up over all workers, those that died included.  (The multiprocess mode of prometheus-client
+maps files, and a full disk would kill the workers.)  Means are quotients of two counters.
 """
 
 from __future__ import annotations
@@ -78,7 +77,6 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self._registry = registry or CollectorRegistry()
         self._merged: dict[str, str] = {}
-        self._told: dict[tuple[str, tuple[str, ...]], float] = {}
         self._known: dict[str, set[str]] = {"data_source": set(), "run": set()}
         self._guard_watch = GuardWatch()
         # Return what others have counted since their start, and unfinished bytes and requests.
@@ -159,32 +157,26 @@ class Metrics:
         self._queue_requests.set(num_requests)
         return self._registry
 
-    def changes(self) -> dict[str, Any]:
-        """Return what has changed since the last call, for whoever adds workers up.
-
-        To be called by one thread.
+    def samples(self) -> dict[str, Any]:
+        """Return all samples, for whoever adds workers up.
 
         Returns:
             By metric: its text, its kind, how its values of several workers become one (``sum``
-            or ``max``), and the samples that have changed, each ``[name, labels, their values,
-            value]``.
+            or ``max``), and its samples, each ``[name, labels, their values, value]``.
         """
-        changed: dict[str, Any] = {}
-        for metric in self.registry.collect():
-            samples = []
-            for name, labels, value, *_ in metric.samples:
-                values = tuple(labels.values())
-                if not name.endswith("_created") and self._told.get((name, values)) != value:
-                    self._told[name, values] = value
-                    samples.append([name, list(labels), list(values), value])
-            if samples:
-                merged = self._merged.get(metric.name, "sum")
-                changed[metric.name] = [metric.documentation, metric.type, merged, samples]
-        return changed
-
-    def tell_all_again(self) -> None:
-        """Have the next :meth:`changes` return everything: the last were lost."""
-        self._told.clear()
+        return {
+            metric.name: [
+                metric.documentation,
+                metric.type,
+                self._merged.get(metric.name, "sum"),
+                [
+                    [name, [*labels], [*labels.values()], value]
+                    for name, labels, value, *_ in metric.samples
+                    if not name.endswith("_created")
+                ],
+            ]
+            for metric in self.registry.collect()
+        }
 
     def request(self, method: str, code: str, seconds: float) -> None:
         """Count a finished request."""

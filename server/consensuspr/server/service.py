@@ -1,20 +1,13 @@
 """The service of one worker: what each RPC does, and its gRPC server.
 
-**Handlers** do the work, from the bytes of a request to the bytes of its reply.  They run in a
-working thread, know nothing of sockets or event loops, and are therefore also what another front
-(HTTP, a Ray Serve deployment, a test) calls.  A request that is wrong as a whole ends in
-:class:`Abort`; whatever concerns a single rollout is a status in the reply.  Requests are parsed
-here and not by gRPC: their size is known before anything is unpacked, and bytes that are no request
-become INVALID_ARGUMENT instead of an internal error.
+:class:`Handlers` do the work in a scoring thread, from the bytes of a request to the bytes of its
+reply.  A request that is wrong as a whole ends in :class:`Abort`; what concerns a single rollout is
+a status in the reply.  :class:`ScoringService` receives, admits and replies on one event loop; HTTP
+and Ray Serve share it.  When a caller leaves or its deadline passes, queued work is dropped and
+running work stops at its next piece.
 
-**The service** has one event loop that receives and replies; the work of each request runs in a
-thread, a bounded number at a time, the rest waits in the admission's queue (bounded in bytes, a
-share of the work for each run).  Matching releases the GIL, so that threads are real
-parallelism.  A caller that leaves, or whose deadline passes, leaves its work behind: what is queued
-is dropped, what runs stops at the next piece.  Its bytes count as unfinished until then.
-
-No Python traceback and no text of an unexpected exception reaches a client: such an RPC is
-INTERNAL with an id, and the log has the rest under that id.
+No text of an unexpected exception reaches a client: such an RPC is INTERNAL with an id, and the log
+has the traceback under that id.
 """
 
 from __future__ import annotations
@@ -101,38 +94,31 @@ from consensuspr.wire.server_info import (
 SHUTTING_DOWN = "the server is shutting down"
 # Python's own 5 ms would make the event loop wait several times in a request.
 SWITCH_INTERVAL_S = 0.0005
-# Requests that one connection may have open.  More wait on the client's side; without the
-# bound, one client could have any number of messages received and not yet admitted.
+# Open requests of one connection; more wait on the client's side.
 MAX_CONCURRENT_STREAMS = 128
-# A client that is silent for a policy update pings meanwhile; gRPC's default (one ping in
-# five minutes) would cut it off.  Half of our clients' interval: they may arrive closer together.
+# gRPC's default, a ping in five minutes, would cut off a client that is silent for a policy update.
+# Half of our clients' interval, because pings may arrive closer together.
 MIN_PING_INTERVAL_MS = 5000
 # Clients do not compress, and a small compressed message can become a gigabyte.
 IDENTITY_ONLY = 1 << 0
-# Calls that gRPC holds before Python sees them; more are dropped.  Each takes some twenty kilobytes
-# and a window of 64 KiB of its body.  A thousand that come in one moment are not too many.
+# Calls that gRPC holds before Python sees them, of some 84 KB each; more are dropped.
 PENDING_CALLS = 1024
-# Of a call's header, tokens and names of runs included; it stays in memory as long as the call.
+# Of one call, tokens and names of runs included; it stays in memory as long as the call.
 MAX_HEADER_BYTES = 8192
-# A client that answers no ping for twenty seconds more has gone, or reads nothing.
+# Ends connections of clients that are gone, or read nothing, after twenty seconds more.
 PING_INTERVAL_MS = 60_000
-# Then a connection is ended in order, after its requests, and the client makes another: to a worker
-# or a server that was not there when it made the first (a replaced one, or one more behind a name).
+# Then a connection ends after its requests, and the client may find a worker or a server that is
+# new.  Requests may go on for LAST_CALLS_S.
 MAX_CONNECTION_AGE_S = 300
-# So long requests on a connection may go on then; replies that nobody takes end with it.
 LAST_CALLS_S = 120
-# Within it the first words of HTTP/2 have to come.
+# For the first words of HTTP/2.
 HANDSHAKE_S = 20
-# After the last reply: for calls that only watch, and for connections to end in order.
+# After the last reply, for calls that watch and for connections to end.
 CLOSE_S = 1.0
-# Before connections are ended: requests that gRPC has received are refused one by one, until for so
-# long there was none, or for so long in all.
-QUIET_S = 0.05
-SETTLE_S = 0.5
 
 # Fields of one request, those of its rollouts, nodes and expressions included.
 MAX_FIELDS = 262_144
-# Of a sentence in a status; nine bytes each, as a header may say a character, fit into one.
+# Of a sentence in a status, which gRPC sends in a header of a few kilobytes.
 MAX_SENTENCE_CHARS = 600
 # The hint of a request that is not received, because too many others arrive.
 ARRIVAL_RETRY_S = 0.5
@@ -172,19 +158,16 @@ class Abort(Exception):
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Return what is sent beside the sentence."""
-        metadata: tuple[tuple[str, str], ...] = ()
+        metadata = []
         if self.retry_after_s is not None:
-            metadata = ((RETRY_AFTER_KEY, str(max(1, round(self.retry_after_s * 1000)))),)
+            metadata.append((RETRY_AFTER_KEY, str(max(1, round(self.retry_after_s * 1000)))))
         if self.digest is not None:
-            metadata += ((DATASET_DIGEST_KEY, self.digest),)
-        return metadata
+            metadata.append((DATASET_DIGEST_KEY, self.digest))
+        return tuple(metadata)
 
 
 def shortened(sentence: str) -> str:
-    """Return what a client is told, cut where text of its own makes it long.
-
-    gRPC sends it in a header of a few kilobytes, and fails with another code where it is longer.
-    """
+    """Return what a client gets, cut if text of its own makes it long."""
     if len(sentence) <= MAX_SENTENCE_CHARS:
         return sentence
     return f"{sentence[:MAX_SENTENCE_CHARS]}... ({len(sentence)} characters)"
@@ -195,7 +178,7 @@ class RunningCall:
 
     Args:
         deadline: ``time.monotonic()`` at which the caller stops waiting; None: never.
-        trace: is told of the stages; None: nobody is.
+        trace: gets the stages; None: the call is not traced.
     """
 
     def __init__(self, deadline: float | None = None, trace: Trace | None = None) -> None:
@@ -358,7 +341,6 @@ class ScoringService:
         metrics.queue = lambda: (admission.unfinished_bytes, admission.unfinished_requests)
         self._threads = threads
         self._draining = False
-        self._refused_at = 0.0
 
     def rpc_handler(self) -> grpc.GenericRpcHandler[bytes, bytes]:
         """Return the handler for a gRPC server; messages pass as bytes."""
@@ -376,13 +358,6 @@ class ScoringService:
     def refuse_new_requests(self) -> None:
         """From now on, answer new requests with UNAVAILABLE."""
         self._draining = True
-
-    async def wait_until_quiet(self) -> None:
-        """Wait until new requests have stopped coming, or for SETTLE_S at most."""
-        end = time.monotonic() + SETTLE_S
-        self._refused_at = time.monotonic()
-        while time.monotonic() < min(end, self._refused_at + QUIET_S):
-            await asyncio.sleep(0.01)
 
     async def wait_until_idle(self, timeout_s: float) -> int:
         """Wait until all admitted requests have their replies; return how many do not."""
@@ -537,15 +512,14 @@ class ScoringService:
 
     def _check_open(self) -> None:
         if self._draining:
-            self._refused_at = time.monotonic()
             raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN)
 
 
 class _Gatekeeper(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Asked for every call, before its body is read: ends what may not be asked for.
+    """Rejects calls without a sufficient token before their body is read.
 
-    Health is for everybody, since probes can seldom show a token.  What is not known here needs
-    the widest scope.
+    Health is for everybody, because few probes can show a token.  Unknown methods need the widest
+    scope.
     """
 
     def __init__(self, gate: Gate, metrics: Metrics) -> None:
@@ -563,7 +537,7 @@ class _Gatekeeper(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         if refused is None:
             return await continuation(handler_call_details)
         code = code_of(refused)
-        # Its name comes from the caller, and each would be a series of its own.
+        # A name from the caller would be a series of its own.
         counted = method if (service, method) in _SCOPES else "other"
 
         async def refuse(messages: AsyncIterator[bytes], context: Context) -> bytes:
@@ -639,8 +613,8 @@ async def counted(metrics: Metrics, method: str, work: Awaitable[bytes], context
         code, end = defect.code, (defect.message, defect.metadata())
     finally:
         metrics.request(method, code.name, time.monotonic() - start)
-    # Past the handlers, and without the exception: what gRPC raises here hangs together with the
-    # call, and what that knew, the request above all, would stay until the garbage collector runs.
+    # Outside of the handlers: gRPC's exception refers to the call, and would keep the frames of the
+    # one before it, the request above all, until the garbage collector runs.
     await context.abort(code, *end)
     raise AssertionError("abort does not return")
 
@@ -713,12 +687,11 @@ class GrpcServer:
                 ("grpc.max_allowed_incoming_connections", max_connections),
                 ("grpc.server_handshake_timeout_ms", HANDSHAKE_S * 1000),
                 ("grpc.compression_enabled_algorithms_bitset", IDENTITY_ONLY),
-                # What waits for its turn to be received has 64 KiB at the server, and not as much
-                # as the connection could carry.
+                # A message that waits to be received has 64 KiB at the server, and not as much as
+                # the connection could carry.
                 ("grpc.http2.bdp_probe", 0),
                 ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
-                # Else gRPC resets requests at random when many end at a time, which is what
-                # refusing does; what is let in is the admission's business alone.
+                # It resets requests at random when many end at a time, as when they are rejected.
                 ("grpc.http.overload_protection", 0),
                 ("grpc.server.max_pending_requests", PENDING_CALLS),
                 ("grpc.server.max_pending_requests_hard_limit", PENDING_CALLS),
@@ -773,10 +746,7 @@ class GrpcServer:
             await asyncio.sleep(how.delay_s)
         self._service.refuse_new_requests()
         start = time.monotonic()
-        # What gRPC has received and not handed over yet would be CANCELLED below.
-        await self._service.wait_until_quiet()
-        # Connections are told to end, so that clients look for another server at once, and nobody
-        # connects any more.
+        # Clients look for another server at once, and nobody connects any more.
         closing = asyncio.create_task(self._server.stop(how.grace_s + CLOSE_S))
         dropped = await self._service.wait_until_idle(how.grace_s)
         self._service.close()
@@ -819,8 +789,7 @@ def build_service(
 ) -> BuiltService:
     """Put together what scores requests; the settings' addresses and datasets are not looked at."""
     security = Security.of(config)
-    # All cores, not this worker's share: one client is one connection, and may keep one
-    # worker busy while the others idle.
+    # All cores, not this worker's share: one busy client is one connection, to one worker.
     admission = Admission(int(config.queue_limit_bytes))
     threads = ScoringThreads(config.max_concurrent_requests, available_cores(), admission)
     verifier = TimedVerifier(

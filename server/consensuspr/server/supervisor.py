@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server import logs, security
 from consensuspr.server.config import Address, ServerConfig, claim
-from consensuspr.server.datasets import Change, ServedDatasets
+from consensuspr.server.datasets import Change, Mode, ServedDatasets
 from consensuspr.server.endpoint import MetricsEndpoint
 from consensuspr.server.folders import temporary_folder
 from consensuspr.server.processes import CAUGHT, Child, Message, caught_signals
@@ -291,7 +291,8 @@ class _Supervisor:
                     self._endpoint.workers.told(child.pid, message["metrics"])
             elif "ask" in message:
                 reply = functools.partial(self._reply, child, message["id"])
-                self._datasets.ask(Change.of(message["change"], reply))
+                change = message["change"]
+                self._datasets.ask(Change(**{**change, "mode": Mode(change["mode"])}, reply=reply))
             else:
                 current = self._rounds.get(message["answer"])
                 if current is not None and current.asked.pop(slot.number, None) is not None:

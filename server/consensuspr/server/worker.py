@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from consensuspr.errors import ConsensusPRError
+from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server import logs
 from consensuspr.server.config import ServerConfig
 from consensuspr.server.datasets import WorkerDatasets
@@ -57,22 +57,6 @@ class Front(Protocol):
 FrontFactory = Callable[[ServerConfig, "BuiltService", dict[str, Any]], Front]
 
 
-def save_snapshots(config: ServerConfig, snapshots: dict[str, str]) -> dict[str, str]:
-    """Load the datasets one after the other, and save each at the path of its name.
-
-    Returns:
-        Their digests, by name.
-    """
-    from consensuspr.scoring import DatasetIndex
-
-    digests = {}
-    for name, path in config.datasets.items():
-        index = DatasetIndex.load(Path(path), name=name, derive=config.derive)
-        index.save(snapshots[name])
-        digests[name] = index.digest
-    return digests
-
-
 def main(make_front: FrontFactory | None = None) -> int:
     """Do as ordered, load the datasets or serve; return the exit code of the process.
 
@@ -90,7 +74,14 @@ def main(make_front: FrontFactory | None = None) -> int:
     try:
         if number is None:
             parent.listen(lambda: os._exit(1))  # nothing here needs an orderly end
-            parent.send(_prepare(config, parent.payload))
+            order = parent.payload
+            read = read_datasets(
+                config,
+                order["snapshots"],
+                with_folder=order["with_folder"],
+                optional=order["optional"],
+            )
+            parent.send(read)
             parent.report_ready()
         else:
             dropped = asyncio.run(_serve(parent, config, make_front))
@@ -104,22 +95,55 @@ def main(make_front: FrontFactory | None = None) -> int:
     return 0
 
 
-def _prepare(config: ServerConfig, payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Load the datasets; return their digests, and why optional ones have none.
+def read_datasets(
+    config: ServerConfig, place: str, *, with_folder: bool = False, optional: bool = False
+) -> Message:
+    """Load datasets one after the other, and save a snapshot of each below ``place``.
+
+    Args:
+        config: settings; its datasets are those to load.
+        place: a new folder.
+        with_folder: whether to load the files of ``dataset_folder`` too.
+        optional: whether a bad dataset is a fault, as it always is in ``dataset_folder``.
+
+    Returns:
+        ``loaded``: snapshot, path and digest by name, ``faults``: sentences by name, ``folder``:
+        names of ``dataset_folder``, None if it cannot be read.
 
     Raises:
-        ConsensusPRError: one that is not optional cannot be loaded.
+        ConsensusPRError: a dataset that is not optional cannot be loaded.
     """
-    optional, faults = payload.get("optional", ()), {}
-    needed = {name: path for name, path in config.datasets.items() if name not in optional}
-    digests = save_snapshots(config.model_copy(update={"datasets": needed}), payload["snapshots"])
-    for name in optional:
-        one = config.model_copy(update={"datasets": {name: config.datasets[name]}})
+    from consensuspr.scoring import DatasetIndex
+
+    loaded, faults = {}, {}
+    named, folder = config.datasets, {}
+    in_folder: list[str] | None = None
+    if with_folder:
         try:
-            digests |= save_snapshots(one, payload["snapshots"])
+            folder = config.folder_datasets()
+            in_folder = sorted(folder.keys() - named.keys())
         except ConsensusPRError as error:
+            if not optional:
+                raise
+            _log.error("%s; what was loaded from it is served on", error)
+    for number, (name, path) in enumerate((folder | named).items()):
+        snapshot = os.path.join(place, str(number), "dataset.index")
+        try:
+            at_first = with_folder and not optional and name in named
+            if not at_first and not os.path.isfile(path):  # a pipe may have no end
+                raise InputError(f"{path}: is no regular file")
+            os.makedirs(os.path.dirname(snapshot))
+            index = DatasetIndex.load(Path(path), name=name, derive=config.derive)
+            index.save(snapshot)
+        except (ConsensusPRError, OSError) as error:
+            if isinstance(error, OSError):
+                error = ConsensusPRError(f"{error.filename or place}: {error.strerror}")
+            if not optional and name in named:
+                raise error from None
             faults[name] = str(error)
-    return {"digests": digests, "faults": faults}
+        else:
+            loaded[name] = (snapshot, os.fspath(path), index.digest)
+    return {"loaded": loaded, "faults": faults, "folder": in_folder}
 
 
 async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory | None) -> int:
@@ -168,7 +192,7 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
     )
     front = None if make_front is None else make_front(config, built, parent.payload)
     datasets.attach(built.scorer)
-    handlers = {"map_dataset": datasets.map, "serve_datasets": datasets.serve}
+    handlers = {"map_datasets": datasets.map, "serve_datasets": datasets.serve}
     try:
         # Or it would serve what all others have left behind.
         await supervisor.catch_up(handlers)
@@ -224,13 +248,9 @@ class Supervisor:
             self._parent.send({"alive": True})
             if metrics is not None:
                 # Thousands of series take tens of milliseconds.
-                await asyncio.to_thread(self._send_changes, metrics)
+                samples = await asyncio.to_thread(metrics.samples)
+                self._parent.send({"metrics": samples})
             await asyncio.sleep(HEARTBEAT_S)
-
-    def _send_changes(self, metrics: Metrics) -> None:
-        changes = metrics.changes()
-        if changes and not self._parent.send({"metrics": changes}):
-            metrics.tell_all_again()
 
     async def obey(self, handlers: Mapping[str, OrderHandler]) -> None:
         """Carry out orders for ever, one after the other, and answer each."""
