@@ -128,14 +128,6 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         load_config(file=tmp_path / "none.toml")
 
 
-def test_threads_are_what_the_workers_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 8)
-    config = load_config(overrides=DATASETS)
-    assert (config.workers, config.match_threads) == (4, 2)
-    assert load_config(overrides={**DATASETS, "workers": 16}).match_threads == 1
-    assert load_config(overrides={**DATASETS, "threads": 5}).match_threads == 5
-
-
 def test_every_setting_is_documented_with_its_default(repository: Path) -> None:
     text = (repository / "docs/serve.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", text, flags=re.MULTILINE))

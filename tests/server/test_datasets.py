@@ -25,7 +25,6 @@ from consensuspr.client.admin import AdminClient, PutMode
 from consensuspr.errors import (
     DatasetMismatch,
     InvalidRequest,
-    RewardServiceError,
     Unavailable,
     UnknownDataset,
 )
@@ -39,7 +38,7 @@ from tests.server.conftest import request_of
 from tests.servers import ANY_PORT, ServeProcess, run_with
 
 if TYPE_CHECKING:
-    from tests.server.conftest import Serve
+    pass
 
 RESPONSE = b"16 - 3 - 4 = 9 eggs are left. #### 18"
 # A change starts a process, which takes seconds where a machine is busy.
@@ -270,11 +269,6 @@ def shared(shared_files: Files) -> Iterator[ServeProcess]:
         yield server.wait_until_listening()
 
 
-def test_a_relative_path_means_nothing_to_a_server(shared: ServeProcess) -> None:
-    with pytest.raises(InvalidRequest, match=r"path must be absolute, got 'first\.jsonl'"):
-        put(shared, "first.jsonl")
-
-
 def test_expected_digests(shared: ServeProcess, shared_files: Files) -> None:
     other = f"sha256:{'0' * 64}"
     [digest] = shared_files.rewards
@@ -416,29 +410,6 @@ def test_a_reader_that_is_killed_changes_nothing(start: StartServer, files: File
     assert served(server) == {"default": digest_of(files.first)}
     assert len(list(server.scratch.glob("consensuspr-*/[0-9]*/[0-9]*"))) == 1
     assert put(server, files.second) == digest_of(files.second)
-
-
-def test_changes_at_the_same_time_are_made_one_after_the_other(
-    start: StartServer, files: Files
-) -> None:
-    server = start()
-    threads = [
-        threading.Thread(target=put, args=(server, files.second, f"d{at % 3}")) for at in range(9)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(MOST_S)
-        assert not thread.is_alive(), "each is told what became of it"
-    assert set(served(server)) == {"default", "d0", "d1", "d2"}
-
-
-def test_a_server_without_an_admin_service_says_so(serve: Serve) -> None:
-    with (
-        AdminClient(serve().address) as admin,
-        pytest.raises(RewardServiceError, match="UNIMPLEMENTED"),
-    ):
-        admin.list()
 
 
 def test_a_message_that_is_none_is_refused(shared: ServeProcess) -> None:

@@ -60,14 +60,8 @@ EMPTY_ROLLOUTS = repeated(b"\x42\0")
 # The numbers of requests sent at a time, by as many connections as follow.
 ATTACKS: dict[str, tuple[bytes, int, int]] = {
     "rollouts without a field": (EMPTY_ROLLOUTS, 1, 1),
-    "again and again": (EMPTY_ROLLOUTS, 24, 3),
     "nodes without a field": (rollout(field(5, repeated(b"\x0a\0"))), 4, 1),
-    "lists of nodes": (rollout(repeated(b"\x2a\0")), 4, 1),
     "empty expressions": (rollout(field(5, field(1, repeated(b"\x12\0")))), 4, 1),
-    "budgets": (rollout(field(5, repeated(b"\x12\0"))), 1, 1),
-    "options": (repeated(b"\x1a\0"), 4, 1),
-    "fields that nobody knows": (repeated(b"\xfa\x01\0"), 4, 1),
-    "groups that nobody knows": (repeated(b"\x7b\x7c"), 1, 1),
     "as many small rollouts as there may be": (
         rollout(DUCKS_ID, field(2, b"#### 18")) * 4096,
         64,
@@ -84,22 +78,12 @@ ATTACKS: dict[str, tuple[bytes, int, int]] = {
         6,
         1,
     ),
-    "spans": (
-        b"\x38\1" + rollout(field(2, b"1 "), field(5, field(1, field(2, b"1")) * 30)) * 2700,
-        8,
-        1,
-    ),
     "spans of a response": (
         b"\x38\1" + rollout(DUCKS_ID, field(2, repeated(b"1+1=2 ", SIZE - 100))),
         8,
         4,
     ),
     "one response": (rollout(DUCKS_ID, field(2, repeated(b"1+1=2 ", SIZE - 100))), 32, 4),
-    "names": (
-        b"".join(rollout(field(n, b"%04d" % at * 2000)) for at in range(999) for n in (1, 7)),
-        16,
-        2,
-    ),
 }
 
 

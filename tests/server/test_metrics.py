@@ -81,18 +81,6 @@ def test_nodes_are_counted_by_channel_and_what_the_guard_lowered_by_answer() -> 
     assert value(metrics, "guard_factor_bucket", le="0.1") == 1
 
 
-def test_rewards_are_told_apart_by_run() -> None:
-    metrics = Metrics()
-    for run, reward in (("a", 1.0), ("b", 0.5), ("a", 0.25), (None, 1.0)):
-        scores = ScoreColumns.of([Score(Status.OK, reward=reward)])
-        metrics.batch([Rollout("p", b"")], ["math"], scores, **(TOOK | {"run": run}))
-    sums = {
-        run: value(metrics, "reward_sum_total", data_source="math", run=run)
-        for run in ("a", "b", "unknown")
-    }
-    assert sums == {"a": 1.25, "b": 0.5, "unknown": 1.0}
-
-
 def test_data_sources_are_bounded() -> None:
     metrics = Metrics()
     sources = [f"source {i}" for i in range(1000)] + ["x" * 1000]
@@ -107,15 +95,6 @@ def test_data_sources_are_bounded() -> None:
     assert len(labels) == MAX_VALUES + 1
     other = value(metrics, "rollouts_total", status="OK", data_source="other", run="unknown")
     assert other == 1001 - MAX_VALUES
-
-
-def test_totals_of_others_are_counted_once() -> None:
-    metrics = Metrics()
-    for hits in (5, 9):
-        told = {"cache_hits": hits, "cache_misses": 2}
-        metrics.totals = told.copy
-        assert value(metrics, "matcher_cache_hits_total") == hits
-    assert value(metrics, "matcher_cache_misses_total") == 2
 
 
 def totals(workers: WorkerMetrics) -> dict[str, float]:

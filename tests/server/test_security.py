@@ -11,7 +11,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,6 @@ from consensuspr.server.security import (
     Gate,
     Tls,
     check_exposure,
-    is_loopback,
 )
 from tests.certificates import Authority, Pair
 from tests.processes import wait_for
@@ -199,15 +198,6 @@ def test_tokens_rotate_with_their_file(tokens: Path, caplog: pytest.LogCaptureFi
 # Where it may listen
 
 
-@pytest.mark.parametrize(
-    ("host", "loopback"),
-    [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True),
-     ("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("no.such.host.invalid", False)],
-)  # fmt: skip
-def test_what_is_loopback(host: str, loopback: bool) -> None:
-    assert is_loopback(host) == loopback
-
-
 @pytest.mark.parametrize("name", ["address", "http_address", "metrics_address"])
 def test_beyond_loopback_somebody_must_say_who_may_call(
     name: str, tokens: Path, caplog: pytest.LogCaptureFixture
@@ -332,34 +322,6 @@ def scoring(score: Callable[[], object]) -> Iterator[Callable[[int], None]]:
         stop.set()
         thread.join()
     assert failed == []
-
-
-def test_tokens_rotate_while_clients_score(serve: Serve, tmp_path: Path) -> None:
-    theirs, own = tmp_path / "server", tmp_path / "client"
-    write_token(theirs, A)
-    write_token(own, A)
-    server = serve(token_file=theirs)
-    with RewardClient(server.address, access=Access(own)) as client:
-        with scoring(lambda: client.score(ROLLOUTS)) as some:
-            for old, new in ((A, B), (B, C), (C, A)):
-                some(5)
-                theirs.write_text(f"{old}\n{new}\n")
-                write_token(own, new)
-                some(5)
-                write_token(theirs, new)
-                some(5)
-        gone = Access(token=C)
-        with RewardClient(server.address, access=gone) as late:
-
-            def refused() -> bool:
-                with suppress(AccessDenied):
-                    late.server_info()
-                    return False
-                return True
-
-            wait_for(refused, most_s=60)
-        own.unlink()
-        assert client.score(ROLLOUTS), "the token from before may well be good still"
 
 
 def test_certificates_rotate_while_clients_score(serve_real: ServeReal, tmp_path: Path) -> None:

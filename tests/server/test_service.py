@@ -7,7 +7,6 @@ import logging
 import math
 import re
 import socket
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,13 +22,10 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 )
 
 from consensuspr.client import RewardClient
-from consensuspr.scoring.answers.pool import PairOutcome, SymbolicPool
 from consensuspr.scoring.types import Rollout
-from consensuspr.server import service as build
-from consensuspr.server.service import Abort, Draining, RunningCall
+from consensuspr.server.service import Draining
 from consensuspr.v1 import PROTOCOL_VERSION, RUN_KEY, SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
-from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
 from tests.processes import wait_for
 from tests.server.conftest import RIGHT, request_of
 from tests.servers import Gate, InProcessServer
@@ -180,10 +176,6 @@ def test_invalid_argument_says_what_is_wrong_in_one_sentence(
     failure(Code.INVALID_ARGUMENT, server.stub.Explain, explain)
 
 
-def test_as_many_rollouts_as_a_request_may_hold(serve: Serve) -> None:
-    assert len(serve(max_rollouts=3).stub.Score(request_of(*[RIGHT] * 3)).statuses) == 3
-
-
 def test_invalid_argument_for_explaining_nothing(serve: Serve) -> None:
     error = failure(
         Code.INVALID_ARGUMENT,
@@ -248,45 +240,6 @@ def test_resource_exhausted_with_a_hint_while_the_queue_is_full(serve: Serve) ->
     assert [len(call.result().statuses) for call in admitted] == [1, 1]
     wait_for(lambda: queued(server, "bytes") == 0)
     assert len(server.stub.Score(large).statuses) == 1
-
-
-@pytest.mark.parametrize(("threads", "cores", "at_a_time"), [(1, 4, 1), (6, 2, 2)])
-def test_no_more_requests_compute_than_there_are_threads_and_cores(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, threads: int, cores: int, at_a_time: int
-) -> None:
-    monkeypatch.setattr(build, "available_cores", lambda: cores)
-    server = serve(max_concurrent_requests=threads)
-    gate = Gate(server)
-    calls = [server.stub.Score.future(request_of(RIGHT)) for _ in range(6)]
-    wait_for(lambda: queued(server) == 6 and len(server.scorer.pieces) == at_a_time)
-    time.sleep(0.1)
-    assert len(server.scorer.pieces) == at_a_time
-    gate.open.set()
-    assert all(call.result().statuses[0] == pb.STATUS_OK for call in calls)
-
-
-def test_an_answer_that_is_waited_for_keeps_its_thread_and_no_core(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(build, "available_cores", lambda: 1)
-    asked, answered = threading.Event(), threading.Event()
-
-    def wait(pool: SymbolicPool, comparisons: Any, until: float) -> Any:
-        asked.set()
-        assert answered.wait(60)
-        return dict.fromkeys(comparisons, PairOutcome(None, "load"))
-
-    monkeypatch.setattr(SymbolicPool, "compare", wait)
-    server = serve(max_concurrent_requests=2)
-    held = server.stub.Score.future(request_of(rb"\boxed{\int_0^6 x dx}"))
-    assert asked.wait(60)
-    assert server.stub.Score(request_of(RIGHT), timeout=60).rewards[0] == 1.0
-    assert not held.done()
-    answered.set()
-    reply = held.result(60)
-    assert list(reply.statuses) == [pb.STATUS_ANSWER_UNDECIDED]
-    assert list(reply.answer_methods) == ["load"]
-    assert math.isnan(reply.accs[0]) and math.isnan(reply.rewards[0]), "it is not a wrong answer"
 
 
 def test_overloaded_server_serves_every_client_within_its_memory(serve: Serve) -> None:
@@ -424,22 +377,6 @@ def test_reflection_describes_the_service(serve: Serve) -> None:
     assert [method.name for method in service.method] == ["Score", "Explain", "ServerInfo"]
 
 
-def test_a_silent_client_may_ping(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "MIN_PING_INTERVAL_MS", 100)
-    options = [
-        ("grpc.keepalive_time_ms", 1000),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.use_local_subchannel_pool", 1),
-    ]
-    states: list[grpc.ChannelConnectivity] = []
-    with grpc.insecure_channel(serve().address, options) as channel:
-        ScoringServiceStub(channel).ServerInfo(pb.ServerInfoRequest())
-        channel.subscribe(states.append)
-        time.sleep(6)  # of a client that may not ping, the third or fourth ends the connection
-        assert states == [grpc.ChannelConnectivity.READY]
-
-
 def test_draining_lets_nobody_in_and_finishes_admitted_requests(serve: Serve) -> None:
     server = serve(max_concurrent_requests=1)
     gate = Gate(server)
@@ -462,17 +399,6 @@ def test_draining_lets_nobody_in_and_finishes_admitted_requests(serve: Serve) ->
     assert not any(call.done() for call in admitted)
     gate.open.set()
     assert [call.result().rewards[0] for call in admitted] == [1.0] * 3
-    assert drained.result(60) == 0
-
-
-def test_draining_goes_on_serving_for_its_delay(serve: Serve) -> None:
-    server = serve()
-    server.stub.Score(request_of(RIGHT))
-    drained = server.start_draining(Draining(delay_s=4, grace_s=5))
-    check = health_pb2.HealthCheckRequest(service=SERVICE_NAME)
-    health = health_pb2_grpc.HealthStub(server.channel)
-    wait_for(lambda: health.Check(check).status == health_pb2.HealthCheckResponse.NOT_SERVING)
-    assert len(server.stub.Score(request_of(RIGHT)).statuses) == 1
     assert drained.result(60) == 0
 
 
@@ -506,18 +432,6 @@ def test_every_code_that_is_sent_is_documented(repository: Path) -> None:
     assert documented == sent | {"UNIMPLEMENTED"}
 
 
-def test_work_goes_on_until_the_deadline_and_while_somebody_waits() -> None:
-    RunningCall().check()
-    call = RunningCall(time.monotonic() + 60)
-    call.check()
-    call.abandon()
-    late = RunningCall(time.monotonic())
-    for stopped, code in ((call, Code.CANCELLED), (late, Code.DEADLINE_EXCEEDED)):
-        with pytest.raises(Abort) as caught:
-            stopped.check()
-        assert caught.value.code is code
-
-
 def ended(connection: socket.socket) -> bool:
     """Read what the server has to say; return whether it has ended the connection."""
     connection.setblocking(False)
@@ -541,12 +455,3 @@ def test_connections_have_a_limit(serve: Serve) -> None:
         ]
         wait_for(lambda: sum(map(ended, others)) == 8)
         server.stub.Score(request_of(RIGHT))
-
-
-def test_a_connection_on_which_nobody_speaks_is_closed(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(build, "HANDSHAKE_S", 1)
-    host, port = serve().address.split(":")
-    with socket.create_connection((host, int(port))) as silent:
-        wait_for(lambda: ended(silent))

@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import socket
-import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from consensuspr.client import RewardClient, Rollout, Status
+from consensuspr.client import RewardClient, Rollout
 from consensuspr.v1 import PROTOCOL_VERSION, SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
@@ -86,26 +85,6 @@ def test_the_supervisor_loads_neither_grpc_nor_the_scorer(shared: ServeProcess) 
         assert "cygrpc" in Path(f"/proc/{worker}/maps").read_text()
 
 
-def test_connections_spread_over_workers(shared: ServeProcess) -> None:
-    busy = set()
-    for _ in range(40):
-        with RewardClient(shared.address) as client:
-            client.server_info()
-            busy |= {pid for pid in shared.worker_pids() if established(pid)}
-        if len(busy) == 2:
-            break
-    assert len(busy) == 2
-
-
-def test_several_datasets(shared: ServeProcess) -> None:
-    with RewardClient(shared.address) as client:
-        info = client.server_info()
-        assert [dataset.name for dataset in info.datasets] == ["a", "b"]
-        assert info.datasets[0].digest == info.datasets[1].digest
-        batch = client.score([Rollout("ducks", RIGHT)], dataset="b")
-        assert (batch[0].status, batch.identity.dataset) == (Status.OK, "b")
-
-
 def test_metrics_add_up_over_workers_and_json_logs(shared: ServeProcess) -> None:
     def scored() -> float:
         name = 'consensuspr_rollouts_total{data_source="toy",run="adds up",status="OK"} '
@@ -170,30 +149,6 @@ def test_a_signal_drains(serve_real: ServeReal) -> None:
     assert "drained in" in server.log.read_text()
 
 
-def test_draining_that_takes_too_long_is_cut_short(serve_real: ServeReal) -> None:
-    server = serve_real(slow=True, grace_s=0.3).wait_until_listening()
-    with grpc.insecure_channel(server.address) as channel:
-        call = start_slow_call(server, channel, 60.0)
-        start = time.monotonic()
-        assert server.stop() == 0
-        assert time.monotonic() - start < 50
-        assert call.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-    assert "1 requests were not finished within grace_s=0.3" in server.log.read_text()
-
-
-@pytest.mark.slow
-def test_a_second_interrupt_does_not_wait(serve_real: ServeReal) -> None:
-    server = serve_real(slow=True, grace_s=60.0).wait_until_listening()
-    workers = server.worker_pids()
-    with grpc.insecure_channel(server.address) as channel:
-        call = start_slow_call(server, channel, 60.0)
-        server.process.send_signal(signal.SIGINT)
-        wait_for(lambda: "stopping" in server.log.read_text())
-        assert server.stop(signal.SIGINT) == 0
-        assert call.code() is grpc.StatusCode.UNAVAILABLE
-    assert not any(map(is_alive, workers))
-
-
 def test_a_worker_that_dies_is_replaced(serve_real: ServeReal) -> None:
     server = serve_real(metrics_address="127.0.0.1:0").wait_until_listening()
     with RewardClient(server.address, timeout_s=60) as client:
@@ -239,22 +194,6 @@ def test_clients_of_a_hung_worker_get_their_scores(serve_real: ServeReal) -> Non
     assert f"process {hung}, hangs, no heartbeat for 3" in server.log.read_text()
     os.kill(other, signal.SIGSTOP)
     assert server.stop() == 0, "a hung worker does not hold up the end"
-
-
-@pytest.mark.slow
-def test_a_server_that_was_stopped_as_a_whole_goes_on(serve_real: ServeReal) -> None:
-    """As a debugger, a container's pause or a laptop's lid do it: no worker is to blame."""
-    server = serve_real(prelude=SHORT, workers=2).wait_until_listening()
-    workers = server.worker_pids()
-    family = [server.process.pid, *workers]
-    for pid in family:
-        os.kill(pid, signal.SIGSTOP)
-    time.sleep(5)
-    for pid in family:
-        os.kill(pid, signal.SIGCONT)
-    time.sleep(5)
-    assert server.worker_pids() == workers
-    assert score_one(server.address) == 1.0
 
 
 def test_a_worker_that_cannot_start_does_not_end_those_that_serve(serve_real: ServeReal) -> None:
@@ -370,13 +309,6 @@ def test_a_bad_dataset_is_bad_input(
     assert last.startswith(f"{path.parent}/{sentence}")
     assert "Traceback" not in server.log.read_text()
     assert list(server.scratch.iterdir()) == []
-
-
-@pytest.mark.parametrize("address", ["192.0.2.1:0", "no-such-host.invalid:0"])
-def test_a_bad_address_is_bad_input(serve_real: ServeReal, address: str) -> None:
-    server = serve_real(address=address)
-    assert server.process.wait(60) == 2
-    assert len(server.log.read_text().strip().splitlines()) == 1
 
 
 def test_workers_that_do_not_get_ready_in_time_end_the_server(serve_real: ServeReal) -> None:
