@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import logging
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -141,6 +142,7 @@ def read_datasets(
             if not optional and name in named:
                 raise error from None
             faults[name] = str(error)
+            shutil.rmtree(os.path.dirname(snapshot), ignore_errors=True)
         else:
             loaded[name] = (snapshot, os.fspath(path), index.digest)
     return {"loaded": loaded, "faults": faults, "folder": in_folder}
