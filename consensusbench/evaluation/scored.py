@@ -17,7 +17,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
@@ -527,7 +527,7 @@ def score_files(
             out = stack.enter_context(open_writer(scored_output, types))
         # Not before it is needed: scored files need neither index nor server.
         connection = cache(lambda: stack.enter_context(connect(os.fspath(dataset), address, None)))
-        index = cache(lambda: stack.enter_context(closing(_load_index(dataset)))) if plain else None
+        index = cache(lambda: _load_index(dataset)) if plain else None
         run = _Run(found, connection, code, spans, count_tokens, out, progress, index)
         for file, path in enumerate(paths):
             read = ReadReport()

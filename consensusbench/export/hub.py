@@ -461,7 +461,6 @@ class DatasetCard:
         for split in self._splits:
             index = DatasetIndex.load(self._report.files[split])
             lines.append(f"| {SPLIT_OF[split]} | `{index.digest}` |")
-            index.close()
         return (
             "\n".join(lines)
             + "\n\nA server names the digest of its data with each score; equal digests mean equal "

@@ -14,7 +14,6 @@ import copy
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -173,8 +172,7 @@ class Case:
         if path not in self._digests:
             from consensuspr.scoring import DatasetIndex
 
-            with closing(DatasetIndex.load(path)) as index:
-                self._digests[path] = index.digest
+            self._digests[path] = DatasetIndex.load(path).digest
         return self._digests[path]
 
 

@@ -22,7 +22,7 @@ from consensuspr.data import Problem, read_problems, read_rollouts
 from consensuspr.errors import InputError
 from consensuspr.loadtest.settings import Arrivals, LoadSettings, LoadShape, Profile
 from consensuspr.scoring import Rollout, rollout_from_row
-from consensuspr.scoring.dataset_index import is_image
+from consensuspr.scoring.dataset_index import is_index
 from consensuspr.scoring.types import ScoreOptions
 from consensuspr.wire.server_info import ServerInfo
 
@@ -219,7 +219,7 @@ def pool_from_dataset(path: str | os.PathLike[str], size: int, seed: int) -> Poo
     """
     if not MIN_SIZE <= size <= MAX_SIZE:
         raise InputError(f"--generate must be in [{MIN_SIZE}, {MAX_SIZE}] bytes, got {size}")
-    if is_image(path):
+    if is_index(path):
         raise InputError(
             f"--generate makes responses from the texts of a dataset, and the prepared dataset"
             f" {os.fspath(path)!r} holds none; give the JSONL or Parquet file that it was made"

@@ -65,7 +65,8 @@ BATCH_ROWS = 256
 # Field metadata of a Parquet column whose values are JSON text because Arrow has no type for them.
 JSON_MARK = {b"consensuspr": b"json"}
 # A prepared dataset is no format that is read here, but one that a caller may name by mistake.
-PREPARED_MAGIC = b"CPRINDEX"
+ARROW_MAGIC = b"ARROW1"
+OLD_INDEX_MAGIC = b"CPRINDEX"
 PREPARED_SUFFIX = ".index"
 
 _UNSUPPORTED = (
@@ -73,8 +74,8 @@ _UNSUPPORTED = (
     (b"BZh", "is bzip2-compressed"),
     (b"\xfd7zXZ\x00", "is xz-compressed"),
     (b"PK\x03\x04", "is a zip archive"),
-    (b"ARROW1", "is an Arrow IPC file"),
-    (PREPARED_MAGIC, "is a prepared dataset, which has no rows"),
+    (ARROW_MAGIC, "is a prepared dataset or another Arrow IPC file"),
+    (OLD_INDEX_MAGIC, "is a prepared dataset of an earlier version"),
     (b"\xff\xfe", "is UTF-16 text"),
     (b"\xfe\xff", "is UTF-16 text"),
 )
@@ -350,17 +351,7 @@ def _format(name: str, head: bytes) -> Format:
     for magic, reason in _UNSUPPORTED:
         if head.startswith(magic):
             raise DataError(name, None, f"{reason}; JSONL, gzip'd JSONL and Parquet are read")
-    if _was_prepared(name, head):
-        reason = "is a damaged prepared dataset: its first bytes are wrong; make it anew"
-        raise DataError(name, None, reason)
     return Format.JSONL
-
-
-def _was_prepared(name: str, head: bytes) -> bool:
-    """Say whether bytes of no known kind are more likely a damaged prepared dataset than JSON."""
-    text = head.removeprefix(_BOM).lstrip()
-    named = os.path.splitext(name)[1].lower() == PREPARED_SUFFIX
-    return PREPARED_MAGIC.startswith(head) or (named and bool(text) and not text.startswith(b"{"))
 
 
 def _parse(content: bytes | Row | DataError, path: str, line: int) -> Row | DataError:

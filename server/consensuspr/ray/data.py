@@ -24,7 +24,6 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from consensuspr.data import (
@@ -33,14 +32,13 @@ from consensuspr.data import (
     ReadReport,
     Row,
     Unparsed,
-    atomic_file,
     parse_rollouts,
     read_unparsed,
 )
 from consensuspr.data.readers import size_of
 from consensuspr.data.writers import dump_json_line
 from consensuspr.errors import ConsensusPRError
-from consensuspr.ray.node import open_shared, require_ray
+from consensuspr.ray.node import require_ray
 from consensuspr.scoring import (
     AnswerVerifier,
     DatasetIndex,
@@ -175,10 +173,7 @@ def score_parts(index: DatasetIndex, how: PartOptions) -> Generator[ScoredPart, 
         ConsensusPRError: scoring failed for another reason than a row or the file.
     """
     with connected() as ray:
-        image = ray.put(bytes(index.image.buffer))
-        yield from work_on_parts(
-            "scoring", how.path, _read, _scoring, (image, index.name, index.digest, how)
-        )
+        yield from work_on_parts("scoring", how.path, _read, _scoring, (ray.put(index), how))
 
 
 def _read(path: str) -> Iterator[FilePart]:
@@ -186,14 +181,9 @@ def _read(path: str) -> Iterator[FilePart]:
     return cut_parts(read_unparsed(path))
 
 
-def _scoring(image: Any, name: str, digest: str, how: PartOptions) -> Callable[[Any], ScoredPart]:
-    """Return what scores parts on one core; ``image`` is a snapshot in the object store."""
-
-    def write(path: Path) -> None:
-        with atomic_file(path) as stream:
-            stream.write(require_ray().get(image))
-
-    return PartScorer(open_shared(digest, name, write), how).score
+def _scoring(index: Any, how: PartOptions) -> Callable[[Any], ScoredPart]:
+    """Return what scores parts on one core; the object store holds the index once a node."""
+    return PartScorer(require_ray().get(index), how).score
 
 
 @contextmanager

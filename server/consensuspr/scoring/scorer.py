@@ -100,8 +100,9 @@ from consensuspr.scoring.answers import (
     has_marked_answer,
 )
 from consensuspr.scoring.answers.sandbox import KILLED
-from consensuspr.scoring.dataset_index import DatasetIndex, Entry, MatcherCache
+from consensuspr.scoring.dataset_index import DatasetIndex, Entry
 from consensuspr.scoring.guard import GuardBudget, GuardFigures
+from consensuspr.scoring.matcher_cache import MatcherCache
 from consensuspr.scoring.rewards import NcrKind, RewardSpec
 from consensuspr.scoring.types import (
     CHANNELS,
