@@ -233,7 +233,6 @@ class ServerConfig(Settings):
     answer_memory_bytes: Annotated[ByteSize, Field(ge=128 * MIB)] = Field(
         ByteSize(GIB), description="Address space of one answer process."
     )
-    answer_cache_size: Count = Field(65536, description="Verdicts kept in a worker.")
     score_log: Path | None = Field(
         None,
         description="Folder of a run, to which every scored rollout is written (docs/score-log.md);"

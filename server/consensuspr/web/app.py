@@ -26,8 +26,8 @@ import mimetypes
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -44,7 +44,7 @@ from consensuspr.credentials import Scope
 from consensuspr.data.writers import csv_cell
 from consensuspr.errors import ConsensusPRError, DataError, InputError
 from consensuspr.http.server import HttpServer, json_response, trusted_hosts
-from consensuspr.score_log.segments import FOLDER_MODE, SCORES
+from consensuspr.score_log.files import FOLDER_MODE, SCORES
 from consensuspr.scoring.dataset_index import is_index
 from consensuspr.server import logs
 from consensuspr.server.config import Address, ServerConfig
@@ -52,18 +52,10 @@ from consensuspr.server.processes import Parent
 from consensuspr.server.security import Security
 from consensuspr.web.sources import LogSource, Source
 from consensuspr.web.store import MAX_CHARS, PARAMETERS, SHOWN, Filter, Store
-from consensuspr.web.views import (
-    CHANGES,
-    COMPARED_BY,
-    COMPARED_SORTS,
-    PROBLEM_SORTS,
-    Documents,
-    Views,
-)
+from consensuspr.web.views import PROBLEM_SORTS, Documents, Views, compare_asked
 
 # Documents that are made at a time; more wait.
 THREADS: Final = 4
-DOWNLOAD_THREADS: Final = 2
 ARROW_THREADS: Final = 2
 MAX_CONNECTIONS: Final = 256
 PAGE_NICE: Final = 5
@@ -95,9 +87,6 @@ _TYPES: Final = {
 # Parameters of a document beside those of samples.
 _PAGE: Final = ("offset", "limit")
 _CHOSEN: Final = tuple(name for name in PARAMETERS if name not in ("sort", "q"))
-# Of two sides: what each has of its own, under "a", "a_model", …, and what both have.
-_SIDE: Final = ("run", "model", "step")
-_COMMON: Final = ("source", "split")
 _CURVE: Final = ("run", "step", "split", "source", "model")
 
 Query: TypeAlias = list[tuple[str, str]]
@@ -126,8 +115,6 @@ class WatchApp:
         self._store = store
         self._gate = security.gate
         self._threads = ThreadPoolExecutor(THREADS, "watch-view")
-        self._downloads = ThreadPoolExecutor(DOWNLOAD_THREADS, "watch-download")
-        self._searching = asyncio.Semaphore()
         self._files = dict(_read_files(ASSETS))
         routes = [
             self._document("/api/state", self._state),
@@ -153,8 +140,7 @@ class WatchApp:
 
     def close(self) -> None:
         """End the threads."""
-        for threads in (self._threads, self._downloads):
-            threads.shutdown(cancel_futures=True)
+        self._threads.shutdown(cancel_futures=True)
 
     # Files
 
@@ -238,26 +224,7 @@ class WatchApp:
         return now.problem(_run_of(request), problem_id, Filter.of(query, allowed))
 
     def _compare(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
-        [by, change, sort, named], rest = _taken(query, "by", "change", "sort", "q")
-        for name, value, known in (
-            ("by", by, COMPARED_BY), ("change", change, CHANGES), ("sort", sort, COMPARED_SORTS),
-        ):  # fmt: skip
-            if value and value not in known:
-                raise InputError(f"{name} must be one of {', '.join(known)}, got {value[:60]!r}")
-        own = {
-            side: {side if name == "run" else f"{side}_{name}": name for name in _SIDE}
-            for side in ("a", "b")
-        }
-        common = [pair for pair in rest if pair[0] in _COMMON]
-        one, other = (
-            Filter.of([*((names[key], value) for key, value in rest if key in names), *common])
-            for names in own.values()
-        )
-        taken = {*own["a"], *own["b"], *_COMMON}
-        page = Filter.of([pair for pair in rest if pair[0] not in taken], ("desc", *_PAGE))
-        return now.compare(
-            one, other, page, by=by or "problem", change=change, sort=sort or "acc", named=named
-        )
+        return now.compare(**compare_asked(query))
 
     def _datasets(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
         Filter.of(query, ())
@@ -312,34 +279,11 @@ class WatchApp:
         except InputError as error:
             return _error(400, str(error))
         headers = {**_HEADERS, "Content-Disposition": 'attachment; filename="samples.csv"'}
-        rows = self._download(replace(wanted, limit=CSV_ROWS))
+        rows = _csv_of(self._store, replace(wanted, limit=CSV_ROWS))
         return StreamingResponse(rows, 200, headers, "text/csv; charset=utf-8")
 
-    async def _download(self, wanted: Filter) -> AsyncIterator[bytes]:
-        """Yield the samples of a filter as CSV, until the client disconnects."""
-        steps = _csv_of(self._store, wanted)
-        step: Future[bytes | None] | None = None
 
-        async def made() -> bytes | None:
-            nonlocal step
-            step = self._downloads.submit(next, steps, None)
-            return await asyncio.wrap_future(step)
-
-        try:
-            # One download searches at a time, so that the page does not wait for several.
-            async with self._searching:
-                piece = await made()
-                while piece == b"":
-                    piece = await made()
-            while piece is not None:
-                yield piece
-                piece = await made()
-        finally:
-            if step is not None:  # a running step cannot be stopped: close behind it
-                step.add_done_callback(lambda _: steps.close())
-
-
-def _csv_of(store: Store, wanted: Filter) -> Generator[bytes, None, None]:
+def _csv_of(store: Store, wanted: Filter) -> Iterator[bytes]:
     """Yield the samples of a filter as CSV, some thousand rows at a time.
 
     While it searches for a text, it yields empty pieces.
