@@ -36,7 +36,7 @@ PathLike: TypeAlias = str | os.PathLike[str]
 HEAD = "head"
 WATCH_S = 0.5
 # Before a restart that failed is tried again; Ray itself waits for nothing.
-RESTART_PAUSE_S = 5.0
+RESTART_PAUSE_S = 2.0
 # What a server may take to stop past its own grace.
 STOP_MARGIN_S = 10.0
 
@@ -181,14 +181,10 @@ class _ServerKeeper:
 
     def __init__(self, config: Mapping[str, Any], token: str | None) -> None:
         settings = ServerConfig.model_validate(config)
-        restarted = _is_restart()
-        # The processes of the server before may still hold the port for a moment.
-        changes: dict[str, Any] = {"reuse_port": True} if restarted else {}
         if token is not None:
             file = user_folder() / f"server-{Address.parse(settings.address).port}.token"
             write_token(file, token)
-            changes["token_file"] = file
-        settings = settings.model_copy(update=changes)
+            settings = settings.model_copy(update={"token_file": file})
         self._stop_s = settings.drain_delay_s + settings.grace_s + STOP_MARGIN_S
         self._stopping = False
         self._failure: tuple[str, bool] | None = None
@@ -208,8 +204,9 @@ class _ServerKeeper:
             self._failure = str(error), True
             if not isinstance(error, InputError):
                 self._failure = f"cannot start: {error}", False
-        if restarted:
-            # It has served before: whatever is in its way may pass.
+        if _is_restart():
+            # It has served before, and what is in its way may pass: the processes of the server
+            # before hold the port for a moment.
             print(f"the reward server cannot be restarted: {self._failure[0]}", flush=True)
             time.sleep(RESTART_PAUSE_S)
             os._exit(1)

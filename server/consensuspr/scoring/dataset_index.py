@@ -319,20 +319,18 @@ def prepare_dataset(
 ) -> tuple[ReadReport, DeriveReport]:
     """Write the index of a dataset, equal forms filled in where it stores none.
 
-    :meth:`DatasetIndex.load` takes the file in the dataset's place, with the default ``derive``.
-
     Args:
         source: dataset in any format that is read.
-        target: output; never the source, which it cannot replace where texts are wanted.
+        target: output; never the source.
         again: derive anew where forms are stored already.
-        on_error: what a bad row does, as for :func:`consensuspr.data.read_problems`.
-        processes: as for :func:`consensuspr.scoring.derive.derive_missing`.
+        on_error: ``"stop"`` raises at the first bad row, ``"skip"`` counts it.
+        processes: child processes for deriving at most; None for as many as cores.
         progress: called with the number of problems so far.
 
     Raises:
         DataError: the dataset is bad.
         InputError: the target is the source or cannot be written, or the temporary directory
-            has no room for a large dataset.
+            has no room.
     """
     if os.path.exists(source) and os.path.exists(target) and os.path.samefile(source, target):
         raise InputError(f"{os.fspath(target)}: is the dataset itself, which would be lost")
@@ -342,37 +340,20 @@ def prepare_dataset(
 
 @dataclass(slots=True)
 class IndexInfo:
-    """Counts of a dataset.
-
-    Attributes:
-        num_problems: problems in all.
-        num_nodes: their consensus nodes.
-        num_expressions: expressions as written.
-        num_derived: derived forms in use.
-        num_without_nodes: problems without a node (NO_NODES).
-        num_without_ground_truth: problems without an answer (NO_GROUND_TRUTH).
-        num_empty_expressions: expressions with an empty normal form; they never match.
-        num_single_digit_expressions: expressions whose normal form is one digit; they are
-            matched by almost any response.
-        num_unmatchable_nodes: nodes of which every expression is empty; NCR 1 is out of
-            reach for their problems.
-        num_weighted: problems that have a weight for each node.
-        num_with_budgets: problems that have a guard budget.
-        num_skipped: bad rows that were passed over.
-    """
+    """Counts of a dataset."""
 
     num_problems: int = 0
     num_nodes: int = 0
-    num_expressions: int = 0
-    num_derived: int = 0
-    num_without_nodes: int = 0
-    num_without_ground_truth: int = 0
-    num_empty_expressions: int = 0
-    num_single_digit_expressions: int = 0
-    num_unmatchable_nodes: int = 0
-    num_weighted: int = 0
-    num_with_budgets: int = 0
-    num_skipped: int = 0
+    num_expressions: int = 0  # as written
+    num_derived: int = 0  # derived forms in use
+    num_without_nodes: int = 0  # problems (NO_NODES)
+    num_without_ground_truth: int = 0  # problems (NO_GROUND_TRUTH)
+    num_empty_expressions: int = 0  # they never match
+    num_single_digit_expressions: int = 0  # almost any response matches them
+    num_unmatchable_nodes: int = 0  # all expressions are empty: NCR 1 is out of reach
+    num_weighted: int = 0  # problems that have a weight for each node
+    num_with_budgets: int = 0  # problems that have a guard budget
+    num_skipped: int = 0  # bad rows
 
 
 def _build(
