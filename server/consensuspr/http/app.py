@@ -1,22 +1,4 @@
-"""The HTTP endpoint of a worker: routes, and the code of each failure.
-
-===========================================  ====================================================
-what happened                                code, and body
-===========================================  ====================================================
-every rollout has a reward                   200, the trainer's shape
-body, label or URL setting is wrong          400 ``{"error"}``
-no token, or an unknown one                  401 ``{"error"}``
-a token without scope ``score``              403 ``{"error"}``
-no such dataset, or path                     404 ``{"error"}``
-another method than POST                     405 ``{"error"}``
-the dataset is not the expected one          412 ``{"error"}``
-body is larger than allowed                  413 ``{"error"}``
-body is not sent as JSON                     415 ``{"error"}``
-a rollout has no reward                      422 ``{"error", "unscorable": [{index, status, …}]}``
-a defect of the server                       500 ``{"error"}`` with an id that is in its log
-queue full, or shutting down                 503 ``{"error"}`` with ``Retry-After``
-body came too slowly                         504 ``{"error"}``
-===========================================  ====================================================
+"""The HTTP endpoint of a worker: routes, and the code of each failure (``docs/train.md``).
 
 No code but 200 carries a reward, so that no failure can be trained on as one.
 """
