@@ -1,8 +1,8 @@
-"""Language models behind OpenAI-compatible servers, within a budget; each reply is paid for once.
+"""Language models behind OpenAI-compatible servers, within a budget.
 
 :class:`ChatModel` asks one model through the ``openai`` client, which repeats what can be repeated.
-A :class:`Budget` limits what several models spend together.  :func:`ask_once` keeps every reply in
-a :class:`~consensusbench.store.Journal`, so that a run that was killed goes on where it was.
+A :class:`Budget` limits what several models spend together.  :func:`ask_key` is the key under which
+a reply is kept, so that it is paid for once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from consensusbench import require
-from consensusbench.store import Journal, digest
+from consensusbench.store import digest
 from consensuspr.console import one_line
 from consensuspr.data import Row
 from consensuspr.errors import (
@@ -431,33 +431,6 @@ def ask_key(
     asked = settings.sampling() | ({} if temperature is None else {"temperature": temperature})
     turns = [[message.role, message.content] for message in messages]
     return digest([settings.name, asked, turns, json_schema, seed, sample])
-
-
-async def ask_once(
-    model: ChatModel,
-    journal: Journal,
-    messages: Sequence[Message],
-    *,
-    sample: object = 0,
-    **how: Any,
-) -> Reply:
-    """Return the journal's reply to a question, or ask it and write the reply down.
-
-    Args:
-        sample: tells apart samples of the same question; any JSON value.
-        how: temperature, json_schema and seed as for :meth:`ChatModel.ask`.
-
-    Raises:
-        ModelError: see :meth:`ChatModel.ask`.
-        ConsensusPRError: the journal cannot be written.
-    """
-    key = ask_key(model.settings, messages, sample=sample, **how)
-    record = journal.get(key)
-    if record is not None:
-        return Reply.from_row(record)
-    reply = await model.ask(messages, **how)
-    journal.append(key, reply.to_row())
-    return reply
 
 
 _KEYS = tuple(one.name for one in fields(ModelSettings))
