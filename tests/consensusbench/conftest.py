@@ -65,11 +65,9 @@ def problem_facts(is_final: Sequence[bool], **changes: Any) -> ProblemFacts:
     values: dict[str, Any] = {
         "problem_id": "p",
         "data_source": "s",
-        "problem": "?",
         "ground_truth": None,
         "difficulty": None,
         "node_ids": names,
-        "labels": names,
         "is_final": tuple(is_final),
     }
     return ProblemFacts(**values | changes)
