@@ -14,7 +14,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 
-CORE := $(shell find core_ext proto -name '*.py[xi]' -o -name '*.px[di]' -o -name '*.h')
+CORE := $(shell find core_ext -name '*.py[xi]' -o -name '*.px[di]' -o -name '*.h')
 # py.typed stands for its package: a new one has to be installed, a changed module does not.
 PACKAGES := $(wildcard */consensuspr/*/py.typed consensusbench/py.typed)
 BUILT_FROM := setup.py pyproject.toml server/consensuspr/version.py $(CORE) $(PACKAGES)
@@ -99,18 +99,21 @@ test-verl-all: test-verl .venv-verl-0.8.0/.installed .venv-verl-0.7.1/.installed
 	@.venv-verl-0.7.1/bin/pytest -q $(OLD_VERL) tests/verl
 
 .PHONY: check
-check: lint types ## lint and type-check everything
+check: lint types lines ## lint, type-check and count everything
 
 .PHONY: lint
 lint: $(VENV)/.installed-dev ## lint everything and check its formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint core_ext proto
-	$(BIN)/python .ci/commands_page.py --check
+	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint core_ext
 
 .PHONY: types
 types: $(VENV)/.installed-dev ## type-check everything
 	$(BIN)/mypy $(TYPED)
+
+.PHONY: lines
+lines: ## count the lines of each part beside its target
+	@$(PYTHON) .ci/lines.py
 
 .PHONY: format
 format: $(VENV)/.installed-dev ## rewrite the sources in the house style
@@ -164,7 +167,7 @@ soak: $(VENV)/.installed-dev ## let a server live under load and small accidents
 .PHONY: checked
 checked: build/checked/.built ## run the tests of compiled code with all run-time checks compiled in
 	@PYTHONPATH=build/checked/site CONSENSUSPR_EXPECT_CORE=build/checked/site \
-	  $(BIN)/pytest -q $(TEST_FLAGS) -p no:cacheprovider tests/core tests/proto/test_native.py
+	  $(BIN)/pytest -q $(TEST_FLAGS) -p no:cacheprovider tests/core
 
 # Leaks are not looked for: the interpreter itself never frees all that it allocates.
 SANITIZED = PYTHONPATH=build/sanitize/site CONSENSUSPR_EXPECT_CORE=build/sanitize/site \
@@ -173,7 +176,7 @@ SANITIZED = PYTHONPATH=build/sanitize/site CONSENSUSPR_EXPECT_CORE=build/sanitiz
   LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)"
 .PHONY: sanitize
 sanitize: build/sanitize/.built ## run the tests of compiled code under AddressSanitizer and UBSan
-	@$(SANITIZED) $(BIN)/pytest -q $(TEST_FLAGS) -p no:cacheprovider tests/core tests/proto/test_native.py
+	@$(SANITIZED) $(BIN)/pytest -q $(TEST_FLAGS) -p no:cacheprovider tests/core
 
 build/%/.built: $(VENV)/.installed-dev $(BUILT_FROM) $(shell find core_ext -name '*.py')
 	@echo "building the core ($*)"
@@ -193,10 +196,6 @@ proto: .venv-proto/.installed ## write the protocol's stubs again from its .prot
 .PHONY: proto-check
 proto-check: .venv-proto/.installed ## fail where the committed stubs are stale
 	@.venv-proto/bin/python proto/generate.py --check
-
-.PHONY: docs
-docs: $(VENV)/.installed-dev ## write docs/commands.md again from the commands
-	@$(BIN)/python .ci/commands_page.py
 
 .PHONY: images
 images: $(VENV)/.installed-dev ## draw the pictures of the README again
@@ -229,7 +228,7 @@ release: ## VERSION=1.2.3: write it and the changelog's heading, commit and tag;
 .PHONY: clean
 clean: ## remove environments, builds and caches
 	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find core_ext proto -name '*.so' -delete
+	find core_ext -name '*.so' -delete
 	find . -name '*.egg-info' -prune -exec rm -rf {} +
 	find . -name __pycache__ -prune -exec rm -rf {} +
 

@@ -33,7 +33,7 @@ SOURCE_ROOTS = ("proto", "core_ext", "server", "client")
 TOP_MODULES_ROOT = "server"
 
 # Where Cython modules are looked for, at any depth, and what they are made of.
-CYTHON_ROOTS = (Path("core_ext"), Path("proto"))
+CYTHON_ROOTS = (Path("core_ext"),)
 CYTHON_FILES = (".pyx", ".pxd", ".pxi", ".h")
 
 RELEASE, CHECKED, SANITIZE = "release", "checked", "sanitize"

@@ -34,6 +34,7 @@ from benchmarks.measure import REPOSITORY
 from consensuspr import core
 from consensuspr.scoring import AnswerVerifier, DatasetIndex, RewardSpec, Scorer, rollout_from_row
 from consensuspr.scoring.types import ScoreOptions
+from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire import codec
 
 BASELINE = Path(__file__).with_suffix(".json")
@@ -174,7 +175,7 @@ def _serving(batch: texts.Batch, scorer: Scorer) -> Iterator[Probe]:
         len(rollouts),
         lambda _: (
             codec.encode_score_request(rollouts, options),
-            codec.decode_score_request(request)[1],
+            codec.decode_rollouts(pb.ScoreRequest.FromString(request)),
             codec.encode_score_response(columns, identity),
             codec.decode_score_response(reply)[0],
         ),

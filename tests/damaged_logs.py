@@ -7,10 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.ipc
 import pyarrow.parquet as pq
 
-from consensuspr.score_log.segments import new_stem, segments
 from tests.score_logs import KEYS
 
 
@@ -33,27 +31,20 @@ def _replace(path: Path, column: str, value: pa.Array) -> None:
     pq.write_table(table.set_column(place, column, value.take(at)), path)
 
 
-def _stream_without_key(path: Path) -> None:
-    table = pq.read_table(path).drop_columns(["key"])
-    with pa.ipc.new_stream(path.with_suffix(".arrows"), table.schema) as stream:
-        stream.write_table(table)
+def _instead(path: Path, make: Callable[[Path], None]) -> None:
     path.unlink()
-
-
-def _instead(path: Path, suffix: str, make: Callable[[Path], None]) -> None:
-    path.unlink()
-    make(path.with_suffix(suffix))
+    make(path)
 
 
 _TIME = pa.timestamp("us", tz="UTC")
 _KEYS = pa.array([KEYS.key(1), None], pa.binary(16))
 _NO_UTF8 = pa.array([b"\xff"]).view(pa.string())
 _IRREGULAR = "is not a regular file"
-# Damage to a closed segment, and what readers print about it.
+# Damage to a file, and what readers print about it.
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "corrupt pages": (lambda path: _corrupt(path, "status"), "cannot be read"),
     "corrupt keys": (lambda path: _corrupt(path, "key"), "cannot be read"),
-    "cut": (lambda path: os.truncate(path, 1000), "is no segment of a score log"),
+    "cut": (lambda path: os.truncate(path, 1000), "is not a file of a score log"),
     "no key": (
         lambda path: pq.write_table(pq.read_table(path).drop_columns(["key"]), path),
         "has rows without key",
@@ -78,17 +69,13 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         f"time is {2**62}, the limit is {2**53}",
     ),
     "no UTF-8": (lambda path: _replace(path, "status", _NO_UTF8), "column status"),
-    "stream without key": (_stream_without_key, "has rows without key"),
-    "FIFO": (lambda path: _instead(path, ".parquet", os.mkfifo), _IRREGULAR),
-    "FIFO stream": (lambda path: _instead(path, ".arrows", os.mkfifo), _IRREGULAR),
-    "folder": (lambda path: _instead(path, ".parquet", Path.mkdir), _IRREGULAR),
-    "folder stream": (lambda path: _instead(path, ".arrows", Path.mkdir), _IRREGULAR),
+    "FIFO": (lambda path: _instead(path, os.mkfifo), _IRREGULAR),
+    "folder": (lambda path: _instead(path, Path.mkdir), _IRREGULAR),
 }  # fmt: skip
 
 
 def damage(run: Path, name: str) -> str:
-    """Damage the last closed segment of a run; return its stem."""
-    segment = segments(run)[-1]
-    DAMAGES[name][0](segment.path)
-    os.mkfifo(run / "scores" / f"{new_stem('server', 1)}.lost")
-    return segment.stem
+    """Damage the last file of a run; return its name."""
+    *_, path = sorted((run / "scores").glob("*.parquet"))
+    DAMAGES[name][0](path)
+    return path.name

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from consensuspr.score_log import LoggedPart, LogReader
+from consensuspr.score_log.files import new_writer, path_of, write_parquet
 from consensuspr.score_log.schema import SCHEMA
-from consensuspr.score_log.segments import new_stem, write_parquet
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import (
     AnswerRule,
@@ -59,7 +59,7 @@ def rows_in(run: Path, *columns: str, following: bool = False) -> list[dict[str,
 
 
 def write_log(run: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write rows of a trainer's process into a closed segment; a missing value is null."""
+    """Write rows of a trainer's process into a file; a missing value is null."""
     rows = list(rows)
     keys = SampleKeys()
     columns: dict[str, Any] = {
@@ -70,7 +70,7 @@ def write_log(run: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     columns["key"] = pa.array([keys.next() for _ in rows], SCHEMA.field("key").type)
     (run / "scores").mkdir(parents=True, exist_ok=True)
     batch = pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
-    write_parquet(run / "scores" / f"{new_stem('trainer', 1)}.parquet", iter([batch]))
+    write_parquet(path_of(run, new_writer("trainer"), 0, len(rows)), iter([batch]))
 
 
 def wait_until(condition: Callable[[], object], patience_s: float = 60.0) -> None:

@@ -1,4 +1,4 @@
-"""What the documentation tells a person to type exists; its reference is that of the commands."""
+"""The commands and options in the documentation exist."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import typer
 
 import consensusbench.cli.app
 import consensuspr.cli.app
-from tests.commands import run_python
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = sorted(
@@ -76,9 +75,3 @@ def test_commands_are_found_in_the_pages() -> None:
     found = {(words[0], words[1]) for page in PAGES for words in commands_in(page) if words[1:]}
     assert {("consensuspr", "serve"), ("consensusbench", "build")} <= found
     assert len(found) >= 20
-
-
-def test_the_reference_is_what_the_commands_say() -> None:
-    script = REPOSITORY / ".ci" / "commands_page.py"
-    checked = run_python(script, "--check")
-    assert (checked.code, checked.err) == (0, "")

@@ -49,8 +49,7 @@ MAY_IMPORT = {
     | {"score_log"},
     "doctor": BASE | {"console", "wire", "core", "data", "scoring", "client"},
     "launch": BASE | {"settings", "credentials", "scoring", "score_log", "ray", "server", "client"},
-    "loadtest": BASE
-    | {"settings", "console", "v1", "wire", "core", "data", "scoring", "client", "web"},
+    "loadtest": BASE | {"console", "wire", "data", "scoring", "client"},
     "cli": BASE
     | {
         "settings",

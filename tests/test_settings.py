@@ -143,7 +143,6 @@ def test_a_setting_without_a_default_that_is_not_given() -> None:
 # Every model that is filled from a file somewhere.
 MODELS = [
     ("consensuspr.server.config", "ServerConfig"),
-    ("consensuspr.loadtest.settings", "LoadSettings"),
     ("consensuspr.launch.request", "Request"),
     ("consensuspr.cli.options", "HowToScore"),
     ("consensusbench.cli.compare", "CompareSettings"),

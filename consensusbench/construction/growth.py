@@ -33,7 +33,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -51,7 +51,7 @@ from consensuspr.console import count_of
 from consensuspr.data import Node, Problem, open_writer, problem_to_row, read_problems
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.score_log import keep_dataset
-from consensuspr.score_log.segments import segments
+from consensuspr.score_log.files import log_files
 from consensuspr.scoring import DatasetIndex
 
 # In the folder of a run.
@@ -227,7 +227,7 @@ class Growth:
         self._access = access
         self._say = say
         self._grown = GrownDatasets(self.folder)
-        self._seen: list[tuple[Path, int]] = []
+        self._seen: dict[str, int] = {}
         self._pool: _Pool | None = None
 
     def __enter__(self) -> Self:
@@ -292,7 +292,7 @@ class Growth:
             try:
                 self.grow()
             except Exception as error:
-                self._seen = []
+                self._seen = {}
                 self._forget()  # what was read may be the reason
                 failed += 1
                 known = isinstance(error, ConsensusPRError | OSError)
@@ -323,7 +323,7 @@ class Growth:
                 what was ready before.
         """
         looks = _look(self.run)
-        if looks in ([], self._seen):
+        if looks in ({}, self._seen):
             return None
         before = self._grown.ready()
         assert before is not None, "it has begun"
@@ -403,10 +403,6 @@ class Growth:
                     path.unlink()
 
 
-def _look(run: Path) -> list[tuple[Path, int]]:
-    """Return what differs once the score log of a run has grown."""
-    found = []
-    for segment in segments(run):
-        with suppress(FileNotFoundError):  # closed since it was listed: the next look differs
-            found.append((segment.path, segment.path.stat().st_size))
-    return found
+def _look(run: Path) -> dict[str, int]:
+    """Return what differs once the score log of a run has grown: the last row of each writer."""
+    return {writer: files[-1].end for writer, files in log_files(run).items()}

@@ -78,7 +78,6 @@ from consensuspr.data import (
 from consensuspr.data.writers import dump_json
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.scoring.answers import AnswerVerifier
-from consensuspr.scoring.scorer import verify_patiently
 
 # A correct solution is a hundredth of it; what is longer is not looked at, and counted.
 MAX_RESPONSE_BYTES = 1 << 20
@@ -506,8 +505,7 @@ class Tasks:
         truths = [one.problem.ground_truth or "" for one, _ in portion]
         texts = [self.inputs.read(rollout.at).response for _, rollout in portion]
         start = time.perf_counter()
-        # Asks again what a busy machine left open: nobody waits for a build as a trainer does.
-        verdicts = verify_patiently(self.verifier, truths, texts, rule)
+        verdicts = self.verifier.verify_batch(truths, texts, rule)
         self.seconds.verifying += time.perf_counter() - start
         return [verdict.correct for verdict in verdicts]
 

@@ -547,14 +547,9 @@ def _classes(
 
 @dataclass(frozen=True, slots=True)
 class WrittenReport(JsonResult):
-    """What was written, in numbers.
-
-    Attributes:
-        folder: of what did not fit into the page; None where all of it did.
-    """
+    """What was written, in numbers."""
 
     path: str
-    folder: str | None
     size_bytes: int
     samples: int
     warnings: tuple[str, ...]
@@ -614,15 +609,14 @@ def write_pages(
         views.wait()
         title = report.title if report is not None else title
         with views.now() as documents:
-            written = write_snapshot(output, title, documents.all(report, progress=progress))
+            size = write_snapshot(output, title, documents.kept(report, progress))
         samples = sum(run.rows for run in store.runs)
     finally:
         views.close()
         store.close()
     return WrittenReport(
-        os.fspath(written.path),
-        None if written.folder is None else os.fspath(written.folder),
-        written.size_bytes,
+        os.fspath(output),
+        size,
         samples,
         () if report is None else tuple(report.warnings),
     )

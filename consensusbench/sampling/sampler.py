@@ -40,7 +40,6 @@ from consensusbench.store import Journal, digest, write_down
 from consensuspr.data import Problem, Row
 from consensuspr.errors import ConsensusPRError
 from consensuspr.scoring import AnswerVerifier
-from consensuspr.scoring.scorer import verify_patiently
 
 # A reply that was cut at the limit of tokens is not correct, whatever number it happens to break
 # off after: a rollout without an end is no derivation to take conclusions from.
@@ -227,9 +226,8 @@ class AnswerChecker:
         correct: Correct = False
         if reply.finish_reason != CUT:
             rule = self._journal.settings.rule_of(asked.problem)
-            # Patiently: the verdict is on record for good.
-            [verdict] = await asyncio.get_running_loop().run_in_executor(
-                self._threads, verify_patiently, self._verifier, [truth], [reply.text], rule
+            verdict = await asyncio.get_running_loop().run_in_executor(
+                self._threads, self._verifier.verify, truth, reply.text, rule
             )
             correct = verdict.correct
         await self._journal.add_verdict(asked, index, correct)

@@ -29,6 +29,7 @@ from consensuspr.scoring.types import (
     InlineNode,
     OnUndecided,
     Rollout,
+    Sample,
     Score,
     ScoreColumns,
     ScoreOptions,
@@ -42,7 +43,7 @@ from consensuspr.wire.codec import (
     decode_options,
     decode_reward,
     decode_rollout,
-    decode_score_request,
+    decode_rollouts,
     decode_score_response,
     encode_explain_request,
     encode_response,
@@ -164,25 +165,35 @@ IDENTITY = Identity("d", "sha256:0", "2", "1", RewardSpec.linear(), 0, AnswerRul
 @given(st.lists(rollouts, max_size=3), st.lists(scores, max_size=3), identities)
 def test_values_come_back(some: list[Rollout], found: list[Score], identity: Identity) -> None:
     for request in (some, map(encode_rollout_field, some)):
-        assert decode_score_request(encode_score_request(request, ScoreOptions()))[1] == some
+        message = pb.ScoreRequest.FromString(encode_score_request(request, ScoreOptions()))
+        assert decode_rollouts(message) == some
     reply = encode_score_response(ScoreColumns.of(found), identity)
     assert decode_score_response(reply) == (found, identity)
 
 
-def test_requests_that_differ_in_their_names_share_what_else_they_say() -> None:
-    requests = [encode_score_request([], ScoreOptions(run="night")) for _ in range(2)]
-    one, other = [decode_score_request(request)[0] for request in requests]
-    assert requests[0] != requests[1]
-    assert one.options is other.options
+def test_samples_are_read_if_asked_for() -> None:
+    whole = Sample(b"k" * 16, 3, "g\ud800", "train")
+    samples = [whole, Sample(b"K" * 16, -1), Sample(b"short", 2**40, "g"), None]
+    some = [Rollout(str(at), b"x", sample=one) for at, one in enumerate(samples)]
+    request = pb.ScoreRequest.FromString(encode_score_request(some, ScoreOptions()))
+    assert [one.sample for one in decode_rollouts(request)] == [None] * 4
+    request.request_id = 7
+    key = bytes(7) + b"\7" + bytes(7)
+    assert [one.sample for one in decode_rollouts(request, with_samples=True)] == [
+        whole._replace(group="g\ufffd"),
+        Sample(b"K" * 16),
+        Sample(key + b"\2", None, "g"),
+        Sample(key + b"\3"),
+    ]
+    request.request_id = 0  # of an older client
+    assert [one.sample for one in decode_rollouts(request, with_samples=True)][2:] == [None, None]
 
 
-@pytest.mark.parametrize("run", ["i12345678", "12345i12345678"])
-@pytest.mark.parametrize("named", [True, False])
-def test_a_run_may_be_called_as_a_request_is_named(run: str, named: bool) -> None:
-    # The run is the last field, and its end what stands before a name.
-    request = pb.ScoreRequest(protocol_version=1, run=run, request_id=7 if named else 0)
-    head, _ = decode_score_request(request.SerializeToString())
-    assert (head.options.run, head.protocol_version) == (run, 1)
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 3_000_000])
+def test_a_response_of_any_length_is_written_as_protobuf_does(size: int) -> None:
+    sent = Rollout("p", "é" + "x" * size, "18", 300)
+    request = pb.ScoreRequest.FromString(encode_score_request([sent], ScoreOptions()))
+    assert request.rollouts[0] == encode_rollout(sent)
 
 
 @given(st.lists(scores, max_size=3), st.lists(scores, max_size=3))

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from consensuspr.cli import main
-from consensuspr.score_log import LogReader, ScoreLog
-from consensuspr.score_log.segments import segments
+from consensuspr.score_log import LogReader, ScoreLog, writer
 from tests.damaged_logs import DAMAGES, damage
 from tests.score_log.test_replay import logged
 from tests.score_logs import part_of, rows_in, wait_until, write_log
@@ -26,7 +25,7 @@ def test_a_damaged_file_is_named_and_the_others_are_read(
 ) -> None:
     number = logged(tmp_path)
     logged(tmp_path)
-    stem = damage(tmp_path, name)
+    path = damage(tmp_path, name)
     for command in ("curves", "replay", "explain"):
         caplog.clear()
         assert main([command, str(tmp_path), "--json"]) == 0, capfd.readouterr().err
@@ -34,7 +33,7 @@ def test_a_damaged_file_is_named_and_the_others_are_read(
         if command == "curves":
             found = {"samples": sum(point["samples"] for point in found)}
         assert command == "explain" or found["samples"] == number
-        [said] = [line for line in caplog.messages if stem in line]
+        [said] = [line for line in caplog.messages if path in line]
         assert DAMAGES[name][1] in said
         assert "left out" in said
 
@@ -42,29 +41,32 @@ def test_a_damaged_file_is_named_and_the_others_are_read(
 def test_the_page_shows_the_other_files_of_damaged_runs(tmp_path: Path) -> None:
     number = logged(tmp_path / "whole")
     logged(tmp_path / "whole")
-    stems = {}
+    names = {}
     for name in DAMAGES:
         shutil.copytree(tmp_path / "whole", tmp_path / name)
-        stems[name] = damage(tmp_path / name, name)
+        names[name] = damage(tmp_path / name, name)
     with watching(*(tmp_path / name for name in DAMAGES), "--dataset", DATASET) as page:
         page.wait_read()
         for run in page.get("state")["runs"]:
             name = run["name"]
             assert run["samples"] == number, name
             [said] = run["left_out"]
-            assert stems[name] in said
+            assert names[name] in said
             assert DAMAGES[name][1] in said
             [row, *_] = page.get("samples", run=run["id"], kind="failed")["rows"]
             assert page.get(f"sample/{run['id']}/{row['key']}")
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_the_page_shows_a_reward_that_is_no_number_as_unknown(tmp_path: Path, value: float) -> None:
-    write_log(tmp_path, [{"time": 1, "step": 1, "status": "OK", "reward": value, "acc": 1.0}])
+def test_the_page_shows_a_reward_that_is_no_number_as_unknown(tmp_path: Path) -> None:
+    rows = [
+        {"time": 1, "step": 1, "status": "OK", "reward": value, "acc": 1.0}
+        for value in (math.nan, math.inf)
+    ]
+    write_log(tmp_path, rows)
     with watching(tmp_path) as page:
         page.wait_read()
-        [row] = page.get("samples")["rows"]
-        assert (row["reward"], row["acc"]) == (None, 1.0)
+        shown = page.get("samples")["rows"]
+        assert [(row["reward"], row["acc"]) for row in shown] == [(None, 1.0)] * 2
         assert page.get("curves")["runs"][0]["x"] == [1]
 
 
@@ -79,35 +81,34 @@ def test_a_file_without_any_row_left_is_one_sentence(
 
 def test_a_file_that_is_still_being_copied_is_read_once_it_is_whole(tmp_path: Path) -> None:
     number = logged(tmp_path)
-    [segment] = segments(tmp_path)
-    content = segment.path.read_bytes()
-    segment.path.write_bytes(content[:-100])
+    [path] = (tmp_path / "scores").glob("*.parquet")
+    content = path.read_bytes()
+    path.write_bytes(content[:-100])
     reader = LogReader(tmp_path, following=True)
     assert not list(reader.read())
     assert len(reader.left_out) == 1
-    segment.path.write_bytes(content)
+    path.write_bytes(content)
     assert sum(batch.num_rows for batch in reader.read()) == number
     assert not reader.left_out
-
-
-def test_damage_inside_a_stream_is_reported_while_its_writer_lives(tmp_path: Path) -> None:
-    with closing(ScoreLog(tmp_path, "trainer")) as log:
-        log.put(part_of(["a"]))
-        wait_until(lambda: len(rows_in(tmp_path)) == 1)
-        [segment] = segments(tmp_path)
-        with segment.path.open("ab") as stream:
-            stream.write(b"\xff\xff\xff\xff\x08\0\0\0" + b"noise" * 100)
-        reader = LogReader(tmp_path)
-        assert sum(batch.num_rows for batch in reader.read()) == 1
-        [said] = reader.left_out.values()
-        assert "is damaged" in said
-        assert "rows after row 1 are left out" in said
 
 
 def test_a_damaged_file_does_not_lift_the_bound_on_texts(tmp_path: Path) -> None:
     logged(tmp_path)
     logged(tmp_path)
-    first, _ = segments(tmp_path)
-    first.path.write_bytes(b"PAR1 not")
-    ScoreLog(tmp_path, "trainer", text_bytes=0).close()
-    assert {row["response"] for row in rows_in(tmp_path, "response")} == {None}
+    first, _ = sorted((tmp_path / "scores").glob("*.parquet"))
+    first.write_bytes(b"PAR1 not")
+    with closing(ScoreLog(tmp_path, "trainer", text_bytes=0)) as log:
+        log.put(part_of(["a"]))
+        wait_until(lambda: {row["response"] for row in rows_in(tmp_path, "response")} == {None})
+
+
+def test_a_damaged_file_costs_no_later_one_of_its_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "FILE_ROWS", 1)
+    with closing(ScoreLog(tmp_path, "trainer")) as log:
+        for text in ("a", "b", "c"):
+            log.put(part_of([text]))
+            wait_until(lambda: not log._parts)
+    sorted((tmp_path / "scores").glob("*.parquet"))[1].write_bytes(b"PAR1 not")
+    assert [row["response"] for row in rows_in(tmp_path)] == ["a", "c"]

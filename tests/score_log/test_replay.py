@@ -15,9 +15,9 @@ import pytest
 from consensuspr.cli import main
 from consensuspr.data import read_rollouts
 from consensuspr.score_log import LoggedPart, LogReader, ScoreLog, keep_dataset
+from consensuspr.score_log.files import forget_texts
 from consensuspr.score_log.replay import Changed, Unscored, options_of
 from consensuspr.score_log.replay import replay as score_again
-from consensuspr.score_log.segments import forget_texts
 from consensuspr.scoring import AnswerVerifier, DatasetIndex, Scorer, rollout_from_row
 from consensuspr.scoring.guard import GuardBudget
 from consensuspr.scoring.rewards import RewardSpec

@@ -10,7 +10,6 @@ import pytest
 from consensuspr.errors import InputError
 from consensuspr.score_log import COLUMNS
 from consensuspr.score_log.schema import (
-    SCHEMA,
     inline_json,
     read_inline,
     read_reward,
@@ -116,7 +115,3 @@ def test_settings_and_nodes_are_read_back() -> None:
     for other in ('{"kind": "quadratic"}', '{"kind": "linear", "beta": 1}', "[]", "x"):
         with pytest.raises(InputError, match="is not known here"):
             read_reward(other)
-
-
-def test_columns_have_no_dictionaries() -> None:
-    assert [str(kind) for kind in SCHEMA.types if "dictionary" in str(kind)] == []

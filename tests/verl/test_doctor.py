@@ -122,69 +122,42 @@ def test_a_good_run(
         f"+reward.reward_kwargs.dataset_path={SAMPLE / 'dataset.jsonl'}",
     ]  # fmt: skip
     told = doctor("--", *command)
-    assert told.of("FAIL", "warn") == []
-    # The sample was not built from right and wrong rollouts.
-    [skipped] = told.of("skip")
-    assert skipped.startswith("skip attacks: dataset.jsonl has no NCR of wrong rollouts")
+    assert told.of("FAIL", "warn", "skip") == []
     assert told.code == 0
     assert told.has(f"ok verl: version {verl.__version__}, verl.trainer.main_ppo")
     assert told.has("ok reward manager: consensuspr.client.verl.manager.ConsensusRewardManager")
     assert told.has("ok train problems: 40 (100.0 %) of 40 known to the server")
-    assert told.has("ok dataset file: dataset_path: ")
-    assert told.has("ok schedule: 5 steps in an epoch, 3 epochs")
+    assert told.has("ok dataset: dataset_path: ")
+    assert told.has("ok schedule: 5 steps in an epoch, 15 steps in all")
     if not OLD:
-        assert told.has("ok curriculum: switches from NCR to Acc at step 6 of 15")
+        assert told.has("ok schedule: the curriculum switches from NCR to Acc at step 6")
 
 
 @pytest.mark.timeout(600)
-def test_what_this_verl_would_not_say(doctor: Doctor, files: list[str]) -> None:
+def test_what_this_verl_does_not_say(doctor: Doctor, files: list[str]) -> None:
     told = doctor(
         "--address", "127.0.0.1:1", "--timeout", "0.5", "--",
         *files,
         "reward_model.reward_manager=consensuspr",
-        "custom_reward_function.path=pkg://consensuspr.client.verl",
-        "custom_reward_function.name=compute_score",
-        "+data.shufle=False",
-        "+actor_rollout_ref.rollout.engine_kwargs.vllm.anything=1",
         "++algorithm.filter_groups.enable=True",
         "++algorithm.filter_groups.metric=score",
         "algorithm.adv_estimator=consensuspr_step",
         "trainer.nnodes=2",
     )  # fmt: skip
     assert told.code == 1
-    assert told.has(f"warn ignored key: verl {verl.__version__} has no key data.shufle")
     assert told.has("FAIL address: 127.0.0.1:50051 is each node itself, and trainer.nnodes is 2")
     assert told.has("FAIL server: 127.0.0.1:1: ")
-    assert not any("engine_kwargs" in line for line in told.lines)
-    assert told.has(
-        "FAIL step credit: algorithm.adv_estimator=consensuspr_step, and rewards are not placed"
-    )
-    unread_filter = told.has(
-        f"warn ignored key: verl {verl.__version__} has no key algorithm.filter_groups"
-    )
-    by_old_key = "FAIL ignored key: verl.trainer.main_ppo of verl 0.9.1 never reads "
-    if OLD:
-        # The settings of old are moved, the name is not known without the plugin, and nothing
-        # in the trainer filters groups.
-        assert unread_filter
-        assert not any("never reads" in line for line in told.lines)
-        assert told.has(
-            f"FAIL reward manager: verl {verl.__version__} knows no manager 'consensuspr'"
-        )
-        return
-    assert not unread_filter
+    assert told.has("FAIL step credit: step credit needs actor_rollout_ref.rollout.agent.agent_loo")
     assert told.has("warn group filter: algorithm.filter_groups.metric=score: ")
+    if OLD:
+        # Old settings are moved, and the name is not known without the plugin.
+        assert told.has("FAIL reward manager: reward manager 'consensuspr' cannot be loaded: ")
+        return
+    ignored = f"verl {verl.__version__} ignores reward_model.reward_manager=consensuspr"
+    assert told.has(f"FAIL old keys: {ignored}")
     assert told.has(
-        f"{by_old_key}reward_model.reward_manager=consensuspr → set"
-        " reward.reward_manager.name=consensuspr"
-    )
-    assert told.has(
-        f"{by_old_key}custom_reward_function.path=pkg://consensuspr.client.verl → set"
-        " reward.custom_reward_function.path="
-    )
-    assert told.has(
-        "FAIL reward manager: verl will reward by"
-        " verl.experimental.reward_loop.reward_manager.naive.NaiveRewardManager, not by consensuspr"
+        "FAIL reward manager: rewards come from"
+        " verl.experimental.reward_loop.reward_manager.naive.NaiveRewardManager, not from"
     )
 
 
@@ -208,23 +181,20 @@ def test_a_package_that_the_trainer_imports_and_verl_does_not_bring(
     paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     told = doctor("--", *BY_NAME, environment={"PYTHONPATH": paths})
     assert told.has(
-        f"FAIL verl: the V1 trainer of version {verl.__version__} cannot be imported:"
-        " ModuleNotFoundError: no transfer_queue → install what it imports: pip install"
-        ' "consensuspr[verl]"'
+        "FAIL verl: the trainer cannot be imported: ModuleNotFoundError: no transfer_queue →"
+        ' install it: pip install "consensuspr[verl]"'
     )
 
 
 @pytest.mark.timeout(600)
 def test_a_configuration_that_hydra_wrote(doctor: Doctor, tmp_path: Path) -> None:
     with initialize_config_dir(str(CONFIGS), version_base=None):
-        added = ["+reward.reward_kwargs.alpha=0.25", "+data.shufle=False"]
-        config = compose("ppo_trainer", overrides=[*BY_PATH, *added])
+        config = compose("ppo_trainer", overrides=[*BY_PATH, "+reward.reward_kwargs.alpha=0.25"])
     path = tmp_path / "config.yaml"
     OmegaConf.save(config, path)
     told = doctor("--config", str(path), "--address", "127.0.0.1:1", "--timeout", "0.5")
     assert told.has("ok reward manager: consensuspr.client.verl.manager")
     assert told.has("ok settings: reward.reward_kwargs: alpha=0.25")
-    assert told.has(f"warn ignored key: verl {verl.__version__} has no key data.shufle")
 
 
 @pytest.mark.timeout(600)
@@ -236,41 +206,19 @@ def test_how_the_name_becomes_known(doctor: Doctor) -> None:
         assert told.has("ok reward manager: consensuspr.client.verl.manager")
     else:
         told = doctor("--", *BY_NAME, environment={"VERL_USE_EXTERNAL_PLUGINS": "none"})
-        assert told.has(
-            "FAIL reward manager: verl has no manager 'consensuspr':"
-            " VERL_USE_EXTERNAL_PLUGINS=none leaves it out"
-        )
+        assert told.has("FAIL reward manager: reward manager 'consensuspr' cannot be loaded: ")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (
-            ["trainer.nodes=2"],
-            "FAIL configuration: ConfigCompositionException: Could not override 'trainer.nodes'.;"
-            " To append to your config use +trainer.nodes=2",
-        ),
-        (
-            ["python3", "-m", "verl.trainer.main_pppo"],
-            "FAIL configuration: there is no module 'verl.trainer.main_pppo' in this environment",
-        ),
-        (
-            # A trainer of one's own that calls verl's has verl's configuration.
-            ["python3", "-m", "wrapper", "trainer.nodes=2"],
-            "FAIL configuration: ConfigCompositionException: Could not override 'trainer.nodes'.",
-        ),
-        (
-            ["--config-name=nothing"],
-            "FAIL configuration: MissingConfigException: Cannot find primary config 'nothing'.",
-        ),
-    ],
-)
-def test_a_run_that_cannot_be_composed(
-    doctor: Doctor, tmp_path: Path, arguments: list[str], line: str
-) -> None:
-    (tmp_path / "wrapper.py").write_text("from verl.trainer.main_ppo import main\nmain()\n")
-    told = doctor("--", *arguments)
+def test_a_run_that_cannot_be_composed(doctor: Doctor) -> None:
+    told = doctor("--", "trainer.nodes=2")
     assert told.code == 1
-    assert told.has(line), told.lines
     # Whatever server it names is not known.
-    assert [found.split(":")[0] for found in told.lines] == ["FAIL configuration", "skip server"]
+    assert told.lines == [
+        "FAIL configuration: ConfigCompositionException: Could not override 'trainer.nodes'.; To"
+        " append to your config use +trainer.nodes=2 → correct it"
+    ]
+
+
+def test_a_trainer_that_does_not_exist(doctor: Doctor) -> None:
+    told = doctor("--address", "127.0.0.1:1", "--", "python3", "-m", "verl.trainer.main_pppo")
+    assert told.has("FAIL verl: the trainer cannot be imported: ModuleNotFoundError: No module")

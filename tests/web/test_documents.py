@@ -513,21 +513,6 @@ def test_steps_done_again_count_once(tmp_path: Path) -> None:
         assert page.get("curves")["runs"][0]["samples"] == [1] * 6
 
 
-def test_what_a_writer_loses_is_said_while_it_is_watched(tmp_path: Path) -> None:
-    log = ScoreLog(tmp_path, "trainer")
-    log.put(part_of(["a"]))
-    with watching(tmp_path) as page:
-        page.wait_for(lambda state: state["runs"][0]["samples"] == 1)
-        revision = page.get("state")["revision"]
-        wrong: Any = ["not a number"]
-        log.put(part_of(["b"], final_score=wrong))
-        # An open page looks again when the revision grows.
-        page.wait_for(lambda state: state["runs"][0]["left_out"] and state["revision"] > revision)
-        state = page.get("state")
-        assert "had to give up 1 row;" in state["runs"][0]["left_out"][0]
-    log.close()
-
-
 def test_samples_of_both_sides_count_once_and_what_is_torn_is_said(tmp_path: Path) -> None:
     server, trainer = ScoreLog(tmp_path, "server"), ScoreLog(tmp_path, "trainer")
     old = time.time() - 3600

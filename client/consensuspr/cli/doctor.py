@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 from rich.text import Text
 
 from consensuspr.cli.options import Color, Json, TlsCa, TokenFile
@@ -82,14 +82,16 @@ def doctor(
     consensuspr doctor --address HOST:PORT --train-files train.parquet --val-files val.parquet
     ```
 
-    Put it before the command that starts training. Nothing is trained and no GPU is used; each
-    check says ok, warn or FAIL, what was found and what to do. Exit code 1 where a check failed.
+    Put it before the command that starts training. Nothing is trained and no GPU is used. Each
+    check prints ok, warn or FAIL, what was found and what to do. Exit code 1 if a check failed.
     """
     from consensuspr.doctor import Level, TrainingSetup, examine
-    from consensuspr.doctor.verl_config import TrainingCommand
+    from consensuspr.doctor.verl_run import TrainingCommand
 
     if run and config is not None:
         raise InputError("give --config or the training command, not both")
+    if config is not None and not config.is_file():
+        raise InputError(f"--config: there is no file {config}")
     is_file = dataset is not None and os.path.isfile(dataset)
     if dataset is not None and not is_file and os.sep in dataset:
         raise InputError(f"{dataset}: no such file, and no name of a dataset either")
@@ -106,13 +108,19 @@ def doctor(
         timeout_s=timeout,
     )
     load_core()
-    findings = examine(setup, partial(count_progress, hidden=no_progress))
+    console = make_console(color)
+    levels: Counter[str] = Counter()
+    found = []
+    for finding in examine(setup, partial(count_progress, hidden=no_progress)):
+        levels[finding.level] += 1
+        found.append(asdict(finding))
+        if not as_json:
+            _print(finding, console)
     if as_json:
-        found = list(findings)
-        levels: Counter[str] = Counter(finding.level for finding in found)
-        print(json.dumps(_as_json(found, levels)))
+        print(json.dumps({"ok": not levels[Level.FAIL], "counts": levels, "findings": found}))
     else:
-        levels = _print(findings, color)
+        counts = ", ".join(f"{levels[level]} {level}" for level in _STYLE if levels[level])
+        console.print(counts, markup=False)
     return 1 if levels[Level.FAIL] else 0
 
 
@@ -120,27 +128,11 @@ def _split(files: list[str] | None) -> tuple[str, ...]:
     return tuple(name for given in files or () for name in given.split(",") if name)
 
 
-def _print(findings: Iterator[Finding], color: ColorMode) -> Counter[str]:
-    """Print each finding as it comes, then how many there are of each kind."""
-    console = make_console(color)
-    levels: Counter[str] = Counter()
-    for finding in findings:
-        levels[finding.level] += 1
-        line = Text()
-        line.append(f"{finding.level.value:4}", style=_STYLE[finding.level.value])
-        line.append(f"  {finding.check:17} {one_line(finding.found, _LONGEST)}")
-        if finding.advice:
-            line.append(f" → {one_line(finding.advice, _LONGEST)}", style="bold")
-        # One finding is one line, also for grep.
-        console.print(line, soft_wrap=True)
-    counts = ", ".join(f"{levels[level]} {level}" for level in _STYLE if levels[level])
-    console.print(counts, markup=False)
-    return levels
-
-
-def _as_json(findings: list[Finding], levels: Counter[str]) -> dict[str, object]:
-    return {
-        "ok": not levels["FAIL"],
-        "counts": {level: levels[level] for level in _STYLE},
-        "findings": [asdict(finding) for finding in findings],
-    }
+def _print(finding: Finding, console: Console) -> None:
+    line = Text()
+    line.append(f"{finding.level.value:4}", style=_STYLE[finding.level.value])
+    line.append(f"  {finding.check:17} {one_line(finding.found, _LONGEST)}")
+    if finding.advice:
+        line.append(f" → {one_line(finding.advice, _LONGEST)}", style="bold")
+    # One finding is one line, also for grep.
+    console.print(line, soft_wrap=True)

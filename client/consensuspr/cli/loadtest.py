@@ -1,58 +1,24 @@
-"""``consensuspr loadtest``: load a server, measure it, and check what it answers."""
+"""``consensuspr loadtest``: load a server, measure it, and check its replies."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import Field
 
-from consensuspr.cli.boundary import DONE, FAILED, INTERRUPTED
-from consensuspr.cli.options import HowToScore, Json, TlsCa, TokenFile, with_settings
-from consensuspr.console import load_core, make_console, one_line
+from consensuspr.cli.boundary import DONE, FAILED
+from consensuspr.cli.options import Json, TlsCa, TokenFile
+from consensuspr.console import load_core, make_console, one_line, printable
 from consensuspr.errors import InputError
-from consensuspr.loadtest.settings import LoadSettings
 
 
-class LoadtestSettings(LoadSettings, HowToScore):
-    """How ``loadtest`` loads a server, has it score, and shows how that goes."""
-
-    run: str | None = Field(
-        None,
-        description="Name of the run that asks; servers give each run an equal share of their work,"
-        " and count by it.",
-    )
-    no_progress: bool = Field(False, description="Show no progress.")
-
-
-@with_settings(
-    LoadtestSettings,
-    prefix="CONSENSUSPR_LOADTEST",
-    shown={
-        "profile": None,
-        "batch": None,
-        "rate": None,
-        "concurrency": None,
-        "duration": "SECONDS",
-        "find_saturation": None,
-        "max_p99": "MS",
-    },
-)
 def loadtest(
     *,
     address: Annotated[
-        str,
-        typer.Option(
-            metavar="HOST:PORT",
-            show_default=False,
-            help="Server to load; nothing is sent anywhere else.",
-        ),
+        str, typer.Option(metavar="HOST:PORT", show_default=False, help="Server to load.")
     ],
-    token_file: TokenFile = None,
-    tls_ca: TlsCa = None,
     dataset: Annotated[
         Path,
         typer.Option(
@@ -62,107 +28,125 @@ def loadtest(
         ),
     ],
     rollouts: Annotated[
-        Path | None,
+        Path,
         typer.Option(metavar="FILE", show_default=False, help="Rollouts to send, over and over."),
-    ] = None,
-    generate: Annotated[
-        int | None,
+    ],
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
+    batch: Annotated[
+        int,
         typer.Option(
-            metavar="BYTES",
+            metavar="N",
+            min=1,
+            help="Rollouts in a request; 1 sends single samples as verl's reward loop does.",
+        ),
+    ] = 64,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="R",
             show_default=False,
-            help="Send made-up responses of this size instead.",
+            help="Open loop: requests a second. Of a search: the first rate.",
         ),
     ] = None,
+    concurrency: Annotated[
+        int, typer.Option(metavar="C", min=1, max=65_536, help="Closed loop: requests at a time.")
+    ] = 8,
+    duration: Annotated[
+        float,
+        typer.Option(metavar="S", min=0.1, help="Seconds of sending, of each rate."),
+    ] = 10.0,
+    find_saturation: Annotated[
+        bool, typer.Option("--find-saturation", help="Search for the highest sustained rate.")
+    ] = False,
+    max_p99: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MS", min=0, show_default=False, help="p99 that a sustained rate may have."
+        ),
+    ] = None,
+    max_error_rate: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE", min=0, max=1, help="More errors fail the test, or are not sustained."
+        ),
+    ] = 0.01,
+    timeout: Annotated[
+        float, typer.Option(metavar="S", min=0.001, help="Limit of a request, from when it is due.")
+    ] = 30.0,
+    connections: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1024, help="Connections to the server.")
+    ] = 8,
+    processes: Annotated[
+        int, typer.Option(metavar="N", min=1, max=64, help="Processes that send.")
+    ] = 1,
     output: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="Also write a report: .html (with plots), .json or .csv; may be repeated.",
-        ),
+        Path | None,
+        typer.Option(metavar="FILE", show_default=False, help="Also write the figures as JSON."),
     ] = None,
-    settings: LoadtestSettings,
     as_json: Json = False,
 ) -> int:
-    """Load a server and say how fast, how even and how right it answers.
+    """Load a server, measure throughput and latency, and check its replies.
 
     ```text
     consensuspr loadtest --address HOST:PORT --dataset dataset.jsonl --rollouts rollouts.jsonl
-    consensuspr loadtest ... --rate 200 --arrivals poisson --duration 60 --output report.html
-    consensuspr loadtest ... --generate 10000 --find-saturation --max-p99 250
+    consensuspr loadtest ... --rate 200 --duration 60 --output load.json
+    consensuspr loadtest ... --find-saturation --max-p99 250
     ```
 
-    For servers that are yours: it takes all that they have, from whoever else uses them.
+    Use it on your own servers only: it takes all their capacity. Without `--rate`, each of
+    `--concurrency` requests is followed by the next (closed loop). With `--rate`, requests are due
+    by the clock, and latency counts from then (open loop).
 
-    These are the options that people set; `--list-settings` prints all: arrivals, rates that rise,
-    warm-up, processes that send, limits on errors, the share of replies that are checked, how the
-    server is to score. Each is an option too (`--arrivals poisson`), and can stand in the TOML file
-    of `--config` or in the environment (`CONSENSUSPR_LOADTEST_ARRIVALS=poisson`).
+    Prints a Markdown table. "The load generator was the limit" means that this machine could not
+    send in time. A sample of the scores is compared with the in-process scorer.
 
-    What comes out:
-
-    ```text
-    latency    from when a request was due, not from when it was sent
-    p99        the time within which 99 % of them ended; – too few to tell
-    answered   a reply came
-    shed       refused for load, to come back later: no failure
-    out of time  neither within its timeout
-    cut off    in flight, or waiting to be sent, when the run or step was stopped
-    failed     everything else: lost, broken; out of time is an error as well
-    ```
-
-    "The load generator was the limit" means that this machine could not send in time: such
-    figures are not of the server alone.
-
-    A sample of the replies is compared with the in-process scorer. Ctrl-C ends early and still
-    reports.
-
-    Exit codes:
-
-    ```text
-    0    passed
-    1    no server there, nothing answered or scored, no rate sustained,
-         scores wrong, too many errors or undecided answers
-    2    wrong options or files
-    130  ended by Ctrl-C, and passed until then
-    ```
+    Exit codes: 1 if nothing was answered or scored, a score was wrong, errors were too many, or no
+    rate was sustained.
     """
     load_core()
     from consensuspr.client import Access
     from consensuspr.client.files import connect
-    from consensuspr.loadtest.load import Target, pool_from_dataset, pool_from_file
-    from consensuspr.loadtest.report import check_outputs, write_output
-    from consensuspr.loadtest.result import perform
-    from consensuspr.loadtest.terminal import print_result, watching
+    from consensuspr.loadtest.run import perform, read_pool
+    from consensuspr.loadtest.sender import Load, Target
 
-    files = output or []
-    check_outputs(files)
-    if not dataset.exists():
-        raise InputError(f"--dataset {str(dataset)!r}: there is no such file")
-    if (rollouts is None) == (generate is None):
-        raise InputError("give either --rollouts FILE or --generate BYTES")
-    # What is wrong there is said before anything is connected.
-    options = replace(settings.options(), run=settings.run)
-    if generate is not None:
-        pool = pool_from_dataset(dataset, generate, settings.seed)
-    else:
-        assert rollouts is not None
-        pool = pool_from_file(rollouts)
+    if rate is not None and not 0 < rate < float("inf"):
+        raise InputError(f"--rate must be above 0 requests a second, got {rate}")
+    if max_p99 is not None and not find_saturation:
+        raise InputError("--max-p99 goes with --find-saturation")
+    if not dataset.is_file():
+        raise InputError(f"--dataset {str(dataset)!r}: no such file")
+    if output is not None and not output.absolute().parent.is_dir():
+        raise InputError(f"--output {str(output)!r}: no such folder")
+    pool = read_pool(rollouts)
     access = Access(token_file, tls_ca)
-    with connect(str(dataset), address, settings.timeout, access) as connection:
-        options = replace(options, dataset=connection.dataset)
-        target = Target(address, connection.client.server_info(), str(dataset), options, access)
-    with watching(hidden=settings.no_progress) as (show, say):
-        test = perform(target, settings, pool, show, say)
-    for file in files:
-        write_output(file, test)
+    with connect(str(dataset), address, timeout, access) as connection:
+        info = connection.client.server_info()
+        name = connection.dataset
+    digest = next(served.digest for served in info.datasets if served.name == name)
+    load = Load(batch, rate, concurrency, duration, timeout, connections, processes)
+    errors = make_console(stderr=True)
+    with errors.status(f"loading {address}"):
+        test = perform(
+            Target(address, name, digest, access),
+            info,
+            str(dataset),
+            load,
+            pool,
+            search=find_saturation,
+            max_p99_ms=max_p99,
+            max_error_rate=max_error_rate,
+            say=lambda sentence: errors.print(sentence, markup=False, soft_wrap=True),
+        )
+    faults = test.faults(max_error_rate)
+    figures = json.dumps(test.to_json(faults))
+    if output is not None:
+        output.write_text(figures + "\n", encoding="utf-8")
     if as_json:
-        print(json.dumps(test.to_json()))
+        print(figures)
     else:
-        print_result(test, make_console(settings.color))
-    faults = test.faults()
+        for line in test.markdown():
+            print(printable(line))
     for fault in faults:
         typer.echo(f"consensuspr: error: {one_line(fault, 2000)}", err=True)
-    if faults:
-        return FAILED
-    return INTERRUPTED if test.result.interrupted else DONE
+    return FAILED if faults else DONE

@@ -1,4 +1,4 @@
-"""What is examined, and what a check says: how bad it is, what was found, what to do about it."""
+"""What is examined, and what a check found."""
 
 from __future__ import annotations
 
@@ -6,24 +6,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from consensuspr.doctor.verl_config import TrainingCommand
+from consensuspr.doctor.verl_run import TrainingCommand
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSetup:
-    """A training set-up, as far as it is told.
+    """What is given of a training set-up; the rest is read from the run's configuration.
 
     Attributes:
-        address: of the server; None for the run's own, else the default.
-        token_file: whose first token the server is shown; None for the run's own.
-        tls_ca: certificates that sign the server's; None for the run's own.
-        dataset: name at the server; None for the run's own.
         dataset_file: whose content the server's dataset must have.
-        train_files: Parquet files; empty for the run's own.
-        val_files: Parquet files; empty for the run's own.
-        command: how the run is started.
         config_file: configuration of the run, in place of the command's.
-        timeout_s: for one call to the server.
     """
 
     address: str | None = None
@@ -39,7 +31,7 @@ class TrainingSetup:
 
 
 class Level(StrEnum):
-    """How bad a finding is; only FAIL says that the set-up must not be started."""
+    """How bad a finding is; only FAIL says that the run must not be started."""
 
     OK = "ok"
     SKIP = "skip"
@@ -49,14 +41,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The outcome of one check.
-
-    Attributes:
-        check: what was looked at, two words at most.
-        level: how bad it is; SKIP says that it could not be looked at.
-        found: one clause.
-        advice: what to do, one clause; empty where there is nothing to do.
-    """
+    """The outcome of a check: its name, level, what was found, and what to do about it."""
 
     check: str
     level: Level

@@ -1,8 +1,8 @@
-"""The score log of a run: every scored sample in files that are read while they grow.
+"""The score log of a run: every scored sample in files that are read while more come.
 
-``schema`` has the row, public and described in ``docs/score-log.md``; ``segments`` the files;
-``writer`` takes what was scored, ``reader`` yields it.  Names resolve on first use: who logs
-nothing loads no Arrow.
+``schema`` has the row, public and described in ``docs/score-log.md``; ``files`` the files;
+``writer`` takes what was scored, ``reader`` yields it.  Names resolve on first use: a process
+that logs nothing does not load Arrow.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from consensuspr.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from consensuspr.score_log.reader import LogReader, Position
+    from consensuspr.score_log.reader import LogReader
     from consensuspr.score_log.schema import COLUMNS, SCHEMA, LoggedPart
     from consensuspr.score_log.writer import ScoreLog, dataset_path, keep_dataset
 
@@ -21,7 +21,6 @@ __all__ = [
     "SCHEMA",
     "LogReader",
     "LoggedPart",
-    "Position",
     "ScoreLog",
     "dataset_path",
     "keep_dataset",
@@ -30,7 +29,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        ".reader": "LogReader Position",
+        ".reader": "LogReader",
         ".schema": "COLUMNS SCHEMA LoggedPart",
         ".writer": "ScoreLog dataset_path keep_dataset",
     },

@@ -6,16 +6,11 @@ again) the first that has a verdict: where the server failed or was too busy, th
 again.  So only a log that a server wrote costs memory while it is read, eight bytes a sample; rows
 come batch by batch.
 
-**While it grows.** A reader keeps its :class:`Position` and yields at each :meth:`LogReader.read`
-what has come since.  Where both sides write, a server's row waits until its trainer's row is there
-or :data:`HOLD_S` have passed.
+**While it grows.** :meth:`LogReader.read` yields what has come since the last call.  Where both
+sides write, a server's row waits until its trainer's row is there or :data:`HOLD_S` have passed.
 
-**The place of a row** is its segment and its number in it, which stay the same when a stream is
-closed.  Who keeps places keeps no texts: :meth:`LogReader.rows_at` reads them later.
-
-**What cannot be read** is left out and said (:attr:`LogReader.left_out`): the torn end of a
-stream whose writer was killed, a damaged file from its damage on, rows that a writer could not
-write.  The torn end of one whose writer lives is a batch that is being written.
+**The place of a row** is its writer and its number there, which stay the same when files are
+merged.  Who keeps places keeps no texts: :meth:`LogReader.rows_at` reads them later.
 
 **A run that was started again** in the same folder does some steps again: those of the earlier
 start do not count (:class:`Starts`).  Where that happens to rows which a following reader has
@@ -24,16 +19,13 @@ yielded already, it says so (:attr:`LogReader.redone`): they cannot be taken bac
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
 import math
 import time
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -41,27 +33,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from consensuspr.errors import DataError, InputError
-from consensuspr.score_log.schema import SCHEMA
-from consensuspr.score_log.segments import (
-    CLOSED,
+from consensuspr.score_log.files import (
     GROUP_ROWS,
-    OPEN,
     SCORES,
-    Losses,
-    Segment,
-    StreamReader,
-    check_regular,
+    LogFile,
+    begun_us,
+    earlier_files,
+    log_files,
     open_parquet,
     reason_of,
     rows_of_parquet,
-    segments,
+    side_of,
 )
+from consensuspr.score_log.schema import SCHEMA
 from consensuspr.scoring.types import LOAD_METHODS, Status
 
 logger = logging.getLogger(__name__)
 
-# How long a server's row waits for its trainer's, which is written a second after the reply.
-HOLD_S: Final = 30.0
+# How long a server's row waits for its trainer's, which comes in a file of its own.
+HOLD_S: Final = 60.0
 
 # Less than any trainer takes from its end to the first sample of its next start, in microseconds.
 RESTART_US: Final = 5_000_000
@@ -74,32 +64,8 @@ _REQUIRED: Final = ("key", "time", "status")
 MAX_NUMBER: Final = 2**53
 # Read besides what is asked for, to tell the rows of one sample.
 _TO_TELL = ("key", "side", "time", "status", "answer_method", "step", "split")
-# Of a row: the name of its segment, and its number there.
-PLACE: Final = pa.schema([("segment", pa.string()), ("row", pa.int64())])
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """How far a run was read: of each segment the rows, and where in its stream they end."""
-
-    segments: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-
-    def to_json(self) -> str:
-        """Return it as text, to go on from in another process."""
-        return json.dumps({stem: list(at) for stem, at in self.segments.items()})
-
-    @classmethod
-    def of_json(cls, text: str) -> Self:
-        """Return what :meth:`to_json` wrote.
-
-        Raises:
-            InputError: it is none.
-        """
-        try:
-            read = json.loads(text)
-            return cls({str(stem): (int(rows), int(end)) for stem, (rows, end) in read.items()})
-        except (ValueError, TypeError, AttributeError):
-            raise InputError(f"no position in a score log: {text[:80]!r}") from None
+# Of a row: who wrote it, and its number there.
+PLACE: Final = pa.schema([("writer", pa.string()), ("row", pa.int64())])
 
 
 class LogReader:
@@ -108,14 +74,13 @@ class LogReader:
     Args:
         run: its folder, or the ``scores`` in it.
         columns: to read (:data:`~consensuspr.score_log.schema.COLUMNS`); None: all.
-        position: to go on from; None: the beginning.
         following: whether :meth:`read` will be called again: a server's row then waits for its
             trainer's.
         places: whether each row tells where it lies, in the columns of :data:`PLACE`.
 
     Attributes:
-        left_out: sentences about what could not be read or was never written, by segment; they are
-            logged too.
+        left_out: sentences about files that could not be read, by their names; they are logged
+            too.
         redone: whether, since an earlier :meth:`read`, a later start has done steps again (or it
             turned out that it had not), so that another reader would have yielded others by now.
 
@@ -128,67 +93,58 @@ class LogReader:
         run: Path,
         columns: Sequence[str] | None = None,
         *,
-        position: Position | None = None,
         following: bool = False,
         places: bool = False,
     ) -> None:
-        self.run = run.parent if run.name == "scores" and not (run / "scores").exists() else run
+        self.run = run.parent if run.name == SCORES and not (run / SCORES).exists() else run
         unknown = [name for name in columns or () if name not in SCHEMA.names]
         if unknown:
             raise InputError(
                 f"a score log has no column {unknown[0]!r}; it has {', '.join(SCHEMA.names)}"
             )
-        if not following and not segments(self.run):
-            what = "holds no score log (scores/*.arrows or *.parquet)"
-            raise InputError(f"{run}: {what if run.exists() else 'no such file or directory'}")
+        self.left_out: dict[str, str] = {}
+        earlier = earlier_files(self.run)
+        if not following and not log_files(self.run):
+            what = "holds no score log (scores/*.parquet)"
+            reason = what if run.exists() else "no such file or directory"
+            raise InputError(earlier or f"{run}: {reason}")
+        if earlier:
+            self._leave_out("", earlier)
         self._columns = list(columns or SCHEMA.names)
-        self._at: dict[str, tuple[int, int]] = dict(position.segments) if position else {}
+        # Of each writer, the rows that were read.
+        self._at: dict[str, int] = {}
         self._following = following
         self._places = places
         self._seen = _Seen()
         self._starts: Starts | None = None
-        # Of each stream: the number of each batch's first row, and where it begins in bytes.
-        self._begins: dict[str, tuple[list[int], list[int]]] = {}
-        # Closed segments that were read to their end, where nothing comes any more.
-        self._finished: set[str] = set()
-        self.left_out: dict[str, str] = {}
         self.redone = False
-        if self._at:
-            self._recall()
-
-    @property
-    def position(self) -> Position:
-        """How far the run is read."""
-        return Position(dict(self._at))
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield what has come since the last call, in batches of at least one row."""
-        found = segments(self.run)
-        with_trainers = any(segment.side != "server" for segment in found)
+        found = log_files(self.run)
         if self._starts is None:
             self._starts = Starts()
             self._look_at(found, self._starts)
             self._starts.settle()
         starts = self._starts
-        found = [segment for segment in found if segment.stem not in self._finished]
-        of_trainers = [segment for segment in found if segment.side != "server"]
-        of_servers = [segment for segment in found if segment.side == "server"]
+        of_servers = [writer for writer in sorted(found) if side_of(writer) == "server"]
+        of_trainers = [writer for writer in sorted(found) if side_of(writer) != "server"]
         needed = list(dict.fromkeys((*self._columns, *_TO_TELL)))
-        for segment in of_trainers:
-            for batch in self._batches(segment, needed):
+        for writer in of_trainers:
+            for batch in self._batches(found[writer], needed):
                 if self._following:
-                    starts.look(batch, segment)
+                    starts.look(batch, writer)
                 if of_servers or self._following:
                     self._seen.add(_hashes(batch))
                 yield from self._shown(batch)
         until = None
-        if self._following and with_trainers:
+        if self._following and of_trainers:
             until = int((time.time() - HOLD_S) * 1e6)
         without_verdict: list[pa.RecordBatch] = []
-        for segment in of_servers:
-            for batch in self._batches(segment, needed, until):
+        for writer in of_servers:
+            for batch in self._batches(found[writer], needed, until):
                 if self._following:
-                    starts.look(batch, segment)
+                    starts.look(batch, writer)
                 verdict = _has_verdict(batch)
                 without_verdict.append(batch.filter(pc.invert(verdict)))
                 yield from self._shown(self._new(batch.filter(verdict)))
@@ -196,23 +152,13 @@ class LogReader:
             yield from self._shown(self._new(batch))
         if self._following:
             self.redone |= starts.settle()
-        for first, losses in Losses.of_run(self.run):
-            # Of a sample that a server has lost the trainer's row may be there.
-            if not (with_trainers and first.side == "server"):
-                self._leave_out(
-                    first.path.name,
-                    f"{self.run}: the writer of {first.stem} had to give up {losses}; figures are"
-                    " of the rows that are there",
-                )
 
-    def _look_at(self, found: Sequence[Segment], starts: Starts) -> None:
-        """Show all segments to what tells starts; the position stays where it is."""
-        known, self._at = self._at, {}
-        for segment in found:
-            for batch in self._batches(segment, ("key", "time", "step", "split")):
-                starts.look(batch, segment)
-        self._at = known
-        self._finished.clear()
+    def _look_at(self, found: dict[str, list[LogFile]], starts: Starts) -> None:
+        """Show all rows to what tells starts, without moving the position."""
+        for writer, files in found.items():
+            for batch in self._batches(files, ("key", "time", "step", "split")):
+                starts.look(batch, writer)
+        self._at.clear()
 
     def _new(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of samples that were not seen yet."""
@@ -226,122 +172,71 @@ class LogReader:
 
     @property
     def read_share(self) -> float:
-        """Which part of what is on disk now has been read, from 0 to 1."""
-        total = done = 0.0
-        for segment in segments(self.run):
-            rows, end = self._at.get(segment.stem, (0, 0))
-            with contextlib.suppress(OSError, DataError):
-                size = segment.path.stat().st_size
-                whole = size if segment.is_open else open_parquet(segment.path).metadata.num_rows
-                total += size
-                done += size * (end if segment.is_open else rows) / max(1, whole)
-        return done / total if total else 1.0
+        """Which part of the files on disk has been read, from 0 to 1."""
+        files = [file for of_writer in log_files(self.run).values() for file in of_writer]
+        read = [self._at.get(file.writer, 0) >= file.end for file in files]
+        return sum(read) / len(read) if read else 1.0
 
-    def rows_at(self, stem: str, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
-        """Return rows of a segment by their numbers, which ascend.  In any thread.
+    def rows_at(self, writer: str, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        """Return rows of a writer by their numbers, which ascend.  In any thread.
 
         Raises:
-            DataError: the segment is gone, or has no such row.
+            DataError: a file is gone or damaged, or has no such row.
         """
-        found: list[pa.RecordBatch] = []
-        path = self.run / SCORES / f"{stem}{OPEN}"
-        closed = path.with_suffix(CLOSED)
-        try:
-            if closed.exists():
-                return rows_of_parquet(closed, rows, columns)
-            firsts, begins = self._begins.get(stem, ([0], [0]))
-            at = max(0, bisect_right(firsts, rows[0]) - 1)
-            first, left = firsts[at], list(rows)
-            with path.open("rb", buffering=0) as file:
-                for batch, _ in StreamReader(file, begins[at]).batches():
-                    here = [row - first for row in left if row < first + batch.num_rows]
+        for _ in range(3):  # files may be merged between the look and the read
+            found, left = [], list(rows)
+            try:
+                for file in log_files(self.run).get(writer, []):
+                    here = [row - file.first for row in left if file.first <= row < file.end]
                     if here:
-                        found.append(_with_columns(batch, columns, path).take(pa.array(here)))
+                        found.append(rows_of_parquet(file.path, here, columns))
                         left = left[len(here) :]
-                    first += batch.num_rows
-                    if not left:
-                        return pa.Table.from_batches(found)
-        except FileNotFoundError:
-            if closed.exists():  # closed between the two looks
-                return rows_of_parquet(closed, rows, columns)
-            raise DataError(str(path), None, "is gone") from None
-        except OSError as error:
-            raise DataError(str(path), None, f"cannot be read: {reason_of(error)}") from None
-        raise DataError(str(path), None, f"has no row {left[0]}")
-
-    def _recall(self) -> None:
-        """Learn the keys of what was read before this reader was made."""
-        known, self._at = self._at, {}
-        for segment in segments(self.run):
-            rows = known.get(segment.stem, (0, 0))[0]
-            for batch in self._batches(segment, ["key"]):
-                self._seen.add(_hashes(batch.slice(0, rows)))
-                rows = max(0, rows - batch.num_rows)
-                if not rows:
-                    break
-        self._at = known
-        self._finished.clear()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise DataError(writer, None, f"cannot be read: {reason_of(error)}") from None
+            if not left:
+                return pa.concat_tables(found)
+            break
+        raise DataError(str(self.run / SCORES), None, f"{writer} has no row {left[0]}")
 
     def _batches(
-        self, segment: Segment, columns: Sequence[str], until: int | None = None
+        self, files: Sequence[LogFile], columns: Sequence[str], until: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a segment behind the position, which moves behind them.
+        """Yield the rows of a writer behind the position, which moves behind them.
 
         With ``until``, in microseconds, up to the first batch with a later row.
         """
-        rows, end = self._at.get(segment.stem, (0, 0))
-        damage = ""
-        try:
-            check_regular(segment.path)
-            if segment.is_open:
-                found = self._of_stream(segment, end)
-            else:
-                found = self._of_file(segment, rows, columns)
-            for batch, behind in found:
-                checked = _with_columns(batch, columns, segment.path)
-                if until is not None and pc.max(batch.column("time")).value > until:
+        for file in files:
+            at = max(self._at.get(file.writer, 0), file.first)
+            if file.end <= at:
+                continue
+            try:
+                for batch in self._of_file(file, at - file.first, columns):
+                    if until is not None and pc.max(batch.column("time")).value > until:
+                        return
+                    first, at = at, at + batch.num_rows
+                    self._at[file.writer] = at
+                    yield _placed(batch, file.writer, first) if self._places else batch
+            except FileNotFoundError:
+                again = log_files(self.run).get(file.writer, [])
+                if file not in again:  # merged since they were listed
+                    yield from self._batches(again, columns, until)
                     return
-                if segment.is_open:
-                    self._note_begin(segment.stem, rows, end)
-                first, rows, end = rows, rows + batch.num_rows, behind
-                self._at[segment.stem] = rows, behind
-                yield _placed(checked, segment.stem, first) if self._places else checked
-            if not segment.is_open and segment.stem not in self.left_out:
-                self._finished.add(segment.stem)
-        except FileNotFoundError:
-            closed = Segment(segment.stem, segment.path.with_suffix(CLOSED))
-            if segment.is_open and closed.path.exists():  # closed since it was looked for
-                yield from self._batches(closed, columns, until)
-        except DataError as error:
-            damage = error.reason
-        except (pa.ArrowException, OSError) as error:
-            damage = f"cannot be read: {reason_of(error)}"
-        if damage:
-            what = f"its rows after row {rows} are" if rows else "it is"
-            self._leave_out(segment.path.name, f"{segment.path}: {damage}; {what} left out")
-        elif self.left_out.pop(segment.path.name, ""):  # for example, it was still being copied
-            logger.warning("%s: can be read now", segment.path)
-
-    def _note_begin(self, stem: str, row: int, at: int) -> None:
-        firsts, begins = self._begins.setdefault(stem, ([], []))
-        if not firsts or row > firsts[-1]:
-            # What is looked up is found by the first list, and read from the second.
-            begins.append(at)
-            firsts.append(row)
-
-    def _of_stream(self, segment: Segment, end: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-        lives = segment.is_being_written
-        with segment.path.open("rb", buffering=0) as file:
-            reader = StreamReader(file, end)
-            yield from reader.batches()
-        if reader.left_out and not lives:
-            self._leave_out(
-                segment.stem,
-                f"{segment.path}: {reader.left_out} bytes at its end are no whole row"
-                " (its writer was killed) and are left out",
-            )
-        elif reader.damage:
-            raise DataError(str(segment.path), None, reader.damage)
+                reason = "is gone"
+            except DataError as error:
+                reason = error.reason
+            except (pa.ArrowException, OSError) as error:
+                reason = f"cannot be read: {reason_of(error)}"
+            else:
+                if self.left_out.pop(file.path.name, ""):  # it was still being copied
+                    logger.warning("%s: can be read now", file.path)
+                self._at[file.writer] = file.end
+                continue
+            what = f"its rows after row {at - file.first} are" if at > file.first else "it is"
+            self._leave_out(file.path.name, f"{file.path}: {reason}; {what} left out")
+            if file != files[-1]:  # the last may still be being copied
+                self._at[file.writer] = file.end
 
     def _leave_out(self, what: str, sentence: str) -> None:
         if what not in self.left_out:
@@ -349,22 +244,22 @@ class LogReader:
         self.left_out[what] = sentence
 
     def _of_file(
-        self, segment: Segment, rows: int, columns: Sequence[str]
-    ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        file = open_parquet(segment.path)
-        known = [name for name in columns if name in file.schema_arrow.names]
+        self, file: LogFile, skip: int, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file behind the first few, checked."""
+        parquet = open_parquet(file.path)
+        known = [name for name in columns if name in parquet.schema_arrow.names]
         groups: list[int] = []
-        skip = rows
-        for group in range(file.metadata.num_row_groups):
-            size = file.metadata.row_group(group).num_rows
+        for group in range(parquet.metadata.num_row_groups):
+            size = parquet.metadata.row_group(group).num_rows
             if not groups and skip >= size:
                 skip -= size
             else:
                 groups.append(group)
-        for batch in file.iter_batches(GROUP_ROWS, row_groups=groups, columns=known):
+        for batch in parquet.iter_batches(GROUP_ROWS, row_groups=groups, columns=known):
             first, skip = min(skip, batch.num_rows), max(0, skip - batch.num_rows)
             if first < batch.num_rows:
-                yield batch.slice(first), 0
+                yield _with_columns(batch.slice(first), columns, file.path)
 
 
 def _with_columns(batch: pa.RecordBatch, columns: Sequence[str], path: Path) -> pa.RecordBatch:
@@ -410,9 +305,9 @@ def check_range(column: pa.Array, field: pa.Field) -> None:
                 raise ValueError(f"{field.name} is {value}, the limit is {MAX_NUMBER}")
 
 
-def _placed(batch: pa.RecordBatch, stem: str, first: int) -> pa.RecordBatch:
+def _placed(batch: pa.RecordBatch, writer: str, first: int) -> pa.RecordBatch:
     rows = pa.array(np.arange(first, first + batch.num_rows))
-    names = pa.repeat(pa.scalar(stem), batch.num_rows)
+    names = pa.repeat(pa.scalar(writer), batch.num_rows)
     fields = [*batch.schema, *PLACE]
     return pa.RecordBatch.from_arrays([*batch.columns, names, rows], schema=pa.schema(fields))
 
@@ -486,9 +381,9 @@ class Starts:
         self._makers: dict[int, _Maker] = {}
         self._ends: dict[int, Steps] = {}
 
-    def look(self, batch: pa.RecordBatch, segment: Segment) -> None:
+    def look(self, batch: pa.RecordBatch, writer: str) -> None:
         """Look at key, time, step and split of some rows; they may be shown more than once."""
-        opened = None if segment.side == "server" else segment.opened
+        opened = None if side_of(writer) == "server" else begun_us(writer)
         with_step = batch.filter(pc.is_valid(batch.column("step")))
         table = pa.table(
             {

@@ -2,8 +2,7 @@
 
 :data:`COLUMNS` is the one list of its columns, public and described in ``docs/score-log.md``.
 Columns are added, never changed: whoever reads takes a missing one as null, and leaves alone what
-it does not know.  No Arrow dictionaries: each batch of an open segment has to be readable by
-itself, also behind one that was cut off and taken back.
+it does not know.
 
 Whoever scores hands over :class:`LoggedPart` values, which hold what is there anyway by reference;
 :func:`record_batch` makes rows of them, later and in another thread.

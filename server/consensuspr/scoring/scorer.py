@@ -33,10 +33,9 @@ raises for the call as a whole only where nothing of it can be done: an unknown 
 field of a wrong type, a deadline.  If the batch scan or the batched answer check
 raises, the rollouts are tried one by one, and only those that fail are INTERNAL.
 
-**Busy machines.** An answer that only the load of others kept from being checked is checked
-again, here and nowhere else, for as long as the caller's deadline allows.  One that stays open is
-no wrong answer: it has no acc, and the method ``load``.  One whose processes were killed
-from outside, twice, is INTERNAL.
+**Busy machines.** An answer that is open shortly before the caller's deadline is no wrong answer:
+it has no acc, and the method ``load``.  One whose processes were killed from outside, twice, is
+INTERNAL.
 
 **Matching** goes in portions, for two bounds: a portion holds about a megabyte of text for each
 thread (so that a deadline is looked at every few milliseconds), and the matchers in use at
@@ -76,7 +75,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, count
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -99,7 +98,6 @@ from consensuspr.scoring.answers import (
     Verdict,
     has_marked_answer,
 )
-from consensuspr.scoring.answers.sandbox import KILLED
 from consensuspr.scoring.dataset_index import DatasetIndex, Entry, MatcherCache
 from consensuspr.scoring.guard import GuardBudget, GuardFigures
 from consensuspr.scoring.rewards import NcrKind, RewardSpec
@@ -136,12 +134,8 @@ Spans: TypeAlias = tuple[tuple[int, int] | None, ...]
 
 DEFAULT_OPTIONS = ScoreOptions()
 
-# How often an answer is checked again that a busy machine left open, where there is no deadline.
-# Each time the verifier waits for several budgets of an answer, so that no pause is needed in
-# between.
-MAX_REPEATS = 2
-# So long before the deadline no answer is checked again any more: the scores of a whole batch
-# must not come too late for one that stays open.
+# How long before the deadline the wait for answers ends, so that one that stays open does not make
+# the scores of a whole batch late.
 REPLY_S = 1.0
 
 PORTION_BYTES = 1 << 20  # of text, for each thread
@@ -816,38 +810,6 @@ def _check_sizes(patterns: list[list[str]], limits: Limits) -> None:
         )
 
 
-def verify_patiently(
-    verifier: AnswerVerifier,
-    truths: Sequence[str],
-    responses: Sequence[str | bytes],
-    rule: AnswerRule | str,
-    deadline: float | None = None,
-) -> list[Verdict]:
-    """Verify answers, those again that a busy machine left undecided.
-
-    Arguments, result and errors are those of :meth:`AnswerVerifier.verify_batch`.  What is
-    open shortly before a deadline that is not near is ``load``: others have their verdicts.
-    """
-    latest = None if deadline is None else deadline - REPLY_S
-    near = latest is not None and latest - time.monotonic() < REPLY_S
-    until = deadline if near else latest
-    verdicts = verifier.verify_batch(truths, responses, rule, until)
-    left = [at for at, verdict in enumerate(verdicts) if verdict.method in LOAD_METHODS]
-    for _ in range(MAX_REPEATS) if deadline is None else count():
-        if not left or (latest is not None and time.monotonic() >= latest):
-            break
-        again = verifier.verify_batch(
-            [truths[at] for at in left], [responses[at] for at in left], rule, until
-        )
-        for at, verdict in zip(left, again, strict=True):
-            verdicts[at] = verdict
-        left = [at for at in left if verdicts[at].method in LOAD_METHODS]
-    if not near:
-        for at in left:
-            verdicts[at] = verdicts[at]._replace(method="load")
-    return verdicts
-
-
 def _check_answers(batch: _Batch, verifier: AnswerVerifier, rule: AnswerRule) -> None:
     """Check the answer of every rollout whose ground truth is known; sets the verdicts.
 
@@ -883,9 +845,10 @@ def _verify(batch: _Batch, checked: list[int], verifier: AnswerVerifier, rule: A
         return
     truths = [batch.truths[at] or "" for at in checked]
     responses = [batch.texts[at] for at in checked]
-    verdicts = verify_patiently(verifier, truths, responses, rule, batch.deadline)
-    if any(verdict.method == "deadline" for verdict in verdicts):
-        raise DeadlineExceeded("the deadline passed before all answers were checked")
+    until = batch.deadline
+    if until is not None:
+        until -= min(REPLY_S, (until - time.monotonic()) / 2)
+    verdicts = verifier.verify_batch(truths, responses, rule, until)
     for at, verdict in zip(checked, verdicts, strict=True):
         batch.verdicts[at] = verdict
 
@@ -962,7 +925,7 @@ def _tell_undecided(batch: _Batch, policy: OnUndecided) -> list[int]:
         if verdict is None or verdict.correct is not None:
             continue
         found.append(at)
-        if verdict.method == KILLED:
+        if verdict.method == "killed":
             batch.fail(at, Status.INTERNAL, _KILLED_TWICE)
             continue
         done = "is not known" if verdict.method in LOAD_METHODS else _DONE[policy]

@@ -99,10 +99,9 @@ from consensuspr.wire.codec import (
     PIECE_BYTES,
     PIECE_ROLLOUTS,
     cut,
-    decode_named_request,
     decode_options,
     decode_rollout,
-    decode_score_request,
+    decode_rollouts,
     encode_explain_response,
     encode_score_response,
 )
@@ -157,7 +156,6 @@ if TYPE_CHECKING:
     from consensuspr.score_log import ScoreLog
 
 M = TypeVar("M", bound=Message)
-T = TypeVar("T")
 
 _log = logging.getLogger(LOGGER_NAME)
 
@@ -256,10 +254,11 @@ class Handlers:
     def score(self, raw: bytes, call: RunningCall) -> bytes:
         """Answer ``Score``."""
         call.check()
-        decode = decode_named_request if self._scorer.logs else decode_score_request
-        head, rollouts = parsed(pb.ScoreRequest, decode, raw)
-        check_version(head.protocol_version)
-        options = head.options
+        request = parse_message(pb.ScoreRequest, raw)
+        check_version(request.protocol_version)
+        options = decode_options(request)
+        rollouts = decode_rollouts(request, with_samples=bool(self._scorer.logs))
+        del request  # it holds a copy of every response
         chosen = self._scorer.dataset(options)
         if len(rollouts) > self._info.max_rollouts:
             raise Abort(
@@ -329,14 +328,9 @@ def check_version(version: int) -> None:
 
 
 def parse_message(message: type[M], raw: bytes) -> M:
-    """Return a request of its bytes; what is none ends the RPC with INVALID_ARGUMENT."""
-    return parsed(message, message.FromString, raw)
-
-
-def parsed(message: type[Message], parse: Callable[[bytes], T], raw: bytes) -> T:
-    """Return what ``parse`` makes of the bytes of a message, likewise."""
+    """Return a request of its bytes; other bytes end the RPC with INVALID_ARGUMENT."""
     try:
-        return parse(raw)
+        return message.FromString(raw)
     except DecodeError:
         raise Abort(
             grpc.StatusCode.INVALID_ARGUMENT,
@@ -960,7 +954,6 @@ def build_service(
         workers=config.answer_workers,
         budget_s=config.answer_budget_s,
         memory_limit_bytes=int(config.answer_memory_bytes),
-        cache_size=config.answer_cache_size,
         # While an answer is waited for, another request may compute.
         while_waiting=slots.lent,
     )

@@ -9,7 +9,7 @@
 
 **Who may ask.**  Beyond loopback, only with tokens or TLS (:func:`.check_exposure`).  Where there
 are tokens, documents take one of scope ``read`` and a review one of ``admin``; without, a review
-takes a caller on this machine.  Host and Origin are checked (:class:`.Hosts`).
+takes a caller on this machine.  The Host header is checked.
 
 **What an address can name**: runs, keys, problems and digests that the store knows, no path of a
 file system.  What models wrote leaves as JSON, never as markup.
@@ -35,7 +35,6 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -44,9 +43,8 @@ from consensuspr.console import one_line
 from consensuspr.credentials import Scope
 from consensuspr.data.writers import csv_cell
 from consensuspr.errors import ConsensusPRError, DataError, InputError
-from consensuspr.http.connections import Connections, QuietServer, listen, uvicorn_settings
-from consensuspr.http.hosts import Checked, Hosts, json_response
-from consensuspr.score_log.segments import FOLDER_MODE, SCORES
+from consensuspr.http.server import HttpServer, json_response, trusted_hosts
+from consensuspr.score_log.files import FOLDER_MODE, SCORES
 from consensuspr.scoring.dataset_index import is_image
 from consensuspr.server import logs
 from consensuspr.server.config import Address, ServerConfig
@@ -54,14 +52,7 @@ from consensuspr.server.processes import Parent
 from consensuspr.server.security import Security
 from consensuspr.web.sources import LogSource, Source
 from consensuspr.web.store import MAX_CHARS, PARAMETERS, SHOWN, Filter, Store
-from consensuspr.web.views import (
-    CHANGES,
-    COMPARED_BY,
-    COMPARED_SORTS,
-    PROBLEM_SORTS,
-    Documents,
-    Views,
-)
+from consensuspr.web.views import PROBLEM_SORTS, Documents, Views, compare_asked
 
 # Documents that are made at a time; more wait.
 THREADS: Final = 4
@@ -97,9 +88,6 @@ _TYPES: Final = {
 # Parameters of a document beside those of samples.
 _PAGE: Final = ("offset", "limit")
 _CHOSEN: Final = tuple(name for name in PARAMETERS if name not in ("sort", "q"))
-# Of two sides: what each has of its own, under "a", "a_model", …, and what both have.
-_SIDE: Final = ("run", "model", "step")
-_COMMON: Final = ("source", "split")
 _CURVE: Final = ("run", "step", "split", "source", "model")
 
 Query: TypeAlias = list[tuple[str, str]]
@@ -146,10 +134,9 @@ class WatchApp:
             Route("/samples.csv", self._csv, methods=["GET"]),
             Route("/{name:path}", self._file, methods=["GET"]),
         ]
-        hosts = Hosts(address, allowed_hosts, own_pages=True)
         self.application = Starlette(
             routes=routes,
-            middleware=[Middleware(Checked, check=hosts.refusal)],
+            middleware=[trusted_hosts(address, allowed_hosts)],
             exception_handlers={HTTPException: _no_route},
         )
         self.application.router.redirect_slashes = False
@@ -241,26 +228,7 @@ class WatchApp:
         return now.problem(_run_of(request), problem_id, Filter.of(query, allowed))
 
     def _compare(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
-        [by, change, sort, named], rest = _taken(query, "by", "change", "sort", "q")
-        for name, value, known in (
-            ("by", by, COMPARED_BY), ("change", change, CHANGES), ("sort", sort, COMPARED_SORTS),
-        ):  # fmt: skip
-            if value and value not in known:
-                raise InputError(f"{name} must be one of {', '.join(known)}, got {value[:60]!r}")
-        own = {
-            side: {side if name == "run" else f"{side}_{name}": name for name in _SIDE}
-            for side in ("a", "b")
-        }
-        common = [pair for pair in rest if pair[0] in _COMMON]
-        one, other = (
-            Filter.of([*((names[key], value) for key, value in rest if key in names), *common])
-            for names in own.values()
-        )
-        taken = {*own["a"], *own["b"], *_COMMON}
-        page = Filter.of([pair for pair in rest if pair[0] not in taken], ("desc", *_PAGE))
-        return now.compare(
-            one, other, page, by=by or "problem", change=change, sort=sort or "acc", named=named
-        )
+        return now.compare(**compare_asked(query))
 
     def _datasets(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
         Filter.of(query, ())
@@ -460,23 +428,13 @@ async def _serve(
     announce: Callable[[], object],
     until: Callable[[asyncio.Event], object],
 ) -> None:
-    server = QuietServer(uvicorn_settings(page.application))
-    listening = listen(address)
-    serving = asyncio.create_task(server.serve(sockets=[]))
-    while not server.started:
-        if serving.done():
-            serving.result()
-            raise ConsensusPRError(f"the page on {address} did not start")
-        await asyncio.sleep(0.01)
-    tls = None if security.tls is None else security.tls.context()
-    connections = Connections(listening, server, MAX_CONNECTIONS, tls)
+    server = HttpServer(page.application, address, MAX_CONNECTIONS, security.tls)
+    await server.start()
     ending = asyncio.Event()
     until(ending)
     announce()
     await ending.wait()
-    connections.close()
-    server.should_exit = True
-    await serving
+    await server.stop()
 
 
 def main() -> int:

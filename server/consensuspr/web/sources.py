@@ -1,9 +1,9 @@
 """Where samples come from: score logs, which may grow, and files of scored rollouts.
 
 A source yields its samples in batches of the columns of :data:`LIGHT`, all that lists, curves and
-filters need, and reads whole samples later by their places.  A file of scored rollouts is put into
-a segment of its own first, in a folder that goes when the source is closed: lines of packed JSON
-could not be found again one by one.
+filters need, and reads whole samples later by their places.  A file of scored rollouts is copied to
+Parquet first, into a folder that goes when the source is closed: lines of packed JSON could not be
+found again one by one.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from consensuspr.data.readers import (
 from consensuspr.data.schema import Row, check_rollout
 from consensuspr.data.writers import arrow_array
 from consensuspr.errors import DataError, InputError
+from consensuspr.score_log.files import rows_of_parquet
 from consensuspr.score_log.reader import PLACE, LogReader, check_range
 from consensuspr.score_log.schema import SCHEMA
-from consensuspr.score_log.segments import rows_of_parquet
 from consensuspr.scoring.types import CHANNELS, SCORED_TYPES, Status
 from consensuspr.server.folders import temporary_folder
 
@@ -50,7 +50,7 @@ LIGHT: Final = pa.schema([*(SCHEMA.field(name) for name in FROM_LOG), *OF_FILES,
 
 # Of the folders of pages under the temporary directory.
 FOLDER_PREFIX: Final = "consensuspr-page-"
-# Rows of a file, and characters of their texts, that are put into its segment together.
+# Rows of a file, and characters of their texts, that are put into it together.
 _ROWS = 4096
 _CHARS = 8 << 20
 # What a whole sample has beside its light columns.
@@ -89,7 +89,7 @@ class Source(Protocol):
     def left_out(self) -> list[str]:
         """Return sentences about what cannot be read."""
 
-    def rows_at(self, segment: str, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
+    def rows_at(self, writer: str, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """Return rows by their places, in columns of :data:`WHOLE`.
 
         Raises:
@@ -151,10 +151,10 @@ class LogSource:
         """Return sentences about what cannot be read."""
         return list(self._reader.left_out.values())
 
-    def rows_at(self, segment: str, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
+    def rows_at(self, writer: str, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """Return rows by their places."""
         return self._reader.rows_at(
-            segment, rows, [name for name in columns if name in SCHEMA.names]
+            writer, rows, [name for name in columns if name in SCHEMA.names]
         )
 
     def anew(self) -> LogSource:
@@ -281,7 +281,7 @@ class FileSource:
             sentences.append(f"{reason}; this row is left out" if number == 1 else many)
         return sentences
 
-    def rows_at(self, segment: str, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
+    def rows_at(self, writer: str, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """Return rows by their places."""
         path = self._folder / "rows.parquet"
         if self._done < 1:
@@ -293,7 +293,7 @@ class FileSource:
         return FileSource(self.path, self._digest, self._rows)
 
     def close(self) -> None:
-        """Remove its segment."""
+        """Remove its copy."""
         self._stack.close()
 
 

@@ -4,7 +4,7 @@ One database in a temporary file, with a bound on its memory; a thread fills it 
 that there is something to see at once, and goes on while runs grow.  Which rows count is the
 rule of :class:`~consensuspr.score_log.reader.LogReader`, and what curves mean that of
 :class:`~consensuspr.score_log.curves.Curves`, which is filled beside; neither is said a second time
-in SQL.  Texts stay in their segments: a sample has a place there.
+in SQL.  Texts stay in their writers: a sample has a place there.
 
 What is asked together is asked of one :class:`Moment`: a transaction of the database and the runs
 as they were when it began.  So counts, rows and rates of one document agree, whatever is read
@@ -71,7 +71,7 @@ Row: TypeAlias = dict[str, Any]
 
 _TABLE: Final = """
 CREATE TABLE samples (
-    run INTEGER, arrived BIGINT, key VARCHAR, segment INTEGER, "row" BIGINT, identity INTEGER,
+    run INTEGER, arrived BIGINT, key VARCHAR, writer INTEGER, "row" BIGINT, identity INTEGER,
     "time" DOUBLE, side VARCHAR, step BIGINT, epoch BIGINT, split VARCHAR, "group" VARCHAR,
     rollout_id VARCHAR, problem VARCHAR, source VARCHAR, model VARCHAR, diagnosis VARCHAR,
     status VARCHAR, reward DOUBLE, score DOUBLE, penalty DOUBLE, acc DOUBLE, ncr DOUBLE,
@@ -84,7 +84,7 @@ CREATE TABLE problems (problem VARCHAR, text VARCHAR, ground_truth VARCHAR, sour
 """
 _INSERT: Final = """
 INSERT INTO samples SELECT
-    $run, arrived, key, segment, "row", identity, "time" / 1e6, side, step, epoch,
+    $run, arrived, key, writer, "row", identity, "time" / 1e6, side, step, epoch,
     nullif(split, ''), nullif(group_id, ''), rollout_id, problem_id, nullif(data_source, ''),
     nullif(model, ''), nullif(diagnosis, ''), status, reward,
     coalesce(final_score, reward), penalty, acc, ncr, ncr_raw, guard, num_nodes, num_matched,
@@ -118,7 +118,7 @@ VERDICTS: Final = {"right": "acc = 1", "wrong": "acc = 0", "unknown": "acc IS NU
 SORTS: Final = tuple(
     name for name in SHOWN if name not in ("run", "key", "identity", "message", "channels")
 )
-_NEWEST: Final = 'step DESC NULLS LAST, "time" DESC NULLS LAST, segment DESC, "row" DESC'
+_NEWEST: Final = 'step DESC NULLS LAST, "time" DESC NULLS LAST, writer DESC, "row" DESC'
 # Texts that are compared as they are; "" stands for those that have none.
 _TEXTS: Final = ("split", "source", "model", "diagnosis", "status", "problem", "group")
 _RANGES: Final = {
@@ -309,21 +309,21 @@ class Run:
 
 @dataclass(slots=True)
 class _Search:
-    """A search for text within a filter, as far as it has come; newest segments first.
+    """A search for text within a filter, as far as it has come; newest writers first.
 
     Attributes:
         numbers: of the runs that it is about.
         until: of samples that arrived earlier, it knows how many are meant.
-        left: segments to be read, the next one last: number, and which arrivals of it.
-        segment, rows, sizes: what is being read; the next rows last.
-        hits: segments and rows of samples with the text.
+        left: writers to be read, the next one last: number, and which arrivals of it.
+        writer, rows, sizes: what is being read; the next rows last.
+        hits: writers and rows of samples with the text.
         lost: samples without a text.
     """
 
     numbers: frozenset[int]
     until: int = 0
     left: list[tuple[int, int, int]] = field(default_factory=list)
-    segment: int = 0
+    writer: int = 0
     rows: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     sizes: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     candidates: int = 0
@@ -373,8 +373,8 @@ class Store:
         self._database.execute(_PROBLEMS)
         self._numbers = itertools.count()
         self.runs = [self._new_run(at, source) for at, source in enumerate(sources)]
-        self._segments: list[tuple[Source, str]] = []
-        self._segment_numbers: dict[tuple[int, str], int] = {}
+        self._writers: list[tuple[Source, str]] = []
+        self._writer_numbers: dict[tuple[int, str], int] = {}
         self._identities: dict[tuple[Any, ...], int] = {}
         self._searches: OrderedDict[tuple[Any, ...], _Search] = OrderedDict()
         # Held while texts are in memory, where they take the most room.
@@ -495,8 +495,8 @@ class Store:
             self._revision += 1
         # Whoever began to look before goes on with the rows and the places of then; the source of
         # then would hold what it knows of each sample, and its places mean the same in the new one.
-        self._segments[:] = [
-            (run.source if source is old else source, stem) for source, stem in self._segments
+        self._writers[:] = [
+            (run.source if source is old else source, stem) for source, stem in self._writers
         ]
         with self._lock:
             for key, search in list(self._searches.items()):
@@ -540,7 +540,7 @@ class Store:
             "key": _hex(whole.column("key")),
             "time": whole.column("time").cast(pa.int64()),
             "channels": _letters(whole.column("channels")),
-            "segment": self._segments_of(run, whole.column("segment")),
+            "writer": self._writers_of(run, whole.column("writer")),
         }
         batch = whole
         for name, column in changed.items():
@@ -560,13 +560,13 @@ class Store:
             self._revision += run is self.runs[run.id]
         cursor.close()
 
-    def _segments_of(self, run: Run, column: pa.ChunkedArray) -> pa.Array:
+    def _writers_of(self, run: Run, column: pa.ChunkedArray) -> pa.Array:
         def number(stem: str) -> int:
             key = (run.number, stem)
-            if key not in self._segment_numbers:
-                self._segments.append((run.source, stem))
-                self._segment_numbers[key] = len(self._segments) - 1
-            return self._segment_numbers[key]
+            if key not in self._writer_numbers:
+                self._writers.append((run.source, stem))
+                self._writer_numbers[key] = len(self._writers) - 1
+            return self._writer_numbers[key]
 
         encoded = column.combine_chunks().dictionary_encode()
         numbers = pa.array([number(stem) for stem in encoded.dictionary.to_pylist()], pa.int32())
@@ -621,24 +621,24 @@ class Store:
             cursor = self._database.cursor()
             if arrived > search.until:
                 come = cursor.execute(
-                    f"SELECT segment, count(*) FROM samples WHERE {where}"
+                    f"SELECT writer, count(*) FROM samples WHERE {where}"
                     " AND arrived >= ? AND arrived < ? GROUP BY 1 ORDER BY 1",
                     [*values, search.until, arrived],
                 ).fetchall()
-                search.left += [(segment, search.until, arrived) for segment, _ in come]
+                search.left += [(writer, search.until, arrived) for writer, _ in come]
                 search.candidates += sum(rows for _, rows in come)
                 search.until = arrived
             end = time.monotonic() + SEARCH_S
             while not search.complete and time.monotonic() < end:
                 if not len(search.rows):
-                    search.segment, *of = search.left.pop()
-                    # The newest of a segment stand at its end.
+                    search.writer, *of = search.left.pop()
+                    # The newest of a writer stand at its end.
                     found = _in_columns(
                         cursor,
                         'SELECT "row", coalesce(response_size, 0) AS size FROM samples'
-                        f" WHERE {where} AND segment = ?"
+                        f" WHERE {where} AND writer = ?"
                         ' AND arrived >= ? AND arrived < ? ORDER BY "row"',
-                        [*values, search.segment, *of],
+                        [*values, search.writer, *of],
                     )
                     search.rows, search.sizes = (one.to_numpy() for one in found.columns)
                 with self._texts:
@@ -654,7 +654,7 @@ class Store:
             }
             places = [pa.array(np.array(column)) for column in search.hits]
         self._drop_searches()
-        return told, pa.table(places, names=["segment", "row"])
+        return told, pa.table(places, names=["writer", "row"])
 
     def search_of(
         self, where: str, values: Sequence[Any], text: str, numbers: Iterable[int]
@@ -680,7 +680,7 @@ class Store:
         sizes = np.cumsum(search.sizes[: -SEARCH_ROWS - 1 : -1])
         at = len(search.rows) - max(1, int(np.searchsorted(sizes, SEARCH_BYTES, "right")))
         some, search.rows, search.sizes = search.rows[at:], search.rows[:at], search.sizes[:at]
-        source, stem = self._segments[search.segment]
+        source, stem = self._writers[search.writer]
         search.searched += len(some)
         try:
             texts = source.rows_at(stem, some.tolist(), ["response"]).column("response")
@@ -690,7 +690,7 @@ class Store:
         search.lost += texts.null_count
         found = pc.fill_null(pc.match_substring(texts, text, ignore_case=True), False)
         hits = some[found.to_numpy()]
-        search.hits[0].extend([search.segment] * len(hits))
+        search.hits[0].extend([search.writer] * len(hits))
         search.hits[1].extend(hits.tolist())
 
 
@@ -795,7 +795,7 @@ class Moment:
             return
         self._cursor.register("hits", hits)
         try:
-            yield f'{where} AND (segment, "row") IN (SELECT (segment, "row") FROM hits)'
+            yield f'{where} AND (writer, "row") IN (SELECT (writer, "row") FROM hits)'
         finally:
             self._cursor.unregister("hits")
 
@@ -833,13 +833,13 @@ class Moment:
             DataError: one cannot be read any more.
         """
         places = self.rows(
-            'SELECT key, segment, "row", identity FROM samples'
-            ' WHERE run = ? AND key IN (SELECT unnest(?)) ORDER BY segment, "row"',
+            'SELECT key, writer, "row", identity FROM samples'
+            ' WHERE run = ? AND key IN (SELECT unnest(?)) ORDER BY writer, "row"',
             [run.number, list(keys)],
         )
         found: dict[str, Row] = {}
-        for segment, some in itertools.groupby(places, lambda place: int(place["segment"])):
-            source, stem = self._store._segments[segment]
+        for writer, some in itertools.groupby(places, lambda place: int(place["writer"])):
+            source, stem = self._store._writers[writer]
             here = list(some)
             wholes = source.rows_at(stem, [place["row"] for place in here], WHOLE.names)
             for place, whole in zip(here, wholes.to_pylist(), strict=True):

@@ -25,7 +25,7 @@ from consensuspr.client.training.grown import GrownDatasets
 from consensuspr.data import Problem, read_problems
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.score_log import dataset_path
-from consensuspr.score_log.segments import forget_texts, segments
+from consensuspr.score_log.files import forget_texts
 from consensuspr.scoring.types import SampleKeys, Status
 from tests.rows import read_rows, write_rows
 from tests.runs import Group, Log, question, rewards, right
@@ -248,8 +248,8 @@ def test_a_round_reads_what_is_new_and_remembers_the_rest(log: Log, growing: Gro
     with growing() as (growth, _):
         log.add(Group(0, 1), Group(1, 1))
         assert growth.grow() is None  # of one step
-        for segment in segments(log.run):
-            forget_texts(segment.path)
+        for path in (log.run / "scores").glob("*.parquet"):
+            forget_texts(path)
         log.add(Group(0, 4))
         first = growth.grow()
         assert first is not None

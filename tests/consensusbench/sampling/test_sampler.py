@@ -15,7 +15,7 @@ from consensusbench.sampling import SampleSettings
 from consensusbench.sampling.sampler import AnswerChecker, RolloutSampler, SampleJournal
 from consensuspr.data import Problem
 from consensuspr.errors import ConsensusPRError, VerifierUnavailable
-from consensuspr.scoring.answers import AnswerStatus, AnswerVerifier, Verdict
+from consensuspr.scoring.answers import AnswerVerifier
 from tests.consensusbench.conftest import journal_records
 from tests.consensusbench.openai_server import OpenAIServer, Say
 from tests.consensusbench.sampling.conftest import SampleBench
@@ -81,21 +81,3 @@ def test_what_breaks_ends_the_run_and_what_was_paid_is_kept(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-tests")
     assert bench.sample(problems, seed=0) == 0
     assert len(bench.server.asked) == first + 50 - kept
-
-
-def test_an_answer_that_a_busy_machine_left_open_is_checked_again(
-    bench: SampleBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    busy = Verdict(None, "x", AnswerStatus.UNDECIDED, "load")
-    verify_batch, looks = AnswerVerifier.verify_batch, 0
-
-    def at_the_second_look(*arguments: Any) -> list[Verdict]:
-        nonlocal looks
-        looks += 1
-        return [busy] if looks % 2 else verify_batch(*arguments)
-
-    monkeypatch.setattr(AnswerVerifier, "verify", lambda *_: busy)
-    monkeypatch.setattr(AnswerVerifier, "verify_batch", at_the_second_look)
-    assert bench.sample(bench.problems(1), "--concurrency", 1) == 0
-    assert [row["correct"] for row in bench.rollouts()] == [True] * 5
-    assert len(bench.server.asked) == 5

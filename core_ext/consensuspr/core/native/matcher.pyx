@@ -16,7 +16,7 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memchr, memcpy, memset
+from libc.string cimport memchr, memset
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from consensuspr.core.native.automaton cimport (
@@ -56,7 +56,6 @@ from consensuspr.core.native.normal_form cimport (
     CH_STAR,
     CH_SYMBOL,
     CH_UNDERSCORE,
-    LANE_MARGIN,
     class_at,
     class_before,
     normal_form,
@@ -386,7 +385,7 @@ cdef class Matcher:
                         &scan, &self.search, matched, found, &workspace if counted else NULL
                     )
                     if scan.missing and not failed:
-                        size = normal_form(raw, length, 0, out, starts, starts + capacity)
+                        size = normal_form(raw, length, out, starts, starts + capacity)
                         scan_form(&scan, out, size)
                         if misses_uncounted(&scan):
                             failed = scan_again(
@@ -517,7 +516,7 @@ cdef enum:
     # so many for each pattern of the sieve, so that asking it costs less than it saves.
     SIEVED_BYTES = 1 << 8
     NEED_BYTES = 8
-    # Normal form is searched in pieces of so many bytes, which four lanes take.
+    # Normal form is searched in pieces of so many bytes.
     SCAN_BYTES = 1 << 11
     # Paragraphs without a sign of equality are passed over where they are so long together.
     PASSED_BYTES = 64
@@ -661,14 +660,7 @@ cdef Py_ssize_t append_form(
 
     Return how many bytes there are then, -1 where memory runs out.
     """
-    cdef Py_ssize_t length = end - at
-    cdef Py_ssize_t beyond = task.length - end
-    # A text's end is copied to get a paragraph's end and a margin: the lane reads all of it then.
-    cdef bint copied = beyond == 0 and length <= BLOCK_BYTES
-    cdef Py_ssize_t written = size + 2 + output_capacity(length + 2)
-    cdef Py_ssize_t capacity = written + copied * (length + 2 + LANE_MARGIN)
-    cdef const uint8_t* data = task.data + at
-    cdef uint8_t* copy
+    cdef Py_ssize_t capacity = size + 2 + output_capacity(end - at)
     cdef uint8_t* grown
     if capacity > worker.capacity:
         grown = <uint8_t*>PyMem_RawRealloc(worker.out, capacity)
@@ -679,14 +671,7 @@ cdef Py_ssize_t append_form(
     if size:
         memset(worker.out + size, c'\n', 2)
         size += 2
-    if copied:
-        copy = worker.out + written
-        memcpy(copy, data, length)
-        memset(copy + length, c'\n', 2 + LANE_MARGIN)
-        data = copy
-        length += 2
-        beyond = LANE_MARGIN
-    return size + normal_form(data, length, beyond, worker.out + size, NULL, NULL)
+    return size + normal_form(task.data + at, end - at, worker.out + size, NULL, NULL)
 
 
 cdef Py_ssize_t related(

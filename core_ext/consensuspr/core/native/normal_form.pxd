@@ -60,24 +60,17 @@ cdef struct Unit:
     int width       # bytes of input; 0 past the end
 
 
-cdef enum:
-    # Bytes that the fast lane may read or write beyond the token that it is at.
-    LANE_MARGIN = 80
-
 # Bytes that a normal form of `length` input bytes can need: 1.5 * length + 8, and room for
 # the bytes that a rule writes before it takes them back.
 cdef Py_ssize_t output_capacity(Py_ssize_t length) noexcept nogil
 
-# Write the normal form of data[0:length] to out and return its length in bytes.  Another `beyond`
-# bytes are readable behind it, whatever they are; where there are any, it ends with two line feeds.
-# LANE_MARGIN of them spare it a slower way through its last bytes.  Where
-# starts and ends are not NULL they receive, for each output byte, the half-open range of
-# input bytes behind it.  `out`, `starts` and `ends` hold output_capacity(length) elements.
+# Write the normal form of data[0:length] to out and return its length in bytes.  Where starts and
+# ends are not NULL they receive, for each output byte, the half-open range of input bytes behind
+# it.  `out`, `starts` and `ends` hold output_capacity(length) elements.
 # Never fails: a defined output exists for every input.
 cdef Py_ssize_t normal_form(
     const uint8_t* data,
     Py_ssize_t length,
-    Py_ssize_t beyond,
     uint8_t* out,
     uint32_t* starts,
     uint32_t* ends,

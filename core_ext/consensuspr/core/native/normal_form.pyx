@@ -233,19 +233,14 @@ cdef inline Py_ssize_t general(Pass* s, Py_ssize_t at) noexcept nogil:
     return step(s, at)
 
 
-include "lane.pxi"
-
-
 cdef Py_ssize_t output_capacity(Py_ssize_t length) noexcept nogil:
-    # 128 bytes: what a rule writes beyond the bound before it takes bytes back, and what the
-    # lane writes at once.
+    # 128 bytes: what a rule writes beyond the bound before it takes bytes back.
     return length + length // 2 + 128
 
 
 cdef Py_ssize_t normal_form(
     const uint8_t* data,
     Py_ssize_t length,
-    Py_ssize_t beyond,
     uint8_t* out,
     uint32_t* starts,
     uint32_t* ends,
@@ -278,8 +273,6 @@ cdef Py_ssize_t normal_form(
     s.closed_content = C_NONE
     begin_paragraph(&s, 0)
     s.flags |= F_LINE_START
-    if starts == NULL:
-        at = fast_lane(&s, min(length + beyond - LANE_MARGIN, length - 2))
     while at < length:
         at = general(&s, at)
     write_product(&s)
@@ -317,7 +310,7 @@ def normalize(text) -> str:
         raise MemoryError(f"no memory to normalise {length} bytes")
     try:
         with nogil:
-            size = normal_form(raw, length, 0, out, NULL, NULL)
+            size = normal_form(raw, length, out, NULL, NULL)
         return out[:size].decode("utf-8")
     finally:
         PyMem_RawFree(out)
@@ -338,7 +331,7 @@ def normal_form_with_offsets(text) -> tuple[bytes, list[int], list[int]]:
         raise MemoryError(f"no memory to normalise {length} bytes")
     try:
         with nogil:
-            size = normal_form(raw, length, 0, out, starts, starts + capacity)
+            size = normal_form(raw, length, out, starts, starts + capacity)
         return (
             out[:size],
             [starts[index] for index in range(size)],
@@ -391,4 +384,3 @@ cdef void fill_gaps() noexcept nogil:
 _fill_tables()
 fill_gaps()
 fill_separators()
-fill_lane()

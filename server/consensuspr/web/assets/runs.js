@@ -93,8 +93,8 @@
     return h("p", { class: "warned", "data-finding": "rise" }, several ? h("b", {}, `${run.name}: `) : null,
       `The reward went up by ${format.number(all)} while Acc went from ${format.percent(acc.first)} to ${format.percent(acc.last)}. `,
       `Wrong answers bring ${format.number(part)} of that: they reached ${format.percent(ncr.first)} of their nodes at first and reach ${format.percent(ncr.last)} now. `,
-      h("a", { href: link(["samples"], { run: several ? run.id : null, kind: "wrong_high", step: `${late}..`, ...where }) }, "See what they write"), ", or ",
-      h("a", { href: link(["compare"], several ? { a: run.id, a_step: `..${early}`, b: run.id, b_step: `${late}..`, ...where } : where) }, "compare early and late steps"), ".");
+      app.source.kept ? null : [h("a", { href: link(["samples"], { run: several ? run.id : null, kind: "wrong_high", step: `${late}..`, ...where }) }, "See what they write"), ", or ",
+      h("a", { href: link(["compare"], several ? { a: run.id, a_step: `..${early}`, b: run.id, b_step: `${late}..`, ...where } : where) }, "compare early and late steps"), "."]);
   }
 
   function runTable(state, curves, picked, toggle) {
@@ -134,13 +134,13 @@
     const split = chosen.split || (splits.length > 1 && splits.some(([name]) => name === "train") && chosen.by !== "split" ? "train" : ALL);
     const where = { split: split === ALL ? null : split, source: chosen.source, model: chosen.model };
     const named = by && !where[by[0]] ? [...new Set(state.runs.flatMap((run) => run[by[1]]))].filter((name) => name).slice(0, MOST_LINES) : [];
-    const looked = { ...where, split: chosen.split === ALL ? null : chosen.split };
+    const looked = app.source.kept ? {} : { run: chosen.run, ...where, split: chosen.split === ALL ? null : chosen.split };
     const kinds = app.LOOKS.filter(([, look]) => look.kind);
     const ask = async () => {
       const curvesOf = (of) => get(`curves?${app.query(of)}`);
       const [[curves, ...parts], found] = await Promise.all([
         Promise.all([curvesOf(where), ...named.map((name) => curvesOf({ ...where, [by[0]]: name }))]),
-        Promise.all(kinds.map(([, look]) => get(`samples?${app.query({ run: chosen.run, ...looked, ...look, limit: 1 })}`))),
+        Promise.all(kinds.map(([, look]) => get(`samples?${app.query({ ...looked, ...look, limit: 1 })}`))),
       ]);
       return [curves, parts, ...found];
     };
@@ -155,7 +155,7 @@
       const next = picked.includes(id) ? picked.filter((one) => one !== id) : [...picked, id].sort((a, b) => a - b);
       go(["overview"], { ...chosen, run: next.length && next.length < state.runs.length ? next : null });
     };
-    const toStep = (x) => {
+    const toStep = app.source.kept ? null : (x) => {
       const [run] = shown();
       if (!run || !run.x.length) return;
       const at = run.x.reduce((best, one, place) => (Math.abs(one - x) < Math.abs(run.x[best] - x) ? place : best), 0);
@@ -172,7 +172,7 @@
       looks.replaceChildren(...app.LOOKS.map((look) => {
         const at = kinds.indexOf(look);
         const total = at < 0 ? null : counts[at].total;
-        return app.look(look, link(["samples"], { run: chosen.run, ...looked, ...look[1] }), { class: total ? "has" : null }, total === null ? null : h("b", {}, ` ${format.int(total)}`));
+        return app.look(look, link(["samples"], { ...looked, ...look[1] }), { class: total ? "has" : null }, total === null ? null : h("b", {}, ` ${format.int(total)}`));
       }));
       // Whoever has the keyboard on a run keeps it there.
       if (!table.contains(document.activeElement)) {
@@ -194,12 +194,12 @@
           : "Nothing is logged yet. This page shows it as it comes."),
         !stepped ? null : h("section", { "aria-labelledby": "by-step" },
           h("div", { class: "bar" }, h("h2", { id: "by-step" }, "By step"),
-            h("div", { class: "filters" }, pick("source", "source", app.namesOf(state, "sources")),
+            h("div", { class: "filters asks" }, pick("source", "source", app.namesOf(state, "sources")),
               app.choice("split", "split", splits.length > 1 ? [...splits, [ALL, "all"]] : [], split, { all: null, onchange: (value) => go(["overview"], { ...chosen, split: value }) }),
               pick("model", "model", app.namesOf(state, "models")),
               pick("lines", "by", kindsOfLines, { all: state.runs.length > 1 ? "one for each run" : "one", always: kindsOfLines.length > 0 }),
               pick("smooth", "smooth", SMOOTH, { all: "not at all" }))),
-          h("p", { class: "about" }, "Click into a chart for the samples of that step.", coarse ? " Neighbouring steps are drawn as one point." : "",
+          h("p", { class: "about" }, app.source.kept ? "" : "Click into a chart for the samples of that step.", coarse ? " Neighbouring steps are drawn as one point." : "",
             without ? ` ${format.count(without, "sample")} without a step ${without === 1 ? "is" : "are"} in no curve.` : ""),
           h("div", { class: "charts" }, figures)),
       ],

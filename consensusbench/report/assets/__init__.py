@@ -1,1 +1,0 @@
-"""The page as text: its template, its style sheet and its script."""

@@ -1,0 +1,226 @@
+"""The rows: what a problem needs for a reward, and what the findings say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from consensuspr.client import InlineNode, LocalClient, NcrKind, Rollout
+from consensuspr.client.training import RewardSettings
+from consensuspr.client.verl.files import (
+    BATCH,
+    Occurrences,
+    ProblemQuestion,
+    RowScan,
+    SeenProblems,
+    Split,
+    SplitRows,
+    ask_for,
+)
+from consensuspr.doctor.row_checks import check_rows
+from consensuspr.errors import InvalidRequest, Unavailable
+from tests.doctor.conftest import lines, no_progress
+from tests.rows import write_rows
+
+
+def test_ids_with_two_prompts_or_truths_and_ids_of_both_splits_count_once() -> None:
+    seen = SeenProblems()
+    for row, prompt in enumerate(["p", "q", "r", "p"]):
+        is_new = seen.note(Split.TRAIN, "a", prompt, "1", f"row {row}")
+        assert is_new == (row == 0)
+    assert (seen.two_prompts.count, seen.two_prompts.first) == (1, "'a', row 1")
+    assert (seen.two_truths.count, seen.leaked.count) == (0, 0)
+    assert seen.note(Split.VALIDATION, "a", "p", "2", "v row 1")
+    assert (seen.two_truths.count, seen.two_truths.first) == (1, "'a', v row 1")
+    assert (seen.leaked.count, seen.leaked.first) == (1, "'a', v row 1")
+
+
+NODES = [{"node_id": "a", "expressions": ["x=55"]}]
+PROBLEMS: list[dict[str, Any]] = [
+    {"problem_id": "full", "ground_truth": "55", "nodes": NODES},
+    {"problem_id": "bare", "ground_truth": "1/2", "nodes": []},
+    {"problem_id": "open", "nodes": NODES},
+    {"problem_id": "final", "ground_truth": "55", "nodes": [{**NODES[0], "is_final": True}]},
+]
+INLINE = [InlineNode(["x=1"])]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalClient]:
+    """The dataset, scored in this process."""
+    path = write_rows(tmp_path_factory.mktemp("dataset") / "problems.jsonl", PROBLEMS)
+    with LocalClient(path) as local:
+        yield local
+
+
+def asked(
+    client: LocalClient, settings: RewardSettings, *rollouts: tuple[str, str | None, Any]
+) -> SplitRows:
+    rows = {Split.TRAIN: SplitRows()}
+    questions = [
+        ProblemQuestion(Split.TRAIN, Rollout(problem_id, "", truth, nodes=nodes), "here")
+        for problem_id, truth, nodes in rollouts
+    ]
+    ask_for(questions, (client, None), settings, rows)
+    return rows[Split.TRAIN]
+
+
+NO_NODES, NO_TRUTH = "without nodes", "without ground truth"
+UNKNOWN = "unknown to the server"
+NEITHER = f"{UNKNOWN}, and without ground truth"
+
+
+def test_nodes_that_do_not_count_and_weights_that_are_not_there(client: LocalClient) -> None:
+    settings = RewardSettings(final_nodes=False)
+    assert list(asked(client, settings, ("final", None, None)).unscorable) == [NO_NODES]
+    assert not asked(client, RewardSettings(), ("final", None, None)).unscorable
+    with pytest.raises(InvalidRequest, match="which ncr='weighted' needs"):
+        asked(client, RewardSettings(ncr=NcrKind.WEIGHTED), ("full", None, None))
+
+
+@pytest.mark.parametrize(
+    ("problem", "reasons"),
+    [
+        # Under linear, max, outcome, the curriculum, and each of its stages.
+        (("full", None, None), (None,) * 6),
+        (("full", "55", None), (None,) * 6),
+        (("bare", None, None), (NO_NODES, NO_NODES, None, NO_NODES, NO_NODES, None)),
+        (("open", None, None), (NO_TRUTH, NO_TRUTH, NO_TRUTH, NO_TRUTH, None, NO_TRUTH)),
+        (("open", " ", None), (NO_TRUTH, NO_TRUTH, NO_TRUTH, NO_TRUTH, None, NO_TRUTH)),
+        (("open", "55", None), (None,) * 6),
+        (("else", None, None), (NEITHER,) * 6),
+        (("else", "7", None), (UNKNOWN, UNKNOWN, None, UNKNOWN, UNKNOWN, None)),
+        (("else", "7", INLINE), (None,) * 6),
+        (("else", None, INLINE), (NO_TRUTH, NO_TRUTH, NO_TRUTH, NO_TRUTH, None, NO_TRUTH)),
+    ],
+)
+def test_what_a_reward_needs(
+    client: LocalClient,
+    problem: tuple[str, str | None, Any],
+    reasons: tuple[str | None, ...],
+) -> None:
+    rewards: list[dict[str, Any]] = [
+        {"reward": "linear"},
+        {"reward": "max"},
+        {"reward": "outcome"},
+        {"reward": "curriculum"},
+        {"reward": "curriculum", "epoch": 0},
+        {"reward": "curriculum", "epoch": 1},
+    ]
+    found = [asked(client, RewardSettings(**reward), problem).unscorable for reward in rewards]
+    assert [next(iter(unscorable), None) for unscorable in found] == list(reasons)
+    assert all(some.count == 1 for unscorable in found for some in unscorable.values())
+
+
+@pytest.mark.parametrize(
+    ("problem_id", "truth", "differs"),
+    [
+        ("full", "55", False),
+        ("full", "55.0", False),
+        ("full", "54", True),
+        ("bare", r"\frac{1}{2}", False),
+        ("bare", "0.5", False),
+        ("bare", r"\frac{1}{3}", True),
+        ("open", "54", False),
+        ("else", "54", False),
+        # What does not survive a box decides nothing.
+        ("full", "54}", False),
+        ("full", r"\boxed{54}", False),
+        ("full", "54\nand more", False),
+        ("full", "5" * 300, False),
+    ],
+)
+def test_another_ground_truth_in_the_row(
+    client: LocalClient, problem_id: str, truth: str, differs: bool
+) -> None:
+    answers = asked(client, RewardSettings(), (problem_id, truth, None))
+    assert answers.other_truth.count == differs
+
+
+@pytest.mark.parametrize(
+    ("split", "settings", "reasons"),
+    [
+        ("test", {}, []),
+        ("test", {"validate_by_acc": False}, [NO_NODES]),
+        ("train", {}, [NO_NODES]),
+        (None, {}, [NO_NODES]),
+    ],
+)
+def test_validation_without_nodes_has_its_accuracy(
+    client: LocalClient, split: str | None, settings: dict[str, Any], reasons: list[str]
+) -> None:
+    rows = {Split.VALIDATION: SplitRows()}
+    question = ProblemQuestion(Split.VALIDATION, Rollout("bare", ""), "here", split)
+    ask_for([question], (client, None), RewardSettings(**settings), rows)
+    assert list(rows[Split.VALIDATION].unscorable) == reasons
+
+
+def scan(**rows: Any) -> RowScan:
+    """2,000 rows in one file of each split."""
+    made = RowScan(RewardSettings())
+    made.asked = True
+    for split in made.rows.values():
+        split.files, split.rows, split.asked, split.known = 1, 2000, 2000, 1999
+        for name, value in rows.items():
+            setattr(split, name, value)
+    return made
+
+
+ONE = {NO_NODES: Occurrences(1, "'p', here")}
+
+
+@pytest.mark.parametrize(
+    ("rows", "settings", "line"),
+    [
+        ({}, {}, "ok train problems: 1,999 (99.9 %) of 2,000 known to the server, "),
+        (
+            {"unscorable": ONE},
+            {},
+            "FAIL train problems: 1 (0.1 %) of 2,000 have no reward under reward=linear: 1 without"
+            " nodes (the first: 'p', here) → serve the dataset",
+        ),
+        (
+            {"unscorable": ONE},
+            {"on_unscorable": -1.0},
+            "warn train problems: 1 (0.1 %) of 2,000 have no reward under reward=linear: 1 without"
+            " nodes (the first: 'p', here); they get on_unscorable=-1.0 → serve",
+        ),
+        # A number of the user's is not for the ids of another dataset.
+        (
+            {"unscorable": {UNKNOWN: Occurrences(21, "'p', here")}, "unknown": 21},
+            {"on_unscorable": -1.0},
+            "FAIL train problems: 21 (1.1 %) of 2,000 have no reward",
+        ),
+    ],
+)
+def test_problems_without_reward(rows: dict[str, Any], settings: dict[str, Any], line: str) -> None:
+    found = lines(check_rows(scan(**rows), RewardSettings(**settings)))
+    assert next(one for one in found if " train problems" in one).startswith(line)
+
+
+def test_rows_are_read_on_if_the_server_fails(tmp_path: Path) -> None:
+    class Failing:
+        calls = 0
+
+        def score_with(self, *_: Any) -> Any:
+            self.calls += 1
+            raise Unavailable("it went away")
+
+    rows = [
+        {"prompt": [{"role": "user", "content": "?"}], "extra_info": {"problem_id": f"p{n}"}}
+        for n in range(2 * BATCH)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
+    client: Any = Failing()
+    read = RowScan(RewardSettings(), server=(client, None))
+    read.run({Split.TRAIN: [str(tmp_path / "train.parquet")], Split.VALIDATION: []}, no_progress)
+    assert client.calls == 1
+    assert lines(check_rows(read, RewardSettings())) == [
+        f"ok train rows: {2 * BATCH:,} in 1 file, {2 * BATCH:,} problems",
+        "FAIL train problems: the server failed: it went away → see its log",
+    ]
