@@ -96,6 +96,8 @@ def openai_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenAIServer]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     # Reading the system's certificates takes longer than most tests, and nothing here is encrypted.
     monkeypatch.setattr("ssl.SSLContext.load_verify_locations", lambda *_, **__: None)
+    with contextlib.suppress(ImportError):
+        monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)
     with OpenAIServer() as server:
         yield server
 
