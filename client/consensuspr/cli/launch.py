@@ -26,7 +26,6 @@ from consensuspr.launch.request import Request
         "grow_nodes": None,
         "alpha": None,
         "alphas": "A,B,...",
-        "switch_epoch": None,
         "address": "HOST:PORT",
     },
 )
