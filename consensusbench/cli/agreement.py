@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from consensusbench.cli.options import DatasetArgument, file_argument
 from consensusbench.evaluation.tables import agreement_notes, agreement_table
 from consensusbench.tables import print_result
 from consensuspr.cli.options import Color, Json
@@ -15,16 +16,9 @@ from consensuspr.console import ColorMode, make_console
 
 
 def agreement(
-    dataset: Annotated[
-        Path, typer.Argument(metavar="DATASET", show_default=False, help="Dataset with nodes.")
-    ],
+    dataset: DatasetArgument,
     human: Annotated[
-        Path,
-        typer.Argument(
-            metavar="HUMAN_DATASET",
-            show_default=False,
-            help="The same problems (or some of them) with nodes that people annotated.",
-        ),
+        Path, file_argument("HUMAN_DATASET", "The same problems with nodes that people annotated.")
     ],
     confidence: Annotated[
         float, typer.Option(metavar="SHARE", help="Level of the intervals, between 0 and 1.")

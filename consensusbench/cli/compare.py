@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Annotated
 
-import typer
 from pydantic import Field
 
 from consensusbench.cli.options import (
@@ -13,6 +12,7 @@ from consensusbench.cli.options import (
     DatasetPath,
     RolloutsPaths,
     ScoringSettings,
+    file_option,
     parse_dimensions,
 )
 from consensusbench.evaluation.paired import check_comparison, compare
@@ -25,7 +25,7 @@ from consensuspr.errors import InputError
 
 
 class CompareSettings(ScoringSettings):
-    """How ``compare`` compares."""
+    """Settings of ``compare``."""
 
     by: str = Field("none", description="Also within groups: source, difficulty.")
     confidence: float = Field(0.95, description="Level of the intervals, between 0 and 1.")
@@ -42,19 +42,9 @@ def compare_models(
     *,
     dataset: DatasetPath,
     baseline: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL",
-            show_default="the first file",
-            help="Model to compare with, as the column model says.",
-        ),
+        str | None, file_option("Model to compare with, as the column model names it.", "MODEL")
     ] = None,
-    candidate: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL", show_default="the second file", help="Model that may be better."
-        ),
-    ] = None,
+    candidate: Annotated[str | None, file_option("Model that may be better.", "MODEL")] = None,
     address: Address = None,
     settings: CompareSettings,
     as_json: Json = False,
@@ -66,10 +56,9 @@ def compare_models(
     consensusbench compare rollouts.jsonl --dataset dataset.jsonl --baseline A --candidate B
     ```
 
-    Two files are two models, or two models are named in any number of files. Each problem gives
-    one difference, of the candidate's mean to the baseline's; shown are their mean, its interval,
-    the p-value of a sign-flip permutation test, and on how many problems the candidate is better,
-    equal and worse. Problems that only one of the two answered are left out and named.
+    Each problem gives one difference, of the candidate's mean to the baseline's. Shown are their
+    mean, its interval, the p-value of a sign-flip permutation test, and on how many problems the
+    candidate is better, equal and worse. Problems that only one of them answered are left out.
     """
     if (baseline is None) != (candidate is None):
         raise InputError("--baseline and --candidate go together")

@@ -1,4 +1,4 @@
-"""``consensusbench evaluate``: the paper's metrics of some rollouts, with intervals."""
+"""``consensusbench evaluate``: the paper's metrics of rollouts, with intervals."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from consensusbench.cli.options import (
     DatasetPath,
     FigureSettings,
     RolloutsPaths,
+    file_option,
     parse_dimensions,
 )
 from consensusbench.evaluation.metrics import check, evaluate
@@ -27,7 +28,7 @@ from consensuspr.console import count_of, make_console
 
 
 class EvaluateSettings(FigureSettings):
-    """What ``evaluate`` measures."""
+    """Settings of ``evaluate``."""
 
     by: str = Field(
         DEFAULT_BY,
@@ -47,19 +48,9 @@ def evaluate_rollouts(
     dataset: DatasetPath,
     address: Address = None,
     scored_output: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="Write the rollouts with their scores, .jsonl, .jsonl.gz or .parquet.",
-        ),
+        Path | None, file_option("Write the rollouts with their scores as JSONL or Parquet.")
     ] = None,
-    latex: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", show_default=False, help="Write the tables as LaTeX (booktabs)."
-        ),
-    ] = None,
+    latex: Annotated[Path | None, file_option("Write the tables as LaTeX (booktabs).")] = None,
     settings: EvaluateSettings,
     as_json: Json = False,
 ) -> None:
@@ -81,16 +72,12 @@ def evaluate_rollouts(
     check_outputs((latex, scored_output), (*rollouts, dataset))
     scored = settings.score(rollouts, dataset, address, plain=True, scored_output=scored_output)
     evaluation = evaluate(scored, dataset=str(dataset), by=dimensions, settings=how)
-    tables = evaluation_tables(evaluation)
+    tables, overall = evaluation_tables(evaluation), evaluation.overall
     if latex is not None:
         write_latex(tables, latex)
-    overall = evaluation.overall
     if not overall.acc.count and not overall.nodes.ncr.count:
-        typer.echo(
-            f"warning: none of {count_of(overall.num_rollouts, 'rollout')} could be scored; "
-            "see the statuses",
-            err=True,
-        )
+        rows = count_of(overall.num_rollouts, "rollout")
+        typer.echo(f"warning: none of {rows} could be scored; see the statuses", err=True)
     if as_json:
         print(json.dumps(evaluation.to_json()))
     else:

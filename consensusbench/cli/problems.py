@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from consensusbench.cli.options import file_argument, file_option
 from consensusbench.outputs import check_outputs, check_row_outputs
 from consensusbench.problems.dedup import ProblemStatus, SourcesReport, collect_problems
 from consensusbench.problems.sources import SOURCES, source_input
@@ -37,18 +38,12 @@ SHOWN = (
 def problems(
     sources: Annotated[
         list[str],
-        typer.Argument(
-            metavar="NAME[@REVISION|=PATH]...",
-            show_default=False,
-            help=f"Problem sets: {', '.join(SOURCES)}; with PATH, from that file.",
+        file_argument(
+            "NAME[@REVISION|=PATH]...",
+            f"Problem sets: {', '.join(SOURCES)}; with PATH, from that file.",
         ),
     ],
-    output: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE", show_default=False, help="JSONL, JSONL.gz or Parquet, by suffix."
-        ),
-    ],
+    output: Annotated[Path, file_option("JSONL, JSONL.gz or Parquet, by suffix.")],
     limit: Annotated[
         int | None,
         typer.Option(min=1, show_default=False, help="Read so many rows of each source."),

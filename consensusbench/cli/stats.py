@@ -1,4 +1,4 @@
-"""``consensusbench stats``: what a dataset is made of."""
+"""``consensusbench stats``: statistics of datasets."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from consensusbench.cli.options import file_argument, file_option
 from consensusbench.outputs import check_outputs
 from consensusbench.quality.stats import (
     composition_table,
@@ -22,17 +21,9 @@ from consensuspr.console import ColorMode, NoProgress, count_progress, make_cons
 
 def stats(
     datasets: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="DATASET...", show_default=False, help="Datasets: JSONL, JSONL.gz or Parquet."
-        ),
+        list[Path], file_argument("DATASET...", "Datasets: JSONL, JSONL.gz or Parquet.")
     ],
-    latex: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", show_default=False, help="Write the first table as LaTeX (booktabs)."
-        ),
-    ] = None,
+    latex: Annotated[Path | None, file_option("Write the first table as LaTeX (booktabs).")] = None,
     on_error: OnErrorOption = OnErrorChoice.STOP,
     no_progress: NoProgress = False,
     as_json: Json = False,

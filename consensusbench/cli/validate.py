@@ -1,4 +1,4 @@
-"""``consensusbench validate``: what is wrong with a dataset, before anybody trains on it."""
+"""``consensusbench validate``: what is wrong with a dataset."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from consensusbench.cli.options import DatasetArgument, file_option
 from consensusbench.outputs import check_outputs, check_row_outputs
 from consensusbench.tables import Cell, Row, Table, number, print_result, words
 from consensuspr.cli.options import Color, Json, OnErrorChoice, OnErrorOption
@@ -34,28 +35,16 @@ _LONGEST = 400
 
 
 def validate(
-    dataset: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DATASET", show_default=False, help="Dataset: JSONL, JSONL.gz or Parquet."
-        ),
-    ],
+    dataset: DatasetArgument,
     rollouts: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="Rollouts of its problems, for further checks; repeat for several.",
-        ),
+        file_option("Rollouts of its problems, for further checks; repeat for several."),
     ] = None,
     probes: Annotated[
         bool,
         typer.Option("--probes", help="Also measure attacks: the NCR of texts that solve nothing."),
     ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="Write every finding as a row."),
-    ] = None,
+    output: Annotated[Path | None, file_option("Write every finding as a row.")] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with code 1 for warnings too.")
     ] = False,
@@ -80,14 +69,9 @@ def validate(
     """
     from consensusbench.quality.validate import ValidationSettings, validate_dataset
 
-    settings = ValidationSettings(
-        probes=probes,
-        examples=examples,
-        on_error=on_error.value,
-    )
-
     check_row_outputs((output,))
     check_outputs((output,), (dataset, *(rollouts or ())))
+    settings = ValidationSettings(probes=probes, examples=examples, on_error=on_error.value)
 
     def progress(what: str, unit: str) -> AbstractContextManager[Callable[[int], None]]:
         return count_progress(what, None, unit, hidden=no_progress)
@@ -110,6 +94,7 @@ def validate(
 
 
 def _print(console: Console, report: ValidationReport, dataset: Path) -> None:
+    from consensusbench.quality.findings import Severity
     from consensusbench.quality.probes import attacks_by_source_table, density_table
 
     kinds = report.by_code()
@@ -122,15 +107,21 @@ def _print(console: Console, report: ValidationReport, dataset: Path) -> None:
         console.print(table.to_terminal(console.width))
     for code, count, examples in kinds:
         for finding in examples:
-            line = Text()
-            line.append(f"{code.severity.value:7}", style=_STYLE[code.severity])
-            line.append(f"  {code.value}  {_place(finding, dataset)}: ")
-            line.append(one_line(finding.message, _LONGEST))
+            line = Text(f"{code.severity.value:7}", style=_STYLE[code.severity])
+            line.append(f"  {code.value}  {_place(finding, dataset)}: ", style="default")
+            line.append(one_line(finding.message, _LONGEST), style="default")
             # One finding is one line, also for grep.
             console.print(line, soft_wrap=True)
         if examples and count > len(examples):
             console.print(f"         {count - len(examples):,} more {code.value}", style="dim")
-    console.print(_summary(report), markup=False)
+    parts = [f"{count_of(report.good_rows, 'problem')} with {count_of(report.nodes, 'node')}"]
+    if report.bad_rows:
+        parts.append(count_of(report.bad_rows, "bad row"))
+    if report.rollouts is not None:
+        unknown = f" ({report.unknown_rollouts:,} of unknown problems)"
+        parts.append(count_of(report.rollouts, "rollout") + unknown)
+    found = ", ".join(count_of(report.total(one), one.value) for one in Severity)
+    console.print(f"{', '.join(parts)}: {found}", markup=False)
     if (probes := report.probes) is not None:
         console.print()
         tables = [attacks_by_source_table(probes)]
@@ -144,18 +135,3 @@ def _place(finding: DatasetFinding, dataset: Path) -> str:
     if finding.node_id is not None:
         place += f" node {one_line(finding.node_id)!r}"
     return place
-
-
-def _summary(report: ValidationReport) -> str:
-    from consensusbench.quality.findings import Severity
-
-    parts = [f"{count_of(report.good_rows, 'problem')} with {count_of(report.nodes, 'node')}"]
-    if report.bad_rows:
-        parts.append(count_of(report.bad_rows, "bad row"))
-    if report.rollouts is not None:
-        parts.append(
-            f"{count_of(report.rollouts, 'rollout')} ({report.unknown_rollouts:,} of unknown "
-            "problems)"
-        )
-    found = ", ".join(count_of(report.total(one), one.value) for one in Severity)
-    return f"{', '.join(parts)}: {found}"

@@ -85,24 +85,20 @@ class ProblemFacts:
 
     problem_id: str
     data_source: str
-    problem: str
     ground_truth: str | None
     difficulty: str | None
     node_ids: tuple[str, ...]
-    labels: tuple[str, ...]
     is_final: tuple[bool, ...]
 
     @classmethod
     def of(cls, problem: Problem) -> ProblemFacts:
-        """Return the facts of a problem; a node without a label gets its first expression."""
+        """Return the facts of a problem of a dataset."""
         return cls(
             problem_id=problem.problem_id,
             data_source=problem.data_source,
-            problem=problem.problem,
             ground_truth=problem.ground_truth,
             difficulty=difficulty_of(problem.metadata),
             node_ids=tuple(node.node_id for node in problem.nodes),
-            labels=tuple(node.label or node.expressions[0] for node in problem.nodes),
             is_final=tuple(node.is_final for node in problem.nodes),
         )
 
@@ -164,7 +160,7 @@ class ScoredRollout:
 
     @property
     def undecided_by_load(self) -> bool:
-        """Whether a busy machine, not the answer, kept the answer from being checked."""
+        """Whether a busy machine kept the answer from being checked."""
         return self.answer_method in LOAD_METHODS and self.status is not Status.NO_GROUND_TRUTH
 
     def matched_without_final(self, facts: ProblemFacts | None) -> tuple[bool, ...]:
@@ -172,11 +168,11 @@ class ScoredRollout:
         return _without_final(self.matched, facts)
 
     def plain_without_final(self, facts: ProblemFacts | None) -> tuple[bool, ...] | None:
-        """Return the same of the paper's own matching."""
+        """Return the hits of the paper's own matching without these nodes."""
         return None if self.plain is None else _without_final(self.plain, facts)
 
     def ncr_without_final(self, facts: ProblemFacts | None) -> float | None:
-        """Return the same over the nodes that do not state the final answer; None without any."""
+        """Return NCR over the nodes that do not state the final answer; None without any."""
         hits = self.matched_without_final(facts)
         return self.guard * sum(hits) / len(hits) if hits else None
 
@@ -400,7 +396,12 @@ def score_files(
         DataError: a file or a row of one is bad, or its scores are of another dataset.
         RewardServiceError: the server failed, or changed in between.
     """
-    paths = _distinct(rollouts, dataset, scored_output)
+    paths = tuple([os.fspath(path) for path in rollouts])
+    if not paths:
+        raise InputError("at least one file of rollouts is needed")
+    if len(paths) > len({os.path.realpath(path) for path in paths}):
+        raise InputError("a file of rollouts is given twice; its rollouts would count twice")
+    check_outputs((scored_output,), (*paths, dataset))
     problems = {p.problem_id: ProblemFacts.of(p) for p in read_problems(dataset)}
     count_tokens = None if tokenizer is None else open_tokenizer(tokenizer)
     found = ScoredSet(problems, [], files=paths, on_error=on_error, tokenizer=tokenizer)
@@ -411,8 +412,11 @@ def score_files(
             out = stack.enter_context(open_writer(scored_output, types))
         # Scored files need neither index nor server.
         connection = cache(lambda: stack.enter_context(connect(os.fspath(dataset), address, None)))
-        index = cache(lambda: stack.enter_context(closing(_load_index(dataset)))) if plain else None
-        run = _Run(found, connection, code, spans, count_tokens, out, progress, index)
+        run = _Run(found, connection, code, spans, count_tokens, out, progress)
+        if plain:
+            from consensuspr.scoring import DatasetIndex
+
+            run.index = stack.enter_context(closing(DatasetIndex.load(dataset)))
         for file, path in enumerate(paths):
             read = ReadReport()
             row = 0
@@ -423,32 +427,9 @@ def score_files(
     return found
 
 
-def _load_index(dataset: AnyPath) -> DatasetIndex:
-    from consensuspr.scoring import DatasetIndex
-
-    return DatasetIndex.load(dataset)
-
-
 def count_rollouts(rollouts: Sequence[AnyPath]) -> int:
     """Count rollouts; a bad row raises before anything is scored."""
     return sum(scan_rollouts(path).rows for path in rollouts)
-
-
-def _distinct(
-    rollouts: Sequence[AnyPath],
-    dataset: AnyPath,
-    output: AnyPath | None,
-) -> tuple[str, ...]:
-    if not rollouts:
-        raise InputError("at least one file of rollouts is needed")
-    seen: set[str] = set()
-    for path in rollouts:
-        real = os.path.realpath(path)
-        if real in seen:
-            raise InputError(f"{os.fspath(path)} is given twice; its rollouts would count twice")
-        seen.add(real)
-    check_outputs((output,), (*rollouts, dataset))
-    return tuple([os.fspath(path) for path in rollouts])
 
 
 @dataclass(slots=True)
@@ -462,11 +443,12 @@ class _Run:
     count_tokens: CountTokens | None
     out: RowWriter | None
     progress: Callable[[int], None]
-    index: Callable[[], DatasetIndex] | None
+    index: DatasetIndex | None = None
 
     def score_chunk(self, rows: list[Row], file: int, first_row: int) -> None:
         """Take consecutive rows of a file."""
-        path = self.found.files[file]
+        found = self.found
+        path = found.files[file]
         names = [
             row.get("rollout_id") or f"{Path(path).name}:{number}"
             for number, row in enumerate(rows, start=first_row + 1)
@@ -475,17 +457,16 @@ class _Run:
         tokens = self._tokens(rows)
         plain = self._plain(rows, scores)
         for at, (row, score) in enumerate(zip(rows, scores, strict=True)):
-            facts = self.found.problems.get(row["problem_id"])
+            facts = found.problems.get(row["problem_id"])
             if score.status is not Status.OK:
-                self.found.messages.setdefault(score.status, score.message)
-            self.found.rollouts.append(
+                found.messages.setdefault(score.status, score.message)
+            source = row.get("data_source") or ("" if facts is None else facts.data_source)
+            found.rollouts.append(
                 ScoredRollout(
                     problem_id=row["problem_id"] if facts is None else facts.problem_id,
                     rollout_id=names[at],
                     model=intern(row.get("model") or ""),
-                    data_source=intern(
-                        row.get("data_source") or ("" if facts is None else facts.data_source)
-                    ),
+                    data_source=intern(source),
                     status=score.status,
                     acc=score.acc,
                     matched=tuple(score.matched),
@@ -502,7 +483,7 @@ class _Run:
             )
             if self.out is not None:
                 self.out.write(_output_row(row, score, at in stored, tokens[at]))
-        self.progress(len(self.found.rollouts))
+        self.progress(len(found.rollouts))
 
     def _plain(self, rows: list[Row], scores: list[Score]) -> dict[int, tuple[bool, ...]]:
         """Return the hits of patterns alone, for the rows whose nodes are the dataset's."""
@@ -512,7 +493,7 @@ class _Run:
 
         of: dict[int, Matcher] = {}
         for at, (row, score) in enumerate(zip(rows, scores, strict=True)):
-            entry = self.index().entry(row["problem_id"]) if score.matched else None
+            entry = self.index.entry(row["problem_id"]) if score.matched else None
             if entry is not None and entry.num_nodes == len(score.matched) and not row.get("nodes"):
                 of[at] = entry.matcher
         texts = [rows[at]["response"] for at in of]
@@ -545,11 +526,10 @@ class _Run:
             include_spans=self.spans,
             progress=lambda scored, of_chunk: self.progress(before + scored),
         )
-        known = self.found.identity
-        if known is not None and known != batch.identity:
+        if self.found.identity not in (None, batch.identity):
             raise ServerFault(
-                f"the server changed after {before} rollouts: these were scored under {known}, "
-                f"the next under {batch.identity}"
+                f"the server changed after {before} rollouts: these were scored under "
+                f"{self.found.identity}, the next under {batch.identity}"
             )
         self.found.identity = batch.identity
         return batch

@@ -420,6 +420,32 @@ def _counts_row(model: str, source: str, counts: Counter[Diagnosis]) -> Row:
     return cells
 
 
+def example_rows(
+    scored: ScoredSet, report: DiagnosisReport, count: int
+) -> dict[str, list[dict[str, str]]]:
+    """Return at most ``count`` rollouts of each class, spread over all of them."""
+    found: dict[str, list[dict[str, str]]] = {one.value: [] for one in Diagnosis}
+    for diagnosis in Diagnosis:
+        for at in report.examples(diagnosis, count):
+            rollout = scored.rollouts[at]
+            found[diagnosis.value].append(
+                {
+                    "rollout_id": rollout.rollout_id,
+                    "problem_id": rollout.problem_id,
+                    "model": rollout.model,
+                    "reason": report.verdicts[at].reason,
+                }
+            )
+    return found
+
+
+def examples_table(examples: dict[str, list[dict[str, str]]]) -> Table:
+    """Return the examples of all classes."""
+    headings = ("Class", "Rollout", "Problem", "Model", "Reason")
+    rows = [[Diagnosis(name).words, *one.values()] for name, of in examples.items() for one in of]
+    return Table("Examples", [*map(words, headings)], [rows])
+
+
 def diagnosis_notes(
     scored: ScoredSet, report: DiagnosisReport, rule: AnswerRule | None
 ) -> list[str]:

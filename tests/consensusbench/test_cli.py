@@ -41,7 +41,7 @@ ROWS = ["--output", "rows.jsonl"]
         (["problems", "gsm8k=", *ROWS], "'gsm8k=' must be NAME, NAME@REVISION or NAME=PATH"),
         (["problems", "gsm8k=none.jsonl", *ROWS], "none.jsonl: no such file"),
         (["evaluate", "none.jsonl", "--dataset", "d"], "none.jsonl: no such file"),
-        (["evaluate", *FILES, "--k", "0"], "--k takes whole numbers of 1 to"),
+        (["evaluate", *FILES, "--k", "0"], "--k takes whole numbers of 1 to 99999"),
         (["evaluate", *FILES, "--k", "1,,2"], "got '1,,2'"),
         (["evaluate", *FILES, "--by", "shoe"], "not by 'shoe'"),
         (["evaluate", *FILES, "--confidence", "1"], "below 1, got 1.0"),

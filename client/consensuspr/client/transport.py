@@ -24,7 +24,6 @@ from consensuspr.v1 import RUN_KEY
 
 if TYPE_CHECKING:
     import grpc
-    import grpc.aio
 
 Metadata: TypeAlias = "tuple[tuple[str, str | bytes], ...] | None"
 
@@ -170,15 +169,6 @@ class Connector:
             return grpc.insecure_channel(address, channel_options())
         credentials = grpc.ssl_channel_credentials(*self._certificates)
         return grpc.secure_channel(address, credentials, channel_options())
-
-    def open_aio(self, address: str) -> grpc.aio.Channel:
-        """Return a new channel for the running event loop."""
-        import grpc.aio
-
-        if not self._access.tls:
-            return grpc.aio.insecure_channel(address, channel_options())
-        credentials = grpc.ssl_channel_credentials(*self._certificates)
-        return grpc.aio.secure_channel(address, credentials, channel_options())
 
     def renewed(self) -> bool:
         """Return whether the certificates changed; gRPC reads them once per channel.

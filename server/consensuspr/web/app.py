@@ -26,8 +26,8 @@ import mimetypes
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -56,7 +56,6 @@ from consensuspr.web.views import PROBLEM_SORTS, Documents, Views, compare_asked
 
 # Documents that are made at a time; more wait.
 THREADS: Final = 4
-DOWNLOAD_THREADS: Final = 2
 ARROW_THREADS: Final = 2
 MAX_CONNECTIONS: Final = 256
 PAGE_NICE: Final = 5
@@ -116,8 +115,6 @@ class WatchApp:
         self._store = store
         self._gate = security.gate
         self._threads = ThreadPoolExecutor(THREADS, "watch-view")
-        self._downloads = ThreadPoolExecutor(DOWNLOAD_THREADS, "watch-download")
-        self._searching = asyncio.Semaphore()
         self._files = dict(_read_files(ASSETS))
         routes = [
             self._document("/api/state", self._state),
@@ -143,8 +140,7 @@ class WatchApp:
 
     def close(self) -> None:
         """End the threads."""
-        for threads in (self._threads, self._downloads):
-            threads.shutdown(cancel_futures=True)
+        self._threads.shutdown(cancel_futures=True)
 
     # Files
 
@@ -283,34 +279,11 @@ class WatchApp:
         except InputError as error:
             return _error(400, str(error))
         headers = {**_HEADERS, "Content-Disposition": 'attachment; filename="samples.csv"'}
-        rows = self._download(replace(wanted, limit=CSV_ROWS))
+        rows = _csv_of(self._store, replace(wanted, limit=CSV_ROWS))
         return StreamingResponse(rows, 200, headers, "text/csv; charset=utf-8")
 
-    async def _download(self, wanted: Filter) -> AsyncIterator[bytes]:
-        """Yield the samples of a filter as CSV, until the client disconnects."""
-        steps = _csv_of(self._store, wanted)
-        step: Future[bytes | None] | None = None
 
-        async def made() -> bytes | None:
-            nonlocal step
-            step = self._downloads.submit(next, steps, None)
-            return await asyncio.wrap_future(step)
-
-        try:
-            # One download searches at a time, so that the page does not wait for several.
-            async with self._searching:
-                piece = await made()
-                while piece == b"":
-                    piece = await made()
-            while piece is not None:
-                yield piece
-                piece = await made()
-        finally:
-            if step is not None:  # a running step cannot be stopped: close behind it
-                step.add_done_callback(lambda _: steps.close())
-
-
-def _csv_of(store: Store, wanted: Filter) -> Generator[bytes, None, None]:
+def _csv_of(store: Store, wanted: Filter) -> Iterator[bytes]:
     """Yield the samples of a filter as CSV, some thousand rows at a time.
 
     While it searches for a text, it yields empty pieces.

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from consensuspr.data.writers import atomic_file
-from consensuspr.web.figures import PageReport, document
 
 # Of a chunk before it is packed: what the browser unpacks to show one document.
 CHUNK_BYTES: Final = 1 << 20
@@ -47,18 +46,6 @@ def write_snapshot(path: Path, title: str, documents: Iterable[tuple[str, Any]])
     with atomic_file(path) as stream:
         stream.write(page)
     return len(page)
-
-
-def render_report(report: PageReport) -> str:
-    """Return a page that shows a report and nothing else."""
-    state = {
-        "revision": 0,
-        "runs": [],
-        "report": True,
-        "datasets_loading": False,
-        "left_out": [],
-    }
-    return _render(report.title, [("state", state), ("report", document(report))]).decode()
 
 
 def _render(title: str, documents: Iterable[tuple[str, Any]]) -> bytes:

@@ -302,6 +302,7 @@ class Documents:
         problems = dict.fromkeys((row["run"], row["problem"]) for row in rows)
         sides = _sides(state)
         lists = [*LOOKS, *(one for name in CHOICES for one in _each(state, name)), *sides]
+        lists += [{"problem": problem} for _, problem in problems]
         lists += [{"run": str(run), "problem": problem} for run, problem in problems]
         lists += [side | {"problem": name} for side in sides for _, name in problems]
         for asked in {_named("samples", asked): asked for asked in lists}.values():

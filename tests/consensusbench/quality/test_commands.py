@@ -198,14 +198,10 @@ def test_rule_auto_knows_no_format_errors_and_says_so(diagnose: Run) -> None:
     assert "--answer-rule dapo" in diagnose()[1]
 
 
-def test_examples_are_shown_with_their_hits(diagnose: Run) -> None:
+def test_examples_are_listed_with_their_reason(diagnose: Run) -> None:
     arguments = ["--answer-rule", "dapo", "--examples", "1"]
-    lines = diagnose(*arguments)[1].splitlines()
-    place = next(at for at, line in enumerate(lines) if line.startswith("ALMOST CORRECT"))
-    assert "almost, problem p, m: wrong, with NCR 1.00" in lines[place]
-    assert lines[place + 1].startswith("There are ⟦₁12*4=48₁⟧ eggs, ⟦₂48-6=42₂⟧ of them whole")
-    assert "  node 3 not found: 42/2=21 (final answer)" in lines[place + 2 :]
-    assert "  answer '14', ground truth '21'" in lines[place + 2 :]
+    lines = [" ".join(line.split()) for line in diagnose(*arguments)[1].splitlines()]
+    assert any(line.startswith("almost correct almost p m wrong, with NCR 1.00") for line in lines)
     [example] = json.loads(diagnose(*arguments, "--json")[1])["examples"]["format_error"]
     assert example["rollout_id"] == "format"
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from consensuspr.web.figures import Axis, Chart, ChartScope, PageReport, Section, Series
-from consensuspr.web.snapshot import render_report
 from tests.browser import BROWSER_REQUIRED
 from tests.consensusbench.report.conftest import (
     HOSTILE,
@@ -104,16 +101,6 @@ def test_models_are_compared(opened: PageBrowser, report: Written) -> None:
     assert opened.logs()[0] == []
 
 
-def test_a_scope_shows_the_charts_of_one_model(opened: PageBrowser) -> None:
-    before = opened.texts("section .chart h3")
-    choice = "document.querySelector('select[name=scope-distributions]')"
-    opened.run(
-        f"{choice}.value = 1; {choice}.dispatchEvent(new Event('change', {{bubbles: true}}))"
-    )
-    opened.until("document.querySelectorAll('.chart svg').length >= 6")
-    assert opened.texts("section .chart h3") != [] and before != []
-
-
 CHOICES: dict[str, Callable[[dict[str, Any]], bool]] = {
     "#/samples": lambda one: True,
     "#/samples?verdict=wrong": lambda one: one["acc"] == 0,
@@ -172,18 +159,3 @@ def test_hostile_texts_do_nothing_and_can_be_read(opened: PageBrowser, report: W
             assert text in opened.texts("main")[0]
     assert opened.run("return window.owned") is None
     assert opened.logs()[0] == []
-
-
-def test_a_report_alone_has_no_views_beside_it(browser: PageBrowser, tmp_path: Path) -> None:
-    chart = Chart("line", "a", "A line", Axis("x"), Axis("y"), [Series("one", [0, 1], [1, None])])
-    told = PageReport("Load <test>", sections=[
-        Section("course", "Course", scopes=[ChartScope("all", "", [chart])])
-    ])  # fmt: skip
-    page = tmp_path / "load.html"
-    page.write_text(render_report(told))
-    browser.show(str(page.as_uri()), "#/report")
-    browser.until("document.querySelector('.chart svg')")
-    assert browser.texts("main h1") == ["Load <test>"]
-    assert browser.texts("nav[aria-label=Views] a") == ["Report"]
-    assert browser.logs()[0] == []
-    assert browser.run("return document.title").startswith("Load <test>")

@@ -1,8 +1,8 @@
 """Slow comparisons in processes of their own, killed when their time or memory is spent.
 
-Pebble's pool runs them.  Its processes are forked from a server process that has loaded SymPy and
-nothing else, so that a killed one is replaced in milliseconds and no process with threads, such as
-a gRPC server or a trainer, is ever forked.  They end when this process ends, also if it is killed.
+Pebble's pool runs them.  Its processes are forked from a server process that has loaded SymPy
+(:mod:`consensuspr.child_processes`), so that a killed one is replaced in milliseconds.  They end
+when this process ends, also if it is killed.
 
 An answer gets a short slice of its budget first, and the rest when the others of its batch have had
 theirs, so that hung answers hold up the others only briefly.  Slices are CPU time: an answer ends
@@ -11,22 +11,18 @@ alike on a busy and on an idle machine.
 
 from __future__ import annotations
 
-import io
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from functools import lru_cache
-from multiprocessing import context, forkserver, popen_forkserver, reduction, util
-from multiprocessing.process import BaseProcess
 from typing import NamedTuple
 
 from pebble import ProcessExpired, ProcessPool
 
+from consensuspr.child_processes import ChildContext
 from consensuspr.errors import VerifierUnavailable
 
 # An eighth of the budget: 0.25 s by default; honest answers take some milliseconds.
@@ -150,7 +146,7 @@ class SymbolicPool:
                         _TASKS_PER_PROCESS,
                         _confine,
                         [self._memory_limit_bytes],
-                        _Context(),
+                        ChildContext(f"{__package__}.worker"),
                     )
                 return self._pool.schedule(
                     _compare, [*comparison, cpu_s], timeout=_PATIENCE * cpu_s
@@ -197,46 +193,3 @@ def _compare(ground_truth: str, answer: str, context: str, cpu_s: float) -> bool
     if equal is None:
         os._exit(_OUT_OF_MEMORY)  # its peak would count against the next answer
     return equal
-
-
-class _Popen(popen_forkserver.Popen):
-    """Starts a process from a fork server of our own, which leaves the main module alone.
-
-    ``multiprocessing`` imports the caller's main module in each process: a training script without
-    a main guard would start over, and one read from standard input cannot be imported.
-    """
-
-    _fds: list[int]
-
-    def _launch(self, process_obj: BaseProcess) -> None:
-        message = io.BytesIO()
-        context.set_spawning_popen(self)
-        try:
-            reduction.dump({"sys_path": sys.path}, message)
-            reduction.dump(process_obj, message)
-        finally:
-            context.set_spawning_popen(None)
-        server = _fork_server(os.getpid())
-        self.sentinel, channel = server.connect_to_new_process(self._fds)
-        self.finalizer = util.Finalize(self, os.close, (self.sentinel,))
-        with open(channel, "wb") as pipe:
-            pipe.write(message.getbuffer())
-        self.pid = forkserver.read_signed(self.sentinel)
-
-
-class _Process(context.ForkServerProcess):
-    @staticmethod
-    def _Popen(process_obj: BaseProcess) -> _Popen:
-        return _Popen(process_obj)
-
-
-class _Context(context.ForkServerContext):
-    Process = _Process
-
-
-@lru_cache(maxsize=1)
-def _fork_server(process_id: int) -> forkserver.ForkServer:
-    """Return the fork server of this process; it ends with the process."""
-    server = forkserver.ForkServer()
-    server.set_forkserver_preload([f"{__package__}.worker"])
-    return server
