@@ -40,24 +40,6 @@ def test_scores_in_this_process(
     assert (scored[1]["num_nodes"], scored[1]["num_matched"]) == (2, 1)
 
 
-def test_code_and_unanswered_are_options(run: Run, problems: Path, tmp_path: Path) -> None:
-    rows = [{"problem_id": "p1", "response": "4*12 = 48 and 48-39 = 9."}]
-    output = tmp_path / "out.jsonl"
-    scored = ("score", write_rows(tmp_path / "in.jsonl", rows), "--dataset", problems)
-    command = (*scored, "--output", output, "--json")
-    for options, code, unanswered, ncr in (
-        ((), "written", "ncr", 1.0),
-        (("--code", "computed", "--unanswered", "zero"), "computed", "zero", 0.0),
-    ):
-        reward = json.loads(run(*command, *options).out)["identity"]["reward"]
-        assert (reward["code"], reward["unanswered"]) == (code, unanswered)
-        assert read_rows(output)[0]["ncr"] == ncr
-    refused = run(*command, "--unanswered", "none")
-    assert refused.code == 2
-    shown = run("explain", tmp_path / "in.jsonl", "--dataset", problems, "--unanswered", "zero")
-    assert "0.000 (2 of 2 nodes, without a marked final answer: unanswered=zero)" in shown.out
-
-
 def test_the_guard_is_told_and_can_be_turned_off(run: Run, problems: Path, tmp_path: Path) -> None:
     listed = "\n".join(f"{a} * {b} - {a} = {a * b - a}" for a in range(1, 40) for b in (4, 12, 48))
     rows = [
@@ -202,18 +184,6 @@ def test_a_bad_row_stops_before_anything_is_written(
     assert done.err == f"consensuspr: error: {rollouts}:7: response is missing\n"
     assert output.read_text() == "an older run\n"
     assert list(tmp_path.glob(".out*")) == []
-
-
-def test_bad_rows_are_skipped_and_counted_on_demand(
-    run: Run, rows: Rows, problems: Path, rollouts: Path, tmp_path: Path
-) -> None:
-    with rollouts.open("a") as file:
-        file.write('{"problem_id": "p1"}\nnot json\n')
-    output = tmp_path / "out.jsonl"
-    done = run("score", rollouts, "--dataset", problems, "--output", output, "--on-error", "skip")
-    assert done.code == 0
-    assert "2 bad rows skipped" in done.out
-    assert len(rows.read(output)) == 6
 
 
 @pytest.mark.parametrize(

@@ -35,14 +35,12 @@ def datasets(
         Action, typer.Argument(metavar="list|add|replace|remove", help="What to do.")
     ],
     name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME", show_default=False, help="What requests call the dataset."),
+        str | None, typer.Argument(metavar="NAME", help="What requests call the dataset.")
     ] = None,
     path: Annotated[
         str | None,
         typer.Argument(
             metavar="PATH",
-            show_default=False,
             help="Its file on the server's machine; to replace, by default the one it came from.",
         ),
     ] = None,
@@ -54,14 +52,11 @@ def datasets(
     expect_digest: Annotated[
         str | None,
         typer.Option(
-            metavar="sha256:…",
-            show_default=False,
-            help="Refuse the file where its content has another digest.",
+            metavar="sha256:…", help="Refuse the file where its content has another digest."
         ),
     ] = None,
     timeout: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", min=0.001, help="How long to wait for the change."),
+        float, typer.Option(metavar="SECONDS", min=0.001, help="How long to wait for the change.")
     ] = 600.0,
     as_json: Json = False,
 ) -> None:

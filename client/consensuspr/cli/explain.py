@@ -63,7 +63,6 @@ def explain(
         Path,
         typer.Argument(
             metavar="RUN|DUMP|ROLLOUTS",
-            show_default=False,
             help="Folder of a run with its score log; verl's own dumps (STEP.jsonl, one or all of "
             "a folder); or rollouts: JSONL, JSONL.gz or Parquet.",
         ),
@@ -71,34 +70,25 @@ def explain(
     *,
     dataset: DatasetChoice = None,
     rollout_id: Annotated[
-        str | None,
-        typer.Option(metavar="ID", show_default=False, help="Samples with this rollout_id."),
+        str | None, typer.Option(metavar="ID", help="Samples with this rollout_id.")
     ] = None,
     problem: Annotated[
-        str | None,
-        typer.Option(metavar="ID", show_default=False, help="Samples of this problem."),
+        str | None, typer.Option(metavar="ID", help="Samples of this problem.")
     ] = None,
     step: Annotated[
-        int | None, typer.Option(show_default=False, help="Of a run or dump: samples of this step.")
+        int | None, typer.Option(help="Of a run or dump: samples of this step.")
     ] = None,
     split: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            show_default=False,
             help="Of a run: samples of this split; a step with a validation has two.",
         ),
     ] = None,
     group: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID", show_default=False, help="Of a run or dump: samples of this group."
-        ),
+        str | None, typer.Option(metavar="ID", help="Of a run or dump: samples of this group.")
     ] = None,
-    row: Annotated[
-        int | None,
-        typer.Option(min=1, show_default=False, help="Of rollouts: the N-th, from 1."),
-    ] = None,
+    row: Annotated[int | None, typer.Option(min=1, help="Of rollouts: the N-th, from 1.")] = None,
     worst: Annotated[
         int, typer.Option(metavar="K", min=1, help="Of these so many, the lowest scores first.")
     ] = 1,
@@ -254,11 +244,7 @@ def _of_run(
 
 
 def _of_dump(
-    path: Path,
-    wanted: Mapping[str, Any],
-    worst: int,
-    client: BlockingClient,
-    options: ScoreOptions,
+    path: Path, wanted: Mapping[str, Any], worst: int, client: BlockingClient, options: ScoreOptions
 ) -> list[_Explained]:
     """Explain samples of a dump, those with the lowest scores."""
     from consensuspr.client.verl.dumps import read_dump
@@ -304,11 +290,7 @@ def _of_dump(
 
 
 def _of_rollouts(
-    path: Path,
-    wanted: Mapping[str, Any],
-    worst: int,
-    client: BlockingClient,
-    options: ScoreOptions,
+    path: Path, wanted: Mapping[str, Any], worst: int, client: BlockingClient, options: ScoreOptions
 ) -> list[_Explained]:
     """Explain rollouts of a file, those with the lowest scores."""
     from consensuspr.client.files import chunks

@@ -21,8 +21,7 @@ def info(
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
     timeout: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", min=0.001, help="Limit for each call to the server."),
+        float, typer.Option(metavar="SECONDS", min=0.001, help="Limit for each call to the server.")
     ] = CONNECT_TIMEOUT_S,
     as_json: Json = False,
 ) -> None:

@@ -34,7 +34,6 @@ def launch(
         list[str] | None,
         typer.Argument(
             metavar="[KEY=VALUE]...",
-            show_default=False,
             help="Hydra overrides for verl; they win over everything else.",
         ),
     ] = None,

@@ -44,22 +44,15 @@ class OnErrorChoice(StrEnum):
 
 # help= speaks to a person who has read neither the paper nor this code.
 RolloutsPath: TypeAlias = Annotated[
-    Path,
-    typer.Argument(
-        metavar="ROLLOUTS", show_default=False, help="Rollouts: JSONL, JSONL.gz or Parquet."
-    ),
+    Path, typer.Argument(metavar="ROLLOUTS", help="Rollouts: JSONL, JSONL.gz or Parquet.")
 ]
 RunFolder: TypeAlias = Annotated[
-    Path,
-    typer.Argument(
-        metavar="RUN", show_default=False, help="Folder of a run with its score log (score_log)."
-    ),
+    Path, typer.Argument(metavar="RUN", help="Folder of a run with its score log (score_log).")
 ]
 Address: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        show_default=False,
         help="Use the server at this address, or those at several, with commas between.",
     ),
 ]
@@ -84,7 +77,6 @@ DatasetChoice: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="PATH",
-        show_default=False,
         help="Dataset with nodes and ground truths. With --address: the server's dataset of equal "
         "content, or the name of one there.",
     ),
@@ -181,19 +173,9 @@ class HowToScore(Settings):
             raise InputError(
                 "the curriculum rewards NCR in early epochs and Acc in later ones: give --epoch"
             )
+        names = RewardSpec.__dataclass_fields__.keys() & HowToScore.model_fields.keys()
         try:
-            reward = RewardSpec(
-                self.reward,
-                alpha=self.alpha,
-                switch_epoch=self.switch_epoch,
-                guard=self.guard,
-                statements=self.statements,
-                final_nodes=self.final_nodes,
-                ncr=self.ncr,
-                after_think=self.after_think,
-                code=self.code,
-                unanswered=self.unanswered,
-            )
+            reward = RewardSpec(self.reward, **{name: getattr(self, name) for name in names})
         except ValueError as error:
             raise InputError(str(error)) from None
         return ScoreOptions.checked(
@@ -228,7 +210,6 @@ _ConfigFile: TypeAlias = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        show_default=False,
         help="Settings as TOML; --list-settings prints all of them. A flag set there is taken back "
         "by --no-FLAG.",
     ),

@@ -74,7 +74,6 @@ def score(
         Path,
         typer.Option(
             metavar="FILE",
-            show_default=False,
             help="Scored rollouts, .jsonl, .jsonl.gz or .parquet; appears complete or not at all.",
         ),
     ],
@@ -175,11 +174,7 @@ def _score_by_client(
 
 
 def _score_on_ray(
-    rollouts: Path,
-    dataset: str | None,
-    settings: ScoreSettings,
-    output: Path,
-    read: ReadReport,
+    rollouts: Path, dataset: str | None, settings: ScoreSettings, output: Path, read: ReadReport
 ) -> tuple[FileScores, float]:
     """Score on all cores of a cluster; return the counts and the seconds of scoring."""
     if dataset is None:
