@@ -134,9 +134,9 @@ def test_json_names_the_samples_alike(
     assert list(of_rollouts) == list(of_dump) == list(of_run)
     names = list(of_run)[: list(of_run).index("score")]
     assert [[one[name] for name in names] for one in (of_rollouts, of_dump, of_run)] == [
-        [None, "row 3", None, None, None, "p2", "no-source", None],
-        [None, f"{dumps}/10.jsonl:1", 10, None, "g10", "p1", "g10_0", pytest.approx(-0.05)],
-        [b"k".hex() * 16, None, 3, "train", "g1", "p1", "g1_0", 0.15],
+        ["p2", None, "row 3", "no-source", None, None, None, None],
+        ["p1", None, f"{dumps}/10.jsonl:1", "g10_0", 10, None, "g10", pytest.approx(-0.05)],
+        ["p1", b"k".hex() * 16, None, "g1_0", 3, "train", "g1", 0.15],
     ]
 
 
@@ -272,7 +272,7 @@ def test_a_dump_says_what_it_was_trained_on(run: Run, problems: Path, dumps: Pat
     assert "Reward 0.150 = 0.7 · Acc + 0.3 · NCR" in done.out
     assert "Trained on -0.050, penalty -0.200" in done.out
     assert "verl has" not in done.out
-    assert "verl has 0.500, status OK: trained with" in run(*ask, "--rollout-id", "g10_2").out
+    assert "verl has 0.500: trained with" in run(*ask, "--rollout-id", "g10_2").out
     (told,) = json.loads(run(*ask, "--json").out)
     assert told["score"]["reward"] == pytest.approx(0.15)
 
@@ -284,9 +284,8 @@ def test_a_dump_says_what_it_was_trained_on(run: Run, problems: Path, dumps: Pat
         ({"uid": "g_0_0"}, ["--group", "h"], "holds no sample of group_id 'h'"),
         ({}, ["--row", "1"], "--row does not go with a dump"),
         ({"gts": ["9"]}, [], "1.jsonl:1: gts must be a text, got ['9']"),
-        ({"output": None}, [], "1.jsonl:1: output must be a text, got None"),
         ({"problem_id": 5}, [], "1.jsonl:1: problem_id must be a text, got 5"),
-        ({"step": "x"}, [], "1.jsonl:1: is no line of verl's dumps: invalid literal"),
+        ({"step": "x"}, [], "1.jsonl:1: is not a line of verl's dumps: invalid literal"),
     ],
 )
 def test_what_a_dump_does_not_tell_is_one_sentence(

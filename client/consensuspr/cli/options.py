@@ -250,6 +250,13 @@ def with_settings(
             typer.echo(settings_template(model, prefix=prefix), nl=False)
             raise typer.Exit
 
+    listing = typer.Option(
+        "--list-settings",
+        is_eager=True,
+        callback=print_template,
+        help="Print every setting as a TOML file to start from, and exit.",
+    )
+
     def decorate(command: Callable[..., ResultT]) -> Callable[..., ResultT]:
         @functools.wraps(command)
         def run(config: Path | None, list_settings: bool, **given: Any) -> ResultT:
@@ -265,40 +272,24 @@ def with_settings(
             return command(**given, settings=settings)
 
         own = inspect.signature(command, eval_str=True).parameters
-        annotations: dict[str, Any] = {
-            name: parameter.annotation for name, parameter in own.items() if name != "settings"
-        }
-        defaults = {name: own[name].default for name in annotations}
-        for option, name in options.items():
-            if option in annotations:
-                raise TypeError(f"{command.__name__}: two options --{option}")
-            kind = _option_type(known[name], model)
-            annotations[option] = _option(
-                option, known[name], kind, shown.get(name), hidden=name not in shown
-            )
-        annotations["config"] = _ConfigFile
-        annotations["list_settings"] = Annotated[
-            bool,
-            typer.Option(
-                "--list-settings",
-                is_eager=True,
-                callback=print_template,
-                help="Print every setting as a TOML file to start from, and exit.",
-            ),
+        parameters = [
+            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for each in own.values()
+            if each.name != "settings"
         ]
-        defaults["list_settings"] = False
-        run.__annotations__ = annotations
-        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [
-                inspect.Parameter(
-                    name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=defaults.get(name),
-                    annotation=annotation,
-                )
-                for name, annotation in annotations.items()
-            ]
-        )
+
+        def add(name: str, annotation: Any, default: object = None) -> None:
+            kind = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(inspect.Parameter(name, kind, default=default, annotation=annotation))
+
+        for option, name in options.items():
+            kind = _option_type(known[name], model)
+            hidden = name not in shown
+            add(option, _option(option, known[name], kind, shown.get(name), hidden=hidden))
+        add("config", _ConfigFile)
+        add("list_settings", Annotated[bool, listing], False)
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return run
 
     return decorate
