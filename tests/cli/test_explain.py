@@ -284,6 +284,7 @@ def test_a_dump_says_what_it_was_trained_on(run: Run, problems: Path, dumps: Pat
         ({"uid": "g_0_0"}, ["--group", "h"], "holds no sample of group_id 'h'"),
         ({}, ["--row", "1"], "--row does not go with a dump"),
         ({"gts": ["9"]}, [], "1.jsonl:1: gts must be a text, got ['9']"),
+        ({"output": None}, [], "1.jsonl:1: output must be a text, got None"),
         ({"problem_id": 5}, [], "1.jsonl:1: problem_id must be a text, got 5"),
         ({"step": "x"}, [], "1.jsonl:1: is not a line of verl's dumps: invalid literal"),
     ],

@@ -83,22 +83,6 @@ def test_the_table_groups_by_data_source_and_counts_every_status(
     assert "6/6 rollouts" in done.err
 
 
-@pytest.mark.parametrize("form", ["set.index", "set.parquet"])
-@pytest.mark.parametrize("there", [False, True])
-def test_sources_are_the_problems_in_every_form_of_a_dataset(
-    run: Run, server: RunningServer, rollouts: Path, tmp_path: Path, form: str, there: bool
-) -> None:
-    dataset = tmp_path / form
-    assert run("derive", server.dataset, "--output", dataset, "--no-progress").code == 0
-    where = ("--address", server.address) if there else ()
-    output = tmp_path / "out.jsonl"
-    done = run("score", rollouts, "--dataset", dataset, "--output", output, "--json", *where)
-    assert done.code == 0, done.err
-    groups = json.loads(done.out)["by_data_source"]
-    sources = {source: group["rollouts"] for source, group in groups.items()}
-    assert sources == {"algebra": 2, "geometry": 2, "bare": 1, "(none)": 1}
-
-
 @pytest.mark.parametrize(
     ("options", "rewards"),
     [
@@ -143,20 +127,6 @@ def test_a_server_scores_exactly_the_same(
     by_name = ("--dataset", "small", "--address", server.address)
     assert run("score", rollouts, *by_name, "--output", there, *common).code == 0
     assert there.read_bytes() == here.read_bytes()
-
-
-def test_a_server_with_another_dataset_is_refused(
-    run: Run, rows: Rows, server: RunningServer, rollouts: Path, tmp_path: Path
-) -> None:
-    other = rows.write(tmp_path / "other.jsonl", rows.read(server.dataset)[:2])
-    output = tmp_path / "out.jsonl"
-    done = run(
-        "score", rollouts, "--dataset", other, "--address", server.address, "--output", output
-    )
-    assert done.code == 2
-    assert f"has no dataset with the content of {other}" in done.err
-    assert "it has small (sha256:" in done.err
-    assert not output.exists()
 
 
 def test_spans_point_into_the_response(

@@ -166,26 +166,6 @@ def test_a_signal_ends_the_training_and_then_the_server(
         assert trainer.noted()[-1] == {"interrupted": True, "serving": True}
 
 
-def test_a_second_signal_kills_a_training_that_does_not_end(
-    arguments: list[str], trainer: Trainer
-) -> None:
-    with subprocess.Popen(
-        arguments,
-        env={**trainer.environment, "TRAINER_ACT": "stubborn"},
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as launcher:
-        until(lambda: len(trainer.noted()) == 2)
-        launcher.send_signal(signal.SIGTERM)
-        until(lambda: trainer.noted()[-1] == {"ignored": "SIGTERM"})
-        assert launcher.poll() is None
-        launcher.send_signal(signal.SIGTERM)
-        _, said = launcher.communicate(timeout=PATIENCE_S)
-    assert launcher.returncode == 128 + signal.SIGTERM
-    assert "it does not end; it is killed" in said
-    assert is_gone(trainer.noted()[0]["pid"])
-
-
 def test_a_signal_ends_a_server_that_is_still_starting(
     arguments: list[str], trainer: Trainer, tmp_path: Path
 ) -> None:

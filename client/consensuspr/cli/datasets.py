@@ -98,17 +98,15 @@ def datasets(
 
 
 def _check(action: Action, name: str | None, path: str | None, expect_digest: str | None) -> None:
-    """Raise InputError where the arguments do not fit what is to be done."""
+    """Refuse arguments that do not fit the action."""
     needs_name = action is not Action.LIST
     if needs_name != (name is not None):
         need = "needs the NAME of a dataset" if needs_name else f"takes no NAME, got {name!r}"
         raise InputError(f"datasets {action} {need}")
     if action is Action.ADD and path is None:
         raise InputError("datasets add needs the PATH of a file on the server's machine")
-    puts = action in (Action.ADD, Action.REPLACE)
-    for given, value in (("PATH", path), ("--expect-digest", expect_digest)):
-        if value is not None and not puts:
-            raise InputError(f"datasets {action} takes no {given}, got {value!r}")
+    if action in (Action.LIST, Action.REMOVE) and (path or expect_digest):
+        raise InputError(f"datasets {action} takes no PATH and no --expect-digest")
 
 
 def _do(
@@ -132,20 +130,14 @@ def _row(dataset: ServedDataset) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Dataset")
+    table = Table("Dataset", box=None, pad_edge=False, header_style="bold")
     for heading in ("Problems", "Nodes"):
         table.add_column(heading, justify="right")
     for heading in ("Served since", "Digest", "File"):
         table.add_column(heading, no_wrap=heading != "File")
     for row in rows:
-        since = datetime.fromtimestamp(row["loaded_unix_s"], UTC)
-        table.add_row(
-            Text(one_line(row["name"])),
-            f"{row['num_problems']:,}",
-            f"{row['num_nodes']:,}",
-            f"{since:%Y-%m-%d %H:%M:%SZ}",
-            row["digest"][:19],
-            Text(one_line(row["path"])),
-        )
+        since = datetime.fromtimestamp(row["loaded_unix_s"], UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+        counts = (f"{row['num_problems']:,}", f"{row['num_nodes']:,}")
+        name, path = Text(one_line(row["name"])), Text(one_line(row["path"]))
+        table.add_row(name, *counts, since, row["digest"][:19], path)
     return table
