@@ -250,8 +250,9 @@ def _training(request: Request, alpha: float | None, own: Sequence[str]) -> Trai
         run = overrides.value(f"{SOURCE}.score_log")
         if run in (None, "null") or overrides.value(f"{SOURCE}.ncr") == "weighted":
             raise InputError(f"--grow-nodes needs {SOURCE}.score_log, and not ncr=weighted")
-        switch = int(overrides.value(f"{SOURCE}.switch_epoch") or 1)
-        if request.reward is RewardKind.CURRICULUM and switch <= FIRST_GROWN_EPOCH:
+        switch = overrides.value(f"{SOURCE}.switch_epoch") or "1"
+        too_early = switch.isdecimal() and int(switch) <= FIRST_GROWN_EPOCH
+        if request.reward is RewardKind.CURRICULUM and too_early:
             raise InputError(
                 f"with --grow-nodes the first nodes come with epoch {FIRST_GROWN_EPOCH}, and the"
                 f" curriculum rewards none from epoch {switch} on: set {SOURCE}.switch_epoch="
