@@ -77,7 +77,8 @@ def report(
     They are the pages of `consensuspr watch`, as they stand now: samples, groups and problems
     with every text and hit. Rollouts have a report before them: figures with intervals, what
     rewards would tell a trainer, attacks on the nodes. All of it is one file that loads nothing
-    and can be mailed; with more than 24 MB, what does not fit stands in a folder beside it.
+    and can be mailed. It offers one choice of samples at a time; `watch` filters, sorts and
+    searches.
     """
     require_web("consensusbench report")
     from consensusbench.report.page import write_pages
@@ -101,9 +102,8 @@ def report(
         print(json.dumps(written.to_json()))
         return
     console = make_console(settings.color)
-    beside = "" if written.folder is None else f" with the folder {written.folder}"
     console.print(
-        f"{written.path}{beside}: {written.size_bytes / 1e6:.1f} MB,"
+        f"{written.path}: {written.size_bytes / 1e6:.1f} MB,"
         f" {count_of(written.samples, 'rollout')}",
         markup=False,
         soft_wrap=True,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from hashlib import sha256
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -27,10 +27,8 @@ from consensuspr.web.figures import (
     PERCENT,
     Axis,
     Chart,
-    DataTable,
     NumberFormat,
     Series,
-    TableColumn,
 )
 
 if TYPE_CHECKING:
@@ -44,13 +42,8 @@ BINS_A_DECADE = 5
 # More dots hide each other and make the page heavy; a share that spreads over all is shown.
 MAX_DOTS = 1500
 
-# Problems with few rollouts share a handful of places: dots are moved by up to this much so
-# that they can be told apart. Tips and tables carry the exact figures.
-_JITTER = 0.012
-
 _WHOLE_PERCENT = NumberFormat(100.0, 0, " %")
 _FIFTHS = tuple((i / 5, f"{20 * i} %") for i in range(6))
-_COUNT = NumberFormat(1.0, 0)
 _THREE = NumberFormat(1.0, 3)
 
 
@@ -58,29 +51,13 @@ def _shares(title: str) -> Axis:
     return Axis(title, _WHOLE_PERCENT, low=0.0)
 
 
-class Bin(NamedTuple):
-    """A bin of an axis, and what it is called."""
-
-    low: float
-    high: float
-    name: str
-
-
-def log_bins(values: Sequence[float]) -> list[Bin]:
-    """Return bins of equal width on a logarithmic axis that hold all values (above 0)."""
+def _bins(values: Sequence[float]) -> tuple[list[float], list[str]]:
+    """Return where bins of equal width on a logarithmic axis begin, and what they are called."""
     first = math.floor(math.log10(min(values)) * BINS_A_DECADE + 1e-9)
     last = math.floor(math.log10(max(values)) * BINS_A_DECADE + 1e-9) + 1
-    edges = [10 ** (i / BINS_A_DECADE) for i in range(first, last + 1)]
-    return [Bin(low, high, f"{_rounded(low)} to {_rounded(high)}") for low, high in pairwise(edges)]
-
-
-def counted(values: Sequence[float], bins: Sequence[Bin]) -> list[int]:
-    """Return how many values fall into each bin; the outermost take what lies beyond them."""
-    counts = [0] * len(bins)
-    edges = [b.low for b in bins]
-    for value in values:
-        counts[max(0, bisect_right(edges, value) - 1)] += 1
-    return counts
+    edges = [10 ** (at / BINS_A_DECADE) for at in range(first, last + 1)]
+    names = [f"{_rounded(low)} to {_rounded(high)}" for low, high in pairwise(edges)]
+    return edges[:-1], names
 
 
 def _rounded(value: float) -> str:
@@ -88,36 +65,26 @@ def _rounded(value: float) -> str:
 
 
 def histogram(
-    chart: Chart, bins: Sequence[Bin], values: Mapping[Correctness, Sequence[float]]
+    chart: Chart,
+    begins: Sequence[float],
+    names: Sequence[str],
+    values: Mapping[Correctness, Sequence[float]],
 ) -> Chart:
     """Return the chart with the share of right and of wrong rollouts in every bin."""
-    edges = [*(one.low for one in bins), bins[-1].high]
-    series, columns, cells = [], [TableColumn("bin", numeric=False)], []
+    series = []
     for side in COMPARED:
-        counts = counted(values[side], bins)
-        total = sum(counts)
-        shares = [count / (total or 1) for count in counts]
-        tips = [
-            f"{chart.x.title} {one.name}: {100 * share:.1f} % of the rollouts whose answer is "
-            f"{side.value} ({count:,})"
-            for one, share, count in zip(bins, shares, counts, strict=True)
-        ]
-        name = f"answer {side.value} ({total:,})"
-        series.append(Series(name, edges, shares, side.value, tips))
-        columns += [
-            TableColumn(side.value, format=_COUNT),
-            TableColumn(f"of {side.value}", format=PERCENT),
-        ]
-        cells += [counts, shares]
-    names = [one.name for one in bins]
-    table = DataTable(chart.title, columns, [list(zip(names, *cells, strict=True))])
-    return replace(chart, series=series, bins=names, table=table, empty="")
+        places = (max(0, bisect_right(begins, value) - 1) for value in values[side])
+        counts = Counter(places)
+        total = len(values[side])
+        shares = [counts[at] / (total or 1) for at in range(len(names))]
+        series.append(Series(f"answer {side.value} ({total:,})", (), shares, side.value))
+    return replace(chart, series=series, bins=names, empty="")
 
 
 def _log_histogram(chart: Chart, values: Mapping[Correctness, Sequence[float]]) -> Chart:
     """Return the distributions of values that spread over orders of magnitude."""
     known = [value for side in COMPARED for value in values[side]]
-    return histogram(chart, log_bins(known), values) if known else chart
+    return histogram(chart, *_bins(known), values) if known else chart
 
 
 def ncr_distribution(rollouts: Rollouts) -> Chart:
@@ -126,7 +93,7 @@ def ncr_distribution(rollouts: Rollouts) -> Chart:
         "bars",
         "ncr",
         "Node coverage, right and wrong",
-        Axis("NCR", _WHOLE_PERCENT, low=-0.05, high=1.05, ticks=_FIFTHS),
+        Axis("NCR"),
         _shares("share of the rollouts"),
         about="NCR rounded to tenths. Good nodes pull the two apart: right rollouts to the right, "
         "wrong ones to the left.",
@@ -136,8 +103,8 @@ def ncr_distribution(rollouts: Rollouts) -> Chart:
     values = {s: [r.ncr for r in sides[s] if r.ncr is not None] for s in COMPARED}
     # NCR is a quotient of small whole numbers with many rollouts at 0 and at 1: bins centred on
     # tenths keep those two apart from their neighbours.
-    bins = [Bin((i - 0.5) / 10, (i + 0.5) / 10, f"{10 * i} %") for i in range(11)]
-    return histogram(chart, bins, values) if any(values.values()) else chart
+    begins, names = [(at - 0.5) / 10 for at in range(11)], [f"{10 * at} %" for at in range(11)]
+    return histogram(chart, begins, names, values) if any(values.values()) else chart
 
 
 def tpn_distribution(rollouts: Rollouts) -> Chart:
@@ -147,7 +114,7 @@ def tpn_distribution(rollouts: Rollouts) -> Chart:
         "bars",
         "tpn",
         "Tokens per node",
-        Axis("tokens per matched node", log=True),
+        Axis("tokens per matched node"),
         _shares("share of the rollouts"),
         about="TPN on a logarithmic axis: how many tokens a rollout spends for each node that it "
         "reaches. Rollouts that reach none have no TPN.",
@@ -167,7 +134,7 @@ def length_distribution(rollouts: Rollouts) -> Chart:
         "bars",
         "length",
         "Response length",
-        Axis(unit, log=True),
+        Axis(unit),
         _shares("share of the rollouts"),
         about=f"Length in {unit}, on a logarithmic axis.",
         empty="No rollout has both an accuracy and a length above 0.",
@@ -192,33 +159,22 @@ def accuracy_scatter(problems: Sequence[ProblemSummary], href_of: Callable[[str]
     known = [(p, p.acc, p.ncr) for p in problems if p.acc is not None and p.ncr is not None]
     if not known:
         return chart
-    shown = sorted(known, key=lambda one: _digest(one[0]))[:MAX_DOTS]
-    moved = [[_JITTER * (byte / 127.5 - 1) for byte in _digest(one)[:2]] for one, _, _ in shown]
-    tips = [
-        f"{one.problem_id}: Acc {100 * acc:.1f} %, NCR {100 * ncr:.1f} % over {one.rollouts:,} "
-        "rollouts"
-        for one, acc, ncr in shown
-    ]
+    # Evenly over the problems, which stand in any order.
+    shown = known[:: -(-len(known) // MAX_DOTS)]
     dots = Series(
         "problems",
-        [acc + by[0] for (_, acc, _), by in zip(shown, moved, strict=True)],
-        [ncr + by[1] for (_, _, ncr), by in zip(shown, moved, strict=True)],
+        [acc for _, acc, _ in shown],
+        [ncr for _, _, ncr in shown],
         "plain",
-        tips,
+        [
+            f"{one.problem_id}: Acc {100 * acc:.1f} %, NCR {100 * ncr:.1f} %"
+            f" over {one.rollouts:,} rollouts"
+            for one, acc, ncr in shown
+        ],
         hrefs=[href_of(one.problem_id) for one, _, _ in shown],
     )
-    columns = [
-        TableColumn("problem", numeric=False),
-        *(TableColumn(name, format=PERCENT) for name in ("Acc", "NCR")),
-    ]
-    table = DataTable(chart.title, columns, [[(p.problem_id, acc, ncr) for p, acc, ncr in shown]])
     some = f"{len(shown):,} of {len(known):,} problems are drawn, chosen evenly."
-    notes = (some,) if len(shown) < len(known) else ()
-    return replace(chart, series=[dots], notes=notes, table=table, empty="")
-
-
-def _digest(problem: ProblemSummary) -> bytes:
-    return sha256(problem.problem_id.encode("utf-8", "surrogatepass")).digest()
+    return replace(chart, series=[dots], notes=(some,) if len(shown) < len(known) else (), empty="")
 
 
 class _Swept(NamedTuple):
@@ -259,14 +215,13 @@ def alpha_charts(rollouts: Rollouts) -> tuple[Chart, Chart]:
         "Dashed: the same for max(Acc, NCR) and dotted for the outcome alone.",
         empty="No model has two scored rollouts for one problem: there are no groups.",
     )
-    table = _reward_table(sweep, fixed)
     if study.rollouts:
         curves = [
             _Swept("mean of right rollouts", "right", lambda f: f.right),
             _Swept("mean of wrong rollouts", "wrong", lambda f: f.wrong),
             _Swept("gap", "third", lambda f: f.gap),
         ]
-        means = replace(means, series=_swept(curves, sweep), table=table, empty="")
+        means = replace(means, series=_swept(curves, sweep), empty="")
     if study.groups:
         curves = [
             _Swept("groups whose rewards differ", "right", lambda f: f.signal),
@@ -278,7 +233,7 @@ def alpha_charts(rollouts: Rollouts) -> tuple[Chart, Chart]:
             for curve in curves
             if (level := curve.value_of(figures)) is not None
         ]
-        signal = replace(signal, series=[*_swept(curves, sweep), *levels], table=table, empty="")
+        signal = replace(signal, series=[*_swept(curves, sweep), *levels], empty="")
     return means, signal
 
 
@@ -289,17 +244,6 @@ def _swept(curves: Sequence[_Swept], sweep: Sequence[RewardFigures]) -> list[Ser
         )
         for one in curves
     ]
-
-
-def _reward_table(sweep: Sequence[RewardFigures], fixed: Sequence[RewardFigures]) -> DataTable:
-    shown = [f for f in sweep if f.alpha is not None and round(f.alpha * 20) % 2 == 0]
-    columns = [
-        TableColumn("reward", numeric=False),
-        *(TableColumn(name, format=_THREE) for name in ("mean right", "mean wrong", "gap")),
-        *(TableColumn(n, format=PERCENT) for n in ("groups with signal", "pairs in wrong order")),
-    ]
-    rows = [[f.name, f.right, f.wrong, f.gap, f.signal, f.misordered] for f in [*shown, *fixed]]
-    return DataTable("Rewards over the scored rollouts", columns, [rows])
 
 
 def node_order(rollouts: Rollouts) -> Chart:

@@ -50,13 +50,13 @@ from consensusbench.quality.diagnose import (
 from consensusbench.quality.probes import (
     ProbeReport,
     ProbeSettings,
-    RolloutSurvey,
     attacks_by_source_table,
     attacks_table,
     cheap_notes,
     density_table,
     probe_dataset,
 )
+from consensusbench.quality.survey import RolloutSurvey
 from consensusbench.report import ReportSettings
 from consensusbench.report.charts import (
     accuracy_scatter,
@@ -75,7 +75,7 @@ from consensuspr.data import Row as DataRow
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.types import Status
 from consensuspr.version import VERSION
-from consensuspr.web.figures import PERCENT, Axis, Chart, ChartScope, PageReport, Section, Series
+from consensuspr.web.figures import Chart, PageReport, Section
 from consensuspr.web.snapshot import write_snapshot
 from consensuspr.web.sources import FileSource, Source
 from consensuspr.web.store import Store
@@ -85,11 +85,6 @@ if TYPE_CHECKING:
     from consensusbench.evaluation.scored import ScoredRollout
 
 Rollouts: TypeAlias = "Sequence[ScoredRollout]"
-
-# Models that get charts of their own: those with the most rollouts.
-MAX_MODELS = 12
-# More bars than this are longer than a page that anyone scrolls through.
-MAX_BARS = 60
 
 # What each status other than OK means for the figures; docs/evaluate.md says more.
 _MEANING = {
@@ -316,38 +311,18 @@ def _consistency(groups: Sequence[GroupMetrics]) -> Table:
     return Table("Does NCR tell right rollouts from wrong ones?", columns, [rows])
 
 
-def scopes_of(rollouts: Rollouts) -> list[tuple[str, str, Rollouts]]:
-    """Return name, title and rollouts of each scope: all, then the models with most rollouts."""
-    scopes: list[tuple[str, str, Rollouts]] = [("all", "All models", rollouts)]
-    counts = Counter(rollout.model for rollout in rollouts)
-    if len(counts) > 1:
-        largest = sorted(counts, key=lambda model: (-counts[model], model))[:MAX_MODELS]
-        largest.sort(key=lambda model: label_order(model or UNKNOWN))
-        for at, model in enumerate(largest, start=1):
-            own = [rollout for rollout in rollouts if rollout.model == model]
-            scopes.append((f"model-{at}", model or "(no model named)", own))
-    return scopes
-
-
 def distribution_section(rollouts: Rollouts) -> Section:
     """Return NCR against Acc, and how NCR, positions, TPN and lengths are distributed."""
-
-    def charts(own: Rollouts) -> tuple[Chart, ...]:
-        return (
-            ncr_distribution(own),
-            accuracy_scatter(summarize_problems(own), _problem_href),
-            text_position(own),
-            node_order(own),
-            tpn_distribution(own),
-            length_distribution(own),
-        )
-
     return _section(
         "distributions",
         "Distributions",
         "Right and wrong rollouts side by side. Point at a mark for its figures.",
-        rollouts,
-        charts,
+        ncr_distribution(rollouts),
+        accuracy_scatter(summarize_problems(rollouts), _problem_href),
+        text_position(rollouts),
+        node_order(rollouts),
+        tpn_distribution(rollouts),
+        length_distribution(rollouts),
     )
 
 
@@ -363,37 +338,18 @@ def reward_section(rollouts: Rollouts) -> Section:
         "Rewards",
         "What the linear reward would tell a trainer about these rollouts as its weight α moves "
         "from the process (0) to the outcome (1). Nothing was trained for it.",
-        rollouts,
-        alpha_charts,
+        *alpha_charts(rollouts),
     )
 
 
-def _section(
-    name: str,
-    title: str,
-    about: str,
-    rollouts: Rollouts,
-    charts: Callable[[Rollouts], tuple[Chart, ...]],
-) -> Section:
-    scopes = tuple(
-        _scope(scope, scope_title, charts(own)) for scope, scope_title, own in scopes_of(rollouts)
-    )
-    models = len({rollout.model for rollout in rollouts})
-    notes = (
-        (f"Charts of their own have the {MAX_MODELS} models with most rollouts, of {models:,}.",)
-        if models > MAX_MODELS
-        else ()
-    )
-    return Section(name, title, (about,), scopes, notes=notes)
-
-
-def _scope(name: str, title: str, charts: Sequence[Chart]) -> ChartScope:
-    """Return the charts that show something, and a line about each of the others."""
-    return ChartScope(
+def _section(name: str, title: str, about: str, *charts: Chart) -> Section:
+    """Return a section with the charts that show something, and a line about each other one."""
+    return Section(
         name,
         title,
+        (about,),
         [chart for chart in charts if chart.series],
-        [f"{chart.title}: {chart.empty}" for chart in charts if not chart.series],
+        notes=[f"{chart.title}: {chart.empty}" for chart in charts if not chart.series],
     )
 
 
@@ -451,16 +407,6 @@ _CLASSES = {
         "no score to judge by; the share is of all rollouts.",
     ),
 }
-# The order of a bar, from what an outcome reward pays to what it does not.
-_BAR_ORDER = (
-    Diagnosis.SOUND,
-    Diagnosis.REDUNDANT_THINKING,
-    Diagnosis.DIRECT_ANSWER,
-    Diagnosis.FORMAT_ERROR,
-    Diagnosis.ALMOST_CORRECT,
-    Diagnosis.WRONG,
-    Diagnosis.UNSCORED,
-)
 
 
 def diagnosis_section(report: DiagnosisReport) -> Section:
@@ -485,7 +431,6 @@ def diagnosis_section(report: DiagnosisReport) -> Section:
             "What an outcome reward misjudges, each rollout in one class (figure 1 of the paper). "
             "Small: the number of rollouts. The rollouts below can be filtered by these classes.",
         ),
-        scopes=(ChartScope("all", "All models", (_class_bars(rows, shown),)),),
         tables=[table.to_figures() for table in tables],
         notes=(
             *(f"{one.words.capitalize()}: {_CLASSES[one][1].format(**limits)}" for one in shown),
@@ -496,34 +441,6 @@ def diagnosis_section(report: DiagnosisReport) -> Section:
 
 # Labels of a row, and how many rollouts are in which class.
 _ClassCounts: TypeAlias = tuple[tuple[str, ...], Counter[Diagnosis]]
-
-
-def _class_bars(groups: Sequence[_ClassCounts], shown: Sequence[Diagnosis]) -> Chart:
-    largest = sorted(groups, key=lambda group: -group[1].total())[:MAX_BARS]
-    drawn = [group for group in groups if group in largest]
-    left_out = len(groups) - len(drawn)
-    note = f"{left_out:,} models with fewer rollouts are left out here; the table below has all."
-    return Chart(
-        "shares",
-        "diagnosis",
-        "Classes by model",
-        Axis("share of the rollouts", PERCENT),
-        Axis("model"),
-        [
-            Series(
-                one.words,
-                (),
-                [counts[one] for _, counts in drawn],
-                f"c-{one.words.split()[0]}",
-                letter=one.words[0].upper(),
-            )
-            for one in _BAR_ORDER
-            if one in shown
-        ],
-        about="An outcome reward pays S, R and D alike, and F, A and W nothing.",
-        notes=(note,) if left_out else (),
-        groups=[key[0] for key, _ in drawn],
-    )
 
 
 def _classes(
@@ -547,14 +464,9 @@ def _classes(
 
 @dataclass(frozen=True, slots=True)
 class WrittenReport(JsonResult):
-    """What was written, in numbers.
-
-    Attributes:
-        folder: of what did not fit into the page; None where all of it did.
-    """
+    """What was written, in numbers."""
 
     path: str
-    folder: str | None
     size_bytes: int
     samples: int
     warnings: tuple[str, ...]
@@ -614,15 +526,14 @@ def write_pages(
         views.wait()
         title = report.title if report is not None else title
         with views.now() as documents:
-            written = write_snapshot(output, title, documents.all(report, progress=progress))
+            size = write_snapshot(output, title, documents.kept(report, progress))
         samples = sum(run.rows for run in store.runs)
     finally:
         views.close()
         store.close()
     return WrittenReport(
-        os.fspath(written.path),
-        None if written.folder is None else os.fspath(written.folder),
-        written.size_bytes,
+        os.fspath(output),
+        size,
         samples,
         () if report is None else tuple(report.warnings),
     )

@@ -1,9 +1,7 @@
 """A run scored again from its log: every reward bit for bit, or why not.
 
-Scored with the datasets that the run keeps, under the settings that stand in each row.  What cannot
-be scored again has a reason (:class:`Unscored`); what comes out otherwise has one where versions
-differ, or where an answer was or is left open by its budget or a busy machine.  A reward that
-changed for none of these is a defect, of this program or of the log.
+A row is scored with the dataset that the run keeps, under its own settings.  A reward that changed
+for no reason of :class:`Changed` is a defect, of this program or of the log.
 """
 
 from __future__ import annotations
@@ -58,15 +56,10 @@ class Changed(StrEnum):
 
 @dataclass(slots=True)
 class Replay:
-    """What came of a run that was scored again.
+    """What came of a run that was scored again: how many samples, by reason.
 
     Attributes:
-        samples: that were looked at.
-        same: whose reward and status are what they were.
-        changed: by reason.
-        unscored: by reason.
-        other_versions: number of samples by scoring version, if it is not this release's.  They
-            are scored by the rules of this release.
+        other_versions: number of samples by scoring version, if it is not this release's.
         told: the first changed samples, with what they had and have.
         left_out: sentences about what of the log could not be read.
     """
@@ -98,16 +91,9 @@ def rollout_of(row: Mapping[str, Any]) -> Rollout | None:
     if text is None:
         return None
     nodes, budget = read_inline(row["inline"]) if row["inline"] else (None, None)
-    return Rollout(
-        row["problem_id"],
-        text,
-        row["ground_truth"],
-        row["num_tokens"],
-        nodes,
-        row["data_source"],
-        row["rollout_id"],
-        budget,
-    )
+    columns = ("ground_truth", "num_tokens", "data_source", "rollout_id")
+    given = {name: row[name] for name in columns}
+    return Rollout(row["problem_id"], text, nodes=nodes, budget=budget, **given)
 
 
 def options_of(row: Mapping[str, Any]) -> ScoreOptions:
@@ -143,31 +129,23 @@ class Datasets:
             self.add(path)
 
     def add(self, given: Path) -> DatasetIndex:
-        """Read one more dataset file; it counts before one of its digest that a run keeps.
-
-        Raises:
-            DataError: it cannot be read.
-        """
+        """Read one more dataset file, which counts before one of its digest that a run keeps."""
         index = DatasetIndex.load(given)
         self._found[index.digest] = index
         return index
 
     def of(self, digest: str) -> DatasetIndex | Unscored:
         """Return the dataset of a digest, or why there is none."""
-        found = self._found.get(digest)
-        if found is None:
-            found = self._found[digest] = self._open(digest)
-        return found
-
-    def _open(self, digest: str) -> DatasetIndex | Unscored:
-        kept = (dataset_path(run, digest) for run in self._runs)
-        path = next((one for one in kept if one.is_file()), None)
-        if path is None:
-            return Unscored.NO_DATASET
-        try:
-            return DatasetIndex.open(path)
-        except DataError:
-            return Unscored.OTHER_VERSION
+        if digest not in self._found:
+            kept = (dataset_path(run, digest) for run in self._runs)
+            path = next((one for one in kept if one.is_file()), None)
+            try:
+                self._found[digest] = (
+                    Unscored.NO_DATASET if path is None else DatasetIndex.open(path)
+                )
+            except DataError:
+                self._found[digest] = Unscored.OTHER_VERSION
+        return self._found[digest]
 
 
 def replay(
@@ -178,7 +156,7 @@ def replay(
     Args:
         run: its folder.
         dataset: a file, for samples whose dataset the run does not keep.
-        progress: told how many samples are done.
+        progress: called with the number of samples that are done.
 
     Raises:
         InputError: there is no score log, or the dataset cannot be read.
@@ -203,9 +181,10 @@ def _groups(
     rows: Sequence[dict[str, Any]], datasets: Datasets, result: Replay
 ) -> Iterator[tuple[list[dict[str, Any]], list[Rollout], ScoreOptions, DatasetIndex]]:
     """Yield the rows that can be scored together; count the others."""
-    groups: dict[tuple[str, ScoreOptions], tuple[list[dict[str, Any]], list[Rollout]]] = {}
+    groups: dict[tuple[str, ScoreOptions], list[tuple[dict[str, Any], Rollout]]] = {}
     for row in rows:
-        index = datasets.of(row["dataset_digest"])
+        digest = row["dataset_digest"]
+        index = datasets.of(digest)
         if isinstance(index, Unscored):
             result.unscored[index] += 1
             continue
@@ -217,14 +196,12 @@ def _groups(
         rollout = rollout_of(row)
         if rollout is None:
             result.unscored[Unscored.NO_TEXT] += 1
-            continue
-        some = groups.setdefault((row["dataset_digest"], options), ([], []))
-        some[0].append(row)
-        some[1].append(rollout)
-    for (digest, options), (some_rows, rollouts) in groups.items():
+        else:
+            groups.setdefault((digest, options), []).append((row, rollout))
+    for (digest, options), pairs in groups.items():
         index = datasets.of(digest)
         assert isinstance(index, DatasetIndex)
-        yield some_rows, rollouts, options, index
+        yield [row for row, _ in pairs], [rollout for _, rollout in pairs], options, index
 
 
 def _compare(row: Mapping[str, Any], score: Score, result: Replay) -> None:

@@ -10,12 +10,11 @@ Whoever scores hands over :class:`LoggedPart` values, which hold what is there a
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from itertools import accumulate, chain
+from itertools import accumulate, chain, repeat
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -106,12 +105,7 @@ class LoggedPart:
     """Some rollouts and what became of them, by reference.
 
     Attributes:
-        rollouts: (n,) as scored.
-        scores: of each, at least n of them: the columns of a reply grow when its next part is done.
-        identity: under which.
-        options: how they were asked for.
-        unix_s: when they were scored.
-        scored_by: ``server`` or ``local``.
+        scores: of each, at least as many: the columns of a reply grow when its next part is done.
         penalty, final_score: of the trainer; for a part of its one sample.
         sizes: bytes of the responses, where the texts themselves were given up.
     """
@@ -145,9 +139,7 @@ def record_batch(parts: Sequence[LoggedPart], side: Side, keys: SampleKeys) -> p
     samples = [one.sample or Sample(keys.next()) for one in rollouts]
 
     def of_parts(value: Callable[[LoggedPart], Any]) -> list[Any]:
-        if len(parts) == len(rollouts):  # a trainer's, each of one sample
-            return [value(part) for part in parts]
-        return list(chain.from_iterable(itertools.repeat(value(p), len(p.rollouts)) for p in parts))
+        return list(chain.from_iterable(repeat(value(p), len(p.rollouts)) for p in parts))
 
     def of_identities(name: str) -> list[Any]:
         return of_parts(lambda part: getattr(part.identity, name))
@@ -246,21 +238,13 @@ def _texts(parts: Sequence[LoggedPart]) -> dict[str, Any]:
             encoded = [encode_response(one.response) for one in part.rollouts]
             raw += encoded
             sizes += map(len, encoded)
+    found = {"response_raw": pa.nulls(len(raw), pa.binary()), "response_size": sizes}
     try:
-        text = _strings(raw, sizes)
+        return {"response": _strings(raw, sizes), **found}
     except pa.ArrowInvalid:
         odd = [None if one is None or _is_utf8(one) else one for one in raw]
         shown = [None if one is None else one.decode("utf-8", "replace") for one in raw]
-        return {
-            "response": pa.array(shown, pa.string()),
-            "response_raw": pa.array(odd, pa.binary()),
-            "response_size": sizes,
-        }
-    return {
-        "response": text,
-        "response_raw": pa.nulls(len(raw), pa.binary()),
-        "response_size": sizes,
-    }
+        return {**found, "response": pa.array(shown), "response_raw": pa.array(odd, pa.binary())}
 
 
 def _strings(raw: list[bytes | None], sizes: list[int]) -> pa.Array:
@@ -268,10 +252,9 @@ def _strings(raw: list[bytes | None], sizes: list[int]) -> pa.Array:
     if None in raw:
         return pa.array(raw, pa.binary()).cast(pa.string())
     # One copy, into memory of the size that it takes.
-    offsets = np.zeros(len(raw) + 1, np.int32)
-    np.cumsum(sizes, out=offsets[1:])
+    offsets = pa.array(accumulate(sizes, initial=0), pa.int32()).buffers()[1]
     data = b"".join(raw)  # type: ignore[arg-type]  # none of them is None
-    text = pa.StringArray.from_buffers(len(raw), pa.py_buffer(offsets), pa.py_buffer(data))
+    text = pa.StringArray.from_buffers(len(raw), offsets, pa.py_buffer(data))
     text.validate(full=True)
     return text
 

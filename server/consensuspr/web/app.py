@@ -9,7 +9,7 @@
 
 **Who may ask.**  Beyond loopback, only with tokens or TLS (:func:`.check_exposure`).  Where there
 are tokens, documents take one of scope ``read`` and a review one of ``admin``; without, a review
-takes a caller on this machine.  Host and Origin are checked (:class:`.Hosts`).
+takes a caller on this machine.  The Host header is checked.
 
 **What an address can name**: runs, keys, problems and digests that the store knows, no path of a
 file system.  What models wrote leaves as JSON, never as markup.
@@ -26,8 +26,8 @@ import mimetypes
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -35,7 +35,6 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -44,8 +43,7 @@ from consensuspr.console import one_line
 from consensuspr.credentials import Scope
 from consensuspr.data.writers import csv_cell
 from consensuspr.errors import ConsensusPRError, DataError, InputError
-from consensuspr.http.connections import Connections, QuietServer, listen, uvicorn_settings
-from consensuspr.http.hosts import Checked, Hosts, json_response
+from consensuspr.http.server import HttpServer, json_response, trusted_hosts
 from consensuspr.score_log.files import FOLDER_MODE, SCORES
 from consensuspr.scoring.dataset_index import is_image
 from consensuspr.server import logs
@@ -54,18 +52,10 @@ from consensuspr.server.processes import Parent
 from consensuspr.server.security import Security
 from consensuspr.web.sources import LogSource, Source
 from consensuspr.web.store import MAX_CHARS, PARAMETERS, SHOWN, Filter, Store
-from consensuspr.web.views import (
-    CHANGES,
-    COMPARED_BY,
-    COMPARED_SORTS,
-    PROBLEM_SORTS,
-    Documents,
-    Views,
-)
+from consensuspr.web.views import PROBLEM_SORTS, Documents, Views, compare_asked
 
 # Documents that are made at a time; more wait.
 THREADS: Final = 4
-DOWNLOAD_THREADS: Final = 2
 ARROW_THREADS: Final = 2
 MAX_CONNECTIONS: Final = 256
 PAGE_NICE: Final = 5
@@ -97,9 +87,6 @@ _TYPES: Final = {
 # Parameters of a document beside those of samples.
 _PAGE: Final = ("offset", "limit")
 _CHOSEN: Final = tuple(name for name in PARAMETERS if name not in ("sort", "q"))
-# Of two sides: what each has of its own, under "a", "a_model", …, and what both have.
-_SIDE: Final = ("run", "model", "step")
-_COMMON: Final = ("source", "split")
 _CURVE: Final = ("run", "step", "split", "source", "model")
 
 Query: TypeAlias = list[tuple[str, str]]
@@ -128,8 +115,6 @@ class WatchApp:
         self._store = store
         self._gate = security.gate
         self._threads = ThreadPoolExecutor(THREADS, "watch-view")
-        self._downloads = ThreadPoolExecutor(DOWNLOAD_THREADS, "watch-download")
-        self._searching = asyncio.Semaphore()
         self._files = dict(_read_files(ASSETS))
         routes = [
             self._document("/api/state", self._state),
@@ -146,18 +131,16 @@ class WatchApp:
             Route("/samples.csv", self._csv, methods=["GET"]),
             Route("/{name:path}", self._file, methods=["GET"]),
         ]
-        hosts = Hosts(address, allowed_hosts, own_pages=True)
         self.application = Starlette(
             routes=routes,
-            middleware=[Middleware(Checked, check=hosts.refusal)],
+            middleware=[trusted_hosts(address, allowed_hosts)],
             exception_handlers={HTTPException: _no_route},
         )
         self.application.router.redirect_slashes = False
 
     def close(self) -> None:
         """End the threads."""
-        for threads in (self._threads, self._downloads):
-            threads.shutdown(cancel_futures=True)
+        self._threads.shutdown(cancel_futures=True)
 
     # Files
 
@@ -241,26 +224,7 @@ class WatchApp:
         return now.problem(_run_of(request), problem_id, Filter.of(query, allowed))
 
     def _compare(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
-        [by, change, sort, named], rest = _taken(query, "by", "change", "sort", "q")
-        for name, value, known in (
-            ("by", by, COMPARED_BY), ("change", change, CHANGES), ("sort", sort, COMPARED_SORTS),
-        ):  # fmt: skip
-            if value and value not in known:
-                raise InputError(f"{name} must be one of {', '.join(known)}, got {value[:60]!r}")
-        own = {
-            side: {side if name == "run" else f"{side}_{name}": name for name in _SIDE}
-            for side in ("a", "b")
-        }
-        common = [pair for pair in rest if pair[0] in _COMMON]
-        one, other = (
-            Filter.of([*((names[key], value) for key, value in rest if key in names), *common])
-            for names in own.values()
-        )
-        taken = {*own["a"], *own["b"], *_COMMON}
-        page = Filter.of([pair for pair in rest if pair[0] not in taken], ("desc", *_PAGE))
-        return now.compare(
-            one, other, page, by=by or "problem", change=change, sort=sort or "acc", named=named
-        )
+        return now.compare(**compare_asked(query))
 
     def _datasets(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
         Filter.of(query, ())
@@ -315,34 +279,11 @@ class WatchApp:
         except InputError as error:
             return _error(400, str(error))
         headers = {**_HEADERS, "Content-Disposition": 'attachment; filename="samples.csv"'}
-        rows = self._download(replace(wanted, limit=CSV_ROWS))
+        rows = _csv_of(self._store, replace(wanted, limit=CSV_ROWS))
         return StreamingResponse(rows, 200, headers, "text/csv; charset=utf-8")
 
-    async def _download(self, wanted: Filter) -> AsyncIterator[bytes]:
-        """Yield the samples of a filter as CSV, until the client disconnects."""
-        steps = _csv_of(self._store, wanted)
-        step: Future[bytes | None] | None = None
 
-        async def made() -> bytes | None:
-            nonlocal step
-            step = self._downloads.submit(next, steps, None)
-            return await asyncio.wrap_future(step)
-
-        try:
-            # One download searches at a time, so that the page does not wait for several.
-            async with self._searching:
-                piece = await made()
-                while piece == b"":
-                    piece = await made()
-            while piece is not None:
-                yield piece
-                piece = await made()
-        finally:
-            if step is not None:  # a running step cannot be stopped: close behind it
-                step.add_done_callback(lambda _: steps.close())
-
-
-def _csv_of(store: Store, wanted: Filter) -> Generator[bytes, None, None]:
+def _csv_of(store: Store, wanted: Filter) -> Iterator[bytes]:
     """Yield the samples of a filter as CSV, some thousand rows at a time.
 
     While it searches for a text, it yields empty pieces.
@@ -460,23 +401,13 @@ async def _serve(
     announce: Callable[[], object],
     until: Callable[[asyncio.Event], object],
 ) -> None:
-    server = QuietServer(uvicorn_settings(page.application))
-    listening = listen(address)
-    serving = asyncio.create_task(server.serve(sockets=[]))
-    while not server.started:
-        if serving.done():
-            serving.result()
-            raise ConsensusPRError(f"the page on {address} did not start")
-        await asyncio.sleep(0.01)
-    tls = None if security.tls is None else security.tls.context()
-    connections = Connections(listening, server, MAX_CONNECTIONS, tls)
+    server = HttpServer(page.application, address, MAX_CONNECTIONS, security.tls)
+    await server.start()
     ending = asyncio.Event()
     until(ending)
     announce()
     await ending.wait()
-    connections.close()
-    server.should_exit = True
-    await serving
+    await server.stop()
 
 
 def main() -> int:

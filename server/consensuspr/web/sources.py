@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -59,48 +59,6 @@ _TEXTS: Final = ("response", "response_raw", "ground_truth", "inline", OTHER)
 WHOLE: Final = pa.schema(
     [*SCHEMA, *OF_FILES, pa.field(OTHER, pa.string())]  # other columns of a file, as JSON
 )
-
-
-class Source(Protocol):
-    """Samples of one run.
-
-    Attributes:
-        name: for people.
-        kind: ``log`` or ``file``.
-        path: the folder or the file.
-        grows: whether more may come.
-    """
-
-    kind: ClassVar[str]
-    grows: ClassVar[bool]
-    name: str
-    path: Path
-
-    @property
-    def outdated(self) -> bool:
-        """Whether what was yielded has to be read anew (:attr:`LogReader.redone`)."""
-
-    def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield what has come since the last call, in the columns of :data:`LIGHT`."""
-
-    def read_share(self) -> float:
-        """Return which part of what there is has been read, from 0 to 1."""
-
-    def left_out(self) -> list[str]:
-        """Return sentences about what cannot be read."""
-
-    def rows_at(self, writer: str, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
-        """Return rows by their places, in columns of :data:`WHOLE`.
-
-        Raises:
-            DataError: they are gone.
-        """
-
-    def anew(self) -> Source:
-        """Return the same source, to be read from its beginning."""
-
-    def close(self) -> None:
-        """Give up what is held."""
 
 
 class LogSource:
@@ -254,19 +212,16 @@ class FileSource:
         try:
             return _batch_of(rows, first, self._digest)
         except ValueError:
-            return _batch_of(self._good(rows), first, self._digest)
+            return _batch_of([row for row in rows if self._fits(row)], first, self._digest)
 
-    def _good(self, rows: Sequence[tuple[int, Row]]) -> Sequence[tuple[int, Row]]:
-        """Return the rows that fit; count the others."""
+    def _fits(self, row: tuple[int, Row]) -> bool:
+        """Say whether a row fits; count the others."""
         try:
-            _batch_of(rows, 0, None)
+            _batch_of([row], 0, None)
         except ValueError as error:
-            if len(rows) > 1:
-                half = len(rows) // 2
-                return [*self._good(rows[:half]), *self._good(rows[half:])]
-            self._report.skip(DataError(str(self.path), rows[0][0], str(error)))
-            return []
-        return rows
+            self._report.skip(DataError(str(self.path), row[0], str(error)))
+            return False
+        return True
 
     def read_share(self) -> float:
         """Return which part of the file has been read, roughly."""
@@ -364,6 +319,10 @@ def _sample_of(row: Mapping[str, Any], number: int, digest: str | None) -> dict[
         "dataset_digest": digest,
         OTHER: json.dumps(others, default=str) if others else None,
     }
+
+
+# The samples of one run.
+Source: TypeAlias = LogSource | FileSource
 
 
 def open_source(path: Path, digest: str | None = None) -> Source:

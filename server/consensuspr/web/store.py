@@ -309,33 +309,35 @@ class Run:
 
 @dataclass(slots=True)
 class _Search:
-    """A search for text within a filter, as far as it has come; newest writers first.
+    """A search for text within a filter, as far as it has come; newest samples first.
 
     Attributes:
         numbers: of the runs that it is about.
-        until: of samples that arrived earlier, it knows how many are meant.
-        left: writers to be read, the next one last: number, and which arrivals of it.
-        writer, rows, sizes: what is being read; the next rows last.
+        until: of samples that arrived earlier, it knows which are meant.
+        left: places to be read with their sizes, the next ones at the end of the last table.
         hits: writers and rows of samples with the text.
         lost: samples without a text.
     """
 
     numbers: frozenset[int]
     until: int = 0
-    left: list[tuple[int, int, int]] = field(default_factory=list)
-    writer: int = 0
-    rows: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    sizes: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    left: list[pa.Table] = field(default_factory=list)
     candidates: int = 0
     searched: int = 0
     hits: tuple[array[int], array[int]] = field(default_factory=lambda: (array("i"), array("q")))
     lost: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    @property
-    def complete(self) -> bool:
-        """Whether all that it knows of is read."""
-        return not self.left and not len(self.rows)
+    def take(self) -> tuple[int, npt.NDArray[np.int64]]:
+        """Take the next places: a writer, and rows of it in order."""
+        places = self.left.pop()
+        writers, rows, sizes = (column.to_numpy() for column in places.columns)
+        bytes_from_end = np.cumsum(sizes[: -SEARCH_ROWS - 1 : -1])
+        most = max(1, int(np.searchsorted(bytes_from_end, SEARCH_BYTES, "right")))
+        at = max(len(rows) - most, int(np.searchsorted(writers, writers[-1])))
+        if at:
+            self.left.append(places.slice(0, at))
+        return int(writers[-1]), rows[at:]
 
 
 class Store:
@@ -620,27 +622,17 @@ class Store:
             # Another one who asks may have seen more than a moment's transaction shows.
             cursor = self._database.cursor()
             if arrived > search.until:
-                come = cursor.execute(
-                    f"SELECT writer, count(*) FROM samples WHERE {where}"
-                    " AND arrived >= ? AND arrived < ? GROUP BY 1 ORDER BY 1",
+                come = _in_columns(
+                    cursor,
+                    'SELECT writer, "row", coalesce(response_size, 0) AS size FROM samples'
+                    f' WHERE {where} AND arrived >= ? AND arrived < ? ORDER BY writer, "row"',
                     [*values, search.until, arrived],
-                ).fetchall()
-                search.left += [(writer, search.until, arrived) for writer, _ in come]
-                search.candidates += sum(rows for _, rows in come)
+                )
+                search.left += [come] if come.num_rows else []
+                search.candidates += come.num_rows
                 search.until = arrived
             end = time.monotonic() + SEARCH_S
-            while not search.complete and time.monotonic() < end:
-                if not len(search.rows):
-                    search.writer, *of = search.left.pop()
-                    # The newest of a writer stand at its end.
-                    found = _in_columns(
-                        cursor,
-                        'SELECT "row", coalesce(response_size, 0) AS size FROM samples'
-                        f" WHERE {where} AND writer = ?"
-                        ' AND arrived >= ? AND arrived < ? ORDER BY "row"',
-                        [*values, search.writer, *of],
-                    )
-                    search.rows, search.sizes = (one.to_numpy() for one in found.columns)
+            while search.left and time.monotonic() < end:
                 with self._texts:
                     self._search_some(search, text)
                     # The allocator keeps what is freed, several times what is held.
@@ -649,7 +641,7 @@ class Store:
             told = {
                 "searched": search.searched,
                 "candidates": search.candidates,
-                "complete": search.complete,
+                "complete": not search.left,
                 "without_text": search.lost,
             }
             places = [pa.array(np.array(column)) for column in search.hits]
@@ -677,10 +669,8 @@ class Store:
                 found -= len(gone.hits[0])
 
     def _search_some(self, search: _Search, text: str) -> None:
-        sizes = np.cumsum(search.sizes[: -SEARCH_ROWS - 1 : -1])
-        at = len(search.rows) - max(1, int(np.searchsorted(sizes, SEARCH_BYTES, "right")))
-        some, search.rows, search.sizes = search.rows[at:], search.rows[:at], search.sizes[:at]
-        source, stem = self._writers[search.writer]
+        writer, some = search.take()
+        source, stem = self._writers[writer]
         search.searched += len(some)
         try:
             texts = source.rows_at(stem, some.tolist(), ["response"]).column("response")
@@ -690,7 +680,7 @@ class Store:
         search.lost += texts.null_count
         found = pc.fill_null(pc.match_substring(texts, text, ignore_case=True), False)
         hits = some[found.to_numpy()]
-        search.hits[0].extend([search.writer] * len(hits))
+        search.hits[0].extend([writer] * len(hits))
         search.hits[1].extend(hits.tolist())
 
 

@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
@@ -40,7 +39,19 @@ from consensuspr.scoring.types import Explanation, Rollout, ScoreOptions, Status
 from consensuspr.version import VERSION
 from consensuspr.web.figures import PageReport, document
 from consensuspr.web.sources import OTHER, LogSource
-from consensuspr.web.store import FLAGS, MAX_LIMIT, SORTS, Filter, Moment, Row, Run, Store
+from consensuspr.web.store import (
+    FLAGS,
+    KINDS,
+    MAX_CHARS,
+    MAX_OFFSET,
+    SORTS,
+    VERDICTS,
+    Filter,
+    Moment,
+    Row,
+    Run,
+    Store,
+)
 
 Document: TypeAlias = dict[str, Any]
 
@@ -52,8 +63,8 @@ MAX_NAMES: Final = 200
 MAX_GROUP: Final = 256
 # Of a sample, in its group.
 MAX_NEIGHBOURS: Final = 64
-# Choices of source, split and model that have curves of their own in a snapshot.
-MAX_CURVES: Final = 200
+# Runs or models that a page to keep compares with each other.
+MAX_SIDES: Final = 6
 # Of a response; of a longer one its beginning, its end and what is around each hit.
 WHOLE_CHARS: Final = 100_000
 # Nodes that one review may drop.
@@ -260,24 +271,22 @@ class Documents:
             "search": search,
         }
 
-    # All of it
+    # A page to keep
 
-    def all(
+    def kept(
         self,
         report: PageReport | None = None,
-        wanted: Filter | None = None,
         progress: Callable[[int], None] = lambda done: None,
     ) -> Iterator[tuple[str, Any]]:
-        """Yield all documents that a snapshot needs, each with its path; the store is read.
+        """Yield the documents of a page to keep, each with what it is asked for by.
 
-        Lists are kept whole, under the path without a query; the page filters and sorts them.
+        They are those that the links and choices of such a page lead to.  Rows of samples stand
+        in the document ``rows`` once; a list of samples has their places there.
 
         Args:
             report: stands beside the samples.
-            wanted: samples that are kept; None: all.
-            progress: told how many samples are done.
+            progress: called with the number of samples that are done.
         """
-        wanted = wanted or Filter()
         state = self.state()
         for run in state["runs"]:
             # A page travels, and folders are nobody else's concern.
@@ -285,46 +294,69 @@ class Documents:
         yield "state", state | {"report": report is not None}
         if report is not None:
             yield "report", document(report)
-        for chosen in itertools.islice(_choices(state), MAX_CURVES):
-            texts = {**wanted.texts, **{name: (one,) for name, one in chosen.items()}}
-            yield _named("curves", chosen), self._views.curves(replace(wanted, texts=texts))
-        rows = _whole(self.samples, wanted)
-        names = list(rows[0]) if rows else ["key"]
-        yield "samples", {"columns": {name: [row[name] for row in rows] for name in names}}
-        groups: dict[tuple[Any, ...], list[Row]] = {}
-        for row in rows:
-            groups.setdefault(_group_of(row), []).append(row)
-        done = 0
-        for some in groups.values():
-            run = self._now.run(some[0]["run"])
-            wholes = self._now.wholes(run, [row["key"] for row in some])
-            best = sorted(some, key=lambda row: math.inf if row["score"] is None else -row["score"])
-            for row in some:
-                told = self._sample(row, wholes[row["key"]], best[:MAX_NEIGHBOURS], True)
-                yield f"sample/{run.id}/{row['key']}", told
-            done += len(some)
-            progress(done)
-        for run_id, *values in groups:
-            pairs = zip(_GROUP, values, strict=True)
-            chosen = {name: str(value) for name, value in pairs if value is not None}
-            yield _named(f"group/{run_id}", chosen), self.group(run_id, Filter.of(chosen.items()))
-        for run_id, problem in {(row["run"], row["problem"]): None for row in rows}:
+        for chosen in ({}, *_each(state, "split")):
+            yield _named("curves", chosen), self._views.curves(Filter.of(chosen.items()))
+        rows = self._now.page(Filter(limit=MAX_OFFSET), None)
+        yield "rows", rows
+        places = {(row["run"], row["key"]): at for at, row in enumerate(rows)}
+        problems = dict.fromkeys((row["run"], row["problem"]) for row in rows)
+        sides = _sides(state)
+        lists = [*LOOKS, *(one for name in CHOICES for one in _each(state, name)), *sides]
+        lists += [{"problem": problem} for _, problem in problems]
+        lists += [{"run": str(run), "problem": problem} for run, problem in problems]
+        lists += [side | {"problem": name} for side in sides for _, name in problems]
+        for asked in {_named("samples", asked): asked for asked in lists}.values():
+            found = self._now.page(replace(Filter.of(asked.items()), limit=MAX_OFFSET), None)
+            at = [places[row["run"], row["key"]] for row in found]
+            yield _named("samples", asked), {"total": len(at), "search": None, "places": at}
+        yield from self._kept_samples(rows, progress)
+        for run_id in range(len(state["runs"])):
+            asked = {"run": str(run_id)}
+            wanted = replace(Filter.of(asked.items()), limit=MAX_OFFSET)
+            yield _named("problems", asked), self.problems(wanted, "samples", named="")
+        for run_id, problem in problems:
             path = f"problem/{run_id}/{_component(problem)}"
-            told = self.problem(run_id, problem, wanted)
+            told = self.problem(run_id, problem, Filter())
             yield path, told
             for other in told["datasets"]:
                 if other["digest"] not in (None, told["dataset"]):
-                    mine = replace(wanted, dataset=other["digest"])
-                    chosen = {"dataset": other["digest"]}
-                    yield _named(path, chosen), self.problem(run_id, problem, mine)
+                    asked = {"dataset": other["digest"]}
+                    mine = self.problem(run_id, problem, Filter(dataset=other["digest"]))
+                    yield _named(path, asked), mine
+        for one, other in itertools.permutations(sides, 2):
+            pair = {**_on_side("a", one), **_on_side("b", other)}
+            for look in COMPARED_LOOKS:
+                made = compare_asked([*pair.items(), *look.items()])
+                made["wanted"] = replace(made["wanted"], limit=MAX_OFFSET)
+                yield _named("compare", pair | look), self.compare(**made)
         known = self.datasets()
         for row in known["rows"]:
             row["reviewable"] = False
         yield "datasets", known
         for digest in (row["digest"] for row in known["rows"] if row["browsable"]):
-            dataset = partial(self.dataset, digest, named="", problem=None)
-            told = {"digest": digest, "reviewable": False, "rows": _whole(dataset, wanted)}
-            yield f"dataset/{_component(digest)}", told
+            for asked in ({}, {"sort": "gap"}):
+                whole = Filter(limit=MAX_OFFSET, sort=asked.get("sort"))
+                told = self.dataset(digest, whole, named="", problem=None)
+                yield _named(f"dataset/{_component(digest)}", asked), told | {"reviewable": False}
+
+    def _kept_samples(
+        self, rows: Sequence[Row], progress: Callable[[int], None]
+    ) -> Iterator[tuple[str, Any]]:
+        groups: dict[tuple[Any, ...], list[Row]] = {}
+        for row in rows:
+            groups.setdefault(_group_of(row), []).append(row)
+        done = 0
+        for (run_id, *values), some in groups.items():
+            wholes = self._now.wholes(self._now.run(run_id), [row["key"] for row in some])
+            best = sorted(some, key=lambda row: math.inf if row["score"] is None else -row["score"])
+            for row in some:
+                told = self._sample(row, wholes[row["key"]], best[:MAX_NEIGHBOURS], True)
+                yield f"sample/{run_id}/{row['key']}", told
+            pairs = zip(_GROUP, values, strict=True)
+            asked = {name: str(value) for name, value in pairs if value is not None}
+            yield _named(f"group/{run_id}", asked), self.group(run_id, Filter.of(asked.items()))
+            done += len(some)
+            progress(done)
 
     # One sample
 
@@ -837,28 +869,89 @@ class _Reached:
         return {"by_right": self._counts[node, True], "by_wrong": self._counts[node, False]}
 
 
-def _choices(state: Document) -> Iterator[dict[str, str]]:
-    """Yield which split, source and model a curve may be of; the fewest choices first."""
-    known = {
-        name: sorted({one for run in state["runs"] for one in run[f"{name}s"] if one})
-        for name in ("split", "source", "model")
+# What a page to keep can be asked for, as its links and choices say it.
+LOOKS: Final[tuple[dict[str, str], ...]] = (
+    {}, {"sort": "score"}, {"sort": "score", "desc": "0"}, {"sort": "num_tokens"},
+    *({"kind": kind} for kind in KINDS),
+)  # fmt: skip
+CHOICES: Final = ("run", "verdict", "source", "split", "model", "diagnosis", "status")
+COMPARED_LOOKS: Final[tuple[dict[str, str], ...]] = (
+    {}, {"change": "better", "sort": "acc"}, {"change": "worse", "sort": "acc", "desc": "0"},
+    *({"change": change} for change in ("same", "only_a", "only_b")),
+)  # fmt: skip
+
+
+def _each(state: Document, name: str) -> list[dict[str, str]]:
+    """Return each choice of a name that a page offers."""
+    if name == "verdict":
+        return [{name: value} for value in VERDICTS]
+    if name == "run":
+        return [{name: str(run["id"])} for run in state["runs"]]
+    column = {"diagnosis": "diagnoses", "status": "statuses"}.get(name, f"{name}s")
+    values = {value for run in state["runs"] for value in run[column] if value}
+    return [{name: value} for value in sorted(values)]
+
+
+def _sides(state: Document) -> list[dict[str, str]]:
+    """Return what a page to keep compares: its runs, else its models, else both ends of its run."""
+    runs = state["runs"]
+    if len(runs) > 1:
+        return [{"run": str(run["id"])} for run in runs[:MAX_SIDES]]
+    if not runs:
+        return []
+    only = {"run": str(runs[0]["id"])}
+    models = [model for model in runs[0]["models"] if model]
+    if len(models) > 1:
+        return [only | {"model": model} for model in models[:MAX_SIDES]]
+    low, high = runs[0]["steps"] or (0, 0)
+    part = (high - low) // 3
+    ends = (f"{low}..{low + part}", f"{high - part}..{high}")
+    return [only | {"step": steps} for steps in ends] if low < high else []
+
+
+def _on_side(side: str, asked: Mapping[str, str]) -> dict[str, str]:
+    return {side if name == "run" else f"{side}_{name}": value for name, value in asked.items()}
+
+
+def compare_asked(query: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return the arguments of :meth:`Documents.compare` that the parameters of an address say.
+
+    Raises:
+        InputError: names the parameter, its value and what it may be.
+    """
+    given = {name: value for name, value in query if name in ("by", "change", "sort", "q")}
+    for name, known in (("by", COMPARED_BY), ("change", CHANGES), ("sort", COMPARED_SORTS)):
+        if given.get(name) and given[name] not in known:
+            shown = given[name][:60]
+            raise InputError(f"{name} must be one of {', '.join(known)}, got {shown!r}")
+    if len(given.get("q", "")) > MAX_CHARS:
+        raise InputError(f"q has {len(given['q'])} characters, the limit is {MAX_CHARS}")
+    names = {f"{side}_{name}": (side, name) for side in "ab" for name in ("model", "step")}
+    names |= {side: (side, "run") for side in "ab"}
+    sides: dict[str, list[tuple[str, str]]] = {"a": [], "b": []}
+    rest = []
+    for name, value in query:
+        if name in names:
+            side, own = names[name]
+            sides[side].append((own, value))
+        elif name in ("source", "split"):
+            sides["a"].append((name, value))
+            sides["b"].append((name, value))
+        elif name not in given:
+            rest.append((name, value))
+    return {
+        "one": Filter.of(sides["a"]),
+        "other": Filter.of(sides["b"]),
+        "wanted": Filter.of(rest, ("desc", "offset", "limit")),
+        "by": given.get("by") or "problem",
+        "change": given.get("change", ""),
+        "sort": given.get("sort") or "acc",
+        "named": given.get("q", ""),
     }
-    for number in range(len(known) + 1):
-        for names in itertools.combinations(known, number):
-            for values in itertools.product(*(known[name] for name in names)):
-                yield dict(zip(names, values, strict=True))
-
-
-def _whole(page_of: Callable[[Filter], Document], wanted: Filter) -> list[Row]:
-    """Return all rows of a list that comes in pages."""
-    rows: list[Row] = []
-    while page := page_of(replace(wanted, offset=len(rows), limit=MAX_LIMIT))["rows"]:
-        rows += page
-    return rows
 
 
 def _named(path: str, chosen: Mapping[str, str]) -> str:
-    """Return the path of a document that is one of several, as the page's script makes it."""
+    """Return what a document is asked for by, as the page's script makes it."""
     pairs = [[name, chosen[name]] for name in sorted(chosen)]
     told = json.dumps(pairs, ensure_ascii=False, separators=(",", ":"))
     return f"{path}?{told}" if pairs else path

@@ -131,8 +131,8 @@ class Written:
     @property
     def samples(self) -> list[dict[str, Any]]:
         """The rows of the list of samples."""
-        columns = self.documents["samples"]["columns"]
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        rows: list[dict[str, Any]] = self.documents["rows"]
+        return rows
 
     def sample(self, rollout_id: str) -> dict[str, Any]:
         """Return the document of a rollout."""

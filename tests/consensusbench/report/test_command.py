@@ -45,14 +45,14 @@ def test_it_says_it_as_json(
     code, out, _ = run("report", *arguments)
     said = json.loads(out)
     assert (code, said["size_bytes"]) == (0, (tmp_path / "report.html").stat().st_size)
-    assert (said["samples"], said["folder"]) == (25, None)
+    assert said["samples"] == 25
     assert "UNKNOWN_PROBLEM" in said["warnings"][0]
 
 
 def test_an_answer_rule_shows_format_errors(run: Run, files: list[str], tmp_path: Path) -> None:
     assert run("report", *files, "--answer-rule", "gsm8k", "--no-progress")[0] == 0
     kept = kept_documents((tmp_path / "report.html").read_text(encoding="utf-8"))
-    assert kept["samples"]["columns"]["diagnosis"].count("format error") == 12
+    assert [row["diagnosis"] for row in kept["rows"]].count("format error") == 12
 
 
 def test_scored_rollouts_are_taken_as_scored(
@@ -63,8 +63,7 @@ def test_scored_rollouts_are_taken_as_scored(
     rows = [row | scores | {"status": "OK"} for row in ordinary_rollouts()]
     assert run("report", write_dataset(*rows, name="scored.jsonl"), *files[1:])[0] == 0
     kept = kept_documents((tmp_path / "report.html").read_text(encoding="utf-8"))
-    columns = kept["samples"]["columns"]
-    assert columns["acc"] == [0.0] * 24 and columns["channels"] == ["p-p"] * 24
+    assert {(row["acc"], row["channels"]) for row in kept["rows"]} == {(0.0, "p-p")}
     assert ["Scores from the files", "24 rollouts"] in kept["report"]["facts"]
 
 
@@ -80,27 +79,16 @@ def test_a_bad_row_leaves_no_page(run: Run, files: list[str], tmp_path: Path) ->
 
 
 def test_a_run_is_kept_with_its_curves(run: Run, tmp_path: Path) -> None:
-    assert list(make_run(tmp_path / "stuffing", steps=2, learns=True))
+    assert list(make_run(tmp_path / "stuffing", steps=10, learns=True))
     output = tmp_path / "run.html"
     code, out, err = run("report", str(tmp_path / "stuffing"), "--output", str(output))
     assert (code, err) == (0, "") or "keeping" in err
     kept = kept_documents(output.read_text(encoding="utf-8"))
     assert kept["state"]["runs"][0]["name"] == "stuffing" and kept["state"]["report"] is False
-    assert kept["curves"]["runs"][0]["x"] == [1, 2]
+    assert kept["curves"]["runs"][0]["x"] == list(range(1, 11))
     groups = [path for path in kept if path.startswith('group/0?[["group"')]
-    columns = kept["samples"]["columns"]
-    assert len(groups) == len(set(zip(columns["step"], columns["group"], strict=True)))
-    assert f"{len(kept['samples']['columns']['key'])} rollouts" in out
-
-
-def test_of_many_curves_those_of_the_splits_are_kept_first(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("consensuspr.web.views.MAX_CURVES", 3)
-    assert list(make_run(tmp_path / "stuffing", steps=10, learns=True))
-    output = tmp_path / "run.html"
-    run("report", str(tmp_path / "stuffing"), "--output", str(output))
-    kept = kept_documents(output.read_text(encoding="utf-8"))
+    assert len(groups) == len({(row["step"], row["group"]) for row in kept["rows"]})
+    assert f"{len(kept['rows'])} rollouts" in out
     assert sorted(path for path in kept if path.startswith("curves")) == [
         "curves", 'curves?[["split","test"]]', 'curves?[["split","train"]]',
     ]  # fmt: skip

@@ -12,25 +12,8 @@ import pytest
 
 from consensuspr.data import read_problem_rows
 from consensuspr.scoring import DatasetIndex
-from consensuspr.web.figures import (
-    PERCENT,
-    Axis,
-    Box,
-    Chart,
-    ChartScope,
-    DataTable,
-    NumberFormat,
-    PageReport,
-    Section,
-    Series,
-    TableCell,
-    TableColumn,
-    document,
-)
-from tests.consensusbench.report.conftest import problem, response
-from tests.rows import write_rows
 from tests.watched import DATASET, watching
-from tests.web.page.conftest import PageBrowser, log_samples
+from tests.web.page.conftest import PageBrowser
 
 ASSETS = Path(__file__).resolve().parents[3] / "server/consensuspr/web/assets"
 PROBLEM = "sample-counting-003"
@@ -67,19 +50,15 @@ def states(browser: PageBrowser, address: str) -> dict[str, str]:
     }
 
 
-VIEWS = (
-    "overview", "samples", "sample", "group", "problems", "problem", "datasets", "dataset",
-    "compare", "pair", "nowhere",
-)  # fmt: skip
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("view", VIEWS)
-def test_a_view_opens_without_fault_and_axe_finds_nothing(
-    view: str, scheme: str, browser: PageBrowser, address: str
+def test_views_open_without_fault_and_axe_finds_nothing(
+    scheme: str, browser: PageBrowser, address: str
 ) -> None:
-    browser.show(address, states(browser, address)[view], scheme=scheme)
-    assert browser.axe() == []
+    views = states(browser, address)
+    for view, state in views.items():
+        if scheme == "light" or view in ("overview", "sample", "pair"):
+            browser.show(address, state, scheme=scheme)
+            assert browser.axe() == [], view
     faults, requests = browser.logs()
     assert faults == []
     assert [url for url in requests if not url.startswith((address, "data:"))] == []
@@ -182,85 +161,6 @@ def test_curves_are_of_the_split_that_is_trained_on(browser: PageBrowser, addres
     assert told("") != told("split=train")
 
 
-def test_a_line_for_each_source(browser: PageBrowser, address: str) -> None:
-    browser.show(address, "#/overview?run=0&by=source")
-    browser.run("document.querySelector('[data-chart=acc] details').open = true")
-    browser.until("document.querySelector('[data-chart=acc] tbody tr')")
-    [run, _] = browser.documents("state")["runs"]
-    assert browser.texts("[data-chart=acc] thead th")[1:] == run["sources"]
-    shown = browser.texts("[data-chart=acc] tbody tr:first-child td")[1:]
-    for source, text in zip(run["sources"], shown, strict=True):
-        [curve, _] = browser.documents(f"curves?split=train&source={source}")["runs"]
-        acc = dict(zip(curve["x"], curve["acc"], strict=True)).get(1)
-        assert text == ("–" if acc is None else percent(acc))
-
-
-TOLD = "document.getElementById('told').textContent"
-
-
-def test_a_chart_is_read_and_opened_by_keyboard(browser: PageBrowser, address: str) -> None:
-    browser.show(address)
-    browser.until("document.querySelector('[data-chart=ncr] svg')")
-    browser.run("document.querySelector('[data-chart=ncr] .plot').focus()")
-    curves = browser.documents("curves?split=train")["runs"]
-
-    def at(step: int) -> str:
-        shares = [
-            f"{name}{words} {round(100 * run[figure][step - 1])}\u202f%"
-            for name, run in zip(("stuffing", "honest"), curves, strict=True)
-            for words, figure in (("", "ncr"), (", before the guard", "ncr_raw"))
-        ]
-        return f"step {step}: {'; '.join(shares)}"
-
-    for keys, step in (("\ue014", 1), ("\ue014\ue015", 3), ("\ue012", 2), ("\ue010", 12)):
-        browser.press(*keys)
-        assert browser.run(f"return {TOLD}") == at(step)
-    # What is said is seen as well.
-    browser.until("document.querySelector('[data-chart=ncr] .tip p')?.textContent === 'step 12'")
-    browser.press("\ue011", "\ue014", "\ue007")
-    browser.until("location.hash === '#/samples?step=2&split=train'")
-
-
-def test_the_figures_of_a_chart_are_a_key_away(browser: PageBrowser, address: str) -> None:
-    browser.show(address)
-    browser.until("document.querySelector('[data-chart=ncr] svg')")
-    browser.run("document.querySelector('[data-chart=ncr] .plot').focus()")
-    browser.press("t")
-    shown = "document.querySelector('[data-chart=ncr] details').open"
-    browser.until(f"{shown} && document.activeElement.matches('.figures .scroll')")
-    browser.press("t")
-    browser.until(f"!{shown} && document.activeElement.matches('.plot')")
-
-
-def test_every_kind_of_chart_has_points_for_the_keyboard(
-    browser: PageBrowser, address: str
-) -> None:
-    browser.show(address)
-    browser.run(
-        "const [report] = arguments; consensuspr.source.get = async () => report;",
-        document(REPORT),
-    )
-    browser.go("#/report")
-    browser.until("document.querySelectorAll('.charts .plot > div > svg').length === 4")
-    expected = {
-        "ncr": ["0.0 % to 50.0 %: right 25.0 %; wrong 50.0 %", "50.0 % to 100.0 %: right 75.0 %"],
-        "dots": ["one", "two"],
-        "kinds": ["all: sound 3; odd 1", "none: sound 0; odd 0"],
-        "band": ["tokens 1: 0.1", "tokens 100: 0.3"],
-    }
-    for name, said in expected.items():
-        browser.run(f"document.querySelector('[data-chart={name}] .plot').focus()")
-        told = []
-        for _ in said:
-            browser.press("\ue014")
-            told.append(browser.run(f"return {TOLD}"))
-        assert told == said, name
-    assert not browser.run("return document.querySelector('.plot.empty').hasAttribute('tabindex')")
-    browser.run("document.querySelector('[data-chart=dots] .plot').focus()")
-    browser.press("\ue014", "\ue007")
-    browser.until("location.hash === '#/samples'")
-
-
 def test_two_runs_are_compared_problem_by_problem(browser: PageBrowser, address: str) -> None:
     browser.show(address, "#/compare")
     told = browser.documents("compare?a=0&b=1&limit=50")
@@ -308,42 +208,6 @@ def test_two_runs_are_compared_problem_by_problem(browser: PageBrowser, address:
     picked = browser.run("return document.querySelector('[name=left]').value")
     browser.show(address, state)
     assert browser.run("return document.querySelector('[name=left]').value") == picked
-
-
-def test_the_nodes_of_a_pair_tell_how_often_each_side_reaches_them(
-    browser: PageBrowser, address: str
-) -> None:
-    browser.show(address, f"#/pair?problem={PROBLEM}&a=0&a_step=..6&b=0&b_step=7..")
-    shown = browser.run(
-        "return [...document.querySelectorAll('.node-table tbody tr')]"
-        ".map(row => [...row.querySelectorAll('.share')].map(s => s.textContent))"
-    )
-    expected: list[list[float | None]] = []
-    for of in ("..6", "7.."):
-        rows = browser.documents(f"samples?run=0&problem={PROBLEM}&step={of}&limit=500")["rows"]
-        expected.append([
-            sum(row["channels"][at] != "-" for row in rows) / len(rows) if rows else None
-            for at in range(len(shown))
-        ])  # fmt: skip
-    for at, texts in enumerate(shown):
-        for side, text in zip(expected, texts, strict=True):
-            share = side[at]
-            assert text == ("–" if share is None else f"{round(100 * share)}\u202f%")
-
-
-def test_what_has_no_other_side_is_not_compared(browser: PageBrowser, hostile_address: str) -> None:
-    browser.show(hostile_address, "#/compare")
-    assert "Compare" not in browser.texts("#views a")
-    assert "watch RUN RUN" in browser.texts("main .empty")[0]
-
-
-def test_what_has_no_steps_is_told(browser: PageBrowser, tmp_path: Path) -> None:
-    row = {"problem_id": "sample-nt-001", "response": "1", "status": "OK", "acc": 1.0}
-    path = write_rows(tmp_path / "scored.jsonl", [row])
-    with watching(path) as watched:
-        watched.wait_read()
-        browser.show(f"{watched.url}/")
-        assert "No sample here tells its step" in browser.texts("main > .about")[0]
 
 
 def test_nodes_show_who_reaches_them(browser: PageBrowser, address: str) -> None:
@@ -465,15 +329,6 @@ def test_rows_are_walked_and_opened_by_keyboard(browser: PageBrowser, address: s
     browser.until("location.hash === '#/overview'")
 
 
-def test_everything_can_be_reached_by_tab(browser: PageBrowser, address: str) -> None:
-    browser.show(address, "#/samples")
-    browser.press("\ue004", "\ue007")
-    assert browser.run("return document.activeElement.id") == "main"
-    assert browser.run("return location.hash") == "#/samples"
-    browser.press(*["\ue004"] * 3)
-    assert browser.run("return document.querySelector('main').contains(document.activeElement)")
-
-
 def test_a_sample_says_why_it_got_its_reward(browser: PageBrowser, address: str) -> None:
     browser.show(address)
     row = group_of(browser)
@@ -496,21 +351,6 @@ def test_a_sample_says_why_it_got_its_reward(browser: PageBrowser, address: str)
     assert browser.run("return document.querySelector('.node.pointed') !== null")
     browser.run("document.querySelector('.nodes button.number').click()")
     assert browser.run("return document.querySelector('.text-body .pointed') !== null")
-
-
-def test_a_sample_says_what_the_guard_took(browser: PageBrowser, address: str) -> None:
-    browser.show(address)
-    row = group_of(browser, "kind=guarded")
-    browser.go(f"#/sample/{row['run']}/{row['key']}")
-    told = browser.documents(f"sample/{row['run']}/{row['key']}")
-    [guard] = browser.texts(".why .warned")
-    figures = told["ncr"]["guard_figures"]
-    assert f"{figures['statements']} value" in guard and f"{figures['numbers']} number" in guard
-    # Its factors are told, and multiplied they are the guard.
-    product = guard.partition(" = ")[2].partition(":")[0]
-    factors = [one.split(" ∕ ") for one in product.split(" × ")]
-    multiplied = math.prod(float(most) / float(has) for most, has in factors)
-    assert multiplied == pytest.approx(row["guard"], rel=2e-3)
 
 
 def test_hits_are_marked_inside_set_mathematics_and_the_source_is_a_key_away(
@@ -554,16 +394,14 @@ FORMULAS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), FORMULAS)
-def test_formulas_are_found(
-    text: str, expected: list[str], browser: PageBrowser, address: str
-) -> None:
-    if not browser.run("return location.href").startswith(address):
-        browser.show(address)
-    found = browser.run(
-        "return consensuspr.formulas(arguments[0]).map(f => arguments[0].slice(f.from, f.to))", text
-    )
-    assert found == expected
+def test_formulas_are_found(browser: PageBrowser, address: str) -> None:
+    browser.show(address)
+    for text, expected in FORMULAS:
+        found = browser.run(
+            "return consensuspr.formulas(arguments[0]).map(f => arguments[0].slice(f.from, f.to))",
+            text,
+        )
+        assert found == expected, text
 
 
 def test_what_katex_styles_is_set_without_offending_the_policy(
@@ -582,48 +420,6 @@ def test_what_katex_styles_is_set_without_offending_the_policy(
     assert browser.logs()[0] == []
 
 
-def test_of_a_large_group_the_part_with_this_sample_is_seen(
-    browser: PageBrowser, tmp_path: Path
-) -> None:
-    dataset = write_rows(tmp_path / "dataset.jsonl", [problem(11)])
-    texts = [("p11", f"one {at}", response(11, nodes=at % 4, right=at > 20)) for at in range(40)]
-    log_samples(tmp_path / "run", dataset, texts)
-    with watching(tmp_path / "run") as watched:
-        watched.wait_read()
-        worst = watched.get("samples", limit=1, sort="score", desc=0)["rows"][0]
-        browser.show(f"{watched.url}/", f"#/sample/0/{worst['key']}")
-        list_, own = browser.run(
-            "return ['.neighbours', '.neighbours [aria-current]']"
-            ".map(one => document.querySelector(one).getBoundingClientRect().toJSON())"
-        )
-        assert list_["top"] <= own["top"] and own["bottom"] <= list_["bottom"] + 1
-        # It would not have been seen at the list's beginning.
-        assert browser.run("return document.querySelector('.neighbours').scrollTop") > 100
-
-
-def test_samples_of_a_problem_are_told_apart(browser: PageBrowser, address: str) -> None:
-    browser.show(address)
-    row = group_of(browser)
-    browser.go(f"#/problem/{row['run']}/{row['problem']}")
-    told = browser.documents(f"problem/{row['run']}/{row['problem']}")
-    shown = browser.texts("[aria-label='Newest samples'] tbody td:first-child")
-    assert shown == [one["rollout_id"] for one in told["newest"]]
-
-
-def test_columns_stand_under_what_they_are_of(browser: PageBrowser, address: str) -> None:
-    browser.show(address, "#/compare")
-    assert browser.texts(".over th") == ["Acc", "NCR", "reward", "samples"]
-    names = browser.run(
-        "return [...document.querySelectorAll('table.rows thead tr:last-child button')]"
-        ".map(one => one.ariaLabel || one.textContent)"
-    )
-    assert names[:4] == ["problem", "Acc, A", "Acc, B", "Acc, change"]
-    # Sorting is by the column, not by its heading.
-    browser.run("[...document.querySelectorAll('table.rows thead button')][6].click()")
-    browser.until("location.hash.includes('sort=ncr')")
-
-
-WIDE = r"So \boxed{\text{" + "a long sentence that has no end " * 12 + "}} is it."
 CODE = """Let us see:
 ```python
 price = "$5$ and $x$"
@@ -631,19 +427,6 @@ price = "$5$ and $x$"
 Then
 $$x = 5$$
 and so on."""
-
-
-def test_a_formula_that_does_not_break_is_scrolled(browser: PageBrowser, address: str) -> None:
-    browser.show(address, width=700)
-    browser.run(
-        "const box = consensuspr.prose(arguments[0], true); box.id = 'wide';"
-        "document.querySelector('main').replaceChildren(box);",
-        WIDE,
-    )
-    browser.until("document.querySelector('#wide .formula.wide')?.tabIndex === 0")
-    assert browser.run("return document.documentElement.scrollWidth") <= 700
-    formula = "document.querySelector('#wide .formula')"
-    assert browser.run(f"return {formula}.scrollWidth > {formula}.clientWidth")
 
 
 def test_code_is_no_mathematics_and_blocks_leave_no_empty_lines(
@@ -782,86 +565,3 @@ def test_what_was_taken_from_others_is_what_they_released() -> None:
         if path.is_file() and path.name != "versions.json"
     }
     assert found == told
-
-
-REPORT = PageReport(
-    title="Report of a test",
-    warnings=["Few rollouts."],
-    boxes=[Box("bad", "Why not", ["Because."])],
-    figures=[("0.50", "Acc")],
-    sections=[
-        Section(
-            "charts",
-            "Charts",
-            scopes=[
-                ChartScope(
-                    name,
-                    title,
-                    [
-                        Chart(
-                            "bars", "ncr", "NCR", Axis("NCR", PERCENT), Axis("share", PERCENT),
-                            [
-                                Series("right", [0.0, 0.5, 1.0], [0.25, 0.75], "right"),
-                                Series("wrong", [0.0, 0.5, 1.0], [0.5, None], "wrong"),
-                            ],
-                        ),
-                        Chart(
-                            "scatter", "dots", "Dots", Axis("Acc", low=0.0, high=1.0), Axis("NCR"),
-                            [Series("p", [0.2, 0.4], [0.3, 0.5], tips=["one", "two"],
-                                    hrefs=["#/problems", "#/samples"])],
-                            diagonal=True,
-                        ),
-                        Chart(
-                            "shares", "kinds", "Kinds", Axis("share"), Axis(""),
-                            [Series("sound", [], [3, 0], letter="S"), Series("odd", [], [1, 0])],
-                            groups=["all", "none"],
-                        ),
-                        Chart(
-                            "line", "band", "Band", Axis("tokens", log=True), Axis("NCR"),
-                            [Series("a", [1, 10, 100], [0.1, None, 0.3], low=[0.0, None, 0.2],
-                                    high=[0.2, None, 0.4])],
-                        ),
-                        Chart("line", "none", "None", Axis("x"), Axis("y"), empty="No figures."),
-                    ],
-                )
-                for name, title in (("all", "All models"), ("one", "Model <b>one</b>"))
-            ],
-            tables=[
-                DataTable(
-                    "Models",
-                    [
-                        TableColumn("model", numeric=False),
-                        TableColumn("NCR", format=NumberFormat(100, 1, " %")),
-                    ],
-                    [[["b", 0.25], ["a", TableCell(0.5, "±0.1", "#/samples")]], [["all", None]]],
-                    bold=1,
-                    sortable=True,
-                )
-            ],
-        )
-    ],
-    facts=[("digest", "sha256:0")],
-)  # fmt: skip
-
-
-def test_a_report_is_drawn_from_what_it_says(browser: PageBrowser, address: str) -> None:
-    browser.show(address)
-    browser.run(
-        "const [report] = arguments; consensuspr.source.get = async () => report;",
-        document(REPORT),
-    )
-    browser.go("#/report")
-    browser.until("document.querySelectorAll('.charts .plot > div > svg').length === 4")
-    assert browser.texts("h1") == ["Report of a test"]
-    assert browser.texts(".plot.empty") == ["No figures."]
-    labels = browser.run("return [...document.querySelectorAll('.plot')].map(p => p.ariaLabel)")
-    assert labels[0] == (
-        "NCR. right: 2 figures from 25.0 % to 75.0 %; wrong: 1 figure from 50.0 % to 50.0 %"
-    )
-    bodies = "section > .scroll tbody"
-    assert browser.texts(bodies) == ["b25.0 %a50.0 % ±0.1", "all–"]
-    browser.run("document.querySelector('section > .scroll thead button').click()")
-    assert browser.texts(bodies) == ["a50.0 % ±0.1b25.0 %", "all–"]
-    assert browser.texts("select[name=scope-charts] option") == ["All models", "Model <b>one</b>"]
-    faults, _ = browser.logs()
-    assert faults == []

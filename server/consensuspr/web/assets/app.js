@@ -210,7 +210,7 @@
     ["j, k", "next and previous row; in a sample or a pair, next and previous one of the list"], ["Enter", "open the row"],
     ["g", "the group of this sample, side by side"], ["p", "the problem of this sample"], ["m", "mathematics set, or its source"],
     ["[ , ]", "previous and next page"], ["/", "search"], ["o, s, c", "overview, samples, compare"],
-    ["←, →", "in a chart: its points, one by one; Enter opens what one stands for"], ["t", "in a chart: its figures as a table"], ["?", "this help"],
+    ["?", "this help"],
   ];
   const WORDS = [
     ["Acc", "1 where the final answer is right, 0 where it is wrong; unknown where that could not be decided"],

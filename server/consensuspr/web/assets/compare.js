@@ -66,7 +66,7 @@
     return h("fieldset", { class: "filters side-form" }, h("legend", {}, tag(side)),
       app.choice("run", side, state.runs.map((run) => [run.id, run.name]), where[side], { all: null, onchange: put(side) }),
       app.choice("model", `${side}_model`, app.namesOf(state, "models"), where[`${side}_model`], { onchange: put(`${side}_model`) }),
-      state.runs.some((run) => run.steps) ? h("label", { class: "field" }, h("span", {}, "step"),
+      state.runs.some((run) => run.steps) ? h("label", { class: "field asks" }, h("span", {}, "step"),
         h("input", { name: `${side}_step`, type: "text", value: where[`${side}_step`] || "", placeholder: "all, 40 or 10..20", size: "12", autocomplete: "off", onchange: (event) => put(`${side}_step`)(event.target.value.trim() || null) })) : null);
   }
 
@@ -131,7 +131,7 @@
         h("h1", {}, "Compare"),
         h("form", { class: "sides", onsubmit: (event) => event.preventDefault(), "aria-label": "What is compared" },
           SIDES.map((side) => sideForm(where, side, state, change)),
-          h("fieldset", { class: "filters side-form" }, h("legend", {}, "both"),
+          h("fieldset", { class: "filters side-form asks" }, h("legend", {}, "both"),
             app.choice("source", "source", app.namesOf(state, "sources"), chosen.source, { onchange: (value) => change({ source: value }) }),
             app.choice("split", "split", app.namesOf(state, "splits"), chosen.split, { onchange: (value) => change({ split: value }) }),
             state.runs.some((run) => run.steps) ? app.choice("by", "by", [["step", "problem and step"]], chosen.by, { all: "problem", always: true, onchange: (value) => change({ by: value }) }) : null)),
@@ -147,11 +147,11 @@
           })) : null),
         h("section", { "aria-labelledby": "which" }, h("h2", { id: "which" }, `Which ${what}s`),
           h("ul", { class: "looks" }, LOOKS.map(([words, name]) => h("li", {}, h("a", {
-            href: link(["compare"], { ...chosen, ...where, offset: null, change: name, ...(name === "worse" ? { sort: "acc", desc: 0 } : name === "better" ? { sort: "acc", desc: null } : {}) }),
+            href: link(["compare"], { ...chosen, ...where, offset: null, change: name, ...(name === "worse" ? { sort: "acc", desc: 0 } : name === "better" ? { sort: "acc", desc: null } : app.source.kept ? { sort: null, desc: null } : {}) }),
             "aria-current": (chosen.change || null) === name ? "true" : null,
           }, words, name ? h("b", {}, ` ${format.int(counts[name])}`) : null)))),
           h("form", { class: "filters", onsubmit: (event) => event.preventDefault(), role: "search", "aria-label": "Which problems" },
-            h("label", { class: "field wide" }, h("span", {}, "problem"), h("input", { id: "search", type: "search", value: chosen.q || "", placeholder: "part of its id", autocomplete: "off", "aria-keyshortcuts": "/", onchange: (event) => change({ q: event.target.value.trim() || null }) }))),
+            h("label", { class: "field wide asks" }, h("span", {}, "problem"), h("input", { id: "search", type: "search", value: chosen.q || "", placeholder: "part of its id", autocomplete: "off", "aria-keyshortcuts": "/", onchange: (event) => change({ q: event.target.value.trim() || null }) }))),
           h("div", { class: "bar" }, app.pager("none is like that", page.total, offset, limit, page.rows.length, (to) => change({ offset: to }))),
           page.rows.length ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${what}s of both sides` }, h("table", { class: "rows" },
             h("caption", { class: "unseen" }, `${what}s of both sides`),

@@ -98,7 +98,7 @@
         const sorted = sort === column.id;
         const look = [column.numeric ? "figure" : null, first.has(column) ? "begins" : null].filter((name) => name);
         return h("th", { scope: "col", title: column.about, class: look.length ? look.join(" ") : null, "aria-sort": sorted ? (up ? "ascending" : "descending") : null },
-          !onsort || column.unsorted ? column.title : h("button", { type: "button", "aria-label": column.over ? `${column.over}, ${column.title}` : null, onclick: () => onsort(column.id, sorted && !up) }, column.title));
+          !onsort || column.unsorted || app.source.kept ? column.title : h("button", { type: "button", "aria-label": column.over ? `${column.over}, ${column.title}` : null, onclick: () => onsort(column.id, sorted && !up) }, column.title));
       })));
   };
 
@@ -142,14 +142,14 @@
   function filters(chosen, state, onchange) {
     const plain = (names) => names.map((name) => [name, name]);
     const statuses = [...new Set(state.runs.flatMap((run) => Object.keys(run.statuses || {})))].sort();
-    const input = (label, name, more) => h("label", { class: "field" }, h("span", {}, label),
+    const input = (label, name, more) => h("label", { class: "field asks" }, h("span", {}, label),
       h("input", { name, type: "text", value: chosen[name] || "", autocomplete: "off", spellcheck: "false", ...more }));
     const form = h("form", { class: "filters", role: "search", "aria-label": "Which samples" },
-      h("label", { class: "field wide" }, h("span", {}, "text"),
+      h("label", { class: "field wide asks" }, h("span", {}, "text"),
         h("input", { name: "q", type: "search", id: "search", value: chosen.q || "", autocomplete: "off", placeholder: "words in what was written", "aria-keyshortcuts": "/" })),
       app.choice("run", "run", state.runs.map((run) => [run.id, run.name]), chosen.run),
       app.choice("answer", "verdict", plain(["right", "wrong", "unknown"]), chosen.verdict),
-      app.choice("remark", "kind", Object.entries(KINDS), chosen.kind),
+      app.source.kept ? null : app.choice("remark", "kind", Object.entries(KINDS), chosen.kind),
       app.choice("source", "source", app.namesOf(state, "sources"), chosen.source),
       app.choice("split", "split", app.namesOf(state, "splits"), chosen.split),
       app.choice("model", "model", app.namesOf(state, "models"), chosen.model),
@@ -172,7 +172,8 @@
       onchange(next);
     };
     form.addEventListener("submit", (event) => { event.preventDefault(); read(); });
-    form.addEventListener("change", read);
+    // A page that was kept has the samples of one choice at a time.
+    form.addEventListener("change", ({ target }) => (app.source.kept ? onchange({ [target.name]: target.value || null }) : read()));
     return form;
   }
 
@@ -187,7 +188,7 @@
     });
     const change = (next) => go(["samples"], next);
     const sort = (id, up) => change({ ...chosen, sort: id, desc: up ? 0 : null, offset: null });
-    const keep = ({ kind: _, sort: __, desc: ___, offset: ____, ...rest }) => rest;
+    const keep = ({ kind: _, sort: __, desc: ___, offset: ____, ...rest }) => (app.source.kept ? {} : rest);
     const same = (look) => ["kind", "sort", "desc"].every((name) => String(chosen[name] === undefined ? "" : chosen[name]) === String(look[name] === undefined ? "" : look[name]));
     const fresh = h("button", { type: "button", class: "fresh", hidden: true, onclick: () => app.show() });
     const bar = h("div", { class: "bar" });
@@ -199,7 +200,7 @@
       bar.replaceChildren(...app.pager(nothing, total, offset, limit, rows.length, (to) => change({ ...chosen, offset: to })),
         search ? h("p", { class: "about", role: "status" }, search.complete ? `all ${format.int(search.candidates)} texts read` : `${format.int(search.searched)} of ${format.int(search.candidates)} texts read`,
           search.without_text ? `, ${format.int(search.without_text)} not kept` : "") : "",
-        fresh, h("button", { type: "button", class: "quiet", disabled: !total, onclick: () => app.download(chosen) }, "download as CSV"));
+        fresh, h("button", { type: "button", class: "quiet asks", disabled: !total, onclick: () => app.download(chosen) }, "download as CSV"));
       list.replaceChildren(fault ? h("p", { class: "warned", role: "alert" }, fault) : rows.length ? app.sampleTable(rows, state, { chosen, onsort: sort, caption: "Samples" })
         : h("p", { class: "empty" }, search && !search.complete ? "Texts are being read." : "Nothing to show. Take back a choice above."));
     };

@@ -18,7 +18,7 @@
     change: (value) => (value === null ? format.NONE : h("span", { class: value > 0 ? "yes" : value < 0 ? "no" : null }, `${value > 0 ? "+" : value < 0 ? "−" : "±"}${Math.round(Math.abs(100 * value))}`)),
   };
 
-  const search = (value, placeholder, onchange) => h("label", { class: "field wide" }, h("span", {}, "problem"),
+  const search = (value, placeholder, onchange) => h("label", { class: "field wide asks" }, h("span", {}, "problem"),
     h("input", { id: "search", type: "search", value: value || "", placeholder, autocomplete: "off", "aria-keyshortcuts": "/", onchange: (event) => onchange(event.target.value.trim() || null) }));
 
   app.views.problems = async function problems({ chosen, state, get, go }) {
@@ -36,7 +36,7 @@
         h("h1", {}, "Problems"),
         h("form", { class: "filters", onsubmit: (event) => event.preventDefault(), role: "search", "aria-label": "Which problems" },
           search(chosen.q, "part of its id", (q) => change({ q })), pick("run", "run", state.runs.map((one) => [one.id, one.name]), { all: null }),
-          pick("source", "source", app.namesOf(state, "sources")), pick("split", "split", app.namesOf(state, "splits")), pick("model", "model", app.namesOf(state, "models"))),
+          app.source.kept ? null : [pick("source", "source", app.namesOf(state, "sources")), pick("split", "split", app.namesOf(state, "splits")), pick("model", "model", app.namesOf(state, "models"))]),
         h("div", { class: "bar" }, app.pager("none is like that", page.total, offset, limit, page.rows.length, (to) => change({ offset: to }))),
         h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "problems" }, h("table", { class: "rows" },
           h("caption", { class: "unseen" }, "Problems"),
@@ -119,10 +119,10 @@
   function nodeRows(node, { run, id, right, wrong, dataset, get }, before) {
     const where = { run, problem: id, dataset };
     const rate = (count, of, verdict) => h("td", { class: "figure" },
-      of ? h("a", { class: "plain", href: link(["samples"], { ...where, verdict, node: node.number }), title: `${format.int(count)} of ${format.int(of)}` },
-        app.share(share(count, of)), h("span", { class: "unseen" }, ` of ${verdict} samples reach node ${node.number + 1}`)) : format.NONE);
+      of && !app.source.kept ? h("a", { class: "plain", href: link(["samples"], { ...where, verdict, node: node.number }), title: `${format.int(count)} of ${format.int(of)}` },
+        app.share(share(count, of)), h("span", { class: "unseen" }, ` of ${verdict} samples reach node ${node.number + 1}`)) : of ? app.share(share(count, of)) : format.NONE);
     const remark = judgement(node, right, wrong);
-    const some = node.by_right || node.by_wrong;
+    const some = !app.source.kept && (node.by_right || node.by_wrong);
     const cells = [
       h("td", { class: "figure" }, String(node.number + 1)),
       h("td", { class: "says" }, app.prose(node.label || node.id || `node ${node.number + 1}`), app.nodeBadges(node),
@@ -253,7 +253,7 @@
         fillBar();
         list.replaceChildren(...page.rows.map((problem) => h("article", { class: "problem-review" },
           h("h2", {}, problem.id, h("span", { class: "sub" }, problem.samples
-            ? [` Acc ${format.percent(share(problem.right, problem.right + problem.wrong))} of `, h("a", { href: link(["samples"], { run: chosen.run, problem: problem.id, dataset: digest }) }, format.count(problem.samples, "sample"))] : " no sample yet")),
+            ? [` Acc ${format.percent(share(problem.right, problem.right + problem.wrong))} of `, app.source.kept ? format.count(problem.samples, "sample") : h("a", { href: link(["samples"], { run: chosen.run, problem: problem.id, dataset: digest }) }, format.count(problem.samples, "sample"))] : " no sample yet")),
           problem.text ? app.prose(problem.text) : null,
           h("p", { class: "about" }, "right answer: ", problem.ground_truth === null ? format.NONE : app.wording(problem.ground_truth)),
           problem.nodes.length ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `nodes of ${problem.id}` },
@@ -267,7 +267,7 @@
         h("form", { class: "filters", onsubmit: (event) => event.preventDefault(), role: "search", "aria-label": "Which problems" },
           search(chosen.q, "part of its id", (q) => change({ q })),
           app.choice("order", "sort", [["gap", "most often by wrong first"]], chosen.sort, { all: "as in the file", always: true, onchange: (sort) => change({ sort }) }),
-          app.choice("run", "run", state.runs.map((one) => [one.id, one.name]), chosen.run, { onchange: (run) => change({ run }) })),
+          app.source.kept ? null : app.choice("run", "run", state.runs.map((one) => [one.id, one.name]), chosen.run, { onchange: (run) => change({ run }) })),
         h("div", { class: "bar" }, app.pager("none is like that", page.total, offset, limit, page.rows.length, (to) => change({ offset: to }))), list,
       ],
     };

@@ -5,8 +5,8 @@
   const { h, format, link } = app;
   const PERCENT = { scale: 100, decimals: 0, unit: "\u202f%" };
   const INT = { decimals: 0 };
-  const ALL = "*"; // of splits: chosen, where one alone is shown otherwise
   const SMOOTH = [["5", "over 5 points"], ["20", "over 20 points"]];
+  const ALL = "*"; // of splits: chosen, where one alone is shown otherwise
 
   // What is asked first of a run that trains, in the order in which one answers the other.  `beside`: a
   // curve that is drawn dashed into the same chart, and how it is named there.
@@ -19,8 +19,6 @@
     { name: "num_tokens", title: "Length", about: "tokens per sample", how: { decimals: null } },
     { name: "tpn", title: "TPN", about: "tokens per node that is reached" },
   ];
-  const LINES = [["source", "sources"], ["split", "splits"], ["model", "models"]]; // what there may be a line for each of
-  const MOST_LINES = 8;
   const MOST_BESIDE = 4; // lines that have a dashed one beside them
 
   const FRESH_S = 300; // a run that got nothing for so long is not said to grow
@@ -30,12 +28,11 @@
   /** Return whether a run is being written to. */
   app.grows = (run) => run.growing && known(run.time) && Date.now() / 1000 - run.time < FRESH_S;
 
+  /** Return each value as the mean of so many up to it. */
   function smoothed(values, width) {
-    if (width < 2) return values;
     return values.map((value, at) => {
-      if (!known(value)) return null;
       const near = values.slice(Math.max(0, at - width + 1), at + 1).filter(known);
-      return near.reduce((sum, one) => sum + one, 0) / near.length;
+      return known(value) ? near.reduce((sum, one) => sum + one, 0) / near.length : null;
     });
   }
 
@@ -46,7 +43,6 @@
     for (const line of lines) {
       const x = line.curves.x;
       const called = line.name || title;
-      if (width > 1) series.push({ name: `${called}, each point`, look: line.look, x, y: line.curves[name], faint: true });
       series.push({ name: called, look: line.look, x, y: smoothed(line.curves[name], width) });
       if (beside) series.push({ name: lines.length > 1 ? `${line.name}, ${beside[1]}` : beside[1], look: line.look, dashed: "dashed", x, y: smoothed(line.curves[beside[0]], width) });
     }
@@ -93,8 +89,8 @@
     return h("p", { class: "warned", "data-finding": "rise" }, several ? h("b", {}, `${run.name}: `) : null,
       `The reward went up by ${format.number(all)} while Acc went from ${format.percent(acc.first)} to ${format.percent(acc.last)}. `,
       `Wrong answers bring ${format.number(part)} of that: they reached ${format.percent(ncr.first)} of their nodes at first and reach ${format.percent(ncr.last)} now. `,
-      h("a", { href: link(["samples"], { run: several ? run.id : null, kind: "wrong_high", step: `${late}..`, ...where }) }, "See what they write"), ", or ",
-      h("a", { href: link(["compare"], several ? { a: run.id, a_step: `..${early}`, b: run.id, b_step: `${late}..`, ...where } : where) }, "compare early and late steps"), ".");
+      app.source.kept ? null : [h("a", { href: link(["samples"], { run: several ? run.id : null, kind: "wrong_high", step: `${late}..`, ...where }) }, "See what they write"), ", or ",
+      h("a", { href: link(["compare"], several ? { a: run.id, a_step: `..${early}`, b: run.id, b_step: `${late}..`, ...where } : where) }, "compare early and late steps"), "."]);
   }
 
   function runTable(state, curves, picked, toggle) {
@@ -126,43 +122,32 @@
 
   app.views.overview = async function overview({ chosen, state, get, go }) {
     const picked = chosen.run === undefined ? state.runs.map((run) => run.id) : [chosen.run].flat().map(Number);
-    const width = Number(chosen.smooth) || 1;
     const splits = app.namesOf(state, "splits");
-    const kindsOfLines = LINES.filter(([, names]) => app.namesOf(state, names).length > 1).map(([name]) => [name, `one for each ${name}`]);
-    const by = LINES.find(([name]) => name === chosen.by);
     // What is looked at in between is not what is trained on: a curve through both would be of neither.
-    const split = chosen.split || (splits.length > 1 && splits.some(([name]) => name === "train") && chosen.by !== "split" ? "train" : ALL);
+    const split = chosen.split || (splits.length > 1 && splits.some(([name]) => name === "train") ? "train" : ALL);
     const where = { split: split === ALL ? null : split, source: chosen.source, model: chosen.model };
-    const named = by && !where[by[0]] ? [...new Set(state.runs.flatMap((run) => run[by[1]]))].filter((name) => name).slice(0, MOST_LINES) : [];
-    const looked = { ...where, split: chosen.split === ALL ? null : chosen.split };
+    const looked = app.source.kept ? {} : { run: chosen.run, ...where, split: chosen.split === ALL ? null : chosen.split };
     const kinds = app.LOOKS.filter(([, look]) => look.kind);
-    const ask = async () => {
-      const curvesOf = (of) => get(`curves?${app.query(of)}`);
-      const [[curves, ...parts], found] = await Promise.all([
-        Promise.all([curvesOf(where), ...named.map((name) => curvesOf({ ...where, [by[0]]: name }))]),
-        Promise.all(kinds.map(([, look]) => get(`samples?${app.query({ run: chosen.run, ...looked, ...look, limit: 1 })}`))),
-      ]);
-      return [curves, parts, ...found];
-    };
-    let [all, parts, ...counts] = await ask();
+    const ask = () => Promise.all([
+      get(`curves?${app.query(where)}`),
+      ...kinds.map(([, look]) => get(`samples?${app.query({ ...looked, ...look, limit: 1 })}`)),
+    ]);
+    let [all, ...counts] = await ask();
     const shown = () => all.runs.filter((run) => picked.includes(run.run));
-    const lines = () => (named.length ? picked.flatMap((id) => parts.map(({ runs }, at) => [runs.find((run) => run.run === id), at]))
-      .filter(([curves]) => curves && curves.x.length)
-      .map(([curves, at], place) => ({ name: picked.length > 1 ? `${app.runName(state, curves.run)}, ${named[at]}` : named[at], look: picked.length > 1 ? place : at, curves }))
-      : shown().map((curves) => ({ name: state.runs.length > 1 ? app.runName(state, curves.run) : null, look: curves.run, curves })));
+    const lines = () => shown().map((curves) => ({ name: state.runs.length > 1 ? app.runName(state, curves.run) : null, look: curves.run, curves }));
 
     const toggle = (id) => {
       const next = picked.includes(id) ? picked.filter((one) => one !== id) : [...picked, id].sort((a, b) => a - b);
       go(["overview"], { ...chosen, run: next.length && next.length < state.runs.length ? next : null });
     };
-    const toStep = (x) => {
+    const toStep = app.source.kept ? null : (x) => {
       const [run] = shown();
       if (!run || !run.x.length) return;
       const at = run.x.reduce((best, one, place) => (Math.abs(one - x) < Math.abs(run.x[best] - x) ? place : best), 0);
       const [first, last] = [run.first[at], run.x[at]];
       location.hash = link(["samples"], { run: chosen.run, step: first === last ? first : `${first}..${last}`, ...where });
     };
-    const charts = () => [...CURVES.map((curve) => chartOf(curve, lines(), width)), ...shown().map((run) => statusChart(run, state)).filter(known)];
+    const charts = () => [...CURVES.map((curve) => chartOf(curve, lines(), Number(chosen.smooth) || 1)), ...shown().map((run) => statusChart(run, state)).filter(known)];
     const figures = charts().map((chart) => app.chart(chart, { group: "curves", onpoint: toStep }));
     const pick = (label, name, options, more) => app.choice(label, name, options, chosen[name], { ...more, onchange: (value) => go(["overview"], { ...chosen, [name]: value }) });
     const looks = h("ul", { class: "looks" });
@@ -172,7 +157,7 @@
       looks.replaceChildren(...app.LOOKS.map((look) => {
         const at = kinds.indexOf(look);
         const total = at < 0 ? null : counts[at].total;
-        return app.look(look, link(["samples"], { run: chosen.run, ...looked, ...look[1] }), { class: total ? "has" : null }, total === null ? null : h("b", {}, ` ${format.int(total)}`));
+        return app.look(look, link(["samples"], { ...looked, ...look[1] }), { class: total ? "has" : null }, total === null ? null : h("b", {}, ` ${format.int(total)}`));
       }));
       // Whoever has the keyboard on a run keeps it there.
       if (!table.contains(document.activeElement)) {
@@ -194,17 +179,15 @@
           : "Nothing is logged yet. This page shows it as it comes."),
         !stepped ? null : h("section", { "aria-labelledby": "by-step" },
           h("div", { class: "bar" }, h("h2", { id: "by-step" }, "By step"),
-            h("div", { class: "filters" }, pick("source", "source", app.namesOf(state, "sources")),
+            h("div", { class: "filters asks" }, pick("source", "source", app.namesOf(state, "sources")),
               app.choice("split", "split", splits.length > 1 ? [...splits, [ALL, "all"]] : [], split, { all: null, onchange: (value) => go(["overview"], { ...chosen, split: value }) }),
-              pick("model", "model", app.namesOf(state, "models")),
-              pick("lines", "by", kindsOfLines, { all: state.runs.length > 1 ? "one for each run" : "one", always: kindsOfLines.length > 0 }),
-              pick("smooth", "smooth", SMOOTH, { all: "not at all" }))),
-          h("p", { class: "about" }, "Click into a chart for the samples of that step.", coarse ? " Neighbouring steps are drawn as one point." : "",
+              pick("model", "model", app.namesOf(state, "models")), pick("smooth", "smooth", SMOOTH, { all: "not at all" }))),
+          h("p", { class: "about" }, app.source.kept ? "" : "Click into a chart for the samples of that step.", coarse ? " Neighbouring steps are drawn as one point." : "",
             without ? ` ${format.count(without, "sample")} without a step ${without === 1 ? "is" : "are"} in no curve.` : ""),
           h("div", { class: "charts" }, figures)),
       ],
       async update(now) {
-        [all, parts, ...counts] = await ask();
+        [all, ...counts] = await ask();
         const fresh = charts();
         // With a first step, a first failure or a split that was not there, the view is another one.
         const other = (!stepped && all.runs.some((run) => run.x.length)) || fresh.length !== figures.length || String(app.namesOf(now, "splits")) !== String(splits);
@@ -214,21 +197,6 @@
       },
     };
   };
-
-  function scopesOf(section) {
-    if (!section.scopes.length) return null;
-    const holder = h("div");
-    const show = (at) => {
-      const scope = section.scopes[at];
-      holder.replaceChildren(h("div", { class: "charts" }, scope.charts.map((chart) => app.chart(chart))),
-        ...(scope.notes || []).map((note) => h("p", { class: "about" }, note)));
-      if (holder.isConnected) app.disposeCharts();
-    };
-    show(0);
-    return [
-      app.choice("for", `scope-${section.name}`, section.scopes.map((scope, at) => [at, scope.title]), 0, { all: null, onchange: (value) => show(Number(value || 0)) }), holder,
-    ];
-  }
 
   app.views.report = async function report({ get }) {
     const told = await get("report");
@@ -243,14 +211,12 @@
     return {
       title: told.title,
       element: [
-        h("h1", {}, told.title), told.about ? h("p", { class: "about" }, told.about) : null,
+        h("h1", {}, told.title),
         (told.warnings || []).map((warning) => h("p", { class: "warned" }, warning)),
-        (told.boxes || []).map((box) => h("div", { class: `box ${box.look === "good" ? "good" : "bad"}` }, h("h2", {}, box.heading), (box.sentences || []).map((sentence) => h("p", {}, sentence)))),
-        told.figures && told.figures.length ? h("ul", { class: "facts large" }, told.figures.map(([figure, what]) => h("li", {}, h("b", {}, figure), h("span", {}, what)))) : null,
         told.sections.length > 1 ? h("nav", { "aria-label": "Sections" }, h("ul", { class: "looks" }, told.sections.map((section) => h("li", {}, jump(section))))) : null,
         told.sections.map((section) => h("section", {},
           h("h2", { id: `section-${section.name}`, tabindex: "-1" }, section.title), (section.about || []).map((about) => h("p", { class: "about" }, about)),
-          scopesOf(section), (section.tables || []).map((table) => app.table(table)), (section.notes || []).map((note) => h("p", { class: "about" }, note)))),
+          h("div", { class: "charts" }, section.charts.map((chart) => app.chart(chart))), (section.tables || []).map((table) => app.table(table)), (section.notes || []).map((note) => h("p", { class: "about" }, note)))),
         told.facts && told.facts.length ? h("section", {}, h("h2", {}, "What the figures depend on"), h("dl", { class: "pairs" }, told.facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]))) : null,
         (told.footer || []).map((line) => h("p", { class: "about" }, line)),
       ],

@@ -146,7 +146,7 @@
       element: [
         h("div", { class: "bar" },
           app.crumbs([app.runName(state, row.run), link(["overview"], { run: state.runs.length > 1 ? row.run : null })],
-            known(row.step) ? [`step ${format.int(row.step)}`, link(["samples"], { run: row.run, step: row.step })] : null,
+            known(row.step) ? [`step ${format.int(row.step)}`, app.source.kept ? null : link(["samples"], { run: row.run, step: row.step })] : null,
             ["group", group], [app.titleOf(row)]),
           at < 0 ? null : h("span", { class: "pager" }, h("a", { href: back }, "list"), step(previous, "previous sample", "‹", "k"), step(next, "next sample", "›", "j"))),
         h("h1", {}, app.verdict(row), h("span", { class: "sub" }, "  ", h("a", { href: app.problemLink(row) }, row.problem))),
@@ -245,7 +245,7 @@
       title: `Group, step ${format.int(told.step)}`, problem: app.problemLink(rows[0]), redraw,
       element: [
         app.crumbs([app.runName(state, run), link(["overview"], { run: state.runs.length > 1 ? run : null })],
-          known(told.step) ? [`step ${format.int(told.step)}`, link(["samples"], { run, step: told.step })] : null,
+          known(told.step) ? [`step ${format.int(told.step)}`, app.source.kept ? null : link(["samples"], { run, step: told.step })] : null,
           [problem.id, link(["problem", run, problem.id])], ["group"]),
         h("h1", {}, `${format.count(told.total, "sample")} of one prompt`),
         app.facts([["mean reward", format.number(reward.mean)], ["standard deviation", format.number(reward.std)], ["lowest", format.number(reward.lowest)],
