@@ -125,12 +125,6 @@ def test_what_was_asked_arrives(score: Call, scripted: ScriptedServer) -> None:
     assert 0 < timeout_s < 9.5  # on the wire gRPC rounds it up a little
 
 
-def test_an_empty_batch_has_an_identity(score: Call, scripted: ScriptedServer) -> None:
-    batch = score([])
-    assert batch == []
-    assert batch.identity.dataset == "default"
-
-
 @pytest.mark.parametrize(
     ("code", "times"),
     [
@@ -221,17 +215,6 @@ def test_a_server_that_does_not_answer_is_left_at_the_deadline(
     assert held.over.wait(5), "the server learns that nobody waits any more"
 
 
-def test_closing_a_client_ends_its_call(scripted: ScriptedServer) -> None:
-    held = scripted.hold()
-    client = RewardClient(scripted.address)
-    with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(client.score, numbered(1))
-        assert held.started.wait(10)
-        client.close()
-        with pytest.raises(Unavailable, match="the client was closed"):
-            call.result(10)
-
-
 async def test_closing_an_async_client_ends_its_call(scripted: ScriptedServer) -> None:
     held = scripted.hold()
     client = AsyncRewardClient(scripted.address)
@@ -296,17 +279,6 @@ def test_a_dataset_that_keeps_changing_during_the_call_is_a_fault(
         score(numbered(600))
     assert "'sha256:0'" in str(caught.value)
     assert "'sha256:1'" in str(caught.value)
-
-
-def test_a_server_of_another_protocol_version_is_named(
-    score: Call, scripted: ScriptedServer
-) -> None:
-    scripted.info.protocol_version = 7
-    with pytest.raises(
-        IncompatibleServer, match="speaks protocol version 7, this client speaks version 2"
-    ):
-        score(numbered(1))
-    assert scripted.requests == []
 
 
 def test_another_service_on_the_port_is_no_reward_server(call: Call) -> None:
@@ -386,20 +358,6 @@ def test_wrong_settings_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=sentence):
         made(**arguments)
-
-
-def test_limits_are_asked_once_and_again_after_a_failure(scripted: ScriptedServer) -> None:
-    with RewardClient(scripted.address, retry=QUICK) as client:
-        client.score(numbered(1))
-        client.score(numbered(1))
-        assert scripted.info_calls == 1
-
-        scripted.fail(Code.INVALID_ARGUMENT, "a request holds at most 10 rollouts")
-        with pytest.raises(InvalidRequest):
-            client.score(numbered(1))
-        scripted.script = None
-        client.score(numbered(1))
-        assert scripted.info_calls == 2
 
 
 def test_threads_share_a_client(scripted: ScriptedServer) -> None:

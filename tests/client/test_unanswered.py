@@ -14,7 +14,6 @@ from consensuspr.client import (
     Rollout,
     Status,
 )
-from consensuspr.scoring.types import SCORING_VERSION
 
 STEPS = "16 - 3 - 4 = 9 eggs are left, and 9 * 2 = 18 dollars. "
 ZERO = RewardSpec.linear(unanswered="zero")
@@ -95,19 +94,6 @@ def test_the_mark_alone_decides_without_a_ground_truth(client: LocalClient | Rew
     assert client.score([Rollout("ducks", STEPS, nodes=[])], ZERO)[0].ncr is None
 
 
-def test_with_after_think_a_mark_among_the_thoughts_is_none(
-    client: LocalClient | RewardClient,
-) -> None:
-    reward = RewardSpec.linear(unanswered="zero", after_think=True)
-    texts = (f"#### 18</think>{STEPS}", f"hm</think>{STEPS} #### 18")
-    assert [one.ncr for one in client.score([Rollout("ducks", t) for t in texts], reward)] == [0, 1]
-
-
 def test_an_explanation_has_the_same_ncr(client: LocalClient | RewardClient) -> None:
     score = client.explain(Rollout("ducks", STEPS), ZERO).score
     assert (score.ncr, score.ncr_raw) == (0.0, 1.0)
-
-
-def test_the_identity_has_the_scoring_version(client: LocalClient | RewardClient) -> None:
-    assert client.score([]).identity.scoring_version == SCORING_VERSION
-    assert client.server_info().scoring_version == SCORING_VERSION
