@@ -146,15 +146,6 @@ def test_equal_explanations(local: LocalClient, real_server: str, at: int) -> No
     assert asyncio.run(asynchronous()) == there
 
 
-def test_progress_and_identity_of_the_local_client(local: LocalClient) -> None:
-    seen: list[tuple[int, int]] = []
-    rollouts = [Rollout("ducks", RIGHT)] * 2500
-    batch = local.score(rollouts, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(1024, 2500), (2048, 2500), (2500, 2500)]
-    assert list(batch) == list(local.score(rollouts))
-    assert batch.identity == local.score([]).identity
-
-
 def test_the_local_client_has_several_datasets_deadlines_and_an_end(dataset: Path) -> None:
     with LocalClient(dataset={"a": dataset, "b": dataset}, timeout_s=20) as client:
         assert [info.name for info in client.server_info().datasets] == ["a", "b"]

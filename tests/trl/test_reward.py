@@ -125,13 +125,6 @@ async def test_what_is_logged(address: str, tmp_path: Path) -> None:
     assert {name: rows[0][name] for name in expected} == expected
 
 
-async def test_an_older_trainer_that_tells_less(address: str) -> None:
-    rewards = await consensus_reward(address=address)(
-        prompts=PROMPTS, completions=TEXTS, problem_id=["toy/1"] * 4
-    )
-    assert rewards == [1.0, 0.25, 0.0, 0.0]
-
-
 MIXED = {"problem_id": ["toy/1", "bare", "nobody", "toy/1"]}
 
 
@@ -180,16 +173,6 @@ def test_a_trl_that_would_train_on_zeros_is_refused(
     monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
     with pytest.raises(InputError, match=f"TRL is {version}: an older one would train"):
         consensus_reward(on_unscorable="none")
-
-
-def test_no_trl_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", missing)
-    with pytest.raises(InputError, match=r"TRL 1\.6 or newer, TRL is not installed"):
-        consensus_reward(on_unscorable="none")
-    assert callable(consensus_reward(on_unscorable="raise"))
 
 
 async def test_a_server_that_is_away(dataset_file: Path) -> None:

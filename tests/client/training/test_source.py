@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -26,7 +24,6 @@ from consensuspr.client.training.source import MIN_UNEARNED
 from consensuspr.errors import (
     DatasetMismatch,
     InputError,
-    InvalidRequest,
     Overloaded,
     Unavailable,
 )
@@ -347,15 +344,6 @@ def test_it_gives_up_when_the_settings_say_so(settings: dict[str, Any], least_s:
     assert least_s * 0.9 <= time.monotonic() - start
 
 
-@pytest.mark.parametrize("fallback", [False, True])
-def test_a_refusal_is_not_waited_out(scripted: Any, dataset: Path, fallback: bool) -> None:
-    add_dataset(scripted)
-    scripted.fail(grpc.StatusCode.INVALID_ARGUMENT)
-    settings = RewardSettings(address=scripted.address, dataset_path=dataset if fallback else None)
-    with pytest.raises(InvalidRequest):
-        run(settings, lambda source: source.score(RIGHT, 0))
-
-
 def test_an_answer_that_a_busy_machine_left_undecided_is_asked_again(scripted: Any) -> None:
     add_dataset(scripted)
     busy = Score(Status.ANSWER_UNDECIDED, reward=0.5, acc=0.0, ncr=1.0, answer_method="load")
@@ -412,14 +400,6 @@ def test_a_file_that_is_not_there_is_found_before_the_first_sample(
 ) -> None:
     with pytest.raises(InputError, match=sentence):
         make(RewardSettings(**{name: tmp_path / "none"}))
-
-
-def test_a_run_does_not_begin_with_another_dataset(scripted: Any) -> None:
-    add_dataset(scripted, digest=OTHER)
-    settings = RewardSettings(address=scripted.address, expect_digest=EXPECTED)
-    with pytest.raises(DatasetMismatch, match=f"digest {OTHER}, expected is {EXPECTED}"):
-        run(settings, lambda source: source.score(RIGHT, 0))
-    assert scripted.requests == []
 
 
 @pytest.mark.parametrize("at_the_start", [True, False])
@@ -482,22 +462,3 @@ def test_each_sample_is_logged_with_all_that_explains_it(real_server: str, tmp_p
     assert (unknown["status"], unknown["final_score"]) == ("UNKNOWN_PROBLEM", None)
     assert len({row["key"] for row in rows.values()}) == 3
     assert RIGHT.sample is None
-
-
-def test_what_the_score_log_loses_is_among_the_troubles(
-    real_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The reward is there all the same."""
-
-    def full(*given: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    async def work(source: RewardSource) -> None:
-        monkeypatch.setattr("consensuspr.score_log.writer.write_parquet", full)
-        assert (await source.score(RIGHT, 0)).reward == 1.0
-        while "score log lost rows" not in source.troubles:
-            await asyncio.sleep(0.05)
-        assert source.troubles == {"score log lost rows": 1}
-
-    settings = RewardSettings(address=real_server, score_log=tmp_path)
-    run(settings, lambda source: asyncio.wait_for(work(source), 60))
