@@ -34,7 +34,7 @@ def test_the_page_and_its_headers(page: Watched) -> None:
 
 PATHS = [
     "/assets/../app.py", "/assets/%2e%2e/app.py", "/../../etc/passwd", "/assets//etc/passwd",
-    "/assets/page.css/..", "/%00", "/api", "/api/", "/api/nothing", "/assets",
+    "/assets/page.css/..", "/%00", "/assets/%00", "/api", "/api/", "/api/nothing", "/assets",
     "/api/sample/0/../../state", "/api/sample/0/nobody", "/api/sample/9/x", "/api/sample/-1/x",
     "/api/sample/0x0/x", "/api/sample/99999999999/x", "/api/sample/²/x", "/api/problem/0/nobody",
     "/api/group/0?group=nobody", "/api/dataset/sha256:0", "/api/dataset/..%2f..%2fetc",
