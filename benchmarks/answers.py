@@ -15,10 +15,9 @@ from benchmarks import texts
 from benchmarks.measure import Row, WrongAnswerError, data_folder, fastest, report
 from benchmarks.texts import Answer
 from consensuspr.scoring import AnswerVerifier
-from consensuspr.scoring.answers.compare import compare, form_of
+from consensuspr.scoring.answers.compare import compare, forget_forms, form_of
 from consensuspr.scoring.answers.extract import extract_auto
-from consensuspr.scoring.answers.sandbox import screen
-from consensuspr.scoring.answers.verifier import forget_memos
+from consensuspr.scoring.answers.screening import screen
 
 SETS = {
     "GSM8K": ("gsm8k_gpt3", "gsm8k_gpt4o_mini_and_older"),
@@ -27,7 +26,7 @@ SETS = {
 }
 # Labels and checkers differ on a few real answers.
 FLOOR = 0.95
-SLOW = frozenset(["symbolic", "budget", "memory", "crash", "load", "deadline"])
+SLOW = frozenset(["symbolic", "budget", "memory", "crash", "load"])
 TIMED, CALLS, PEERED = 1_000, 3, 100
 # What a policy might write to make a check slow; each is wrong.
 HOSTILE = {
@@ -72,7 +71,7 @@ def best_us(call: Callable[[], object]) -> float:
     """Return the microseconds of the fastest of some calls, each without memos."""
     best = float("inf")
     for _ in range(CALLS):
-        forget_memos()
+        forget_forms()
         begin = time.perf_counter()
         call()
         best = min(best, time.perf_counter() - begin)
@@ -101,7 +100,7 @@ def against_math_verify(name: str, cases: Sequence[Answer], verifier: AnswerVeri
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)
 
     def ours() -> list[bool | None]:
-        forget_memos()
+        forget_forms()
         truths, responses = [one.ground_truth for one in cases], [one.response for one in cases]
         return [one.correct for one in verifier.verify_batch(truths, responses)]
 
@@ -142,7 +141,7 @@ def hostile() -> Row:
 
 def run() -> Iterator[Row]:
     """Measure the checks of final answers."""
-    with AnswerVerifier(cache_size=0) as verifier:
+    with AnswerVerifier() as verifier:
         sets = answer_sets()
         for name, cases in sets.items():
             yield from judged(name, cases, verifier)

@@ -30,7 +30,8 @@ from consensusbench.evaluation.metrics import Consistency, consistency_of, withi
 from consensusbench.evaluation.scored import ScoredSet, score_files
 from consensusbench.extraction.refine import PaperRefiner, RefineSettings
 from consensusbench.extraction.rules import RulesExtractor, RulesSettings
-from consensusbench.quality.probes import Attack, ProbeReport, probe_dataset
+from consensusbench.quality.attacks import Attack
+from consensusbench.quality.probes import ProbeReport, probe_dataset
 from consensuspr.data import Row, open_writer, read_rollouts
 from consensuspr.errors import InputError
 

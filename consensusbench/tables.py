@@ -1,41 +1,33 @@
-"""One description of a table, written four ways: terminal, CSV, LaTeX and the report's page.
+"""Tables of results: a :class:`Table` is printed with rich, written as LaTeX or put on a page.
 
-A :class:`Table` holds values, and its columns know how these are shown: as shares in percent, with
-so many decimals, with an interval beside them.  CSV keeps values as they are, which for shares are
-fractions.
-
-All text is anybody's: names of models and sources come from files.  It reaches a terminal without
-control characters, LaTeX without commands and a spreadsheet without formulas.
+Columns know how their values are shown: as percent, with so many decimals, with an interval.
+Names of models and sources come from files, so control characters and LaTeX commands in them
+are made harmless.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import os
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from itertools import islice
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
-from rich.cells import cell_len
 from rich.console import Console
-from rich.containers import Lines
-from rich.table import Table as TerminalTable
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from consensuspr.console import one_line
 from consensuspr.data import atomic_file
-from consensuspr.data.writers import csv_cell
 from consensuspr.web import figures
 
 ABSENT: Final = "–"
+_MAX_CHARS: Final = 200
 
 
 class JsonResult:
-    """Base of values that a command prints: ``to_json`` gives every field by its name."""
+    """Base of results that a command prints: ``to_json`` returns every field by its name."""
 
     __slots__ = ()
 
@@ -45,7 +37,7 @@ class JsonResult:
 
 
 def plain(value: object) -> Any:
-    """Return a value ready for ``json.dumps``: results and dataclasses by field, enums by value."""
+    """Return a value ready for ``json.dumps``: dataclasses by field, enums by value."""
     if isinstance(value, JsonResult):
         return value.to_json()
     if is_dataclass(value) and not isinstance(value, type):
@@ -70,11 +62,7 @@ class Interval(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A value with more than itself to show.
-
-    Attributes:
-        note: stands small beside it.
-    """
+    """A value with an interval, or with a note that is shown dimmed beside it."""
 
     value: float | str | None
     low: float | None = None
@@ -98,57 +86,45 @@ def cell_of(value: Value) -> Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column and how its values are shown.
-
-    Attributes:
-        key: its name in CSV; an ``interval`` adds ``KEY_low`` and ``KEY_high``.
-        scale: what a value is multiplied by to be shown: 100 for shares in percent.
-    """
+    """A column and how its values are shown; ``scale`` is 100 for shares in percent."""
 
     heading: str
-    key: str = ""
     numeric: bool = True
     scale: float = 1.0
     decimals: int = 0
-    interval: bool = False
     hint: str = ""
 
     def show(self, value: float | str | None) -> str:
-        """Return a value as it is read, a dash where it is unknown."""
+        """Return a value as text, a dash if it is unknown."""
         if value is None:
             return ABSENT
         return value if isinstance(value, str) else f"{self.scale * value:,.{self.decimals}f}"
 
     def note(self, cell: Cell) -> str:
-        """Return what stands small beside a value: its note, or its interval in brackets."""
+        """Return the note beside a value, or its interval in brackets."""
         if cell.low is None or cell.high is None:
             return cell.note
         return f"({self.show(cell.low)}–{self.show(cell.high)})"
 
 
-def words(heading: str, key: str = "", hint: str = "") -> Column:
+def words(heading: str, hint: str = "") -> Column:
     """Return a column of text."""
-    return Column(heading, key, numeric=False, hint=hint)
+    return Column(heading, numeric=False, hint=hint)
 
 
-def percent(heading: str, key: str = "", decimals: int = 1, hint: str = "") -> Column:
+def percent(heading: str, decimals: int = 1, hint: str = "") -> Column:
     """Return a column of shares, shown in percent."""
-    return Column(f"{heading} %", key, scale=100.0, decimals=decimals, hint=hint)
+    return Column(f"{heading} %", scale=100.0, decimals=decimals, hint=hint)
 
 
-def number(heading: str, key: str = "", decimals: int = 0, hint: str = "") -> Column:
+def number(heading: str, decimals: int = 0, hint: str = "") -> Column:
     """Return a column of numbers."""
-    return Column(heading, key, decimals=decimals, hint=hint)
+    return Column(heading, decimals=decimals, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table.
-
-    Attributes:
-        sections: groups of rows, each as wide as the columns; a line or a gap between groups.
-        bold: section of totals, None for none.
-    """
+    """A table of sections of rows; ``bold`` is the section of totals."""
 
     caption: str
     columns: Sequence[Column]
@@ -162,15 +138,11 @@ class Table:
         return [row for section in self.sections for row in section]
 
     def without_empty_columns(self) -> Table:
-        """Return the table without the columns in which no row says anything."""
-
-        def says(cell: Cell) -> bool:
-            return cell.value not in (None, "", ABSENT)
-
+        """Return the table without columns that have no value in any row."""
         kept = [
             at
             for at in range(len(self.columns))
-            if any(says(cell_of(row[at])) for row in self.rows)
+            if any(cell_of(row[at]).value not in (None, "", ABSENT) for row in self.rows)
         ]
         return Table(
             self.caption,
@@ -180,55 +152,33 @@ class Table:
             self.sortable,
         )
 
-    def to_terminal(self, width: int) -> TerminalTable:
-        """Return the table for a terminal, intervals and notes dimmed beside their values.
-
-        Args:
-            width: of the terminal, in cells.
-        """
-        rows = [[_text(*pair) for pair in zip(self.columns, row, strict=True)] for row in self.rows]
-        widths = self._widths(rows, width)
-        shown = TerminalTable(
+    def to_terminal(self, width: int) -> RichTable:
+        """Return the table for a terminal; if it cannot fit, it is wider, with whole numbers."""
+        shown = RichTable(
             box=None,
             pad_edge=False,
             header_style="bold",
             title=Text(self.caption) if self.caption else None,
             title_justify="left",
         )
-        for column, cells in zip(self.columns, widths, strict=True):
-            justify: Literal["left", "right"] = "right" if column.numeric else "left"
-            heading = _kind(column)(column.heading)
-            shown.add_column(heading, justify=justify, overflow="fold", width=cells)
+        rows = [[_text(*pair) for pair in zip(self.columns, row, strict=True)] for row in self.rows]
+        for column, cells in zip(self.columns, zip(*rows, strict=True), strict=bool(rows)):
+            words_of = [len(word) for cell in cells for word in cell.plain.split()]
+            shown.add_column(
+                column.heading,
+                justify="right" if column.numeric else "left",
+                overflow="fold",
+                min_width=max(words_of, default=0) if column.numeric else None,
+            )
         remaining = iter(rows)
         for at, section in enumerate(self.sections):
             for texts in islice(remaining, len(section)):
                 shown.add_row(*texts, style="bold" if at == self.bold else "")
             shown.add_section()
+        least = Console(width=1 << 12).measure(shown).minimum
+        if least > width:
+            shown.width = least
         return shown
-
-    def _widths(self, rows: Sequence[Sequence[Text]], width: int) -> list[int]:
-        """Return the cells that each column gets: the widest give way until all fit.
-
-        They do so down to their longest word, the first column last; then to that of their
-        values, at which headings break.  At last values break too, and names are cut short.
-        """
-        headings = [_kind(column)(column.heading) for column in self.columns]
-        columns = list(zip(*rows, strict=True)) or [()] * len(headings)
-        widths = [
-            max(one.cell_len for one in (heading, *values))
-            for heading, values in zip(headings, columns, strict=True)
-        ]
-        words_of = [max([_LEAST, *map(_longest_word, values)]) for values in columns]
-        both = [max(pair) for pair in zip(words_of, map(_longest_word, headings), strict=True)]
-        excess = sum(widths) + _GAP * (len(widths) - 1) - width
-        for least in ([widths[0], *both[1:]], both, words_of, [_LEAST] * len(widths)):
-            while excess > 0:
-                room = [at for at, cells in enumerate(widths) if cells > least[at]]
-                if not room:
-                    break
-                widths[max(room, key=lambda at: widths[at])] -= 1
-                excess -= 1
-        return widths
 
     def to_figures(self) -> figures.DataTable:
         """Return the table for a page."""
@@ -253,62 +203,41 @@ class Table:
         ]
         return figures.DataTable(self.caption, columns, sections, self.bold, self.sortable)
 
-    def to_csv(self) -> list[list[object]]:
-        """Return heading and rows of values as they are, for :func:`write_rows`."""
-        ends = ("", "_low", "_high")
-        heading: list[object] = []
-        for column in self.columns:
-            heading += [f"{column.key}{end}" for end in (ends if column.interval else ends[:1])]
-        rows = [heading]
-        for row in self.rows:
-            values: list[object] = []
-            for column, cell in zip(self.columns, map(cell_of, row), strict=True):
-                values += [cell.value, cell.low, cell.high] if column.interval else [cell.value]
-            rows.append(values)
-        return rows
-
-
-# Between two columns of a terminal's table.
-_GAP: Final = 2
-# A column that is narrower tells nothing.
-_LEAST: Final = 3
-# A name is broken behind what joins its words.
-_NAME_PIECE: Final = re.compile(r"[^\s/_-]+[\s/_-]*|[\s/_-]+")
-
-
-class _Name(Text):
-    """Text that breaks at hyphens and slashes too; a word that is too long for a line is cut."""
-
-    def wrap(self, console: Console, width: int, *_: Any, **__: Any) -> Lines:
-        """Return the lines of the text, each of at most ``width`` cells."""
-        breaks, used = [], 0
-        for piece in _NAME_PIECE.finditer(self.plain):
-            if used and used + cell_len(piece[0].rstrip()) > width:
-                breaks.append(piece.start())
-                used = 0
-            used += cell_len(piece[0])
-        lines = self.divide(breaks)
-        for line in lines:
-            line.rstrip()
-            line.truncate(width, overflow="ellipsis")
-        return lines
-
-
-def _longest_word(text: Text) -> int:
-    """Return the cells of the longest part of a text that is not broken."""
-    pieces = _NAME_PIECE.findall(text.plain) if isinstance(text, _Name) else text.plain.split()
-    return max([_LEAST, *(cell_len(piece.rstrip()) for piece in pieces)])
-
-
-def _kind(column: Column) -> type[Text]:
-    return Text if column.numeric else _Name
+    def to_latex(self) -> str:
+        """Return the table for LaTeX with ``booktabs``: values without intervals and notes."""
+        lines = [" & ".join(latex_text(column.heading) for column in self.columns) + r" \\"]
+        for at, section in enumerate(self.sections):
+            lines.append(r"\midrule")
+            for row in section:
+                cells = [
+                    latex_text(column.show(cell_of(value).value).replace(ABSENT, "--"))
+                    for column, value in zip(self.columns, row, strict=True)
+                ]
+                if at == self.bold:
+                    cells = [rf"\textbf{{{cell}}}" for cell in cells]
+                lines.append(" & ".join(cells) + r" \\")
+        kinds = "".join("r" if column.numeric else "l" for column in self.columns)
+        return "\n".join(
+            [
+                r"\begin{table}[t]",
+                r"\centering",
+                rf"\caption{{{latex_text(self.caption)}}}",
+                rf"\begin{{tabular}}{{{kinds}}}",
+                r"\toprule",
+                *lines,
+                r"\bottomrule",
+                r"\end{tabular}",
+                r"\end{table}",
+                "",
+            ]
+        )
 
 
 def _text(column: Column, value: Value) -> Text:
     cell = cell_of(value)
-    text = _kind(column)(one_line(column.show(cell.value), 200), style=cell.style)
+    text = Text(one_line(column.show(cell.value), _MAX_CHARS), style=cell.style)
     if note := column.note(cell):
-        text.append(f" {one_line(note, 200)}", style="dim")
+        text.append(f" {one_line(note, _MAX_CHARS)}", style="dim")
     return text
 
 
@@ -318,9 +247,9 @@ def print_result(
     notes: Iterable[str] = (),
     written: Iterable[str | os.PathLike[str] | None] = (),
 ) -> None:
-    """Print what a command found: tables, notes of a line each, and which files hold more of it."""
+    """Print tables, notes of a line each, and the files that were written."""
     for table in tables:
-        console.print(table.to_terminal(console.width))
+        console.print(table.to_terminal(console.width), crop=False)
         console.print()
     for line in (*notes, *(f"written: {path}" for path in written if path is not None)):
         console.print(line, markup=False, soft_wrap=True)
@@ -331,25 +260,14 @@ def named(ids: Sequence[str], count: int) -> str:
     return ", ".join(one_line(name) for name in ids[:3]) + (", …" if count > 3 else "")
 
 
-def write_rows(rows: Iterable[Sequence[object]], path: str | os.PathLike[str]) -> None:
-    """Write rows of text and numbers as CSV; the file appears complete or not at all.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(map(csv_cell, row) for row in rows)
-    write_text(text.getvalue(), path)
-
-
-def write_text(text: str, path: str | os.PathLike[str]) -> None:
-    """Write a file of text; it appears complete or not at all."""
+def write_latex(tables: Iterable[Table], path: str | os.PathLike[str]) -> None:
+    """Write tables as one LaTeX file; it appears complete or not at all."""
+    text = "\n".join(["% needs \\usepackage{booktabs}\n", *(one.to_latex() for one in tables)])
     with atomic_file(path) as stream:
         stream.write(text.encode("utf-8", "replace"))
 
 
-# A row that begins with a star or a bracket would be read as an argument of the line break
-# before it, however much space stands between; in braces either is only a character.
+# A row that begins with a star or a bracket would be an argument of the line break before it.
 _LATEX: Final = str.maketrans(
     {
         "\\": r"\textbackslash{}",
@@ -358,46 +276,13 @@ _LATEX: Final = str.maketrans(
         "<": r"\textless{}",
         ">": r"\textgreater{}",
         "|": r"\textbar{}",
+        "≥": r"$\geq$",
         **{character: f"\\{character}" for character in "&%$#_{}"},
         **{character: f"{{{character}}}" for character in "[]*"},
     }
 )
-_LATEX_CHARS: Final = 200
 
 
 def latex_text(text: str) -> str:
     """Return text for a cell of a LaTeX table, on one line, never read as commands."""
-    return one_line(text, _LATEX_CHARS).translate(_LATEX)
-
-
-def latex_table(caption: str, sections: Sequence[Sequence[Sequence[str]]]) -> str:
-    """Return a table for LaTeX with ``booktabs``.
-
-    Args:
-        caption: ready for LaTeX, as the cells are.
-        sections: groups of rows of cells, the first the headings; a rule between groups.  A row
-            of one cell runs over the whole width.
-    """
-    width = len(sections[0][0])
-
-    def line(row: Sequence[str]) -> str:
-        cells = row if len(row) > 1 else [rf"\multicolumn{{{width}}}{{c}}{{{row[0]}}}"]
-        return " & ".join(cells) + r" \\"
-
-    body: list[str] = []
-    for section in sections:
-        body += [r"\midrule"] * bool(body) + [line(row) for row in section]
-    return "\n".join(
-        [
-            r"\begin{table}[t]",
-            r"\centering",
-            rf"\caption{{{caption}}}",
-            rf"\begin{{tabular}}{{l{'c' * (width - 1)}}}",
-            r"\toprule",
-            *body,
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
+    return one_line(text, _MAX_CHARS).translate(_LATEX)

@@ -550,7 +550,9 @@ def _fill(filler: Path) -> None:
 
 def _rows(run: Path) -> int:
     """Return how many rows the score log of a run has."""
-    return sum(table.num_rows for table in LogReader(run, columns=["status"], following=True).read())
+    return sum(
+        table.num_rows for table in LogReader(run, columns=["status"], following=True).read()
+    )
 
 
 def _varint(value: int) -> bytes:

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 from benchmarks.markdown import publish, table
 from benchmarks.measure import REPOSITORY
@@ -134,26 +135,18 @@ def messages() -> Callable[[bytes], None]:
 
 @target
 def http_body() -> Callable[[bytes], None]:
-    """A body for each HTTP dialect: answered, or refused in a sentence."""
-    from consensuspr.data import read_problems
+    """A body for each HTTP shape: answered, or rejected in a sentence."""
     from consensuspr.errors import ConsensusPRError
-    from consensuspr.http.adapters import DIALECTS, Batches, Unscorable, read_settings
-    from consensuspr.http.problems import build
+    from consensuspr.http.requests import Unscorable, answer
+    from consensuspr.http.settings import read_settings
     from consensuspr.server.service import Abort, RunningCall
 
-    built = _service()
-    batches = Batches(built.scorer, 1000)
-    for index in built.scorer.datasets.values():
-        problems = [
-            (index.image.find(one.problem_id), one.problem) for one in read_problems(SAMPLE)
-        ]
-        batches.add(index, build((at, text) for at, text in problems if at is not None))
+    scorer = _service().scorer
 
     def run(data: bytes) -> None:
-        for dialect in DIALECTS.values():
-            settings = read_settings([], dialect.choices)
+        for shape in ("openrlhf", "slime"):
             try:
-                dialect.answer(data, RunningCall(), settings, batches)
+                answer(shape, data, RunningCall(), read_settings([], shape), scorer)
             except (Abort, ConsensusPRError, Unscorable) as error:
                 assert len(str(error)) < 2000
 
@@ -186,7 +179,7 @@ def answers() -> Callable[[bytes], None]:
     """A ground truth and a response (divided by a line of `---`): found and compared."""
     from consensuspr.scoring.answers import extract, normalize
     from consensuspr.scoring.answers.compare import compare, form_of
-    from consensuspr.scoring.answers.verifier import verify_dapo
+    from consensuspr.scoring.answers.dapo import verify_dapo
 
     rules = (
         extract.extract_auto, extract.extract_boxed, extract.extract_gsm8k,
@@ -226,11 +219,19 @@ def derived_forms() -> Callable[[bytes], None]:
 def _service() -> BuiltService:
     """Return a service of the sample without a network, all answers decided without algebra."""
     from consensuspr.scoring import DatasetIndex
+    from consensuspr.scoring.answers.pool import PairOutcome, SymbolicPool
     from consensuspr.server.config import ServerConfig
     from consensuspr.server.metrics import Metrics
     from consensuspr.server.service import build_service
 
-    config = ServerConfig(datasets={"default": SAMPLE}, answer_budget_s=0.001)
+    # No processes: what needs computer algebra stays undecided.
+    undecided = mock.patch.object(
+        SymbolicPool,
+        "compare",
+        lambda _, asked, __: dict.fromkeys(asked, PairOutcome(None, "budget")),
+    )
+    undecided.start()
+    config = ServerConfig(datasets={"default": SAMPLE})
     return build_service(config, {"default": DatasetIndex.load(SAMPLE)}, Metrics())
 
 

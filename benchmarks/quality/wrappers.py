@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.markdown import demand, page_parser, publish, table
 from benchmarks.measure import REPOSITORY
 from benchmarks.quality.measure import GOLD_NODES, read_gold, write_dataset
-from consensusbench.quality.probes import numbers_in, pairs_of, pairs_of_pairs
+from consensusbench.quality.attacks import numbers_in, pairs_of, pairs_of_pairs, prose
 from consensuspr.client import LocalClient, Rollout
 from consensuspr.data import Problem, read_problems
 
@@ -161,8 +161,8 @@ def enumerations(problem: str, kinds: Sequence[str]) -> dict[str, str]:
     """Return lines of true equations by kind; the nodes are not used."""
     numbers = numbers_in(problem)
     made: dict[str, Callable[[], str]] = {
-        "pairs": lambda: pairs_of(numbers).prose(),
-        "deep": lambda: pairs_of_pairs(numbers).prose(),
+        "pairs": lambda: prose(pairs_of(numbers)),
+        "deep": lambda: prose(pairs_of_pairs(numbers)),
         "table": constant_table,
     }
     return {kind: made[kind]() for kind in kinds}

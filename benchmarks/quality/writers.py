@@ -32,7 +32,8 @@ from consensusbench.construction.budgets import Stated, budget_of, stated_in
 from consensusbench.evaluation.metrics import within_problems
 from consensusbench.extraction.rules import read_chains
 from consensusbench.extraction.statements import Truth, truth_of
-from consensusbench.quality.probes import Attack, ProbeReport, ProbeSettings, probe_dataset
+from consensusbench.quality.attacks import Attack
+from consensusbench.quality.probes import ProbeReport, ProbeSettings, probe_dataset
 from consensuspr.core import BatchResult, Matcher, match_batch
 from consensuspr.data import Node, Problem
 from consensuspr.scoring.guard import GuardBudget, allowed, counted, factors, factors_of, length_of

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from consensusbench.cli.options import DatasetArgument, file_argument
 from consensusbench.evaluation.tables import agreement_notes, agreement_table
 from consensusbench.tables import print_result
 from consensuspr.cli.options import Color, Json
@@ -15,16 +16,9 @@ from consensuspr.console import ColorMode, make_console
 
 
 def agreement(
-    dataset: Annotated[
-        Path, typer.Argument(metavar="DATASET", show_default=False, help="Dataset with nodes.")
-    ],
+    dataset: DatasetArgument,
     human: Annotated[
-        Path,
-        typer.Argument(
-            metavar="HUMAN_DATASET",
-            show_default=False,
-            help="The same problems (or some of them) with nodes that people annotated.",
-        ),
+        Path, file_argument("HUMAN_DATASET", "The same problems with nodes that people annotated.")
     ],
     confidence: Annotated[
         float, typer.Option(metavar="SHARE", help="Level of the intervals, between 0 and 1.")
@@ -38,9 +32,8 @@ def agreement(
     consensusbench agreement dataset.jsonl human.jsonl
     ```
 
-    Two nodes state the same where an expression of either is matched by the other, as in a
-    rollout; they are paired one to one. Consistency is pairs over the nodes of either, recall is
-    pairs over human nodes.
+    Nodes are paired one to one if an expression of either is matched by the other. Consistency is
+    pairs over the nodes of either, recall is pairs over human nodes.
     """
     from consensusbench.evaluation.agreement import agreement_of_files
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Annotated
 
-import typer
 from pydantic import Field
 
 from consensusbench.cli.options import (
@@ -13,10 +12,11 @@ from consensusbench.cli.options import (
     DatasetPath,
     RolloutsPaths,
     ScoringSettings,
+    file_option,
     parse_dimensions,
 )
 from consensusbench.evaluation.paired import check_comparison, compare
-from consensusbench.evaluation.scored import columns_of, model_names
+from consensusbench.evaluation.scored import columns_of
 from consensusbench.evaluation.tables import comparison_notes, comparison_tables
 from consensusbench.tables import print_result
 from consensuspr.cli.options import Address, Json, with_settings
@@ -25,7 +25,7 @@ from consensuspr.errors import InputError
 
 
 class CompareSettings(ScoringSettings):
-    """How ``compare`` compares."""
+    """Settings of ``compare``."""
 
     by: str = Field("none", description="Also within groups: source, difficulty.")
     confidence: float = Field(0.95, description="Level of the intervals, between 0 and 1.")
@@ -42,19 +42,9 @@ def compare_models(
     *,
     dataset: DatasetPath,
     baseline: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL",
-            show_default="the first file",
-            help="Model to compare with, as the column model says.",
-        ),
+        str | None, file_option("Model to compare with, as the column model names it.", "MODEL")
     ] = None,
-    candidate: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL", show_default="the second file", help="Model that may be better."
-        ),
-    ] = None,
+    candidate: Annotated[str | None, file_option("Model that may be better.", "MODEL")] = None,
     address: Address = None,
     settings: CompareSettings,
     as_json: Json = False,
@@ -66,10 +56,9 @@ def compare_models(
     consensusbench compare rollouts.jsonl --dataset dataset.jsonl --baseline A --candidate B
     ```
 
-    Two files are two models, or two models are named in any number of files. Each problem gives
-    one difference, of the candidate's mean to the baseline's; shown are their mean, its interval,
-    the p-value of a sign-flip permutation test, and on how many problems the candidate is better,
-    equal and worse. Problems that only one of the two answered are left out and named.
+    Each problem gives one difference, of the candidate's mean to the baseline's. Shown are their
+    mean, its interval, the p-value of a sign-flip permutation test, and on how many problems the
+    candidate is better, equal and worse. Problems that only one of them answered are left out.
     """
     if (baseline is None) != (candidate is None):
         raise InputError("--baseline and --candidate go together")
@@ -82,13 +71,6 @@ def compare_models(
         raise InputError(f"--baseline and --candidate are both {one_line(baseline)!r}")
     dimensions = parse_dimensions(settings.by)
     check_comparison(dimensions, settings.confidence, settings.seed)
-    if baseline is not None and candidate is not None:
-        # A model that wrote nothing is refused before anything is scored.
-        known = model_names(rollouts, settings.on_error.value)
-        for model in (baseline, candidate):
-            if model not in known:
-                shown = ", ".join(one_line(name) for name in sorted(known)[:20])
-                raise InputError(f"no rollout is of model {model!r}; there are {shown}")
     columns, problem_ids = columns_of(settings.score(rollouts, dataset, address))
     if baseline is None or candidate is None:
         names = str(rollouts[0]), str(rollouts[1])
@@ -96,6 +78,9 @@ def compare_models(
     else:
         names = baseline, candidate
         sides = columns.where(columns.model == baseline), columns.where(columns.model == candidate)
+        for name, side in zip(names, sides, strict=True):
+            if not len(side):
+                raise InputError(f"no rollout is of model {name!r}")
     comparison = compare(
         *sides,
         problem_ids,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +20,6 @@ import typer
 from pydantic import Field
 
 from consensusbench.construction import (
-    AsyncExtraction,
     BuildJob,
     BuildProgress,
     BuildReport,
@@ -30,13 +29,14 @@ from consensusbench.construction import (
 )
 from consensusbench.construction import build as run_build
 from consensusbench.construction.growth import Growth, add_nodes
-from consensusbench.construction.pipeline import Engine, Split, add_budgets
-from consensusbench.construction.types import DEFAULT_TIME_LIMIT_S
+from consensusbench.construction.pipeline import Engine, add_budgets
+from consensusbench.construction.types import DEFAULT_TIME_LIMIT_S, Split
 from consensusbench.extraction.llm import LlmExtractor, LlmSettings
 from consensusbench.extraction.refine import PaperRefiner, RefineSettings
 from consensusbench.extraction.rules import RulesExtractor, RulesSettings
 from consensusbench.extraction.types import AsyncExtractor, Extractor
-from consensusbench.llm import Budget, ChatModel, Journal, ModelSettings, Reply, spent_on
+from consensusbench.llm import Budget, ChatModel, ModelSettings, Reply
+from consensusbench.store import Journal
 from consensusbench.tables import Row, Table, number, words
 from consensuspr.cli.options import Json, OnErrorChoice, TlsCa, TokenFile, with_settings
 from consensuspr.client import Access
@@ -114,8 +114,7 @@ class BuildSettings(Settings):
     )
     time_limit: float = Field(
         DEFAULT_TIME_LIMIT_S,
-        description="Leave out a problem that takes longer, in seconds of processor time (on the "
-        "clock 20 times it).",
+        description="Leave out a problem that takes longer, in seconds.",
     )
     on_error: OnErrorChoice = Field(
         OnErrorChoice.STOP,
@@ -148,7 +147,7 @@ class BuildSettings(Settings):
             raise InputError("--workers is for this machine; a Ray cluster has as many as cores")
         return len(os.sched_getaffinity(0)) if self.workers is None else self.workers
 
-    def open_extractor(self, output: Path, stack: ExitStack) -> Extractor | AsyncExtraction:
+    def open_extractor(self, output: Path, stack: ExitStack) -> Extractor | AsyncExtractor:
         """Return stage 2; a model's replies are kept beside the output, and closed by the stack."""
         if self.extractor is ExtractorChoice.RULES:
             self._refuse_changes("llm", "model", "llm")
@@ -175,7 +174,7 @@ class BuildSettings(Settings):
                 shown = "--" + leaf.replace("_", "-") if is_option else name
                 raise InputError(f"{shown} is for --extractor {extractor}")
 
-    def _by_model(self, output: Path, stack: ExitStack) -> AsyncExtraction:
+    def _by_model(self, output: Path, stack: ExitStack) -> LlmExtractor:
         asked, settings = self.model, self.supported(self.llm)
         if not asked.model:
             raise InputError("--extractor llm needs --model NAME")
@@ -190,23 +189,17 @@ class BuildSettings(Settings):
             raise InputError("--max-cost needs --price-in and --price-out")
         budget = Budget(self.max_cost, self.max_requests)
         model = ChatModel(asked, budget)
-        journal = Journal(Path(f"{output}{JOURNAL_SUFFIX}"), "extraction-replies", {})
+        journal = Journal(Path(f"{output}{JOURNAL_SUFFIX}"), "extraction-replies")
         stack.callback(_close, journal)
         for _, record in journal.items():
-            budget.charge_earlier(spent_on(Reply.from_row(record)))
-        extractor = LlmExtractor(model, settings, journal)
-
-        @asynccontextmanager
-        async def opened() -> AsyncIterator[AsyncExtractor]:
-            async with model:
-                yield extractor
-
-        return AsyncExtraction(opened, asked.concurrency, extractor.provenance())
+            budget.charge_earlier(Reply.from_row(record))
+        return LlmExtractor(model, settings, journal)
 
 
 def _close(journal: Journal) -> None:
+    is_empty = not len(journal)
     journal.close()
-    if not len(journal):
+    if is_empty:
         journal.path.unlink(missing_ok=True)
 
 
@@ -603,13 +596,9 @@ def _excluded_sentences(report: BuildReport) -> list[str]:
 
 
 def _end_sentences(report: BuildReport) -> list[str]:
-    seconds, counts, paths = report.seconds, report.problems, report.paths
+    counts, paths = report.problems, report.paths
     resumed = f", {report.resumed:,} of them extracted by an earlier run" if report.resumed else ""
-    sentences = [
-        f"{count_of(counts.total, 'problem')} in {seconds.total:.1f} s{resumed} (reading "
-        f"{seconds.reading:.1f} s, verifying {seconds.verifying:.1f} s; in the workers extracting "
-        f"{seconds.extracting:.1f} s, refining {seconds.refining:.1f} s)"
-    ]
+    sentences = [f"{count_of(counts.total, 'problem')} in {report.seconds:.1f} s{resumed}"]
     if paths.candidates is not None:
         sentences.append(f"{paths.candidates}: candidates")
     if paths.audit is not None:

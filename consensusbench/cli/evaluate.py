@@ -1,4 +1,4 @@
-"""``consensusbench evaluate``: the paper's metrics of some rollouts, with intervals."""
+"""``consensusbench evaluate``: the paper's metrics of rollouts, with intervals."""
 
 from __future__ import annotations
 
@@ -16,23 +16,19 @@ from consensusbench.cli.options import (
     DatasetPath,
     FigureSettings,
     RolloutsPaths,
+    file_option,
     parse_dimensions,
 )
 from consensusbench.evaluation.metrics import check, evaluate
-from consensusbench.evaluation.tables import (
-    evaluation_notes,
-    evaluation_tables,
-    write_csv,
-    write_latex,
-)
+from consensusbench.evaluation.tables import evaluation_notes, evaluation_tables
 from consensusbench.outputs import check_outputs, check_row_outputs
-from consensusbench.tables import print_result
+from consensusbench.tables import print_result, write_latex
 from consensuspr.cli.options import Address, Json, with_settings
 from consensuspr.console import count_of, make_console
 
 
 class EvaluateSettings(FigureSettings):
-    """What ``evaluate`` measures."""
+    """Settings of ``evaluate``."""
 
     by: str = Field(
         DEFAULT_BY,
@@ -52,23 +48,9 @@ def evaluate_rollouts(
     dataset: DatasetPath,
     address: Address = None,
     scored_output: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="Write the rollouts with their scores, .jsonl, .jsonl.gz or .parquet.",
-        ),
+        Path | None, file_option("Write the rollouts with their scores as JSONL or Parquet.")
     ] = None,
-    csv: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="Write all figures as CSV."),
-    ] = None,
-    latex: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", show_default=False, help="Write the paper's tables as LaTeX (booktabs)."
-        ),
-    ] = None,
+    latex: Annotated[Path | None, file_option("Write the tables as LaTeX (booktabs).")] = None,
     settings: EvaluateSettings,
     as_json: Json = False,
 ) -> None:
@@ -87,22 +69,17 @@ def evaluate_rollouts(
     how, dimensions = settings.evaluation(), parse_dimensions(settings.by)
     check(dimensions, how)
     check_row_outputs((scored_output,))
-    check_outputs((csv, latex, scored_output), (*rollouts, dataset))
+    check_outputs((latex, scored_output), (*rollouts, dataset))
     scored = settings.score(rollouts, dataset, address, plain=True, scored_output=scored_output)
     evaluation = evaluate(scored, dataset=str(dataset), by=dimensions, settings=how)
-    if csv is not None:
-        write_csv(evaluation, csv)
+    tables, overall = evaluation_tables(evaluation), evaluation.overall
     if latex is not None:
-        write_latex(evaluation, latex)
-    overall = evaluation.overall
+        write_latex(tables, latex)
     if not overall.acc.count and not overall.nodes.ncr.count:
-        typer.echo(
-            f"warning: not one of {count_of(overall.num_rollouts, 'rollout')} could be scored; "
-            "statuses say why",
-            err=True,
-        )
+        rows = count_of(overall.num_rollouts, "rollout")
+        typer.echo(f"warning: none of {rows} could be scored; see the statuses", err=True)
     if as_json:
         print(json.dumps(evaluation.to_json()))
     else:
-        tables, notes = evaluation_tables(evaluation), evaluation_notes(evaluation)
-        print_result(make_console(settings.color), tables, notes, (csv, latex, scored_output))
+        notes = evaluation_notes(evaluation)
+        print_result(make_console(settings.color), tables, notes, (latex, scored_output))

@@ -9,15 +9,11 @@ from typing import Annotated
 
 import typer
 
-from consensusbench.export import (
-    CardText,
-    Export,
-    ExportReport,
-    ExportSplit,
-    export_hub,
-    export_trl,
-    export_verl,
-)
+from consensusbench.cli.options import DatasetArgument, file_option
+from consensusbench.export.files import Export, ExportSplit
+from consensusbench.export.hub import CardText, export_hub
+from consensusbench.export.trainers import export_trl, export_verl
+from consensusbench.tables import print_result
 from consensuspr.cli.options import Color, Json, OnErrorChoice, OnErrorOption
 from consensuspr.console import ColorMode, NoProgress, count_of, count_progress, make_console
 
@@ -31,29 +27,17 @@ class ExportFormat(StrEnum):
 
 
 def export(
-    dataset: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DATASET", show_default=False, help="Dataset: JSONL, JSONL.gz or Parquet."
-        ),
-    ],
+    dataset: DatasetArgument,
     format: Annotated[
         ExportFormat,
         typer.Option(
             show_default=False, help="Training files of a trainer, or a folder for the hub."
         ),
     ],
-    output: Annotated[
-        Path,
-        typer.Option(metavar="DIR", show_default=False, help="Folder for the files."),
-    ],
+    output: Annotated[Path, file_option("Folder for the files.", "DIR")],
     val_dataset: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="Dataset all of whose problems are validation; repeat it for several.",
-        ),
+        file_option("Dataset all of whose problems are validation; repeat it for several."),
     ] = None,
     val_fraction: Annotated[
         float | None,
@@ -79,15 +63,10 @@ def export(
     title: Annotated[
         str, typer.Option(metavar="TEXT", help="hf: name of the dataset on its card.")
     ] = "ConsensusBench",
-    license: Annotated[
-        str | None,
-        typer.Option(metavar="ID", show_default=False, help="hf: its licence, such as cc-by-4.0."),
-    ] = None,
+    license: Annotated[str | None, file_option("hf: its licence, such as cc-by-4.0.", "ID")] = None,
     language: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="CODE", show_default="en", help="hf: language; repeat it for several."
-        ),
+        typer.Option(metavar="CODE", show_default="en", help="hf: language; repeat for several."),
     ] = None,
     on_error: OnErrorOption = OnErrorChoice.STOP,
     no_progress: NoProgress = False,
@@ -102,52 +81,47 @@ def export(
     consensusbench export dataset.jsonl --format hf --license cc-by-4.0 --output folder/
     ```
 
-    For a trainer (`verl`, `trl`) each problem stands in the paper's prompt. Its `split` says which
-    file it goes to (`train`, or `test` for validation); of the problems without one, a share that
+    For a trainer (`verl`, `trl`) each problem is put into the paper's prompt. Its `split` decides
+    its file (`train`, or `test` for validation); of the problems without one, a share that
     depends on their ids and the seed is validation. `hf` writes the dataset itself, all keys kept,
     with a dataset card.
 
-    A text that comes twice is written once; one that comes with two ground truths is left out, and
-    so is a training problem that is in validation too.
+    Repeated texts are written once. Texts with two ground truths are left out, and so are training
+    problems that are also in validation.
     """
+    chosen = Export(
+        dataset,
+        output,
+        tuple(val_dataset or ()),
+        val_fraction,
+        seed,
+        inline_nodes,
+        without_nodes,
+        on_error.value,
+    )
     with count_progress("exporting", None, "problems", hidden=no_progress) as advance_to:
-        chosen = Export(
-            dataset,
-            output,
-            tuple(val_dataset or ()),
-            val_fraction,
-            seed,
-            inline_nodes,
-            without_nodes,
-            on_error.value,
+        if format is ExportFormat.VERL:
+            report = export_verl(chosen, advance_to)
+        elif format is ExportFormat.TRL:
+            report = export_trl(chosen, advance_to)
+        else:
+            card = CardText(title, license, tuple(language or ("en",)))
+            report = export_hub(chosen, card, advance_to)
+    if report.without_split:
+        typer.echo(
+            f"warning: {report.without_split:,} problems have no split and count as training "
+            "problems but for the --val-fraction: give a test set with --val-dataset",
+            err=True,
         )
-        match format:
-            case ExportFormat.VERL:
-                report = export_verl(chosen, advance_to)
-            case ExportFormat.TRL:
-                report = export_trl(chosen, advance_to)
-            case ExportFormat.HF:
-                card = CardText(title, license, tuple(language or ("en",)))
-                report = export_hub(chosen, card, advance_to)
-    if (sentence := report.split_sentence()) is not None:
-        typer.echo(f"warning: {sentence}", err=True)
     if as_json:
         print(json.dumps({"format": format.value, **report.to_json()}))
-    else:
-        _print(report, format, color)
-
-
-def _print(report: ExportReport, format: ExportFormat, color: ColorMode) -> None:
-    console = make_console(color)
-    for side, path in report.files.items():
-        sources = ", ".join(f"{name} {rows:,}" for name, rows in report.written[side].items())
-        console.print(
-            f"{path}: {count_of(report.rows(side), 'row')} ({sources})",
-            markup=False,
-            soft_wrap=True,
-        )
+        return
+    notes = []
+    for split, path in report.files.items():
+        sources = ", ".join(f"{name} {rows:,}" for name, rows in report.written[split].items())
+        notes.append(f"{path}: {count_of(report.rows(split), 'row')} ({sources})")
     if ExportSplit.VALIDATION not in report.files and format is ExportFormat.VERL:
-        console.print("no validation file; verl does not start without data.val_files")
-    left_out = report.left_out_sentence()
-    if left_out is not None:
-        console.print(left_out, style="yellow", markup=False, soft_wrap=True)
+        notes.append("no validation file; verl does not start without data.val_files")
+    if (left_out := report.left_out_sentence()) is not None:
+        notes.append(left_out)
+    print_result(make_console(color), (), notes)

@@ -1,10 +1,10 @@
-"""What the commands share that score rollouts: files, settings, and the scoring itself."""
+"""Options and settings that several commands share, and the scoring of rollouts."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 from pydantic import Field
@@ -17,27 +17,33 @@ from consensuspr.errors import InputError
 from consensuspr.scoring.rewards import CodeCredit
 from consensuspr.settings import Settings
 
+
+def file_argument(metavar: str, help: str) -> Any:
+    """Return an argument that names a file, or several."""
+    return typer.Argument(metavar=metavar, show_default=False, help=help)
+
+
+def file_option(help: str, metavar: str = "FILE") -> Any:
+    """Return an option that names a file, or several."""
+    return typer.Option(metavar=metavar, show_default=False, help=help)
+
+
+DatasetArgument: TypeAlias = Annotated[
+    Path, file_argument("DATASET", "Dataset: JSONL, JSONL.gz or Parquet.")
+]
 RolloutsPaths: TypeAlias = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="ROLLOUTS...",
-        show_default=False,
-        help="Rollouts: JSONL, JSONL.gz or Parquet; scored ones are not scored again.",
+    file_argument(
+        "ROLLOUTS...", "Rollouts: JSONL, JSONL.gz or Parquet; scored ones are not scored again."
     ),
 ]
 DatasetPath: TypeAlias = Annotated[
-    Path,
-    typer.Option(
-        "--dataset",
-        metavar="PATH",
-        show_default=False,
-        help="Dataset with nodes and ground truths.",
-    ),
+    Path, typer.Option("--dataset", metavar="PATH", show_default=False, help="Dataset with nodes.")
 ]
 
 
 class ScoringSettings(Settings):
-    """How files of rollouts are read and scored, and how results are shown."""
+    """Settings of scoring files of rollouts and of showing results."""
 
     tokenizer: str | None = Field(
         None,
@@ -58,37 +64,32 @@ class ScoringSettings(Settings):
     )
 
     def score(
-        self,
-        rollouts: list[Path],
-        dataset: Path,
-        address: str | None,
-        *,
-        spans: bool = False,
-        plain: bool = False,
-        scored_output: Path | None = None,
+        self, rollouts: list[Path], dataset: Path, address: str | None, **options: Any
     ) -> ScoredSet:
-        """Score files of rollouts while a bar shows how far it is; warn of another dataset's."""
-        # A bad row at the end of a long file is found before anything is scored.
+        """Score files of rollouts with a progress bar; warn if the dataset looks wrong.
+
+        Args:
+            options: of :func:`~consensusbench.evaluation.scored.score_files`.
+        """
+        # Counting finds a bad row at the end of a long file before anything is scored.
         total = count_rollouts(rollouts) if self.on_error is OnErrorChoice.STOP else None
         with count_progress("scoring", total, "rollouts", hidden=self.no_progress) as advance_to:
             scored = score_files(
                 rollouts,
                 dataset,
                 address=address,
-                spans=spans,
-                plain=plain,
                 code=self.code,
                 tokenizer=self.tokenizer,
                 on_error=self.on_error.value,
-                scored_output=scored_output,
                 progress=advance_to,
+                **options,
             )
         if (warning := dataset_warning(scored, dataset)) is not None:
             typer.echo(f"warning: {warning}", err=True)
         return scored
 
 
-# Of ScoringSettings, what every help shows.
+# Of ScoringSettings, those that every help shows.
 SCORING_OPTIONS: Final[dict[str, str | None]] = {
     "tokenizer": "NAME",
     "code": None,
@@ -97,7 +98,7 @@ SCORING_OPTIONS: Final[dict[str, str | None]] = {
 
 
 class FigureSettings(ScoringSettings):
-    """How figures are made of scored rollouts."""
+    """Settings of the figures of scored rollouts."""
 
     k: str = Field("1", description="The k of pass@k, separated by commas.")
     confidence: float = Field(0.95, description="Level of the intervals, between 0 and 1.")
@@ -109,31 +110,18 @@ class FigureSettings(ScoringSettings):
         Raises:
             InputError: a k is no whole number of 1 or more.
         """
-        return EvaluationSettings(parse_ks(self.k), self.confidence, self.seed)
+        parts = [part.strip() for part in self.k.split(",")]
+        if not all(re.fullmatch("[1-9][0-9]{0,4}", part) for part in parts):
+            raise InputError(
+                f"--k takes whole numbers of 1 to 99999 and commas, got {self.k[:60]!r}"
+            )
+        return EvaluationSettings(tuple(sorted({*map(int, parts)})), self.confidence, self.seed)
 
 
 FIGURE_OPTIONS: Final[dict[str, str | None]] = {"k": "K,...", "confidence": "SHARE", "seed": None}
 DEFAULT_BY: Final = ",".join(DIMENSIONS)
 
 
-def parse_ks(text: str) -> tuple[int, ...]:
-    """Return the k of pass@k, ascending.
-
-    Raises:
-        InputError: one of them is no whole number of 1 or more.
-    """
-    ks = set()
-    for part in text.split(","):
-        if not re.fullmatch(r"\s*0*[1-9][0-9]{0,5}\s*", part) or int(part) > 100_000:
-            raise InputError(
-                f"--k takes whole numbers of 1 to 100000 and commas, got {text[:60]!r}"
-            )
-        ks.add(int(part))
-    return tuple(sorted(ks))
-
-
 def parse_dimensions(text: str) -> tuple[str, ...]:
     """Return the dimensions to group by; none for ``none``."""
-    if text.strip() == "none":
-        return ()
-    return tuple(part.strip() for part in text.split(","))
+    return () if text.strip() == "none" else tuple(part.strip() for part in text.split(","))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -17,27 +16,26 @@ from pydantic import Field
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from consensusbench.llm import read_models
 from consensusbench.outputs import check_outputs
-from consensusbench.sampling import (
+from consensusbench.sampling.job import (
     SampleEstimate,
     SampleJob,
     SampleOutcome,
     SampleProgress,
     SampleReport,
-    SampleSettings,
     estimate_job,
     run_job,
 )
+from consensusbench.sampling.plan import SampleSettings
 from consensusbench.tables import Row, Table, number, words
 from consensuspr.cli.options import Color, Json, OnErrorChoice, with_settings
 from consensuspr.console import ColorMode, count_of, make_console, one_line
 from consensuspr.errors import ConsensusPRError
 
-WINDOW_S = 30.0
-
 
 class SampleOptions(SampleSettings):
-    """How ``sample`` draws, reads and tells."""
+    """The settings of ``sample``."""
 
     on_error: OnErrorChoice = Field(
         OnErrorChoice.STOP,
@@ -113,116 +111,75 @@ def sample(
     rollouts are in it with `correct: false`. Keys come from the environment (`OPENAI_API_KEY`,
     or what the models file names).
     """
-    from consensusbench.llm import read_models
-
     defaults = settings.model_dump(include={"temperature", "top_p", "max_tokens", "concurrency"})
     check_outputs((output,), (problems, models))
     asked = read_models(model or (), models, defaults)
-    job = SampleJob(problems, output, asked, settings, finish, settings.on_error.value)
-    if not dry_run:
-        return _run(job, settings.no_progress, as_json, color)
-    estimate = asyncio.run(estimate_job(job))
-    if as_json:
-        print(json.dumps(estimate.to_json()))
-    else:
-        print_estimate(make_console(color), estimate)
-    return 0
-
-
-def _run(job: SampleJob, no_progress: bool, as_json: bool, color: ColorMode) -> int:
+    job = SampleJob(problems, output, asked, settings, settings.on_error.value)
+    if dry_run:
+        estimate = asyncio.run(estimate_job(job))
+        if as_json:
+            print(json.dumps(asdict(estimate)))
+        else:
+            print_estimate(make_console(color), estimate)
+        return 0
     # Once before all else, so that a bad row stops the command before anything is paid.
     total = sum(1 for _ in job.read())
-    with sampling_progress(total, hidden=no_progress) as watch:
-        outcome = asyncio.run(run_job(job, watch))
-    go_on = _how_to_go_on(outcome, total)
-    if outcome.signal is not None and outcome.report is None:
-        name = outcome.signal.name
-        print(f"consensusbench: stopped by {name}: {go_on}", file=sys.stderr)
-        return 128 + outcome.signal
-    if outcome.run is not None and outcome.run.stopped_by is not None:
-        raise ConsensusPRError(f"{one_line(str(outcome.run.stopped_by), 1000)}; {go_on}")
+    with sampling_progress(total, hidden=settings.no_progress) as watch:
+        outcome = asyncio.run(run_job(job, watch, finish=finish))
     if outcome.report is not None:
         if as_json:
             print(json.dumps(outcome.report.to_json()))
         else:
-            samples = job.settings.samples is not None
-            print_report(make_console(color), outcome.report, str(job.output), samples)
-    _say_what_is_missing(outcome, total)
-    return 0
+            samples = settings.samples is not None
+            print_report(make_console(color), outcome.report, str(output), samples)
+    return _end(outcome, total)
 
 
-def _how_to_go_on(outcome: SampleOutcome, total: int) -> str:
-    finished = 0 if outcome.run is None else outcome.run.finished
-    return (
-        f"{finished:,} of {total:,} problems are finished; run the same command again to "
+def _end(outcome: SampleOutcome, total: int) -> int:
+    """Say what is missing, and return the exit code."""
+    go_on = (
+        f"{outcome.finished:,} of {total:,} problems are finished; run the same command again to "
         "go on, or with --finish to write the rollouts that there are"
     )
-
-
-def _say_what_is_missing(outcome: SampleOutcome, total: int) -> None:
-    """Warn of models that were given up; raise where problems wait for a later run."""
-    if outcome.run is None:
-        return
-    for name, reason in outcome.run.gone.items():
+    if outcome.signal is not None:
+        print(f"consensusbench: stopped by {outcome.signal.name}: {go_on}", file=sys.stderr)
+        return 128 + outcome.signal
+    if outcome.stopped_by is not None:
+        raise ConsensusPRError(f"{one_line(str(outcome.stopped_by), 1000)}; {go_on}")
+    for name, reason in outcome.gone.items():
         print(f"warning: {name} was given up: {one_line(reason, 300)}", file=sys.stderr)
-    if outcome.run.unfinished:
-        problem, reason = next(iter(outcome.run.unfinished.items()))
+    for problem, reason in outcome.unfinished.items():
         raise ConsensusPRError(
-            f"{len(outcome.run.unfinished):,} of {total:,} problems wait for a reply, "
+            f"{len(outcome.unfinished):,} of {total:,} problems wait for a reply, "
             f"the first {one_line(problem)!r} ({one_line(reason, 300)}); "
             "run the same command again to go on"
         )
-
-
-class Rates:
-    """Requests and tokens a second, over the last half minute."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._seen: deque[tuple[float, int, int]] = deque()
-
-    def update(self, requests: int, tokens: int) -> tuple[float, float]:
-        """Take in the totals so far and return both rates."""
-        now = self._clock()
-        self._seen.append((now, requests, tokens))
-        while now - self._seen[0][0] > WINDOW_S:
-            self._seen.popleft()
-        since, requests_then, tokens_then = self._seen[0]
-        seconds = max(now - since, 1e-9)
-        if len(self._seen) == 1:
-            return 0.0, 0.0
-        return (requests - requests_then) / seconds, (tokens - tokens_then) / seconds
+    return 0
 
 
 @contextmanager
 def sampling_progress(total: int, *, hidden: bool) -> Iterator[Callable[[SampleProgress], None]]:
-    """Show problems, rates and cost while the block runs; yield what takes in the progress."""
-    if hidden:
-        yield lambda progress: None
-        return
+    """Show problems, requests, tokens and cost; yield the function that takes the progress."""
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
         TextColumn("{task.completed:,.0f}/{task.total:,.0f} problems", style="progress.download"),
-        TextColumn("{task.fields[rates]}", style="progress.data.speed"),
+        TextColumn("{task.fields[spent]}", style="progress.data.speed"),
         TimeRemainingColumn(compact=True, elapsed_when_finished=True),
         console=make_console(stderr=True),
+        disable=hidden,
     )
-    rates = Rates()
     with bar:
-        task = bar.add_task("sampling", total=total, rates="")
+        task = bar.add_task("sampling", total=total, spent="")
 
         def show(progress: SampleProgress) -> None:
-            if progress.phase == "writing":
-                bar.update(task, description="writing", completed=progress.problems, rates="")
-                return
+            spent = f"{progress.requests:,} requests {progress.tokens:,} tokens"
             paid = f" ${progress.cost:,.2f}" if progress.cost else ""
-            requests, tokens = rates.update(progress.requests, progress.tokens)
             bar.update(
                 task,
                 description=progress.phase,
                 completed=progress.problems,
-                rates=f"{requests:,.1f} requests/s {tokens:,.0f} tokens/s{paid}",
+                spent="" if progress.phase == "writing" else spent + paid,
             )
 
         yield show

@@ -1,4 +1,4 @@
-"""``consensusbench stats``: what a dataset is made of."""
+"""``consensusbench stats``: statistics of datasets."""
 
 from __future__ import annotations
 
@@ -6,38 +6,24 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from consensusbench.cli.options import file_argument, file_option
 from consensusbench.outputs import check_outputs
 from consensusbench.quality.stats import (
     composition_table,
     distribution_table,
-    latex_of,
     read_stats,
     stats_notes,
 )
-from consensusbench.tables import print_result, write_rows, write_text
+from consensusbench.tables import print_result, write_latex
 from consensuspr.cli.options import Color, Json, OnErrorChoice, OnErrorOption
 from consensuspr.console import ColorMode, NoProgress, count_progress, make_console
 
 
 def stats(
     datasets: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="DATASET...", show_default=False, help="Datasets: JSONL, JSONL.gz or Parquet."
-        ),
+        list[Path], file_argument("DATASET...", "Datasets: JSONL, JSONL.gz or Parquet.")
     ],
-    csv: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="Write the first table as CSV."),
-    ] = None,
-    latex: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", show_default=False, help="Write the paper's table as LaTeX (booktabs)."
-        ),
-    ] = None,
+    latex: Annotated[Path | None, file_option("Write the first table as LaTeX (booktabs).")] = None,
     on_error: OnErrorOption = OnErrorChoice.STOP,
     no_progress: NoProgress = False,
     as_json: Json = False,
@@ -51,18 +37,16 @@ def stats(
     ```
 
     Problems are those with nodes, and Avg. N(k) is over them; problems without nodes are counted
-    beside them. Nothing is scored, and no rollouts are needed.
+    beside them.
     """
-    check_outputs((csv, latex), datasets)
+    check_outputs((latex,), datasets)
     with count_progress("counting", None, "problems", hidden=no_progress) as advance_to:
         counted = read_stats(datasets, on_error.value, advance_to)
     table = composition_table(counted)
-    if csv is not None:
-        write_rows(table.to_csv(), csv)
     if latex is not None:
-        write_text(latex_of(counted), latex)
+        write_latex([table], latex)
     if as_json:
         print(json.dumps(counted.to_json()))
     else:
         tables = [table, distribution_table(counted.overall)]
-        print_result(make_console(color), tables, stats_notes(counted), (csv, latex))
+        print_result(make_console(color), tables, stats_notes(counted), (latex,))

@@ -1,4 +1,4 @@
-"""``consensusbench validate``: what is wrong with a dataset, before anybody trains on it."""
+"""``consensusbench validate``: what is wrong with a dataset."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from consensusbench.cli.options import DatasetArgument, file_option
 from consensusbench.outputs import check_outputs, check_row_outputs
 from consensusbench.tables import Cell, Row, Table, number, print_result, words
 from consensuspr.cli.options import Color, Json, OnErrorChoice, OnErrorOption
 from consensuspr.console import (
     ColorMode,
     NoProgress,
+    count_of,
     count_progress,
     make_console,
     one_line,
@@ -25,53 +27,27 @@ from consensuspr.console import (
 from consensuspr.data import open_writer
 
 if TYPE_CHECKING:
-    from consensusbench.quality import DatasetFinding, ValidationReport
+    from consensusbench.quality.findings import DatasetFinding
+    from consensusbench.quality.validate import ValidationReport
 
 _STYLE = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _LONGEST = 400
 
 
 def validate(
-    dataset: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DATASET", show_default=False, help="Dataset: JSONL, JSONL.gz or Parquet."
-        ),
-    ],
+    dataset: DatasetArgument,
     rollouts: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="Rollouts of its problems, for what only these can show; repeat for several.",
-        ),
+        file_option("Rollouts of its problems, for further checks; repeat for several."),
     ] = None,
     probes: Annotated[
         bool,
-        typer.Option("--probes", help="Also measure what can be had without solving a problem."),
+        typer.Option("--probes", help="Also measure attacks: the NCR of texts that solve nothing."),
     ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="Write every finding as a row."),
-    ] = None,
+    output: Annotated[Path | None, file_option("Write every finding as a row.")] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with code 1 for warnings too.")
     ] = False,
-    max_unrelated: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE",
-            min=0,
-            max=1,
-            help="Share of other problems' rollouts that a node may hit.",
-        ),
-    ] = 0.05,
-    min_rollouts: Annotated[
-        int,
-        typer.Option(
-            metavar="N", min=1, help="Rollouts of a problem before a node that none hits is told."
-        ),
-    ] = 3,
     examples: Annotated[
         int, typer.Option(metavar="N", min=0, help="Findings of each kind to show.")
     ] = 3,
@@ -80,30 +56,22 @@ def validate(
     as_json: Json = False,
     color: Color = ColorMode.AUTO,
 ) -> int:
-    """Look a dataset over: rows, nodes, and how cheaply nodes can be hit.
+    """Check a dataset: rows, nodes, and how cheaply nodes can be hit.
 
     ```text
     consensusbench validate dataset.jsonl
     consensusbench validate dataset.jsonl --rollouts rollouts.jsonl --probes --output found.jsonl
     ```
 
-    Errors make scores wrong or a node worthless (a bad row, a node that nothing or nearly
-    everything matches); warnings make the reward cheaper than it looks; notes are for whoever
-    reads the figures. Bad rows of the dataset are findings; `--on-error` is about bad rows of the
-    rollouts. Exit code 1 where there are errors, and with `--strict` for warnings too.
+    Errors make scores wrong or a node worthless; warnings make the reward cheaper than it looks;
+    notes matter to readers of the figures. `--on-error` is about bad rows of the rollouts: those
+    of the dataset are findings. Exit code 1 if there are errors, and with `--strict` for warnings.
     """
-    from consensusbench.quality import ValidationSettings, validate_dataset
-
-    settings = ValidationSettings(
-        max_unrelated=max_unrelated,
-        min_rollouts=min_rollouts,
-        probes=probes,
-        examples=examples,
-        on_error=on_error.value,
-    )
+    from consensusbench.quality.validate import ValidationSettings, validate_dataset
 
     check_row_outputs((output,))
     check_outputs((output,), (dataset, *(rollouts or ())))
+    settings = ValidationSettings(probes=probes, examples=examples, on_error=on_error.value)
 
     def progress(what: str, unit: str) -> AbstractContextManager[Callable[[int], None]]:
         return count_progress(what, None, unit, hidden=no_progress)
@@ -126,7 +94,8 @@ def validate(
 
 
 def _print(console: Console, report: ValidationReport, dataset: Path) -> None:
-    from consensusbench.quality.probes import attacks_by_source_table, density_table, worst_notes
+    from consensusbench.quality.findings import Severity
+    from consensusbench.quality.probes import attacks_by_source_table, density_table
 
     kinds = report.by_code()
     if kinds:
@@ -138,21 +107,25 @@ def _print(console: Console, report: ValidationReport, dataset: Path) -> None:
         console.print(table.to_terminal(console.width))
     for code, count, examples in kinds:
         for finding in examples:
-            line = Text()
-            line.append(f"{finding.severity.value:7}", style=_STYLE[finding.severity])
-            line.append(f"  {code.value}  {_place(finding, dataset)}: ")
-            line.append(one_line(finding.message, _LONGEST))
+            line = Text(f"{code.severity.value:7}", style=_STYLE[code.severity])
+            line.append(f"  {code.value}  {_place(finding, dataset)}: ", style="default")
+            line.append(one_line(finding.message, _LONGEST), style="default")
             # One finding is one line, also for grep.
             console.print(line, soft_wrap=True)
         if examples and count > len(examples):
             console.print(f"         {count - len(examples):,} more {code.value}", style="dim")
-    console.print(_summary(report), markup=False)
+    parts = [f"{count_of(report.good_rows, 'problem')} with {count_of(report.nodes, 'node')}"]
+    if report.bad_rows:
+        parts.append(count_of(report.bad_rows, "bad row"))
+    if report.rollouts is not None:
+        unknown = f" ({report.unknown_rollouts:,} of unknown problems)"
+        parts.append(count_of(report.rollouts, "rollout") + unknown)
+    found = ", ".join(count_of(report.total(one), one.value) for one in Severity)
+    console.print(f"{', '.join(parts)}: {found}", markup=False)
     if (probes := report.probes) is not None:
-        tables = [attacks_by_source_table(probes)]
-        if probes.density:
-            tables.append(density_table(probes))
         console.print()
-        print_result(console, tables, worst_notes(probes))
+        tables = [attacks_by_source_table(probes)]
+        print_result(console, tables + ([density_table(probes)] if probes.density else []))
 
 
 def _place(finding: DatasetFinding, dataset: Path) -> str:
@@ -162,21 +135,3 @@ def _place(finding: DatasetFinding, dataset: Path) -> str:
     if finding.node_id is not None:
         place += f" node {one_line(finding.node_id)!r}"
     return place
-
-
-def _summary(report: ValidationReport) -> str:
-    from consensusbench.quality import Severity
-
-    rows = report.rows
-    parts = [f"{_counted(rows.good, 'problem')} with {_counted(report.nodes, 'node')}"]
-    if rows.bad:
-        parts.append(_counted(rows.bad, "bad row"))
-    if report.rollouts is not None:
-        unknown = f" ({report.unknown_rollouts:,} of unknown problems)"
-        parts.append(_counted(report.rollouts, "rollout") + unknown * bool(report.unknown_rollouts))
-    found = ", ".join(_counted(report.total(one), one.value) for one in Severity)
-    return f"{', '.join(parts)}: {found}"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}" + "s" * (count != 1)

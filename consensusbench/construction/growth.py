@@ -5,25 +5,11 @@ and over beside a run, and puts each dataset into service::
 
     score log ─▶ add_nodes ─▶ run/nodes/grown-….jsonl ─▶ server ─▶ ready.json ─▶ the next epoch
 
-Which dataset rewards which epoch, reward workers decide by
-:mod:`consensuspr.client.training.grown`; nobody waits for anything here.
+:mod:`consensuspr.client.training.grown` decides which dataset rewards which epoch.
 
-**Nodes that are ready stay as they are.**  A problem gets nodes from rollouts that were rewarded by
-its answer alone, when nothing was to be gained by writing this or that; from then on its rollouts
-are written for these nodes.  To make them again would let the policy say what it is rewarded for,
-and a problem's reward would mean another thing in each epoch.
-
-**Nodes that wrong rollouts reach as often as right ones are left out**, because they stay: they
-tell nothing, or the policy's habits.  A problem of which too few are left waits for more rollouts.
-
-**A round costs what has come since the last one.**  What the run wrote to problems that have no
-nodes yet is kept beside them, in a file without a name, and the log is read on from where it was
-read; only problems with new rollouts are worked on.  A maker that starts anew reads the log once.
-A training that starts anew does some steps again, and what it wrote to them before does not count:
-then all is read again.
-
-Deliberately not covered: nodes of validation problems (they are not trained on, and their figures
-are to stay comparable), and several runs that share one folder.
+Nodes that are ready stay as they are.  To make them again would let the policy choose what it is
+rewarded for.  Nodes that wrong rollouts reach as often as right ones are left out; a problem with
+too few others waits for more rollouts.  Each round reads the log again.
 """
 
 from __future__ import annotations
@@ -33,22 +19,19 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
 
 from consensusbench.construction.outputs import NothingBuilt, OutputPaths
-from consensusbench.construction.pipeline import BuildJob, build, take_rollout, take_rollouts
-from consensusbench.construction.runs import follow_run, new_rollouts
-from consensusbench.construction.store import Inputs
-from consensusbench.construction.types import BuildProgress, RolloutCounts
+from consensusbench.construction.pipeline import BuildJob, build
 from consensuspr.client import Access
 from consensuspr.client.admin import AdminClient, ServedDataset
 from consensuspr.client.training.grown import GrownDataset, GrownDatasets
 from consensuspr.console import count_of
-from consensuspr.data import Node, Problem, open_writer, problem_to_row, read_problems
+from consensuspr.data import Problem, open_writer, problem_to_row, read_problems
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.score_log import keep_dataset
 from consensuspr.score_log.files import log_files
@@ -65,8 +48,7 @@ _NAME_DIGITS = 16
 # A build takes at most a quarter of the time, and of that one core with the least priority.
 _PAUSE_FACTOR = 3.0
 _POLL_S = 1.0
-# Between rounds that fail, at most; and after so long of nothing else it is given up.  Longer than
-# samples wait for a server (``unavailable_limit_s``).
+# Between rounds that fail, at most; after so long of nothing else growth is given up.
 _LONGEST_PAUSE_S = 60.0
 GIVE_UP_S = 3600.0
 NICENESS = 19
@@ -76,7 +58,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """What became of a dataset.
+    """A dataset after a round.
 
     Attributes:
         problems: in it.
@@ -91,7 +73,7 @@ class Grown:
     digest: str
 
     def sentence(self) -> str:
-        """Say it to a person."""
+        """Return it as a sentence."""
         return (
             f"{self.with_nodes:,} of {count_of(self.problems, 'problem')} have nodes,"
             f" {self.added:,} of them new; {self.digest}"
@@ -111,97 +93,36 @@ def add_nodes(job: BuildJob) -> Grown:
     dataset, output, refiner = job.problems, job.paths.dataset, job.refiner
     assert dataset is not None and output is not None and refiner is not None
     job.paths.refuse_inputs(dataset)
-    with _drafts(output.parent) as folder, closing(Inputs(Path(folder))) as inputs:
-        inputs.list_problems(dataset, "stop", without_nodes=True)
-        take_rollouts(job, inputs, BuildProgress())
-        return _merge(dataset, _make(job, inputs, Path(folder)), output)
+    # Beside the output; /tmp is often memory.
+    with TemporaryDirectory(prefix=_DRAFTS, dir=output.parent) as folder:
+        made = Path(folder) / "made.jsonl"
+        with suppress(NothingBuilt):  # there may be enough another time
+            build(replace(job, paths=replace(job.paths, dataset=made)), without_nodes=True)
+        return _merge(dataset, _new_problems(made, refiner.min_nodes), output)
 
 
-def _drafts(beside: Path) -> TemporaryDirectory[str]:
-    """Return a folder for what is being made; /tmp is often memory."""
-    return TemporaryDirectory(prefix=_DRAFTS, dir=beside)
+def _new_problems(made: Path, least: int) -> Iterator[Problem]:
+    """Yield problems with nodes that weigh something, or whose weight is not known."""
+    for problem in read_problems(made) if made.exists() else ():
+        nodes = tuple(node for node in problem.nodes if node.weight != 0.0)
+        if len(nodes) >= least:
+            yield replace(problem, nodes=nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """Problems that get nodes.
-
-    Attributes:
-        path: of a dataset, in the order of the problems' own; more than these may be in it.
-        ids: of the problems.
-    """
-
-    path: Path
-    ids: frozenset[str] = frozenset()
-
-    def problems(self) -> Iterator[Problem]:
-        """Yield them without the nodes that weigh nothing."""
-        for problem in read_problems(self.path) if self.ids else ():
-            if problem.problem_id in self.ids:
-                yield replace(problem, nodes=_weighty(problem))
-
-
-def _make(job: BuildJob, inputs: Inputs, folder: Path) -> _Made:
-    """Make nodes of the rollouts that were read."""
-    assert job.refiner is not None
-    path, least = folder / "made.jsonl", job.refiner.min_nodes
-    if not len(inputs):
-        return _Made(path)
-    try:
-        build(replace(job, paths=replace(job.paths, dataset=path)), inputs=inputs)
-    except NothingBuilt:
-        return _Made(path)  # what there is, is too little; it may be enough another time
-    built = read_problems(path)
-    return _Made(path, frozenset(p.problem_id for p in built if len(_weighty(p)) >= least))
-
-
-def _weighty(problem: Problem) -> tuple[Node, ...]:
-    """Return the nodes that weigh something, or whose weight is not known."""
-    return tuple(node for node in problem.nodes if node.weight != 0.0)
-
-
-def _merge(dataset: Path, made: _Made, output: Path) -> Grown:
-    """Write a dataset, with the nodes that were made."""
-    problems = with_nodes = 0
-    new = made.problems()
+def _merge(dataset: Path, new: Iterator[Problem], output: Path) -> Grown:
+    """Write a dataset, with the nodes that were made; both are in the same order."""
+    problems = with_nodes = added = 0
     following = next(new, None)
     with open_writer(output) as out:
         for problem in read_problems(dataset):
             if following is not None and following.problem_id == problem.problem_id:
                 problem, following = following, next(new, None)
+                added += 1
             problems += 1
             with_nodes += bool(problem.nodes)
             out.write(problem_to_row(problem))
     assert following is None, "problems are built in their order"
-    return Grown(problems, with_nodes, len(made.ids), DatasetIndex.load(output).digest)
-
-
-class _Pool:
-    """What a run wrote to problems that have no nodes, as far as it was read.
-
-    Args:
-        job: of the run.
-        dataset: whose problems these are.
-        folder: for a file without a name.
-    """
-
-    def __init__(self, job: BuildJob, dataset: Path, folder: Path) -> None:
-        [run] = job.rollouts
-        self.inputs = Inputs(folder, growing=True)
-        self.inputs.list_problems(dataset, "stop", without_nodes=True)
-        self.reader = follow_run(run)
-        self._selection = job.selection
-
-    def read(self) -> bool:
-        """Read on; say whether what was read so far still counts."""
-        counts = RolloutCounts()
-        for row in new_rollouts(self.reader):
-            take_rollout(row, self._selection, self.inputs, counts)
-        return not self.reader.redone
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self.inputs.close()
+    return Grown(problems, with_nodes, added, DatasetIndex.load(output).digest)
 
 
 class Growth:
@@ -228,7 +149,6 @@ class Growth:
         self._say = say
         self._grown = GrownDatasets(self.folder)
         self._seen: dict[str, int] = {}
-        self._pool: _Pool | None = None
 
     def __enter__(self) -> Self:
         try:
@@ -245,7 +165,6 @@ class Growth:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._forget()
         self._lock.close()
 
     def begin(self) -> GrownDataset:
@@ -278,11 +197,11 @@ class Growth:
     def keep_on(self) -> None:
         """Grow until something ends this process.
 
-        A round that fails is said, whatever failed, and the next one tries again: a server may
-        come back, and a disk get room.
+        A round that fails is reported, and the next one tries again: a server may come back, and a
+        disk get room.
 
         Raises:
-            ConsensusPRError: no round has succeeded for :data:`GIVE_UP_S`; somebody is to know.
+            ConsensusPRError: no round has succeeded for :data:`GIVE_UP_S`.
         """
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
         failed, pause_s = 0, _POLL_S
@@ -293,7 +212,6 @@ class Growth:
                 self.grow()
             except Exception as error:
                 self._seen = {}
-                self._forget()  # what was read may be the reason
                 failed += 1
                 known = isinstance(error, ConsensusPRError | OSError)
                 reason = str(error) if known else f"{type(error).__name__}: {error}"
@@ -328,52 +246,26 @@ class Growth:
         before = self._grown.ready()
         assert before is not None, "it has begun"
         base = self._path(before.name) if before.name.startswith(PREFIX) else self._dataset
-        pool = self._read(base)
         draft = self.folder / ".draft.jsonl"
-        job = replace(self._job, problems=base, paths=OutputPaths(draft))
-        with _drafts(self.folder) as folder:
-            made = _make(job, pool.inputs, Path(folder))
-            grown = _merge(base, made, draft) if made.ids else None
-        ready = None
-        if grown is not None:
-            name = PREFIX + grown.digest.removeprefix("sha256:")[:_NAME_DIGITS]
-            path = self._path(name)
-            os.replace(draft, path)
-            # So that the scores of its epochs can be explained when it is served no more.
-            keep_dataset(self.run, DatasetIndex.load(path))
-            with AdminClient(self._address, access=self._access) as client:
-                info = client.put(name, str(path)).dataset.info
-            ready = GrownDataset(name, info.digest, grown.problems, grown.with_nodes)
-            self._grown.publish(ready)
-        # Not before: where the server does not take it, all of it is tried again.
-        pool.inputs.worked(made.ids)
+        grown = add_nodes(replace(self._job, problems=base, paths=OutputPaths(draft)))
+        if not grown.added:
+            draft.unlink()
+            self._seen = looks
+            return None
+        name = PREFIX + grown.digest.removeprefix("sha256:")[:_NAME_DIGITS]
+        path = self._path(name)
+        os.replace(draft, path)
+        # So that the scores of its epochs can be explained when it is served no more.
+        keep_dataset(self.run, DatasetIndex.load(path))
+        with AdminClient(self._address, access=self._access) as client:
+            info = client.put(name, str(path)).dataset.info
+        ready = GrownDataset(name, info.digest, grown.problems, grown.with_nodes)
+        self._grown.publish(ready)
+        # Not before: if the server does not take it, all of it is tried again.
         self._seen = looks
-        if ready is not None and grown is not None:
-            self._say(f"ready for the next epoch: {grown.sentence()}")
-            self._tidy({ready.name, before.name})
+        self._say(f"ready for the next epoch: {grown.sentence()}")
+        self._tidy({ready.name, before.name})
         return ready
-
-    def _read(self, dataset: Path) -> _Pool:
-        """Read on in the log of the run, or all of it where that is needed."""
-        while True:
-            if self._pool is None:
-                self._pool = _Pool(self._job, dataset, self.folder)
-            else:
-                self._pool.inputs.go_on()
-            try:
-                still_counts = self._pool.read()
-                self._pool.inputs.finish()
-            except BaseException:
-                self._forget()  # part of a batch may be there, and would come twice
-                raise
-            if still_counts:
-                return self._pool
-            self._forget()
-
-    def _forget(self) -> None:
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
 
     def _first(self, client: AdminClient, served: Iterable[ServedDataset]) -> GrownDataset:
         """Return the dataset that the run begins with, which the server serves then."""

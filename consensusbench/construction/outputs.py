@@ -1,15 +1,11 @@
-"""What a build writes: dataset, audit, candidates, and its report.
+"""What a build writes: dataset, audit, candidates, and its report.  All files appear, or none.
 
-All files appear, or none.  The dataset says in each of its rows how it was made
-(``metadata.construction``) and not in a file beside it: that is lost with the first copy, and rows
-of several builds end up in one dataset.  What is the same in all rows (versions, thresholds,
-prompts; some 2 KB) compresses to nothing in ``.gz`` and Parquet, and the server does not keep it.
+Each row of a dataset has how it was made (``metadata.construction``), because a file beside it is
+lost with the first copy.
 
-Candidates are the file between ``extract`` and ``refine``: every problem with what stage 2 made
-of it.  A row is that of a problem without nodes, with one more key: ``extraction`` (candidates,
-what was dropped, rollouts, provenance) or ``excluded`` (stage, reason, detail).  So stage 3 runs
-again with other thresholds and without extracting, which a model is paid for, and its audit is
-whole.
+Candidates are the file between ``extract`` and ``refine``: the row of a problem without nodes, and
+one more key, ``extraction`` (candidates, what was dropped, rollouts, provenance) or ``excluded``
+(stage, reason, detail).
 """
 
 from __future__ import annotations
@@ -19,11 +15,11 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 from consensusbench.construction.budgets import Stated, budget_of
 from consensusbench.construction.selection import SelectionSettings
-from consensusbench.construction.store import Disagreements, extraction_from_row, extraction_to_row
+from consensusbench.construction.store import Disagreement, extraction_from_row, extraction_to_row
 from consensusbench.construction.types import (
     Excluded,
     ExclusionReason,
@@ -109,11 +105,11 @@ def extraction_provenance(
 
 
 class NothingBuilt(InputError):
-    """Not one problem is left, so that nothing was written."""
+    """No problem is left, so that nothing was written."""
 
 
 class Outputs:
-    """Writes what became of the problems, in order, and counts it; see :func:`open_outputs`."""
+    """Writes problems, in order, and counts them; see :func:`open_outputs`."""
 
     def __init__(
         self,
@@ -127,7 +123,7 @@ class Outputs:
         self.counts = ProblemCounts()
 
     def take(self, finished: Finished) -> None:
-        """Write what became of one problem."""
+        """Write one problem."""
         if isinstance(finished, Excluded):
             self._exclude(finished)
             return
@@ -244,122 +240,95 @@ def _item(problem: Problem, row: Row) -> Item:
     keys = ("extraction", "excluded")
     extra = {key: value for key, value in problem.extra.items() if key not in keys}
     problem = replace(problem, nodes=(), extra=extra)
-    extraction, excluded = (row.get(key) for key in keys)
-    if isinstance(excluded, dict):
-        reason, stage, detail = map(excluded.get, ("reason", "stage", "detail"))
-        reasons, stages = get_args(ExclusionReason), get_args(Stage)
-        if reason not in reasons or stage not in stages or type(detail) is not str:
-            raise InputError(f"excluded has stage {stage!r}, reason {reason!r}, detail {detail!r}")
-        return Excluded(problem, cast(ExclusionReason, reason), detail, cast(Stage, stage))
-    if not isinstance(extraction, dict):
-        raise InputError(
-            "has neither extraction nor excluded; files of candidates are made by "
-            "consensusbench extract"
-        )
-    wrong = extraction.get("wrong_rollouts", 0)  # absent in files of before
-    for key, value, kind in (
-        ("correct_rollouts", extraction.get("correct_rollouts"), int),
-        ("wrong_rollouts", wrong, int),
-        ("inputs", extraction.get("inputs"), str),
-        ("provenance", extraction.get("provenance"), dict),
-    ):
-        if not isinstance(value, kind):
-            raise InputError(f"extraction.{key} is missing or of a wrong type")
-    chosen = ProblemRollouts(
-        problem,
-        _sampled(extraction.get("rollouts")),
-        extraction["correct_rollouts"],
-        extraction["inputs"],
-        extraction["provenance"],
-        _stated(extraction.get("stated")),
-        wrong,
+    match row.get("excluded"):
+        case {"reason": reason, "stage": stage, "detail": str(detail)} if reason in get_args(
+            ExclusionReason
+        ) and stage in get_args(Stage):
+            return Excluded(problem, reason, detail, stage)
+    made: Row = row.get("extraction") or {}
+    match made:
+        case {
+            "correct_rollouts": int(correct),
+            "inputs": str(inputs),
+            "provenance": dict(provenance),
+            "rollouts": [*sampled],
+        } if isinstance(wrong := made.get("wrong_rollouts", 0), int):
+            used = tuple(map(_used, sampled))
+            stated = _stated(made.get("stated"))
+            chosen = ProblemRollouts(problem, used, correct, inputs, provenance, stated, wrong)
+            return ProblemTask(chosen, extraction=extraction_from_row(made))
+    raise InputError(
+        "has neither extraction nor excluded in their form; files of candidates are made by "
+        "consensusbench extract"
     )
-    return ProblemTask(chosen, extraction=extraction_from_row(extraction))
 
 
 def _stated(row: Any) -> Stated | None:
-    if row is None:
-        return None
-    said: Row = row if isinstance(row, dict) else {}
-    counts: list[Any] = [said.get(key) for key in ("statements", "numbers")]
-    counts.append(said.get("length", 0))
-    if any(type(count) is not int or count < 0 for count in counts):
-        raise InputError(
-            "extraction.stated must have statements, numbers and length, whole numbers from 0 on,"
-            f" got {str(said)[:200]!r}"
-        )
-    return Stated(*counts)
+    match row:
+        case None:
+            return None
+        case {"statements": int(statements), "numbers": int(numbers)} if (
+            isinstance(length := row.get("length", 0), int)
+            and min(statements, numbers, length) >= 0
+        ):
+            return Stated(statements, numbers, length)
+    raise InputError(
+        f"extraction.stated must have statements, numbers and length, got {str(row)[:200]!r}"
+    )
 
 
-def _sampled(rows: Any) -> tuple[UsedRollout, ...]:
-    if not isinstance(rows, list) or not rows:
-        raise InputError("extraction.rollouts must be a list, and not empty")
-    sampled = []
-    for at, row in enumerate(rows):
-        name, model = (row.get("rollout_id"), row.get("model")) if isinstance(row, dict) else (0, 0)
-        if not isinstance(name, str) or not isinstance(model, str):
-            raise InputError(f"extraction.rollouts[{at}] must have rollout_id and model")
-        sampled.append(UsedRollout(name, model, row.get("sampling") or {}))
-    return tuple(sampled)
-
-
-@dataclass(slots=True)
-class BuildSeconds:
-    """How long what took: on the clock, or (``extracting``, ``refining``) summed over workers.
-
-    Verifying overlaps with the work on problems.
-    """
-
-    reading: float = 0.0
-    verifying: float = 0.0
-    extracting: float = 0.0
-    refining: float = 0.0
-    total: float = 0.0
+def _used(row: Any) -> UsedRollout:
+    match row:
+        case {"rollout_id": str(name), "model": str(model)}:
+            return UsedRollout(name, model, row.get("sampling") or {})
+    raise InputError("each of extraction.rollouts must have rollout_id and model")
 
 
 @dataclass(slots=True)
 class BuildReport:
-    """Counts, times and outputs of one command.
+    """Counts, time and outputs of one command.
 
     Attributes:
-        rollouts: None where none were read; so are ``disagreements``.
+        rollouts: None where none were read.
         skipped_rows: bad rows of the file of problems or candidates.
+        ground_truths, data_sources: see :class:`~consensusbench.construction.store.Inputs`.
         resumed: problems whose extraction an earlier run had left.
         budgets: problems that got a budget of the guard where nothing else was done; else None.
         judge: what it found of nodes and rollouts; None where there were none of either.
         digest: of the dataset, None where none was written.
         provenance: how; the same for all problems of this command.
+        seconds: in all.
     """
 
     paths: OutputPaths
     problems: ProblemCounts = field(default_factory=ProblemCounts)
     rollouts: RolloutCounts | None = None
     skipped_rows: int = 0
-    disagreements: Disagreements | None = None
+    ground_truths: Disagreement = field(default_factory=Disagreement)
+    data_sources: Disagreement = field(default_factory=Disagreement)
     resumed: int = 0
     budgets: int | None = None
     judge: Judge | None = None
     digest: str | None = None
     provenance: Row = field(default_factory=dict)
-    seconds: BuildSeconds = field(default_factory=BuildSeconds)
+    seconds: float = 0.0
 
     def warnings(self) -> list[str]:
         """Return sentences on what a person should look at."""
         sentences = []
-        if self.disagreements is not None:
-            truths, sources = self.disagreements.ground_truths, self.disagreements.data_sources
-            if truths.count:
-                who = count_of(truths.count, "rollout names", "rollouts name")
-                sentences.append(
-                    f"{who} another ground truth than the file of problems, which counts "
-                    f"(first: {truths.first})"
-                )
-            if sources.count:
-                who = count_of(sources.count, "problem has", "problems have")
-                sentences.append(
-                    f"{who} rollouts of several data sources, of which the first in the alphabet "
-                    f"is taken (first: {sources.first})"
-                )
+        truths, sources = self.ground_truths, self.data_sources
+        if truths.count:
+            who = count_of(truths.count, "rollout names", "rollouts name")
+            sentences.append(
+                f"{who} another ground truth than the file of problems, which counts "
+                f"(first: {truths.first})"
+            )
+        if sources.count:
+            who = count_of(sources.count, "problem has", "problems have")
+            sentences.append(
+                f"{who} rollouts of several data sources, of which the first in the alphabet "
+                f"is taken (first: {sources.first})"
+            )
         skipped = self.rollouts.skipped if self.rollouts is not None else 0
         for count, what in ((self.skipped_rows, "problems"), (skipped, "rollouts")):
             if count:
@@ -385,5 +354,5 @@ class BuildReport:
             "resumed": self.resumed,
             "warnings": self.warnings(),
             "provenance": self.provenance,
-            "seconds": {name: round(s, 3) for name, s in asdict(self.seconds).items()},
+            "seconds": round(self.seconds, 3),
         }

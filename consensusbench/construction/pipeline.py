@@ -1,19 +1,12 @@
-"""A build: rollouts read, verified and chosen, extracted, refined, written.
-
-::
-
-    rollouts ─▶ disk ─▶ verify, choose ─▶ [journal] ─▶ extract ─▶ refine ─▶ dataset, audit
-                                                             └─▶ candidates ─▶ refine ─▶ …
+"""A build: rollouts are read, verified, chosen, extracted, refined and written.
 
 :func:`build` is both ``consensusbench build`` and ``extract``, :func:`refine_candidates` the rest.
-Everything streams, in the order of the problems, and memory is bounded whatever their number.
-Nothing is written before all rollouts have been read: a bad row at the end of the last file stops
-a build with nothing done.
+Everything streams in the order of the problems, in bounded memory.  Nothing is written before all
+rollouts have been read.
 
-A problem that takes too long is left out: a hostile text must not hang a build, nor end it.  One
-that fails otherwise (a model without a usable reply, a defect) ends it, because the same may hold
-for others; but only after all the others have been tried, so that what they cost is not lost, and
-the next run finds them in the journal.
+A problem that takes too long is left out.  One that fails otherwise (a model without a usable
+reply, a defect) ends the build, but only after all the others have been tried; the next run finds
+their extractions in the journal ``OUTPUT.partial``.
 """
 
 from __future__ import annotations
@@ -22,29 +15,28 @@ import functools
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, closing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias
 
 from consensusbench.construction.budgets import Stated, budget_of, stated_in
 from consensusbench.construction.outputs import (
     BuildReport,
-    BuildSeconds,
     OutputPaths,
     extraction_provenance,
     open_outputs,
     read_candidates,
 )
-from consensusbench.construction.runs import is_run, read_run
+from consensusbench.construction.runs import read_run
 from consensusbench.construction.selection import SelectionSettings, choose
 from consensusbench.construction.store import (
     DistinctRollout,
     Inputs,
     SpooledRollout,
-    Workspace,
+    extraction_from_row,
+    extraction_to_row,
     sampling_records,
 )
 from consensusbench.construction.types import (
@@ -56,16 +48,17 @@ from consensusbench.construction.types import (
     ProblemRollouts,
     ProblemTask,
     RolloutCounts,
+    Split,
     Stream,
     UsedRollout,
 )
-from consensusbench.construction.worker import Stages
-from consensusbench.construction.workers import ask_model, batches, work_here, work_on_ray
+from consensusbench.construction.work import Stages, ask_model, batches, work_here, work_on_ray
 from consensusbench.construction.worth import Judge
 from consensusbench.extraction.types import AsyncExtractor, CorrectRollout, Extractor, Refiner
+from consensusbench.quiet import quiet_readers
+from consensusbench.store import Journal, digest
 from consensuspr.console import count_of
 from consensuspr.data import (
-    DataError,
     OnError,
     Problem,
     ReadReport,
@@ -78,40 +71,18 @@ from consensuspr.data import (
 from consensuspr.data.writers import dump_json
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.scoring.answers import AnswerVerifier
-from consensuspr.scoring.scorer import verify_patiently
 
 # A correct solution is a hundredth of it; what is longer is not looked at, and counted.
 MAX_RESPONSE_BYTES = 1 << 20
-
 # Columns that say how a rollout was sampled; they are recorded with the rollouts that are used.
 SAMPLING_COLUMNS = ("temperature", "top_p", "max_tokens", "seed")
-
-# Answers are verified so many at a time, over as many problems as that takes, because the few
-# that need computer algebra then overlap.  Their texts are let go again, and only the chosen ones
-# are read a second time.
+# Answers are verified so many at a time, because the few that need computer algebra then overlap.
 BATCH_ROLLOUTS = 512
 BATCH_BYTES = 16 << 20
-
 # So many failures are no longer about single problems.
 MAX_FAILURES = 20
 
 Engine: TypeAlias = Literal["local", "ray"]
-Split: TypeAlias = Literal["train", "test"]
-
-
-@dataclass(frozen=True, slots=True)
-class AsyncExtraction:
-    """Stage 2 by a model.
-
-    Attributes:
-        open: called in the event loop; makes the extractor.
-        in_flight: problems that are extracted at once.
-        provenance: of the extractor that is made.
-    """
-
-    open: Callable[[], AbstractAsyncContextManager[AsyncExtractor]]
-    in_flight: int
-    provenance: Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +97,11 @@ class BuildJob:
         refiner: stage 3; None: end with stage 2.
         problems: a file of problems; None: what the rollouts say of theirs.
         split: put into each problem; None: as it is.
-        selection: which rollouts are looked at.
+        selection: which rollouts are compared.
         on_error: what a bad row does, and a problem whose extraction fails.
         engine: processes of this machine, or a Ray cluster; the outputs are the same.
         workers: processes, 1 or more; the outputs are the same.
-        time_limit_s: seconds of processor time that one problem may take.
+        time_limit_s: seconds that one problem may take.
 
     Raises:
         InputError: a number is out of its range.
@@ -138,7 +109,7 @@ class BuildJob:
 
     rollouts: tuple[Path, ...]
     paths: OutputPaths
-    extractor: Extractor | AsyncExtraction
+    extractor: Extractor | AsyncExtractor
     refiner: Refiner | None
     problems: Path | None = None
     split: Split | None = None
@@ -154,22 +125,16 @@ class BuildJob:
             raise InputError(
                 f"the time limit must be from 0.01 to 86400 seconds, got {self.time_limit_s:g}"
             )
-        runs = [is_run(path) for path in self.rollouts]
+        runs = [path.is_dir() for path in self.rollouts]
         if any(runs) and not all(runs):
             raise InputError("give files of rollouts or folders of runs, not both")
-        if self.engine == "ray" and isinstance(self.extractor, AsyncExtraction):
+        if self.engine == "ray" and isinstance(self.extractor, AsyncExtractor):
             raise InputError("a model is asked from one process; use the local engine")
 
     @property
     def of_run(self) -> bool:
         """Whether the rollouts are those of training runs."""
-        return is_run(self.rollouts[0])
-
-    def extractor_provenance(self) -> Row:
-        """Return what the dataset records of stage 2."""
-        if isinstance(self.extractor, AsyncExtraction):
-            return self.extractor.provenance
-        return self.extractor.provenance()
+        return self.rollouts[0].is_dir()
 
 
 def _check_workers(workers: int) -> None:
@@ -178,71 +143,115 @@ def _check_workers(workers: int) -> None:
 
 
 def build(
-    job: BuildJob, progress: BuildProgress | None = None, inputs: Inputs | None = None
+    job: BuildJob, progress: BuildProgress | None = None, *, without_nodes: bool = False
 ) -> BuildReport:
     """Make a dataset, or its candidates, from rollouts.
 
-    Args:
-        job: what is to be done.
-        progress: told how it goes.
-        inputs: problems and rollouts that were read already; None: those of the job.
-
     Killed at any moment, it leaves the outputs as they were, and the next call with the same
     output goes on with the problems that are not extracted yet.
+
+    Args:
+        job: what is to be done.
+        progress: informed of how it goes.
+        without_nodes: leave out problems of the file that have nodes.
 
     Raises:
         InputError: an input, an option or an output is bad, or no problem is left.
         ConsensusPRError: problems failed, or the work as a whole.
     """
-    progress = progress or BuildProgress()
-    try:
-        return _build(job, progress, inputs)
-    except KeyboardInterrupt:
-        progress.note("what is extracted is kept; the same command goes on from there")
-        raise
-
-
-def _build(job: BuildJob, progress: BuildProgress, inputs: Inputs | None) -> BuildReport:
     started = time.perf_counter()
+    progress = progress or BuildProgress()
     if job.of_run:
         job = replace(job, selection=replace(job.selection, trust_labels=True))
     job.paths.refuse_inputs(*job.rollouts, job.problems)
-    report = BuildReport(job.paths)
-    provenance = extraction_provenance(
-        job.selection, job.extractor_provenance(), sampling_records(job.rollouts)
-    )
-    refinement = {} if job.refiner is None else {"refinement": job.refiner.provenance()}
-    report.provenance = provenance | refinement
     output = job.paths.dataset or job.paths.candidates
     assert output is not None, "a build writes something"
+    report = BuildReport(job.paths)
+    extractor = job.extractor.provenance()
+    provenance = extraction_provenance(job.selection, extractor, sampling_records(job.rollouts))
+    refinement = {} if job.refiner is None else {"refinement": job.refiner.provenance()}
+    report.provenance = provenance | refinement
     with ExitStack() as stack:
-        workspace = stack.enter_context(Workspace(output))
-        counts = report.rollouts = RolloutCounts()
-        if inputs is None:
-            inputs = stack.enter_context(closing(Inputs(workspace.folder, job.split)))
-            if job.problems is not None:
-                report.skipped_rows = inputs.list_problems(job.problems, job.on_error).skipped
-            counts = report.rollouts = take_rollouts(job, inputs, progress)
-        report.disagreements = inputs.disagreements
-        found, others = workspace.open_journal(job.extractor_provenance())
-        if found:
-            progress.note(f"an earlier run left {found:,} extracted problems; going on")
-        elif others:
-            progress.note("an earlier run extracted with other settings; starting anew")
-        report.seconds.reading = time.perf_counter() - started
-        progress.begin(len(inputs))
-        verifier = None
-        if not job.selection.trust_labels:
-            verifier = stack.enter_context(AnswerVerifier(job.workers))
+        journal = stack.enter_context(_Extracted(output, extractor))
+        inputs = stack.enter_context(Inputs(output.parent, job.split))
+        if job.problems is not None:
+            read = inputs.list_problems(job.problems, job.on_error, without_nodes=without_nodes)
+            report.skipped_rows = read.skipped
+        counts = take_rollouts(job, inputs, progress)
+        if len(journal):
+            progress.note("an earlier run left extracted problems; going on with the others")
         judge = None if job.refiner is None else Judge(functools.partial(_responses, inputs))
-        tasks = Tasks(
-            inputs, job.selection, verifier, counts, report.seconds, provenance, judge, job.of_run
-        )
-        items = _resumed(tasks.items(), workspace, report)
-        _finish(_run(job, items, workspace), job.refiner, job.on_error, report, progress, judge)
-        workspace.done()
-    report.seconds.total = time.perf_counter() - started
+        tasks = Tasks(inputs, job.selection, _verifier(job, stack), counts, provenance, judge,
+                      job.of_run)  # fmt: skip
+        progress.begin(len(inputs))
+        _count(report, inputs, counts)
+        try:
+            items = journal.resumed(tasks.items(), report)
+            _finish(_run(job, items, journal), job.refiner, job.on_error, report, progress, judge)
+        except KeyboardInterrupt:
+            progress.note("what is extracted is kept; the same command goes on from there")
+            raise
+        journal.done()
+    report.seconds = time.perf_counter() - started
     return report
+
+
+def _verifier(job: BuildJob, stack: ExitStack) -> AnswerVerifier | None:
+    trusted = job.selection.trust_labels
+    return None if trusted else stack.enter_context(AnswerVerifier(job.workers))
+
+
+def _count(report: BuildReport, inputs: Inputs, counts: RolloutCounts) -> None:
+    report.rollouts = counts
+    report.ground_truths, report.data_sources = inputs.ground_truths, inputs.data_sources
+
+
+class _Extracted:
+    """Extractions of a build until it is complete, in ``OUTPUT.partial``.
+
+    The key stands for all that the extractor was given, and for its settings.
+    """
+
+    def __init__(self, output: Path, extractor: Row) -> None:
+        self._path = Path(f"{output}.partial")
+        self._journal = Journal(self._path, "extraction", durable=False)
+        self._extractor = extractor
+        self._is_done = False
+
+    def __enter__(self) -> _Extracted:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        useless = self._is_done or not len(self._journal)
+        self._journal.close()
+        if useless:
+            self._path.unlink(missing_ok=True)
+
+    def __len__(self) -> int:
+        return len(self._journal)
+
+    def resumed(self, items: Iterable[Item], report: BuildReport) -> Iterator[Item]:
+        """Give tasks the extraction that an earlier run left."""
+        for item in items:
+            if isinstance(item, ProblemTask):
+                row = self._journal.get(self._key(item))
+                if row is not None:
+                    report.resumed += 1
+                    item = ProblemTask(item.chosen, extraction=extraction_from_row(row))
+            yield item
+
+    def keep(self, outcome: Outcome) -> None:
+        """Keep an extraction; one that is there already stays."""
+        key = self._key(outcome)
+        if outcome.extraction is not None and key not in self._journal:
+            self._journal.append(key, extraction_to_row(outcome.extraction))
+
+    def done(self) -> None:
+        """Note that the output is complete."""
+        self._is_done = True
+
+    def _key(self, one: ProblemTask | Outcome) -> str:
+        return digest([self._extractor, one.chosen.inputs])
 
 
 def add_budgets(job: BuildJob, progress: BuildProgress | None = None) -> BuildReport:
@@ -269,45 +278,35 @@ def add_budgets(job: BuildJob, progress: BuildProgress | None = None) -> BuildRe
     progress = progress or BuildProgress()
     job.paths.refuse_inputs(*job.rollouts, dataset)
     report = BuildReport(OutputPaths(output), budgets=0)
-    selection = replace(job.selection, min_rollouts=1)
     stated: dict[str, Stated] = {}
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="consensusbench-")))
-        inputs = stack.enter_context(closing(Inputs(folder, None)))
+        inputs = stack.enter_context(Inputs(output.parent))
         report.skipped_rows = inputs.list_problems(dataset, job.on_error).skipped
-        counts = report.rollouts = take_rollouts(job, inputs, progress)
-        report.seconds.reading = time.perf_counter() - started
+        counts = take_rollouts(job, inputs, progress)
         progress.begin(len(inputs))
-        verifier = None
-        if not selection.trust_labels:
-            verifier = stack.enter_context(AnswerVerifier(job.workers))
         judge = Judge(functools.partial(_responses, inputs))
-        tasks = Tasks(inputs, selection, verifier, counts, report.seconds, {}, judge)
+        selection = replace(job.selection, min_rollouts=1)
+        tasks = Tasks(inputs, selection, _verifier(job, stack), counts, {}, judge)
         for done, item in enumerate(tasks.items(), start=1):
             if isinstance(item, ProblemTask) and item.chosen.stated is not None:
                 stated[item.chosen.problem.problem_id] = item.chosen.stated
             progress.work(done)
+        _count(report, inputs, counts)
         if not stated:
             raise InputError("no problem of the dataset has a correct rollout to make a budget of")
         out = stack.enter_context(open_writer(output))
-        for problem in read_problems(dataset, job.on_error, _Unsaid()):
-            report.problems.write(problem.data_source, len(problem.nodes))
-            if problem.nodes and (most := stated.get(problem.problem_id)) is not None:
-                report.budgets = (report.budgets or 0) + 1
-                problem = replace(problem, budget=budget_of(most, len(problem.nodes)))
-                problem = judge.weigh(problem)
-            out.write(problem_to_row(problem))
+        with quiet_readers():
+            for problem in read_problems(dataset, job.on_error):
+                report.problems.write(problem.data_source, len(problem.nodes))
+                if problem.nodes and (most := stated.get(problem.problem_id)) is not None:
+                    report.budgets = (report.budgets or 0) + 1
+                    problem = replace(problem, budget=budget_of(most, len(problem.nodes)))
+                    problem = judge.weigh(problem)
+                out.write(problem_to_row(problem))
     report.judge = judge
     _name_dataset(report, output)
-    report.seconds.total = time.perf_counter() - started
+    report.seconds = time.perf_counter() - started
     return report
-
-
-class _Unsaid(ReadReport):
-    """Skips bad rows without a word: they were told of when the file was read first."""
-
-    def skip(self, fault: DataError) -> None:
-        self.skipped += 1
 
 
 def refine_candidates(
@@ -340,7 +339,7 @@ def refine_candidates(
     items = read_candidates(candidates, on_error, read)
     _finish(work_here(items, Stages(None, refiner), workers), refiner, on_error, report, progress)
     report.skipped_rows = read.skipped
-    report.seconds.total = time.perf_counter() - started
+    report.seconds = time.perf_counter() - started
     return report
 
 
@@ -355,23 +354,30 @@ def take_rollouts(job: BuildJob, inputs: Inputs, progress: BuildProgress) -> Rol
         InputError: a model that is excluded or asked for wrote none of the rollouts, or no
             model is left, or the labels are to be trusted and no row has one.
     """
-    counts = RolloutCounts()
+    counts, selection = RolloutCounts(), job.selection
     models: set[str] = set()
     labelled = False
     for path in job.rollouts:
         report = ReadReport()
-        rows = read_run(path) if job.of_run else read_rollouts(path, job.on_error, report)
-        for row in rows:
+        for row in read_run(path) if job.of_run else read_rollouts(path, job.on_error, report):
             counts.read += 1
             if counts.read % 256 == 0:
                 progress.read(counts.read)
             model = row.get("model") or ""
             models.add(model)
             labelled = labelled or row.get("correct") is not None
-            take_rollout(row, job.selection, inputs, counts)
+            if not selection.takes(model):
+                counts.other_model += 1
+            elif (number := inputs.number_of(row)) is None:
+                counts.unknown_problem += 1
+            elif _is_oversize(row["response"]):
+                counts.oversize += 1
+            else:
+                rollout = SpooledRollout(row.get("rollout_id"), _sampling(row), row["response"])
+                inputs.add(number, model, rollout, row.get("correct"))
         counts.skipped += report.skipped
     progress.read(counts.read)
-    for name in (*job.selection.exclude_models, *job.selection.only_models):
+    for name in (*selection.exclude_models, *selection.only_models):
         if name not in models:  # a typing error would let a model in unnoticed
             shown = ", ".join(sorted(filter(None, models))) or "none"
             raise InputError(f"no rollout is of model {name!r}; the models there are: {shown}")
@@ -379,29 +385,13 @@ def take_rollouts(job: BuildJob, inputs: Inputs, progress: BuildProgress) -> Rol
         raise InputError(
             f"exclude_models and only_models leave none of the {counts.read:,} rollouts"
         )
-    if job.selection.trust_labels and not labelled and not job.of_run:
+    if selection.trust_labels and not labelled and not job.of_run:
         raise InputError(
             f"no row of {', '.join(map(str, job.rollouts))} has the column correct; leave the "
             "labels out and let the answers be verified"
         )
     inputs.finish()
     return counts
-
-
-def take_rollout(
-    row: Row, selection: SelectionSettings, inputs: Inputs, counts: RolloutCounts
-) -> None:
-    """Put a rollout into the inputs, or count why not."""
-    model = row.get("model") or ""
-    if not selection.takes(model):
-        counts.other_model += 1
-    elif (number := inputs.number_of(row)) is None:
-        counts.unknown_problem += 1
-    elif _is_oversize(row["response"]):
-        counts.oversize += 1
-    else:
-        rollout = SpooledRollout(row.get("rollout_id"), _sampling(row), row["response"])
-        inputs.add(number, model, rollout, row.get("correct"))
 
 
 def _is_oversize(response: str) -> bool:
@@ -436,9 +426,9 @@ class Tasks:
 
     Attributes:
         verifier: decides which rollouts are correct; None: their labels do.
-        counts: filled on the way, as are the seconds.
+        counts: filled on the way.
         provenance: put into each problem.
-        judge: hears of the right and wrong rollouts of each problem that is worked on.
+        judge: takes the right and wrong rollouts of each problem that is worked on.
         of_run: the rollouts are those of a policy that is trained: of each problem they must be of
             ``min_steps`` steps, and its budget is not made of them.
     """
@@ -447,7 +437,6 @@ class Tasks:
     settings: SelectionSettings
     verifier: AnswerVerifier | None
     counts: RolloutCounts
-    seconds: BuildSeconds
     provenance: Row
     judge: Judge | None = None
     of_run: bool = False
@@ -505,10 +494,7 @@ class Tasks:
             return [rollout.label for _, rollout in portion]
         truths = [one.problem.ground_truth or "" for one, _ in portion]
         texts = [self.inputs.read(rollout.at).response for _, rollout in portion]
-        start = time.perf_counter()
-        # Asks again what a busy machine left open: nobody waits for a build as a trainer does.
-        verdicts = verify_patiently(self.verifier, truths, texts, rule)
-        self.seconds.verifying += time.perf_counter() - start
+        verdicts = self.verifier.verify_batch(truths, texts, rule)
         return [verdict.correct for verdict in verdicts]
 
     def _item(self, judged: _Judged) -> Item:
@@ -551,7 +537,7 @@ class Tasks:
         )
 
     def _stated(self, correct: Sequence[DistinctRollout]) -> Stated:
-        """Return the most that a correct rollout states, one that is not looked at included."""
+        """Return the most that a correct rollout states, one that is not chosen included."""
         most = Stated()
         for texts in _responses(self.inputs, correct):
             most = most.most(stated_in(texts))
@@ -587,54 +573,42 @@ def inputs_digest(problem: Problem, chosen: Sequence[DistinctRollout], names: Se
     return "sha256:" + hashlib.sha256(json.dumps(given).encode("ascii")).hexdigest()
 
 
-def _resumed(items: Iterable[Item], workspace: Workspace, report: BuildReport) -> Iterator[Item]:
-    """Give tasks the extraction that an earlier run left."""
-    for item in items:
-        if isinstance(item, ProblemTask) and (found := workspace.get(item.chosen)) is not None:
-            report.resumed += 1
-            yield ProblemTask(item.chosen, extraction=found)
-        else:
-            yield item
-
-
-def _run(job: BuildJob, items: Iterator[Item], workspace: Workspace) -> Stream:
+def _run(job: BuildJob, items: Iterator[Item], journal: _Extracted) -> Stream:
     """Yield what becomes of each item; extractions are in the journal by then."""
-    stages = Stages(None, job.refiner, job.time_limit_s)
-    if isinstance(job.extractor, AsyncExtraction):
-        # In the journal before anything else is done with it: it was paid for.
-        keep = functools.partial(workspace.keep, durable=True)
-        asked = ask_model(items, job.extractor.open, job.extractor.in_flight, keep)
+    if isinstance(job.extractor, AsyncExtractor):
+        stages = Stages(None, job.refiner, job.time_limit_s)
+        asked = _kept(ask_model(items, job.extractor), journal)
         yield from asked if job.refiner is None else _refined(asked, stages, job.workers)
         return
-    stages = replace(stages, extractor=job.extractor)
+    stages = Stages(job.extractor, job.refiner, job.time_limit_s)
+    output = job.paths.dataset or job.paths.candidates
+    assert output is not None, "a build writes something"
     if job.engine == "ray":
-        stream = work_on_ray(items, stages, workspace.folder)
+        yield from _kept(work_on_ray(items, stages, output.parent), journal)
     else:
-        stream = work_here(items, stages, job.workers)
+        yield from _kept(work_here(items, stages, job.workers), journal)
+
+
+def _kept(stream: Stream, journal: _Extracted) -> Stream:
     with closing(stream) as finished:
         for one in finished:
-            if isinstance(one, Outcome) and one.extraction is not None:
-                workspace.keep(one.chosen, one.extraction, durable=False)
+            if isinstance(one, Outcome):
+                journal.keep(one)
             yield one
 
 
 def _refined(asked: Stream, stages: Stages, workers: int) -> Stream:
     """Refine what a model extracted in worker processes."""
-    seconds: dict[str, float] = {}
 
     def tasks() -> Iterator[Item]:
         for one in asked:
-            if isinstance(one, Excluded) or one.extraction is None:
-                yield one
-            else:
-                seconds[one.chosen.inputs] = one.extract_s
+            if isinstance(one, Outcome) and one.extraction is not None:
                 yield ProblemTask(one.chosen, extraction=one.extraction)
+            else:
+                yield one
 
     with closing(asked), closing(work_here(tasks(), stages, workers)) as finished:
-        for one in finished:
-            if isinstance(one, Outcome):
-                one = replace(one, extract_s=seconds.pop(one.chosen.inputs, one.extract_s))
-            yield one
+        yield from finished
 
 
 def _finish(
@@ -645,19 +619,16 @@ def _finish(
     progress: BuildProgress,
     judge: Judge | None = None,
 ) -> None:
-    """Write and count what became of the problems, and name the dataset that they make."""
+    """Write and count the problems, and name the dataset that they make."""
     failed: list[str] = []
     with open_outputs(report.paths, refiner, judge) as outputs, closing(finished):
         report.problems = outputs.counts
         for done, one in enumerate(finished, start=1):
-            if isinstance(one, Outcome):
-                report.seconds.extracting += one.extract_s
-                report.seconds.refining += one.refine_s
-                if on_error == "stop" and one.failure and one.failure.reason == "failed":
-                    problem_id = one.chosen.problem.problem_id[:80]
-                    failed.append(f"problem {problem_id!r}: {one.failure.detail}")
-                    if len(failed) == MAX_FAILURES:
-                        break
+            failure = one.failure if isinstance(one, Outcome) else None
+            if on_error == "stop" and failure is not None and failure.reason == "failed":
+                failed.append(f"problem {failure.problem.problem_id[:80]!r}: {failure.detail}")
+                if len(failed) == MAX_FAILURES:
+                    break
             outputs.take(one)
             progress.work(done)
         if failed:

@@ -1,12 +1,9 @@
-"""Which correct rollouts of a problem are looked at: N of them, over as many models as there are.
+"""Which correct rollouts of a problem are compared: N of them, over as many models as there are.
 
 The paper's stage 1 (section 3.2) takes N = 5 correct rollouts a problem in total from several
 models and excludes problems with fewer than N_min = 3.  Where there are more than N, models
-take turns; whose turn comes first and which of a model's rollouts goes first is decided by a
-digest of problem, model and text, so that neither the order of files nor that of rows matters.
-
-Which are correct, the answer verifier decides, or their labels.  An answer that is not decided is
-not correct.
+take turns; a digest of problem, model and text decides the order, so that neither the order of
+files nor that of rows matters.
 """
 
 from __future__ import annotations
@@ -24,8 +21,7 @@ from consensuspr.data import Row
 from consensuspr.errors import InputError
 from consensuspr.scoring.types import AnswerRule
 
-# What one problem may bring along where all its rollouts are asked for: more of them tell
-# nothing new, and one problem must not decide how much memory a build takes.
+# Of one problem with ``rollouts_per_problem = "all"``, so that memory is bounded.
 MAX_ROLLOUTS = 256
 MAX_ROLLOUT_BYTES = 64 << 20
 
@@ -82,12 +78,9 @@ class SelectionSettings:
             raise InputError(f"min_steps must be 1 or more, got {self.min_steps}")
         if self.trust_labels and self.answer_rule is not None:
             raise InputError("answer_rule is for verified answers, not for trust_labels")
-        both = sorted(set(self.exclude_models) & set(self.only_models))
-        if both:
-            raise InputError(f"model {both[0]!r} is both excluded and the only one")
 
     def takes(self, model: str) -> bool:
-        """Say whether a model's rollouts count."""
+        """Return whether a model's rollouts count."""
         if self.only_models and model not in self.only_models:
             return False
         return model not in self.exclude_models
@@ -109,7 +102,7 @@ class SelectionSettings:
 def choose(
     problem_id: str, correct: Sequence[DistinctRollout], settings: SelectionSettings
 ) -> list[DistinctRollout]:
-    """Return the rollouts to look at, of distinct correct ones in any order."""
+    """Return the rollouts to compare, of distinct correct ones in any order."""
 
     def rank(model: str, *text: bytes) -> bytes:
         # The parts are separated, so that no two combinations look alike.

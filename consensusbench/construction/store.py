@@ -1,56 +1,34 @@
-"""What a build keeps on disk: its inputs while it runs, its extractions until it is complete.
+"""The inputs of a build on disk, so that memory does not grow with them.
 
-``OUTPUT.partial`` lies beside the output, on its disk (``/tmp`` is often memory).  In it:
-
-- :class:`Inputs`, an SQLite database whose file has no name there and vanishes with the process,
-  so that memory grows with no number.  A partition by hash was weighed and dropped: it bounds
-  memory by the largest partition, gives problems back in the order of hashes, and reads rollouts
-  that nobody wants.
-- a :class:`~consensusbench.store.Journal` of extractions for each extractor and each of its
-  settings: one record a problem under the digest of all that the extractor was given.  A build
-  that was killed goes on where it was; a problem whose text or rollouts changed since is extracted
-  anew, and no other.  The folder goes when the output is complete, or when it holds nothing worth
-  keeping.
-
-Problems are listed in a file, or found in the rollouts' own columns.  Listed problems have the
-last word: a row whose ground truth reads otherwise is only counted, because two sets that use one
-id for two problems must not go unnoticed.  Where rows of one found problem differ in text or
-ground truth, nobody can tell which is right, and the problem is excluded by name.
+:class:`Inputs` is an SQLite database beside the output (``/tmp`` is often memory).  Its file has no
+name and vanishes with the process.  Problems are listed in a file, or found in the rollouts' own
+columns.  Where rows of one found problem differ in text or ground truth, the problem is excluded.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import pickle
-import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
-from consensusbench.construction.types import Excluded, ProblemRollouts
+from consensusbench.construction.types import Excluded, Split
 from consensusbench.extraction.types import Candidate, Dropped, Extraction
-from consensusbench.store import Journal, digest
+from consensuspr.console import one_line
 from consensuspr.data import DataError, OnError, Problem, ReadReport, Row, read_problems
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.settings import check_fields
 
-# What lies beside rollouts that ``consensusbench sample`` wrote: models, prompt and settings.
+# What ``consensusbench sample`` writes beside rollouts; it ends up in every row of a dataset.
 PROVENANCE_SUFFIX = ".provenance.json"
-# It ends up in every row of a dataset.
 MAX_PROVENANCE_BYTES = 64 << 10
-
-# Of a text in a message.
-_SHOWN_CHARS = 60
-
-
-# Extractions as plain values.
 
 _Part = TypeVar("_Part", Candidate, Dropped)
 
@@ -64,7 +42,11 @@ def extraction_to_row(extraction: Extraction) -> Row:
 
 
 def extraction_from_row(row: Row) -> Extraction:
-    """Return the extraction that a row describes; an InputError names its fault in one clause."""
+    """Return the extraction that a row describes.
+
+    Raises:
+        InputError: it describes none.
+    """
     return Extraction(
         tuple(_parts(row, "candidates", Candidate)), tuple(_parts(row, "dropped", Dropped))
     )
@@ -74,60 +56,45 @@ def _parts(row: Row, key: str, kind: type[_Part]) -> Iterator[_Part]:
     if not isinstance(row.get(key), list):
         raise InputError(f"{key} must be a list")
     for at, raw in enumerate(row[key]):
-        where = f"{key}[{at}]"
         values = raw if isinstance(raw, dict) else {}
         given: dict[str, Any] = {}
         for part in fields(kind):
             value = values.get(part.name)
             given[part.name] = tuple(value) if isinstance(value, list) else value
         one = kind(**given)
-        check_fields(one, f" of {where}")
+        check_fields(one, f" of {key}[{at}]")
         if isinstance(one, Candidate) and not one.expressions:
-            raise InputError(f"{where} has no expressions")
+            raise InputError(f"{key}[{at}] has no expressions")
         yield one
-
-
-# How rollouts were sampled.
 
 
 def sampling_records(rollouts: Iterable[Path]) -> list[Row]:
     """Return what ``consensusbench sample`` wrote beside rollouts files, each content once.
 
-    The order is one of their own, whatever that of the files.  Rollouts from elsewhere have none.
+    The order does not depend on that of the files.
     """
-    beside = (Path(f"{path}{PROVENANCE_SUFFIX}") for path in rollouts)
-    records = [_sampling_record(path) for path in beside if path.exists()]
-    distinct = {json.dumps(record, sort_keys=True): record for record in records}
+    distinct: dict[str, Row] = {}
+    for path in (Path(f"{path}{PROVENANCE_SUFFIX}") for path in rollouts):
+        if not path.exists():
+            continue
+        try:
+            record: Any = json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            record = None
+        if not isinstance(record, dict):
+            raise DataError(str(path), None, "holds no JSON object; remove it to build without it")
+        # Of the run as a whole, not of the rollouts that a problem was made from.
+        record.pop("counts", None)
+        text = json.dumps(record, sort_keys=True)
+        if len(text) > MAX_PROVENANCE_BYTES:
+            limit = f"the limit is {MAX_PROVENANCE_BYTES}"
+            raise DataError(str(path), None, f"holds {len(text)} bytes, {limit}")
+        distinct[text] = record
     return [record for _, record in sorted(distinct.items())]
 
 
-def _sampling_record(path: Path) -> Row:
-    try:
-        record: Any = json.loads(path.read_bytes())
-    except OSError as error:
-        raise DataError(str(path), None, f"cannot be read: {error.strerror}") from error
-    except ValueError:
-        record = None
-    if not isinstance(record, dict):
-        raise DataError(str(path), None, "holds no JSON object; remove it to build without it")
-    # Of the run as a whole, not of the rollouts that a problem was made from.
-    record.pop("counts", None)
-    size = len(json.dumps(record))
-    if size > MAX_PROVENANCE_BYTES:
-        raise DataError(str(path), None, f"holds {size} bytes, the limit is {MAX_PROVENANCE_BYTES}")
-    return record
-
-
-# What a build reads.
-
-
 class SpooledRollout(NamedTuple):
-    """A rollout as it lies on disk.
-
-    Attributes:
-        name: its id, None where it has none.
-        sampling: how it was sampled, as JSON text; empty where unknown.
-    """
+    """A rollout on disk: its id, how it was sampled as JSON text (or empty), and its text."""
 
     name: str | None
     sampling: str
@@ -142,7 +109,7 @@ class DistinctRollout:
         at: number of the rollout in the inputs; where a text is repeated, of the one whose
             model and name come first, so that the order of rows does not matter.
         digest: of the text.
-        num_bytes: of the text and what stands before it.
+        num_bytes: of text, name and sampling.
         label: its label; of a repeated text, False where one is, and None before True.
         repeats: further rollouts with the same text.
     """
@@ -157,7 +124,7 @@ class DistinctRollout:
 
 @dataclass(slots=True)
 class Disagreement:
-    """Rows that say something else than what is used: how many, and one sentence on the first."""
+    """Rows that differ from what is used: how many, and one sentence on the first."""
 
     count: int = 0
     first: str = ""
@@ -166,14 +133,6 @@ class Disagreement:
         """Count one."""
         self.count += 1
         self.first = self.first or sentence
-
-
-@dataclass(slots=True)
-class Disagreements:
-    """What rows disagree on without harm to the dataset; a person should know of it."""
-
-    ground_truths: Disagreement = field(default_factory=Disagreement)
-    data_sources: Disagreement = field(default_factory=Disagreement)
 
 
 _SCHEMA = """
@@ -185,40 +144,31 @@ BEGIN
 
 # What rows may say of their problem.
 _COLUMNS = ("ground_truth", "problem", "data_source")
-# Of each column that they say, the first and the last in the order of the alphabet.
+# Of each column, the first and the last value in the order of the alphabet.
 _Said: TypeAlias = dict[str, tuple[str, str]]
 
 
 class Inputs:
-    """The problems of a build and their rollouts, in a file that vanishes with the process.
+    """The problems of a build and their rollouts; a context manager.
 
     Problems come from :meth:`list_problems`, or from the rollouts' own columns where that is not
-    called.  All of them are there after :meth:`finish`, and no more rollouts are taken; unless they
-    are those of a run that goes on, where :meth:`go_on` takes more and :meth:`problems` are those
-    with rollouts that nobody has worked on.
+    called.  All of them are there after :meth:`finish`.
 
     Args:
-        folder: of the file, which has no name there and needs no care for crashes.
+        folder: of the nameless file.
         split: put into each problem; None: as it is.
-        growing: the rollouts are those of a run that goes on, and problems are listed.
 
     Attributes:
-        unworked: while they grow, the numbers of the problems with rollouts since :meth:`worked`.
+        ground_truths: rollouts that name another ground truth than the file of problems.
+        data_sources: problems whose rollouts name several data sources.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        split: Literal["train", "test"] | None = None,
-        *,
-        growing: bool = False,
-    ) -> None:
-        self.disagreements = Disagreements()
-        self.unworked: set[int] = set()
-        self._growing = growing
+    def __init__(self, folder: Path, split: Split | None = None) -> None:
+        self.ground_truths = Disagreement()
+        self.data_sources = Disagreement()
         self._split = split
         self._is_listed = False
-        path = folder / f"inputs-{os.getpid()}.sqlite"
+        path = folder / f".inputs-{os.getpid()}.sqlite"
         path.unlink(missing_ok=True)
         with _writing():
             self._database = sqlite3.connect(path, isolation_level=None)
@@ -228,19 +178,21 @@ class Inputs:
             self._database.executescript(_SCHEMA)
             path.unlink()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._database.close()
+
     def __len__(self) -> int:
         """Return how many problems there are."""
         [count] = self._database.execute("SELECT count(*) FROM problem").fetchone()
         return int(count)
 
-    def close(self) -> None:
-        """Let go of the file."""
-        self._database.close()
-
     def list_problems(
         self, path: str | os.PathLike[str], on_error: OnError, *, without_nodes: bool = False
     ) -> ReadReport:
-        """Take the problems of a file, in its order; nodes that they have are passed over.
+        """Take the problems of a file, in its order; their nodes are ignored.
 
         Args:
             path: of the file.
@@ -250,10 +202,9 @@ class Inputs:
         self._is_listed = True
         report = ReadReport()
         for problem in read_problems(path, on_error, report):
-            if without_nodes and problem.nodes:
-                continue
-            bare = replace(problem, nodes=(), split=self._split or problem.split)
-            self._put(None, problem.problem_id, bare)
+            if not (without_nodes and problem.nodes):
+                bare = replace(problem, nodes=(), split=self._split or problem.split)
+                self._put(None, problem.problem_id, bare)
         return report
 
     def number_of(self, row: Row) -> int | None:
@@ -283,8 +234,8 @@ class Inputs:
     def _compare(self, row: Row, problem: Problem) -> None:
         known, said = (problem.ground_truth or "").strip(), (row.get("ground_truth") or "").strip()
         if known and said and known != said:
-            self.disagreements.ground_truths.note(
-                f"{_quoted(row['ground_truth'])} instead of {_quoted(known)} for problem "
+            self.ground_truths.note(
+                f"{one_line(said)!r} instead of {one_line(known)!r} for problem "
                 f"{row['problem_id']!r}"
             )
 
@@ -307,42 +258,18 @@ class Inputs:
             "INSERT INTO rollout VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (problem, mark, _bytes(model), name, sampling, label, size, text),
         )
-        if self._growing:
-            self.unworked.add(problem)
 
     def finish(self) -> None:
         """Take no more, and sort what there is by problem and text."""
         # No more columns: what is sorted goes through the system's folder of temporary files.
-        self._write("CREATE INDEX IF NOT EXISTS by_text ON rollout (problem, digest)")
+        self._write("CREATE INDEX by_text ON rollout (problem, digest)")
         self._write("COMMIT")
 
-    def go_on(self) -> None:
-        """Take more, after :meth:`finish`."""
-        self._write("BEGIN")
-
-    def worked(self, done: Iterable[str]) -> None:
-        """Hear that all problems were worked on, and let go of some by their ids."""
-        for problem_id in done:
-            found = self._database.execute(
-                "SELECT number FROM problem WHERE id = ?", (_bytes(problem_id),)
-            ).fetchone()
-            self._write("DELETE FROM rollout WHERE problem = ?", found)
-            self._write("DELETE FROM problem WHERE number = ?", found)
-        self.unworked.clear()
-
     def problems(self) -> Iterator[tuple[int, Problem | Excluded]]:
-        """Yield number and problem, without nodes, in the order of the dataset.
+        """Yield number and problem, without nodes, in the order of their file or of their ids.
 
-        That is the order of their file, or of their ids.  A problem of which rows say different
-        things comes with that reason.
+        A problem whose rows differ is excluded with that reason.
         """
-        if self._growing:
-            for number in sorted(self.unworked):
-                [pickled] = self._database.execute(
-                    "SELECT pickled FROM problem WHERE number = ?", (number,)
-                ).fetchone()
-                yield number, pickle.loads(pickled)
-            return
         order = "number" if self._is_listed else "id"
         for number, problem_id, pickled in self._database.execute(
             f"SELECT number, id, pickled FROM problem ORDER BY {order}"
@@ -363,12 +290,11 @@ class Inputs:
             first, last = said.get(column, ("", ""))
             if first.split() == last.split():  # white space is no conflict
                 continue
+            first, last = repr(one_line(first)), repr(one_line(last))
             if column == "data_source":
-                self.disagreements.data_sources.note(
-                    f"{_quoted(first)} and {_quoted(last)} for problem {problem_id!r}"
-                )
+                self.data_sources.note(f"{first} and {last} for problem {problem_id!r}")
             else:
-                detail = f"{column} is {_quoted(first)} in one row and {_quoted(last)} in another"
+                detail = f"{column} is {first} in one row and {last} in another"
                 return Excluded(problem, "conflicting_rows", detail)
         return problem
 
@@ -417,87 +343,3 @@ def _bytes(text: str) -> bytes:
 
 def _text(stored: bytes) -> str:
     return stored.decode("utf-8", "surrogatepass")
-
-
-def _quoted(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…")
-
-
-# The folder, and what an earlier build left in it.
-
-
-class Workspace:
-    """``OUTPUT.partial``, for one process at a time.
-
-    Args:
-        output: the file that the build will write.
-
-    Raises:
-        InputError: the folder cannot be made, or another build of this output is under way.
-    """
-
-    def __init__(self, output: Path) -> None:
-        self.folder = output.with_name(output.name + ".partial")
-        self._journal: Journal | None = None
-        self._done = False
-        try:
-            self.folder.mkdir(exist_ok=True)
-            self._lock = (self.folder / "lock").open("w")
-        except OSError as error:
-            raise InputError(f"{self.folder}: cannot be made: {error.strerror}") from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.close()
-            raise InputError(f"another process is building {output}") from None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._journal is not None:
-            self._journal.close()
-            if not len(self._journal):
-                self._journal.path.unlink()
-        if self._done or not self._journals():
-            shutil.rmtree(self.folder, ignore_errors=True)
-        self._lock.close()
-
-    def done(self) -> None:
-        """Say that the output is complete."""
-        self._done = True
-
-    def open_journal(self, extractor: Row) -> tuple[int, bool]:
-        """Open the journal of an extractor; another one, or another of its settings, has its own.
-
-        Returns:
-            How many extractions an earlier run left, and whether there are some of others.
-        """
-        path = self.folder / f"extraction-{digest(extractor)}.journal"
-        for end in ("-wal", ""):  # the name that the version before this one gave it
-            old = Path(f"{path.with_suffix('.jsonl')}{end}")
-            if old.exists():
-                old.rename(f"{path}{end}")
-        others = any(one != path for one in self._journals())
-        self._journal = Journal(path, "extraction", {"extractor": extractor})
-        return len(self._journal), others
-
-    def get(self, chosen: ProblemRollouts) -> Extraction | None:
-        """Return the extraction of a problem where an earlier run made it from the same."""
-        assert self._journal is not None, "the journal is open"
-        row = self._journal.get(chosen.inputs)
-        return None if row is None else extraction_from_row(row)
-
-    def keep(self, chosen: ProblemRollouts, extraction: Extraction, *, durable: bool) -> None:
-        """Keep an extraction in the journal; one that is there already stays.
-
-        Args:
-            durable: bring it to disk at once, because it was paid for.
-        """
-        assert self._journal is not None, "the journal is open"
-        if chosen.inputs not in self._journal:
-            row = {"problem_id": chosen.problem.problem_id, **extraction_to_row(extraction)}
-            self._journal.append(chosen.inputs, row, durable=durable)
-
-    def _journals(self) -> list[Path]:
-        return [*self.folder.glob("extraction-*.journal"), *self.folder.glob("extraction-*.jsonl")]

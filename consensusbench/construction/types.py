@@ -1,7 +1,6 @@
-"""What travels through a build: problems with their rollouts, what became of them, and counts.
+"""The values of a build: problems with their rollouts, outcomes, and counts.
 
-Everything that goes to worker processes and back is here, is small and pickles.  The texts of
-rollouts travel in :class:`ProblemTask` only.
+They travel to worker processes and back.  Only :class:`ProblemTask` holds the texts of rollouts.
 """
 
 from __future__ import annotations
@@ -15,13 +14,10 @@ from consensusbench.construction.budgets import Stated
 from consensusbench.extraction.types import CorrectRollout, Dropped, Extraction
 from consensuspr.data import Node, Problem, Row
 
-# Seconds of processor time for one problem; ordinary ones take hundredths of one.
+# Seconds for one problem; ordinary ones take hundredths of one.
 DEFAULT_TIME_LIMIT_S = 60.0
 
-# What a problem may take on the clock, in its limits of processor time: on a busy machine it
-# waits, and one that sleeps uses no processor at all.
-CLOCK_FACTOR = 20.0
-
+Split: TypeAlias = Literal["train", "test"]
 # Why a problem is not in the dataset; docs/build-datasets.md explains each.
 ExclusionReason: TypeAlias = Literal[
     "no_rollouts",
@@ -37,11 +33,7 @@ Stage: TypeAlias = Literal["select", "extract", "refine"]
 
 @dataclass(frozen=True, slots=True)
 class UsedRollout:
-    """A rollout that was looked at, without its text.
-
-    Attributes:
-        sampling: how it was sampled, as far as its row says so.
-    """
+    """A rollout that was compared, without its text; ``sampling`` as far as its row says so."""
 
     rollout_id: str
     model: str
@@ -95,11 +87,6 @@ class ProblemTask:
     rollouts: tuple[CorrectRollout, ...] = ()
     extraction: Extraction | None = None
 
-    @property
-    def num_chars(self) -> int:
-        """Characters of the rollouts' texts."""
-        return sum(len(one.response) for one in self.rollouts)
-
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
@@ -117,13 +104,12 @@ class Excluded:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a task.
+    """The result of a task.
 
     Attributes:
         extraction: stage 2; None where it failed.
         nodes: stage 3; None where it failed or was not asked for.
         dropped: by stage 3.
-        extract_s: seconds that stage 2 took, 0 where it was given.
     """
 
     chosen: ProblemRollouts
@@ -131,11 +117,9 @@ class Outcome:
     nodes: tuple[Node, ...] | None = None
     dropped: tuple[Dropped, ...] = ()
     failure: Excluded | None = None
-    extract_s: float = 0.0
-    refine_s: float = 0.0
 
 
-# What is known of a problem at the end, and on the way: what is finished passes through.
+# A problem at the end, and on the way: what is finished passes through.
 Finished: TypeAlias = Outcome | Excluded
 Item: TypeAlias = ProblemTask | Finished
 
@@ -147,25 +131,25 @@ class BuildProgress:
     """Listens to a build; the base of what shows it, and silent."""
 
     def read(self, rollouts: int) -> None:
-        """Hear how many rollouts are read."""
+        """Take the number of rollouts that are read."""
 
     def begin(self, problems: int | None) -> None:
-        """Hear that reading is over, and how many problems there are where that is known."""
+        """Take the number of problems, where it is known: reading is over."""
 
     def work(self, problems: int) -> None:
-        """Hear how many problems are done."""
+        """Take the number of problems that are done."""
 
     def note(self, sentence: str) -> None:
-        """Hear something that a person should know now."""
+        """Take a sentence that a person should read now."""
 
 
 @dataclass(slots=True)
 class RolloutCounts:
-    """What became of the rollouts; all but ``used`` add up to ``read``.
+    """What became of the rollouts; all but ``skipped`` and ``used`` add up to ``read``.
 
     Attributes:
         read: good rows.
-        skipped: bad rows that were passed over; not among those read.
+        skipped: bad rows.
         other_model: left out by model.
         unknown_problem: of problems that are not listed.
         oversize: longer than the limit.
@@ -192,7 +176,7 @@ class RolloutCounts:
 
 @dataclass(slots=True)
 class ProblemCounts:
-    """What became of the problems; written and excluded ones add up to all.
+    """What became of the problems.
 
     Attributes:
         written: problems in the output, by data source; so are ``nodes``.

@@ -3,15 +3,13 @@
 A **weight** for each node of a problem that has both: ``max(0, rate among the right - rate among
 the wrong)``.  It is stored, and counts where a request asks for ``ncr=weighted``.
 
-And how well NCR **separates** the two within a problem, which is what a policy gradient sees that
-compares the rollouts of one problem.  Without the nodes that state the final answer, because these
-separate by themselves; guarded by the budget that is stored; beside it length alone, the longer
-rollout being taken for the better one.  These are the rollouts that the nodes were made of, so that
-the figure flatters: ``consensusbench evaluate`` on rollouts of models that were left out does not.
+And how well NCR **separates** the two within a problem: without the nodes that state the final
+answer, guarded by the stored budget; as a baseline, length alone.  The nodes were made of these
+rollouts, so that the figure flatters; ``consensusbench evaluate`` on rollouts of other models does
+not.
 
-What **attacks** earn of the nodes is measured too, against what wrong rollouts earn on average:
-where a text that solves nothing earns more, a policy will find it.  Both go into each problem's
-metadata, so that whoever has the dataset alone can tell (``consensuspr doctor``).
+What **attacks** earn of the nodes is measured too, against what wrong rollouts earn on average.
+Both go into each problem's metadata (``consensuspr doctor`` reads them).
 
 Rollouts whose answer is undecided count as neither.
 """
@@ -27,7 +25,8 @@ from consensusbench.construction.store import DistinctRollout
 from consensusbench.evaluation.metrics import auroc
 from consensusbench.evaluation.scored import Bools, Floats, Ints
 from consensusbench.extraction.statements import forms_beyond
-from consensusbench.quality.probes import CheapAttack, cheap_attacks, short_attacks
+from consensusbench.quality.attacks import short_attacks
+from consensusbench.quality.probes import CheapAttack, cheap_attacks
 from consensuspr.console import count_of
 from consensuspr.core import BatchResult, Matcher, match_batch
 from consensuspr.data import Problem, Row

@@ -1,31 +1,21 @@
-"""Figures with intervals that respect that rollouts share problems.
+"""Estimates with confidence intervals that are clustered by problem.
 
-Sixteen rollouts of one problem are far from sixteen independent observations.  What is drawn at
-random is the problem, so every interval here is clustered by problem, with Student's t of one
-degree of freedom fewer than there are problems.
+Rollouts of one problem are not independent, so the problem is the unit that is drawn at random.
 
 =====================  ==========================================================================
-what                   interval
+estimate               interval
 =====================  ==========================================================================
 ratio of two sums      linearised variance with clusters (Cochran 1977, section 9A; "CR1"):
-                       ``G/(G-1) · Σ_g (Σ_{i∈g} (x_i - R y_i))² / (Σ y)²``; of lengths cut at 0
-mean                   the same with ``y_i = 1``; with one rollout a problem it is the usual one
+                       ``G/(G-1) · Σ_g (Σ_{i∈g} (x_i - R y_i))² / (Σ y)²``; lengths cut at 0
+mean                   the same with ``y_i = 1``
 share, in [0, 1]       Wilson's score interval for the effective number of observations
-                       ``p(1-p)/SE²`` (Kott and Carr 1997, Korn and Graubard 1998): it stays in
-                       [0, 1] and does not shrink to a point where all problems are alike
+                       ``p(1-p)/SE²`` (Korn and Graubard 1998)
 median                 Woodruff (1952): the interval of the share below it, read off the sample
-anything else          percentiles over replicates: problems drawn again with replacement, each
-                       figure with its rollouts weighted by how often their problem was drawn
+anything else          percentiles over resampled problems
 =====================  ==========================================================================
 
-One problem alone says nothing about problems: no interval is given, and the estimate says so.
-
-Whether a mean difference over paired problems is chance says the sign-flip permutation test: if it
-does not matter which of two models answered, each problem's difference may as well have the other
-sign.  The p-value is the share of sign patterns whose mean is at least as far from 0 as the one
-that was seen, both sides counted (Fisher 1935).  It assumes no distribution.
-
-All that is drawn at random is seeded, so that a report made twice says the same.
+The p-value of a mean difference over paired problems comes from the sign-flip permutation test
+(Fisher 1935).  All random draws are seeded.
 """
 
 from __future__ import annotations
@@ -42,14 +32,13 @@ from consensusbench.evaluation.scored import Floats, Ints
 from consensusbench.tables import JsonResult
 from consensuspr.errors import InputError
 
-# Where a figure can lie, and so shall its interval: a difference anywhere, a length from 0, a share
-# in [0, 1].
+# Range of a figure and of its interval.
 Bounds: TypeAlias = tuple[float, float]
 ANYWHERE: Final[Bounds] = (-math.inf, math.inf)
 LENGTH: Final[Bounds] = (0.0, math.inf)
 SHARE: Final[Bounds] = (0.0, 1.0)
 
-# Of problems that are left out of a figure, as many are named as a person reads.
+# Problems left out of a figure that are named.
 MAX_NAMED: Final = 20
 
 NO_VALUE: Final = "no rollout has a value"
@@ -59,8 +48,7 @@ ONE_PROBLEM: Final = "a single problem"
 _NO_SPREAD: Final = 1e-12
 
 REPLICATES: Final = 1000
-# An interval from fewer replicates than this share of all would hide why the others have no
-# value, and lean towards the samples that happen to have one.
+# An interval needs at least this share of the replicates to have a value.
 MIN_DEFINED: Final = 0.9
 
 # All 2^k sign patterns of so many differences are fewer than the random ones.
@@ -74,7 +62,7 @@ _BLOCK: Final = 4_000_000
 
 
 def check_resampling(confidence: float, seed: int = 0) -> None:
-    """Refuse what intervals cannot be made with, before anything is scored for them.
+    """Check what intervals need before anything is scored.
 
     Raises:
         InputError: a level or a seed is out of its range, or a package is missing.
@@ -88,14 +76,7 @@ def check_resampling(confidence: float, seed: int = 0) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Estimate(JsonResult):
-    """A figure and how far to trust it.
-
-    Attributes:
-        std_error: clustered by problem; None where there is no interval, or where the
-            interval was found without one.
-        count: observations that have a value: rollouts, unless it says otherwise.
-        no_interval: why there is no interval; empty where there is one.
-    """
+    """A figure with its interval; ``no_interval`` is the reason if there is none."""
 
     value: float | None
     low: float | None = None
@@ -106,7 +87,7 @@ class Estimate(JsonResult):
     no_interval: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return every field; ``no_interval`` only where it says why there is none."""
+        """Return every field; ``no_interval`` only if there is no interval."""
         said = JsonResult.to_json(self)
         return said if self.no_interval else {k: v for k, v in said.items() if k != "no_interval"}
 
@@ -120,12 +101,7 @@ def t_quantile(confidence: float, problems: int) -> float:
 def mean_estimate(
     values: Floats, problem: Ints, confidence: float, *, bounds: Bounds = ANYWHERE
 ) -> Estimate:
-    """Return the mean over rollouts.
-
-    Args:
-        values: (n,) one per rollout; NaN counts as absent.
-        bounds: where values can lie.
-    """
+    """Return the mean over rollouts of (n,) values; NaN counts as absent."""
     known = ~np.isnan(values)
     values, problem = values[known], problem[known]
     return ratio_estimate(values, np.ones(len(values)), problem, confidence, bounds=bounds)
@@ -157,12 +133,7 @@ def ratio_estimate(
     *,
     bounds: Bounds = ANYWHERE,
 ) -> Estimate:
-    """Return the sum of the numerators over the sum of the denominators.
-
-    Args:
-        numerator: (n,) one per rollout.
-        denominator: (n,) of 0 or more.
-    """
+    """Return the sum of (n,) numerators over the sum of (n,) denominators of 0 or more."""
     numbers, at = np.unique(problem, return_inverse=True)
     whole = float(denominator.sum())
     count, problems = len(numerator), len(numbers)
@@ -184,7 +155,7 @@ def ratio_estimate(
 
 
 def median_estimate(values: Floats, problem: Ints, confidence: float) -> Estimate:
-    """Return the median over rollouts; the mean of the middle two where their number is even."""
+    """Return the median over rollouts."""
     known = ~np.isnan(values)
     values, problem = values[known], problem[known]
     if not len(values):
@@ -206,8 +177,7 @@ def _wilson(p: float, error: float, problems: int, t: float) -> tuple[float, flo
     """Return Wilson's interval for the number of observations that the error amounts to."""
     p = min(1.0, max(0.0, p))
     spread = p * (1 - p)
-    # One over that number.  Where all problems have the same mean, which says that there are few
-    # and not that the figure is exact, a problem counts as one observation.
+    # If all problems have the same mean, each problem counts as one observation.
     inverse_size = error**2 / spread if spread > 0 and error > _NO_SPREAD else 1 / problems
     push = t * t * inverse_size
     middle = (p + push / 2) / (1 + push)
@@ -228,10 +198,7 @@ def problem_weights(problems: int, seed: int, replicates: int = REPLICATES) -> I
 
 
 def percentile_interval(replicates: Floats, confidence: float) -> tuple[float, float] | None:
-    """Return both ends of the percentile interval of a figure's (r,) values, NaN where it has none.
-
-    None where under :data:`MIN_DEFINED` of the replicates have a value.
-    """
+    """Return the percentile interval of (r,) values, None if too few of them are known."""
     defined = replicates[~np.isnan(replicates)]
     if len(defined) < max(2, MIN_DEFINED * len(replicates)):
         return None
@@ -241,15 +208,10 @@ def percentile_interval(replicates: Floats, confidence: float) -> tuple[float, f
 
 
 def sign_flip_p_value(differences: Floats, seed: int) -> float:
-    """Return the two-sided p-value of the mean difference being 0.
+    """Return the two-sided p-value, in (0, 1], of the mean of (p,) differences being 0.
 
-    Args:
-        differences: (p,) one per problem.
-        seed: of the random patterns; :data:`PATTERNS` of them where there are more than
-            :data:`EXACT_UP_TO` differences other than 0, else all patterns are tried.
-
-    Returns:
-        In (0, 1]; 1 where no problem differs.
+    All sign patterns are tried up to :data:`EXACT_UP_TO` differences other than 0, else
+    :data:`PATTERNS` random ones.
     """
     moving = differences[differences != 0]
     if not len(moving):

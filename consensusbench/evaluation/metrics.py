@@ -1,43 +1,11 @@
-"""The figures of scored rollouts: Acc, pass@k, NCR, TPN, and how well NCR tells right from wrong.
+"""Metrics of scored rollouts: Acc, pass@k, NCR, TPN, and how well NCR predicts Acc.
 
-:func:`evaluate` gives an :class:`Evaluation`, which the terminal, JSON, CSV, LaTeX and the report
-read: figures of all rollouts, and of groups by model, source and difficulty.
+:func:`evaluate` returns an :class:`Evaluation` with the metrics of all rollouts and of groups by
+model, source and difficulty.  ``docs/evaluate.md`` defines every figure.
 
-**Means.**  Headline figures are means over rollouts, as the paper's (equations 1 and 2, averaged).
-Where problems have unequal numbers of rollouts, the mean over problems of each problem's mean
-stands beside them (``by_problem``, and pass@1 for Acc); with equal numbers the two are the same.
-
-**pass@k** is the unbiased estimator of Chen et al. 2021 (arXiv:2107.03374, equation 1): of n
-samples of a problem c are right, and ``1 - C(n-c, k) / C(n, k)`` is the share of the sets of k of
-them that hold a right one; the figure is the mean over problems.  A problem with fewer than k
-samples is left out, counted and named: a smaller set of samples in its place would make the figure
-too low.
-
-**Consistency** (paper, section 3.4, which names three figures and defines only the first):
-
-- *D_NCR*: mean NCR of right rollouts minus mean NCR of wrong ones.
-- *AUROC*: the chance that a right rollout has the higher NCR of a right and a wrong one, ties
-  counting half; scikit-learn's ``roc_auc_score``.
-- *AUCPR*: average precision, scikit-learn's ``average_precision_score``, the right rollouts being
-  the positive ones.  The trapezoids of ``auc(precision_recall_curve)`` are not used: a straight
-  line between two points of a precision-recall curve is no achievable curve, and NCR has so few
-  distinct values that those lines would be most of the area.  A score that knows nothing reaches
-  the prevalence, the share of right rollouts, which therefore stands beside it.
-
-- *AUROC within problems* (not the paper's): the mean, over problems with right and wrong rollouts,
-  of the AUROC among the rollouts of each.  That is what a policy gradient sees that compares the
-  rollouts of one problem (GRPO); the pooled one also rises where easy problems have nodes that
-  are easily reached.
-
-NCR is the guarded one (:mod:`consensuspr.scoring.guard`), the unguarded one stands beside it where
-the guard lowers any, and the paper's own, without the guard and without statements, where it
-differs and was asked for.  As a control there are both AUROCs of length alone, the longer rollout
-being taken for the better one: a reward that knows no more than that is none.
-
-Rollouts whose Acc or NCR is unknown are left out.  Intervals of these three are percentiles over
-resampled problems; a replicate without right or without wrong rollouts has no value.  Under ten
-problems there is no interval: of those from 2, 3 and 5 simulated problems that were called 95 %,
-44, 65 and 83 % held the true AUROC, of those from ten 90 %.
+AUROC and AUCPR are scikit-learn's ``roc_auc_score`` and ``average_precision_score`` with right
+rollouts as positives.  Trapezoids under a precision-recall curve are not used: NCR has few
+distinct values, and a line between two points of that curve is not achievable.
 """
 
 from __future__ import annotations
@@ -86,7 +54,8 @@ from consensuspr.version import VERSION
 SCHEMA: Final = "consensusbench.evaluation/1"
 DIMENSIONS: Final = ("model", "source", "difficulty")
 
-# Fewer problems cannot be resampled; the module's docstring has the figures.
+# Of intervals from 2, 3, 5 and 10 simulated problems at a level of 95 %, 44, 65, 83 and 90 % held
+# the true AUROC.
 MIN_PROBLEMS: Final = 10
 # Why a figure of consistency has no interval.
 ONE_CLASS: Final = "no right or no wrong rollouts"
@@ -110,7 +79,7 @@ class EvaluationSettings:
 
 @dataclass(frozen=True, slots=True)
 class PassAtK(JsonResult):
-    """pass@k over the problems that have at least k samples, and which have fewer."""
+    """pass@k over the problems that have at least k samples; ``left_out`` have fewer."""
 
     k: int
     estimate: Estimate
@@ -124,18 +93,17 @@ class PassAtK(JsonResult):
 
 
 def pass_at_k(samples: Ints, right: Ints, k: int) -> Floats:
-    """Return the unbiased estimate for each problem.
+    """Return the unbiased estimate of each problem (Chen et al. 2021, equation 1).
 
     Args:
         samples: (p,) number of samples n of each problem.
-        right: (p,) how many of them are right, 0 <= c <= n.
+        right: (p,) number of right samples c, 0 <= c <= n.
         k: at least 1.
 
     Returns:
-        (p,) values in [0, 1]; NaN where n < k.
+        (p,) values in [0, 1]; NaN if n < k.
     """
-    # C(n-c, k) / C(n, k) as a product of k factors in [0, 1]: no factorial overflows, nothing
-    # cancels, and the factor that is 0 where n - c < k makes the result exactly 1.
+    # C(n-c, k) / C(n, k) as a product of k factors in [0, 1]: nothing overflows or cancels.
     if k > samples.max(initial=0):
         return np.full(len(samples), np.nan)
     all_wrong = np.ones(len(samples))
@@ -148,19 +116,13 @@ def pass_at_k(samples: Ints, right: Ints, k: int) -> Floats:
 def pass_at_k_estimate(
     acc: Floats, problem: Ints, k: int, confidence: float, problem_ids: tuple[str, ...]
 ) -> PassAtK:
-    """Return pass@k over the problems of some rollouts.
-
-    Args:
-        acc: (n,) 1.0, 0.0, or NaN where the answer could not be judged: that is no sample.
-    """
+    """Return pass@k over the problems of rollouts; NaN in ``acc`` is no sample."""
     known = ~np.isnan(acc)
-    # A problem none of whose rollouts could be judged has 0 samples and is left out by name.
     numbers, at = np.unique(problem, return_inverse=True)
     samples = np.bincount(at[known], minlength=len(numbers))
     right = np.bincount(at[known], weights=acc[known], minlength=len(numbers)).astype(np.int64)
-    values = pass_at_k(samples, right, k)
     few = numbers[samples < k]
-    estimate = mean_estimate(values, numbers, confidence, bounds=SHARE)
+    estimate = mean_estimate(pass_at_k(samples, right, k), numbers, confidence, bounds=SHARE)
     return PassAtK(
         k,
         replace(estimate, count=int(samples[samples >= k].sum())),
@@ -171,14 +133,10 @@ def pass_at_k_estimate(
 
 @dataclass(frozen=True, slots=True)
 class Consistency(JsonResult):
-    """How NCR and Acc go together.
+    """How NCR and Acc go together, over the rollouts that have both.
 
-    Attributes:
-        d_ncr: mean NCR of right minus that of wrong rollouts, in [-1, 1].
-        auroc: in [0, 1]; .5 is chance.
-        aucpr: in [0, 1]; the prevalence is chance.
-        within: AUROC within problems, over those with right and wrong rollouts.
-        num_right, num_wrong: rollouts whose Acc and NCR are both known.
+    ``d_ncr`` is mean NCR of right minus that of wrong rollouts, ``within`` the AUROC within
+    problems, ``prevalence`` the share of right rollouts.
     """
 
     d_ncr: Estimate
@@ -195,12 +153,7 @@ class Consistency(JsonResult):
 def consistency_of(
     ncr: Floats, acc: Floats, problem: Ints, confidence: float, seed: int
 ) -> Consistency:
-    """Measure how NCR and Acc go together.
-
-    Args:
-        ncr: (n,) in [0, 1], NaN where unknown.
-        acc: (n,) 0.0 or 1.0, NaN where unknown.
-    """
+    """Measure how NCR and Acc go together; (n,) each, NaN if unknown."""
     known = ~(np.isnan(ncr) | np.isnan(acc))
     ncr, problem, right = ncr[known], problem[known], acc[known] == 1.0
     numbers, cluster = np.unique(problem, return_inverse=True)
@@ -208,43 +161,34 @@ def consistency_of(
     ncr_right = float(ncr[right].mean()) if num_right else None
     ncr_wrong = float(ncr[~right].mean()) if num_wrong else None
     prevalence = num_right / len(ncr) if len(ncr) else None
-    if ncr_right is None or ncr_wrong is None:
-        none = Estimate(None, count=len(ncr), problems=len(numbers), no_interval=ONE_CLASS)
-        return Consistency(
-            none, none, none, none, prevalence, ncr_right, ncr_wrong, num_right, num_wrong
+    no_value = Estimate(None, count=len(ncr), problems=len(numbers), no_interval=ONE_CLASS)
+    d_ncr = auroc = aucpr = within = no_value
+    if ncr_right is not None and ncr_wrong is not None:
+        metrics = require("sklearn.metrics", "measuring AUROC and AUCPR")
+        values = (
+            ncr_right - ncr_wrong,
+            float(metrics.roc_auc_score(right, ncr)),
+            float(metrics.average_precision_score(right, ncr)),
         )
-    metrics = require("sklearn.metrics", "measuring AUROC and AUCPR")
-    values = (
-        ncr_right - ncr_wrong,
-        float(metrics.roc_auc_score(right, ncr)),
-        float(metrics.average_precision_score(right, ncr)),
-    )
-    if len(numbers) < MIN_PROBLEMS:
-        reason = ONE_PROBLEM if len(numbers) < 2 else FEW_PROBLEMS
-        d_ncr, auroc, aucpr = [
-            Estimate(value, count=len(ncr), problems=len(numbers), no_interval=reason)
-            for value in values
-        ]
-    else:
-        replicates = _replicates(ncr, right, cluster, len(numbers), seed)
-        d_ncr, auroc, aucpr = [
-            _resampled(value, figure, confidence, len(ncr), len(numbers))
-            for value, figure in zip(values, replicates, strict=True)
-        ]
-    within = within_problems(ncr, right, cluster, confidence)
+        if len(numbers) < MIN_PROBLEMS:
+            reason = ONE_PROBLEM if len(numbers) < 2 else FEW_PROBLEMS
+            d_ncr, auroc, aucpr = [
+                replace(no_value, value=value, no_interval=reason) for value in values
+            ]
+        else:
+            replicates = _replicates(ncr, right, cluster, len(numbers), seed)
+            d_ncr, auroc, aucpr = [
+                _resampled(replace(no_value, value=value), figure, confidence)
+                for value, figure in zip(values, replicates, strict=True)
+            ]
+        within = within_problems(ncr, right, cluster, confidence)
     return Consistency(
         d_ncr, auroc, aucpr, within, prevalence, ncr_right, ncr_wrong, num_right, num_wrong
     )
 
 
 def within_problems(values: Floats, right: Bools, problem: Ints, confidence: float) -> Estimate:
-    """Return the mean AUROC within problems that have right and wrong rollouts.
-
-    Args:
-        values: (n,) what ranks the rollouts; no NaN.
-        right: (n,) whether each is right.
-        problem: (n,) the number of its problem.
-    """
+    """Return the mean AUROC within problems that have right and wrong rollouts; (n,) each."""
     order = np.argsort(problem, kind="stable")
     values, right, problem = values[order], right[order], problem[order]
     starts = np.flatnonzero(np.diff(problem, prepend=-1, append=-1))
@@ -266,12 +210,7 @@ def auroc(values: Floats | Ints, right: Bools) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LengthControl(JsonResult):
-    """What length in characters alone tells of right and wrong.
-
-    Attributes:
-        auroc: pooled; None without right or without wrong rollouts.
-        within: within problems.
-    """
+    """AUROC of length in characters alone, pooled and within problems."""
 
     auroc: float | None
     within: Estimate
@@ -288,23 +227,21 @@ def length_control(chars: Ints, acc: Floats, problem: Ints, confidence: float) -
     return LengthControl(auroc, within_problems(lengths, right, problem[known], confidence))
 
 
-def _resampled(
-    value: float, replicates: Floats, confidence: float, count: int, problems: int
-) -> Estimate:
+def _resampled(estimate: Estimate, replicates: Floats, confidence: float) -> Estimate:
     interval = percentile_interval(replicates, confidence)
-    if interval is not None and interval[0] < interval[1]:
-        return Estimate(value, *interval, None, count, problems)
+    if interval is None:
+        return replace(estimate, no_interval=TOO_FEW)
     # Equal ends, as of an AUROC of 1: resampling cannot say how far from it.
-    reason = TOO_FEW if interval is None else ALL_ALIKE
-    return Estimate(value, count=count, problems=problems, no_interval=reason)
+    if interval[0] == interval[1]:
+        return replace(estimate, no_interval=ALL_ALIKE)
+    return replace(estimate, low=interval[0], high=interval[1], no_interval="")
 
 
 def _replicates(ncr: Floats, right: Bools, cluster: Ints, problems: int, seed: int) -> list[Floats]:
     """Return (r,) values of D_NCR, AUROC and AUCPR over resampled problems.
 
-    All three follow from how many right and wrong rollouts have which NCR.  These counts are
-    linear in how often each problem was drawn, so that a block of replicates is two products
-    of matrices.
+    All three follow from the counts of right and wrong rollouts by NCR, which are linear in how
+    often each problem was drawn: a block of replicates is two products of matrices.
     """
     sparse = require("scipy.sparse", "resampling problems")
     levels, level = np.unique(ncr, return_inverse=True)
@@ -350,17 +287,12 @@ def weighted_figures(levels: Floats, right: Floats, wrong: Floats) -> tuple[Floa
 
 @dataclass(frozen=True, slots=True)
 class NodeFigures(JsonResult):
-    """What follows from node hits: over all nodes, or over those that are not final.
+    """Figures over all nodes, or over those that are not final.
 
-    Attributes:
-        ncr: guarded.
-        ncr_raw: without the guard.
-        consistency_raw: of the unguarded NCR; None where the guard lowers nothing.
-        ncr_paper: the paper's own, of patterns without statements and without the guard; None
-            where it was not asked for, or differs for no rollout.  So is ``consistency_paper``.
-        tpn_pooled: all tokens over all matched nodes; rollouts without a match count with
-            their tokens, which the mean cannot do.
-        num_without_match: rollouts whose nodes were looked for and none found; no TPN.
+    ``ncr`` is guarded, ``ncr_raw`` is not, ``ncr_paper`` is the paper's own (patterns alone, no
+    guard).  ``consistency_raw`` is None if the guard lowers nothing; the paper's are None if
+    they were not asked for or do not differ.  ``tpn_pooled`` is all tokens over all matched
+    nodes; ``num_without_match`` counts rollouts none of whose nodes was found.
     """
 
     ncr: Estimate
@@ -378,14 +310,10 @@ class NodeFigures(JsonResult):
 
 @dataclass(frozen=True, slots=True)
 class GroupMetrics(JsonResult):
-    """All figures of one group of rollouts.
+    """All figures of one group of rollouts; ``key`` is its label by dimension.
 
-    Attributes:
-        key: what its rollouts share, label by dimension; empty for all rollouts.
-        num_undecided: answers that the check came to no verdict on; they count as wrong.
-        num_undecided_by_load: answers that a calmer machine would decide; they have no Acc, and
-            count as wrong in files of versions that said so.
-        right_lowered: share of the right rollouts with nodes whose NCR the guard lowers.
+    Undecided answers count as wrong.  ``right_lowered`` is the share of right rollouts with
+    nodes whose NCR the guard lowers.
     """
 
     key: dict[str, str]
@@ -405,12 +333,12 @@ class GroupMetrics(JsonResult):
 
     @property
     def has_populations(self) -> bool:
-        """Whether Acc and NCR are over other rollouts than all: some have one and not the other."""
+        """Whether Acc and NCR are not both over all rollouts."""
         return {self.acc.count, self.nodes.ncr.count} != {self.num_rollouts}
 
     @property
     def acc_if_undecided_were_right(self) -> float | None:
-        """Acc if every undecided answer were right: how much the count as wrong may cost."""
+        """Acc if every undecided answer were right."""
         if self.acc.value is None:
             return None
         return self.acc.value + self.num_undecided / self.acc.count
@@ -492,11 +420,7 @@ def _node_figures(
 
 @dataclass(frozen=True, slots=True)
 class Breakdown(JsonResult):
-    """Groups of one kind.
-
-    Attributes:
-        by: dimensions, one or two of :data:`DIMENSIONS`; the keys of each group.
-    """
+    """Groups by one or two of :data:`DIMENSIONS`."""
 
     by: tuple[str, ...]
     groups: tuple[GroupMetrics, ...]
@@ -504,12 +428,10 @@ class Breakdown(JsonResult):
 
 @dataclass(frozen=True, slots=True)
 class Evaluation(JsonResult):
-    """What some rollouts are worth on a dataset.
+    """Metrics of rollouts on a dataset.
 
-    Attributes:
-        identity: what rollouts were scored under; None where all brought their scores.
-        tokenizer: what counted tokens where rollouts did not say; None for nothing.
-        messages: what the first rollout of each status other than OK was told.
+    ``identity`` is None if all rollouts were already scored; ``messages`` holds the message of
+    the first rollout of each status other than OK.
     """
 
     settings: EvaluationSettings
@@ -547,8 +469,8 @@ def evaluate(
     """Evaluate scored rollouts.
 
     Args:
-        by: dimensions to group by.  With ``model`` among them and several models there, the
-            others are given for each model: a mean over unlike models is nobody's.
+        by: dimensions to group by.  With ``model`` and several models, the others are given for
+            each model.
 
     Raises:
         InputError: a dimension is unknown or a setting is out of its range.
@@ -577,7 +499,7 @@ def evaluate(
 
 
 def check(by: Sequence[str], settings: EvaluationSettings) -> None:
-    """Refuse what figures cannot be made with, before anything is scored for them.
+    """Check the settings before anything is scored.
 
     Raises:
         InputError: a setting is out of its range, or a package is missing.
@@ -607,7 +529,7 @@ def _groups(
     by: tuple[str, ...],
     settings: EvaluationSettings,
 ) -> tuple[GroupMetrics, ...]:
-    """Return the groups of one kind; none where no rollout has a label to group by."""
+    """Return the groups of one kind; none if no rollout has a label to group by."""
     labels = [getattr(columns, dimension) for dimension in by]
     if all((column == UNKNOWN).all() for column in labels[-1:]):
         return ()
@@ -615,12 +537,14 @@ def _groups(
         set(zip(*[column.tolist() for column in labels], strict=True)),
         key=lambda labels_of: [label_order(label) for label in labels_of],
     )
-    groups = []
-    for key in found:
-        wanted = np.logical_and.reduce(
-            [column == label for column, label in zip(labels, key, strict=True)]
+    return tuple(
+        measure(
+            columns.where(
+                np.logical_and.reduce([a == b for a, b in zip(labels, key, strict=True)])
+            ),
+            problem_ids,
+            dict(zip(by, key, strict=True)),
+            settings,
         )
-        groups.append(
-            measure(columns.where(wanted), problem_ids, dict(zip(by, key, strict=True)), settings)
-        )
-    return tuple(groups)
+        for key in found
+    )

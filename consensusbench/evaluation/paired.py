@@ -1,10 +1,8 @@
-"""Two models on the same problems.
+"""Two models compared on the same problems.
 
-Each problem gives one difference: the candidate's mean over its rollouts minus the baseline's.
-The figure is the mean over problems, with a t interval over problems and the p-value of a
-sign-flip test.  Pairing takes the difficulty of problems, which is most of the spread, out of
-both.  A problem that only one of the two answered, or on which one of them has no value of a
-measure, cannot be paired: it is left out, counted and named.
+Each problem gives one difference: the candidate's mean over its rollouts minus the baseline's.  The
+figure is the mean over problems, with a t interval and the p-value of a sign-flip test.  Problems
+that only one of the two answered, or that lack a value of a measure, are left out.
 """
 
 from __future__ import annotations
@@ -57,14 +55,8 @@ SCHEMA: Final = "consensusbench.comparison/1"
 class PairedDifference(JsonResult):
     """One measure of two models, paired by problem.
 
-    Attributes:
-        baseline, candidate: mean over paired problems of each problem's mean.
-        delta: candidate minus baseline, over paired problems.
-        relative: delta over the baseline's mean; None where that is 0.
-        p_value: of the sign-flip test; None for fewer than two problems.
-        wins, ties, losses: problems on which the candidate is better, equal and worse; less
-            is better for :data:`LOWER_IS_BETTER`.
-        num_unpaired: problems that both answered and on which one has no value.
+    ``delta`` is candidate minus baseline, ``relative`` that over the baseline's mean.  ``wins`` are
+    problems on which the candidate is better; less is better for :data:`LOWER_IS_BETTER`.
     """
 
     measure: str
@@ -90,12 +82,7 @@ class PairedGroup(JsonResult):
 
 @dataclass(frozen=True, slots=True)
 class Comparison(JsonResult):
-    """A candidate against a baseline.
-
-    Attributes:
-        only_baseline, only_candidate: ids of the first :data:`MAX_NAMED` of these.
-        num_undecided: answers of either that the check came to no verdict on.
-    """
+    """A candidate against a baseline; ``only_*`` are the first ids of unpaired problems."""
 
     baseline: str
     candidate: str
@@ -127,7 +114,7 @@ def compare(
     """Compare two models on the problems that both answered.
 
     Args:
-        baseline, candidate: rollouts of either, over the same numbering of problems.
+        baseline, candidate: rollouts over the same numbering of problems.
         by: ``source`` and ``difficulty``: the same comparison within each.
 
     Raises:
@@ -162,7 +149,7 @@ def compare(
 
 
 def check_comparison(by: Sequence[str], confidence: float, seed: int) -> None:
-    """Refuse settings that are out of their range, before anything is scored for them."""
+    """Check settings before anything is scored."""
     for dimension in by:
         if dimension not in ("source", "difficulty"):
             raise InputError(f"a comparison is by source or difficulty, not by {dimension!r}")
@@ -172,7 +159,7 @@ def check_comparison(by: Sequence[str], confidence: float, seed: int) -> None:
 def _labelled(
     dimension: str, first: Columns, second: Columns
 ) -> list[tuple[str, tuple[Columns, Columns]]]:
-    """Return the pairs of rollouts by label of their problem, as the baseline's rollouts say."""
+    """Return the pairs of rollouts by the label of their problem in the baseline's rollouts."""
     labels = getattr(first, dimension)
     found = []
     for label in sorted(set(labels.tolist()) - {UNKNOWN}, key=label_order):
@@ -208,12 +195,7 @@ def paired_difference(
     confidence: float,
     seed: int,
 ) -> PairedDifference:
-    """Return the difference of one measure.
-
-    Args:
-        baseline, candidate: values (n,) and problems (n,) of the rollouts of either; NaN where
-            a rollout has no value.
-    """
+    """Return the difference of one measure, of the (n,) values and problems of either."""
     answered = len(np.union1d(baseline[1], candidate[1]))
     of_baseline, means_baseline = _known_means(*baseline)
     of_candidate, means_candidate = _known_means(*candidate)
@@ -221,7 +203,7 @@ def paired_difference(
         of_baseline, of_candidate, assume_unique=True, return_indices=True
     )
     left, right = means_baseline[at_baseline], means_candidate[at_candidate]
-    # Equal means of rollouts in another order differ in their last digit, and are equal.
+    # Equal means of rollouts in another order may differ in their last digit.
     deltas: Floats = np.where(np.isclose(left, right, rtol=_EQUAL, atol=0.0), 0.0, right - left)
     better = -deltas if measure in LOWER_IS_BETTER else deltas
     base = float(left.mean()) if len(paired) else None

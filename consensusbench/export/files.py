@@ -1,22 +1,20 @@
-"""A dataset exported, whatever the format: read, selected, written.
+"""Datasets exported in any format: read, selected, written.
 
-A format is a :class:`Layout`: where the rows of each split go, their columns, and how a problem
-becomes one.  All else is here.
+A :class:`Layout` is a format: its files, their columns, and the row of a problem.
 
-A problem's own ``split`` decides where it goes (``test`` is validation), else a share of the
-problem ids that depends on nothing but the id and a seed, so that a dataset may grow, shrink or
-be reordered and no problem changes splits.  What must not be in the files is found by text
-(:mod:`consensusbench.problems.texts`), because public math sets hold the same problem under many
-ids: a repetition, a training problem whose text is also in validation, a text that comes with two
-ground truths.  Near-copies are not looked for.
+A problem's own ``split`` decides its file (``test`` is validation), else a hash of its id and a
+seed, so that no problem changes sides when the dataset changes.  Public math sets hold the same
+problem under many ids, so texts are compared (:mod:`consensusbench.problems.texts`): repetitions,
+training problems that are also in validation and texts with two ground truths are left out.
 
-Rows wait on disk until all have been seen; files appear when all are complete.  Memory is bounded
-by a row group and by some 300 bytes a text.
+The dataset is read twice, once for its texts and once for its rows.  Memory is bounded by a row
+group and by some 300 bytes a text.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -24,46 +22,47 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 
 from consensusbench.outputs import check_outputs
 from consensusbench.problems.texts import digest, text_key
-from consensusbench.store import RowSpool
+from consensusbench.quiet import quiet_readers
 from consensuspr.console import count_of
-from consensuspr.data import OnError, Problem, ReadReport, Row, atomic_file, read_problems
+from consensuspr.data import (
+    OnError,
+    Problem,
+    ReadReport,
+    Row,
+    atomic_file,
+    problem_to_row,
+    read_problems,
+)
 from consensuspr.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-DEFAULT_VAL_FRACTION = 0.05
+DEFAULT_VAL_FRACTION: Final = 0.05
 # Trainers group validation metrics by data source, which must therefore have a name.
-UNNAMED_SOURCE = "consensusbench"
-# Rows are held until a row group is full: 2,048 rows, or some 16 MB where they are long.
-GROUP_ROWS = 2048
-GROUP_CHARS = 16 << 20
-_HASHES = 1 << 64
+UNNAMED_SOURCE: Final = "consensusbench"
+GROUP_ROWS: Final = 2048
+_HASHES: Final = 1 << 64
 
 
 class ExportSplit(StrEnum):
-    """Where a problem goes."""
+    """The file of a problem."""
 
     TRAIN = "train"
     VALIDATION = "val"
 
     @property
     def noun(self) -> str:
-        """What a sentence calls it."""
+        """Its name in a sentence."""
         return "training" if self is ExportSplit.TRAIN else "validation"
-
-    @property
-    def other(self) -> ExportSplit:
-        """The other one."""
-        return ExportSplit.VALIDATION if self is ExportSplit.TRAIN else ExportSplit.TRAIN
 
 
 class LeftOut(StrEnum):
-    """Why a problem goes nowhere; the value is the end of a sentence about several."""
+    """Why a problem is in no file; the value is the end of a sentence about several."""
 
     NO_TEXT = "without text"
     NO_GROUND_TRUTH = "without ground truth"
@@ -77,19 +76,14 @@ class LeftOut(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What to export, and how.
+    """What to export.
 
     Attributes:
-        dataset: file of problems with nodes.
-        output: folder of the files; made where it does not exist.
         val_datasets: files all of whose problems are validation.
-        val_fraction: share of the dataset's problems without a split that is validation; None:
-            0.05, or none of them where there are ``val_datasets``.
-        seed: of that share.
+        val_fraction: share of the problems without a split that is validation; None: 0.05, or 0
+            with ``val_datasets``.
         inline_nodes: put the nodes into the rows, for a server without the dataset.
-        without_nodes: export problems without nodes too, which only the outcome reward and the
-            curriculum's second stage can score.
-        on_error: what a bad row does.
+        without_nodes: export problems without nodes too.
     """
 
     dataset: str | os.PathLike[str]
@@ -103,7 +97,7 @@ class Export:
 
 
 class Layout(Protocol):
-    """A format of training files."""
+    """A format; ``note`` takes every problem before ``schema`` and ``row`` are asked for."""
 
     @property
     def files(self) -> Mapping[ExportSplit, str]:
@@ -115,56 +109,37 @@ class Layout(Protocol):
         """Whether a split without a problem is an error."""
         ...
 
-    def row(self, problem: Problem, split: ExportSplit) -> Row:
-        """Return the row of a problem with a text and a ground truth."""
-        ...
+    def note(self, problem: Problem) -> None:
+        """Take note of the columns of a problem."""
 
     def schema(self) -> pa.Schema:
-        """Return the columns, now that all rows have been made."""
+        """Return the columns."""
         ...
 
-    def finished(self, row: Row, index: int) -> Row:
-        """Return a row as it is written at a place of its file, now that all have been made."""
+    def row(self, problem: Problem, split: ExportSplit, index: int) -> Row:
+        """Return the row of a problem at a place of its file."""
         ...
 
 
 @dataclass(slots=True)
 class ExportReport:
-    """Counts of one export.
-
-    Attributes:
-        read: rows read and bad rows skipped, over all input files.
-        without_split: problems that do not say their split, validation datasets apart.
-        written: rows by split and data source.
-        left_out: problems that were not written, by reason.
-        examples: the first problem id of each reason.
-        nodes: nodes of the written rows, by split and data source.
-        files: what was written, by split.
-        nbytes: bytes of the rows in Arrow's memory layout, by split.
-    """
+    """Counts of one export: rows and nodes by split and data source, problems left out."""
 
     read: ReadReport = field(default_factory=ReadReport)
     without_split: int = 0
-    written: dict[ExportSplit, Counter[str]] = field(
-        default_factory=lambda: {split: Counter() for split in ExportSplit}
-    )
-    nodes: dict[ExportSplit, Counter[str]] = field(
-        default_factory=lambda: {split: Counter() for split in ExportSplit}
-    )
+    written: dict[ExportSplit, Counter[str]] = field(default_factory=dict)
+    nodes: dict[ExportSplit, Counter[str]] = field(default_factory=dict)
     left_out: Counter[LeftOut] = field(default_factory=Counter)
     examples: dict[LeftOut, str] = field(default_factory=dict)
     files: dict[ExportSplit, Path] = field(default_factory=dict)
-    nbytes: dict[ExportSplit, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for split in ExportSplit:
+            self.written[split], self.nodes[split] = Counter(), Counter()
 
     def rows(self, split: ExportSplit) -> int:
         """Return how many rows a split has."""
         return self.written[split].total()
-
-    def write(self, split: ExportSplit, data_source: str, num_nodes: int) -> None:
-        """Count a problem that is written."""
-        name = data_source or UNNAMED_SOURCE
-        self.written[split][name] += 1
-        self.nodes[split][name] += num_nodes
 
     def leave_out(self, reason: LeftOut, problem_id: str) -> None:
         """Count a problem that is not written."""
@@ -172,7 +147,7 @@ class ExportReport:
         self.examples.setdefault(reason, problem_id)
 
     def left_out_sentence(self) -> str | None:
-        """Return one sentence on what is missing from the files; None where nothing is."""
+        """Return one sentence on what is missing from the files, if anything."""
         parts = [
             f"{count:,} {reason.value} (first: {self.examples[reason][:80]!r})"
             for reason, count in self.left_out.items()
@@ -182,15 +157,6 @@ class ExportReport:
                 f"{count_of(self.read.skipped, 'bad row')} (first: {self.read.reasons[0]})"
             )
         return f"left out: {'; '.join(parts)}" if parts else None
-
-    def split_sentence(self) -> str | None:
-        """Return one sentence on problems whose split was not given; None where all say it."""
-        if not self.without_split:
-            return None
-        return (
-            f"{self.without_split:,} problems have no split and count as training problems but "
-            "for the --val-fraction: give a test set with --val-dataset"
-        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the counts as plain values."""
@@ -206,116 +172,87 @@ class ExportReport:
 
 @dataclass(slots=True)
 class _Text:
-    """What is known of one text."""
+    """One text among all problems that could be exported."""
 
     ground_truth: bytes
-    in_validation: bool = False
+    split: ExportSplit
     conflicting: bool = False
     written: bool = False
-
-
-class _Texts:
-    """Every text of an export: counted first, then judged when all have been."""
-
-    def __init__(self) -> None:
-        self._texts: dict[bytes, _Text] = {}
-
-    def count(self, text: bytes, ground_truth: str, split: ExportSplit) -> None:
-        """Take note of a problem that could be exported, by the digest of its text."""
-        truth = digest(" ".join(ground_truth.split()))
-        known = self._texts.setdefault(text, _Text(truth))
-        known.conflicting |= known.ground_truth != truth
-        known.in_validation |= split is ExportSplit.VALIDATION
-
-    def rows(self, split: ExportSplit) -> int:
-        """Return how many problems of a split will be written, once all have been counted."""
-        in_validation = split is ExportSplit.VALIDATION
-        return sum(
-            text.in_validation is in_validation and not text.conflicting
-            for text in self._texts.values()
-        )
-
-    def judge(self, text: bytes, split: ExportSplit) -> LeftOut | None:
-        """Return why a counted problem must be left out; None where it is to be written."""
-        known = self._texts[text]
-        if known.conflicting:
-            return LeftOut.CONFLICTING
-        if split is ExportSplit.TRAIN and known.in_validation:
-            return LeftOut.HELD_OUT
-        if known.written:
-            return LeftOut.REPEATED
-        known.written = True
-        return None
 
 
 def write_export(
     export: Export, layout: Layout, progress: Callable[[int], None] = lambda done: None
 ) -> ExportReport:
-    """Write the files of an export; tell ``progress`` how many problems are read.
+    """Write the files of an export; all of them appear, or none.
 
     Raises:
         DataError: an input cannot be read, or has a bad row and ``on_error`` is ``stop``.
         InputError: the output cannot be written, or a file would hold no row.
     """
-    report, texts = ExportReport(), _Texts()
-    spool: RowSpool[_Spooled] = RowSpool()
-    with spool:
-        for split, problem in _problems(export, report):
-            row = layout.row(problem, split) if (fault := _fault(problem, export)) is None else {}
-            if fault is None and not _is_utf8(row):
-                fault = LeftOut.NOT_UTF8
-            if fault is None:
-                assert problem.ground_truth is not None
-                text = digest(text_key(problem.problem))
-                texts.count(text, problem.ground_truth, split)
-                name, nodes = problem.data_source, len(problem.nodes)
-                spool.add(_Spooled(split, text, problem.problem_id, name, nodes, row))
-            else:
-                report.leave_out(fault, problem.problem_id)
-            progress(report.read.rows)
-        report.files = _files(export, layout, texts, report)
-        _write(_judged(spool, texts, report), layout, report)
+    report = ExportReport()
+    texts: dict[bytes, _Text] = {}
+    for split, problem in _problems(export, report.read):
+        report.without_split += problem.split is None
+        if (fault := _fault(problem, export)) is not None:
+            report.leave_out(fault, problem.problem_id)
+        else:
+            layout.note(problem)
+            truth = digest(" ".join((problem.ground_truth or "").split()))
+            known = texts.setdefault(digest(text_key(problem.problem)), _Text(truth, split))
+            known.conflicting |= known.ground_truth != truth
+            if split is ExportSplit.VALIDATION:
+                known.split = split
+        progress(report.read.rows)
+    sizes = Counter(text.split for text in texts.values() if not text.conflicting)
+    report.files = _files(export, layout, sizes, report)
+    out: dict[ExportSplit, ParquetFile] = {}
+    with ExitStack() as stack:
+        for split, path in report.files.items():
+            stream = stack.enter_context(atomic_file(path))
+            out[split] = ParquetFile(stream, layout.schema())
+            stack.callback(out[split].close)
+        with quiet_readers():
+            for split, problem in _problems(export, ReadReport()):
+                if _fault(problem, export) is not None:
+                    continue
+                text = texts[digest(text_key(problem.problem))]
+                if text.conflicting:
+                    report.leave_out(LeftOut.CONFLICTING, problem.problem_id)
+                elif text.split is not split:
+                    report.leave_out(LeftOut.HELD_OUT, problem.problem_id)
+                elif text.written:
+                    report.leave_out(LeftOut.REPEATED, problem.problem_id)
+                else:
+                    text.written = True
+                    source = problem.data_source or UNNAMED_SOURCE
+                    report.written[split][source] += 1
+                    report.nodes[split][source] += len(problem.nodes)
+                    out[split].write(layout.row(problem, split, out[split].rows))
     return report
 
 
-@dataclass(frozen=True, slots=True)
-class _Spooled:
-    """A row that waits for judgement, with what is counted of it."""
-
-    split: ExportSplit
-    text: bytes
-    problem_id: str
-    data_source: str
-    num_nodes: int
-    row: Row
-
-
-def _problems(export: Export, report: ExportReport) -> Iterator[tuple[ExportSplit, Problem]]:
-    """Yield every problem with its split.
-
-    Raises:
-        InputError: the fraction is outside [0, 1).
-    """
+def _problems(export: Export, total: ReadReport) -> Iterator[tuple[ExportSplit, Problem]]:
+    """Yield every problem with its split."""
     fraction = export.val_fraction
     if fraction is None:
         fraction = 0.0 if export.val_datasets else DEFAULT_VAL_FRACTION
     if not 0 <= fraction < 1:
         raise InputError(f"the validation fraction must be at least 0 and below 1, got {fraction}")
-    for problem in read_problems(export.dataset, export.on_error, report.read):
-        report.without_split += problem.split is None
-        yield split_of(problem, fraction, export.seed), problem
-    for path in export.val_datasets:
-        # Of its own, since a file without one good row is an error.
+    for path in (export.dataset, *export.val_datasets):
         read = ReadReport()
         for problem in read_problems(path, export.on_error, read):
-            report.read.rows += 1
-            yield ExportSplit.VALIDATION, problem
-        report.read.skipped += read.skipped
-        report.read.reasons += read.reasons
+            total.rows += 1
+            if path is export.dataset:
+                yield split_of(problem, fraction, export.seed), problem
+            else:
+                problem.split = "test"
+                yield ExportSplit.VALIDATION, problem
+        total.skipped += read.skipped
+        total.reasons += read.reasons
 
 
 def split_of(problem: Problem, val_fraction: float, seed: int) -> ExportSplit:
-    """Return where a problem goes: the same for the same id, seed and fraction."""
+    """Return the split of a problem: the same for the same id, seed and fraction."""
     if problem.split is not None:
         return ExportSplit.VALIDATION if problem.split == "test" else ExportSplit.TRAIN
     key = f"{seed}:{problem.problem_id}".encode("utf-8", "surrogatepass")
@@ -328,72 +265,33 @@ def _fault(problem: Problem, export: Export) -> LeftOut | None:
         return LeftOut.NO_TEXT
     if problem.ground_truth is None or not problem.ground_truth.strip():
         return LeftOut.NO_GROUND_TRUTH
-    if not problem.nodes:
-        return None if export.without_nodes else LeftOut.NO_NODES
+    if not problem.nodes and not export.without_nodes:
+        return LeftOut.NO_NODES
     if export.inline_nodes and not _within_limits(problem):
         return LeftOut.INVALID_NODES
+    try:  # Parquet cannot store a lone surrogate
+        json.dumps(problem_to_row(problem), ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:
+        return LeftOut.NOT_UTF8
     return None
 
 
 def _within_limits(problem: Problem) -> bool:
-    """Say whether a server would take the nodes with a request."""
+    """Return whether a server would take the nodes with a request."""
     from consensuspr.scoring.types import DEFAULT_LIMITS as LIMITS
 
-    if len(problem.nodes) > LIMITS.max_inline_nodes:
-        return False
-    total = 0
-    for node in problem.nodes:
-        texts = (*node.expressions, *(node.derived or ()))
-        sizes = [len(text.encode("utf-8", "surrogatepass")) for text in texts]
-        total += sum(sizes)
-        if len(texts) > LIMITS.max_expressions_per_node:
-            return False
-        if max(sizes) > LIMITS.max_expression_bytes:
-            return False
-    return total <= LIMITS.max_inline_bytes
-
-
-def _is_utf8(value: object) -> bool:
-    """Say whether no string of a row holds a lone surrogate, which Parquet cannot store."""
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return False
-        return True
-    if isinstance(value, dict):
-        return all(map(_is_utf8, value)) and all(map(_is_utf8, value.values()))
-    return not isinstance(value, list) or all(map(_is_utf8, value))
-
-
-def _judged(
-    spool: RowSpool[_Spooled], texts: _Texts, report: ExportReport
-) -> Iterator[tuple[ExportSplit, Row]]:
-    """Yield the rows that are to be written, in the order in which they were read."""
-    for one in spool:
-        fault = texts.judge(one.text, one.split)
-        if fault is None:
-            report.write(one.split, one.data_source, one.num_nodes)
-            yield one.split, one.row
-        else:
-            report.leave_out(fault, one.problem_id)
-
-
-def _write(rows: Iterator[tuple[ExportSplit, Row]], layout: Layout, report: ExportReport) -> None:
-    """Write the files; all of them appear, or none."""
-    schema = layout.schema()
-    out: dict[ExportSplit, ParquetFile] = {}
-    with ExitStack() as stack:
-        for split, path in report.files.items():
-            out[split] = ParquetFile(stack.enter_context(atomic_file(path)), schema)
-            stack.callback(out[split].close)
-        for split, row in rows:
-            out[split].write(layout.finished(row, out[split].rows))
-    report.nbytes = {split: file.nbytes for split, file in out.items()}
+    texts = [(*node.expressions, *(node.derived or ())) for node in problem.nodes]
+    sizes = [len(text.encode("utf-8", "surrogatepass")) for of in texts for text in of]
+    return (
+        len(texts) <= LIMITS.max_inline_nodes
+        and max(map(len, texts), default=0) <= LIMITS.max_expressions_per_node
+        and max(sizes, default=0) <= LIMITS.max_expression_bytes
+        and sum(sizes) <= LIMITS.max_inline_bytes
+    )
 
 
 def _files(
-    export: Export, layout: Layout, texts: _Texts, report: ExportReport
+    export: Export, layout: Layout, sizes: Counter[ExportSplit], report: ExportReport
 ) -> dict[ExportSplit, Path]:
     """Return the path of each file that is to be written; their folders are made.
 
@@ -401,18 +299,17 @@ def _files(
         InputError: one of them would be empty or replace an input, or a folder cannot be made.
     """
     files = {split: Path(export.output) / name for split, name in layout.files.items()}
+    no_validation = export.val_fraction == 0 and not export.val_datasets
     for split in ExportSplit:
-        if texts.rows(split):
+        if sizes[split]:
             continue
-        wanted_so = export.val_fraction == 0 and not export.val_datasets
-        if (split is ExportSplit.VALIDATION and wanted_so) or (
-            not layout.needs_both and texts.rows(split.other)
-        ):
+        optional = not layout.needs_both and sizes.total() > 0
+        if optional or (split is ExportSplit.VALIDATION and no_validation):
             path = files.pop(split)
             if path.exists():
                 raise InputError(
                     f"no problem is left for {split.noun}, and {path} is there from before; "
-                    "remove it" + (", or give --val-fraction" if layout.needs_both else "")
+                    "remove it"
                 )
             continue
         left_out = report.left_out_sentence()
@@ -431,33 +328,25 @@ def _files(
 
 
 class ParquetFile:
-    """Takes rows one by one; a key that a row lacks is null.
-
-    Attributes:
-        rows: how many there are.
-        nbytes: bytes of those written so far in Arrow's memory layout.
-    """
+    """Writes rows in groups; a key that a row lacks is null."""
 
     def __init__(self, stream: BinaryIO, schema: pa.Schema) -> None:
         import pyarrow.parquet as pq
 
+        self.rows = 0
         self._schema = schema
         self._out = pq.ParquetWriter(stream, schema, compression="zstd")
         self._group: list[Row] = []
-        self._chars = 0
-        self.rows = 0
-        self.nbytes = 0
 
     def write(self, row: Row) -> None:
         """Take a row; it is held until its group is full."""
         self.rows += 1
         self._group.append(row)
-        self._chars += _chars(row)
-        if len(self._group) >= GROUP_ROWS or self._chars >= GROUP_CHARS:
+        if len(self._group) == GROUP_ROWS:
             self._flush()
 
     def close(self) -> None:
-        """Write what is held, and the file's end."""
+        """Write the last group and the file's end."""
         self._flush()
         self._out.close()
 
@@ -465,18 +354,5 @@ class ParquetFile:
         import pyarrow as pa
 
         if self._group:
-            table = pa.Table.from_pylist(self._group, self._schema)
-            self.nbytes += table.nbytes
-            self._out.write_table(table)
-            self._group, self._chars = [], 0
-
-
-def _chars(value: Any) -> int:
-    """Return the characters of all strings in a row, which make nearly all of its size."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(map(_chars, value.values()))
-    if isinstance(value, list):
-        return sum(map(_chars, value))
-    return 0
+            self._out.write_table(pa.Table.from_pylist(self._group, self._schema))
+            self._group = []

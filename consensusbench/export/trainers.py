@@ -1,13 +1,10 @@
 """Datasets exported for a trainer: ``train.parquet`` and ``val.parquet`` in one folder.
 
-verl's columns are those of its own preprocessing: ``data_source``, ``prompt`` (chat messages),
-``ability``, ``reward_model`` and ``extra_info``.  ``extra_info.problem_id`` is what the reward
-looks a problem up by; ``extra_info.nodes`` is there where nodes travel with the row.
+verl's columns are those of its own preprocessing.  The reward looks a problem up by
+``extra_info.problem_id``.
 
-TRL's are those that ``GRPOTrainer`` takes: ``prompt`` as chat messages, and beside it what
-:mod:`consensuspr.client.trl` reads, ``problem_id``, ``ground_truth``, ``data_source`` and
-``split``, with ``nodes`` where they travel with the row.  TRL hands every column of a row to the
-reward function.
+TRL's are ``prompt`` as chat messages, and beside it what :mod:`consensuspr.client.trl` reads.
+Either has ``nodes`` if these travel with the row.
 """
 
 from __future__ import annotations
@@ -45,10 +42,7 @@ def export_trl(export: Export, progress: Callable[[int], None] = lambda done: No
 
 
 class _TrainerLayout:
-    """What rows for any trainer share: the paper's prompt as a chat, and nodes that travel along.
-
-    Nodes are written as they are sent with a rollout, for a server without the dataset.
-    """
+    """The common parts of a trainer's rows: the paper's prompt as a chat, and inline nodes."""
 
     files: Mapping[ExportSplit, str] = {split: f"{split.value}.parquet" for split in ExportSplit}
     # Neither trainer starts without validation files.
@@ -57,8 +51,8 @@ class _TrainerLayout:
     def __init__(self, inline_nodes: bool) -> None:
         self._inline_nodes = inline_nodes
 
-    def finished(self, row: Row, index: int) -> Row:
-        return row
+    def note(self, problem: Problem) -> None:
+        pass
 
     def _nodes(self, problem: Problem) -> Row:
         if not self._inline_nodes:
@@ -92,7 +86,7 @@ def _prompt_type() -> pa.DataType:
 
 
 class _VerlLayout(_TrainerLayout):
-    def row(self, problem: Problem, split: ExportSplit) -> Row:
+    def row(self, problem: Problem, split: ExportSplit, index: int) -> Row:
         return {
             "data_source": problem.data_source or UNNAMED_SOURCE,
             "prompt": _prompt(problem),
@@ -101,13 +95,10 @@ class _VerlLayout(_TrainerLayout):
             "extra_info": {
                 "problem_id": problem.problem_id,
                 "split": SPLIT_OF[split],
+                "index": index,
                 **self._nodes(problem),
             },
         }
-
-    def finished(self, row: Row, index: int) -> Row:
-        row["extra_info"]["index"] = index
-        return row
 
     def schema(self) -> pa.Schema:
         import pyarrow as pa
@@ -126,7 +117,7 @@ class _VerlLayout(_TrainerLayout):
 
 
 class _TrlLayout(_TrainerLayout):
-    def row(self, problem: Problem, split: ExportSplit) -> Row:
+    def row(self, problem: Problem, split: ExportSplit, index: int) -> Row:
         return {
             "prompt": _prompt(problem),
             "problem_id": problem.problem_id,

@@ -66,9 +66,16 @@ from consensusbench.extraction.statements import (
 )
 from consensusbench.extraction.support import Mention, common_wordings, find_mentions, reach_of
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction, NodeType
-from consensusbench.llm import ChatModel, Journal, Message, Reply, ask_key, ask_once
-from consensusbench.llm.limits import likely_tokens
-from consensusbench.llm.types import Temperature
+from consensusbench.llm import (
+    ChatModel,
+    Message,
+    Reply,
+    Temperature,
+    ask_key,
+    ask_once,
+    likely_tokens,
+)
+from consensusbench.store import Journal
 from consensuspr.core import NORMAL_FORM_VERSION, Matcher
 from consensuspr.core.expressions import Number, parse_statement
 from consensuspr.data import Problem, Row
@@ -866,6 +873,15 @@ class LlmExtractor:
         self._sends_schema = True
         # A server that took it once refuses a question for something else.
         self._schema_taken = False
+
+    @property
+    def in_flight(self) -> int:
+        """Problems that are extracted at once: as many as the model takes requests."""
+        return self._model.settings.concurrency
+
+    async def close(self) -> None:
+        """Close the model."""
+        await self._model.close()
 
     def provenance(self) -> Row:
         """Return name, model, prompts, versions and thresholds."""

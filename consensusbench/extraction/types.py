@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from consensuspr.data import Problem, Row
 
@@ -100,8 +100,18 @@ class Extractor(Protocol):
         ...
 
 
+@runtime_checkable
 class AsyncExtractor(Protocol):
-    """Stage 2 for one problem by asking a model; many problems are in flight at once."""
+    """Stage 2 for one problem by asking a model; belongs to one event loop."""
+
+    @property
+    def in_flight(self) -> int:
+        """Problems that are extracted at once."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the model."""
+        ...
 
     @property
     def name(self) -> str:

@@ -1,25 +1,20 @@
-"""Several sources made into one file of problems, each of which is in it once.
+"""Several sources made into one file in which each problem occurs once.
 
-Three things cannot be told from one row: that its text comes again, that it comes with another
-answer, that a test source has it too.  So every problem is counted first
-(:meth:`Deduplicator.count`), and judged when all have been (:meth:`Deduplicator.judge`).  Rows wait
-on disk until then; of texts only digests are remembered: some 400 bytes a problem, 0.4 GB for a
-million.
+Problems are counted first and judged when all have been, because repetitions, conflicts and
+leaks show only then.  Rows wait on disk; of texts only digests are kept, some 400 bytes a problem.
 
-What is decided does not depend on the order of rows.  Of several problems of one text the one
-is kept whose source was named first and, within it, whose id has the smallest digest: a
-choice without meaning that a reordered source makes again.  Only where one id stands for two
-texts the one that was read first is kept.
+The result does not depend on the order of rows.  Of several problems of one text, the one of the
+source that was named first is kept, and within it the one whose id has the smallest digest.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Self
+from typing import Final, Self
 
 from consensusbench.problems.sources import SourceInput, read_source
 from consensusbench.problems.texts import digest, rough_key, text_key
@@ -29,12 +24,12 @@ from consensuspr.errors import InputError
 from consensuspr.scoring.answers import AnswerVerifier
 
 # Cases that are listed; all are counted.
-MAX_CASES = 10_000
-MAX_ANSWERS = 16
+MAX_CASES: Final = 10_000
+MAX_ANSWERS: Final = 16
 
 
 class ProblemStatus(StrEnum):
-    """What becomes of a problem."""
+    """What happens to a problem."""
 
     WRITTEN = "written"
     REPEATED = "repeated"
@@ -45,7 +40,7 @@ class ProblemStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProblemKey:
-    """What is looked at of one problem; digests stand for its text key and its rough key."""
+    """One problem; digests stand for its text key and its rough key."""
 
     text: bytes
     rough: bytes
@@ -56,27 +51,22 @@ class ProblemKey:
 
     @classmethod
     def of(cls, problem: Problem, source: int) -> Self:
-        """Return that of a problem with a text and a ground truth."""
+        """Return the key of a problem with a text and a ground truth."""
         assert problem.ground_truth is not None
         key = text_key(problem.problem)
-        return cls(
-            digest(key),
-            digest(rough_key(key)),
-            problem.split == "test",
-            problem.problem_id,
-            problem.ground_truth,
-            source,
-        )
+        is_test = problem.split == "test"
+        truth = problem.ground_truth
+        return cls(digest(key), digest(rough_key(key)), is_test, problem.problem_id, truth, source)
 
     @property
     def rank(self) -> tuple[int, bytes]:
-        """Among problems of one text, the smallest is kept."""
+        """Of the problems of one text, the smallest rank is kept."""
         return self.source, digest(self.problem_id)
 
 
 @dataclass(slots=True)
 class _Text:
-    """What is known of one text on one side of the split."""
+    """One text on one side of the split."""
 
     ground_truth: str
     kept: tuple[int, bytes]
@@ -89,71 +79,51 @@ class Deduplicator:
 
     Args:
         same_answer: whether two ground truths, written differently, are equal.
-
-    Attributes:
-        conflicting_texts: texts counted so far that have more than one answer.
     """
 
     def __init__(self, same_answer: Callable[[str, str], bool]) -> None:
         self._same_answer = same_answer
-        # Apart, so that a training copy's wrong answer takes no problem out of a benchmark.
-        self._train: dict[bytes, _Text] = {}
-        self._test: dict[bytes, _Text] = {}
+        # By (is_test, text): a training copy's wrong answer takes no problem out of a benchmark.
+        self._texts: dict[tuple[bool, bytes], _Text] = {}
         self._rough_test: dict[bytes, ProblemKey] = {}
         self._ids: set[bytes] = set()
         self.conflicting_texts = 0
 
     def count(self, key: ProblemKey) -> bool:
-        """Take note of a problem.
-
-        Returns:
-            Whether it may be the one of its text that is kept; if not, its row need not be.
-        """
-        side = self._test if key.is_test else self._train
+        """Count a problem; return whether it may be the one of its text that is kept."""
         if key.is_test:
             self._rough_test.setdefault(key.rough, key)
-        rank = key.rank
-        text = side.get(key.text)
+        text = self._texts.get((key.is_test, key.text))
         if text is None:
-            side[key.text] = _Text(key.ground_truth, rank)
+            self._texts[key.is_test, key.text] = _Text(key.ground_truth, key.rank)
             return True
         if not text.conflicting and text.ground_truth != key.ground_truth:
             text.conflicting = not self._same_answer(text.ground_truth, key.ground_truth)
             self.conflicting_texts += text.conflicting
-        if rank >= text.kept:
+        if key.rank >= text.kept:
             return False
-        text.kept = rank
+        text.kept = key.rank
         return True
 
     def leaked(self, key: ProblemKey) -> ProblemKey | None:
         """Return the test problem that a training problem is a copy of."""
         return None if key.is_test else self._rough_test.get(key.rough)
 
-    def judge(self, key: ProblemKey, keep_leaked: bool = False) -> ProblemStatus:
-        """Say what becomes of a problem, once each has been counted; each is judged once."""
-        text = (self._test if key.is_test else self._train)[key.text]
+    def judge(self, key: ProblemKey) -> ProblemStatus:
+        """Return what happens to a problem, once all have been counted."""
+        text = self._texts[key.is_test, key.text]
         if text.conflicting:
             return ProblemStatus.CONFLICTING
-        if not keep_leaked and self.leaked(key) is not None:
+        if self.leaked(key) is not None:
             return ProblemStatus.LEAKED
         if text.written or key.rank != text.kept:
             return ProblemStatus.REPEATED
-        # Another text under the same id: nobody could tell the two apart by it.
         own_id = digest(key.problem_id)
         if own_id in self._ids:
             return ProblemStatus.SAME_ID
         self._ids.add(own_id)
         text.written = True
         return ProblemStatus.WRITTEN
-
-
-@dataclass(slots=True)
-class Conflict:
-    """A text that comes with more than one answer."""
-
-    # Each answer with the first problem id that has it, at most 16.
-    answers: dict[str, str] = field(default_factory=dict)
-    sources: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,70 +138,50 @@ class Leak:
     test_ground_truth: str
 
 
-@dataclass(slots=True)
 class SourcesReport:
     """Counts by source, conflicts and leaks.
 
     Attributes:
-        inputs: the sources as they were named, with what was read of each.
-        statuses: what became of the good rows of each.
-        conflicts: texts with several answers, by digest; the first 10,000.
-        leaks: training problems that are in a test source; the first 10,000.
-        leaked: how many, by training and test source.
-        spoilt: the test problems that they are copies of.
-        first_leaks: the first of each such pair.
-        conflicting_texts: texts with several answers.
-        written: problems in the output.
+        statuses: of the good rows of each source.
+        conflicts: texts with several answers; each answer with the first problem id that has it.
+        leaked: rows and test problems by pair of training and test source.
     """
 
-    inputs: Sequence[SourceInput]
-    statuses: list[Counter[ProblemStatus]] = field(init=False)
-    conflicts: dict[tuple[bool, bytes], Conflict] = field(default_factory=dict)
-    leaks: list[Leak] = field(default_factory=list)
-    leaked: Counter[tuple[str, str]] = field(default_factory=Counter)
-    spoilt: dict[tuple[str, str], set[str]] = field(default_factory=dict)
-    first_leaks: dict[tuple[str, str], Leak] = field(default_factory=dict)
-    conflicting_texts: int = 0
-    written: int = 0
+    def __init__(self, inputs: Sequence[SourceInput]) -> None:
+        self.inputs = inputs
+        self.statuses: list[Counter[ProblemStatus]] = [Counter() for _ in inputs]
+        self.conflicts: dict[tuple[bool, bytes], dict[str, str]] = {}
+        self.leaks: list[Leak] = []
+        self.leaked: Counter[tuple[str, str]] = Counter()
+        self.leaked_tests: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self.conflicting_texts = 0
+        self._conflict_sources: dict[tuple[bool, bytes], set[str]] = defaultdict(set)
 
-    def __post_init__(self) -> None:
-        self.statuses = [Counter() for _ in self.inputs]
+    @property
+    def written(self) -> int:
+        """Problems in the output."""
+        return sum(statuses[ProblemStatus.WRITTEN] for statuses in self.statuses)
 
     def note(self, key: ProblemKey, status: ProblemStatus, test_copy: ProblemKey | None) -> None:
         """Count one judged problem; ``test_copy`` is the test problem that it is a copy of."""
+        source = self.inputs[key.source].name
         self.statuses[key.source][status] += 1
-        self.written += status is ProblemStatus.WRITTEN
-        if status is ProblemStatus.CONFLICTING:
-            self._note_conflict(key)
-        if test_copy is not None and status in (ProblemStatus.LEAKED, ProblemStatus.WRITTEN):
-            self._note_leak(key, test_copy)
-
-    def _note_conflict(self, key: ProblemKey) -> None:
         place = (key.is_test, key.text)
-        conflict = self.conflicts.get(place)
-        if conflict is None:
-            if len(self.conflicts) >= MAX_CASES:
-                return
-            conflict = self.conflicts[place] = Conflict()
-        conflict.sources.add(self.inputs[key.source].name)
-        if len(conflict.answers) < MAX_ANSWERS:
-            conflict.answers.setdefault(key.ground_truth, key.problem_id)
-
-    def _note_leak(self, key: ProblemKey, test_copy: ProblemKey) -> None:
-        source, test_source = (self.inputs[place].name for place in (key.source, test_copy.source))
-        leak = Leak(
-            key.problem_id,
-            source,
-            key.ground_truth,
-            test_copy.problem_id,
-            test_source,
-            test_copy.ground_truth,
-        )
-        self.leaked[source, test_source] += 1
-        self.spoilt.setdefault((source, test_source), set()).add(test_copy.problem_id)
-        self.first_leaks.setdefault((source, test_source), leak)
-        if len(self.leaks) < MAX_CASES:
-            self.leaks.append(leak)
+        if status is ProblemStatus.CONFLICTING and (
+            place in self.conflicts or len(self.conflicts) < MAX_CASES
+        ):
+            answers = self.conflicts.setdefault(place, {})
+            self._conflict_sources[place].add(source)
+            if len(answers) < MAX_ANSWERS:
+                answers.setdefault(key.ground_truth, key.problem_id)
+        if status is ProblemStatus.LEAKED and test_copy is not None:
+            test_source = self.inputs[test_copy.source].name
+            self.leaked[source, test_source] += 1
+            self.leaked_tests[source, test_source].add(test_copy.problem_id)
+            if len(self.leaks) < MAX_CASES:
+                one = (key.problem_id, source, key.ground_truth)
+                other = (test_copy.problem_id, test_source, test_copy.ground_truth)
+                self.leaks.append(Leak(*one, *other))
 
     def to_json(self) -> Row:
         """Return everything as plain values."""
@@ -239,15 +189,7 @@ class SourcesReport:
             "written": self.written,
             "sources": [
                 {
-                    "name": origin.name,
-                    "path": None if origin.path is None else str(origin.path),
-                    "hub_id": origin.hub and origin.hub.hub_id,
-                    "hub_config": origin.hub and origin.hub.config,
-                    "hub_split": origin.hub and origin.hub.split,
-                    "revision": origin.hub and origin.hub.revision,
-                    "limit": origin.limit,
-                    "read": origin.read.rows,
-                    "bad_rows": origin.read.skipped,
+                    **origin.to_json(),
                     **{status.name.lower(): statuses[status] for status in ProblemStatus},
                 }
                 for origin, statuses in zip(self.inputs, self.statuses, strict=True)
@@ -257,18 +199,18 @@ class SourcesReport:
                 {
                     "answers": [
                         {"ground_truth": answer, "problem_id": problem_id}
-                        for answer, problem_id in conflict.answers.items()
+                        for answer, problem_id in answers.items()
                     ],
-                    "sources": sorted(conflict.sources),
+                    "sources": sorted(self._conflict_sources[place]),
                 }
-                for conflict in self.conflicts.values()
+                for place, answers in self.conflicts.items()
             ],
             "leaked": [
                 {
                     "source": source,
                     "test_source": test_source,
                     "rows": count,
-                    "test_problems": len(self.spoilt[source, test_source]),
+                    "test_problems": len(self.leaked_tests[source, test_source]),
                 }
                 for (source, test_source), count in self.leaked.items()
             ],
@@ -276,75 +218,48 @@ class SourcesReport:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class ProblemCollection:
-    """What to collect, and how.
-
-    Attributes:
-        inputs: the sources; of a text that several have, the first named one's is kept.
-        output: file of problems, its format by the suffix.
-        keep_leaked: keep training problems that are in a test source too.
-        on_error: what a bad row does.
-    """
-
-    inputs: Sequence[SourceInput]
-    output: str | os.PathLike[str]
-    keep_leaked: bool = False
-    on_error: OnError = "stop"
-
-
 def collect_problems(
-    collection: ProblemCollection, progress: Callable[[int], None] = lambda done: None
+    inputs: Sequence[SourceInput],
+    output: str | os.PathLike[str],
+    on_error: OnError = "stop",
+    progress: Callable[[int], None] = lambda done: None,
 ) -> SourcesReport:
-    """Read the sources, write the problems that are kept and say what became of all.
-
-    Args:
-        collection: what and how.
-        progress: called with the number of problems read.
+    """Read sources, write the problems that are kept, and report on all.
 
     Raises:
         DataError: a file cannot be read, or has a bad row and ``on_error`` is ``stop``.
-        InputError: nothing is named, nothing is left, or the output cannot be written.
+        InputError: no problem is left, or the output cannot be written.
         HubUnavailable: the hub cannot be reached.
     """
-    if not collection.inputs:
-        raise InputError("no source is named")
-    report = SourcesReport(collection.inputs)
+    report = SourcesReport(inputs)
     spool: RowSpool[tuple[ProblemKey, Problem | None]] = RowSpool()
     with AnswerVerifier() as verifier, spool:
-        dedup = Deduplicator(lambda one, other: _same_answer(verifier, one, other))
-        for done, (key, problem) in enumerate(_read(collection), 1):
+
+        def same_answer(one: str, other: str) -> bool:
+            return verifier.verify(one, rf"\boxed{{{other}}}", rule="boxed").correct is True
+
+        dedup = Deduplicator(same_answer)
+        for done, (key, problem) in enumerate(_read(inputs, on_error), 1):
             spool.add((key, problem if dedup.count(key) else None))
             progress(done)
         report.conflicting_texts = dedup.conflicting_texts
-        with open_writer(collection.output) as out:
+        with open_writer(output) as out:
             for key, kept in spool:
-                status = dedup.judge(key, collection.keep_leaked)
+                status = dedup.judge(key)
                 report.note(key, status, dedup.leaked(key))
                 if status is ProblemStatus.WRITTEN:
                     assert kept is not None
                     out.write(problem_to_row(kept))
             if not report.written:
-                read = sum(origin.read.rows for origin in report.inputs)
-                raise InputError(f"of {read:,} problems read none is left to be written")
+                read = sum(origin.read.rows for origin in inputs)
+                raise InputError(f"none of {read:,} problems is left to be written")
     return report
 
 
-def _same_answer(verifier: AnswerVerifier, one: str, other: str) -> bool:
-    """Say whether two ground truths are equal in value; where that stays open, they are not."""
-    boxed = rf"\boxed{{{other}}}"
-    return verifier.verify(one, boxed, rule="boxed").correct is True
-
-
-def _read(collection: ProblemCollection) -> Iterator[tuple[ProblemKey, Problem]]:
-    """Yield the problems of all sources.
-
-    Raises:
-        InputError: two of them name different answer rules.
-    """
+def _read(inputs: Sequence[SourceInput], on_error: OnError) -> Iterator[tuple[ProblemKey, Problem]]:
     rule: tuple[str, str] | None = None
-    for place, origin in enumerate(collection.inputs):
-        for problem in read_source(origin, collection.on_error):
+    for place, origin in enumerate(inputs):
+        for problem in read_source(origin, on_error):
             if problem.answer_rule is not None:
                 rule = rule or (problem.answer_rule, origin.name)
                 if problem.answer_rule != rule[0]:

@@ -1,24 +1,17 @@
 """Problems of the public sets that the paper draws from (section 3.2), from the hub or from files.
 
-Four sets are its test split, DAPO-Math-17k is its training split.  Which hub dataset stands
-for each, its configuration, its split on the hub and its columns are written here once;
-hub id, configuration, split and revision can be given anew at run time.  No revision is
-pinned: the latest is read, and the report names what was asked for.
+Four sets are its test split, DAPO-Math-17k is its training split.  A row has the columns of the
+set on the hub, or is a row of a dataset of this project (with ``problem_id``), of which
+everything is kept.
 
-A row is in the shape of the set on the hub, or in that of a dataset of this project
-(``problem_id`` is among its keys).  Of the latter everything is kept; what it leaves out
-(label, split) is filled in from the set.
-
-Problem ids never come from a row's place: a set that is reordered, filtered or copied keeps
-its ids.  They are the set's own id behind a prefix, else a digest of the text.
+Problem ids never come from a row's place: they are the set's own id behind a prefix, else a digest
+of the text.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -45,7 +38,6 @@ _NOT_IN_AN_ID = re.compile(r"[^\w.-]+")
 
 # Of the set's own id in a problem id; the limit of the schema is 1,024.
 MAX_SOURCE_ID_CHARS = 200
-MAX_REASON_CHARS = 300
 
 Answer: TypeAlias = Literal["as written", "after ####", "whole number"]
 
@@ -58,18 +50,11 @@ class ProblemSet:
     is the key ``b`` of the object in column ``a``.
 
     Attributes:
-        name: what a person types.
-        hub_id: dataset on the hub.
-        hub_config: its configuration, None for the only one.
         hub_split: its split on the hub, whatever the set is used for.
         split: what the set is used for.
-        data_source: label that training rows of the same set carry elsewhere: the hub id, and
-            ``math_dapo`` for DAPO-Math-17k, whose own rows say so.
-        id_prefix: beginning of its problem ids.
-        problem: column of the text.
-        ground_truth: column of the answer.
-        answer: how the answer is taken out of that column.
-        source_id: column of the set's own id; None: there is none, and ids come from the text.
+        data_source: label that training rows of the same set have elsewhere.
+        answer: how the answer is taken out of its column.
+        source_id: column of the set's own id; without one, ids come from the text.
         metadata: columns that are kept as metadata, by the name that they get.
     """
 
@@ -158,16 +143,10 @@ SOURCES: dict[str, ProblemSet] = {source.name: source for source in _ALL}
 
 
 def problem_of(row: Row, source: ProblemSet | None, path: str, line: int) -> Problem:
-    """Return the problem that a row describes.
-
-    Args:
-        row: in either shape.
-        source: the set that it belongs to; None: unknown, rows must be in this project's shape.
-        path: file or dataset that it came from, for messages.
-        line: line or row of it, counted from 1.
+    """Return the problem of a row; ``source`` is None for rows in this project's form.
 
     Raises:
-        DataError: a column is missing or holds something else, or there is no answer.
+        DataError: a column is missing or wrong, or there is no answer.
     """
     if "problem_id" in row:
         problem = parse_problem(row, path, line)
@@ -206,11 +185,11 @@ def _from_hub_row(row: Row, source: ProblemSet, path: str, line: int) -> Problem
 
 
 class _RowError(ValueError):
-    """Why a row is refused; the caller adds path and line."""
+    """Why a row is bad, without path and line."""
 
 
 def _problem_text(value: Any) -> str:
-    """Return the text of a problem that is given plainly, or as the messages of a prompt."""
+    """Return the text of a problem, or of the user's message in a prompt."""
     if isinstance(value, list):
         asked = [part for part in value if isinstance(part, dict) and part.get("role") == "user"]
         value = asked[0].get("content") if len(asked) == 1 else None
@@ -222,13 +201,10 @@ def _problem_text(value: Any) -> str:
 
 
 def answer_of(value: Any, how: Answer) -> str:
-    """Return the ground truth that a column holds, as it is compared later.
+    """Return the ground truth in a column.
 
-    Args:
-        value: a text or a whole number.
-        how: ``after ####`` takes what follows the last ``####`` and drops thousands
-            separators; ``whole number`` drops leading zeros (``025`` of AIME), because a
-            strict rule compares strings.
+    ``after ####`` takes what follows the last ``####`` without thousands separators, ``whole
+    number`` drops leading zeros (``025`` of AIME), because a strict rule compares strings.
 
     Raises:
         ValueError: there is no such answer in it.
@@ -289,158 +265,91 @@ def _keys(row: Row) -> str:
     return (", ".join(map(str, row))[:200]) or "none"
 
 
-@dataclass(frozen=True, slots=True)
-class HubDataset:
-    """Which rows of the hub."""
+@dataclass(slots=True)
+class SourceInput:
+    """One source: rows of ``path``, or of the known set ``source`` on the hub.
 
-    hub_id: str  # owner and name, or the path of a local folder
-    config: str | None
-    split: str
-    revision: str | None = None  # commit, tag or branch; None: the latest
+    ``read`` counts its rows while it is read.
+    """
 
-    def __str__(self) -> str:
-        config = f" ({self.config})" if self.config else ""
-        revision = f" at {self.revision}" if self.revision else ""
-        return f"{self.hub_id}{config}{revision}, split {self.split}"
+    name: str
+    source: ProblemSet | None
+    path: Path | None
+    revision: str | None = None  # commit, tag or branch on the hub; None: the latest
+    limit: int | None = None
+    read: ReadReport = field(default_factory=ReadReport)
+
+    def to_json(self) -> Row:
+        """Return what was asked for and how many rows were read."""
+        hub = self.source if self.path is None else None
+        return {
+            "name": self.name,
+            "path": None if self.path is None else str(self.path),
+            "hub_id": hub and hub.hub_id,
+            "hub_config": hub and hub.hub_config,
+            "hub_split": hub and hub.hub_split,
+            "revision": self.revision,
+            "limit": self.limit,
+            "read": self.read.rows,
+            "bad_rows": self.read.skipped,
+        }
 
 
-def hub_rows(dataset: HubDataset, first: int | None = None) -> Iterator[tuple[int, Row]]:
-    """Yield row number, counted from 1, and row.
+def source_input(text: str, limit: int | None = None) -> SourceInput:
+    """Return the source of ``NAME``, ``NAME@REVISION`` or ``NAME=PATH``.
 
-    Read through the ``datasets`` library, which keeps what it has downloaded and reads it from
-    there when told to stay offline (``HF_HUB_OFFLINE=1``).  Rows lie in a memory-mapped file, so
-    that the 1.8 million rows of DAPO-Math-17k take no more memory than thirty; only the first
-    rows of a set are streamed, without downloading the rest.
+    Raises:
+        InputError: the name is unknown and has no path, or a part is empty.
+    """
+    named, has_path, path = text.partition("=")
+    name, has_revision, revision = named.partition("@")
+    if (has_path and not path) or (has_revision and not revision) or (path and revision):
+        raise InputError(f"{text!r} must be NAME, NAME@REVISION or NAME=PATH")
+    source = SOURCES.get(name)
+    if source is None and not path:
+        raise InputError(
+            f"{name!r} is not a known source; known are {', '.join(SOURCES)}, "
+            "and any other name with a file: NAME=PATH"
+        )
+    return SourceInput(name, source, Path(path) if path else None, revision or None, limit)
+
+
+def hub_rows(source: ProblemSet, revision: str | None, limit: int | None) -> Iterator[Row]:
+    """Yield the rows of a set on the hub.
+
+    The ``datasets`` library caches downloads in memory-mapped files.  With a limit, rows are
+    streamed instead.
 
     Raises:
         InputError: the ``datasets`` package is not installed, or the hub has no such dataset,
             configuration, split or revision.
         HubUnavailable: the hub cannot be reached.
     """
-    datasets = require("datasets", f"reading {dataset.hub_id} from the hub")
-    with _in_one_sentence(dataset):
-        rows = datasets.load_dataset(
-            dataset.hub_id,
-            dataset.config,
-            split=dataset.split,
-            revision=dataset.revision,
-            streaming=first is not None,
-        )
-        if first is not None:
-            rows = rows.take(first)
-        for number, row in enumerate(rows, 1):
-            yield number, dict(row)
-
-
-@contextmanager
-def _in_one_sentence(dataset: HubDataset) -> Iterator[None]:
-    """Turn the library's errors into ours."""
-    from datasets.exceptions import DatasetsError
-
+    datasets = require("datasets", f"reading {source.hub_id} from the hub")
     try:
-        yield
+        rows = datasets.load_dataset(
+            source.hub_id,
+            source.hub_config,
+            split=source.hub_split,
+            revision=revision,
+            streaming=limit is not None,
+        )
+        for row in rows if limit is None else rows.take(limit):
+            yield dict(row)
     # pyarrow's errors and those of an unknown split or configuration are ValueErrors.
-    except (DatasetsError, ValueError, OSError) as error:
-        # The library wraps what happened while it made its own files of a download.
-        cause = error.__cause__ if isinstance(error, DatasetsError) and error.__cause__ else error
-        said = _short(cause)
+    except (datasets.exceptions.DatasetsError, ValueError, OSError) as error:
+        cause = error.__cause__ or error
+        reason = " ".join(str(cause).split())[:300] or type(cause).__name__
         if isinstance(cause, ConnectionError):
             raise HubUnavailable(
-                f"{dataset.hub_id}: the hub cannot be reached ({said}); download the file "
+                f"{source.hub_id}: the hub cannot be reached ({reason}); download the file "
                 "elsewhere and give it as NAME=PATH"
             ) from error
-        raise InputError(f"{dataset}: cannot be read: {said}") from error
-
-
-def _short(error: BaseException) -> str:
-    said = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-    return said if len(said) <= MAX_REASON_CHARS else said[: MAX_REASON_CHARS - 1] + "…"
-
-
-@dataclass(slots=True)
-class SourceInput:
-    """One thing to read problems from.
-
-    Attributes:
-        name: what it was called: the name of a known set, or any other with a path.
-        source: the known set, None where the name is not one.
-        path: file to read; None: the hub.
-        hub: what to read from the hub where there is no path.
-        limit: rows to read at most.
-        read: what became of its rows, filled while it is read.
-    """
-
-    name: str
-    source: ProblemSet | None
-    path: Path | None
-    hub: HubDataset | None
-    limit: int | None = None
-    read: ReadReport = field(default_factory=ReadReport)
-
-    def __post_init__(self) -> None:
-        if self.limit is not None and self.limit < 1:
-            raise InputError(f"the limit must be at least 1, got {self.limit}")
-
-
-@dataclass(frozen=True, slots=True)
-class HubChoice:
-    """What is read from the hub for one source instead of what the registry says.
-
-    Attributes:
-        hub_id: another dataset of the same columns, or a local folder.
-        config: another configuration; that of the registry holds for its own hub id only.
-        split: another split of the hub.
-        revision: commit, tag or branch.
-    """
-
-    hub_id: str | None = None
-    config: str | None = None
-    split: str | None = None
-    revision: str | None = None
-
-
-def source_input(
-    name: str,
-    path: str | os.PathLike[str] | None = None,
-    choice: HubChoice | None = None,
-    limit: int | None = None,
-) -> SourceInput:
-    """Return an input by the name of a source.
-
-    Args:
-        name: of a known set; or, with a path, any.
-        path: file to read instead of the hub.
-        choice: what to read from the hub instead of the registry's.
-        limit: rows to read at most.
-
-    Raises:
-        InputError: an unknown name without a path, both a path and a choice, or a bad limit.
-    """
-    source = SOURCES.get(name)
-    if path is not None:
-        if choice is not None:
-            raise InputError(f"{name} is read from {path}: hub id, split or revision do not apply")
-        return SourceInput(name, source, Path(path), None, limit)
-    if source is None:
-        raise InputError(
-            f"{name!r} is no known source; known are {', '.join(SOURCES)}, "
-            "and any other name with a file: NAME=PATH"
-        )
-    choice = choice or HubChoice()
-    own = choice.hub_id in (None, source.hub_id)
-    hub = HubDataset(
-        choice.hub_id or source.hub_id,
-        choice.config or (source.hub_config if own else None),
-        choice.split or source.hub_split,
-        choice.revision,
-    )
-    return SourceInput(name, source, None, hub, limit)
+        raise InputError(f"{source.hub_id}: cannot be read: {reason}") from error
 
 
 def read_source(origin: SourceInput, on_error: OnError = "stop") -> Iterator[Problem]:
-    """Yield the problems of an input in order; its ``read`` is filled meanwhile.
-
-    Files are JSONL, gzip'd JSONL or Parquet, told apart by content.
+    """Yield the problems of a source in order; its ``read`` is filled meanwhile.
 
     Raises:
         DataError: a bad row with ``"stop"``; a bad file, or one without a good row, always.
@@ -452,9 +361,9 @@ def read_source(origin: SourceInput, on_error: OnError = "stop") -> Iterator[Pro
         name = str(origin.path)
         rows = read_rows(name, ())
     else:
-        assert origin.hub is not None
-        name = origin.hub.hub_id
-        rows = iter(hub_rows(origin.hub, origin.limit))
+        assert origin.source is not None
+        name = origin.source.hub_id
+        rows = enumerate(hub_rows(origin.source, origin.revision, origin.limit), 1)
 
     def check(row: Row, path: str, line: int) -> Problem:
         return problem_of(row, origin.source, path, line)

@@ -1,34 +1,27 @@
 """Why an outcome reward misjudges rollouts: the mismatches of the paper's figure 1.
 
-Each rollout is put into exactly one class, by thresholds that are documented and adjustable::
+::
 
-    from consensusbench.quality.diagnose import diagnose
     from consensusbench.evaluation.scored import score_files
+    from consensusbench.quality.diagnose import Diagnosis, diagnose
 
     scored = score_files(["rollouts.jsonl"], "dataset.jsonl", spans=True)
-    report = diagnose(scored)
-    report.total[Diagnosis.ALMOST_CORRECT]
+    diagnose(scored).total[Diagnosis.ALMOST_CORRECT]
 
-The paper (section 1) defines four mismatches in prose and gives no thresholds.  Ours, and what they
-were chosen on: ``docs/evaluate.md``.  A rollout that is no mismatch is *sound* or *wrong*.  Where
-several classes fit, the first of this order is told: unscored; format error, almost correct, wrong;
-direct answer, redundant thinking, sound.
-
-A format error is a right answer that the rule asked for does not see, so that answers are read
-twice: by that rule and by rule ``auto``.  On 2,826 wrong rollouts of GSM8K a still more lenient
-reading (the last number of the text) found one more answer, by accident.
+Each rollout gets exactly one class.  ``docs/evaluate.md`` defines the classes and the thresholds.
+A format error is a right answer that the rule asked for does not see, so answers are read twice:
+by that rule and by rule ``auto``.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import Field
 
@@ -110,47 +103,39 @@ class Diagnosed:
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """Medians in one unit: of the length, and of the length per node hit (None where unknown)."""
+    """Medians over right rollouts in one unit; ``per_node`` is the length per node hit."""
 
     length: float
     per_node: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """What right rollouts of a problem are like; in tokens None where too few say theirs."""
+class Reference(NamedTuple):
+    """Usual lengths of right rollouts, in characters and, if known, in tokens."""
 
     in_chars: Usual
     in_tokens: Usual | None
 
 
 class References:
-    """What is usual for right rollouts: the length that redundancy is held against.
-
-    Medians, because one runaway must not move what is usual: over the right rollouts of a problem
-    where there are enough of them, else over those of its data source.
-    """
+    """Usual lengths of right rollouts, by problem if there are enough of them, else by source."""
 
     def __init__(self, right: Iterable[ScoredRollout]) -> None:
         """Take the rollouts that are right."""
-        by_problem: dict[str, list[ScoredRollout]] = defaultdict(list)
-        by_source: dict[str, list[ScoredRollout]] = defaultdict(list)
+        groups: dict[tuple[str, str], list[ScoredRollout]] = defaultdict(list)
         for rollout in right:
-            by_problem[rollout.problem_id].append(rollout)
-            by_source[rollout.data_source].append(rollout)
-        self._problems = {name: _reference(group) for name, group in by_problem.items()}
-        self._sources = {name: _reference(group) for name, group in by_source.items()}
+            groups["problem", rollout.problem_id].append(rollout)
+            groups["source", rollout.data_source].append(rollout)
+        self._chars = {key: _usual(group, lambda one: one.num_chars)
+                       for key, group in groups.items()}  # fmt: skip
+        self._tokens = {key: _usual(group, lambda one: one.num_tokens)
+                        for key, group in groups.items()}  # fmt: skip
 
     def of(self, rollout: ScoredRollout) -> Reference | None:
-        """Return what is usual for a rollout's problem, else for its source, else None."""
-        return self._problems.get(rollout.problem_id) or self._sources.get(rollout.data_source)
-
-
-def _reference(group: list[ScoredRollout]) -> Reference | None:
-    in_chars = _usual(group, lambda one: one.num_chars)
-    if in_chars is None:
+        """Return the usual lengths for a rollout, if known."""
+        for key in (("problem", rollout.problem_id), ("source", rollout.data_source)):
+            if (chars := self._chars.get(key)) is not None:
+                return Reference(chars, self._tokens.get(key))
         return None
-    return Reference(in_chars, _usual(group, lambda one: one.num_tokens))
 
 
 def _usual(
@@ -175,22 +160,20 @@ def classify(
     reference: Reference | None,
     thresholds: Thresholds = DEFAULT_THRESHOLDS,
 ) -> Diagnosed:
-    """Put one rollout into its class.
+    """Return the class of one rollout.
 
     Args:
         rollout: scored, with spans.
-        right: by the rule that was asked for, None where undecided.
-        right_leniently: by rule ``auto``; looked at where ``right`` is False.
-        reference: what is usual for right rollouts of its problem, None where unknown: then
-            nothing is redundant.
+        right: by the rule that was asked for, None if undecided.
+        right_leniently: by rule ``auto``.
+        reference: usual lengths; None if unknown.
     """
     if rollout.status is not Status.OK:
         return Diagnosed(Diagnosis.UNSCORED, f"status {rollout.status}")
     if right is None or facts is None or not rollout.matched:
         return Diagnosed(Diagnosis.UNSCORED, "the answer was not decided under the rule asked for")
-    told = rollout.matched_without_final(facts) or rollout.matched
-    # As rewarded: what lists all that there is hits every node, and has no path.
-    ncr = rollout.guard * sum(told) / len(told)
+    hits_of = rollout.matched_without_final(facts) or rollout.matched
+    ncr = rollout.guard * sum(hits_of) / len(hits_of)
     if right:
         return (
             _direct(rollout, ncr, thresholds)
@@ -222,15 +205,15 @@ def _direct(rollout: ScoredRollout, ncr: float, thresholds: Thresholds) -> Diagn
 
 
 def _redundant(
-    rollout: ScoredRollout, facts: ProblemFacts, reference: Reference, thresholds: Thresholds
+    rollout: ScoredRollout,
+    facts: ProblemFacts,
+    reference: Reference,
+    thresholds: Thresholds,
 ) -> Diagnosed | None:
-    usual = reference.in_tokens if rollout.num_tokens is not None else None
-    length: int = rollout.num_chars
-    unit = "characters"
-    if usual is not None and rollout.num_tokens is not None:
-        length, unit = rollout.num_tokens, "tokens"
-    else:
-        usual = reference.in_chars
+    usual, in_tokens = reference
+    length, unit = rollout.num_chars, "characters"
+    if in_tokens is not None and rollout.num_tokens is not None:
+        usual, length, unit = in_tokens, rollout.num_tokens, "tokens"
     longer = length / usual.length
     if usual.per_node is not None and rollout.num_matched:
         per_node = length / rollout.num_matched / usual.per_node
@@ -241,18 +224,17 @@ def _redundant(
                 f"(≥ {thresholds.redundant_per_node:g}) and {longer:.1f} times the usual length",
             )
     tail = _tail(rollout, facts)
-    if tail is not None and tail >= thresholds.redundant_tail * reference.in_chars.length:
-        times = tail / reference.in_chars.length
+    if tail is not None and tail >= thresholds.redundant_tail * reference[0].length:
         return Diagnosed(
             Diagnosis.REDUNDANT_THINKING,
-            f"right, and goes on for {times:.1f} times the usual length "
+            f"right, and goes on for {tail / reference[0].length:.1f} times the usual length "
             f"(≥ {thresholds.redundant_tail:g}) after its final node",
         )
     return None
 
 
 def _tail(rollout: ScoredRollout, facts: ProblemFacts) -> int | None:
-    """Return the characters after all final nodes that were hit; None where none was."""
+    """Return the characters after all final nodes that were hit; None if none was."""
     if rollout.spans is None:
         return None
     ends = [
@@ -263,22 +245,20 @@ def _tail(rollout: ScoredRollout, facts: ProblemFacts) -> int | None:
     return rollout.num_chars - max(ends) if ends else None
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """Whether an answer is right: by the rule asked for, and leniently; None: undecided."""
+class Reading(NamedTuple):
+    """Whether an answer is right by the rule asked for, and leniently; None: undecided."""
 
     asked: bool | None
     lenient: bool | None
 
 
 def _scored_reading(rollout: ScoredRollout) -> Reading:
-    """Return the one reading that a score holds, as both."""
     right = None if rollout.acc is None or rollout.undecided else rollout.acc == 1
     return Reading(right, right)
 
 
 def read_leniently(scored: ScoredSet, rule: AnswerRule | None) -> bool:
-    """Say whether rule auto made all scores and is asked for: a second reading adds nothing."""
+    """Return whether rule auto made all scores and is asked for: no second reading is needed."""
     identity = scored.identity
     auto = identity is not None and identity.answer_rule is AnswerRule.AUTO
     return rule is None and auto and not scored.num_stored
@@ -288,7 +268,6 @@ def read_answers(
     scored: ScoredSet,
     rule: AnswerRule | None = None,
     *,
-    verifier: AnswerVerifier | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> list[Reading]:
     """Read the answers of scored rollouts again, in one more pass over their files.
@@ -296,17 +275,14 @@ def read_answers(
     Args:
         rule: that was asked for; None for the one that the scores were made with.
 
-    Returns:
-        One reading for each rollout.  What is right by the rule asked for is not read again.
-
     Raises:
         DataError: a file has changed since it was scored.
     """
     readings: list[Reading] = []
-    with AnswerVerifier() if verifier is None else nullcontext(verifier) as checker:
+    with AnswerVerifier() as verifier:
         rows = scored.rows()
         while chunk := list(islice(rows, _CHUNK_ROLLOUTS)):
-            readings += _read_chunk(scored, chunk, rule, checker)
+            readings += _read_chunk(scored, chunk, rule, verifier)
             progress(len(readings))
     return readings
 
@@ -318,19 +294,20 @@ def _read_chunk(
     verifier: AnswerVerifier,
 ) -> list[Reading]:
     asked = [_scored_reading(rollout).asked for rollout, _ in chunk]
+
+    def read(places: list[int], by: AnswerRule) -> list[bool | None]:
+        truths = [_truth(scored, *chunk[at]) for at in places]
+        found = verifier.verify_batch(truths, [chunk[at][1]["response"] for at in places], by)
+        return [verdict.correct for verdict in found]
+
     scorable = [at for at, (rollout, _) in enumerate(chunk) if rollout.status is Status.OK]
-    truths = {at: _truth(scored, *chunk[at]) for at in scorable}
-
-    def read(places: list[int], by: AnswerRule, into: list[bool | None]) -> None:
-        responses = [chunk[at][1]["response"] for at in places]
-        found = verifier.verify_batch([truths[at] for at in places], responses, by)
-        for at, verdict in zip(places, found, strict=True):
-            into[at] = verdict.correct
-
     if rule is not None:
-        read(scorable, rule, asked)
+        for at, right in zip(scorable, read(scorable, rule), strict=True):
+            asked[at] = right
     lenient = asked[:]
-    read([at for at in scorable if asked[at] is False], AnswerRule.AUTO, lenient)
+    wrong = [at for at in scorable if asked[at] is False]
+    for at, right in zip(wrong, read(wrong, AnswerRule.AUTO), strict=True):
+        lenient[at] = right
     return [Reading(*pair) for pair in zip(asked, lenient, strict=True)]
 
 
@@ -344,7 +321,7 @@ def _truth(scored: ScoredSet, rollout: ScoredRollout, row: FileRow) -> str:
 
 @dataclass(slots=True)
 class DiagnosisReport:
-    """What the rollouts of a set are: each, and counts by (model, data source)."""
+    """The class of each rollout, and counts by (model, data source)."""
 
     verdicts: list[Diagnosed]
     thresholds: Thresholds
@@ -371,17 +348,11 @@ class DiagnosisReport:
         }
 
 
-def scored_count(counts: Counter[Diagnosis]) -> int:
-    """Return how many rollouts of a group have a class other than unscored."""
-    return counts.total() - counts[Diagnosis.UNSCORED]
-
-
 def share(counts: Counter[Diagnosis], diagnosis: Diagnosis) -> float | None:
-    """Return the share of a class among the scored rollouts of a group.
-
-    Of ``UNSCORED`` it is the share among all; None where there is nothing to be a share of.
-    """
-    of = counts.total() if diagnosis is Diagnosis.UNSCORED else scored_count(counts)
+    """Return the share of a class among scored rollouts; of ``UNSCORED`` among all."""
+    of = counts.total()
+    if diagnosis is not Diagnosis.UNSCORED:
+        of -= counts[Diagnosis.UNSCORED]
     return counts[diagnosis] / of if of else None
 
 
@@ -398,12 +369,11 @@ def diagnose(
     thresholds: Thresholds = DEFAULT_THRESHOLDS,
     readings: Sequence[Reading] | None = None,
 ) -> DiagnosisReport:
-    """Put every rollout of a set into its class.
+    """Return the class of every rollout of a set.
 
     Args:
-        scored: with spans; without them no tail is known.
-        readings: of :func:`read_answers`; None for what the scores say, which knows no format
-            errors.
+        scored: with spans.
+        readings: of :func:`read_answers`; None for the scores alone, without format errors.
     """
     if readings is None:
         readings = [_scored_reading(rollout) for rollout in scored.rollouts]
@@ -427,7 +397,7 @@ def diagnose(
 
 
 def diagnosis_table(report: DiagnosisReport) -> Table:
-    """Return how many rollouts of each model and data source are in which class."""
+    """Return the counts of classes by model and data source."""
     headings = [one.words.capitalize() for one in Diagnosis]
     columns = [words("Model"), words("Data source"), *map(number, ("Rollouts", *headings))]
     groups = [
@@ -450,18 +420,42 @@ def _counts_row(model: str, source: str, counts: Counter[Diagnosis]) -> Row:
     return cells
 
 
+def example_rows(
+    scored: ScoredSet, report: DiagnosisReport, count: int
+) -> dict[str, list[dict[str, str]]]:
+    """Return at most ``count`` rollouts of each class, spread over all of them."""
+    found: dict[str, list[dict[str, str]]] = {one.value: [] for one in Diagnosis}
+    for diagnosis in Diagnosis:
+        for at in report.examples(diagnosis, count):
+            rollout = scored.rollouts[at]
+            found[diagnosis.value].append(
+                {
+                    "rollout_id": rollout.rollout_id,
+                    "problem_id": rollout.problem_id,
+                    "model": rollout.model,
+                    "reason": report.verdicts[at].reason,
+                }
+            )
+    return found
+
+
+def examples_table(examples: dict[str, list[dict[str, str]]]) -> Table:
+    """Return the examples of all classes."""
+    headings = ("Class", "Rollout", "Problem", "Model", "Reason")
+    rows = [[Diagnosis(name).words, *one.values()] for name, of in examples.items() for one in of]
+    return Table("Examples", [*map(words, headings)], [rows])
+
+
 def diagnosis_notes(
     scored: ScoredSet, report: DiagnosisReport, rule: AnswerRule | None
 ) -> list[str]:
-    """Return what a reader must know beside the table."""
-    notes = [
-        f"shares are of the {scored_count(report.total):,} scored rollouts; of unscored ones, of "
-        "all"
-    ]
+    """Return the notes below the table."""
+    count = report.total.total() - report.total[Diagnosis.UNSCORED]
+    notes = [f"shares are of the {count:,} scored rollouts; of unscored ones, of all"]
     if rule is AnswerRule.AUTO or read_leniently(scored, rule):
         notes.append(
-            "answers were read by rule auto, which takes them anywhere: for format errors name the "
-            "rule that rollouts were asked to follow, such as --answer-rule dapo"
+            "rule auto takes answers anywhere: to see format errors, name the rule that rollouts "
+            "were asked to follow, such as --answer-rule dapo"
         )
     first = scored.messages.items()
     return notes + [f"first {status}: {one_line(message, 200)}" for status, message in first]

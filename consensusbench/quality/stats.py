@@ -1,7 +1,7 @@
-"""What a dataset is made of: the paper's composition table and the distributions behind it.
+"""Statistics of datasets: the paper's composition table and the distributions behind it.
 
-A problem counts towards the table (``#Problems``, ``Avg. N(k)``) if it has nodes, as the
-paper's benchmark has no others; problems without are counted beside it.
+A problem counts in the table (``#Problems``, ``Avg. N(k)``) if it has nodes, as the paper's
+benchmark has no others; problems without nodes are counted beside it.
 """
 
 from __future__ import annotations
@@ -13,15 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from consensusbench.evaluation.scored import difficulty_of
-from consensusbench.tables import (
-    Cell,
-    Row,
-    Table,
-    latex_table,
-    latex_text,
-    number,
-    words,
-)
+from consensusbench.tables import Cell, Row, Table, number, words
 from consensuspr.console import count_of
 from consensuspr.data import OnError, Problem, ReadReport, read_problems
 
@@ -29,19 +21,16 @@ UNKNOWN: Final = "unknown"
 NO_SOURCE: Final = "(none)"
 # Order and names of the last rows of the paper's table.
 TOTALS: Final = {"test": "Total (Test)", "train": "Total (Train)", UNKNOWN: "Total (no split)"}
-
 # Of a distribution in the terminal; --json has all of it.
 SHOWN_VALUES: Final = 16
-_BAR_CHARS: Final = 40
 
 
 @dataclass(slots=True)
 class Composition:
-    """Counts of a group of problems; every distribution maps a value to how often it is met.
+    """Counts of a group of problems; every distribution maps a value to its frequency.
 
     ``with_final`` counts problems with a node that states the final answer, ``only_final`` those
-    all of whose nodes do.  Nodes without the keys ``derived``, ``support`` and ``weight`` are
-    counted apart.
+    all of whose nodes do.
     """
 
     with_nodes: int = 0
@@ -64,7 +53,7 @@ class Composition:
 
     @property
     def average_nodes(self) -> float | None:
-        """Avg. N(k): nodes a problem, over problems with nodes; None without any."""
+        """Avg. N(k): nodes a problem, over problems with nodes."""
         return self.nodes / self.with_nodes if self.with_nodes else None
 
     def add(self, problem: Problem) -> None:
@@ -108,12 +97,12 @@ class Composition:
 
 @dataclass(slots=True)
 class DatasetStats:
-    """Counts of one dataset or several; sources and splits in the order of first appearance."""
+    """Counts of datasets; sources and splits in the order of first appearance."""
 
     overall: Composition = field(default_factory=Composition)
     by_source: dict[str, Composition] = field(default_factory=dict)
     by_split: dict[str, Composition] = field(default_factory=dict)
-    read: ReadReport = field(default_factory=ReadReport)
+    skipped: int = 0
 
     def add(self, problem: Problem) -> None:
         """Count a problem."""
@@ -127,7 +116,7 @@ class DatasetStats:
             "overall": self.overall.to_json(),
             "by_source": {name: one.to_json() for name, one in self.by_source.items()},
             "by_split": {name: one.to_json() for name, one in self.by_split.items()},
-            "skipped_rows": self.read.skipped,
+            "skipped_rows": self.skipped,
         }
 
 
@@ -138,23 +127,18 @@ def read_stats(
 ) -> DatasetStats:
     """Count the problems of datasets, in the memory of one row.
 
-    Args:
-        paths: the files; a problem that is in two of them counts twice.
-
     Raises:
         DataError: a file is bad, or a row of it and ``on_error`` is ``"stop"``.
     """
     stats = DatasetStats()
+    done = 0
     for path in paths:
         report = ReadReport()
         for problem in read_problems(path, on_error, report):
             stats.add(problem)
-            if report.rows % 256 == 0:
-                progress(stats.read.rows + report.rows)
-        stats.read.rows += report.rows
-        stats.read.skipped += report.skipped
-        stats.read.reasons += report.reasons
-        progress(stats.read.rows)
+            done += 1
+            progress(done)
+        stats.skipped += report.skipped
     return stats
 
 
@@ -167,23 +151,26 @@ def composition_table(stats: DatasetStats) -> Table:
         average = one.average_nodes
         return [name, one.with_nodes, average, one.nodes, with_final, one.without_nodes]
 
+    headings = ("Nodes", "With final node", "Without nodes")
     return Table(
-        "",
+        "Composition",
         [
-            words("Source", "source"),
-            number("#Problems", "problems"),
-            number("Avg. N(k)", "average_nodes", decimals=2),
-            number("Nodes", "nodes"),
-            number("With final node", "with_final"),
-            number("Without nodes", "without_nodes"),
+            words("Source"),
+            number("#Problems"),
+            number("Avg. N(k)", decimals=2),
+            *map(number, headings),
         ],
-        [[row(name, one) for name, one in section] for section in _sections(stats)],
+        [
+            [row(name or NO_SOURCE, one) for name, one in stats.by_source.items()],
+            [row(name, stats.by_split[key]) for key, name in TOTALS.items()
+             if key in stats.by_split],
+        ],
         bold=1,
-    )
+    )  # fmt: skip
 
 
 def distribution_table(counts: Composition) -> Table:
-    """Return the distributions with a bar each, values past a limit as one row."""
+    """Return the distributions, values past a limit as one row."""
     rows: list[Row] = []
     for name, distribution in (
         ("nodes of a problem", counts.nodes_per_problem),
@@ -194,18 +181,15 @@ def distribution_table(counts: Composition) -> Table:
         ("difficulty", counts.difficulty),
     ):
         values: list[tuple[int | str, int]] = sorted(distribution.items())
-        most = max((count for _, count in values), default=0)
         for place, (value, count) in enumerate(values[:SHOWN_VALUES]):
-            bar = Cell("█" * max(1, round(_BAR_CHARS * count / most)), style="cyan")
-            rows.append([name if place == 0 else "", str(value), count, bar])
+            rows.append([name if place == 0 else "", str(value), count])
         if rest := sum(count for _, count in values[SHOWN_VALUES:]):
-            rows.append(["", f"over {values[SHOWN_VALUES - 1][0]}", rest, ""])
-    columns = [words("Distribution"), words("Value"), number("Count"), words("")]
-    return Table("", columns, [rows])
+            rows.append(["", f"over {values[SHOWN_VALUES - 1][0]}", rest])
+    return Table("", [words("Distribution"), words("Value"), number("Count")], [rows])
 
 
 def stats_notes(stats: DatasetStats) -> Iterator[str]:
-    """Yield what is counted beside the tables."""
+    """Yield the notes below the tables."""
     counts = stats.overall
     yield (
         f"{counts.final_nodes:,} of {counts.nodes:,} nodes state the final answer; "
@@ -213,35 +197,12 @@ def stats_notes(stats: DatasetStats) -> Iterator[str]:
     )
     for count, what in (
         (counts.without_derived, "nodes store no derived forms"),
-        (counts.without_support, "nodes do not say their support"),
+        (counts.without_support, "nodes have no support"),
         (counts.without_weight, "nodes have no weight"),
         (counts.without_ground_truth, "problems have no ground truth"),
         (counts.without_text, "problems have no text"),
     ):
         if count:
             yield f"{count:,} {what}"
-    if stats.read.skipped:
-        yield f"{count_of(stats.read.skipped, 'bad row')} skipped (first: {stats.read.reasons[0]})"
-
-
-def latex_of(stats: DatasetStats) -> str:
-    """Return the paper's table 1 as LaTeX that needs ``booktabs``."""
-
-    def row(name: str, one: Composition) -> list[str]:
-        average = one.average_nodes
-        return [name, str(one.with_nodes), "--" if average is None else f"{average:.2f}"]
-
-    sources, totals = _sections(stats)
-    rows = [row(latex_text(name), one) for name, one in sources]
-    split_names = [(name.partition(" "), one) for name, one in totals]
-    bold_rows = [row(rf"\textbf{{{total}}} {split}", one) for (total, _, split), one in split_names]
-    return latex_table(
-        "Composition and statistics of the dataset.",
-        [[["Source", r"\#Problems", r"Avg.\ $N(k)$"]], rows, bold_rows],
-    )
-
-
-def _sections(stats: DatasetStats) -> list[list[tuple[str, Composition]]]:
-    """Return the rows of the table: sources by name, then totals by split."""
-    totals = [(name, stats.by_split[key]) for key, name in TOTALS.items() if key in stats.by_split]
-    return [[(name or NO_SOURCE, one) for name, one in stats.by_source.items()], totals]
+    if stats.skipped:
+        yield f"{count_of(stats.skipped, 'bad row')} skipped"

@@ -50,13 +50,13 @@ from consensusbench.quality.diagnose import (
 from consensusbench.quality.probes import (
     ProbeReport,
     ProbeSettings,
-    RolloutSurvey,
     attacks_by_source_table,
     attacks_table,
     cheap_notes,
     density_table,
     probe_dataset,
 )
+from consensusbench.quality.survey import RolloutSurvey
 from consensusbench.report import ReportSettings
 from consensusbench.report.charts import (
     accuracy_scatter,
@@ -407,6 +407,8 @@ _CLASSES = {
         "no score to judge by; the share is of all rollouts.",
     ),
 }
+
+
 def diagnosis_section(report: DiagnosisReport) -> Section:
     """Return the share and the number of each class of the paper's figure 1."""
     limits = report.thresholds.model_dump()

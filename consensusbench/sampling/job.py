@@ -1,15 +1,10 @@
-"""One ``sample`` command: bound what it may ask, draw, and write what was drawn.
+"""One ``sample`` command: draw rollouts within a budget, keep every reply, write the output.
 
-How a run ends
-    ``done``         every problem has what it can get; the output is written.
-    ``unfinished``   some problems wait for a model that did not answer; the output has the rest.
-    ``stopped``      a signal, a limit or a fault ended it; no output, so that half a file is
-                     never taken for a whole one.  The journal holds all replies that came in,
-                     and ``finish`` writes the output from it without asking anybody.
-
-The output is complete or not at all, in a fixed order: problems as in the dataset, their rollouts
-by model as these were named, and then by number.  Beside it lies what a dataset that is built
-from it has to record: settings, prompt, models, counts, and the problems that did not get enough.
+Every reply is in ``OUTPUT.journal`` before its answer is checked.  What stops a run (a signal, the
+budget, a rejected key) lets the requests in flight finish and begins no other; the next run, or
+``finish``, goes on from the journal.  The output is written at the end from the journal, complete
+or not at all, in a fixed order: problems as in the dataset, then models, then the number of the
+rollout.  Beside it lies what a dataset that is built from it has to record.
 """
 
 from __future__ import annotations
@@ -17,47 +12,56 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import tempfile
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from consensusbench.llm import Budget, ChatModel, ModelSettings, Reply
-from consensusbench.llm.limits import most_tokens
+from consensusbench.llm import (
+    Budget,
+    ChatModel,
+    Message,
+    ModelSettings,
+    Reply,
+    ask_key,
+    most_tokens,
+)
 from consensusbench.outputs import check_outputs, check_row_outputs
 from consensusbench.problems.texts import with_prompt
-from consensusbench.sampling.plan import SampleSettings
-from consensusbench.sampling.sampler import (
-    CUT,
-    AnswerChecker,
-    AskedProblem,
-    Correct,
-    RolloutSampler,
-    SampleJournal,
-    SampleRun,
-    restored_plan,
-    why_not_asked,
-)
+from consensusbench.sampling.plan import Draw, DrawResult, ProblemPlan, SampleSettings
+from consensusbench.store import Journal, digest
 from consensuspr.data import OnError, Problem, Row, atomic_file, open_writer, read_problems
-from consensuspr.errors import InputError
+from consensuspr.errors import (
+    BudgetSpent,
+    ConsensusPRError,
+    InputError,
+    ModelNoAccess,
+    ModelRefused,
+    ModelUnavailable,
+)
+from consensuspr.scoring import AnswerVerifier
 from consensuspr.version import VERSION
 
 TICK_S = 0.5
 TYPES = {"num_tokens": "int64", "prompt_tokens": "int64", "correct": "bool", "cost": "double"}
+# A reply that was cut at the limit of tokens is not correct, whatever it breaks off after.
+CUT = "length"
+# A model that failed so often in a row is not asked again; one that refused so many requests and
+# never answered is set up wrongly.
+GONE_AFTER = 8
 
 
 @dataclass(frozen=True, slots=True)
 class SampleJob:
-    """What to sample, from whom, to where; ``finish`` writes what the journal holds."""
+    """What to sample, from which models, to where."""
 
     problems: Path
     output: Path
     models: tuple[ModelSettings, ...]
     settings: SampleSettings
-    finish: bool = False
     on_error: OnError = "stop"
 
     def __post_init__(self) -> None:
@@ -87,10 +91,6 @@ class SampleJob:
         """Where settings and counts are written to."""
         return Path(f"{self.output}.provenance.json")
 
-    def open_journal(self, path: Path, *, read_only: bool = False) -> SampleJournal:
-        """Open a journal of this job."""
-        return SampleJournal(path, self.models, self.settings, read_only=read_only)
-
     def read(self) -> Iterator[Problem]:
         """Yield the problems."""
         return read_problems(self.problems, self.on_error)
@@ -114,12 +114,10 @@ class SampleJob:
 
 @dataclass(slots=True)
 class SampleEstimate:
-    """What a run would ask and cost: bounds, not guesses.
-
-    Requests that have to be repeated (a busy server, a cut connection) come on top.
+    """Bounds on what a run would ask and cost, besides requests that have to be repeated.
 
     Attributes:
-        problems: looked at.
+        problems: in the file.
         not_asked: of these, cannot be asked.
         recorded: replies that the journal has already.
         least_requests: if every answer is correct.
@@ -138,10 +136,6 @@ class SampleEstimate:
     most_cost: float | None = 0.0
     spent: float = 0.0
 
-    def to_json(self) -> Row:
-        """Return it ready for ``json.dumps``."""
-        return asdict(self)
-
     def add(self, model: ModelSettings, prompt_tokens: int, requests: int) -> None:
         """Add the most that so many requests can take."""
         if model.max_tokens is None:
@@ -150,34 +144,8 @@ class SampleEstimate:
         if self.most_tokens is not None:
             self.most_tokens += requests * (prompt_tokens + model.max_tokens)
         cost = model.cost(prompt_tokens, model.max_tokens)
-        if cost is None or self.most_cost is None:
-            self.most_cost = None
-        else:
-            self.most_cost += requests * cost
-
-
-async def estimate_job(job: SampleJob) -> SampleEstimate:
-    """Return what is left to do, and change nothing."""
-    with ExitStack() as stack:
-        path, exists = job.journal_path, job.journal_path.exists()
-        if not exists:
-            path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "journal"
-        journal = stack.enter_context(job.open_journal(path, read_only=exists))
-        total = SampleEstimate(spent=journal.earlier.cost)
-        for problem in job.read():
-            total.problems += 1
-            if why_not_asked(problem, job.settings) is not None:
-                total.not_asked += 1
-                continue
-            asked = journal.asked(problem)
-            plan = await restored_plan(asked, journal)
-            total.least_requests += plan.at_least
-            total.most_requests += plan.at_most
-            for number, one in enumerate(asked):
-                total.recorded += len(journal.indices(one))
-                if left := plan.left_of(number):
-                    total.add(one.model, most_tokens(one.messages), left)
-    return total
+        both = cost is not None and self.most_cost is not None
+        self.most_cost = self.most_cost + requests * cost if both else None  # type: ignore[operator]
 
 
 @dataclass(slots=True)
@@ -194,7 +162,7 @@ class ModelCount:
     completion_tokens: int = 0
     cost: float = 0.0
 
-    def add(self, reply: Reply, correct: Correct) -> None:
+    def add(self, reply: Reply, correct: bool | None) -> None:
         """Count one rollout."""
         self.rollouts += 1
         self.correct += correct is True
@@ -212,8 +180,7 @@ class SampleReport:
 
     Attributes:
         written: rows of the file.
-        problems: by what became of them: ``complete``, ``enough`` (at least the minimum),
-            ``few``, ``not asked``.
+        problems: counts of ``complete``, ``enough`` (at least the minimum), ``few``, ``not asked``.
         models: by name.
         few: ids of problems below the minimum, or with fewer samples than asked for, and how
             many they have.
@@ -226,7 +193,7 @@ class SampleReport:
     models: dict[str, ModelCount] = field(default_factory=dict)
     few: dict[str, int] = field(default_factory=dict)
     not_asked: dict[str, str] = field(default_factory=dict)
-    refused: list[tuple[str, str, str]] = field(default_factory=list)
+    refused: list[Row] = field(default_factory=list)
 
     def to_json(self) -> Row:
         """Return everything counted, ready for ``json.dumps``."""
@@ -237,148 +204,13 @@ class SampleReport:
             "cost": sum(count.cost for count in self.models.values()),
             "few": self.few,
             "not_asked": self.not_asked,
-            "refused": [
-                {"problem_id": problem, "model": model, "reason": reason}
-                for problem, model, reason in self.refused
-            ],
+            "refused": self.refused,
         }
-
-
-async def write_rollouts(
-    job: SampleJob,
-    journal: SampleJournal,
-    checker: AnswerChecker,
-    advance_to: Callable[[int], None],
-) -> SampleReport:
-    """Write the rollouts that the journal holds, and the file beside them."""
-    report = SampleReport(models={model.name: ModelCount() for model in job.models})
-    with open_writer(job.output, TYPES) as rows:
-        for number, problem in enumerate(job.read(), 1):
-            for row in await _rows_of(problem, job.settings, journal, checker, report):
-                rows.write(row)
-                report.written += 1
-            advance_to(number)
-    with atomic_file(job.provenance_path) as stream:
-        content = job.provenance() | {"counts": report.to_json()}
-        stream.write(json.dumps(content, indent=1, ensure_ascii=False).encode("utf-8"))
-    return report
-
-
-async def _rows_of(
-    problem: Problem,
-    settings: SampleSettings,
-    journal: SampleJournal,
-    checker: AnswerChecker,
-    report: SampleReport,
-) -> list[Row]:
-    """Return the rows of one problem, and count what became of it."""
-    reason = why_not_asked(problem, settings)
-    if reason is not None:
-        report.problems["not asked"] += 1
-        report.not_asked[problem.problem_id] = reason
-        return []
-    rows: list[Row] = []
-    rollouts = correct_ones = 0
-    for asked in journal.asked(problem):
-        count = report.models[asked.model.name]
-        for index in journal.indices(asked):
-            found = journal.reply(asked, index)
-            if isinstance(found, str):
-                count.refused += 1
-                report.refused.append((problem.problem_id, asked.model.name, found))
-                continue
-            correct = await checker.correct(asked, index, found)
-            count.add(found, correct)
-            rollouts += 1
-            correct_ones += correct is True
-            if correct or not settings.only_correct:
-                rows.append(_row(asked, index, found, correct, settings.with_reasoning))
-    if settings.samples is not None:
-        has, wanted = rollouts, settings.samples * len(journal.models)
-        enough = wanted
-    else:
-        has, wanted, enough = correct_ones, settings.per_problem, settings.minimum
-    fate = "complete" if has >= wanted else "enough" if has >= enough else "few"
-    report.problems[fate] += 1
-    if fate == "few":
-        report.few[problem.problem_id] = has
-    return rows
-
-
-def _row(
-    asked: AskedProblem, index: int, reply: Reply, correct: Correct, with_reasoning: bool
-) -> Row:
-    problem, model = asked.problem, asked.model
-    thought = reply.reasoning
-    marked = thought is not None and with_reasoning
-    row: Row = {
-        "problem_id": problem.problem_id,
-        "rollout_id": f"{problem.problem_id}/{model.name}/{index}",
-        "data_source": problem.data_source,
-        "problem": problem.problem,
-        "ground_truth": problem.ground_truth,
-        "model": model.name,
-        "response": f"<think>\n{thought}\n</think>\n\n{reply.text}" if marked else reply.text,
-        "num_tokens": reply.completion_tokens,
-        "correct": correct,
-        "finish_reason": reply.finish_reason,
-        "sampling": {
-            "temperature": model.temperature,
-            "top_p": model.top_p,
-            "max_tokens": model.max_tokens,
-            "seed": asked.seed_of(index),
-        },
-        "prompt_tokens": reply.prompt_tokens,
-        "cost": reply.cost,
-    }
-    if thought is not None and not with_reasoning:
-        row["reasoning"] = thought
-    return row
-
-
-class Interruption:
-    """Ctrl-C and SIGTERM: begin nothing new, let what is in flight finish for a while.
-
-    The first signal stops the asking, a second one the waiting as well.  What is cut off is asked,
-    and paid for, again in a later run; all else is in the journal.
-    """
-
-    def __init__(self, work: asyncio.Future[Any], budget: Budget, grace_s: float) -> None:
-        self._work = work
-        self._budget = budget
-        self._grace_s = grace_s
-        self._timer: asyncio.TimerHandle | None = None
-        self.signal: signal.Signals | None = None
-
-    def __enter__(self) -> Self:
-        self._loop = asyncio.get_running_loop()
-        self._installed = []
-        for number in (signal.SIGINT, signal.SIGTERM):
-            try:
-                self._loop.add_signal_handler(number, self._arrived, number)
-            except (RuntimeError, ValueError):
-                return self  # not in the main thread, where signals are another's business
-            self._installed.append(number)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for number in self._installed:
-            self._loop.remove_signal_handler(number)
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _arrived(self, number: signal.Signals) -> None:
-        if self.signal is not None:
-            self._work.cancel()
-            return
-        self.signal = number
-        self._budget.stop("interrupted")
-        self._timer = self._loop.call_later(self._grace_s, self._work.cancel)
 
 
 @dataclass(slots=True)
 class SampleProgress:
-    """What a progress bar shows."""
+    """How far a run has come."""
 
     phase: str
     problems: int
@@ -387,55 +219,399 @@ class SampleProgress:
     cost: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SampleOutcome:
-    """How a job ended."""
+    """How a job ended.
 
-    run: SampleRun | None  # None where nothing was asked
-    report: SampleReport | None  # None where no output was written
-    signal: signal.Signals | None  # that stopped it
+    Attributes:
+        finished: problems with all their rollouts, or all their draws made.
+        unfinished: ids of problems that a later run has to come back to, with the reason.
+        gone: models that were given up, with the reason.
+        stopped_by: what ended the run before all problems were done; no output is written then.
+        signal: that stopped it.
+        report: None where no output was written.
+    """
+
+    finished: int = 0
+    unfinished: dict[str, str] = field(default_factory=dict)
+    gone: dict[str, str] = field(default_factory=dict)
+    stopped_by: ConsensusPRError | None = None
+    signal: signal.Signals | None = None
+    report: SampleReport | None = None
 
 
-async def run_job(job: SampleJob, watch: Callable[[SampleProgress], None]) -> SampleOutcome:
-    """Sample and write; ``watch`` is told every half second how it goes.
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One problem put to one model; the key stands for all that decides its replies."""
+
+    number: int
+    model: ModelSettings
+    problem: Problem
+    messages: tuple[Message, ...]
+    key: str
+
+
+def why_not_asked(problem: Problem, settings: SampleSettings) -> str | None:
+    """Return why a problem cannot be sampled; None where it can."""
+    if not problem.problem.strip():
+        return "no text"
+    try:
+        problem.problem.encode()
+    except UnicodeEncodeError:
+        return "a text with characters that no request can carry"
+    if settings.samples is None and problem.ground_truth is None:
+        return "no ground truth"  # to filter by
+    return None
+
+
+class Sampler:
+    """One job with its open journal."""
+
+    def __init__(self, job: SampleJob, journal: Journal, verifier: AnswerVerifier) -> None:
+        self.job = job
+        self.outcome = SampleOutcome()
+        settings = job.settings
+        self.budget = Budget(settings.max_cost, settings.max_requests)
+        self._journal = journal
+        self._verifier = verifier
+        self._verdicts: dict[str, bool | None] = {}
+        self._indices: dict[str, set[int]] = {}
+        self._answered: set[str] = set()
+        self._failures: Counter[str] = Counter()
+        self._refusals: dict[str, list[str]] = {}
+        self._asked_with = {"prompt": digest(with_prompt("")), "seed": settings.seed}
+        journal.check(self._asked_with)
+        for model in job.models:
+            journal.check(_model_setting(model))
+        for key, record in journal.items():
+            question, _, index = key.rpartition("-")
+            if "reply" in record or "refused" in record:
+                self._indices.setdefault(question, set()).add(int(index))
+            if "reply" in record:
+                self._answered.add(record["model"])
+                self.budget.charge_earlier(Reply.from_row(record["reply"]))
+
+    async def draw(self, watch: Callable[[SampleProgress], None]) -> None:
+        """Draw what the problems need; the outcome has how far it came and what stopped it."""
+        async with AsyncExitStack() as stack:
+            models = [
+                await stack.enter_async_context(ChatModel(model, self.budget))
+                for model in self.job.models
+            ]
+            work = asyncio.ensure_future(self._draw_all(models))
+            with self._interruptible(work):
+                while not work.done():
+                    await asyncio.wait((work,), timeout=TICK_S)
+                    budget, finished = self.budget, self.outcome.finished
+                    phase = "stopping" if budget.stopped else "sampling"
+                    watch(
+                        SampleProgress(phase, finished, budget.requests, budget.tokens, budget.cost)
+                    )
+            if not work.cancelled():
+                work.result()
+
+    @contextmanager
+    def _interruptible(self, work: asyncio.Future[None]) -> Iterator[None]:
+        """On SIGINT and SIGTERM, begin no request; cancel those in flight after the grace."""
+        loop = asyncio.get_running_loop()
+
+        def arrived(number: signal.Signals) -> None:
+            if self.outcome.signal is not None:
+                work.cancel()
+                return
+            self.outcome.signal = number
+            self.budget.stop("interrupted")
+            loop.call_later(self.job.settings.grace, work.cancel)
+
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        for number in numbers:
+            loop.add_signal_handler(number, arrived, number)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+    async def _draw_all(self, models: Sequence[ChatModel]) -> None:
+        slots = asyncio.Semaphore(sum(model.settings.concurrency for model in models))
+        async with asyncio.TaskGroup() as group:
+            for problem in self.job.read():
+                await slots.acquire()
+                if self.budget.stopped:
+                    break
+                task = group.create_task(self._draw_problem(models, problem))
+                task.add_done_callback(lambda _: slots.release())
+        for name, reasons in self._refusals.items():
+            if name not in self._answered:
+                self._give_up(name, f"{reasons[-1]}; the model answered nothing else")
+
+    async def _draw_problem(self, models: Sequence[ChatModel], problem: Problem) -> None:
+        outcome = self.outcome
+        if why_not_asked(problem, self.job.settings) is not None:
+            outcome.finished += 1
+            return
+        asked = self._asked(problem)
+        plan = await self._plan(asked)
+        running: dict[asyncio.Task[DrawResult], Draw] = {}
+        async with asyncio.TaskGroup() as group:
+            while True:
+                for one in asked:
+                    if one.model.name in outcome.gone:
+                        plan.leave_out(one.number)
+                while not self.budget.stopped and (draw := plan.take()) is not None:
+                    ask = self._draw(models[draw.model], asked[draw.model], draw.index)
+                    running[group.create_task(ask)] = draw
+                if not running:
+                    break
+                done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    plan.settle(running.pop(task), task.result())
+        if plan.at_least == 0 and not plan.is_short:
+            outcome.unfinished.pop(problem.problem_id, None)
+            outcome.finished += 1
+        elif not self.budget.stopped:
+            reason = next(iter(outcome.gone.values()), "no reply")
+            outcome.unfinished.setdefault(problem.problem_id, reason)
+
+    async def _draw(self, model: ChatModel, asked: _Asked, index: int) -> DrawResult:
+        """Draw one rollout, bring it to disk and check its answer."""
+        name = asked.model.name
+        try:
+            reply = await model.ask(asked.messages, seed=self._seed_of(index))
+            self._failures[name] = 0
+            self._answered.add(name)
+            self._record(asked, index, {"reply": reply.to_row()})
+            correct = await self._correct(asked, index, reply)
+            return DrawResult.CORRECT if correct else DrawResult.WRONG
+        except ModelRefused as error:
+            # Before the first answer it may be the settings that are refused; these can be
+            # corrected, so that a refusal is not recorded.
+            if name in self._answered:
+                self._record(asked, index, {"refused": str(error)})
+            else:
+                reasons = self._refusals.setdefault(name, [])
+                reasons.append(str(error))
+                if len(reasons) >= GONE_AFTER:
+                    reason = f"{error}; so were all {len(reasons)} first requests"
+                    self._stop(ModelNoAccess(reason))
+            return DrawResult.REFUSED
+        except ModelUnavailable as error:
+            self.outcome.unfinished.setdefault(asked.problem.problem_id, str(error))
+            self._failures[name] += 1
+            if self._failures[name] >= GONE_AFTER:
+                self._give_up(name, str(error))
+        except ConsensusPRError as error:
+            # Nothing more can succeed.  Not raised: the other requests in flight are paid for.
+            self._stop(error)
+        return DrawResult.LOST
+
+    def _record(self, asked: _Asked, index: int, content: Row) -> None:
+        # Settings with which a model never answered bind nobody.
+        self._journal.declare(self._asked_with | _model_setting(asked.model))
+        name = {"problem_id": asked.problem.problem_id, "model": asked.model.name}
+        self._journal.append(f"{asked.key}-{index}", {**name, **content})
+        self._indices.setdefault(asked.key, set()).add(index)
+
+    def _give_up(self, name: str, reason: str) -> None:
+        self.outcome.gone.setdefault(name, reason)
+        if len(self.outcome.gone) == len(self.job.models):
+            self._stop(ModelUnavailable(reason))
+
+    def _stop(self, error: ConsensusPRError) -> None:
+        """End the run; the first reason stands."""
+        if self.outcome.stopped_by is None and not (
+            isinstance(error, BudgetSpent) and self.budget.stopped
+        ):
+            self.outcome.stopped_by = error
+        self.budget.stop(str(error))
+
+    def _asked(self, problem: Problem) -> list[_Asked]:
+        """Return the problem put to each model, in their order."""
+        messages = (Message("user", with_prompt(problem.problem)),)
+        sample, seed = ["problem", problem.problem_id], self.job.settings.seed
+        return [
+            _Asked(number, model, problem, messages,
+                   ask_key(model, messages, seed=seed, sample=sample))
+            for number, model in enumerate(self.job.models)
+        ]  # fmt: skip
+
+    def _seed_of(self, index: int) -> int | None:
+        """Return the seed of one draw: equal seeds would give equal rollouts."""
+        seed = self.job.settings.seed
+        return None if seed is None else seed + index
+
+    async def _recorded(self, asked: _Asked) -> list[tuple[int, Reply | str, bool | None]]:
+        """Return number, reply (or reason of a refusal) and verdict of the draws that count."""
+        most = self.job.settings.samples
+        found: list[tuple[int, Reply | str, bool | None]] = []
+        for index in sorted(self._indices.get(asked.key, ())):
+            if most is not None and index >= most:
+                break
+            record = self._journal.get(f"{asked.key}-{index}")
+            assert record is not None, "only recorded draws are asked for"
+            if "refused" in record:
+                found.append((index, str(record["refused"]), None))
+            else:
+                reply = Reply.from_row(record["reply"])
+                found.append((index, reply, await self._correct(asked, index, reply)))
+        return found
+
+    async def _correct(self, asked: _Asked, index: int, reply: Reply) -> bool | None:
+        """Return the verdict on a reply; None: undecided, or no ground truth."""
+        truth, key = asked.problem.ground_truth, f"{asked.key}-{index}"
+        if truth is None:
+            return None
+        if reply.finish_reason == CUT:
+            return False
+        if key not in self._verdicts:
+            rule = self.job.settings.rule_of(asked.problem)
+            verdict = await asyncio.to_thread(self._verifier.verify, truth, reply.text, rule)
+            self._verdicts[key] = verdict.correct
+        return self._verdicts[key]
+
+    async def _plan(self, asked: Sequence[_Asked]) -> ProblemPlan:
+        """Return a problem's plan with the draws that the journal knows."""
+        settings, problem_id = self.job.settings, asked[0].problem.problem_id
+        plan = ProblemPlan(
+            len(asked),
+            settings.samples or settings.max_attempts,
+            None if settings.samples else settings.per_problem,
+            zlib.crc32(problem_id.encode("utf-8", "surrogatepass")),
+        )
+        for one in asked:
+            for index, found, correct in await self._recorded(one):
+                result = DrawResult.CORRECT if correct else DrawResult.WRONG
+                refused = isinstance(found, str)
+                plan.settle(Draw(one.number, index), DrawResult.REFUSED if refused else result)
+        return plan
+
+    async def estimate(self) -> SampleEstimate:
+        """Return bounds on what is left to do."""
+        total = SampleEstimate(spent=self.budget.cost)
+        for problem in self.job.read():
+            total.problems += 1
+            if why_not_asked(problem, self.job.settings) is not None:
+                total.not_asked += 1
+                continue
+            asked = self._asked(problem)
+            plan = await self._plan(asked)
+            total.least_requests += plan.at_least
+            total.most_requests += plan.at_most
+            for one in asked:
+                total.recorded += len(await self._recorded(one))
+                if left := plan.left_of(one.number):
+                    total.add(one.model, most_tokens(one.messages), left)
+        return total
+
+    async def write(self, watch: Callable[[SampleProgress], None]) -> SampleReport:
+        """Write the rollouts that the journal holds, and the file beside them."""
+        report = SampleReport(models={model.name: ModelCount() for model in self.job.models})
+        with open_writer(self.job.output, TYPES) as rows:
+            for number, problem in enumerate(self.job.read(), 1):
+                for row in await self._rows_of(problem, report):
+                    rows.write(row)
+                    report.written += 1
+                watch(SampleProgress("writing", number))
+        with atomic_file(self.job.provenance_path) as stream:
+            content = self.job.provenance() | {"counts": report.to_json()}
+            stream.write(json.dumps(content, indent=1, ensure_ascii=False).encode("utf-8"))
+        return report
+
+    async def _rows_of(self, problem: Problem, report: SampleReport) -> list[Row]:
+        """Return the rows of one problem, and count it."""
+        settings = self.job.settings
+        reason = why_not_asked(problem, settings)
+        if reason is not None:
+            report.problems["not asked"] += 1
+            report.not_asked[problem.problem_id] = reason
+            return []
+        rows: list[Row] = []
+        rollouts = correct_ones = 0
+        for asked in self._asked(problem):
+            count = report.models[asked.model.name]
+            for index, found, correct in await self._recorded(asked):
+                if isinstance(found, str):
+                    count.refused += 1
+                    names = {"problem_id": problem.problem_id, "model": asked.model.name}
+                    report.refused.append({**names, "reason": found})
+                    continue
+                count.add(found, correct)
+                rollouts += 1
+                correct_ones += correct is True
+                if correct or not settings.only_correct:
+                    rows.append(self._row(asked, index, found, correct))
+        if settings.samples is not None:
+            has, wanted = rollouts, settings.samples * len(self.job.models)
+            enough = wanted
+        else:
+            has, wanted, enough = correct_ones, settings.per_problem, settings.minimum
+        fate = "complete" if has >= wanted else "enough" if has >= enough else "few"
+        report.problems[fate] += 1
+        if fate == "few":
+            report.few[problem.problem_id] = has
+        return rows
+
+    def _row(self, asked: _Asked, index: int, reply: Reply, correct: bool | None) -> Row:
+        problem, model, thought = asked.problem, asked.model, reply.reasoning
+        with_reasoning = self.job.settings.with_reasoning
+        marked = thought is not None and with_reasoning
+        row: Row = {
+            "problem_id": problem.problem_id,
+            "rollout_id": f"{problem.problem_id}/{model.name}/{index}",
+            "data_source": problem.data_source,
+            "problem": problem.problem,
+            "ground_truth": problem.ground_truth,
+            "model": model.name,
+            "response": f"<think>\n{thought}\n</think>\n\n{reply.text}" if marked else reply.text,
+            "num_tokens": reply.completion_tokens,
+            "correct": correct,
+            "finish_reason": reply.finish_reason,
+            "sampling": {
+                "temperature": model.temperature,
+                "top_p": model.top_p,
+                "max_tokens": model.max_tokens,
+                "seed": self._seed_of(index),
+            },
+            "prompt_tokens": reply.prompt_tokens,
+            "cost": reply.cost,
+        }
+        if thought is not None and not with_reasoning:
+            row["reasoning"] = thought
+        return row
+
+
+def _model_setting(model: ModelSettings) -> Row:
+    return {f"sampling of {model.name}": model.sampling()}
+
+
+async def estimate_job(job: SampleJob) -> SampleEstimate:
+    """Return what is left to do, and change nothing."""
+    path: Any = job.journal_path if job.journal_path.exists() else ":memory:"
+    with Journal(path, "rollouts") as journal, AnswerVerifier() as verifier:
+        return await Sampler(job, journal, verifier).estimate()
+
+
+async def run_job(
+    job: SampleJob, watch: Callable[[SampleProgress], None], *, finish: bool = False
+) -> SampleOutcome:
+    """Sample and write.
+
+    Args:
+        job: what to sample.
+        watch: called every half second.
+        finish: ask nothing; write what the journal holds.
 
     Raises:
-        InputError: see :class:`SampleJournal`, or the output cannot be written.
-        ConsensusPRError: the journal cannot be written, or an answer cannot be checked; what
-            stops the asking is not raised but part of the outcome.
+        InputError: a setting differs from the journal's, or the output cannot be written.
+        ConsensusPRError: the journal cannot be written, or an answer cannot be checked.
     """
-    if job.finish and not job.journal_path.exists():
+    if finish and not job.journal_path.exists():
         raise InputError(f"{job.journal_path}: no such file, so that there is nothing to finish")
-    with job.open_journal(job.journal_path) as journal, AnswerChecker(journal) as checker:
-        run, stopped = None, None
-        if not job.finish:
-            run, stopped = await _draw(job, journal, checker, watch)
-        report = None
-        if run is None or (run.stopped_by is None and stopped is None):
-            report = await write_rollouts(
-                job, journal, checker, lambda done: watch(SampleProgress("writing", done))
-            )
-        return SampleOutcome(run, report, stopped)
-
-
-async def _draw(
-    job: SampleJob,
-    journal: SampleJournal,
-    checker: AnswerChecker,
-    watch: Callable[[SampleProgress], None],
-) -> tuple[SampleRun, signal.Signals | None]:
-    settings = job.settings
-    budget = Budget(settings.max_cost, settings.max_requests, settings.max_tokens_total)
-    budget.charge_earlier(journal.earlier)
-    async with AsyncExitStack() as stack:
-        models = [await stack.enter_async_context(ChatModel(model, budget)) for model in job.models]
-        sampler = RolloutSampler(models, budget, journal, checker)
-        work = asyncio.ensure_future(sampler.sample(job.read()))
-        with Interruption(work, budget, settings.grace) as interruption:
-            while not work.done():
-                await asyncio.wait((work,), timeout=TICK_S)
-                spent = budget.spent
-                phase = "stopping" if budget.stopped else "sampling"
-                finished = sampler.run.finished
-                watch(SampleProgress(phase, finished, spent.requests, spent.tokens, spent.cost))
-        return sampler.run if work.cancelled() else work.result(), interruption.signal
+    with Journal(job.journal_path, "rollouts") as journal, AnswerVerifier() as verifier:
+        sampler = Sampler(job, journal, verifier)
+        if not finish:
+            await sampler.draw(watch)
+        outcome = sampler.outcome
+        if outcome.stopped_by is None and outcome.signal is None:
+            outcome.report = await sampler.write(watch)
+        return outcome

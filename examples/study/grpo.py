@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor
 
 from consensuspr.client import LocalClient, RewardClient, RewardSpec, Rollout
-from consensuspr.client.training.credit import finder_of_bytes, place_reward
+from consensuspr.client.training.credit import finder_of_decoding, place_reward
 from consensuspr.data import Problem
 from consensuspr.scoring.types import Score, Status
 
@@ -319,18 +320,21 @@ def _step_advantages(
     rewards, mask = torch.zeros(len(responses), width), torch.zeros(len(responses), width)
     for row, (response, given) in enumerate(zip(responses, scores, strict=True)):
         mask[row, : len(response)] = 1
-        words = [policy.tokens.words[token].encode() for token in response]
+        words = [policy.tokens.words[token] for token in response]
         if response[-1] == policy.tokens.ids[END]:
-            words[-1] = b""
+            words[-1] = ""
         assert given.reward is not None
-        placed = place_reward(
-            given.reward, given, ncr_weight, finder_of_bytes(words), [True] * len(response)
-        )
+        find = finder_of_decoding(range(len(words)), partial(_joined, words))
+        placed = place_reward(given.reward, given, ncr_weight, find, [True] * len(response))
         for token, amount in placed.items():
             rewards[row, token] = amount
     index = torch.arange(len(responses)) // group
     advantages: Tensor = step_advantage(rewards, mask, index.numpy())[0]
     return advantages
+
+
+def _joined(words: Sequence[str], places: Sequence[int]) -> str:
+    return "".join(words[place] for place in places)
 
 
 def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:

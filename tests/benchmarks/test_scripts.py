@@ -62,7 +62,7 @@ def test_a_batch_through_the_server_is_compared_with_the_floor(tmp_path: Path) -
 
 def test_answers_are_checked_against_their_labels() -> None:
     cases = texts.answers(40, "test")
-    with AnswerVerifier(cache_size=0) as verifier:
+    with AnswerVerifier() as verifier:
         rows = [*answers.judged("few", cases, verifier)]
         assert [row.what for row in rows] == ["decided without SymPy", "an answer, median"]
         assert number(answers.against_math_verify("few", cases[:4], verifier)) > 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -90,12 +89,6 @@ def test_a_defect_is_one_sentence_too(run: Run) -> None:
     assert done.err.count("\n") == 1
 
 
-@pytest.mark.usefixtures("broken")
-def test_a_defect_shows_where_on_demand(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CONSENSUSPR_TRACEBACK", "1")
-    assert "Traceback" in run("info").err
-
-
 def test_help_does_not_wait_for_heavy_imports() -> None:
     script = (
         "import sys; from consensuspr.cli import main; main(['--help']);"
@@ -132,15 +125,6 @@ def test_derive_fills_in_equal_forms(run: Run, rows: Rows, problems: Path, tmp_p
             node.pop("derived", None)
     assert after == before
     assert "3 problems written" in done.out
-
-
-def test_derive_in_place_as_json(run: Run, rows: Rows, problems: Path) -> None:
-    done = run("derive", problems, "--output", problems, "--json", "--no-progress")
-    said = json.loads(done.out)
-    assert (said["problems"], said["nodes"], done.err) == (3, 3, "")
-    assert said["forms"] == sum(
-        len(node["derived"]) for row in rows.read(problems) for node in row["nodes"]
-    )
 
 
 def test_derive_of_a_bad_file_leaves_the_output_alone(
@@ -202,17 +186,6 @@ def test_health_of_nobody(run: Run) -> None:
     )
 
 
-def test_health_of_one_that_never_answers(run: Run) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as mute:
-        address = f"127.0.0.1:{mute.getsockname()[1]}"
-        done = run("health", "--address", address, "--timeout", "0.2")
-    assert (done.code, done.err) == (
-        1,
-        f"consensuspr: error: {address}: no answer within 0.2 s; check the address, or"
-        " give more --timeout (DEADLINE_EXCEEDED)\n",
-    )
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -242,9 +215,3 @@ def test_serve_takes_settings_from_a_file_and_the_command_line(
     said = json.loads(run("info", "--address", running.address, "--json").out)
     assert said["max_rollouts"] == 17
     assert running.stop() == 0
-
-
-def test_serve_stops_on_ctrl_c(start_server: StartServer, problems: Path) -> None:
-    running = start_server(problems)
-    running.process.send_signal(signal.SIGINT)
-    assert running.process.wait(60) == 0

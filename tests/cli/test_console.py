@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.console import ColorMode, count_of, make_console, one_line, printable
+from consensuspr.console import ColorMode, make_console, one_line, printable
 
 
 @pytest.mark.parametrize(
@@ -34,20 +34,6 @@ def test_printable_writes_out_what_a_terminal_would_obey(text: str, shown: str) 
     assert printable(text) == shown
 
 
-@pytest.mark.parametrize(
-    ("number", "words", "told"),
-    [
-        (0, ("rollout",), "0 rollouts"),
-        (1, ("rollout",), "1 rollout"),
-        (2, ("rollout",), "2 rollouts"),
-        (12_345, ("process", "processes"), "12,345 processes"),
-        (1, ("problem has", "problems have"), "1 problem has"),
-    ],
-)
-def test_counts_in_sentences(number: int, words: tuple[str, ...], told: str) -> None:
-    assert count_of(number, *words) == told
-
-
 @given(st.text())
 def test_printable_leaves_nothing_that_a_terminal_would_obey(text: str) -> None:
     shown = printable(text)
@@ -68,15 +54,6 @@ def test_printable_leaves_nothing_that_a_terminal_would_obey(text: str) -> None:
 )
 def test_one_line(text: str, limit: int, shown: str) -> None:
     assert one_line(text, limit) == shown
-
-
-@pytest.mark.parametrize("mode", [ColorMode.AUTO, ColorMode.NEVER])
-def test_a_pipe_gets_no_colour(
-    mode: ColorMode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-    make_console(mode).print("hit", style="bold green")
-    assert capsys.readouterr().out == "hit\n"
 
 
 def test_always_colours_a_pipe_too(

@@ -54,22 +54,6 @@ def test_json_has_every_step(log: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert points[-1]["tpn"] == 50.0
 
 
-def test_several_splits_in_one_curve_are_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    rows = [
-        {"time": 1, "step": 1, "split": split, "reward": reward, "status": "OK"}
-        for split, reward in (("train", 1.0), ("test", 0.0))
-    ]
-    write_log(tmp_path, rows)
-    for choice, reward, said in (([], 0.5, 1), (["--split", "test"], 0.0, 0)):
-        caplog.clear()
-        assert main(["curves", str(tmp_path), *choice, "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)[0]["reward"] == reward
-        assert len(caplog.messages) == said
-        assert "added up here: test, train; --split NAME shows one" in caplog.text or not said
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -89,14 +73,6 @@ def test_a_plot_is_drawn(log: Path, tmp_path: Path) -> None:
     path = tmp_path / "curves.png"
     assert main(["curves", str(log), "--plot", str(path)]) == 0
     assert path.read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_plot_without_matplotlib_says_what_to_install(
-    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert main(["curves", str(log), "--plot", "x.png"]) == 2
-    assert "pip install 'consensuspr[plot]'" in capsys.readouterr().err
 
 
 def test_events_are_read_back(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 
-import pytest
 from rich.console import Console
 
 from consensuspr.cli.score import status_lines, summary_table
-from consensuspr.client.files import NO_SOURCE, Mean, Summary
+from consensuspr.client.files import Mean, Summary
 from consensuspr.scoring.types import Score, Status
 
 RIGHT = Score(Status.OK, reward=1.0, acc=1.0, ncr=1.0, num_nodes=2, num_matched=2, tpn=50.0)
@@ -25,14 +23,6 @@ def render(summary: Summary) -> str:
     return captured.get()
 
 
-def test_an_unknown_value_is_left_out_of_the_mean() -> None:
-    mean = Mean()
-    for value in (1.0, None, 0.0):
-        mean.add(value)
-    assert (mean.value, mean.count) == (0.5, 2)
-    assert Mean().value is None
-
-
 def test_a_mean_does_not_depend_on_the_order_of_its_values() -> None:
     values = [1 / 3, 0.75, 1.0, 2 / 3, 0.1] * 60
     for order in (values, sorted(values), sorted(values, reverse=True)):
@@ -40,16 +30,6 @@ def test_a_mean_does_not_depend_on_the_order_of_its_values() -> None:
         for value in order:
             mean.add(value)
         assert mean.value == math.fsum(values) / len(values)
-
-
-def test_groups_by_data_source_in_order_of_appearance() -> None:
-    summary = Summary()
-    for source, score in [("b", RIGHT), ("a", HALF), ("b", HALF), (None, UNKNOWN)]:
-        summary.add(source, score)
-    assert [source for source, _ in summary] == ["b", "a", NO_SOURCE]
-    assert summary["b"].rollouts == 2
-    assert summary["b"].reward.value == pytest.approx(0.625)
-    assert summary.overall.rollouts == 4
 
 
 def test_the_table_says_over_how_many_a_mean_is() -> None:
@@ -60,20 +40,6 @@ def test_the_table_says_over_how_many_a_mean_is() -> None:
     assert "66.7 % (of 3)" in table  # acc of RIGHT, HALF, NO_NODES
     assert "75.0 % (of 2)" in table  # ncr of RIGHT, HALF
     assert "75.0 (of 2)" in table  # tpn
-
-
-def test_a_total_appears_only_where_there_is_something_to_add_up() -> None:
-    summary = Summary()
-    summary.add("math", RIGHT)
-    assert "all" not in render(summary)
-    summary.add("gsm8k", HALF)
-    assert "all" in render(summary)
-
-
-def test_values_that_are_nowhere_known_are_a_dash() -> None:
-    summary = Summary()
-    summary.add("math", UNKNOWN)
-    assert render(summary).count("–") == 4
 
 
 def test_the_name_of_a_source_cannot_steer_the_terminal() -> None:
@@ -90,27 +56,3 @@ def test_every_status_is_counted_and_shown_with_a_reason() -> None:
         "OK 2",
         "UNKNOWN_PROBLEM 2  (the first: no problem 'x')",
     ]
-
-
-def test_json_holds_means_counts_and_statuses() -> None:
-    summary = Summary()
-    for score in (RIGHT, UNKNOWN):
-        summary.add("math", score)
-    said = json.loads(json.dumps(summary.to_json()))
-    assert said["overall"] == said["by_data_source"]["math"]
-    assert said["overall"] == {
-        "rollouts": 2,
-        "acc": 1.0,
-        "acc_count": 1,
-        "ncr": 1.0,
-        "ncr_count": 1,
-        "ncr_raw": None,
-        "ncr_raw_count": 0,
-        "guarded": 0,
-        "guarded_right": 0,
-        "tpn": 50.0,
-        "tpn_count": 1,
-        "reward": 1.0,
-        "reward_count": 1,
-        "statuses": {"OK": 1, "UNKNOWN_PROBLEM": 1},
-    }

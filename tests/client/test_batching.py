@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import grpc
@@ -15,11 +14,9 @@ from hypothesis import strategies as st
 
 from consensuspr.client import AsyncRewardClient, RewardSpec, Rollout, Score, Status
 from consensuspr.client.batching import Batcher
-from consensuspr.client.calls import Deadline, encode_checked
-from consensuspr.client.interface import ScoredBatch
+from consensuspr.client.interface import Deadline, ScoredBatch
 from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest, Unavailable
 from consensuspr.scoring.types import AnswerRule, Identity, ScoreOptions
-from consensuspr.wire.codec import EncodedRollout
 
 if TYPE_CHECKING:
     from tests.client.conftest import ScriptedServer
@@ -123,62 +120,25 @@ async def test_each_caller_has_its_own_deadline(scripted: ScriptedServer) -> Non
     assert sizes(scripted) == [2]
 
 
-class OnceThenNever:
-    """Scores the first request, and none of those that follow."""
+async def test_deadlines_pass_one_by_one_of_those_sent_and_those_that_wait() -> None:
+    never, passed = asyncio.Event(), []
 
-    def __init__(self) -> None:
-        self.requests: list[list[str]] = []
-        self.cancelled = 0
+    async def wait(items: Sequence[str], options: ScoreOptions, deadline: Deadline) -> ScoredBatch:
+        await never.wait()
+        raise AssertionError("nobody waits any more")
 
-    async def __call__(
-        self,
-        rollouts: Sequence[Rollout],
-        encoded: Sequence[EncodedRollout],
-        options: ScoreOptions,
-        deadline: Deadline,
-    ) -> ScoredBatch:
-        self.requests.append([rollout.problem_id for rollout in rollouts])
-        if len(self.requests) > 1:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                self.cancelled += 1
-        return ScoredBatch([Score(Status.OK) for _ in rollouts], IDENTITY)
-
-
-async def test_deadlines_pass_in_their_own_order_of_those_sent_and_those_that_wait() -> None:
-    scorer, options = OnceThenNever(), ScoreOptions()
-    batcher = Batcher(scorer, max_in_flight=1)
-    passed: list[float] = []
+    batcher = Batcher(wait, len, max_in_flight=1)
 
     async def score(timeout_s: float) -> None:
-        try:
-            await batcher.submit(Rollout("p", ""), options, Deadline.after(timeout_s))
-        except DeadlineExceeded:
-            passed.append(timeout_s)
+        with pytest.raises(DeadlineExceeded):
+            await batcher.submit("p", ScoreOptions(), Deadline.after(timeout_s))
+        passed.append(timeout_s)
 
-    await score(20)  # its queue is gone when the next ones come
     sent = [asyncio.create_task(score(timeout_s)) for timeout_s in (0.5, 0.3)]
     await asyncio.sleep(0.05)
     waiting = [asyncio.create_task(score(timeout_s)) for timeout_s in (0.4, 0.1, 0.2)]
     await asyncio.wait_for(asyncio.gather(*sent, *waiting), 10)
     assert passed == [0.1, 0.2, 0.3, 0.4, 0.5]
-    assert (len(scorer.requests), scorer.cancelled) == (2, 1)
-
-
-async def test_closing_abandons_what_is_out() -> None:
-    scorer, options = OnceThenNever(), ScoreOptions()
-    batcher = Batcher(scorer, max_in_flight=1)
-    submit = partial(batcher.submit, options=options, deadline=Deadline.after(20))
-    await submit(Rollout("first", ""))
-    sent = asyncio.create_task(submit(Rollout("sent", "")))
-    await asyncio.sleep(0.05)
-    waits = asyncio.create_task(submit(Rollout("waits", "")))
-    await asyncio.sleep(0.05)
-    batcher.close()
-    ended = await asyncio.wait_for(asyncio.gather(sent, waits, return_exceptions=True), 10)
-    assert [type(one) for one in ended] == [Unavailable, Unavailable]
-    assert (scorer.requests, scorer.cancelled) == ([["first"], ["sent"]], 1)
 
 
 async def test_a_request_that_nobody_waits_for_is_cancelled(scripted: ScriptedServer) -> None:
@@ -222,10 +182,7 @@ def test_every_caller_gets_its_own_score(data: st.DataObject) -> None:
     running = [0, 0]
 
     async def score_batch(
-        rollouts: Sequence[Rollout],
-        encoded: Sequence[EncodedRollout],
-        options: ScoreOptions,
-        deadline: Deadline,
+        items: Sequence[str], options: ScoreOptions, deadline: Deadline
     ) -> ScoredBatch:
         nonlocal calls
         number, calls = calls, calls + 1
@@ -234,21 +191,18 @@ def test_every_caller_gets_its_own_score(data: st.DataObject) -> None:
         for _ in range(number % 4):
             await asyncio.sleep(0)
         running[options.epoch] -= 1
-        assert list(encoded) == [encode_checked(0, rollout) for rollout in rollouts]
         if number in failing:
             raise Unavailable(f"request {number}")
-        scores = [Score(Status.OK, answer=f"{r.problem_id}/{options.epoch}") for r in rollouts]
+        scores = [Score(Status.OK, answer=f"{item}/{options.epoch}") for item in items]
         return ScoredBatch(scores, IDENTITY)
 
     async def main() -> None:
-        batcher = Batcher(score_batch, max_in_flight)
+        batcher = Batcher(score_batch, len, max_in_flight)
         tasks = []
         for number, (turns, epoch) in enumerate(arrivals):
             for _ in range(turns):
                 await asyncio.sleep(0)
-            call = batcher.submit(
-                Rollout(str(number), "x"), ScoreOptions(epoch=epoch), Deadline.after(10)
-            )
+            call = batcher.submit(str(number), ScoreOptions(epoch=epoch), Deadline.after(10))
             tasks.append(asyncio.create_task(call))
         results = await asyncio.gather(*tasks, return_exceptions=True)
         for number, (result, (_, epoch)) in enumerate(zip(results, arrivals, strict=True)):

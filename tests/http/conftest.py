@@ -1,58 +1,31 @@
-"""Servers with the HTTP endpoint: in this process with a scorer to hold up, and real ones."""
+"""Servers with the HTTP endpoint in this process, with a scorer to hold up."""
 
 from __future__ import annotations
 
 import http.client
 import json
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
 pytest.importorskip("starlette", reason="the HTTP endpoint needs the extra http")
 pytest.importorskip("uvicorn", reason="the HTTP endpoint needs the extra http")
 
-from consensuspr.data import read_problems
-from consensuspr.http.problems import ProblemTexts
-from consensuspr.http.problems import build as build_texts
-from consensuspr.http.worker import build_front
+from consensuspr.http.app import HttpFront
 from consensuspr.scoring import DatasetIndex
 from consensuspr.server.config import ServerConfig
 from consensuspr.server.service import Draining
 from tests import rows, servers
 
-DUCKS = "Janet's ducks lay 16 eggs per day. She eats 3 and bakes with 4. What do 9 at $2 make?"
 PROBLEMS = [
-    rows.DUCKS | {"problem": DUCKS},
-    {
-        "problem_id": "bare",
-        "data_source": "plain",
-        "problem": "What is two plus three?",
-        "ground_truth": "5",
-        "nodes": [],
-    },
-    {
-        "problem_id": "open",
-        "data_source": "plain",
-        "problem": "为什么 𝑥+1 等于 2 呢？",
-        "nodes": [{"node_id": "n", "expressions": ["x+1=2"]}],
-    },
-    {
-        "problem_id": "twin-a",
-        "problem": "Which of the two twins is the older one?",
-        "ground_truth": "A",
-        "nodes": [{"node_id": "n", "expressions": ["a>b"]}],
-    },
-    {
-        "problem_id": "twin-b",
-        "problem": "Which of the two twins is the older one?",
-        "ground_truth": "B",
-        "nodes": [{"node_id": "n", "expressions": ["b>a"]}],
-    },
+    rows.DUCKS,
+    {"problem_id": "bare", "data_source": "plain", "ground_truth": "5", "nodes": []},
+    {"problem_id": "open", "nodes": [{"node_id": "n", "expressions": ["x+1=2"]}]},
 ]
 
 
@@ -68,22 +41,9 @@ def index(dataset_file: Path) -> DatasetIndex:
     return DatasetIndex.load(dataset_file)
 
 
-@pytest.fixture(scope="session")
-def texts(dataset_file: Path, index: DatasetIndex) -> ProblemTexts:
-    """The texts of its problems."""
-    numbered = ((index.image.find(p.problem_id), p.problem) for p in read_problems(dataset_file))
-    return build_texts((at, text) for at, text in numbered if at is not None)
-
-
 @dataclass
 class Reply:
-    """What came back.
-
-    Attributes:
-        code: of HTTP.
-        headers: with names in lower case.
-        body: decoded from JSON.
-    """
+    """What came back; names of headers are in lower case, the body is decoded from JSON."""
 
     code: int
     headers: Mapping[str, str]
@@ -103,40 +63,27 @@ def request(
     connection = http.client.HTTPConnection(host, int(port), timeout=120)
     if context is not None:
         connection = http.client.HTTPSConnection(host, int(port), timeout=120, context=context)
-    try:
+    with closing(connection):
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-        connection.request(
-            method, path, raw, {"Content-Type": "application/json", **(headers or {})}
-        )
+        given = {"Content-Type": "application/json", **(headers or {})}
+        connection.request(method, path, raw, given)
         response = connection.getresponse()
-        text = response.read()
         received = {name.lower(): value for name, value in response.getheaders()}
-        return Reply(response.status, received, json.loads(text) if text else None)
-    finally:
-        connection.close()
+        text = response.read()
+        is_json = "json" in received.get("content-type", "")
+        return Reply(response.status, received, json.loads(text) if is_json else text.decode())
 
 
 class InProcessServer(servers.InProcessServer):
-    """A worker's two faces on an event loop in a thread.
+    """A worker with both endpoints on an event loop in a thread.
 
     Attributes:
         http_address: where it listens for HTTP; ``address`` is that of gRPC.
     """
 
-    def __init__(
-        self,
-        config: ServerConfig,
-        datasets: dict[str, DatasetIndex],
-        texts: dict[str, ProblemTexts],
-    ) -> None:
-        self._texts = texts
-        super().__init__(config, datasets)
-
     async def _start(self, config: ServerConfig, datasets: dict[str, DatasetIndex]) -> None:
         await super()._start(config, datasets)
-        self._front = build_front(config, self.built, servers.ANY_PORT)
-        for name, index in self.built.scorer.datasets.items():
-            self._front.batches.add(index, self._texts[name])
+        self._front = HttpFront(config, self.built, servers.ANY_PORT)
         await self._front.start()
         self.http_address = f"127.0.0.1:{self._front.port}"
 
@@ -146,79 +93,27 @@ class InProcessServer(servers.InProcessServer):
         await self._front.stop()
         return dropped
 
-    def post(self, path: str, body: object, method: str = "POST") -> Reply:
+    def post(self, path: str, body: object, method: str = "POST", **how: Any) -> Reply:
         """Send one request."""
-        return request(self.http_address, path, body, method)
-
-    def sizes(self) -> list[int]:
-        """Return the number of rollouts of each piece that was scored."""
-        return list(map(len, self.scorer.pieces))
+        return request(self.http_address, path, body, method, **how)
 
 
 Serve = Callable[..., InProcessServer]
 
 
-@pytest.fixture
-def serve(index: DatasetIndex, texts: ProblemTexts) -> Iterator[Serve]:
-    """Start servers in this process; settings as keywords, ``names`` for several datasets."""
+@pytest.fixture(scope="session")
+def start(index: DatasetIndex) -> Iterator[Serve]:
+    """Start servers that live as long as the session; settings as keywords."""
     with ExitStack() as running:
 
-        def start(names: Sequence[str] = ("default",), **settings: Any) -> InProcessServer:
-            config = ServerConfig(
-                datasets=dict.fromkeys(names, Path("unused")),
-                http_address=servers.ANY_PORT,
-                **settings,
-            )
-            server = InProcessServer(
-                config, dict.fromkeys(names, index), dict.fromkeys(names, texts)
-            )
-            return running.enter_context(closing(server))
+        def start(**settings: Any) -> InProcessServer:
+            config = ServerConfig(datasets={"default": Path("unused")}, **settings)
+            return running.enter_context(closing(InProcessServer(config, {"default": index})))
 
         yield start
 
 
-@pytest.fixture
-def server(serve: Serve) -> InProcessServer:
-    """A server in this process with the usual settings."""
-    return serve()
-
-
-class ServeProcess(servers.ServeProcess):
-    """``consensuspr serve --http-address`` as a process.
-
-    Attributes:
-        http_address: where it listens for HTTP, once it does; ``address`` is that of gRPC.
-    """
-
-    http_address = ""
-
-    def wait_until_listening(self) -> Self:
-        super().wait_until_listening()
-        log = self.log.read_text()
-        self.http_address = log.partition("HTTP endpoint on http://")[2].split()[0]
-        return self
-
-    def post(self, path: str, body: object, method: str = "POST") -> Reply:
-        """Send one request."""
-        return request(self.http_address, path, body, method)
-
-
-ServeReal = Callable[..., ServeProcess]
-
-
-@pytest.fixture
-def serve_real(dataset_file: Path, tmp_path: Path) -> Iterator[ServeReal]:
-    """Start the command as a process; further arguments as given."""
-    with ExitStack() as running:
-
-        def start(
-            *arguments: str,
-            slow: bool = False,
-            http_address: str = servers.ANY_PORT,
-            dataset: Path = dataset_file,
-        ) -> ServeProcess:
-            own = ["--workers", "1", "--http-address", http_address, *arguments]
-            command = servers.serve_command(dataset, *own)
-            return running.enter_context(closing(ServeProcess(tmp_path, command, slow)))
-
-        yield start
+@pytest.fixture(scope="session")
+def server(start: Serve) -> InProcessServer:
+    """A server in this process with the usual settings, for tests that leave it as it was."""
+    return start()

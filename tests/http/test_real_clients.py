@@ -22,11 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.http.conftest import DUCKS
-
 if TYPE_CHECKING:
     from tests.http.conftest import InProcessServer
-PROMPT = f"<|im_start|>user\n{DUCKS}<|im_end|>\n<|im_start|>assistant\n"
+
+PROMPT = "<|im_start|>user\nHow much?<|im_end|>\n<|im_start|>assistant\n"
 BOTH = "16 - 3 - 4 = 9 eggs are left, so 9 * 2 = 18. Answer: 18<|im_end|>"
 HALF = "16 - 3 - 4 = 9 eggs are left. Answer: 3<|im_end|>"
 
@@ -74,7 +73,7 @@ def test_openrlhf_that_takes_rewards_as_a_tensor(
     pytest.importorskip("requests", reason="OpenRLHF asks with requests")
     client = load(release, "remote_rm_utils")
     url = f"http://{server.http_address}/openrlhf?reward=linear&alpha=0.5"
-    rewards = client.remote_rm_fn(url, [PROMPT + BOTH, PROMPT + HALF], [PROMPT] * 2, ["18"] * 2)
+    rewards = client.remote_rm_fn(url, [PROMPT + BOTH, PROMPT + HALF], [PROMPT] * 2, ["ducks"] * 2)
     assert torch.equal(rewards, torch.tensor([1.0, 0.25]))
 
 
@@ -86,65 +85,49 @@ def test_openrlhf_that_sends_a_step_at_once(
     url = f"http://{server.http_address}/openrlhf"
     # Two servers for one rollout: the second one gets none.
     model = client.RemoteRewardModel(SimpleNamespace(), [url, url])
-    first, second = model.get_rewards([PROMPT + HALF], [PROMPT], ["18"])
+    first, second = model.get_rewards([PROMPT + HALF], [PROMPT], ["ducks"])
     assert (first["rewards"], first["scores"], second["rewards"]) == ([0.25], [0.25], [])
     assert first["extra_logs"].keys() == second["extra_logs"].keys()
 
     pauses: list[float] = []
     monkeypatch.setattr(client.time, "sleep", pauses.append)
     with pytest.raises(Exception, match="Request error for 5 times"):
-        model.get_rewards(["?", "?"], ["hello", "hello"], ["18", "18"])
+        model.get_rewards(["?", "?"], ["hello", "hello"], ["?", "?"])
     assert sum(pauses) >= 5, "five tries, and then the step fails: no zeros"
 
 
-@pytest.mark.parametrize(("response", "reward"), [(BOTH, 1.0), (HALF, 0.25)])
+@pytest.mark.parametrize("by", ["http", "function"])
 def test_openrlhf_that_asks_for_each_rollout(
-    server: InProcessServer, load: Load, response: str, reward: float
+    server: InProcessServer, load: Load, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, by: str
 ) -> None:
-    pytest.importorskip("aiohttp", reason="OpenRLHF asks with aiohttp")
-    client = load("0.11.2", "agent")
-    executor = client.SingleTurnAgentExecutor([f"http://{server.http_address}/openrlhf"])
-    output = asyncio.run(
-        executor.execute(PROMPT, "18", PARAMS, 4096, Tokenizer(), Engine(response))
-    )
-    assert (output["reward"], output["scores"]) == ([reward], [reward])
-    assert output["extra_logs"]["ncr"] == [1.0 if response == BOTH else 0.5]
-
-
-def test_openrlhf_that_gets_no_reward(
-    server: InProcessServer, load: Load, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It goes on with None, which its trainer cannot use as a reward either."""
     pytest.importorskip("aiohttp", reason="OpenRLHF asks with aiohttp")
     client = load("0.11.2", "agent")
     sleep = asyncio.sleep
     monkeypatch.setattr(client.asyncio, "sleep", lambda seconds: sleep(0))
-    executor = client.SingleTurnAgentExecutor([f"http://{server.http_address}/openrlhf"])
-    output = asyncio.run(executor.execute(PROMPT, "19", PARAMS, 4096, Tokenizer(), Engine(BOTH)))
-    assert (output["reward"], output["scores"]) == (None, None)
+    source = f"http://{server.http_address}/openrlhf?scores=acc"
+    if by == "function":
+        source = str(tmp_path / "reward.py")
+        Path(source).write_text(
+            "from consensuspr.client.openrlhf import reward_function\n"
+            f"reward_func = reward_function(address={server.address!r}, scores='acc')\n"
+        )
 
+    def outcome(problem_id: str) -> Any:
+        executor = client.SingleTurnAgentExecutor([source])
+        label = json.dumps({"problem_id": problem_id})
+        return asyncio.run(executor.execute(PROMPT, label, PARAMS, 4096, Tokenizer(), Engine(HALF)))
 
-def test_openrlhf_with_the_function(server: InProcessServer, load: Load, tmp_path: Path) -> None:
-    pytest.importorskip("aiohttp", reason="OpenRLHF imports it")
-    client = load("0.11.2", "agent")
-    file = tmp_path / "reward.py"
-    file.write_text(
-        "from consensuspr.client.openrlhf import reward_function\n"
-        f"reward_func = reward_function(address={server.address!r}, scores='acc')\n"
-    )
-    executor = client.SingleTurnAgentExecutor([str(file)])
-    label = json.dumps({"problem_id": "ducks", "ground_truth": "18"})
-    output = asyncio.run(executor.execute(PROMPT, label, PARAMS, 4096, Tokenizer(), Engine(HALF)))
+    output = outcome("ducks")
     assert (output["reward"], output["scores"]) == ([0.25], [0.0])
     assert output["extra_logs"]["ncr"] == [0.5]
-    # It goes on without a reward, as with any failure of a reward function.
-    output = asyncio.run(executor.execute(PROMPT, "", PARAMS, 4096, Tokenizer(), Engine(HALF)))
+    # It goes on with None, which its trainer cannot use as a reward either.
+    output = outcome("nope")
     assert (output["reward"], output["scores"]) == (None, None)
 
 
 def test_slime(server: InProcessServer) -> None:
     aiohttp = pytest.importorskip("aiohttp", reason="slime asks with aiohttp")
-    payload = {"prompt": PROMPT, "response": HALF, "label": "18"}
+    payload = {"prompt": PROMPT, "response": HALF, "label": "ducks"}
 
     async def ask(query: str, **changes: str) -> Any:
         connector = aiohttp.TCPConnector(limit=64, enable_cleanup_closed=True)
@@ -160,7 +143,7 @@ def test_slime(server: InProcessServer) -> None:
     assert asyncio.run(ask(""))["reward"] == 0.25
     assert asyncio.run(ask("?reply=number")) == 0.25
     with pytest.raises(aiohttp.ClientResponseError, match="422"):
-        asyncio.run(ask("", label="19"))
+        asyncio.run(ask("", label="nope"))
 
 
 PARAMS = SimpleNamespace(max_tokens=1024, logprobs=None)

@@ -17,7 +17,7 @@ from consensuspr.data.readers import size_of
 from consensuspr.data.writers import dump_json_line
 from consensuspr.ray import data
 from consensuspr.ray.data import PartOptions, PartScorer, ScoredPart, cut_parts
-from consensuspr.scoring import AnswerStatus, AnswerVerifier, DatasetIndex, Verdict
+from consensuspr.scoring import AnswerVerifier, DatasetIndex
 from consensuspr.scoring.types import ScoreOptions
 
 
@@ -105,26 +105,6 @@ def test_damage_of_the_file_is_a_fault_also_where_rows_are_skipped(
     path.write_bytes(gzip.compress(rollouts_file.read_bytes())[:-1000])
     *_, last = score_all(index, path, on_error="skip")
     assert "the gzip data ends before its end mark" in str(last.fault)
-
-
-def test_answers_for_which_the_machine_was_too_busy_are_checked_again(
-    index: DatasetIndex, rollouts_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = AnswerVerifier.verify_batch
-    calls: list[int] = []
-
-    def busy_twice(self: AnswerVerifier, truths: list[str], *how: Any) -> list[Verdict]:
-        verdicts = real(self, truths, *how)
-        calls.append(len(truths))
-        if len(calls) <= 2:
-            verdicts[:3] = [Verdict(None, "x", AnswerStatus.UNDECIDED, "load")] * 3
-        return verdicts
-
-    [expected] = score_all(index, rollouts_file)
-    monkeypatch.setattr(AnswerVerifier, "verify_batch", busy_twice)
-    [part] = score_all(index, rollouts_file)
-    assert calls[1:] == [3, 3]
-    assert part.lines == expected.lines
 
 
 def test_a_part_without_a_good_row_has_no_identity(index: DatasetIndex, tmp_path: Path) -> None:

@@ -33,7 +33,6 @@ from consensuspr.scoring import (
     Status,
     Verdict,
 )
-from consensuspr.scoring.scorer import MAX_REPEATS, REPLY_S, verify_patiently
 from consensuspr.scoring.types import SCORING_VERSION, OnUndecided
 from consensuspr.version import VERSION
 
@@ -370,59 +369,16 @@ def test_a_deadline_during_the_answer_check_raises(
 
 
 class BusyVerifier(AnswerVerifier):
-    """Leaves the first answer of a batch open for load so often, then decides it."""
+    """Leaves the first answer of a batch open."""
 
-    def __init__(self, times: int, method: str = "load") -> None:
+    def __init__(self, method: str) -> None:
         super().__init__()
-        self.times, self.method = times, method
-        self.batches: list[int] = []
+        self.method = method
 
-    def verify_batch(
-        self, truths: Sequence[str], responses: Sequence[Any], rule: Any = "", deadline: Any = None
-    ) -> list[Verdict]:
-        self.batches.append(len(truths))
+    def verify_batch(self, truths: Sequence[str], *_: Any) -> list[Verdict]:
         verdicts = [Verdict(True, "x", AnswerStatus.DECIDED, "scripted") for _ in truths]
-        if deadline is not None and time.monotonic() > deadline:
-            verdicts[0] = Verdict(None, "x", AnswerStatus.UNDECIDED, "deadline")
-        elif len(self.batches) <= self.times:
-            verdicts[0] = Verdict(None, "x", AnswerStatus.UNDECIDED, self.method)
+        verdicts[0] = Verdict(None, "x", AnswerStatus.UNDECIDED, self.method)
         return verdicts
-
-
-@pytest.mark.parametrize(
-    ("times", "method", "left_s", "batches", "status"),
-    [
-        (0, "load", None, [3], Status.OK),
-        (2, "load", None, [3, 1, 1], Status.OK),
-        (2, "load", 60.0, [3, 1, 1], Status.OK),
-        (99, "load", None, [3, *[1] * MAX_REPEATS], Status.ANSWER_UNDECIDED),
-        (99, "load", REPLY_S / 2, [3], Status.ANSWER_UNDECIDED),  # a late reply helps nobody
-        (99, "budget", None, [3], Status.ANSWER_UNDECIDED),  # the answer's own fault
-    ],
-)
-def test_what_a_busy_machine_left_open_is_asked_for_again(
-    dataset: DatasetIndex,
-    times: int,
-    method: str,
-    left_s: float | None,
-    batches: list[int],
-    status: Status,
-) -> None:
-    with BusyVerifier(times, method) as verifier:
-        scorer = Scorer({"d": dataset}, verifier=verifier)
-        deadline = None if left_s is None else time.monotonic() + left_s
-        scores, _ = scorer.score([Rollout("duck", "")] * 3, deadline=deadline)
-    assert verifier.batches == batches
-    assert [score.status for score in scores] == [status, Status.OK, Status.OK]
-    assert scores[0].undecided_by_load == (status is not Status.OK and method == "load")
-
-
-def test_answers_left_open_by_the_deadline_keep_no_score(dataset: DatasetIndex) -> None:
-    with BusyVerifier(99, "deadline") as verifier:
-        scorer = Scorer({"d": dataset}, verifier=verifier)
-        with pytest.raises(DeadlineExceeded, match="before all answers were checked"):
-            scorer.score([Rollout("duck", "")] * 3, deadline=time.monotonic() + REPLY_S)
-    assert verifier.batches == [3], "it is not tried one by one"
 
 
 @pytest.mark.parametrize("policy", list(OnUndecided))
@@ -433,7 +389,7 @@ def test_answers_left_open_by_the_deadline_keep_no_score(dataset: DatasetIndex) 
 def test_what_the_machine_kept_from_being_checked_is_no_wrong_answer(
     dataset: DatasetIndex, policy: OnUndecided, method: str, status: Status
 ) -> None:
-    with BusyVerifier(99, method) as verifier:
+    with BusyVerifier(method) as verifier:
         scorer = Scorer({"d": dataset}, verifier=verifier)
         options = ScoreOptions(on_undecided=policy)
         scores, _ = scorer.score([Rollout("duck", GOOD)] * 3, options)
@@ -442,20 +398,6 @@ def test_what_the_machine_kept_from_being_checked_is_no_wrong_answer(
     assert (scores[0].ncr is None) == (status is Status.INTERNAL)
     assert scores[0].undecided_by_load == (method == "load")
     assert scores[1].reward is not None
-
-
-def test_a_repeat_that_runs_out_of_time_leaves_the_rest_of_the_batch_alone() -> None:
-    class Slow(BusyVerifier):
-        def verify_batch(self, *arguments: Any) -> list[Verdict]:
-            if self.batches:
-                time.sleep(0.05)
-            return super().verify_batch(*arguments)
-
-    with Slow(99) as verifier:
-        deadline = time.monotonic() + REPLY_S + 0.02
-        verdicts = verify_patiently(verifier, ["1"] * 2, ["x"] * 2, "auto", deadline)
-    assert [verdict.method for verdict in verdicts] == ["load", "scripted"]
-    assert verifier.batches == [2, 1]
 
 
 def test_portions_and_threads_change_no_score(

@@ -253,10 +253,10 @@ def test_a_scan_that_raises_costs_one_rollout(
         first, second, third = score(scorer, batch)
     assert (first.status, first.reward) == (Status.OK, MIXED)
     assert second == Score(
-        Status.INTERNAL, message="matching failed by a defect; the log has the details"
+        Status.INTERNAL, message="the node matching failed by a defect; the log has the details"
     )
     assert (third.status, third.ncr) == (Status.NO_GROUND_TRUTH, 0.5)
-    assert "matching failed for rollout 'r1' of problem 'duck'" in caplog.text
+    assert "the node matching failed for rollout 'r1' of problem 'duck'" in caplog.text
     assert "MemoryError: scripted" in caplog.text
 
 

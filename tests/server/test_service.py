@@ -23,12 +23,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 )
 
 from consensuspr.client import RewardClient
-from consensuspr.scoring.answers.sandbox import (
-    Caller,
-    ComparisonKey,
-    PendingComparison,
-    SymbolicPool,
-)
+from consensuspr.scoring.answers.pool import PairOutcome, SymbolicPool
 from consensuspr.scoring.types import Rollout
 from consensuspr.server import service as build
 from consensuspr.server.admission import FLOOD_REQUESTS
@@ -275,20 +270,20 @@ def test_an_answer_that_is_waited_for_keeps_its_thread_and_no_core(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "available_cores", lambda: 1)
-    asked = threading.Semaphore(0)
+    asked, answered = threading.Event(), threading.Event()
 
-    def never_free(pool: SymbolicPool, key: ComparisonKey, caller: Caller) -> PendingComparison:
-        asked.release()
-        return PendingComparison(key, caller)
+    def wait(pool: SymbolicPool, comparisons: Any, until: float) -> Any:
+        asked.set()
+        assert answered.wait(60)
+        return dict.fromkeys(comparisons, PairOutcome(None, "load"))
 
-    monkeypatch.setattr(SymbolicPool, "submit", never_free)
-    monkeypatch.setattr("consensuspr.scoring.scorer.MAX_REPEATS", 1)
-    server = serve(max_concurrent_requests=2, answer_budget_s=0.3)
+    monkeypatch.setattr(SymbolicPool, "compare", wait)
+    server = serve(max_concurrent_requests=2)
     held = server.stub.Score.future(request_of(rb"\boxed{\int_0^6 x dx}"))
-    for _ in range(2):  # the first time that it is asked for, and while it is asked for again
-        assert asked.acquire(timeout=60)
-        assert server.stub.Score(request_of(RIGHT), timeout=60).rewards[0] == 1.0
-        assert not held.done()
+    assert asked.wait(60)
+    assert server.stub.Score(request_of(RIGHT), timeout=60).rewards[0] == 1.0
+    assert not held.done()
+    answered.set()
     reply = held.result(60)
     assert list(reply.statuses) == [pb.STATUS_ANSWER_UNDECIDED]
     assert list(reply.answer_methods) == ["load"]

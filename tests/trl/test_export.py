@@ -12,7 +12,8 @@ pytest.importorskip("torch", reason="torch is not installed: run make test-trl")
 from datasets import load_dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from consensusbench.export import Export, export_trl
+from consensusbench.export.files import Export
+from consensusbench.export.trainers import export_trl
 from consensuspr.client import RewardSpec
 from consensuspr.client.trl import consensus_reward
 from tests.rows import write_rows

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ import pytest
 pytest.importorskip("verl", reason="verl is not installed: run make test-verl")
 
 import numpy as np
-import ray
 import verl
 from transformers import AutoTokenizer
 from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
@@ -22,7 +19,6 @@ from verl.experimental.reward_loop.reward_manager.dapo import DAPORewardManager
 
 from consensuspr.client.training import UnscorableSample
 from consensuspr.client.verl import ConsensusRewardManager
-from consensuspr.client.verl.manager import _checking
 from consensuspr.errors import InputError
 from tests.score_logs import rows_in, wait_until
 
@@ -92,43 +88,6 @@ def test_verl_loads_the_function_from_its_module(
     result = one(naive, make_batch([row()]))
     assert result["reward_score"] == 1.0
     assert result["reward_extra_info"]["status"] == "OK"
-
-
-@pytest.mark.parametrize(
-    ("name", "rests"),
-    [("reward_loop_worker_0", True), ("somebody_else", False), (None, False)],
-)
-@pytest.mark.usefixtures("ray_cluster")
-def test_only_in_verls_reward_workers_the_collector_of_garbage_rests(
-    manager: Callable[..., Any], name: str | None, rests: bool
-) -> None:
-    class Worker:
-        """Counts what the collector passes over: nothing yet, after one manager, after two."""
-
-        def __init__(self, make: Callable[[], Any]) -> None:
-            self._counts = [gc.get_freeze_count()]
-            for _ in range(2):
-                self._manager = make()
-                self._counts.append(gc.get_freeze_count())
-
-        def counts(self) -> list[int]:
-            return self._counts
-
-    options = {} if name is None else {"name": name}
-    worker = ray.remote(Worker).options(**options).remote(manager)
-    before, once, twice = ray.get(worker.counts.remote())
-    ray.kill(worker)
-    assert (before, once > 0) == (0, rests)
-    assert twice <= once  # some of it was freed since, nothing was added
-
-
-@pytest.mark.usefixtures("ray_cluster")
-def test_the_process_that_trains_keeps_its_collector_of_garbage(
-    manager: Callable[..., Any],
-) -> None:
-    before = gc.get_freeze_count()
-    manager()
-    assert gc.get_freeze_count() == before
 
 
 @pytest.mark.parametrize(
@@ -261,27 +220,6 @@ def test_what_cannot_be_scored_follows_the_setting(
     assert result["reward_extra_info"]["status"] == "NO_NODES"
 
 
-def test_a_note_that_cannot_be_left_costs_no_sample(
-    manager: Callable[..., Any],
-    start_server: Callable[..., Any],
-    make_batch: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    tried: list[threading.Thread] = []
-
-    def away(*_: Any) -> None:
-        tried.append(threading.current_thread())
-        raise ConnectionError("Ray does not answer")
-
-    monkeypatch.setattr("consensuspr.client.verl.manager.note", away)
-    made = manager(address=start_server().address, on_unscorable=0)
-    made._in_worker = True
-    result = one(made, make_batch([row(problem_id="nobody knows it")]))
-    assert result["reward_score"] == 0.0
-    wait_until(lambda: bool(tried))
-    assert threading.current_thread() not in tried, "the loop runs here"
-
-
 def test_the_driver_hears_of_samples_that_have_no_reward(
     manager: Callable[..., Any],
     start_server: Callable[..., Any],
@@ -309,15 +247,21 @@ def test_the_driver_hears_of_samples_that_have_no_reward(
     assert "problem 'second' ended with" in last
 
 
-def test_a_defect_of_the_start_check_loses_no_sample(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_only_what_the_policy_wrote_is_scored(
+    manager: Callable[..., Any], start_server: Callable[..., Any], make_batch: Callable[..., Any]
 ) -> None:
-    def broken(*_: Any) -> None:
-        raise ArithmeticError("a defect")
-
-    monkeypatch.setattr("consensuspr.client.verl.manager.check_once", broken)
-    _checking(None, None).result(60)
-    assert "the files were not checked before the first step" in caplog.text
+    made = manager(address=start_server().address)
+    tool = "118*14=1652"
+    text = f"I look. {tool} Answer: 1"
+    mask = [
+        int(not text.index(tool) <= at < text.index(tool) + len(tool)) for at in range(len(text))
+    ]
+    by_policy = one(made, make_batch([row(text)], tool_extra_fields=[{}]))["reward_extra_info"]
+    masked = make_batch([row(text)], tool_extra_fields=[{"response_mask": mask}])
+    by_mask = one(made, masked)["reward_extra_info"]
+    assert (by_policy["num_matched"] > 0, by_mask["num_matched"], by_mask["acc"]) == (True, 0, 1.0)
+    with pytest.raises(InputError, match="a response of 4 messages came without its response_mask"):
+        one(made, make_batch([row(text)], __num_turns__=[4]))
 
 
 def test_the_problem_may_be_named_by_index_and_source(

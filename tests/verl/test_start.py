@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,7 +18,7 @@ import verl
 
 from consensuspr.client.training import RewardSettings
 from consensuspr.client.verl import manager, start
-from consensuspr.client.verl.start import UnfitDataset, check_files, check_once
+from consensuspr.client.verl.start import UnfitDataset, check_files
 from consensuspr.errors import DatasetMismatch, InputError
 from tests.rows import read_rows, write_rows
 
@@ -156,103 +155,16 @@ def test_a_typo_ends_the_run_when_a_worker_makes_its_manager(
     assert sentence in reasons[0]
 
 
-class Notes:
-    """The notes of a run, and its workers, without Ray: each thread is a worker."""
-
-    def __init__(self) -> None:
-        self.left: dict[str, str] = {}
-        self.gone: set[str] = set()
-        self._lock = threading.Lock()
-
-    def note(self, name: str, text: str, *, once: bool = False) -> bool:
-        with self._lock:
-            if once and name in self.left:
-                return False
-            self.left[name] = text
-            return True
-
-    def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(start, "note", self.note)
-        monkeypatch.setattr(start, "read_note", self.left.get)
-        monkeypatch.setattr(start, "actor_name", lambda: threading.current_thread().name)
-        monkeypatch.setattr(start, "actor_is_gone", self.gone.__contains__)
-        monkeypatch.setattr(start, "_PAUSE_S", 0.01)
-
-
-@pytest.fixture
-def notes(monkeypatch: pytest.MonkeyPatch) -> Notes:
-    notes = Notes()
-    notes.use(monkeypatch)
-    return notes
-
-
-UNCHECKED = "whose files were not checked before the first step: "
-
-
-def test_where_no_server_answers_every_worker_says_that_nothing_was_checked(
-    notes: Notes, caplog: pytest.LogCaptureFixture
+def test_a_check_that_finds_misfits_ends_the_run_and_one_that_fails_does_not(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    reasons: list[str] = []
+    monkeypatch.setattr(start, "end_run", reasons.append)
     silent = RewardSettings(address="127.0.0.1:1", on_unavailable="raise", timeout_s=0.5)
-    check_once({"data": {"train_files": "none.parquet"}}, silent)
-    said = "the files are not checked before the first step: "
-    [why] = [line.removeprefix(said) for line in caplog.messages if line.startswith(said)]
-    caplog.clear()
-    check_once({}, silent)
-    [record] = caplog.records
-    assert record.levelno == logging.ERROR
-    assert f"{UNCHECKED}{why}" in record.message
-
-
-def test_a_defect_of_the_check_is_told_to_the_other_workers(
-    notes: Notes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def broken(config: Any, settings: Any) -> None:
-        raise KeyError("a defect")
-
-    monkeypatch.setattr(start, "check_files", broken)
-    with pytest.raises(KeyError):
-        check_once({}, RewardSettings())
-    check_once({}, RewardSettings())
-    assert [line for line in caplog.messages if f"{UNCHECKED}KeyError: 'a defect'" in line]
-
-
-def test_what_the_files_are_unfit_for_ends_every_worker(
-    notes: Notes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unfit(config: Any, settings: Any) -> None:
-        raise UnfitDataset("4 of 8 problems have no reward")
-
-    monkeypatch.setattr(start, "check_files", unfit)
-    for _ in range(2):
-        with pytest.raises(UnfitDataset, match="4 of 8 problems"):
-            check_once({}, RewardSettings())
-
-
-def test_a_check_that_does_not_end_is_said_while_it_lasts_and_at_the_end(
-    notes: Notes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(start, "_SILENCE_AGAIN_S", 0.0)
-    notes.note("start check by", "worker_0")
-    check_once({}, RewardSettings(unavailable_limit_s=0.1))
-    assert "samples wait: worker_0 still checks the files of the run" in caplog.messages
-    assert f"{UNCHECKED}worker_0 has not said for 0.1 s" in caplog.messages[-1]
-
-
-def test_where_the_checking_worker_dies_one_other_checks(
-    notes: Notes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    checked: list[str] = []
-    monkeypatch.setattr(start, "check_files", lambda config, settings: checked.append("once"))
-    notes.note("start check by", "worker_0")
-    others = [
-        threading.Thread(target=check_once, args=({}, RewardSettings()), name=f"worker_{number}")
-        for number in range(1, 4)
-    ]
-    for other in others:
-        other.start()
-    notes.gone.add("worker_0")
-    for other in others:
-        other.join(60)
-        assert not other.is_alive()
-    assert checked == ["once"]
-    assert "worker_0 is gone, which checked the files; another worker does" in caplog.messages
+    start.check_at_start({"data": {"train_files": "none.parquet"}}, silent)
+    assert "the files are not checked: ServerInfo at 127.0.0.1:1" in caplog.text
+    for error in (UnfitDataset("4 of 8 problems have no reward"), KeyError("a defect")):
+        monkeypatch.setattr(start, "check_files", Mock(side_effect=error))
+        start.check_at_start({}, silent)
+    assert reasons == ["4 of 8 problems have no reward"]
+    assert "a defect" in caplog.text

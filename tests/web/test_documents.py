@@ -513,7 +513,6 @@ def test_steps_done_again_count_once(tmp_path: Path) -> None:
         assert page.get("curves")["runs"][0]["samples"] == [1] * 6
 
 
-
 def test_samples_of_both_sides_count_once_and_what_is_torn_is_said(tmp_path: Path) -> None:
     server, trainer = ScoreLog(tmp_path, "server"), ScoreLog(tmp_path, "trainer")
     old = time.time() - 3600

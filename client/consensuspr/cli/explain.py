@@ -1,9 +1,4 @@
-"""``consensuspr explain``: show why samples got their scores.
-
-Each node has a colour and a number; the number stays where there is no colour.  Of overlapping
-hits the shorter one's colour is on top, and every hit carries its number where it ends
-(:mod:`consensuspr.scoring.marks` cuts the response).
-"""
+"""``consensuspr explain``: show why samples got their scores."""
 
 from __future__ import annotations
 
@@ -11,13 +6,13 @@ import heapq
 import json
 import logging
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -41,7 +36,6 @@ from consensuspr.scoring.types import END_OF_THINKING, Status, scored_from
 
 if TYPE_CHECKING:
     from consensuspr.client.interface import BlockingClient
-    from consensuspr.client.verl.dumps import DumpedSample
     from consensuspr.data import Row
     from consensuspr.scoring import Explanation, GuardFigures, NodeExplanation, Score
     from consensuspr.scoring.types import ScoreOptions
@@ -52,13 +46,6 @@ logger = logging.getLogger(__name__)
 _COLORS = ("green", "cyan", "magenta", "yellow", "blue", "red")
 # verl sums rewards by token in 32 bits.
 _SINGLE_PRECISION = 1e-5
-# Which options only some kinds of input can answer.
-_ONLY_OF = (
-    ("row", "--row", ("rollouts",), "a file of rollouts; give --rollout-id, --step or --problem"),
-    ("split", "--split", ("run",), "a run; a dump is of one split, and rollouts tell none"),
-    ("step", "--step", ("run", "dump"), "a run or a dump: a file of rollouts tells no step"),
-    ("group_id", "--group", ("run", "dump"), "a run or a dump: a file of rollouts tells no group"),
-)
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
@@ -66,30 +53,6 @@ class ExplainSettings(HowToScore):
     """How ``explain`` scores and what it shows."""
 
     full: bool = Field(False, description="Show all of a long response, not only near its hits.")
-
-    _given: frozenset[str] = PrivateAttr(frozenset())
-
-    def check_options(self, given: Collection[str]) -> None:
-        """Refuse options of another reward, and keep what is given for :meth:`check_run`."""
-        super().check_options(given)
-        self._given = frozenset(given)
-
-    def check_run(self, address: str | None) -> None:
-        """Refuse what has no effect on samples of a run.
-
-        Args:
-            address: of the server that is asked for.
-
-        Raises:
-            InputError: the command line says how or where to score.
-        """
-        given = [name for name in HowToScore.model_fields if name in self._given - {"color"}]
-        given = [*(["address"] if address is not None else []), *given]
-        if given:
-            raise InputError(
-                f"--{given[0].replace('_', '-')} is for dumps and files of rollouts: samples of a "
-                "run are scored here, as they were then"
-            )
 
 
 @with_settings(
@@ -153,30 +116,35 @@ def explain(
     consensuspr explain dumps --dataset dataset.jsonl --alpha 0.3 --step 40 --worst 3
     ```
 
-    Of the samples that are asked for, those with the lowest scores, and first those without any.
+    Of the samples that match, shows those with the lowest scores, and first those without any.
 
     Samples of a run are scored as they were then, with the dataset that the run keeps (or
-    `--dataset`). verl's own dumps (`trainer.rollout_data_dir`, `trainer.validation_data_dir`) know
-    neither dataset nor settings: give those of the training; where another score comes out than
-    verl has, that is said.
+    `--dataset`). verl's own dumps (`trainer.rollout_data_dir`, `trainer.validation_data_dir`) hold
+    neither dataset nor settings: give those of the training.
 
-    Each node has a number and a colour; the table below the response says which of its
+    Each node has a number and a colour; the table below the response shows which of its
     expressions was found. Control characters in the response are written out.
     """
     from consensuspr.client.files import connect
     from consensuspr.client.verl.dumps import is_dump
 
-    wanted = {
+    names = {
         "rollout_id": rollout_id, "problem_id": problem, "step": step, "split": split,
         "group_id": group, "row": row,
     }  # fmt: skip
-    wanted = {name: value for name, value in wanted.items() if value is not None}
-    kind = "dump" if is_dump(rollouts) else "run" if rollouts.is_dir() else "rollouts"
-    for name, option, kinds, meant in _ONLY_OF:
-        if name in wanted and kind not in kinds:
-            raise InputError(f"{option} is for {meant}")
+    wanted = {name: value for name, value in names.items() if value is not None}
+    kind = "dump" if is_dump(rollouts) else "run" if rollouts.is_dir() else "file of rollouts"
+    foreign = {"run": ("row",), "dump": ("row", "split")}.get(kind, ("step", "split", "group_id"))
+    for name in foreign:
+        if name in wanted:
+            raise InputError(f"--{name.removesuffix('_id')} does not go with a {kind}")
     if kind == "run":
-        settings.check_run(address)
+        scoring = settings.model_fields_set - {"full", "color"}
+        if scoring or address is not None:
+            raise InputError(
+                f"--{next(iter(scoring), 'address').replace('_', '-')} does not go with a run: its"
+                " samples are scored here, as they were then"
+            )
         explained = _of_run(rollouts, dataset, wanted, worst)
     else:
         options = settings.options(spans=True)
@@ -202,17 +170,10 @@ class _Explained:
     """A sample and its explanation.
 
     Attributes:
-        response: to be shown.
-        explanation: of it.
-        key: in the score log; None elsewhere.
-        place: in its file; None in a score log.
-        problem_id: its problem.
-        rollout_id: its name, where it has one.
-        step: of the training, where that is known.
-        split: of the row of data, where that is known.
-        group_id: of the samples that the trainer compared it with, where that is known.
-        final_score: what was trained on; None where nothing tells.
-        remarks: what else is to be said to a person.
+        key: in the score log.
+        place: in its file.
+        final_score: what was trained on, if that is known.
+        remarks: lines below the explanation.
     """
 
     response: str
@@ -250,7 +211,7 @@ class _Explained:
 def _of_run(
     run: Path, dataset: str | None, wanted: Mapping[str, Any], worst: int
 ) -> list[_Explained]:
-    """Explain the samples of a run that were asked for, those with the lowest scores."""
+    """Explain samples of a run, those with the lowest scores."""
     load_core()
     from consensuspr.score_log import LogReader
     from consensuspr.score_log.replay import Datasets, explain_row
@@ -299,26 +260,16 @@ def _of_dump(
     client: BlockingClient,
     options: ScoreOptions,
 ) -> list[_Explained]:
-    """Explain the samples of a dump that were asked for, those with the lowest scores."""
+    """Explain samples of a dump, those with the lowest scores."""
     from consensuspr.client.verl.dumps import read_dump
 
-    nameless: dict[str, DumpedSample] = {}
-
-    def chosen() -> Iterator[DumpedSample]:
-        for sample in read_dump(path, wanted.get("step")):
-            named = {name: getattr(sample, name) for name in wanted}
-            for name in named:
-                if named[name] is None:
-                    nameless.setdefault(name, sample)
-            if named == wanted:
-                yield sample
-
-    found = heapq.nsmallest(worst, chosen(), key=lambda sample: sample.final_score)
+    chosen = (
+        sample
+        for sample in read_dump(path, wanted.get("step"))
+        if all(getattr(sample, name) == value for name, value in wanted.items())
+    )
+    found = heapq.nsmallest(worst, chosen, key=lambda sample: sample.final_score)
     if not found:
-        for name, sample in nameless.items():
-            if name == "problem_id":
-                sample.rollout()  # says why
-            raise InputError(f"{sample.place}: names no {name}, and no other line has that one")
         raise _none_of(path, wanted)
     explained = []
     for sample in found:
@@ -333,7 +284,7 @@ def _of_dump(
             status = f", status {one_line(sample.status)}" if sample.status else ""
             remarks += (
                 f"verl has {sample.reward:.3f}{status}: trained with other settings or another"
-                " dataset, or parts of the text are not the policy's",
+                " dataset",
             )
         explained.append(
             _Explained(
@@ -359,15 +310,12 @@ def _of_rollouts(
     client: BlockingClient,
     options: ScoreOptions,
 ) -> list[_Explained]:
-    """Explain the rollouts of a file that were asked for, those with the lowest scores."""
+    """Explain rollouts of a file, those with the lowest scores."""
     from consensuspr.client.files import chunks
     from consensuspr.data import read_rollouts
     from consensuspr.scoring import rollout_from_row
 
-    number = 0
-
     def chosen() -> Iterator[Row]:
-        nonlocal number
         for number, row in enumerate(read_rollouts(path), start=1):
             row["row"] = number
             if all(row.get(name) == value for name, value in wanted.items()):
@@ -384,8 +332,7 @@ def _of_rollouts(
 
     found = heapq.nsmallest(worst, scored())
     if not found:
-        among = "its first" if number == wanted.get("row") else "its"
-        raise InputError(f"{_none_of(path, wanted)} among {among} {count_of(number, 'rollout')}")
+        raise _none_of(path, wanted)
     return [
         _Explained(
             row["response"],
@@ -400,7 +347,7 @@ def _of_rollouts(
 
 
 def _trained_on(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Say of a row what the policy was trained on, where that is not the reward."""
+    """Return what the policy was trained on, if that is not the reward."""
     penalized = _penalty_remarks(row["final_score"], row["penalty"])
     if row["side"] != "trainer" or row["reward"] is not None:
         return penalized
@@ -438,13 +385,9 @@ def _final_score(row: dict[str, Any]) -> float:
 def print_explanation(
     console: Console, explanation: Explanation, response: str, *, title: str, full: bool = False
 ) -> None:
-    """Print an explanation.
+    """Print a response with its hits marked, its nodes and its score.
 
     Args:
-        console: where to; decides how hits are marked.
-        explanation: of the response.
-        response: the response as the model wrote it.
-        title: which rollout this is.
         full: show all of a long response.
     """
     marker = Marker.of(console)
@@ -455,12 +398,11 @@ def print_explanation(
     ]
     console.print(Text(one_line(title, 200), style="bold"))
     console.print()
-    # Long lines are left to the terminal: wrapped here, a hit could not be searched for in a
-    # pipe.  A picture has nobody else to wrap them.
+    # A hit must stay on one line to be found in a pipe. A recorded picture has to be wrapped.
     console.print(marker.mark(response, marks, full=full), soft_wrap=not console.record)
     console.print()
     if explanation.nodes:
-        console.print(_node_table(explanation.nodes, marker))
+        console.print(_node_table(explanation.nodes))
         console.print()
     for line in _score_lines(explanation.score, explanation.identity.reward, explanation):
         console.print(line)
@@ -470,32 +412,21 @@ def print_explanation(
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """How hits are marked in a terminal.
+    """How hits are marked: by colour, or by brackets.
 
-    Attributes:
-        brackets: opening and closing sign around each hit; empty where colour does it.
-        unicode: node numbers are subscripts, and signs more than ASCII.
+    Each hit carries its node's number, so that it can be found without colour.
     """
 
     brackets: tuple[str, str] = ("", "")
-    unicode: bool = True
 
     @classmethod
     def of(cls, console: Console) -> Marker:
-        """Return the marker for a console, by its colours and its encoding."""
-        wide = console.encoding.lower().startswith("utf")
-        if console.color_system is not None and not console.no_color:
-            return cls(unicode=wide)
-        return cls(brackets=("⟦", "⟧") if wide else ("[[", "]]"), unicode=wide)
+        """Return the marker for a console."""
+        coloured = console.color_system is not None and not console.no_color
+        return cls() if coloured else cls(("⟦", "⟧"))
 
     def mark(self, response: str, marks: Sequence[Mark], *, full: bool = False) -> Text:
-        """Return the response as text with every hit in its node's style.
-
-        Args:
-            response: the response as the model wrote it.
-            marks: hits inside the response, in any order.
-            full: show all of a long response.
-        """
+        """Return the response as text with every hit in its node's style."""
         text = Text()
         end_of_last, length = 0, len(response)
         for start, end in [(0, length)] if full else parts_to_show(response, marks):
@@ -509,14 +440,14 @@ class Marker:
     def _append(self, text: Text, piece: Piece) -> None:
         opening, closing = self.brackets
         if opening:
-            text.append("".join(opening + self._label(node) for node in piece.begins))
+            text.append("".join(opening + _label(node) for node in piece.begins))
         text.append(printable(piece.text), style=node_style(piece.node) if piece.node else None)
         for node in piece.ends:
-            text.append(self._label(node) + closing, style=f"bold {_color(node)}")
+            text.append(_label(node) + closing, style=f"bold {_color(node)}")
 
-    def _label(self, node: int) -> str:
-        """Return the number of a node as it stands beside a hit."""
-        return str(node).translate(_SUBSCRIPTS) if self.unicode else f"_{node}"
+
+def _label(node: int) -> str:
+    return str(node).translate(_SUBSCRIPTS)
 
 
 def node_style(node: int) -> str:
@@ -533,19 +464,18 @@ def _append_gap(text: Text, skipped: int) -> None:
         text.append(f"\n⋯ {skipped:,} characters not shown ⋯\n", style="dim")
 
 
-def _node_table(nodes: tuple[NodeExplanation, ...], marker: Marker) -> Table:
+def _node_table(nodes: tuple[NodeExplanation, ...]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("Node", justify="right", no_wrap=True)
     table.add_column("")
     table.add_column("What it states", overflow="fold")
     table.add_column("Found as", overflow="fold")
     table.add_column("By", no_wrap=True)
-    missed, hit = ("✗", "✓") if marker.unicode else ("no", "yes")
     for number, node in enumerate(nodes, start=1):
         label = one_line(node.label or (node.expressions[0] if node.expressions else ""), 60)
         table.add_row(
             Text(f" {number} ", style=node_style(number) if node.matched else "dim"),
-            Text(hit, style="green") if node.matched else Text(missed, style="red"),
+            Text("✓", style="green") if node.matched else Text("✗", style="red"),
             Text(label + _remarks(node)),
             _found(node),
             Text(node.channel),

@@ -1,10 +1,4 @@
-"""What several commands share: options described once, and options made from settings.
-
-A command that has more than a dozen things to set keeps them in one
-:class:`~consensuspr.settings.Settings` value, where each has its name, default, range and meaning
-once.  :func:`with_settings` gives the command an option for every one of them, shows those that
-people set, and hands it the value that file, environment and options make together.
-"""
+"""Options that several commands share, and options made from settings."""
 
 from __future__ import annotations
 
@@ -252,18 +246,15 @@ def with_settings(
 ) -> Callable[[Callable[..., ResultT]], Callable[..., ResultT]]:
     """Give a command an option for every setting of a model, and the settings as one value.
 
-    The command declares its own parameters and a keyword ``settings``, which gets the checked
-    ``model`` of ``--config FILE``, then the environment, then the command line.  Every setting
-    that a word can give is an option (``refine.min_nodes`` is ``--min-nodes``); those that are
-    not shown work all the same and stand in ``--list-settings``, so that help stays readable.
+    The command's keyword ``settings`` gets the checked ``model`` of ``--config FILE``, then the
+    environment, then the command line.
 
     Args:
         model: what can be set; its descriptions are the help.
         prefix: of the environment variables, such as ``"CONSENSUSPR_SCORE"``.
-        shown: settings that ``--help`` shows, in its order, with the metavar of each (None: a
-            word for its type).
-        unused: settings and groups that this command has no use for: one file may serve several
-            commands, but no option does nothing.
+        shown: settings that ``--help`` shows, in its order, with the metavar of each (None: its
+            type); ``--list-settings`` prints all.
+        unused: settings and groups that this command does not use.
     """
     known = all_settings(model)
     # Of two settings of one name the first is the option.
@@ -333,28 +324,23 @@ def with_settings(
 
 
 def _option(name: str, setting: Setting, kind: Any, metavar: str | None, *, hidden: bool) -> Any:
-    """Return the annotation of a setting's option of a type; None is "not given"."""
+    """Return the annotation of a setting's option; None is "not given"."""
     # A default that is made may depend on the machine; its description says how.
     default = None if setting.field.default_factory else setting.default
     flag = "--" + name.replace("_", "-")
-    # What a file or the environment says can be taken back, whichever way a flag is named.
+    # So that the command line can turn off what a file or the environment turns on.
     opposite = flag.replace("--no-", "--", 1) if flag.startswith("--no-") else f"--no-{flag[2:]}"
     flags = [f"{flag}/{opposite}" if kind is bool else flag]
     if get_origin(kind) is list and flag.endswith("s"):
         flags.append(flag.removesuffix("s"))  # given one at a time
     if isinstance(default, tuple | list):
-        default = ", ".join(str(item) for item in default)
-    if isinstance(default, Enum):
-        default = default.value
-    if kind is bool:
-        # Help names the flag alone, and what is on by itself only its opposite can change.
-        default = f"on, off by {opposite}" if default is True else None
+        default = ", ".join(map(str, default))
     described = typer.Option(
         *flags,
         metavar=metavar,
         hidden=hidden,
         help=setting.field.description,
-        show_default=False if default in (None, "") else str(default),
+        show_default=False if default in (None, "", False) else str(default),
     )
     return Annotated[kind | None, described]
 

@@ -1,9 +1,4 @@
-"""``consensuspr score``: score a file of rollouts, here, by a server or on a Ray cluster.
-
-On a cluster (``--engine ray``) parts of the file come back in order and are written and counted
-as if they had been scored in this process (``consensuspr.ray.data``).  There a bad row stops the
-run where it stands, and not before anything is scored: finding it first would be one core's work.
-"""
+"""``consensuspr score``: score a file of rollouts, here, by a server or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -97,11 +92,10 @@ def score(
     consensuspr score rollouts.parquet --address HOST:PORT --reward max --output scored.parquet
     ```
 
-    Without an address everything happens in this process; with one, a running server scores; with
-    `--engine ray`, all cores of a Ray cluster do. All three give the same scores. A rollout that
-    cannot be scored gets a status that says why and no reward, never a reward of 0; where not one
-    gets a reward, the scores are written and the exit code is 1. A mean `(of N)` is over the N
-    rollouts that have the value: one that reaches no node has no TPN.
+    Scores in this process, with `--address` by a server, with `--engine ray` on all cores of a Ray
+    cluster. All three give the same scores. A rollout that cannot be scored gets a status and no
+    reward. If no rollout gets a reward, the exit code is 1. A mean `(of N)` is over the N rollouts
+    that have the value.
     """
     from consensuspr.data import ReadReport
     from consensuspr.scoring.types import END_OF_THINKING
@@ -111,6 +105,8 @@ def score(
     if settings.engine is Engine.RAY and (address is not None or settings.timeout is not None):
         raise InputError("--address and --timeout are for a server, not for --engine ray")
     read = ReadReport()
+    if settings.engine is Engine.RAY and (address is not None or settings.timeout is not None):
+        raise InputError("--address and --timeout are for a server, not for --engine ray")
     if settings.engine is Engine.RAY:
         scores, elapsed_s = _score_on_ray(rollouts, dataset, settings, output, read)
     else:
@@ -118,23 +114,28 @@ def score(
         scores, elapsed_s = _score_by_client(
             rollouts, dataset, address, access, settings, output, read
         )
+    overall = scores.summary.overall
     if as_json:
-        print(json.dumps(_as_json(scores, read, elapsed_s, output)))
+        said = {
+            **scores.summary.to_json(),
+            "skipped_rows": read.skipped,
+            "elapsed_s": round(elapsed_s, 3),
+            "identity": asdict(scores.identity),
+            "output": str(output),
+        }
+        print(json.dumps(said))
     else:
         _print(scores, read, elapsed_s, output, settings)
-    overall = scores.summary.overall
     if settings.after_think and not scores.past_thoughts:
         typer.echo(
-            f"warning: none of {count_of(overall.rollouts, 'rollout')} goes on behind a "
-            f"{END_OF_THINKING}, and with --after-think nothing else is scored: were the marks "
-            "dropped when the rollouts were written?",
+            f"warning: no response has a {END_OF_THINKING}, and --after-think scores nothing before"
+            " it",
             err=True,
         )
     if not overall.reward.count:
         typer.echo(
-            f"warning: not one of {count_of(overall.rollouts, 'rollout')} got a reward; the "
-            "statuses say why, and keys that are spelled otherwise than docs/datasets.md says "
-            "count as absent",
+            f"warning: none of {count_of(overall.rollouts, 'rollout')} got a reward; see the"
+            " statuses, and compare the keys of the rows with docs/datasets.md",
             err=True,
         )
         raise typer.Exit(1)
@@ -149,7 +150,7 @@ def _score_by_client(
     output: Path,
     read: ReadReport,
 ) -> tuple[FileScores, float]:
-    """Score in this process or by a server; return the counts and the seconds of scoring."""
+    """Score here or by a server; return the counts and the seconds of scoring."""
     from consensuspr.client.files import connect, score_file
     from consensuspr.data import read_rollouts, scan_rollouts
 
@@ -180,12 +181,7 @@ def _score_on_ray(
     output: Path,
     read: ReadReport,
 ) -> tuple[FileScores, float]:
-    """Score on all cores of a cluster; return the counts and the seconds of scoring.
-
-    Raises:
-        InputError: no dataset was given, or Ray is not installed.
-        DataError: a file cannot be read, has a bad row with ``"stop"``, or not one good row.
-    """
+    """Score on all cores of a cluster; return the counts and the seconds of scoring."""
     if dataset is None:
         raise InputError("give --dataset PATH to score with --engine ray")
     load_core()
@@ -261,18 +257,6 @@ def _collect(
     return FileScores(summary, identity, past_thoughts)
 
 
-def _as_json(
-    scores: FileScores, read: ReadReport, elapsed_s: float, output: Path
-) -> dict[str, object]:
-    return {
-        **scores.summary.to_json(),
-        "skipped_rows": read.skipped,
-        "elapsed_s": round(elapsed_s, 3),
-        "identity": asdict(scores.identity),
-        "output": str(output),
-    }
-
-
 def _print(
     scores: FileScores, read: ReadReport, elapsed_s: float, output: Path, settings: ScoreSettings
 ) -> None:
@@ -310,12 +294,7 @@ def mean_text(mean: Mean, rollouts: int, form: str) -> str:
 
 
 def summary_table(summary: Summary, reward: str) -> Table:
-    """Return the table of a run.
-
-    Args:
-        summary: the counts.
-        reward: heading of the reward's column.
-    """
+    """Return the table of a file, with a heading for the reward's column."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("Data source")
     for heading in ("Rollouts", "Acc", "NCR", "TPN", reward):

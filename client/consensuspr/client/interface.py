@@ -1,20 +1,19 @@
-"""What every client can be asked, and what it returns: here once for all of them.
+"""The methods that every client has.
 
-``RewardClient`` and ``LocalClient`` give results, ``AsyncRewardClient`` coroutines of the same
-results.  Each fills in three methods that take the options as one value; callers that hold such
-a value use these, everybody else ``score`` and ``explain``.
-
-Imports neither gRPC nor the matcher: a client of either kind does without the other's half.
+``RewardClient`` and ``LocalClient`` return results, ``AsyncRewardClient`` coroutines of the same
+results.  Imports neither gRPC nor the matcher.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, Self, TypeAlias, TypeVar
 
-from consensuspr.errors import InputError
+from consensuspr.errors import DeadlineExceeded, InputError
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import (
     AnswerRule,
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from consensuspr.scoring.types import Explanation
 
 T = TypeVar("T")
-R = TypeVar("R")
 ScoredT = TypeVar("ScoredT")
 ExplainedT = TypeVar("ExplainedT")
 InfoT = TypeVar("InfoT")
@@ -44,11 +42,10 @@ DEFAULT_REWARD = RewardSpec.linear()
 
 
 class ScoredBatch(list[Score]):
-    """The scores of a batch in the order of its rollouts; a list, and one thing more.
+    """The scores of a batch in the order of its rollouts.
 
     Attributes:
-        identity: the dataset's digest, versions and reward that all of them were computed
-            under; what a replay needs to get the same scores bit for bit.
+        identity: dataset digest, versions and reward of all of them; a replay needs it.
     """
 
     identity: Identity
@@ -58,16 +55,43 @@ class ScoredBatch(list[Score]):
         self.identity = identity
 
 
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The end of a call: when ``time.monotonic()`` is ``at``, after ``timeout_s``."""
+
+    at: float
+    timeout_s: float
+
+    @classmethod
+    def after(cls, timeout_s: float) -> Deadline:
+        """Return the deadline that is ``timeout_s`` from now.
+
+        Raises:
+            InputError: the timeout is not a positive number.
+        """
+        if not 0 < timeout_s < math.inf:
+            raise InputError(f"timeout_s must be a positive number of seconds, got {timeout_s}")
+        return cls(time.monotonic() + timeout_s, timeout_s)
+
+    def remaining_s(self) -> float:
+        """Return the seconds left, 0 or less when it has passed."""
+        return self.at - time.monotonic()
+
+    def error(self, context: str) -> DeadlineExceeded:
+        """Return the exception for a call that was not done in time."""
+        return DeadlineExceeded(f"{context}: not done within timeout_s={self.timeout_s:g}")
+
+
 @dataclass(slots=True)
 class OwnOptions:
-    """What a client says with each call whose options leave it open.
+    """The options of a client that its calls do not set.
 
     Attributes:
-        run: name of the training run that asks.
-        expect_digest: of the dataset; another one is refused.
+        run: name of the training run.
+        expect_digest: of the dataset; another one is rejected.
 
     Raises:
-        InputError: one of them has not its form.
+        InputError: one of them is not valid.
     """
 
     run: str | None = None
@@ -78,7 +102,7 @@ class OwnOptions:
         self.of(ScoreOptions())
 
     def of(self, options: ScoreOptions) -> ScoreOptions:
-        """Return the options with what is the client's own; the same ones for the same."""
+        """Return the options completed; the same object for the same options."""
         if self.run is None and self.expect_digest is None:
             return options
         latest = self._latest
@@ -93,7 +117,7 @@ class OwnOptions:
 
 
 class ScoringClient(ABC, Generic[ScoredT, ExplainedT, InfoT]):
-    """Scores rollouts somewhere; the type arguments are what its calls return."""
+    """Scores rollouts; the type arguments are what its calls return."""
 
     def score(
         self,
@@ -111,22 +135,22 @@ class ScoringClient(ABC, Generic[ScoredT, ExplainedT, InfoT]):
         """Score a batch of any size; order is kept.
 
         Args:
-            rollouts: what to score; each failure is a status on its own rollout.
+            rollouts: each failure is a status on its own rollout.
             reward: how acc and ncr are combined.
             epoch: training epoch counted from 0, the phase of the curriculum.
-            dataset: name of the dataset, where there are several.
+            dataset: name of the dataset, if there are several.
             answer_rule: how answers are found and compared; None: the dataset's own rule.
             on_undecided: what an undecided answer does to the reward.
-            include_spans: also say where each node was first hit.
+            include_spans: also return where each node was first hit.
             timeout_s: for the whole call; None: the client's.
             progress: called with the number of rollouts scored so far and of all.
 
         Returns:
-            One score per rollout, and the identity that they were computed under.
+            One score per rollout, and their identity.
 
         Raises:
             InputError: an argument is wrong; nothing was sent.
-            DatasetMismatch: the dataset has another digest than the one that the client expects.
+            DatasetMismatch: the dataset has another digest than the client expects.
             RewardServiceError: the call failed as a whole; no score was made up for it.
         """
         options = ScoreOptions.checked(
@@ -145,7 +169,7 @@ class ScoringClient(ABC, Generic[ScoredT, ExplainedT, InfoT]):
         on_undecided: OnUndecided | str = OnUndecided.COUNT_WRONG,
         timeout_s: float | None = None,
     ) -> ExplainedT:
-        """Score one rollout and say which expression of which node was found where.
+        """Score one rollout and return which expression of which node was found where.
 
         Arguments and errors are those of :meth:`score`.
         """
@@ -161,24 +185,24 @@ class ScoringClient(ABC, Generic[ScoredT, ExplainedT, InfoT]):
         timeout_s: float | None = None,
         progress: Progress | None = None,
     ) -> ScoredT:
-        """Do :meth:`score` with options that were checked when they were made."""
+        """Do :meth:`score` with checked options."""
 
     @abstractmethod
     def explain_with(
         self, rollout: Rollout, options: ScoreOptions, *, timeout_s: float | None = None
     ) -> ExplainedT:
-        """Do :meth:`explain` with options that were checked when they were made."""
+        """Do :meth:`explain` with checked options."""
 
     @abstractmethod
     def server_info(self, timeout_s: float | None = None) -> InfoT:
-        """Return versions, limits and datasets of what scores.
+        """Return versions, limits and datasets.
 
         Raises:
-            RewardServiceError: it cannot be asked, or speaks another protocol version.
+            RewardServiceError: the server does not answer, or has another protocol version.
         """
 
     def wait_until_ready(self, timeout_s: float | None = None) -> InfoT:
-        """Wait until it answers; return what it says about itself.
+        """Wait until the server answers; return :meth:`server_info`.
 
         Raises:
             Unavailable: it did not answer in time.
@@ -191,7 +215,7 @@ class BlockingClient(ScoringClient[ScoredBatch, Explained, ServerInfo]):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what it holds; calls in progress end with an error.  May be called twice."""
+        """Release resources; calls in progress end with an error.  May be called twice."""
 
     def __enter__(self) -> Self:
         return self
@@ -200,8 +224,8 @@ class BlockingClient(ScoringClient[ScoredBatch, Explained, ServerInfo]):
         self.close()
 
 
-def convert_rollout(position: int, rollout: R, convert: Callable[[R], T]) -> T:
-    """Return the rollout at a position of its batch as a client sends it or scores it.
+def convert_rollout(position: int, rollout: Rollout, convert: Callable[[Rollout], T]) -> T:
+    """Return the converted rollout at a position of its batch.
 
     Raises:
         InputError: a field has a wrong type.
@@ -212,5 +236,5 @@ def convert_rollout(position: int, rollout: R, convert: Callable[[R], T]) -> T:
         if not isinstance(rollout, Rollout):
             found = type(rollout).__name__
             raise InputError(f"rollouts[{position}] must be a Rollout, got {found}") from None
-        checked_tokens(rollout, position)  # names the field, if it is one of the plain ones
+        checked_tokens(rollout, position)  # names most fields
         raise InputError(f"rollouts[{position}] has a field of a wrong type: {error}") from None

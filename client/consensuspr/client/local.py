@@ -1,27 +1,22 @@
 """The client without a server: the same calls, scored in this process by the same scorer.
 
-For evaluation, for small runs, and as the fallback of a trainer whose server is gone.
-Gives exactly what a server with the same dataset gives.  What a server needs beyond
-the scorer (queues, several processes) is not here; matching uses threads, and answers
-that need computer algebra go to a process of their own, as everywhere.
+Its scores are those of a server with the same dataset.
 """
 
 from __future__ import annotations
 
-import math
 import os
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from consensuspr.client.interface import (
     BlockingClient,
+    Deadline,
     OwnOptions,
     Progress,
     ScoredBatch,
     convert_rollout,
 )
-from consensuspr.errors import InputError
 from consensuspr.scoring.types import Rollout, Score, ScoreOptions
 from consensuspr.wire.codec import as_sent, cut
 from consensuspr.wire.server_info import ServerInfo, describe
@@ -33,27 +28,24 @@ Path: TypeAlias = str | os.PathLike[str]
 
 DEFAULT_DATASET = "default"
 
-# Between two calls of ``progress``.  Larger than a server's pieces, because here the pieces
-# follow each other and the slowest answer of each holds up the next.
+# Between two calls of ``progress``.  The slowest answer of a piece delays the next piece.
 _PIECE_BYTES = 8 << 20
 _PIECE_ROLLOUTS = 1024
 
 
 class LocalClient(BlockingClient):
-    """Scores rollouts in this process.  Thread-safe, as the scorer is.
+    """Scores rollouts in this process.  Thread-safe.
 
     Args:
         dataset: path of the dataset, or of each by name.
-        timeout_s: for a whole call where the call is given none; None: no limit.
-        derive: equal forms of expressions: made where a node stores none, taken as
-            stored, or not used; a server scores alike where its setting is the same.
+        timeout_s: default timeout per call; None: no limit.
+        derive: equal forms of expressions: made if a node stores none, as stored, or not used.
         threads: of matching; 0: all cores.
-        answer_workers: processes for answers that need computer algebra; none starts
-            before the first such answer.
+        answer_workers: processes for answers that need computer algebra, started when needed.
         answer_budget_s: seconds for one answer.
         limits: bounds on one rollout; None: those of a server with default settings.
-        run: taken as a server's client takes it; nothing is counted here.
-        expect_digest: of the dataset; where it has another, calls end with
+        run: ignored; a server's client counts by it.
+        expect_digest: of the dataset; if it has another, calls raise
             :class:`~consensuspr.errors.DatasetMismatch`.
 
     Raises:
@@ -74,7 +66,7 @@ class LocalClient(BlockingClient):
         run: str | None = None,
         expect_digest: str | None = None,
     ) -> None:
-        # Here and not above: a client of a server needs none of this.
+        # Not imported above: a client of a server needs none of this.
         from consensuspr.scoring import AnswerVerifier, DatasetIndex, Limits, Scorer
 
         self._own = OwnOptions(run, expect_digest)
@@ -124,7 +116,7 @@ class LocalClient(BlockingClient):
         return describe(self._scorer, max_message_bytes=0, max_rollouts=0)
 
     def data_source(self, problem_id: str) -> str | None:
-        """Return the data source of a problem, None where no dataset has the problem."""
+        """Return the data source of a problem, None if no dataset has the problem."""
         self._check_open()
         found = (index.data_source(problem_id) for index in self._scorer.datasets.values())
         return next((source for source in found if source is not None), None)
@@ -139,15 +131,11 @@ class LocalClient(BlockingClient):
             raise RuntimeError("the client is closed")
 
     def _deadline(self, timeout_s: float | None) -> float | None:
-        """Return the ``time.monotonic()`` at which a call that begins now must be over."""
+        """Return the ``time.monotonic()`` at which a call that begins now must be done."""
         limit_s = self._timeout_s if timeout_s is None else timeout_s
-        if limit_s is None:
-            return None
-        if not 0 < limit_s < math.inf:
-            raise InputError(f"timeout_s must be a positive number of seconds, got {limit_s}")
-        return time.monotonic() + limit_s
+        return None if limit_s is None else Deadline.after(limit_s).at
 
 
 def _size(rollout: Rollout) -> int:
-    # A response of a wrong type is for the scorer to refuse.
+    # The scorer rejects a response of a wrong type.
     return len(rollout.response) if isinstance(rollout.response, str | bytes) else 0

@@ -1,9 +1,8 @@
-"""One connection of a client: its target, who is at either end of it, its channel, its memory."""
+"""The connection of a client: token, TLS, channel options."""
 
 from __future__ import annotations
 
 import os
-import socket
 import ssl
 import sys
 from dataclasses import dataclass, field
@@ -25,7 +24,6 @@ from consensuspr.v1 import RUN_KEY
 
 if TYPE_CHECKING:
     import grpc
-    import grpc.aio
 
 Metadata: TypeAlias = "tuple[tuple[str, str | bytes], ...] | None"
 
@@ -34,30 +32,13 @@ TLS_CA_VARIABLE = "CONSENSUSPR_TLS_CA"
 TLS_CERT_VARIABLE = "CONSENSUSPR_TLS_CERT"
 TLS_KEY_VARIABLE = "CONSENSUSPR_TLS_KEY"
 
-_AS_CLIENT = ssl.PROTOCOL_TLS_CLIENT
-_WANTS_TLS = (
-    "what listens there speaks TLS; give tls_ca (--tls-ca or CONSENSUSPR_TLS_CA), and tls_cert and"
-    " tls_key (CONSENSUSPR_TLS_CERT, CONSENSUSPR_TLS_KEY) where it wants a certificate of yours"
-)
-_WANTS_CERTIFICATE = (
-    "the server wants a certificate of this client's; give tls_cert and tls_key"
-    " (CONSENSUSPR_TLS_CERT, CONSENSUSPR_TLS_KEY)"
-)
-_OTHER_CERTIFICATE = (
-    "the server does not take this client's certificate (tls_cert or CONSENSUSPR_TLS_CERT)"
-)
-
-# A server that hangs, or a firewall that dropped the connection during a policy update, would be
-# noticed only by a call's timeout.  Sooner would also cut off a slow network: a ping waits behind
-# the requests that are being sent, some 8 MiB of them.
+# A ping waits behind the requests that are being sent, some 8 MiB.
 KEEPALIVE_S = 10
 PING_TIMEOUT_S = 20
-# gRPC's own ceiling is two minutes: a server that came back would go unnoticed that long.
+# gRPC's own limit of two minutes would hide a server that came back.
 MAX_RECONNECT_BACKOFF_S = 2
 MAX_PORT = 65_535
-# Of each of the steps in which it is looked what a server speaks that hangs up.
-LOOK_S = 1.0
-# More than a client's requests take that are under way.  glibc learns from up to 32 MiB.
+# More than the requests of a client in flight; glibc learns from up to 32 MiB.
 _KEPT_BYTES = 16 << 20
 
 
@@ -65,30 +46,21 @@ def _variable(name: str) -> str | None:
     return os.environ.get(name) or None
 
 
-def _file(given: str | os.PathLike[str] | None, variable: str) -> Path | None:
-    path = given if given is not None else _variable(variable)
-    return None if path is None else Path(path)
-
-
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a client knows its server, and how it shows who it is.
-
-    What is not given is what the environment says (``CONSENSUSPR_TOKEN_FILE``,
-    ``CONSENSUSPR_TOKEN``, ``CONSENSUSPR_TLS_CA``, ``CONSENSUSPR_TLS_CERT``,
-    ``CONSENSUSPR_TLS_KEY``, ``CONSENSUSPR_TLS``), so that a trainer needs no code for it.
+    """Token and TLS of a client; a value that is not given comes from its environment variable.
 
     Attributes:
-        token_file: file whose first token each call shows; read again when it changes.
+        token_file: file whose first token each call sends; read again when it changes.
         tls_ca: certificates (PEM) that sign the server's.
-        tls_cert: the client's own certificate (PEM), for a server that demands one.
+        tls_cert: the client's own certificate (PEM), if the server requires one.
         tls_key: its private key (PEM), not encrypted.
-        tls: encrypt, and make sure of the server; where not given, if there is a ``tls_ca`` or
-            ``tls_cert``.  Without ``tls_ca`` the public authorities sign.
-        token: the token itself, in place of a file.
+        tls: use TLS; default: if there is a ``tls_ca`` or ``tls_cert``.  Without ``tls_ca`` the
+            public authorities sign.
+        token: the token itself, instead of a file.
 
     Raises:
-        InputError: a file cannot be used, or both a token and a file of one are given.
+        InputError: a file cannot be used, or both a token and a file are given.
     """
 
     token_file: str | os.PathLike[str] | None = None
@@ -99,22 +71,24 @@ class Access:
     token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.token is not None and self.token_file is not None:
-            raise InputError("give token or token_file, not both")
+        def fill(name: str, variable: str) -> None:
+            given = getattr(self, name)
+            path = _variable(variable) if given is None else given
+            object.__setattr__(self, name, None if path is None else Path(path))
+
         if self.token is None:
-            object.__setattr__(self, "token_file", _file(self.token_file, TOKEN_FILE_VARIABLE))
+            fill("token_file", TOKEN_FILE_VARIABLE)
             if self.token_file is None:
                 object.__setattr__(self, "token", _variable(TOKEN_VARIABLE))
+        elif self.token_file is not None:
+            raise InputError("give token or token_file, not both")
         if self.token is not None:
             check_token(self.token, "token")
         elif self.token_file is not None:
             read_tokens(Path(self.token_file))
-        for name, variable in (
-            ("tls_ca", TLS_CA_VARIABLE),
-            ("tls_cert", TLS_CERT_VARIABLE),
-            ("tls_key", TLS_KEY_VARIABLE),
-        ):
-            object.__setattr__(self, name, _file(getattr(self, name), variable))
+        fill("tls_ca", TLS_CA_VARIABLE)
+        fill("tls_cert", TLS_CERT_VARIABLE)
+        fill("tls_key", TLS_KEY_VARIABLE)
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InputError("tls_cert and tls_key go together, and one of them is not given")
         if self.tls is None:
@@ -124,22 +98,16 @@ class Access:
             given = self.tls_ca is not None or self.tls_cert is not None
             object.__setattr__(self, "tls", given or wanted in ("1", "true"))
         if self.tls:
-            self.tls_context()
+            self.check_tls_files()
 
     @property
     def tls_files(self) -> tuple[Path, ...]:
-        """The files of certificates and keys that are used."""
+        """The files of certificates and keys in use."""
         files = (self.tls_ca, self.tls_cert, self.tls_key) if self.tls else ()
         return tuple(Path(file) for file in files if file is not None)
 
-    def tls_context(self) -> ssl.SSLContext:
-        """Read the files of certificates, and return what a connection by them would use.
-
-        What gRPC would only say of a connection that fails is found out here.
-
-        Raises:
-            InputError: a file cannot be used.
-        """
+    def check_tls_files(self) -> None:
+        """Raise InputError if a file of certificates cannot be used; gRPC would only hang up."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         names = "tls_ca"
         try:
@@ -153,7 +121,6 @@ class Access:
             raise InputError(f"{names}: {reason}") from None
         except OSError as error:
             raise InputError(f"{names}: {(error.strerror or str(error)).lower()}") from None
-        return context
 
 
 def _no_password() -> str:
@@ -161,108 +128,63 @@ def _no_password() -> str:
 
 
 class Connector:
-    """Makes a client's channels, and says what each of its calls shows.  Thread-safe."""
+    """Opens a client's channels and makes the metadata of its calls.  Thread-safe."""
 
     def __init__(self, access: Access | None = None) -> None:
         self._access = Access() if access is None else access
-        self._tls_files = self._access.tls_files
-        self._tls_stamp = file_stamp(*self._tls_files)
+        self._tls_stamp = file_stamp(*self._access.tls_files)
         self._certificates = self._read_certificates()
         self._stamp: Stamp | None = None
-        self._metadata: Metadata = None
-        if self._access.token is not None:
-            self._metadata = _shown(self._access.token)
-        elif self._access.token_file is not None:
-            self._stamp = file_stamp(Path(self._access.token_file))
-            self._metadata = _shown(_first_token(Path(self._access.token_file)))
+        self._token = self._access.token
 
     def metadata(self, run: str | None = None) -> Metadata:
-        """Return what a call shows that begins now; None: nothing.
-
-        ``run`` is the name of the training run that asks: whose turn it is is decided before a
-        request is read.  A span of OpenTelemetry that the caller is in goes along.
-        """
-        shown = (*(self._token() or ()), *_trace_context())
+        """Return the metadata of a call: token, trace context, and the name of the run."""
+        shown: list[tuple[str, str | bytes]] = []
+        token = self._current_token()
+        if token is not None:
+            shown.append(("authorization", f"Bearer {token}"))
+        shown += _trace_context()
         if run:
-            shown = (*shown, (RUN_KEY, run.encode()))
-        return shown or None
+            shown.append((RUN_KEY, run.encode()))
+        return tuple(shown) or None
 
-    def _token(self) -> Metadata:
+    def _current_token(self) -> str | None:
         if self._access.token_file is not None:
             path = Path(self._access.token_file)
             stamp = file_stamp(path)
-            # One that is gone or being written: the token from before may well be good still.
+            # If the file is missing or being written, the token from before may still be good.
             if stamp not in (None, self._stamp):
                 try:
-                    self._metadata = _shown(_first_token(path))
+                    self._token = read_tokens(path)[0].text
                 except InputError:
-                    return self._metadata
+                    return self._token
                 self._stamp = stamp
-        return self._metadata
+        return self._token
 
     def open(self, address: str) -> grpc.Channel:
-        """Return a new channel to an address; nothing is connected before its first call."""
+        """Return a new channel to an address; it connects on its first call."""
         import grpc
 
         if not self._access.tls:
             return grpc.insecure_channel(address, channel_options())
-        return grpc.secure_channel(address, self._credentials(), channel_options())
-
-    def open_aio(self, address: str) -> grpc.aio.Channel:
-        """Return a new channel for the running event loop, likewise."""
-        import grpc.aio
-
-        if not self._access.tls:
-            return grpc.aio.insecure_channel(address, channel_options())
-        return grpc.aio.secure_channel(address, self._credentials(), channel_options())
+        credentials = grpc.ssl_channel_credentials(*self._certificates)
+        return grpc.secure_channel(address, credentials, channel_options())
 
     def renewed(self) -> bool:
-        """Tell whether the files of certificates were changed since channels were made.
+        """Return whether the certificates changed; gRPC reads them once per channel.
 
-        gRPC reads them for a channel and never again.  Files that cannot be used, as a certificate
-        whose key is still being written, count as unchanged until they change again.
+        Files that cannot be used, for example while they are written, count as unchanged.
         """
-        if not self._tls_files:
-            return False
-        stamp = file_stamp(*self._tls_files)
+        stamp = file_stamp(*self._access.tls_files) if self._access.tls_files else None
         if stamp is None or stamp == self._tls_stamp:
             return False
         self._tls_stamp = stamp
         try:
-            self._access.tls_context()
+            self._access.check_tls_files()
             self._certificates = self._read_certificates()
         except (InputError, OSError):
             return False
         return True
-
-    def told_by_handshake(self, address: str) -> str | None:
-        """Look what a server speaks that hung up on a connection; say what is wrong with that.
-
-        gRPC says of a server that wants TLS what it says of one that is ending.  So a connection is
-        made that tries TLS, with this client's certificate, and asks for nothing.  It may take some
-        :data:`LOOK_S`.
-
-        Returns:
-            What no pause helps against; None: nothing of that kind was found.
-        """
-        host, _, port = address.removeprefix("dns:").rpartition("/")[2].rpartition(":")
-        if address.startswith("unix:") or not port.isdigit():
-            return None
-        at = (host.strip("[]"), int(port))
-        try:
-            if not self._access.tls:
-                return _WANTS_TLS if _shakes_hands(at, ssl.SSLContext(_AS_CLIENT)) else None
-            # Of its certificate a client is told after the handshake, by TLS 1.2 within it: a
-            # proxy that has nobody to ask would end both after it.
-            if not _shakes_hands(at, self._access.tls_context()):
-                return None
-            context = self._access.tls_context()
-            context.maximum_version = ssl.TLSVersion.TLSv1_2
-            if _shakes_hands(at, context):
-                return None
-        except (OSError, InputError):
-            return None
-        return _OTHER_CERTIFICATE if self._access.tls_cert else _WANTS_CERTIFICATE
 
     def _read_certificates(self) -> list[bytes | None]:
         files = (self._access.tls_ca, self._access.tls_key, self._access.tls_cert)
@@ -271,61 +193,23 @@ class Connector:
             for file in files
         ]
 
-    def _credentials(self) -> grpc.ChannelCredentials:
-        import grpc
 
-        return grpc.ssl_channel_credentials(*self._certificates)
-
-
-def _shakes_hands(at: tuple[str, int], context: ssl.SSLContext) -> bool:
-    """Tell whether a server that is there goes through with a TLS handshake.
-
-    Raises:
-        OSError: it is not there, or what it says is no TLS.
-    """
-    # Whether it is trusted is said by gRPC itself; here counts what is spoken.
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.set_alpn_protocols(["h2"])
-    with socket.create_connection(at, LOOK_S) as plain:
-        try:
-            context.wrap_socket(plain, server_hostname=at[0]).close()
-        except (ssl.SSLEOFError, ConnectionResetError):
-            return False
-    return True
-
-
-def _trace_context() -> tuple[tuple[str, str], ...]:
-    """Return the caller's span as W3C writes it; where nobody traces, nothing is imported."""
+def _trace_context() -> list[tuple[str, str]]:
+    """Return the caller's OpenTelemetry span as a W3C header; imports nothing."""
     api = sys.modules.get("opentelemetry.trace")
-    if api is None:
-        return ()
-    span = api.get_current_span().get_span_context()
-    if not span.is_valid:
-        return ()
-    return (("traceparent", f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}"),)
-
-
-def _first_token(path: Path) -> str:
-    return read_tokens(path)[0].text
-
-
-def _shown(token: str) -> Metadata:
-    return (("authorization", f"Bearer {token}"),)
+    span = api.get_current_span().get_span_context() if api is not None else None
+    if span is None or not span.is_valid:
+        return []
+    return [("traceparent", f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}")]
 
 
 def channel_options() -> list[tuple[str, int | str]]:
-    """Return the options of a client's channel.
-
-    Message sizes are not limited here: the server says what it takes, and replies are as
-    large as what was asked for.  gRPC's own retries are off, so that there is one place
-    that repeats a call.
-    """
+    """Return the options of a client's channel; the server limits the message sizes."""
     return [
         ("grpc.max_send_message_length", -1),
         ("grpc.max_receive_message_length", -1),
         ("grpc.enable_retries", 0),
-        # Where a name has several addresses, each has a connection and its turn; what a name
-        # server says of balancing is not asked for.
+        # A name with several addresses: one connection to each, in turn.
         ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),
         ("grpc.service_config_disable_resolution", 1),
         # Clients of one process would share a connection, and with it one worker process.
@@ -333,11 +217,10 @@ def channel_options() -> list[tuple[str, int | str]]:
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 1000),
         ("grpc.max_reconnect_backoff_ms", MAX_RECONNECT_BACKOFF_S * 1000),
-        # Of a name, which is resolved again when a connection ends: gRPC's 30 s would be an outage
-        # where the only server behind it has moved.
+        # With gRPC's 30 s a server that has moved would be away that long.
         ("grpc.dns_min_time_between_resolutions_ms", MAX_RECONNECT_BACKOFF_S * 1000),
         ("grpc.keepalive_time_ms", KEEPALIVE_S * 1000),
-        # Which of the two counts depends on gRPC's version.
+        # gRPC's version decides which of the two counts.
         ("grpc.keepalive_timeout_ms", PING_TIMEOUT_S * 1000),
         ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_S * 1000),
         ("grpc.keepalive_permit_without_calls", 1),
@@ -347,13 +230,10 @@ def channel_options() -> list[tuple[str, int | str]]:
 
 @cache
 def keep_freed_memory() -> None:
-    """Have the memory of a call's messages kept for the next call, where glibc allows it.
+    """Let glibc keep the memory of a call's messages for the next call.
 
-    It hands large blocks back to the system as they are freed, and the system zeroes each page
-    of the next ones, which costs a client a third of its time.  How large they have to be, it
-    learns from what it sees freed: here from a block that is never touched.  Twice as much may
-    stay with each of its arenas (about one a thread).  What the environment of the process says
-    (``MALLOC_TRIM_THRESHOLD_``) has precedence.
+    Zeroing returned pages costs a client a third of its time.  glibc raises its threshold when a
+    large block is freed; ``MALLOC_TRIM_THRESHOLD_`` takes precedence.
     """
     bytes(_KEPT_BYTES)
 
@@ -361,12 +241,9 @@ def keep_freed_memory() -> None:
 def check_target(address: str) -> str:
     """Return the address if a channel can be made to it.
 
-    Args:
-        address: ``HOST:PORT``, or any other target that gRPC resolves.
-
     Raises:
-        InputError: it is empty, names no port, or names one that does not exist; gRPC would
-            take such a number modulo 65,536 and call a stranger.
+        InputError: it names no port, or a port that does not exist, which gRPC would take modulo
+            65,536.
     """
     if ":" not in address:
         raise InputError(f"address must be HOST:PORT, got {address!r}")

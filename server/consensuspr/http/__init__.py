@@ -1,17 +1,8 @@
 """The HTTP endpoint: remote-reward requests of OpenRLHF and slime, answered by this server.
 
-::
-
-    from consensuspr.http import run
-
-    code = run(load_config(overrides={"datasets": …, "http_address": "127.0.0.1:8080"}))
-
 A worker listens on a second port beside gRPC and answers from the same scorer, through the
-same admission, into the same metrics; ``docs/design/http.md`` says why so.  Importing this
-package imports neither gRPC nor a web framework: the supervisor must not have them loaded.
-
-Not covered: what gRPC has beyond scoring (explaining, spans, token counts), batching single
-requests, TLS and authentication.
+same admission, into the same metrics.  Importing this package imports neither gRPC nor a web
+framework: the supervisor must not have them loaded.
 """
 
 from __future__ import annotations
@@ -24,8 +15,6 @@ from consensuspr.server.supervisor import run as run_supervisor
 
 __all__ = ["run"]
 
-_REQUIRED = ("starlette", "uvicorn")
-
 
 def run(config: ServerConfig) -> int:
     """Serve gRPC and HTTP until SIGTERM or SIGINT, then drain.
@@ -33,9 +22,9 @@ def run(config: ServerConfig) -> int:
     Arguments, returns and errors are those of :func:`consensuspr.server.run`.
 
     Raises:
-        InputError: also where the packages of the extra ``http`` are not installed.
+        InputError: also if the packages of the extra ``http`` are not installed.
     """
-    missing = [name for name in _REQUIRED if find_spec(name) is None]
+    missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:
         raise InputError(
             f"http_address needs {' and '.join(missing)}, which are not installed:"

@@ -1,4 +1,4 @@
-"""The HTTP face of a worker: routes, codes, what a failed request is told, and the socket.
+"""The HTTP endpoint of a worker: routes, and the code of each failure.
 
 ===========================================  ====================================================
 what happened                                code, and body
@@ -8,7 +8,6 @@ body, label or URL setting is wrong          400 ``{"error"}``
 no token, or an unknown one                  401 ``{"error"}``
 a token without scope ``score``              403 ``{"error"}``
 no such dataset, or path                     404 ``{"error"}``
-for another host, or from a web page         421, 403 ``{"error"}``
 another method than POST                     405 ``{"error"}``
 the dataset is not the expected one          412 ``{"error"}``
 body is larger than allowed                  413 ``{"error"}``
@@ -19,13 +18,7 @@ queue full, or shutting down                 503 ``{"error"}`` with ``Retry-Afte
 body came too slowly                         504 ``{"error"}``
 ===========================================  ====================================================
 
-No code but 200 carries a reward, so that no failure can be trained on as one.  The workers
-share one port, as they do for gRPC.
-
-A web browser may stand on the same machine as the server, and what it shows comes from anywhere.
-So no page of another origin is answered: not one that asks by a name of its own that it made
-point here (``Host``), not one that says where it comes from (``Origin``), and not one that may send
-what a form can without asking first (``Content-Type``).
+No code but 200 carries a reward, so that no failure can be trained on as one.
 """
 
 from __future__ import annotations
@@ -34,48 +27,39 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import grpc
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from consensuspr.credentials import Scope
-from consensuspr.errors import (
-    ConsensusPRError,
-    DatasetMismatch,
-    InputError,
-    InvalidRequest,
-    UnknownDataset,
-)
-from consensuspr.http.adapters import DIALECTS, Batches, Unscorable, read_settings
-from consensuspr.http.connections import Connections, QuietServer, listen, uvicorn_settings
-from consensuspr.http.hosts import Checked, Hosts, json_response
-from consensuspr.http.json_body import Body, BodyTooLarge, Receiver
-from consensuspr.http.problems import open_texts, texts_folder
-from consensuspr.scoring import DatasetIndex
+from consensuspr.errors import InputError
+from consensuspr.http.requests import Unscorable, answer
+from consensuspr.http.server import HttpServer, json_response, trusted_hosts
+from consensuspr.http.settings import read_settings
 from consensuspr.server.admission import Origin
-from consensuspr.server.config import Address
+from consensuspr.server.config import Address, ServerConfig
 from consensuspr.server.memory import REQUEST_OVERHEAD_BYTES
-from consensuspr.server.metrics import Metrics
-from consensuspr.server.security import Security
 from consensuspr.server.service import (
-    SHUTTING_DOWN,
     Abort,
+    BuiltService,
     RunningCall,
-    ScoringService,
     code_of,
     internal,
 )
 
-T = TypeVar("T")
-End = Callable[[], Coroutine[Any, Any, object]]
+SHAPES = ("openrlhf", "slime")
+# Memory of a body at most: its text and its strings, of four bytes a character if one is an emoji.
+COPIES = 10
+# A body that takes longer comes from a stuck sender.
+RECEIVE_S = 120.0
+# While the server drains: another worker or a new server is there by then.
+SHUTDOWN_RETRY_S = 1.0
 
 _HTTP_CODES = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
@@ -86,111 +70,40 @@ _HTTP_CODES = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: 503,
     grpc.StatusCode.UNAVAILABLE: 503,
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
-    grpc.StatusCode.INTERNAL: 500,
 }
-# While it drains: another worker or a new server is there by then.
-_SHUTDOWN_RETRY_S = 1.0
-
-# The one type of a body.  A page of another origin may send others without being asked back.
-CONTENT_TYPE = "application/json"
 
 
-class _WrongType(Exception):
-    """A body that is not sent as JSON; the text is the sentence for the sender."""
-
-
-class HttpFront:
+class HttpFront(HttpServer):
     """Listens beside gRPC on the running event loop, and answers from the same scorer.
 
     Args:
-        service: whose admission and threads requests share.
-        batches: scores them.
-        receiver: receives their bodies.
-        metrics: counts them.
-        security: who may call it, and its certificates.
+        config: settings of the server.
+        built: whose scorer, admission, threads, metrics and tokens requests share.
         address: HOST:PORT with a numeric host, claimed by the supervisor.
-        max_connections: open at a time.
-        allowed_hosts: names that requests may be for, beside the loopback ones and the address.
-
-    Attributes:
-        port: where it listens, once it does.
     """
 
-    def __init__(
-        self,
-        service: ScoringService,
-        batches: Batches,
-        receiver: Receiver,
-        metrics: Metrics,
-        security: Security,
-        address: str,
-        max_connections: int,
-        allowed_hosts: Collection[str] = (),
-    ) -> None:
-        self.batches = batches
-        self._service = service
-        self._receiver = receiver
-        self._metrics = metrics
-        self._address = Address.parse(address)
-        self._gate = security.gate
-        self._tls = security.tls
-        self._max_connections = max_connections
-        self._hosts = Hosts(self._address, allowed_hosts)
-        self._server = QuietServer(uvicorn_settings(self._application()))
-        self._serving: asyncio.Task[None] | None = None
-        self._connections: Connections | None = None
+    def __init__(self, config: ServerConfig, built: BuiltService, address: str) -> None:
+        self._built = built
+        self._max_body_bytes = int(config.http_max_body_bytes)
+        # Bodies that arrive are not in the queue yet, and may take as much memory again.
+        self._max_arriving_bytes = int(config.queue_limit_bytes)
+        self._arriving_bytes = 0
         self._leaving = False
-        self._closing = asyncio.Event()
-        self.port = 0
-
-    def add(self, index: DatasetIndex, snapshot: str) -> None:
-        """Take the texts of a dataset's problems, which are kept beside its snapshot."""
-        self.batches.add(index, open_texts(texts_folder(snapshot)))
-
-    async def start(self) -> None:
-        """Listen and serve.
-
-        Raises:
-            ConsensusPRError: it cannot listen there.
-        """
-        listening = listen(self._address)
-        self.port = listening.getsockname()[1]
-        self._serving = asyncio.create_task(self._server.serve(sockets=[]))
-        while not self._server.started:
-            if self._serving.done():
-                self._serving.result()
-                raise ConsensusPRError(f"the HTTP endpoint on {self._address} did not start")
-            await asyncio.sleep(0.01)
-        tls = None if self._tls is None else self._tls.context()
-        self._connections = Connections(listening, self._server, self._max_connections, tls)
-
-    def announce_shutdown(self) -> None:
-        """Tell load balancers to look elsewhere: answer ``/health`` with 503, and serve on."""
-        self._leaving = True
-
-    async def stop(self) -> None:
-        """Tell who still waits that the server ends, let replies under way leave, and stop."""
-        self._closing.set()
-        if self._connections is not None:
-            self._connections.close()
-        self._server.should_exit = True
-        if self._serving is not None:
-            await self._serving
-
-    def _application(self) -> Starlette:
-        routes = [Route(f"/{shape}", self._handler(shape), methods=["POST"]) for shape in DIALECTS]
-        routes.append(Route("/health", self._health, methods=["GET"]))
+        listen = Address.parse(address)
+        routes = [Route(f"/{shape}", self._handler(shape), methods=["POST"]) for shape in SHAPES]
         application = Starlette(
-            routes=routes,
-            middleware=[Middleware(Checked, check=self._hosts.refusal)],
+            routes=[*routes, Route("/health", self._health, methods=["GET"])],
+            middleware=[trusted_hosts(listen, config.http_allowed_hosts)],
             exception_handlers={HTTPException: _no_route},
         )
-        # A client that follows a redirect turns its POST into a GET.
-        application.router.redirect_slashes = False
-        return application
+        super().__init__(application, listen, config.max_connections, built.security.tls)
+
+    def announce_shutdown(self) -> None:
+        """Answer ``/health`` with 503 from now on, and serve on."""
+        self._leaving = True
 
     async def _health(self, request: Request) -> Response:
-        if self._leaving or self._service.draining:
+        if self._leaving or self._built.service.draining:
             return json_response(503, {"status": "NOT_SERVING"})
         return json_response(200, {"status": "SERVING"})
 
@@ -202,26 +115,21 @@ class HttpFront:
                 code, response = await self._respond(shape, request)
                 return response
             finally:
-                self._metrics.request(shape, code, time.monotonic() - start)
+                self._built.metrics.request(shape, code, time.monotonic() - start)
 
         return handle
 
     async def _respond(self, shape: str, request: Request) -> tuple[str, Response]:
-        """Return what a request came to, as metrics call it and as its sender gets it."""
+        """Return the outcome of a request as metrics name it, and the response."""
         try:
-            reply = await self._answer(shape, request)
-            return "OK", json_response(200, reply)
+            return "OK", json_response(200, await self._answer(shape, request))
         except Unscorable as error:
-            return "UNSCORABLE", json_response(422, {"error": str(error), "unscorable": error.told})
-        except _WrongType as error:
-            return "INVALID_ARGUMENT", json_response(415, {"error": str(error)})
-        except BodyTooLarge as error:
-            return "RESOURCE_EXHAUSTED", json_response(413, {"error": str(error)})
-        except UnknownDataset as error:
-            return "NOT_FOUND", json_response(404, {"error": str(error)})
-        except DatasetMismatch as error:
-            return "FAILED_PRECONDITION", json_response(412, {"error": str(error)})
-        except (InputError, InvalidRequest) as error:
+            reply = {"error": str(error), "unscorable": error.named}
+            return "UNSCORABLE", json_response(422, reply)
+        except HTTPException as error:
+            name = "RESOURCE_EXHAUSTED" if error.status_code == 413 else "INVALID_ARGUMENT"
+            return name, json_response(error.status_code, {"error": error.detail})
+        except InputError as error:
             return "INVALID_ARGUMENT", json_response(400, {"error": str(error)})
         except Abort as abort:
             return abort.code.name, _refusal(abort)
@@ -231,59 +139,86 @@ class HttpFront:
             return "INTERNAL", _refusal(internal(shape))
 
     async def _answer(self, shape: str, request: Request) -> object:
-        refused = self._gate.refusal(Scope.SCORE, request.headers.get("authorization"))
+        service, scorer = self._built.service, self._built.scorer
+        refused = self._built.security.gate.refusal(
+            Scope.SCORE, request.headers.get("authorization")
+        )
         if refused is not None:
             raise Abort(code_of(refused), refused.sentence)
-        dialect = DIALECTS[shape]
-        _check_type(request)
-        settings = read_settings(request.query_params.multi_items(), dialect.choices)
-        self.batches.dataset(settings.options)
-        closing = (self._closing.wait, Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN))
-        body = await _unless(self._receiver.receive(request), closing)
+        # A web page may send any other type to a server on its reader's machine.
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+            raise HTTPException(415, "send the body with Content-Type: application/json")
+        settings = read_settings(request.query_params.multi_items(), shape)
+        options = settings.options()
+        body = await self._receive(request)
 
-        def work(raw: Body, call: RunningCall) -> object:
-            return dialect.answer(raw, call, settings, self.batches)
+        def work(raw: bytes | bytearray, call: RunningCall) -> object:
+            return answer(shape, raw, call, settings, scorer)
 
         sender = "" if request.client is None else f"{request.client.host}:{request.client.port}"
-        trace = self._service.begin_trace(shape, request.headers.items())
-        num_bytes = len(body) + REQUEST_OVERHEAD_BYTES
-        caller = Origin(sender, settings.options.run or "")
-        submitted = self._service.submit(work, body, num_bytes, None, caller, trace)
-        del body
-        # What nobody waits for any more is dropped from the queue, or stops at its next piece.
+        trace = service.begin_trace(shape, request.headers.items())
+        num_bytes = COPIES * len(body) + REQUEST_OVERHEAD_BYTES
+        caller = Origin(sender, options.run or "")
         with trace or contextlib.nullcontext():
-            return await _unless(submitted, closing, (partial(_left, request), ClientDisconnect()))
+            submitted = service.submit(work, body, num_bytes, None, caller, trace)
+            del body
+            return await _unless_disconnected(submitted, request)
+
+    async def _receive(self, request: Request) -> bytearray:
+        """Return the body of a request.
+
+        Raises:
+            HTTPException: it is larger than allowed.
+            Abort: too many bytes are arriving, or it takes too long.
+            ClientDisconnect: the sender left.
+        """
+        body = bytearray()
+        try:
+            async with asyncio.timeout(RECEIVE_S):
+                async for chunk in request.stream():
+                    body += chunk
+                    self._arriving_bytes += len(chunk)
+                    if len(body) > self._max_body_bytes:
+                        raise HTTPException(
+                            413, f"the body is larger than {self._max_body_bytes} bytes"
+                        )
+                    if self._arriving_bytes > self._max_arriving_bytes:
+                        raise Abort(
+                            grpc.StatusCode.RESOURCE_EXHAUSTED,
+                            f"bodies of {self._arriving_bytes} bytes are arriving, the limit is"
+                            f" {self._max_arriving_bytes}",
+                            SHUTDOWN_RETRY_S,
+                        )
+        except TimeoutError:
+            raise Abort(
+                grpc.StatusCode.DEADLINE_EXCEEDED,
+                f"the body was not received within {RECEIVE_S:g} s",
+            ) from None
+        finally:
+            self._arriving_bytes -= len(body)
+        return body
 
 
-async def _unless(work: Coroutine[Any, Any, T], *ends: tuple[End, Exception]) -> T:
-    """Return what ``work`` returns; an end that comes first cancels it and raises its error."""
+async def _unless_disconnected(work: Awaitable[Any], request: Request) -> Any:
+    """Return what ``work`` returns; cancel it if the sender disconnects."""
     task = asyncio.ensure_future(work)
-    others = {asyncio.ensure_future(end()): error for end, error in ends}
+    leaving = asyncio.ensure_future(request.receive())  # the body was received before
     try:
-        await asyncio.wait({task, *others}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise next(error for other, error in others.items() if other.done())
+            raise ClientDisconnect
         return task.result()
     finally:
-        ended = [task, *others]
-        for pending in ended:
-            pending.cancel()
-        await asyncio.gather(*ended, return_exceptions=True)
-        # An error knows this frame, and by those that it came through the body.
-        del task, others, ended, pending
-
-
-async def _left(request: Request) -> None:
-    """Return when the sender is gone; its body was received before."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+        task.cancel()
+        leaving.cancel()
+        # Its failure knows this frame: a cycle, which would keep the body.
+        del task, leaving
 
 
 def _refusal(abort: Abort) -> Response:
     retry_s = abort.retry_after_s
     if retry_s is None and abort.code is grpc.StatusCode.UNAVAILABLE:
-        retry_s = _SHUTDOWN_RETRY_S
-    # Whole seconds are all that the header can say.
+        retry_s = SHUTDOWN_RETRY_S
     headers = {} if retry_s is None else {"Retry-After": str(max(1, math.ceil(retry_s)))}
     if abort.code is grpc.StatusCode.UNAUTHENTICATED:
         headers["WWW-Authenticate"] = "Bearer"
@@ -292,20 +227,6 @@ def _refusal(abort: Abort) -> Response:
 
 async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    known = ", ".join(f"POST /{shape}" for shape in DIALECTS)
-    sentence = (
-        f"there is no {request.method} {request.url.path[:80]}; there are {known}, GET /health"
-    )
+    known = ", ".join(f"POST /{shape}" for shape in SHAPES)
+    sentence = f"no {request.method} {request.url.path[:80]}; there are {known}, GET /health"
     return json_response(error.status_code, {"error": sentence}, dict(error.headers or {}))
-
-
-def _check_type(request: Request) -> None:
-    sent = request.headers.get("content-type", "")
-    if sent.partition(";")[0].strip().lower() != CONTENT_TYPE:
-        got = f"this one with {sent[:80]!r}" if sent else "this one has none"
-        raise _WrongType(f"a body is sent with Content-Type: {CONTENT_TYPE}, {got}")
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding.strip().lower() != "identity":
-        raise _WrongType(
-            f"a body is sent as it is, this one with Content-Encoding: {encoding[:80]}"
-        )

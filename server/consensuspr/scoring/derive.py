@@ -2,26 +2,19 @@
 
 Deriving takes a fraction of a millisecond an expression and never happens on the path of a
 request.  Once a set has proven large, the work is spread over processes.
-
-The children are ordinary processes that run this module, not a :mod:`multiprocessing`
-pool: that would import the caller's main script a second time (a training script without
-a main guard would start over) or fork a process that may hold threads.  Each child reads a line
-of expressions, answers with a line of forms, and ends when its input does.  It reads a whole line
-before it writes, so that writing to all and then reading from all cannot block.
 """
 
 from __future__ import annotations
 
-import json
-import logging
+import contextlib
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final
 
+from consensuspr.child_processes import ChildContext
 from consensuspr.core import EXPANSION_VERSION, NORMAL_FORM_VERSION, derive_forms
 from consensuspr.core.expressions import novel_forms
 from consensuspr.data import Node, OnError, Problem, ReadReport, Row, open_writer, read_problem_rows
@@ -36,8 +29,6 @@ CHUNK_PROBLEMS = 512
 ALONE_S = 1.0
 # Children by default at most: each takes some 30 MB and a fifth of a second to start.
 MAX_CHILDREN = 16
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -138,37 +129,35 @@ def _provenance(metadata: Any) -> Row | None:
 def derive_missing(
     problems: Iterable[tuple[Problem, Row]], report: DeriveReport, processes: int | None = None
 ) -> Iterator[tuple[Problem, Row]]:
-    """Yield the problems in order, nodes without stored derived forms having got theirs.
+    """Yield the problems in order; nodes without stored derived forms have got theirs.
 
     Args:
         problems: with their rows, which pass through.
         report: filled on the way.
-        processes: at most so many child processes; None for as many as cores, 0 or 1 to derive
-            in this process.
+        processes: at most so many child processes; None for as many as cores, 0 or 1 for none.
     """
-    with DerivePool(processes) as pool:
+    with contextlib.ExitStack() as stack:
+        deriver = _Deriver(stack, processes)
         waiting: list[tuple[Problem, Row]] = []
         for problem, row in problems:
             if not waiting and all(node.derived is not None for node in problem.nodes):
-                # The usual case: a problem that waits for others is one more object that the
-                # garbage collector looks at, again and again.
                 yield problem, row
                 continue
             waiting.append((problem, row))
             if len(waiting) == CHUNK_PROBLEMS:
-                _fill(waiting, pool, report)
+                _fill(waiting, deriver, report)
                 yield from waiting
                 waiting = []
-        _fill(waiting, pool, report)
+        _fill(waiting, deriver, report)
         yield from waiting
 
 
-def _fill(problems: list[tuple[Problem, Row]], pool: DerivePool, report: DeriveReport) -> None:
+def _fill(problems: list[tuple[Problem, Row]], deriver: _Deriver, report: DeriveReport) -> None:
     """Give nodes without derived forms theirs."""
     start = time.monotonic()
     bare = [node for problem, _ in problems for node in problem.nodes if node.derived is None]
     wanted = dict.fromkeys(text for node in bare for text in node.expressions)
-    forms = pool.derive(list(wanted))
+    forms = dict(zip(wanted, deriver.derive([*wanted]), strict=True))
     for node in bare:
         node.derived = _forms_of(node, forms)
         report.forms += len(node.derived)
@@ -185,83 +174,25 @@ def _forms_of(node: Node, forms: dict[str, list[str]]) -> tuple[str, ...]:
     return tuple(novel_forms(node.expressions, made))
 
 
-class DerivePool:
-    """Derives in this process, and after a while with children.
+class _Deriver:
+    """Derives in this process, and after a while in children."""
 
-    Args:
-        processes: children at most; None for the cores that this process may use, but
-            no more than :data:`MAX_CHILDREN`; 0 or 1 for none.
-    """
-
-    def __init__(self, processes: int | None = None) -> None:
-        self._wanted = _default_children() if processes is None else processes
-        self._children: list[subprocess.Popen[bytes]] = []
+    def __init__(self, stack: contextlib.ExitStack, processes: int | None) -> None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        self._children = min(cores, MAX_CHILDREN) if processes is None else processes
+        self._stack = stack
+        self._pool: ProcessPoolExecutor | None = None
         self._alone_s = 0.0
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop()
-
-    def derive(self, expressions: Sequence[str]) -> dict[str, list[str]]:
-        """Return the derived forms by expression; the same whoever makes them."""
-        if self._wanted > 1 and self._alone_s >= ALONE_S and sys.executable:
-            try:
-                return self._derive_in_children(expressions)
-            except (OSError, ValueError) as error:
-                # This process can do the same, only later; a defect that ended the child
-                # shows here with its traceback.
-                _log.warning("deriving without child processes, since one failed: %s", error)
-                self._stop()
-                self._wanted = 0
+    def derive(self, expressions: list[str]) -> list[list[str]]:
+        """Return the derived forms of each expression."""
+        if self._children > 1 and self._alone_s >= ALONE_S:
+            if self._pool is None:
+                context = ChildContext("consensuspr.core")
+                pool = ProcessPoolExecutor(self._children, mp_context=context)
+                self._pool = self._stack.enter_context(pool)
+            return [*self._pool.map(derive_forms, expressions, chunksize=64)]
         start = time.monotonic()
-        forms = {text: derive_forms(text) for text in expressions}
+        forms = [derive_forms(text) for text in expressions]
         self._alone_s += time.monotonic() - start
         return forms
-
-    def _derive_in_children(self, expressions: Sequence[str]) -> dict[str, list[str]]:
-        if not self._children:
-            self._start()
-        parts = [expressions[at :: len(self._children)] for at in range(len(self._children))]
-        for child, part in zip(self._children, parts, strict=True):
-            assert child.stdin is not None
-            child.stdin.write(json.dumps(list(part)).encode() + b"\n")
-            child.stdin.flush()
-        forms: dict[str, list[str]] = {}
-        for child, part in zip(self._children, parts, strict=True):
-            assert child.stdout is not None
-            forms.update(zip(part, json.loads(child.stdout.readline()), strict=True))
-        return forms
-
-    def _start(self) -> None:
-        # A child sees the packages that this process sees, however they came onto the path.
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        for _ in range(self._wanted):
-            child = subprocess.Popen(
-                [sys.executable, "-m", "consensuspr.scoring.derive"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=environment,
-            )
-            self._children.append(child)
-
-    def _stop(self) -> None:
-        for child in self._children:
-            child.kill()
-            child.communicate()
-        self._children.clear()
-
-
-def _default_children() -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(cores or 1, MAX_CHILDREN)
-
-
-def _serve() -> None:
-    for line in sys.stdin:
-        print(json.dumps([derive_forms(text) for text in json.loads(line)]), flush=True)
-
-
-if __name__ == "__main__":
-    _serve()

@@ -1,82 +1,40 @@
 """The scorer: one batch of rollouts in, one score each out.
 
-Joins node matching, the answer check (:mod:`consensuspr.scoring.answers`) and the reward.  It is
-all that the server and the in-process client share, so that both give the same numbers.  It holds
-no training state: equal arguments give equal scores.
+Joins node matching, the answer check (:mod:`consensuspr.scoring.answers`) and the reward.  The
+server and the in-process client share it, so that both give the same numbers.  It holds no training
+state: equal arguments give equal scores.
 
-**Status.** Where several apply, the first of these is told::
+**Status.** Of several that apply, the first of these counts: INTERNAL, OVERSIZE, UNKNOWN_PROBLEM,
+INVALID_NODES, NO_NODES, NO_GROUND_TRUTH, ANSWER_UNDECIDED, OK.  A problem is known if the dataset
+has it, or if the rollout brings nodes or a ground truth.  An undecided answer with MASK has no
+reward; without, it counts as 0, also where there are no nodes.
 
-    INTERNAL, OVERSIZE, UNKNOWN_PROBLEM, INVALID_NODES, NO_NODES, NO_GROUND_TRUTH,
-    ANSWER_UNDECIDED, OK
+**Failures.** What goes wrong for one rollout is a status of that rollout.  An exception for the
+whole call means that nothing can be scored: an unknown dataset, a field of a wrong type, a
+deadline.  If the batch scan or the batched answer check raises, the rollouts are tried one by one,
+and only those that fail are INTERNAL.
 
-=================  ======================  ==================  =============================
-status             acc                     ncr                 reward
-=================  ======================  ==================  =============================
-OK                 yes                     yes                 yes
-ANSWER_UNDECIDED   0, counted as wrong     yes                 yes; None with MASK
-... for load       None                    yes                 curriculum stage 1
-NO_NODES           if a truth is known     None                outcome, curriculum stage 2
-NO_GROUND_TRUTH    None                    yes                 curriculum stage 1
-UNKNOWN_PROBLEM    None                    None                None
-INVALID_NODES      if a truth is known     None                None
-OVERSIZE           None                    None                None
-INTERNAL           None                    None                None
-=================  ======================  ==================  =============================
+**Busy machines.** An answer that is open shortly before the caller's deadline is no wrong answer:
+it has no acc, and the method ``load``.  One whose processes were killed from outside, twice, is
+INTERNAL.
 
-A problem is known if the dataset has it, or if the rollout brings nodes or a ground truth.
-With neither nodes nor a truth the status is NO_NODES.  An answer that stays undecided
-where there are no nodes counts as 0 too, under NO_NODES, and is masked alike; the message
-says so.  An undecided answer with MASK has no reward in any stage.
+**Matching** goes in portions of about a megabyte of text for each thread, so that a deadline is
+looked at every few milliseconds, and so that the matchers in use stay below a fixed size.  Nothing
+is derived from nodes that arrive with a rollout.
 
-**Failures.** What goes wrong for one rollout is a status on that rollout.  An exception
-raises for the call as a whole only where nothing of it can be done: an unknown dataset, a
-field of a wrong type, a deadline.  If the batch scan or the batched answer check
-raises, the rollouts are tried one by one, and only those that fail are INTERNAL.
-
-**Busy machines.** An answer that only the load of others kept from being checked is checked
-again, here and nowhere else, for as long as the caller's deadline allows.  One that stays open is
-no wrong answer: it has no acc, and the method ``load``.  One whose processes were killed
-from outside, twice, is INTERNAL.
-
-**Matching** goes in portions, for two bounds: a portion holds about a megabyte of text for each
-thread (so that a deadline is looked at every few milliseconds), and the matchers in use at
-once stay below a fixed size, however large those are that a request brings along.  From nodes
-that arrive with a rollout nothing is derived, since deriving has no place on the path of a
-request.  The same nodes sent again, as for all rollouts of a group, hit
-the cache by their content.
-
-**NCR** is the share of nodes that were reached (equation 1 of the paper), times the guard's factor
-(:mod:`consensuspr.scoring.guard`).  What decides it is part of the reward: ``guard``,
-``statements`` (a true statement reaches a node, not its expressions alone), ``final_nodes`` and
-``ncr=weighted``.  The last counts weights in the place of nodes; a problem of which a node has
-none, or all have 0, counts nodes.  ``code`` sets when a statement in program code counts, as in the
-core.  The defaults deviate from the paper by guard and statements.
-
-**Unanswered.** With ``unanswered="zero"`` the NCR of a response is 0 unless it marks a final answer
-that the answer rule accepts (:func:`~consensuspr.scoring.answers.has_marked_answer`).  The answer
-may be wrong or undecided, and no ground truth is needed.  ``ncr_raw`` and ``guard`` do not change.
-In the curriculum's first stage it has no effect: NCR and reward are the paper's.
-
-**Thinking models.** With ``after_think`` only what follows the last ``</think>`` is scored
-(:func:`~consensuspr.scoring.types.scored_from`): the nodes, the guard's counts and its length, and
-the final answer.  Spans are positions in the whole response, TPN has all of its tokens, and the
-limit on its size is that of the whole.
-
-Not covered here: limits on the size of a batch, concurrency and queues, which belong to
-the server.
+**Thinking models.** With ``after_think`` only what follows the last ``</think>`` is scored.  Spans
+are positions in the whole response, TPN has all of its tokens, and the limit on its size is that of
+the whole.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, count
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -84,7 +42,6 @@ import numpy.typing as npt
 
 from consensuspr.core import NORMAL_FORM_VERSION, Matcher, match_batch, normalize
 from consensuspr.data import Node
-from consensuspr.data.schema import MAX_BUDGET_LENGTH, MAX_WEIGHT, is_weight
 from consensuspr.errors import (
     DatasetMismatch,
     DeadlineExceeded,
@@ -99,21 +56,24 @@ from consensuspr.scoring.answers import (
     Verdict,
     has_marked_answer,
 )
-from consensuspr.scoring.answers.sandbox import KILLED
-from consensuspr.scoring.dataset_index import DatasetIndex, Entry, MatcherCache
+from consensuspr.scoring.dataset_index import DatasetIndex
 from consensuspr.scoring.guard import GuardBudget, GuardFigures
+from consensuspr.scoring.inline_nodes import (
+    InvalidNodesError,
+    check_budget,
+    check_nodes,
+    compile_nodes,
+)
 from consensuspr.scoring.rewards import NcrKind, RewardSpec
 from consensuspr.scoring.types import (
     CHANNELS,
     DEFAULT_DATASET,
     DEFAULT_LIMITS,
     LOAD_METHODS,
-    MAX_UINT32,
     SCORING_VERSION,
     AnswerRule,
     Explanation,
     Identity,
-    InlineNode,
     Limits,
     NodeExplanation,
     OnUndecided,
@@ -131,28 +91,19 @@ from consensuspr.version import VERSION
 # A dataset with the name that it has at the server.
 Chosen: TypeAlias = tuple[str, DatasetIndex]
 
-# Of each node, in the code points of a response.
-Spans: TypeAlias = tuple[tuple[int, int] | None, ...]
-
 DEFAULT_OPTIONS = ScoreOptions()
 
-# How often an answer is checked again that a busy machine left open, where there is no deadline.
-# Each time the verifier waits for several budgets of an answer, so that no pause is needed in
-# between.
-MAX_REPEATS = 2
-# So long before the deadline no answer is checked again any more: the scores of a whole batch
-# must not come too late for one that stays open.
+# How long before the deadline the wait for answers ends, so that one that stays open does not make
+# the scores of a whole batch late.
 REPLY_S = 1.0
-
 PORTION_BYTES = 1 << 20  # of text, for each thread
 MAX_THREADS_COUNTED = 16
 MATCHER_BYTES = 16 << 20
-# A defect that hits every rollout of a batch of thousands says the same thousands of times.
+# A defect that hits every rollout of a batch logs the same traceback thousands of times.
 MAX_TRACEBACKS = 5
-
-# Of a response whose spans or explanation are asked for; a larger one is OVERSIZE.  To tell where
-# in it a hit is takes fifteen times its bytes.
+# Of a response whose spans or explanation are asked for, which take fifteen times its bytes.
 MAX_EXPLAINED_BYTES = 2 << 20
+
 _NOT_CHECKED = frozenset((Status.OVERSIZE, Status.UNKNOWN_PROBLEM, Status.INTERNAL))
 _WITHOUT_REWARD = _NOT_CHECKED | {Status.INVALID_NODES}
 _KILLED_TWICE = (
@@ -160,13 +111,13 @@ _KILLED_TWICE = (
     " (out of memory?)"
 )
 _DONE = {OnUndecided.COUNT_WRONG: "counts as wrong", OnUndecided.MASK: "masks the reward"}
-
+_MATCHING, _ANSWERS = "the node matching", "the answer check"
 
 _log = logging.getLogger(__name__)
 
 
 class Scorer:
-    """Scores batches against named datasets; thread-safe, as all that it holds is.
+    """Scores batches against named datasets; thread-safe.
 
     Args:
         datasets: by the name that requests use; at least one.
@@ -194,14 +145,13 @@ class Scorer:
         self._threads = threads
 
     def serve(self, datasets: Mapping[str, DatasetIndex]) -> None:
-        """Score with these datasets from now on; calls under way end on those they began with.
+        """Score with these datasets from now on; calls under way keep those they began with.
 
         Raises:
             InputError: there is none.
         """
         if not datasets:
             raise InputError("a scorer needs at least one dataset")
-        # Another mapping, never another content of this one: who looks twice holds on to it.
         self.datasets: Mapping[str, DatasetIndex] = dict(datasets)
 
     def score(
@@ -238,41 +188,12 @@ class Scorer:
         deadline: float | None = None,
         chosen: Chosen | None = None,
     ) -> tuple[ScoreColumns, Identity]:
-        """Score a batch; arguments and errors are those of :meth:`score`, which makes objects.
+        """Score a batch into columns; arguments and errors are those of :meth:`score`.
 
         ``chosen`` is what :meth:`dataset` returned for the request that the batch is a piece of.
         """
-        batch, identity = self._checked(
-            rollouts, options, deadline, chosen or self.dataset(options)
-        )
-        return _combine(batch, options), identity
-
-    def _checked(
-        self,
-        rollouts: Sequence[Rollout],
-        options: ScoreOptions,
-        deadline: float | None,
-        chosen: Chosen,
-    ) -> tuple[_Batch, Identity]:
-        """Return a batch that is matched and whose answers are checked."""
-        name, index = chosen
-        _check_weights(rollouts, options.reward, name, index)
-        identity = Identity(
-            dataset=name,
-            dataset_digest=index.digest,
-            normal_form_version=NORMAL_FORM_VERSION,
-            answer_version=ANSWER_VERSION,
-            reward=options.reward,
-            epoch=options.epoch,
-            answer_rule=_answer_rule(options, index),
-            server_version=VERSION,
-            scoring_version=SCORING_VERSION,
-        )
-        batch = _Batch(rollouts, self.limits, deadline, options.reward.after_think)
-        _match_nodes(batch, index, self._threads, options)
-        _check_answers(batch, self._verifier, identity.answer_rule)
-        _find_unanswered(batch, options, identity.answer_rule)
-        return batch, identity
+        batch = self._scored(rollouts, options, deadline, chosen or self.dataset(options))
+        return _combine(batch), batch.identity
 
     def explain(
         self,
@@ -280,24 +201,18 @@ class Scorer:
         options: ScoreOptions = DEFAULT_OPTIONS,
         deadline: float | None = None,
     ) -> Explanation:
-        """Score one rollout and tell which expression of which node was found where.
+        """Score one rollout and return which expression of which node was found where.
 
         Arguments and errors are those of :meth:`score`; the score always has spans.
         """
         options = replace(options, include_spans=True)
-        chosen = self.dataset(options)
-        batch, identity = self._checked([rollout], options, deadline, chosen)
-        [score] = _combine(batch, options).scores()
-        explanation = _explain_nodes(batch, score, identity, chosen[1])
-        if score.ncr is not None and options.reward.guard:
-            explanation.guard = _guard_figures(batch)
-        return explanation
+        batch = self._scored([rollout], options, deadline, self.dataset(options))
+        [score] = _combine(batch).scores()
+        nodes = None if score.ncr is None else _Matching(batch, self._threads).nodes_of(rollout)
+        return _explain(batch, score, nodes)
 
     def dataset(self, options: ScoreOptions) -> Chosen:
-        """Return the dataset that a request means.
-
-        That is the one which it names, else the only one, else the one called ``default``: so
-        who names none goes on with what a server began with when another one is added.
+        """Return the dataset that a request means: the named, the only, or the one ``default``.
 
         Raises:
             UnknownDataset: there is none of that name.
@@ -318,19 +233,42 @@ class Scorer:
             raise DatasetMismatch.of(name, index.digest, options.expect_digest)
         return name, index
 
+    def _scored(
+        self,
+        rollouts: Sequence[Rollout],
+        options: ScoreOptions,
+        deadline: float | None,
+        chosen: Chosen,
+    ) -> _Batch:
+        """Return a batch that is matched and whose answers are checked."""
+        name, index = chosen
+        _check_weights(rollouts, options.reward, name, index)
+        identity = Identity(
+            dataset=name,
+            dataset_digest=index.digest,
+            normal_form_version=NORMAL_FORM_VERSION,
+            answer_version=ANSWER_VERSION,
+            reward=options.reward,
+            epoch=options.epoch,
+            answer_rule=options.answer_rule or index.answer_rule or AnswerRule.AUTO,
+            server_version=VERSION,
+            scoring_version=SCORING_VERSION,
+        )
+        batch = _Batch(rollouts, index, identity, options, self.limits, deadline)
+        _Matching(batch, self._threads).run()
+        _check_answers(batch, self._verifier)
+        _find_unanswered(batch)
+        return batch
+
 
 class _Batch:
-    """Rollouts and, position by position, what became of them so far.
+    """Rollouts and, position by position, what is known of them so far.
 
-    Columns rather than an object for each rollout: the scan, the answer check and the rewards
-    take and give columns, and a batch holds thousands of rollouts.  Lists rather than arrays:
-    a request holds a hundred, and between two of them a core forgets what numpy is made of.
+    Lists, not an object for each rollout or arrays: the scan, the answer check and the rewards take
+    and give columns, and a request holds a hundred rollouts.
 
     Attributes:
-        rollouts: the batch.
-        texts: what is scored of their responses.
-        limits: bounds on one rollout.
-        deadline: :func:`time.monotonic` value, None where there is none.
+        texts: the scored part of each response.
         status: OK until something is found.
         messages: one sentence by position, for each whose status is not OK.
         tokens: checked token counts, None where not given.
@@ -349,18 +287,23 @@ class _Batch:
     def __init__(
         self,
         rollouts: Sequence[Rollout],
+        index: DatasetIndex,
+        identity: Identity,
+        options: ScoreOptions,
         limits: Limits,
         deadline: float | None,
-        after_think: bool = False,
     ) -> None:
-        """Start with nothing known; a field of a wrong type raises InputError."""
         count = len(rollouts)
         self.rollouts = rollouts
+        self.index = index
+        self.identity = identity
+        self.options = options
+        self.reward = options.reward
         self.limits = limits
         self.deadline = deadline
         self.tokens = [checked_tokens(rollout, at) for at, rollout in enumerate(rollouts)]
         self.texts = [rollout.response for rollout in rollouts]
-        if after_think:
+        if self.reward.after_think:
             self.texts = [text[scored_from(text) :] for text in self.texts]
         self.status = [Status.OK] * count
         self.messages: dict[int, str] = {}
@@ -372,28 +315,11 @@ class _Batch:
         self.num_numbers = [0] * count
         self.budgets: dict[int, GuardBudget] = {}
         self.channels = [b""] * count
-        self.spans: dict[int, Spans] = {}
+        self.spans: dict[int, tuple[tuple[int, int] | None, ...]] = {}
         self.node_shares: dict[int, tuple[float, ...]] = {}
         self.verdicts: list[Verdict | None] = [None] * count
         self.unanswered: list[int] = []
         self._defects = 0
-
-    def __len__(self) -> int:
-        """Return the number of rollouts."""
-        return len(self.rollouts)
-
-    def spans_in(self, at: int, matcher: Matcher, reward: RewardSpec) -> Spans:
-        """Return where in a response the nodes were hit."""
-        text = self.texts[at]
-        before = guard.characters(self.rollouts[at].response) - guard.characters(text)
-        return tuple(
-            [
-                span and (span[0] + before, span[1] + before)
-                for span in matcher.spans(
-                    text, statements=reward.statements, counts=reward.guard, code=reward.code
-                )
-            ]
-        )
 
     def fail(self, at: int, status: Status, message: str) -> None:
         """Set the status of one rollout."""
@@ -401,7 +327,7 @@ class _Batch:
         self.messages[at] = message
 
     def defect(self, at: int, what: str) -> None:
-        """Set INTERNAL for one rollout; to be called while the exception is handled."""
+        """Set INTERNAL for one rollout; call it while the exception is handled."""
         self._defects += 1
         if self._defects <= MAX_TRACEBACKS:
             rollout = self.rollouts[at]
@@ -411,16 +337,32 @@ class _Batch:
             )  # fmt: skip
         self.fail(at, Status.INTERNAL, f"{what} failed by a defect; the log has the details")
 
-    def check_deadline(self, work: str) -> None:
-        """Raise DeadlineExceeded if the deadline has passed; ``work`` says before what."""
-        if self.deadline is not None and time.monotonic() > self.deadline:
-            raise self.late(work)
+    def together(self, positions: list[int], work: Callable[[list[int]], None], what: str) -> None:
+        """Do work for all positions at once; if that fails, one by one to spare the others."""
+        self.check_deadline(what)
+        try:
+            work(positions)
+        except DeadlineExceeded:
+            raise
+        except Exception:
+            for at in positions:
+                self.check_deadline(what)
+                try:
+                    work([at])
+                except DeadlineExceeded:
+                    raise
+                except Exception:
+                    self.defect(at, what)
 
-    def late(self, work: str) -> DeadlineExceeded:
-        """Return what to raise where the deadline has passed."""
-        return DeadlineExceeded(
-            f"the deadline passed before {work} of a batch of {len(self)} was done"
-        )
+    def check_deadline(self, what: str) -> None:
+        """Raise DeadlineExceeded if the deadline has passed."""
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise self.late(what)
+
+    def late(self, what: str) -> DeadlineExceeded:
+        """Return the error of a deadline that has passed."""
+        count = len(self.rollouts)
+        return DeadlineExceeded(f"the deadline passed before {what} of a batch of {count} was done")
 
 
 def _check_weights(
@@ -443,37 +385,32 @@ class _Nodes(NamedTuple):
     Attributes:
         matcher: of all nodes of the problem, of which there are k.
         budget: of the guard; None for the default.
+        read: returns the nodes.
         counted: (k,) bool, the nodes that count; None for all, each the same.
         weights: (k,) float64, what they add to NCR, 0 where they do not count; None likewise.
     """
 
     matcher: Matcher
     budget: GuardBudget | None
+    read: Callable[[], Sequence[Node]]
     counted: npt.NDArray[np.bool_] | None = None
     weights: npt.NDArray[np.float64] | None = None
 
-    @classmethod
-    def of(
-        cls,
-        matcher: Matcher,
-        budget: GuardBudget | None,
-        nodes: Callable[[], Sequence[Node]],
-        reward: RewardSpec,
-    ) -> _Nodes:
-        """Return what a reward makes of nodes, which are read only where it asks for them."""
+    def for_reward(self, reward: RewardSpec) -> _Nodes:
+        """Return them with what each adds, if the reward does not count all the same."""
         weighted = reward.ncr == NcrKind.WEIGHTED
         if reward.final_nodes and not weighted:
-            return cls(matcher, budget)
-        read = nodes()
-        counted = np.array([reward.final_nodes or not node.is_final for node in read])
+            return self
+        nodes = self.read()
+        counted = np.array([reward.final_nodes or not node.is_final for node in nodes])
         plain = counted.astype(np.float64)
-        stored = [node.weight for node in read if node.weight is not None]
-        if weighted and len(stored) == len(read) and (plain * stored).any():
-            return cls(matcher, budget, counted, plain * stored)
-        return cls(matcher, budget, counted, plain)
+        stored = [node.weight for node in nodes if node.weight is not None]
+        if weighted and len(stored) == len(nodes) and (plain * stored).any():
+            return self._replace(counted=counted, weights=plain * stored)
+        return self._replace(counted=counted, weights=plain)
 
     def shares(self, count: int) -> tuple[float, ...]:
-        """Return what each of so many nodes adds to NCR, where one counts at all."""
+        """Return what each of so many nodes adds to NCR."""
         if self.weights is None:
             return (1 / count,) * count
         return tuple((self.weights / (self.weights.sum() or 1.0)).tolist())
@@ -488,49 +425,43 @@ class _Task(NamedTuple):
     message: str = ""
 
 
-def _match_nodes(batch: _Batch, index: DatasetIndex, threads: int, options: ScoreOptions) -> None:
-    """Match every rollout that has nodes; sets status, ground truth and node columns."""
-    batch.check_deadline("the node matching")
-    work = _Matching(batch, index, threads, options)
-    for at, rollout in enumerate(batch.rollouts):
-        try:
-            nodes = work.nodes_for(at, rollout)
-        except _InvalidNodesError as fault:
-            batch.fail(at, Status.INVALID_NODES, str(fault))
-        except DeadlineExceeded:
-            raise
-        except Exception:
-            batch.defect(at, "compiling the nodes")
-        else:
-            if nodes is not None:
-                work.add(at, nodes, batch.texts[at])
-    work.flush()
-
-
 class _Matching:
-    """The portion being collected, and what was looked up so far."""
+    """Matches every rollout that has nodes; sets status, ground truth and node columns."""
 
-    def __init__(
-        self, batch: _Batch, index: DatasetIndex, threads: int, options: ScoreOptions
-    ) -> None:
+    def __init__(self, batch: _Batch, threads: int) -> None:
         self._batch = batch
-        self._index = index
         self._threads = threads
-        self._reward = options.reward
-        self._include_spans = options.include_spans
         counted = min(threads or os.cpu_count() or 1, MAX_THREADS_COUNTED)
         self._portion_bytes = PORTION_BYTES * counted
+        self._portion: dict[int, _Nodes] = {}
+        self._text_bytes = 0
         # Of rollouts without nodes of their own, by problem and by the ground truth they bring.
         self._known: dict[tuple[str, str | None], _Task] = {}
-        self._held_bytes = 0
-        self._start_portion()
+        self._held_bytes = 0  # by matchers in use
 
-    def nodes_for(self, at: int, rollout: Rollout) -> _Nodes | None:
+    def run(self) -> None:
+        batch = self._batch
+        batch.check_deadline(_MATCHING)
+        for at, rollout in enumerate(batch.rollouts):
+            try:
+                nodes = self._nodes_for(at, rollout)
+            except InvalidNodesError as fault:
+                batch.fail(at, Status.INVALID_NODES, str(fault))
+            except DeadlineExceeded:
+                raise
+            except Exception:
+                batch.defect(at, "compiling the nodes")
+            else:
+                if nodes is not None:
+                    self._add(at, nodes)
+        self._flush()
+
+    def _nodes_for(self, at: int, rollout: Rollout) -> _Nodes | None:
         """Return the nodes of one rollout, None where its status says why not."""
         batch = self._batch
         limit, purpose = batch.limits.max_response_bytes, ""
         size = exceeds(rollout.response, limit)
-        if size is None and self._include_spans:
+        if size is None and batch.options.include_spans:
             limit, purpose = MAX_EXPLAINED_BYTES, " where spans are asked for"
             size = exceeds(rollout.response, limit)
         if size is not None:
@@ -550,74 +481,26 @@ class _Matching:
             batch.fail(at, task.status, task.message)
         return task.nodes
 
-    def add(self, at: int, nodes: _Nodes, text: str | bytes) -> None:
-        """Take a rollout into the portion, and match the portion when it is full."""
-        self._positions.append(at)
-        self._portion_nodes.append(nodes)
-        self._texts.append(text)
-        self._text_bytes += len(text)
-        if self._text_bytes >= self._portion_bytes or self._held_bytes >= MATCHER_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Match the portion."""
-        if self._positions:
-            self._batch.check_deadline("the node matching")
-            self._match_portion()
-        if self._held_bytes >= MATCHER_BYTES:
-            self._known.clear()
-            self._held_bytes = 0
-        self._start_portion()
-
-    def _start_portion(self) -> None:
-        self._positions: list[int] = []
-        self._portion_nodes: list[_Nodes] = []
-        self._texts: list[str | bytes] = []
-        self._text_bytes = 0
-
     def _task(self, at: int, rollout: Rollout) -> _Task:
         """Return what is to be done for a rollout; sets its ground truth."""
-        entry = self._index.entry(rollout.problem_id)
+        entry = self._batch.index.entry(rollout.problem_id)
         truth = rollout.ground_truth
         if not truth or truth.isspace():
             truth = None if entry is None else entry.ground_truth
         # Before nodes that may be invalid: the answer is checked all the same.
         self._batch.truths[at] = truth
-        nodes = self._compiled(rollout, entry)
-        if nodes is None:
-            return self._without_nodes(rollout, entry, truth)
-        shown = _shown(rollout.problem_id)
-        if nodes.counted is not None and not nodes.counted.any():
-            message = f"problem {shown} has no nodes but final ones, which do not count"
-            return _Task(None, truth, Status.NO_NODES, message)
-        if truth is None:
-            message = f"problem {shown} has no ground truth"
-            return _Task(nodes, None, Status.NO_GROUND_TRUTH, message)
-        return _Task(nodes, truth)
-
-    def _compiled(self, rollout: Rollout, entry: Entry | None) -> _Nodes | None:
-        """Return the nodes that apply, None where there are none."""
-        reward, given = self._reward, rollout.nodes
-        if given is not None:
-            if not len(given):
-                return None
-            _check_budget(rollout.budget)
-            matcher = _compile_inline(given, self._batch.limits, self._index.cache)
-            nodes = _Nodes.of(matcher, rollout.budget, lambda: _inline_as_nodes(given), reward)
-        elif entry is None or not entry.num_nodes:
-            return None
-        else:
-            matcher = entry.matcher
-            nodes = _Nodes.of(matcher, entry.budget, lambda: entry.nodes, reward)
-        self._held_bytes += matcher.nbytes
-        # Compiling takes up to a millisecond.
-        self._batch.check_deadline("the node matching")
-        return nodes
-
-    def _without_nodes(self, rollout: Rollout, entry: Entry | None, truth: str | None) -> _Task:
-        shown, status = _shown(rollout.problem_id), Status.NO_NODES
-        unknown = "" if truth is not None else " and no ground truth"
-        if entry is None and unknown:
+        nodes = self.nodes_of(rollout)
+        shown, unknown = _shown(rollout.problem_id), " and no ground truth" * (truth is None)
+        status, message = Status.NO_NODES, ""
+        if nodes is not None:
+            if nodes.counted is not None and not nodes.counted.any():
+                message = f"problem {shown} has no nodes but final ones, which do not count"
+                nodes = None
+            elif truth is None:
+                status, message = Status.NO_GROUND_TRUTH, f"problem {shown} has no ground truth"
+            else:
+                status = Status.OK
+        elif entry is None and unknown:
             status, message = Status.UNKNOWN_PROBLEM, f"problem {shown} is not in the dataset"
         elif rollout.nodes is not None:
             message = f"the rollout of problem {shown} came with an empty list of nodes{unknown}"
@@ -625,34 +508,51 @@ class _Matching:
             message = f"problem {shown} is not in the dataset and came without nodes"
         else:
             message = f"problem {shown} has no nodes{unknown}"
-        return _Task(None, truth, status, message)
+        return _Task(nodes, truth, status, message)
 
-    def _match_portion(self) -> None:
-        try:
-            self._match(self._positions, self._portion_nodes, self._texts)
-        except DeadlineExceeded:
-            raise
-        except Exception:
-            # One of them is to blame: find it, and spare the others.
-            for at, nodes, text in zip(
-                self._positions, self._portion_nodes, self._texts, strict=True
-            ):
-                self._batch.check_deadline("the node matching")
-                try:
-                    self._match([at], [nodes], [text])
-                except DeadlineExceeded:
-                    raise
-                except Exception:
-                    self._batch.defect(at, "matching")
-
-    def _match(self, positions: list[int], nodes: list[_Nodes], texts: list[str | bytes]) -> None:
+    def nodes_of(self, rollout: Rollout) -> _Nodes | None:
+        """Return the nodes that apply, None where there are none."""
         batch = self._batch
-        matchers = [one.matcher for one in nodes]
-        reward = self._reward
+        entry = batch.index.entry(rollout.problem_id)
+        if rollout.nodes is not None:
+            if not len(rollout.nodes):
+                return None
+            check_budget(rollout.budget)
+            inline = check_nodes(rollout.nodes, batch.limits)
+            matcher = compile_nodes(inline, batch.index.cache)
+            nodes = _Nodes(matcher, rollout.budget, lambda: inline)
+        elif entry is None or not entry.num_nodes:
+            return None
+        else:
+            nodes = _Nodes(entry.matcher, entry.budget, lambda: entry.nodes)
+        self._held_bytes += nodes.matcher.nbytes
+        # Compiling takes up to a millisecond.
+        batch.check_deadline(_MATCHING)
+        return nodes.for_reward(batch.reward)
+
+    def _add(self, at: int, nodes: _Nodes) -> None:
+        """Take a rollout into the portion, and match the portion when it is full."""
+        self._portion[at] = nodes
+        self._text_bytes += len(self._batch.texts[at])
+        if self._text_bytes >= self._portion_bytes or self._held_bytes >= MATCHER_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Match the portion."""
+        if self._portion:
+            self._batch.together([*self._portion], self._match, _MATCHING)
+        if self._held_bytes >= MATCHER_BYTES:
+            self._known.clear()
+            self._held_bytes = 0
+        self._portion, self._text_bytes = {}, 0
+
+    def _match(self, positions: list[int]) -> None:
+        batch, reward = self._batch, self._batch.reward
+        nodes = [self._portion[at] for at in positions]
         try:
             result = match_batch(
-                matchers,
-                texts,
+                [one.matcher for one in nodes],
+                [batch.texts[at] for at in positions],
                 threads=self._threads,
                 statements=reward.statements,
                 counts=reward.guard,
@@ -660,7 +560,7 @@ class _Matching:
                 code=reward.code,
             )
         except TimeoutError:
-            raise batch.late("the node matching") from None
+            raise batch.late(_MATCHING) from None
         found = zip(positions, nodes, result.rows(), result.num_matched.tolist(), strict=True)
         for at, one, channels, num_matched in found:
             batch.channels[at] = channels
@@ -668,39 +568,36 @@ class _Matching:
             batch.num_matched[at] = num_matched
             if one.budget is not None:
                 batch.budgets[at] = one.budget
-            if self._include_spans:
-                batch.check_deadline("the node matching")
-                batch.spans[at] = batch.spans_in(at, one.matcher, reward)
+            if one.counted is not None:
+                self._choose(at, one)
+            if batch.options.include_spans:
+                batch.check_deadline(_MATCHING)
+                batch.spans[at] = _spans(batch, at, one.matcher)
                 batch.node_shares[at] = one.shares(len(channels))
         if reward.guard:
             values, numbers = guard.counted(result)
             counts = zip(positions, values.tolist(), numbers.tolist(), strict=True)
             for at, num_values, num_numbers in counts:
                 batch.num_values[at], batch.num_numbers[at] = num_values, num_numbers
-        # A reward asks for a choice of nodes or for none, of all rollouts alike.
-        chosen = [one.counted for one in nodes if one.counted is not None]
-        weights = [one.weights for one in nodes if one.weights is not None]
-        if chosen:
-            self._choose(positions, np.concatenate(chosen), np.concatenate(weights))
 
-    def _choose(
-        self,
-        positions: list[int],
-        counted: npt.NDArray[np.bool_],
-        weights: npt.NDArray[np.float64],
-    ) -> None:
+    def _choose(self, at: int, nodes: _Nodes) -> None:
         """Count nodes anew, of which not all count or not all for the same."""
+        assert nodes.counted is not None and nodes.weights is not None
         batch = self._batch
-        channels = [batch.channels[at] for at in positions]
-        reached = np.frombuffer(b"".join(channels), dtype=np.uint8) != 0
-        starts = np.cumsum([0, *map(len, channels[:-1])])
-        num_nodes = np.add.reduceat(counted, starts, dtype=np.int64).tolist()
-        num_matched = np.add.reduceat(counted & reached, starts, dtype=np.int64).tolist()
-        earned = np.add.reduceat(weights * reached, starts)
-        shares = (earned / np.add.reduceat(weights, starts)).tolist()
-        for row, at in enumerate(positions):
-            batch.num_nodes[at], batch.num_matched[at] = num_nodes[row], num_matched[row]
-            batch.shares[at] = shares[row]
+        reached = np.frombuffer(batch.channels[at], dtype=np.uint8) != 0
+        batch.num_nodes[at] = int(nodes.counted.sum())
+        batch.num_matched[at] = int((nodes.counted & reached).sum())
+        # Not sum(), which adds in another order: rewards stay equal to those of earlier releases.
+        earned, all_weights = np.add.reduceat([nodes.weights * reached, nodes.weights], [0], axis=1)
+        batch.shares[at] = float((earned / all_weights)[0])
+
+
+def _spans(batch: _Batch, at: int, matcher: Matcher) -> tuple[tuple[int, int] | None, ...]:
+    """Return where in the whole response the nodes were hit."""
+    text, reward = batch.texts[at], batch.reward
+    before = guard.characters(batch.rollouts[at].response) - guard.characters(text)
+    spans = matcher.spans(text, statements=reward.statements, counts=reward.guard, code=reward.code)
+    return tuple([span and (span[0] + before, span[1] + before) for span in spans])
 
 
 def _shown(name: str) -> str:
@@ -708,222 +605,67 @@ def _shown(name: str) -> str:
     return repr(name if len(name) <= 80 else name[:77] + "...")
 
 
-class _InvalidNodesError(Exception):
-    """Inline nodes break a rule; the text is the sentence for the rollout's message.
-
-    Never leaves the scoring package, where it turns into the status INVALID_NODES.
-    """
-
-
-def _compile_inline(
-    nodes: Sequence[InlineNode | Sequence[str]], limits: Limits, cache: MatcherCache
-) -> Matcher:
-    """Return the matcher of inline nodes, or raise _InvalidNodesError."""
-    texts = _inline_texts(nodes, limits)
-    # ASCII on purpose: no expression is longer in UTF-8 than in escaped JSON.
-    content = json.dumps(texts, separators=(",", ":")).encode("ascii")
-    if len(content) > min(limits.max_expression_bytes, limits.max_inline_bytes):
-        _check_sizes([written + derived for written, derived in texts], limits)
-
-    def compile_matcher() -> Matcher:
-        expressions, derived = zip(*texts, strict=True)
-        return Matcher(expressions, derived=derived)
-
-    return cache.get(hashlib.blake2b(content, digest_size=16).digest(), compile_matcher)
-
-
-def _check_budget(budget: object) -> None:
-    """Raise _InvalidNodesError unless it is none, or a sound budget."""
-    if budget is None:
-        return
-    if not isinstance(budget, GuardBudget):
-        raise _InvalidNodesError(f"the budget is a {type(budget).__name__}, not a GuardBudget")
-    for name, value in budget._asdict().items():
-        least, most = (0, MAX_BUDGET_LENGTH) if name == "length" else (1, MAX_UINT32)
-        if type(value) is not int or not least <= value <= most:
-            raise _InvalidNodesError(
-                f"the budget's {name} must be a whole number from {least} to {most}, got {value!r}"
-            )
-
-
-def _inline_as_nodes(nodes: Sequence[InlineNode | Sequence[str]]) -> tuple[Node, ...]:
-    """Return valid inline nodes in the form of a dataset's."""
-    return tuple(
-        Node(
-            node_id=getattr(node, "node_id", "") or f"n{position}",
-            expressions=tuple(node.expressions if isinstance(node, InlineNode) else node),
-            derived=tuple(node.derived) if isinstance(node, InlineNode) else (),
-            is_final=isinstance(node, InlineNode) and bool(node.is_final),
-            weight=node.weight if isinstance(node, InlineNode) else None,
-        )
-        for position, node in enumerate(nodes, start=1)
-    )
-
-
-def _inline_texts(
-    nodes: Sequence[InlineNode | Sequence[str]], limits: Limits
-) -> list[tuple[list[str], list[str]]]:
-    if len(nodes) > limits.max_inline_nodes:
-        raise _InvalidNodesError(
-            f"{len(nodes)} inline nodes were sent; the limit is {limits.max_inline_nodes}"
-        )
-    return [_texts(node, f"inline node {at}", limits) for at, node in enumerate(nodes)]
-
-
-def _texts(
-    node: InlineNode | Sequence[str], which: str, limits: Limits
-) -> tuple[list[str], list[str]]:
-    """Return the expressions and the derived forms of one node."""
-    written, derived = (
-        (node.expressions, node.derived) if isinstance(node, InlineNode) else (node, ())
-    )
-    # A string is a sequence of strings too: its letters, as which nobody means it.
-    if isinstance(written, (str, bytes)) or not hasattr(written, "__len__"):
-        raise _InvalidNodesError(f"{which} is no list of expressions")
-    if not len(written):
-        raise _InvalidNodesError(f"{which} has no expressions")
-    count = len(written) + len(derived)
-    if count > limits.max_expressions_per_node:
-        limit = limits.max_expressions_per_node
-        raise _InvalidNodesError(f"{which} has {count} expressions; the limit is {limit}")
-    texts = [*written], [*derived]
-    for text in chain(*texts):
-        if not isinstance(text, str):
-            raise _InvalidNodesError(
-                f"{which} has a value of type {type(text).__name__} among its expressions"
-            )
-    weight = node.weight if isinstance(node, InlineNode) else None
-    if weight is not None and not is_weight(weight):
-        raise _InvalidNodesError(
-            f"{which} has the weight {weight!r}, which is no number from 0 to {MAX_WEIGHT:g}"
-        )
-    return texts
-
-
-def _check_sizes(patterns: list[list[str]], limits: Limits) -> None:
-    sizes = [[len(text.encode("utf-8", "surrogatepass")) for text in texts] for texts in patterns]
-    for position, size in enumerate(map(max, sizes)):
-        if size > limits.max_expression_bytes:
-            raise _InvalidNodesError(
-                f"inline node {position} has an expression of {size} bytes; "
-                f"the limit is {limits.max_expression_bytes}"
-            )
-    total = sum(map(sum, sizes))
-    if total > limits.max_inline_bytes:
-        raise _InvalidNodesError(
-            f"the inline nodes hold {total} bytes of expressions; "
-            f"the limit is {limits.max_inline_bytes}"
-        )
-
-
-def verify_patiently(
-    verifier: AnswerVerifier,
-    truths: Sequence[str],
-    responses: Sequence[str | bytes],
-    rule: AnswerRule | str,
-    deadline: float | None = None,
-) -> list[Verdict]:
-    """Verify answers, those again that a busy machine left undecided.
-
-    Arguments, result and errors are those of :meth:`AnswerVerifier.verify_batch`.  What is
-    open shortly before a deadline that is not near is ``load``: others have their verdicts.
-    """
-    latest = None if deadline is None else deadline - REPLY_S
-    near = latest is not None and latest - time.monotonic() < REPLY_S
-    until = deadline if near else latest
-    verdicts = verifier.verify_batch(truths, responses, rule, until)
-    left = [at for at, verdict in enumerate(verdicts) if verdict.method in LOAD_METHODS]
-    for _ in range(MAX_REPEATS) if deadline is None else count():
-        if not left or (latest is not None and time.monotonic() >= latest):
-            break
-        again = verifier.verify_batch(
-            [truths[at] for at in left], [responses[at] for at in left], rule, until
-        )
-        for at, verdict in zip(left, again, strict=True):
-            verdicts[at] = verdict
-        left = [at for at in left if verdicts[at].method in LOAD_METHODS]
-    if not near:
-        for at in left:
-            verdicts[at] = verdicts[at]._replace(method="load")
-    return verdicts
-
-
-def _check_answers(batch: _Batch, verifier: AnswerVerifier, rule: AnswerRule) -> None:
+def _check_answers(batch: _Batch, verifier: AnswerVerifier) -> None:
     """Check the answer of every rollout whose ground truth is known; sets the verdicts.
 
-    All go to the verifier in one call: it decides nearly all of them in microseconds and
-    overlaps the rest in its workers, where portions would wait for each other's budgets.
+    All go to the verifier in one call, so that the slow ones are waited for together.
     """
-    batch.check_deadline("the answer check")
+
+    def verify(positions: list[int]) -> None:
+        until = batch.deadline
+        if until is not None:
+            until -= min(REPLY_S, (until - time.monotonic()) / 2)
+        verdicts = verifier.verify_batch(
+            [batch.truths[at] or "" for at in positions],
+            [batch.texts[at] for at in positions],
+            batch.identity.answer_rule,
+            until,
+        )
+        for at, verdict in zip(positions, verdicts, strict=True):
+            batch.verdicts[at] = verdict
+
     checked = [
         at
         for at, status in enumerate(batch.status)
         # An enumeration's hash is a function of Python's: the usual one is not looked up.
         if (status is Status.OK or status not in _NOT_CHECKED) and batch.truths[at] is not None
     ]
-    try:
-        _verify(batch, checked, verifier, rule)
-    except DeadlineExceeded:
-        raise
-    except Exception:
-        # One of them is to blame: find it, and spare the others.
-        for at in checked:
-            batch.check_deadline("the answer check")
-            try:
-                _verify(batch, [at], verifier, rule)
-            except DeadlineExceeded:
-                raise
-            except Exception:
-                batch.defect(at, "the answer check")
-    batch.check_deadline("the answer check")
+    if checked:
+        batch.together(checked, verify, _ANSWERS)
+    batch.check_deadline(_ANSWERS)
 
 
-def _verify(batch: _Batch, checked: list[int], verifier: AnswerVerifier, rule: AnswerRule) -> None:
-    if not checked:
-        return
-    truths = [batch.truths[at] or "" for at in checked]
-    responses = [batch.texts[at] for at in checked]
-    verdicts = verify_patiently(verifier, truths, responses, rule, batch.deadline)
-    if any(verdict.method == "deadline" for verdict in verdicts):
-        raise DeadlineExceeded("the deadline passed before all answers were checked")
-    for at, verdict in zip(checked, verdicts, strict=True):
-        batch.verdicts[at] = verdict
-
-
-def _answer_rule(options: ScoreOptions, index: DatasetIndex) -> AnswerRule:
-    return options.answer_rule or index.answer_rule or AnswerRule.AUTO
-
-
-def _find_unanswered(batch: _Batch, options: ScoreOptions, rule: AnswerRule) -> None:
+def _find_unanswered(batch: _Batch) -> None:
     """Note the responses whose NCR is 0 because they mark no final answer."""
-    if not options.reward.zeroes_unanswered(options.epoch):
+    if not batch.reward.zeroes_unanswered(batch.options.epoch):
         return
     for at, matched in enumerate(batch.num_matched):
         if matched:  # else NCR is 0 or unknown
             try:
-                if not has_marked_answer(batch.texts[at], rule):
+                if not has_marked_answer(batch.texts[at], batch.identity.answer_rule):
                     batch.unanswered.append(at)
             except Exception:
                 batch.defect(at, "the search for a final answer")
 
 
-def _combine(batch: _Batch, options: ScoreOptions) -> ScoreColumns:
+def _combine(batch: _Batch) -> ScoreColumns:
     """Return the scores of a batch, from what matching and the answer check found.
 
     NCR (equation 1 of the paper) and TPN (equation 2) are quotients of counts, so that
     equal counts give equal floats.  What is unknown is NaN, in the reward too.
     """
-    undecided = _tell_undecided(batch, options.on_undecided)
+    options = batch.options
+    undecided = _tell_undecided(batch)
     acc = [math.nan if one is None else 1.0 if one.correct else 0.0 for one in batch.verdicts]
     for at in undecided:
         verdict = batch.verdicts[at]
         if verdict is not None and verdict.method in LOAD_METHODS:
             acc[at] = math.nan
-    raw, guards = _ncr(batch, options.reward)
+    raw, guards = _ncr(batch)
     ncr = [share * factor for share, factor in zip(raw, guards, strict=True)]
     for at in batch.unanswered:
         ncr[at] = 0.0
-    rewards: list[float] = options.reward.compute(acc, ncr, options.epoch).tolist()
+    rewards: list[float] = batch.reward.compute(acc, ncr, options.epoch).tolist()
     columns = ScoreColumns(
         status=batch.status,
         reward=rewards,
@@ -955,17 +697,18 @@ def _combine(batch: _Batch, options: ScoreOptions) -> ScoreColumns:
     return columns
 
 
-def _tell_undecided(batch: _Batch, policy: OnUndecided) -> list[int]:
+def _tell_undecided(batch: _Batch) -> list[int]:
     """Set status and message where an answer stayed undecided; return the positions."""
     found = []
     for at, verdict in enumerate(batch.verdicts):
         if verdict is None or verdict.correct is not None:
             continue
         found.append(at)
-        if verdict.method == KILLED:
+        if verdict.method == "killed":
             batch.fail(at, Status.INTERNAL, _KILLED_TWICE)
             continue
-        done = "is not known" if verdict.method in LOAD_METHODS else _DONE[policy]
+        load = verdict.method in LOAD_METHODS
+        done = "is not known" if load else _DONE[batch.options.on_undecided]
         message = f"the answer stayed undecided ({verdict.method}) and {done}"
         if batch.status[at] is Status.OK:
             batch.fail(at, Status.ANSWER_UNDECIDED, message)
@@ -974,53 +717,38 @@ def _tell_undecided(batch: _Batch, policy: OnUndecided) -> list[int]:
     return found
 
 
-def _ncr(batch: _Batch, reward: RewardSpec) -> tuple[list[float], list[float]]:
+def _ncr(batch: _Batch) -> tuple[list[float], list[float]]:
     """Return NCR before the guard and the guard's factors, NaN where unknown."""
     counts = zip(batch.num_matched, batch.num_nodes, strict=True)
     raw = [matched / nodes if nodes else math.nan for matched, nodes in counts]
     for at, share in batch.shares.items():
         raw[at] = share
-    guards = _guards(batch) if reward.guard else [1.0] * len(batch)
+    factors = [1.0] * len(raw)
+    if batch.reward.guard:
+        factors = guard.factors_of(
+            batch.num_values,
+            batch.num_numbers,
+            [batch.budgets.get(at) for at in range(len(raw))],
+            [len(channels) for channels in batch.channels],
+            batch.texts,
+        ).tolist()
     # NaN alone differs from itself.
-    pairs = zip(raw, guards, strict=True)
+    pairs = zip(raw, factors, strict=True)
     return raw, [factor if share == share else share for share, factor in pairs]
 
 
-def _guards(batch: _Batch) -> list[float]:
-    """Return the guard's factors."""
-    factors: list[float] = guard.factors_of(
-        batch.num_values,
-        batch.num_numbers,
-        [batch.budgets.get(at) for at in range(len(batch))],
-        [len(channels) for channels in batch.channels],
-        batch.texts,
-    ).tolist()
-    return factors
-
-
-def _guard_figures(batch: _Batch) -> GuardFigures:
-    """Return the guard's arithmetic for the one rollout of a batch."""
-    [num_values], [num_numbers] = batch.num_values, batch.num_numbers
-    [channels], [text] = batch.channels, batch.texts
-    columns = guard.allowed([batch.budgets.get(0)], [len(channels)], [guard.length_of(text)])
-    [statements], [numbers] = (column.tolist() for column in columns)
-    return GuardFigures(num_values, statements, num_numbers, numbers)
-
-
-def _explain_nodes(
-    batch: _Batch, score: Score, identity: Identity, index: DatasetIndex
-) -> Explanation:
+def _explain(batch: _Batch, score: Score, nodes: _Nodes | None) -> Explanation:
     """Return the explanation of the one rollout of a batch that has been scored, with spans."""
     if score.status in (Status.OVERSIZE, Status.INTERNAL):
-        return Explanation(score, (), "", identity)
-    [rollout], [text] = batch.rollouts, batch.texts
-    normal_form = normalize(text)
-    if score.ncr is None or score.spans is None:
-        return Explanation(score, (), normal_form, identity)
-    reward = identity.reward
-    nodes, matcher = _nodes_of(rollout, index, batch.limits)
-    hits = matcher.hits(text, statements=reward.statements, counts=reward.guard, code=reward.code)
-    explained = tuple(
+        return Explanation(score, (), "", batch.identity)
+    [text], reward = batch.texts, batch.reward
+    explanation = Explanation(score, (), normalize(text), batch.identity)
+    if nodes is None or score.spans is None:
+        return explanation
+    hits = nodes.matcher.hits(
+        text, statements=reward.statements, counts=reward.guard, code=reward.code
+    )
+    explanation.nodes = tuple(
         NodeExplanation(
             node_id=node.node_id,
             label=node.label,
@@ -1032,18 +760,12 @@ def _explain_nodes(
             channel="" if hit is None else CHANNELS[hit.channel],
             counts=reward.final_nodes or not node.is_final,
         )
-        for node, hit, span in zip(nodes, hits, score.spans, strict=True)
+        for node, hit, span in zip(nodes.read(), hits, score.spans, strict=True)
     )
-    return Explanation(score, explained, normal_form, identity)
-
-
-def _nodes_of(
-    rollout: Rollout, index: DatasetIndex, limits: Limits
-) -> tuple[tuple[Node, ...], Matcher]:
-    """Return the nodes that the score was made with, and their matcher."""
-    if rollout.nodes is not None:
-        matcher = _compile_inline(rollout.nodes, limits, index.cache)
-        return _inline_as_nodes(rollout.nodes), matcher
-    entry = index.entry(rollout.problem_id)
-    assert entry is not None  # a rollout without nodes of its own has an NCR only so
-    return entry.nodes, entry.matcher
+    if reward.guard:
+        count, length = len(batch.channels[0]), guard.length_of(text)
+        columns = guard.allowed([nodes.budget], [count], [length])
+        [statements], [numbers] = (column.tolist() for column in columns)
+        [stated], [written] = batch.num_values, batch.num_numbers
+        explanation.guard = GuardFigures(stated, statements, written, numbers)
+    return explanation

@@ -41,8 +41,8 @@ MAX_UINT32: Final = (1 << 32) - 1  # what the protocol can say of a number
 
 _DIGEST: Final = re.compile("sha256:[0-9a-f]{64}")
 
-# Methods of an answer check that a calmer machine would have brought to a verdict.
-LOAD_METHODS: Final = frozenset(("load", "deadline"))
+# Methods of an answer check that an idle machine would have brought to a verdict.
+LOAD_METHODS: Final = frozenset(("load",))
 
 # Ends the thoughts of a model that thinks before it answers.
 END_OF_THINKING: Final = "</think>"

@@ -144,9 +144,8 @@ class ServerConfig(Settings):
         " requests; off where not set.",
     )
     http_max_body_bytes: Bytes = Field(
-        ByteSize(64 * MIB), description="One HTTP request; larger is code 413."
+        ByteSize(16 * MIB), description="One HTTP request; larger is code 413."
     )
-    http_max_items: Count = Field(65536, description="Rollouts in one HTTP request; more is 400.")
     http_allowed_hosts: tuple[str, ...] = Field(
         default_factory=tuple,
         description="Names that HTTP requests may be for (Host), beside localhost and the address;"
@@ -234,7 +233,6 @@ class ServerConfig(Settings):
     answer_memory_bytes: Annotated[ByteSize, Field(ge=128 * MIB)] = Field(
         ByteSize(GIB), description="Address space of one answer process."
     )
-    answer_cache_size: Count = Field(65536, description="Verdicts kept in a worker.")
     score_log: Path | None = Field(
         None,
         description="Folder of a run, to which every scored rollout is written (docs/score-log.md);"

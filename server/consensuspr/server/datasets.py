@@ -552,7 +552,6 @@ class WorkerDatasets:
 
     def __init__(self, served: Mapping[str, Mapping[str, Any]], cache: MatcherCache) -> None:
         self._cache = cache
-        self._beside: Callable[[DatasetIndex, str], None] | None = None
         self._opened: dict[str, DatasetIndex] = {}
         self._releases: set[asyncio.Task[None]] = set()
         self._scorer: MeteredScorer | None = None
@@ -564,20 +563,9 @@ class WorkerDatasets:
         """Return the indexes of what is served, by name."""
         return {name: self._opened[one.snapshot] for name, one in self.served.items()}
 
-    def attach(
-        self, scorer: MeteredScorer, beside: Callable[[DatasetIndex, str], None] | None
-    ) -> None:
-        """Take what is told of other indexes.
-
-        Args:
-            scorer: scores with them.
-            beside: told of each with its snapshot, before anything is scored with it; those of now
-                included.
-        """
-        self._scorer, self._beside = scorer, beside
-        if beside is not None:
-            for snapshot, index in self._opened.items():
-                beside(index, snapshot)
+    def attach(self, scorer: MeteredScorer) -> None:
+        """Take what scores with the indexes."""
+        self._scorer = scorer
 
     async def map(self, order: Message) -> Message:
         """Map a snapshot, and go on as before."""
@@ -602,10 +590,7 @@ class WorkerDatasets:
     def _open(self, name: str, snapshot: str) -> None:
         from consensuspr.scoring import DatasetIndex
 
-        index = DatasetIndex.open(snapshot, name=name, cache=self._cache)
-        if self._beside is not None:
-            self._beside(index, snapshot)
-        self._opened[snapshot] = index
+        self._opened[snapshot] = DatasetIndex.open(snapshot, name=name, cache=self._cache)
 
     def _release(self, index: DatasetIndex) -> None:
         """Forget the matchers of an index when its last request has ended.

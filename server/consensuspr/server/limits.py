@@ -22,7 +22,7 @@ MIN_OPEN_FILES = 256
 ENOUGH_OPEN_FILES = 65_536
 # A busy worker of two cores has 450 MB mapped, most of it reserved and never touched.
 MIN_ADDRESS_SPACE = GIB
-# A busy worker has 24, and 3 answer processes.
+# A busy worker has 24 and 3 for answers, and 3 answer processes.
 THREADS_OF_A_WORKER = 32
 # The supervisor, and the process that loads the datasets.
 THREADS_BESIDE = 16

@@ -151,10 +151,6 @@ class Metrics:
         self._counted_by_others = {
             "cache_hits": self._counter("matcher_cache_hits", "Matchers found compiled."),
             "cache_misses": self._counter("matcher_cache_misses", "Matchers compiled."),
-            "answer_processes": self._counter(
-                "answer_processes_started",
-                "Answer processes started, at first or as a replacement.",
-            ),
         }
         self._told_totals = dict.fromkeys(self._counted_by_others, 0)
         info = self._gauge("build_info", "1 for the versions that serve.", "max", *_VERSIONS)
@@ -506,5 +502,4 @@ class MeteredScorer:
         return {
             "cache_hits": sum(s.hits for s in stats),
             "cache_misses": sum(s.misses for s in stats),
-            "answer_processes": self._verifier.processes_started,
         }

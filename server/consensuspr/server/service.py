@@ -954,7 +954,6 @@ def build_service(
         workers=config.answer_workers,
         budget_s=config.answer_budget_s,
         memory_limit_bytes=int(config.answer_memory_bytes),
-        cache_size=config.answer_cache_size,
         # While an answer is waited for, another request may compute.
         while_waiting=slots.lent,
     )

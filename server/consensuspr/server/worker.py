@@ -27,7 +27,6 @@ from consensuspr.server.datasets import WorkerDatasets
 from consensuspr.server.processes import Message, Parent
 
 if TYPE_CHECKING:
-    from consensuspr.scoring import DatasetIndex
     from consensuspr.server.metrics import Metrics
     from consensuspr.server.service import BuiltService
 
@@ -55,14 +54,10 @@ class Front(Protocol):
     def announce_shutdown(self) -> None:
         """Tell load balancers to look elsewhere, and serve on."""
 
-    def add(self, index: DatasetIndex, snapshot: str) -> None:
-        """Take what it needs of a dataset, before anything is scored with it; in any thread."""
-
     async def stop(self) -> None:
         """Let replies that are under way leave, and stop; nothing new is admitted any more."""
 
 
-Save = Callable[[ServerConfig, dict[str, str]], dict[str, str]]
 # Puts a front together from settings, what it serves and what the supervisor ordered.
 FrontFactory = Callable[[ServerConfig, "BuiltService", dict[str, Any]], Front]
 
@@ -83,11 +78,10 @@ def save_snapshots(config: ServerConfig, snapshots: dict[str, str]) -> dict[str,
     return digests
 
 
-def main(save: Save = save_snapshots, make_front: FrontFactory | None = None) -> int:
+def main(make_front: FrontFactory | None = None) -> int:
     """Do as ordered, load the datasets or serve; return the exit code of the process.
 
     Args:
-        save: loads the datasets.
         make_front: makes what listens beside gRPC; None: nothing does.
     """
     # It is for the supervisor alone; one sent to all processes of the server must not end them.
@@ -101,7 +95,7 @@ def main(save: Save = save_snapshots, make_front: FrontFactory | None = None) ->
     try:
         if number is None:
             parent.listen(lambda: os._exit(1))  # nothing here needs an orderly end
-            parent.send(_prepare(config, parent.payload, save))
+            parent.send(_prepare(config, parent.payload))
             parent.report_ready()
         else:
             dropped = asyncio.run(_serve(parent, config, make_front))
@@ -115,7 +109,7 @@ def main(save: Save = save_snapshots, make_front: FrontFactory | None = None) ->
     return 0
 
 
-def _prepare(config: ServerConfig, payload: Mapping[str, Any], save: Save) -> dict[str, Any]:
+def _prepare(config: ServerConfig, payload: Mapping[str, Any]) -> dict[str, Any]:
     """Load the datasets; return their digests, and why optional ones have none.
 
     Raises:
@@ -123,11 +117,11 @@ def _prepare(config: ServerConfig, payload: Mapping[str, Any], save: Save) -> di
     """
     optional, faults = payload.get("optional", ()), {}
     needed = {name: path for name, path in config.datasets.items() if name not in optional}
-    digests = save(config.model_copy(update={"datasets": needed}), payload["snapshots"])
+    digests = save_snapshots(config.model_copy(update={"datasets": needed}), payload["snapshots"])
     for name in optional:
         one = config.model_copy(update={"datasets": {name: config.datasets[name]}})
         try:
-            digests |= save(one, payload["snapshots"])
+            digests |= save_snapshots(one, payload["snapshots"])
         except ConsensusPRError as error:
             faults[name] = str(error)
     return {"digests": digests, "faults": faults}
@@ -176,7 +170,7 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
         admin.handlers(),
     )
     front = None if make_front is None else make_front(config, built, parent.payload)
-    datasets.attach(built.scorer, None if front is None else front.add)
+    datasets.attach(built.scorer)
     handlers = order_handlers(datasets)
     try:
         # Or it would serve what all others have left behind.

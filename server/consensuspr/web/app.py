@@ -9,7 +9,7 @@
 
 **Who may ask.**  Beyond loopback, only with tokens or TLS (:func:`.check_exposure`).  Where there
 are tokens, documents take one of scope ``read`` and a review one of ``admin``; without, a review
-takes a caller on this machine.  Host and Origin are checked (:class:`.Hosts`).
+takes a caller on this machine.  The Host header is checked.
 
 **What an address can name**: runs, keys, problems and digests that the store knows, no path of a
 file system.  What models wrote leaves as JSON, never as markup.
@@ -35,7 +35,6 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
@@ -45,8 +44,7 @@ from consensuspr.console import one_line
 from consensuspr.credentials import Scope
 from consensuspr.data.writers import csv_cell
 from consensuspr.errors import ConsensusPRError, DataError, InputError
-from consensuspr.http.connections import Connections, QuietServer, listen, uvicorn_settings
-from consensuspr.http.hosts import Checked, Hosts, json_response
+from consensuspr.http.server import HttpServer, json_response, trusted_hosts
 from consensuspr.score_log.files import FOLDER_MODE, SCORES
 from consensuspr.scoring.dataset_index import is_image
 from consensuspr.server import logs
@@ -126,10 +124,9 @@ class WatchApp:
             Route("/", _page, methods=["GET"]),
             Mount("/assets", _Assets(directory=ASSETS)),
         ]
-        hosts = Hosts(address, allowed_hosts, own_pages=True)
         self.application = Starlette(
             routes=routes,
-            middleware=[Middleware(Checked, check=hosts.refusal)],
+            middleware=[trusted_hosts(address, allowed_hosts)],
             exception_handlers={HTTPException: _no_route},
         )
         self.application.router.redirect_slashes = False
@@ -391,23 +388,13 @@ async def _serve(
     announce: Callable[[], object],
     until: Callable[[asyncio.Event], object],
 ) -> None:
-    server = QuietServer(uvicorn_settings(page.application))
-    listening = listen(address)
-    serving = asyncio.create_task(server.serve(sockets=[]))
-    while not server.started:
-        if serving.done():
-            serving.result()
-            raise ConsensusPRError(f"the page on {address} did not start")
-        await asyncio.sleep(0.01)
-    tls = None if security.tls is None else security.tls.context()
-    connections = Connections(listening, server, MAX_CONNECTIONS, tls)
+    server = HttpServer(page.application, address, MAX_CONNECTIONS, security.tls)
+    await server.start()
     ending = asyncio.Event()
     until(ending)
     announce()
     await ending.wait()
-    connections.close()
-    server.should_exit = True
-    await serving
+    await server.stop()
 
 
 def main() -> int:

@@ -682,21 +682,3 @@ def test_a_score_log_that_cannot_be_written_is_found_at_the_start(tmp_path: Path
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"score_log: cannot write .*file"):
         score_log_of(RewardSettings(score_log=tmp_path / "file"))
-
-
-async def test_who_waits_for_a_server_hears_no_refusal_in_vain(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A server that came back with other datasets is asked by the next sample, which says so."""
-    source = RewardSource(RewardSettings(address="127.0.0.1:1"))
-
-    async def refused() -> None:
-        raise InputError("dataset: the server has no 'mine'")
-
-    monkeypatch.setattr(source, "_ask_who", refused)
-    source._watch_server()
-    watch = source._watch
-    assert watch is not None
-    await watch
-    assert source._watch is None
-    await source.close()

@@ -117,14 +117,12 @@ class ToyAsyncExtractor:
     fail: str = "NO REPLY"
     last: int | None = None
     name: str = "toy-model"
+    in_flight: int = 4
 
     def provenance(self) -> Row:
         return {"name": self.name}
 
-    async def __aenter__(self) -> ToyAsyncExtractor:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
+    async def close(self) -> None:
         self.now = -1
 
     async def extract(self, problem: Problem, rollouts: Sequence[CorrectRollout]) -> Extraction:
@@ -151,8 +149,6 @@ def _misbehave(text: str) -> None:
         os.kill(os.getpid(), signal.SIGSEGV)
     if "RAISE" in text:
         raise ZeroDivisionError("division by zero")
-    if "PRINT" in text:
-        print("an extractor prints")
 
 
 def _place(text: str, response: str) -> float:

@@ -107,23 +107,6 @@ def test_build_makes_a_dataset_and_tells_of_it(built: tuple[Path, str]) -> None:
     assert provenance["refinement"]["max_nodes"] == 12
 
 
-def test_build_says_it_as_json(
-    problems: str, rollouts: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["--exclude-model", "ada", "--min-rollouts", "2", "--json"]
-    output = tmp_path / "dataset.parquet"
-    assert (
-        main(["build", rollouts, "--problems", problems, "--output", str(output), *arguments]) == 0
-    )
-    said = json.loads(capsys.readouterr().out)
-    assert said["output"] == str(output)
-    assert said["digest"] == DatasetIndex.load(output).digest
-    assert said["problems"]["written"] == 7
-    assert said["problems"]["excluded"] == {"no_rollouts": 1}
-    assert (said["rollouts"]["other_model"], said["rollouts"]["correct"]) == (7, 14)
-    assert said["provenance"]["selection"]["exclude_models"] == ["ada"]
-
-
 def test_extract_and_refine_make_what_build_makes(
     problems: str,
     rollouts: str,
@@ -172,7 +155,7 @@ def test_a_model_extracts_and_nothing_is_paid_for_twice(
 
     def last_ones_slowly(asked: Asked) -> Say | Refuse:
         if any(f"packs {boxes} boxes" in asked.prompt for boxes in (15, 16, 17)):
-            return replace(reply(asked), first_byte_s=0.5)
+            return replace(reply(asked), after_s=0.5)
         return Refuse(401)
 
     openai_server.respond = last_ones_slowly
@@ -341,16 +324,6 @@ def test_a_bad_setting_is_named_with_its_place(
     output = str(tmp_path / "dataset.jsonl")
     assert main(["build", rollouts, "--output", output, "--config", str(config)]) == 2
     assert sentence.format(config) in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("command", "option"), [("extract", "--max-nodes"), ("refine", "--seed"), ("refine", "--model")]
-)
-def test_no_option_does_nothing(
-    command: str, option: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([command, "r.jsonl", "--output", "d.jsonl", option, "1"]) == 2
-    assert f"No such option: {option}" in capsys.readouterr().err
 
 
 def test_every_setting_is_described_once_for_all_three_commands(

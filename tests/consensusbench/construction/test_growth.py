@@ -16,7 +16,6 @@ import pytest
 
 from consensusbench.construction import BuildJob, OutputPaths, build
 from consensusbench.construction.growth import Growth, add_nodes
-from consensusbench.construction.pipeline import take_rollout
 from consensusbench.extraction.refine import PaperRefiner
 from consensusbench.extraction.rules import RulesExtractor
 from consensuspr.client import Access, LocalClient, Rollout
@@ -25,8 +24,7 @@ from consensuspr.client.training.grown import GrownDatasets
 from consensuspr.data import Problem, read_problems
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.score_log import dataset_path
-from consensuspr.score_log.files import forget_texts
-from consensuspr.scoring.types import SampleKeys, Status
+from consensuspr.scoring.types import Status
 from tests.rows import read_rows, write_rows
 from tests.runs import Group, Log, question, rewards, right
 from tests.servers import served
@@ -62,15 +60,15 @@ Growing = Callable[..., AbstractContextManager[tuple[Growth, str]]]
 
 @pytest.fixture
 def growing(tmp_path: Path, log: Log, job: Callable[..., BuildJob]) -> Growing:
-    """Begin the growth of the run at a server that may read its nodes, or another folder."""
+    """Begin the growth of the run at a server that may read its nodes."""
 
     @contextmanager
     def begun(
-        say: Callable[[str], None] = lambda sentence: None, readable: Path | None = None
+        say: Callable[[str], None] = lambda sentence: None,
     ) -> Iterator[tuple[Growth, str]]:
         folder = log.run / "nodes"
         folder.mkdir(parents=True, exist_ok=True)
-        options = ("--workers", "2", "--dataset-folder", str(readable or folder))
+        options = ("--workers", "2", "--dataset-folder", str(folder))
         with (
             served(tmp_path, job().problems or "", *options) as address,
             Growth(job(), address, Access(), say) as growth,
@@ -106,17 +104,6 @@ def test_a_problem_gets_nodes_from_right_rollouts_of_two_steps(
         assert (score.acc, score.ncr) == (1.0, 1.0)
 
 
-def test_one_step_is_enough_where_that_is_asked_for(
-    tmp_path: Path, log: Log, job: Callable[..., BuildJob]
-) -> None:
-    log.add(Group(1, 1, rights=6))
-    given = job()
-    selection = type(given.selection)(min_steps=1)
-    assert add_nodes(job(selection=selection)).added == 1
-    with pytest.raises(InputError, match="min_steps must be 1 or more, got 0"):
-        type(given.selection)(min_steps=0)
-
-
 def test_nodes_that_are_there_stay_and_problems_too(
     tmp_path: Path, log: Log, job: Callable[..., BuildJob]
 ) -> None:
@@ -139,17 +126,6 @@ def test_nodes_that_are_there_stay_and_problems_too(
         job(problems=tmp_path / "grown.jsonl", paths=OutputPaths(tmp_path / "2.jsonl"))
     )
     assert (again.added, again.digest) == (0, grown.digest)
-
-
-def test_nothing_to_make_leaves_the_dataset_as_it_is(
-    tmp_path: Path, log: Log, job: Callable[..., BuildJob]
-) -> None:
-    with LocalClient(tmp_path / "data" / "problems.jsonl") as client:
-        digest = client.server_info().datasets[0].digest
-    for group in (Group(0, 1, rights=0), Group(0, 2, rights=2)):
-        log.add(group)
-        grown = add_nodes(job())
-        assert (grown.with_nodes, grown.added, grown.digest) == (0, 0, digest)
 
 
 def test_validation_undecided_answers_and_texts_that_were_not_kept_make_no_nodes(
@@ -183,13 +159,6 @@ def test_a_run_makes_no_budgets(tmp_path: Path, log: Log, job: Callable[..., Bui
     made = problem.metadata["construction"]
     assert made["provenance"]["selection"]["correct"] == "labels"
     assert {one["model"] for one in made["rollouts"]} == {"toy step 1", "toy step 4"}
-
-
-def test_files_and_runs_do_not_mix(tmp_path: Path, log: Log, job: Callable[..., BuildJob]) -> None:
-    log.add(Group(0, 1))
-    file = write_rows(tmp_path / "rollouts.jsonl", [{"problem_id": "p0", "response": "x"}])
-    with pytest.raises(InputError, match="give files of rollouts or folders of runs, not both"):
-        job(rollouts=(log.run, file))
 
 
 # In service.
@@ -230,36 +199,23 @@ def test_what_is_ready_rewards_the_next_epoch_and_no_sample_before(
             True,
             True,
         ]
+        log.add(Group(2, 9), Group(2, 12))
+        assert growth.grow() is not None
+        # Datasets that no epoch took go, but the one before the last may just be taken.
+        assert len(list(folder.glob("grown-*.jsonl"))) == 3
+        with AdminClient(address) as client:
+            assert len(client.list()) == 4
         taken = GrownDatasets(folder).taken()
         assert [one.digest for one in taken.values()] == [first.digest, ready.digest, newest.digest]
         nodes = [nodes_of(folder / f"{one.name}.jsonl") for one in (ready, newest)]
         assert nodes[0]["p0"] == nodes[1]["p0"]
-    assert len(said) == 2
+    assert len(said) == 3
     assert said[0].startswith("ready for the next epoch: 1 of 3 problems have nodes, 1 of them new")
     # All of it again, as after a kill: another server, another maker.
     with growing(said.append) as (resumed, address):
-        assert resumed.begin() == newest
+        assert resumed.begin().with_nodes == 3
         assert rewards(address, folder, 1, *samples)[0].score.num_nodes >= 2
         assert [one.score.num_nodes for one in rewards(address, folder, 0, *samples)] == [0, 0]
-
-
-def test_a_round_reads_what_is_new_and_remembers_the_rest(log: Log, growing: Growing) -> None:
-    folder = log.run / "nodes"
-    with growing() as (growth, _):
-        log.add(Group(0, 1), Group(1, 1))
-        assert growth.grow() is None  # of one step
-        for path in (log.run / "scores").glob("*.parquet"):
-            forget_texts(path)
-        log.add(Group(0, 4))
-        first = growth.grow()
-        assert first is not None
-        assert first.with_nodes == 1
-        log.add(Group(0, 5), Group(1, 5))
-        second = growth.grow()
-        assert second is not None
-        assert second.with_nodes == 2
-        nodes = [nodes_of(folder / f"{one.name}.jsonl")["p0"] for one in (first, second)]
-        assert nodes[0] == nodes[1], "nodes that are ready stay as they are"
 
 
 def test_what_the_server_refused_is_tried_again_without_new_samples(
@@ -275,52 +231,6 @@ def test_what_the_server_refused_is_tried_again_without_new_samples(
         assert ready is not None
         assert ready.with_nodes == 1
         assert growth.grow() is None
-
-
-def test_steps_that_a_later_start_did_again_make_no_nodes(
-    log: Log, growing: Growing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = log.run / "nodes"
-    with growing() as (growth, _):
-        log.add(Group(0, 3))
-        assert growth.grow() is None
-        time.sleep(0.01)
-        monkeypatch.setattr("tests.runs.KEYS", SampleKeys())
-        log.add(Group(0, 2))  # another process: step 3 will be done again
-        assert growth.grow() is None
-        log.add(Group(0, 3))
-        ready = growth.grow()
-        assert ready is not None
-        made = read_rows(folder / f"{ready.name}.jsonl")[0]["metadata"]["construction"]
-        assert {one["model"] for one in made["rollouts"]} == {"toy step 2", "toy step 3"}
-
-
-def test_what_no_epoch_took_is_let_go(log: Log, growing: Growing) -> None:
-    folder = log.run / "nodes"
-    with growing() as (growth, address):
-        made = []
-        for number in range(3):
-            log.add(Group(number, 1), Group(number, 4))
-            ready = growth.grow()
-            assert ready is not None
-            made.append(ready.name)
-        # The one before the last may just be taken.
-        assert {path.stem for path in folder.glob("*.jsonl")} == set(made[1:])
-        with AdminClient(address) as client:
-            names = {one.info.name for one in client.list()}
-        assert names & set(made) == set(made[1:])
-
-
-def test_a_server_that_does_not_take_it_leaves_things_as_they_were(
-    tmp_path: Path, log: Log, growing: Growing
-) -> None:
-    folder = log.run / "nodes"
-    with growing(readable=tmp_path / "data") as (growth, _):
-        first = growth.begin()
-        log.add(Group(0, 1), Group(0, 4))
-        with pytest.raises(ConsensusPRError, match="path must be in or below"):
-            growth.grow()
-        assert GrownDatasets(folder).ready() == first
 
 
 def test_another_dataset_or_another_process_is_refused(
@@ -406,32 +316,3 @@ def test_rounds_that_only_fail_end_with_the_reason(
     # An hour of failures, a success, and another hour.
     away = [ConsensusPRError("the server is away")] * 60
     assert rounds([*away, None, *away, SystemExit(0)])[-1] == "SystemExit: 0"
-
-
-def test_a_round_that_failed_is_made_up_for_by_the_next(
-    log: Log, growing: Growing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A full disk in the middle of reading: what was read is read again, and nothing twice."""
-    said: list[str] = []
-    left = [5]
-
-    def fails_once(*given: Any) -> None:
-        left[0] -= 1
-        if not left[0]:
-            raise sqlite3.OperationalError("database or disk is full")
-        take_rollout(*given)
-
-    def say(sentence: str) -> None:
-        said.append(sentence)
-        if sentence.endswith("grow again") or len(said) > 3:
-            raise SystemExit(0)
-
-    monkeypatch.setattr("consensusbench.construction.growth.take_rollout", fails_once)
-    monkeypatch.setattr(os, "setpriority", lambda *which: None)
-    with growing(say) as (growth, _):
-        log.add(Group(0, 1), Group(0, 4))
-        with pytest.raises(SystemExit):
-            growth.keep_on()
-    assert said[0].startswith("no new nodes: OperationalError: database or disk is full; again in")
-    assert said[1].startswith("ready for the next epoch: 1 of 3 problems have nodes")
-    assert said[2] == "after 1 round that failed, nodes grow again"

@@ -48,7 +48,7 @@ def columns(problem: Sequence[int], acc: Sequence[float]) -> Columns:
 
 def facts(problem_id: str, is_final: Sequence[bool], **changes: Any) -> ProblemFacts:
     """Return a problem with one node for each element of ``is_final``."""
-    plain = {"data_source": "", "problem": "", "ground_truth": "1"}
+    plain = {"data_source": "", "ground_truth": "1"}
     return problem_facts(is_final, **{"problem_id": problem_id} | plain | changes)
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from consensusbench.export import Export, ExportReport, export_verl
+from consensusbench.export.files import Export, ExportReport
+from consensusbench.export.trainers import export_verl
 from tests.consensusbench.conftest import problem
 
 if TYPE_CHECKING:

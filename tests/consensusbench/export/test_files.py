@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from consensusbench.export import ExportSplit, LeftOut, export_trl, with_prompt
-from consensuspr.client import LocalClient, RewardSpec, Rollout
+from consensusbench.export.files import ExportSplit, LeftOut
+from consensusbench.export.trainers import export_trl
+from consensusbench.problems.texts import with_prompt
+from consensuspr.client import LocalClient, RewardSpec
 from consensuspr.client.training import ProblemIds
 from consensuspr.client.trl import rows_of
 from consensuspr.errors import DataError, InputError
@@ -94,12 +96,11 @@ def test_the_reward_scores_what_was_exported_for_trl(inline: bool, bench: Export
         ({"problem": "What is $8 + {1}$?", "ground_truth": "9"}, LeftOut.HELD_OUT),
     ],
 )
-@pytest.mark.parametrize("by", [None, export_trl])
 def test_what_nobody_can_train_on_is_left_out_and_counted(
-    changes: dict[str, Any], reason: LeftOut, by: Any, bench: ExportBench
+    changes: dict[str, Any], reason: LeftOut, bench: ExportBench
 ) -> None:
     rows = (train(2), train(3, **changes), held_out(8))
-    report = bench.export(*rows, by=by) if by else bench.export(*rows)
+    report = bench.export(*rows)
     assert [row["prompt"][0]["content"] for row in bench.rows()] == [
         with_prompt(rows[0]["problem"])
     ]
@@ -111,11 +112,6 @@ def test_a_text_with_two_answers_is_left_out_altogether(bench: ExportBench) -> N
     again = train(2, problem=problem(1)["problem"])
     report = bench.export(train(1), again, train(4), held_out(9))
     assert bench.ids() == ["p4"] and report.left_out == {LeftOut.CONFLICTING: 2}
-
-
-def test_problems_without_nodes_are_there_where_wanted(bench: ExportBench) -> None:
-    bench.export(train(1, nodes=[]), held_out(2), without_nodes=True)
-    assert bench.ids() == ["p1"]
 
 
 @pytest.mark.parametrize(
@@ -135,20 +131,6 @@ def test_inline_nodes_that_no_server_takes_are_left_out(
     assert bench.export(*rows, inline_nodes=True).left_out == {LeftOut.INVALID_NODES: 1}
     by_id = bench.export(*rows)
     assert (by_id.left_out, by_id.rows(ExportSplit.TRAIN)) == ({}, 2)
-
-
-def test_the_limits_for_inline_nodes_are_the_scorers(bench: ExportBench) -> None:
-    """What is just inside is exported, and the scorer takes it."""
-    nodes = [
-        {"node_id": f"n{i}", "expressions": [f"{'y' * 250}={i}"], "derived": []} for i in range(64)
-    ]
-    bench.export(train(1, nodes=nodes), held_out(2), inline_nodes=True)
-    sent = [node["expressions"] for node in bench.rows()[0]["extra_info"]["nodes"]]
-    with LocalClient(dataset=bench.folder / "problems.jsonl") as client:
-        [score] = client.score(
-            [Rollout("q", "Answer: 2", ground_truth="2", nodes=sent)], reward=RewardSpec.linear()
-        )
-    assert (score.status, score.num_nodes) == ("OK", 64)
 
 
 def test_a_share_of_the_problems_without_split_is_validation(bench: ExportBench) -> None:

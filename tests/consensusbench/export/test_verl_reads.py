@@ -16,7 +16,7 @@ with warnings.catch_warnings():
     from omegaconf import OmegaConf
     from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 
-from consensusbench.export import with_prompt
+from consensusbench.problems.texts import with_prompt
 from consensuspr.client.training import inline_nodes
 from tests.consensusbench.export.conftest import held_out, train
 

@@ -39,8 +39,8 @@ from consensusbench.extraction.statements import (
     truth_of,
 )
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction
-from consensusbench.llm import Budget, ChatModel, Journal, ModelSettings, Reply
-from consensusbench.llm.limits import likely_tokens
+from consensusbench.llm import Budget, ChatModel, ModelSettings, Reply, likely_tokens
+from consensusbench.store import Journal
 from consensuspr.core import Matcher
 from consensuspr.data import Problem
 from consensuspr.errors import (
@@ -59,7 +59,7 @@ from tests.consensusbench.extraction.conftest import (
     node,
     reply_text,
 )
-from tests.consensusbench.openai_server import Asked, Garbage, HangUp, OpenAIServer, Refuse, Say
+from tests.consensusbench.openai_server import Asked, OpenAIServer, Refuse, Say
 
 # The prompts: what they ask for, and that their digest is of all of them.
 
@@ -704,17 +704,15 @@ class Asking:
 def asking(
     openai_server: OpenAIServer,
     model_settings: Callable[..., ModelSettings],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> Asking:
-    """A server whose repeated attempts follow at once."""
-    monkeypatch.setattr("consensusbench.llm.client.backoff_s", lambda *_: 0.0)
+    """A server, and settings that ask it."""
     return Asking(openai_server, model_settings)
 
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
     """An empty journal of replies."""
-    with Journal(tmp_path / "replies.jsonl", "extraction", {}) as journal:
+    with Journal(tmp_path / "replies.jsonl", "extraction") as journal:
         yield journal
 
 
@@ -772,25 +770,6 @@ async def test_what_else_is_sent_back(asking: Asking, bad: Say, fault: str) -> N
     asking.server.script(bad, Say(GOOD))
     assert labels(await asking.extract(max_reply_chars=2_000)) == GOOD_LABELS
     assert fault in asking.server.asked[1].prompt
-
-
-@pytest.mark.parametrize(
-    "trouble",
-    [
-        Refuse(429, headers={"retry-after": "0"}),
-        Refuse(500),
-        Refuse(503),
-        HangUp(),
-        Garbage(),
-        Say(GOOD, cut_after=2),
-        Say(GOOD, finish_reason=None),
-        Say(GOOD, error_after=1),
-    ],
-)
-async def test_troubles_of_the_server_are_ridden_out(asking: Asking, trouble: Any) -> None:
-    asking.server.script(trouble, trouble, Say(GOOD))
-    assert labels(await asking.extract()) == GOOD_LABELS
-    assert len(asking.server.asked) == 3
 
 
 @pytest.mark.parametrize(
@@ -889,7 +868,7 @@ async def test_nobody_is_asked_where_nothing_can_have_support(asking: Asking) ->
 
 
 async def test_many_problems_are_in_flight_at_once(asking: Asking) -> None:
-    asking.server.respond = lambda asked: Say(GOOD, first_byte_s=0.05)
+    asking.server.respond = lambda asked: Say(GOOD, after_s=0.05)
     async with ChatModel(asking.settings(concurrency=4)) as model:
         extractor = LlmExtractor(model)
         problems = [replace(PENS, problem_id=str(number)) for number in range(12)]
@@ -912,13 +891,13 @@ async def test_a_spent_budget_stops_the_asking(asking: Asking) -> None:
 async def test_nothing_is_paid_for_twice(asking: Asking, tmp_path: Path) -> None:
     path = tmp_path / "replies.jsonl"
     asking.server.script(Say("no"), Refuse(401))
-    with Journal(path, "extraction", {}) as journal, pytest.raises(ModelNoAccess):
+    with Journal(path, "extraction") as journal, pytest.raises(ModelNoAccess):
         await asking.extract(journal=journal)  # "killed" after the first reply
     asking.server.script(Say(GOOD), then=Refuse(500))
-    with Journal(path, "extraction", {}) as journal:
+    with Journal(path, "extraction") as journal:
         first = await asking.extract(journal=journal)
     assert len(asking.server.asked) == 3
-    with Journal(path, "extraction", {}) as journal:
+    with Journal(path, "extraction") as journal:
         # Other thresholds, the same replies; and the server need not even be there.
         assert await asking.extract(journal=journal) == first
         fewer = await asking.extract(journal=journal, min_support=3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from consensusbench.export import with_prompt
+from consensusbench.problems.texts import with_prompt
 
 
 def gsm8k(question: str, answer: str) -> dict[str, Any]:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from consensusbench.problems import (
-    ProblemCollection,
-    ProblemStatus,
-    SourceInput,
-    SourcesReport,
-    collect_problems,
-    source_input,
-)
+from consensusbench.problems.dedup import ProblemStatus, SourcesReport, collect_problems
+from consensusbench.problems.sources import SourceInput, source_input
 from consensuspr.data import Problem, ReadReport, read_problems
 from consensuspr.errors import DataError, InputError
 from tests.consensusbench.problems.conftest import dapo, gsm8k, math500
@@ -33,10 +24,10 @@ class CollectBench:
         self._write = write
 
     def source(self, name: str, *rows: dict[str, Any], limit: int | None = None) -> SourceInput:
-        return source_input(name, self._write(*rows, name=f"{name}.jsonl"), limit=limit)
+        return source_input(f"{name}={self._write(*rows, name=f'{name}.jsonl')}", limit)
 
     def collect(self, *inputs: SourceInput, **options: Any) -> SourcesReport:
-        return collect_problems(ProblemCollection(inputs, self.output, **options))
+        return collect_problems(inputs, self.output, **options)
 
     def written(self) -> list[Problem]:
         return list(read_problems(self.output))
@@ -104,33 +95,13 @@ def test_each_problem_is_written_once(bench: CollectBench) -> None:
     assert (first["read"], first["repeated"], first["written"]) == (7, 2, 2)
 
 
-def test_leaked_problems_may_be_kept(bench: CollectBench) -> None:
-    inputs = [bench.source(name, gsm8k("Same?", "1")) for name in ("gsm8k", "gsm8k-train")]
-    report = bench.collect(*inputs, keep_leaked=True)
-    assert (len(bench.written()), len(report.leaks)) == (2, 1)
-
-
-def test_files_of_every_format_read_alike(write_dataset: WriteDataset, tmp_path: Path) -> None:
-    rows = [math500(number, f"Find ${number}x$.", str(number)) for number in range(20)]
-    plain = write_dataset(*rows)
-    packed, columns = tmp_path / "rows.jsonl.gz", tmp_path / "rows.parquet"
-    packed.write_bytes(gzip.compress(plain.read_bytes()))
-    pq.write_table(pa.Table.from_pylist(rows), columns)
-    written = []
-    for place, path in enumerate((plain, packed, columns)):
-        output = tmp_path / f"{place}.jsonl"
-        collect_problems(ProblemCollection([source_input("math-500", path)], output))
-        written.append(output.read_bytes())
-    assert written[0] == written[1] == written[2]
-
-
 @pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "parquet"])
 def test_the_output_is_a_dataset(suffix: str, write_dataset: WriteDataset, tmp_path: Path) -> None:
     from consensuspr.scoring.dataset_index import DatasetIndex
 
     path = write_dataset(*[math500(number, f"Find ${number}x$.", "1") for number in range(5)])
     output = tmp_path / f"out.{suffix}"
-    collect_problems(ProblemCollection([source_input("math-500", path)], output))
+    collect_problems([source_input(f"math-500={path}")], output)
     assert DatasetIndex.load(output).info.num_without_nodes == 5
     assert [p.metadata["level"] for p in read_problems(output)] == [3] * 5
 
@@ -176,9 +147,8 @@ def own(name: str, **changes: Any) -> dict[str, Any]:
         ),
         (
             {"a": [own("p"), own("q", problem="p?", ground_truth="2")]},
-            "of 2 problems read none is left to be written",
+            "none of 2 problems is left to be written",
         ),
-        ({}, "no source is named"),
     ],
 )
 def test_what_makes_no_dataset_is_one_sentence(
@@ -187,23 +157,3 @@ def test_what_makes_no_dataset_is_one_sentence(
     with pytest.raises(InputError, match=sentence):
         bench.collect(*[bench.source(name, *rows) for name, rows in sources.items()])
     assert not bench.output.exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"name": "gsm9k"}, "'gsm9k' is no known source; known are gsm8k, "),
-        ({"name": "gsm8k", "limit": 0}, "the limit must be at least 1, got 0"),
-    ],
-)
-def test_a_bad_source_is_one_sentence(arguments: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(InputError) as caught:
-        source_input(**arguments)
-    assert sentence in str(caught.value)
-
-
-def test_progress_counts_problems(bench: CollectBench) -> None:
-    done: list[int] = []
-    origin = bench.source("a", *[own(f"p{number}") for number in range(5)])
-    collect_problems(ProblemCollection([origin], bench.output), done.append)
-    assert done == [1, 2, 3, 4, 5] and bench.written()[0].problem_id == "p0"

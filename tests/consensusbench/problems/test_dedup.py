@@ -14,13 +14,13 @@ from consensuspr.data import Problem
 TEST, TRAIN = "test", "train"
 
 
-def judged(*problems: tuple[int, Problem], keep_leaked: bool = False) -> dict[str, ProblemStatus]:
+def judged(*problems: tuple[int, Problem]) -> dict[str, ProblemStatus]:
     """Return what becomes of each problem, by source and id."""
     dedup = Deduplicator(lambda one, other: float(one) == float(other))
     seen = [ProblemKey.of(problem, source) for source, problem in problems]
     for one in seen:
         dedup.count(one)
-    return {f"{one.source}{one.problem_id}": dedup.judge(one, keep_leaked) for one in seen}
+    return {f"{one.source}{one.problem_id}": dedup.judge(one) for one in seen}
 
 
 def problem(name: str, text: str, answer: str = "1", split: str | None = TRAIN) -> Problem:
@@ -64,8 +64,6 @@ def test_what_becomes_of_problems(
     problems: list[tuple[int, Problem]], statuses: list[ProblemStatus]
 ) -> None:
     assert list(judged(*problems).values()) == statuses
-    if L in statuses:
-        assert set(judged(*problems, keep_leaked=True).values()) == {W}
 
 
 @given(st.data())

@@ -9,13 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from consensusbench.problems import (
-    ProblemCollection,
-    ProblemStatus,
-    SourcesReport,
-    collect_problems,
-    source_input,
-)
+from consensusbench.problems.dedup import ProblemStatus, SourcesReport, collect_problems
+from consensusbench.problems.sources import source_input
 from consensuspr.data import read_problems
 
 FILES = {
@@ -42,8 +37,8 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(folder: Path, output: Path) -> SourcesReport:
-    inputs = [source_input(name, folder / f"{file}.jsonl.gz") for name, file in FILES.items()]
-    return collect_problems(ProblemCollection(inputs, output))
+    inputs = [source_input(f"{name}={folder / file}.jsonl.gz") for name, file in FILES.items()]
+    return collect_problems(inputs, output)
 
 
 def test_all_are_read(report: SourcesReport) -> None:
@@ -71,7 +66,7 @@ def test_dapo_repeats_and_conflicts(report: SourcesReport, folder: Path, output:
 
 
 def test_dapo_shares_problems_with_math_500_and_none_with_aime_2024(report: SourcesReport) -> None:
-    assert {pair: len(ids) for pair, ids in report.spoilt.items()} == {
+    assert {pair: len(ids) for pair, ids in report.leaked_tests.items()} == {
         ("dapo-math-17k", "math-500"): 7
     }
     assert all(leak.ground_truth == leak.test_ground_truth for leak in report.leaks)

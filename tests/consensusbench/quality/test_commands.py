@@ -10,7 +10,6 @@ import pytest
 
 from consensusbench.evaluation.scored import score_files
 from consensusbench.quality.diagnose import Reading, read_answers
-from consensuspr.errors import DataError
 from consensuspr.scoring.types import AnswerRule
 from tests.commands import Run
 from tests.consensusbench.conftest import WriteDataset
@@ -57,7 +56,7 @@ def test_a_text_is_no_dataset(run: Run, tmp_path: Path) -> None:
     path.write_text("# Sums\n\nTwo of them.\n", encoding="utf-8")
     code, out, err = run("validate", path, "--output", output, "--no-progress")
     [error] = err.splitlines()
-    assert f"{path}: is no dataset: none of its 2 lines is a row (the first is not JSON" in error
+    assert f"{path}: is not a dataset: no line is a row (the first is not JSON" in error
     assert (code, out, output.exists()) == (2, "", False)
 
 
@@ -88,15 +87,6 @@ def test_strict_fails_for_warnings_and_not_for_notes(
     assert (plain, strict) == codes and summary in out
 
 
-def test_bad_rows_are_findings_not_a_stop(run: Run, write_dataset: WriteDataset) -> None:
-    path = write_dataset({"problem_id": 5}, SOUND, {"problem_id": "z", "split": "dev"})
-    code, out, _ = run("validate", path)
-    assert code == 1
-    assert "problems.jsonl:1: problem_id must be a string, got 5" in out
-    assert "problems.jsonl:3 problem 'z': split must be train or test" in out
-    assert out.splitlines()[-1].startswith("1 problem with 2 nodes, 2 bad rows: 2 errors")
-
-
 def test_probes_and_rollouts_are_shown(run: Run, write_dataset: WriteDataset) -> None:
     rollouts = write_dataset(
         {"problem_id": "p", "response": "12*4=48, so 48-6=42 are left", "num_tokens": 14},
@@ -106,9 +96,12 @@ def test_probes_and_rollouts_are_shown(run: Run, write_dataset: WriteDataset) ->
     code, out, _ = run("validate", write_dataset(SOUND), "--rollouts", rollouts, "--probes")
     lines = out.splitlines()
     assert code == 0
-    assert "1 problem with 2 nodes, 2 rollouts: 0 errors, 0 warnings, 0 notes" in lines
-    [echo] = [line.split() for line in lines if line.startswith("echo")]
-    assert echo[:4] == ["echo", "sums", "1", "0.00"]
+    assert (
+        "1 problem with 2 nodes, 2 rollouts (0 of unknown problems): 0 errors, 0 warnings, 0 notes"
+        in lines
+    )
+    [deep] = [line.split() for line in lines if line.startswith("deep")]
+    assert deep[:3] == ["deep", "sums", "1"]
     [density] = [line.split() for line in lines if line.startswith("sums")]
     assert density[1:3] == ["2", "50.00"]
 
@@ -124,13 +117,13 @@ def test_a_bad_row_of_rollouts_stops_or_is_skipped(run: Run, write_dataset: Writ
 
 def test_stats_shows_the_composition(run: Run, write_dataset: WriteDataset, tmp_path: Path) -> None:
     path = write_dataset(SOUND, FALSE, SOUND | {"problem_id": "e", "nodes": []})
-    csv, latex = tmp_path / "s.csv", tmp_path / "s.tex"
-    code, out, _ = run("stats", path, "--csv", csv, "--latex", latex)
+    latex = tmp_path / "s.tex"
+    code, out, _ = run("stats", path, "--latex", latex)
     lines = out.splitlines()
-    assert (code, lines[1].split()) == (0, ["sums", "2", "2.00", "4", "2", "(100.0", "%)", "1"])
+    assert (code, lines[2].split()) == (0, ["sums", "2", "2.00", "4", "2", "(100.0", "%)", "1"])
     [total] = [line.split()[:3] for line in lines if line.startswith("Total")]
     assert total == ["Total", "(Test)", "2"]
-    assert csv.exists() and r"\toprule" in latex.read_text(encoding="utf-8")
+    assert r"sums & 2 & 2.00 & 4 & 2 & 1 \\" in latex.read_text(encoding="utf-8")
     assert json.loads(run("stats", path, "--json")[1])["overall"]["problems"] == 2
 
 
@@ -205,14 +198,10 @@ def test_rule_auto_knows_no_format_errors_and_says_so(diagnose: Run) -> None:
     assert "--answer-rule dapo" in diagnose()[1]
 
 
-def test_examples_are_shown_with_their_hits(diagnose: Run) -> None:
+def test_examples_are_listed_with_their_reason(diagnose: Run) -> None:
     arguments = ["--answer-rule", "dapo", "--examples", "1"]
-    lines = diagnose(*arguments)[1].splitlines()
-    place = next(at for at, line in enumerate(lines) if line.startswith("ALMOST CORRECT"))
-    assert "almost, problem p, m: wrong, with NCR 1.00" in lines[place]
-    assert lines[place + 1].startswith("There are ⟦₁12*4=48₁⟧ eggs, ⟦₂48-6=42₂⟧ of them whole")
-    assert "  node 3 not found: 42/2=21 (final answer)" in lines[place + 2 :]
-    assert "  answer '14', ground truth '21'" in lines[place + 2 :]
+    lines = [" ".join(line.split()) for line in diagnose(*arguments)[1].splitlines()]
+    assert any(line.startswith("almost correct almost p m wrong, with NCR 1.00") for line in lines)
     [example] = json.loads(diagnose(*arguments, "--json")[1])["examples"]["format_error"]
     assert example["rollout_id"] == "format"
 
@@ -237,32 +226,10 @@ def test_answers_are_read_by_both_rules(files: tuple[Path, Path]) -> None:
     assert seen == [8]
 
 
-def test_files_that_changed_in_between_are_told(files: tuple[Path, Path]) -> None:
-    rollouts, dataset = files
-    scored = score_files([rollouts], dataset)
-    text = rollouts.read_text(encoding="utf-8")
-    for changed in (text.replace("in the end", "at last"), text + text, text.splitlines()[0]):
-        rollouts.write_text(changed, encoding="utf-8")
-        with pytest.raises(DataError, match="has changed since its rollouts were scored"):
-            read_answers(scored, AnswerRule.DAPO)
-
-
-@pytest.mark.parametrize("way", ["file", "environment", "option"])
-def test_where_classes_begin_can_be_set(
-    way: str, diagnose: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = tmp_path / "diagnose.toml"
-    config.write_text("[thresholds]\nalmost_hits = 3\n", encoding="utf-8")
-    if way == "environment":
-        monkeypatch.setenv("CONSENSUSBENCH_DIAGNOSE_THRESHOLDS_ALMOST_HITS", "3")
-    arguments: dict[str, list[object]]
-    arguments = {"file": ["--config", config], "option": ["--almost-hits", "3"]}
-    code, out, _ = diagnose(*arguments.get(way, []), "--json")
+def test_thresholds_can_be_set_and_are_listed(diagnose: Run, run: Run) -> None:
+    code, out, _ = diagnose("--almost-hits", "3", "--json")
     said = json.loads(out)
     assert (code, said["thresholds"]["almost_hits"]) == (0, 3)
     assert said["total"]["counts"]["almost_correct"] == 0
-
-
-def test_all_thresholds_are_listed(run: Run) -> None:
     code, out, _ = run("diagnose", "--list-settings")
     assert code == 0 and "# redundant_tail = 2.0" in out

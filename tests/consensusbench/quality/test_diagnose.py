@@ -20,9 +20,7 @@ from consensusbench.quality.diagnose import (
     classify,
     diagnose,
 )
-from consensuspr.errors import InputError
 from consensuspr.scoring.types import Status
-from consensuspr.settings import load_settings
 from tests.consensusbench.quality.conftest import facts, rollout
 
 # A right rollout of the problem usually has 1,000 characters and 250 to a node.
@@ -139,13 +137,9 @@ def test_nothing_is_redundant_where_nothing_is_usual() -> None:
     assert diagnosed(num_chars=10**6, reference=None) is Diagnosis.SOUND
 
 
-@pytest.mark.parametrize("status", [status for status in Status if status is not Status.OK])
-def test_whatever_was_not_scored_is_unscored(status: Status) -> None:
-    assert diagnosed(status=status) is Diagnosis.UNSCORED
-
-
-def test_an_undecided_answer_is_unscored() -> None:
-    assert diagnosed(right=None) is Diagnosis.UNSCORED
+@pytest.mark.parametrize("changes", [{"status": Status.NO_NODES}, {"right": None}])
+def test_unscored_rollouts(changes: dict[str, Any]) -> None:
+    assert diagnosed(**changes) is Diagnosis.UNSCORED
 
 
 def test_the_reason_names_what_decided() -> None:
@@ -165,19 +159,6 @@ def test_thresholds_can_be_moved() -> None:
     strict = Thresholds(almost_ncr=1.0, redundant_per_node=10)
     assert diagnosed("xxx..", final="....F", right=False, thresholds=strict) is Diagnosis.WRONG
     assert diagnosed(num_chars=4000, thresholds=strict) is Diagnosis.SOUND
-
-
-@pytest.mark.parametrize(
-    ("thresholds", "sentence"),
-    [
-        ({"almost_ncr": 1.2}, "almost_ncr .*must be at most 1, got 1.2"),
-        ({"direct_ncr": -0.1}, "direct_ncr .*must be at least 0, got -0.1"),
-        ({"redundant_tail": -1.0}, "redundant_tail .*must be at least 0, got -1.0"),
-    ],
-)
-def test_thresholds_out_of_range_are_refused(thresholds: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(InputError, match=sentence):
-        load_settings(Thresholds, prefix="X", overrides=thresholds)
 
 
 def test_the_usual_length_is_the_median_of_the_problem() -> None:
@@ -260,8 +241,3 @@ def test_examples_are_spread_over_a_class(rollouts: list[ScoredRollout]) -> None
     assert report.examples(Diagnosis.SOUND, 2) == [0, 2]
     assert report.examples(Diagnosis.SOUND, 9) == [0, 1, 2, 3]
     assert report.examples(Diagnosis.FORMAT_ERROR, 2) == []
-
-
-def test_a_set_without_rollouts_has_no_shares() -> None:
-    said = diagnose(ScoredSet({}, [])).to_json()
-    assert said["total"]["shares"]["sound"] is None

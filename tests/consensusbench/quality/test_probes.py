@@ -13,27 +13,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consensusbench.extraction.statements import Truth, truth_of
-from consensusbench.quality import probes
-from consensusbench.quality.probes import (
+from consensusbench.quality import survey
+from consensusbench.quality.attacks import (
     MAX_NUMBERS,
     Attack,
-    AttackFigures,
-    ProbeReport,
-    ProbeSettings,
-    RolloutSample,
-    SurveyedRollout,
-    cheap_notes,
     enumeration,
-    hit_rates,
-    match_unrelated,
     nouns_in,
     numbers_in,
     pairs_of,
     pairs_of_pairs,
-    probe_dataset,
+    prose,
     quantities,
+    within_budget,
+    wrapped,
 )
-from consensuspr.errors import InputError
+from consensusbench.quality.probes import ProbeReport, ProbeSettings, cheap_notes, probe_dataset
+from consensusbench.quality.survey import (
+    RolloutSample,
+    SurveyedRollout,
+    hit_rates,
+    match_unrelated,
+)
 
 Write = Callable[..., Path]
 
@@ -88,7 +88,6 @@ def test_each_attack_earns_what_it_hits(report: ProbeReport) -> None:
         dict.fromkeys(Attack, pairs)
         | {
             Attack.ENUMERATION: (1 / 2 + 0) / 2,
-            Attack.ECHO: (0 + 1 / 3) / 2,
             Attack.QUANTITIES: 0.0,  # "6 rows" names no node
             # k=1000 is hit by the one rollout of a; nothing of a by the one of b.
             Attack.UNRELATED: (0 + 1 / 3) / 2,
@@ -98,97 +97,68 @@ def test_each_attack_earns_what_it_hits(report: ProbeReport) -> None:
 
 def test_the_guard_lowers_what_states_too_much(report: ProbeReport) -> None:
     figures = {one.attack: one.by_source["sums"] for one in report.attacks}
-    for attack in (Attack.DEEP, Attack.CODE):
+    for attack in (Attack.DEEP, Attack.COMMENTS, Attack.PRINTED, Attack.SUBSCRIPTS):
         assert figures[attack].ncr < figures[attack].ncr_raw / 3, attack
-    # Within the budget of 2 or 3 nodes, pairs state no more than a solution may.
-    for attack in (Attack.PAIRS, Attack.ECHO):
-        assert figures[attack].ncr == figures[attack].ncr_raw, attack
+    assert figures[Attack.PAIRS].ncr == figures[Attack.PAIRS].ncr_raw
 
 
-def test_a_stored_budget_takes_the_place_of_the_default_one(write_dataset: Write) -> None:
-    def padded(*budget: dict[str, int]) -> AttackFigures:
-        rows = [row | {"budget": one} for row in PROBLEMS[:2] for one in budget]
-        dataset = write_dataset(*(rows or PROBLEMS[:2]))
-        return probe_dataset(dataset).attack(Attack.PADDED).overall
-
-    before = padded()
-    after = padded({"statements": 2, "numbers": 4, "length": 4000})
-    assert before.ncr_raw == after.ncr_raw
-    assert after.ncr < after.ncr_raw / 2 < before.ncr
-
-
-def test_what_pays_better_than_being_wrong_is_told(write_dataset: Write) -> None:
-    dataset = write_dataset(*PROBLEMS)
+def test_attacks_that_earn_more_than_wrong_rollouts_are_reported(write_dataset: Write) -> None:
     rows = [
         {"problem_id": "b", "response": "k=1000", "correct": True},
         {"problem_id": "a", "response": "nothing", "correct": False},
         {"problem_id": "b", "response": "31+4=35", "acc": 0.0},
     ]
-    report = probe_dataset(dataset, [write_dataset(*rows, name="rollouts.jsonl")])
+    rollouts = write_dataset(*rows, name="rollouts.jsonl")
+    report = probe_dataset(write_dataset(*PROBLEMS), [rollouts])
     wrong = report.wrong["sums"]
     assert (wrong.rollouts, wrong.ncr, wrong.ncr_raw) == pytest.approx((2, 1 / 6, 1 / 6))
-    told = {one.attack: one.ncr for one in report.cheap}
-    assert told[Attack.PAIRS] == report.attack(Attack.PAIRS).by_source["sums"].ncr > 1 / 6
-    assert {Attack.UNRELATED, Attack.QUANTITIES}.isdisjoint(told)
+    cheap = {one.attack: one.ncr for one in report.cheap}
+    assert cheap[Attack.PAIRS] == report.attack(Attack.PAIRS).by_source["sums"].ncr > 1 / 6
+    assert {Attack.UNRELATED, Attack.QUANTITIES}.isdisjoint(cheap)
     (note,) = cheap_notes(report.cheap)
     assert note.startswith("attack `") and "% NCR on sums; wrong rollouts score 16.7 %" in note
 
 
-def test_enumerations_are_true_and_state_what_they_say() -> None:
+def test_equations_are_true_and_have_their_values() -> None:
     made = pairs_of([Fraction(6), Fraction(3)])
-    assert (made.texts[0], len(made.texts)) == ("6*6=36", 13)
-    for text, value in zip(made.texts, made.values, strict=True):
+    assert (made[0][0], len(made)) == ("6*6=36", 13)
+    for text, value in made:
         assert truth_of(text) is Truth.TRUE
         assert Fraction(text.partition("=")[2]) == Fraction(value, 10_000)
+    deep = [text for text, _ in pairs_of_pairs([Fraction(2), Fraction(3)])]
+    assert {"2*3=6", "2+3=5", "6*5=30", "5*5=25"} <= {*deep}
 
 
-def test_pairs_of_pairs_meet_their_own_results() -> None:
-    texts = pairs_of_pairs([Fraction(2), Fraction(3)]).texts
-    assert {"2*3=6", "2+3=5", "6*5=30", "5*5=25"} <= {*texts}
+@given(st.lists(st.fractions(0, 10**4, max_denominator=20).filter(bool), max_size=4, unique=True))
+def test_pairs_of_pairs_are_true(numbers: list[Fraction]) -> None:
+    assert {truth_of(text) for text, _ in pairs_of_pairs(numbers)[::40]} <= {Truth.TRUE}
 
 
-def test_forms_of_one_enumeration() -> None:
+def test_forms_of_the_same_equations() -> None:
     made = pairs_of([Fraction(6), Fraction(3)])
-    assert made.python().splitlines()[:2] == ["```python", "v0 = 6*6"]
-    wrapped = dict(made.wrapped())
-    assert wrapped[Attack.COMMENTS].startswith("```python\n# 6*6=36\n# 6+6=12\n")
-    assert wrapped[Attack.PRINTED].startswith("```python\nprint('6*6=36')\n")
-    assert wrapped[Attack.SUBSCRIPTS].startswith("$x_{6*6=36}$\n")
-    assert made.cut(2, 9) == "6*6=36\n6+6=12"
-    assert made.cut(99, 2) == "6*6=36"
-    assert made.cut(0, 99) == ""
+    forms = dict(wrapped(made))
+    assert forms[Attack.COMMENTS].startswith("```python\n# 6*6=36\n# 6+6=12\n")
+    assert forms[Attack.PRINTED].startswith("```python\nprint('6*6=36')\n")
+    assert forms[Attack.SUBSCRIPTS].startswith("$x_{6*6=36}$\n")
+    assert prose(within_budget(made, 2, 9)) == "6*6=36\n6+6=12"
+    assert prose(within_budget(made, 99, 2)) == "6*6=36"
+    assert prose(within_budget(made, 0, 99)) == ""
 
 
-def test_final_answer_nodes_are_told_apart(report: ProbeReport) -> None:
+def test_figures_of_an_attack(write_dataset: Write, report: ProbeReport) -> None:
     figures = report.attack("enumeration").by_source["sums"]
     assert (figures.ncr > 0, figures.ncr_without_final) == (True, 0.0)
-    # Of two problems one reaches a half.
-    assert report.attack(Attack.PADDED).by_source["sums"].share_reached == 0.5
-
-
-def test_overall_is_over_all_problems_with_nodes(report: ProbeReport) -> None:
-    echo = report.attack(Attack.ECHO)
-    assert (echo.overall.problems, echo.by_source["proofs"].problems) == (3, 1)
-    assert echo.overall.ncr == pytest.approx((0 + 1 / 3 + 0) / 3)
-    assert echo.overall.mean_chars == pytest.approx((29 + 21 + 9) / 3)
-    assert echo.overall.hits_per_1000_chars == pytest.approx(1000 * 1 / 59)
-
-
-def test_what_cannot_be_tried_is_no_failed_attack(write_dataset: Write) -> None:
-    """Without a problem's text there is nothing to echo: that is no NCR of 0."""
-    report = probe_dataset(write_dataset(PROBLEMS[1], PROBLEMS[0] | {"problem": " "}))
-    for attack in (Attack.ECHO, Attack.PAIRS, Attack.QUANTITIES):
-        assert report.attack(attack).overall.problems == 1
-    assert report.attack(Attack.ECHO).overall.ncr == pytest.approx(1 / 3)
-    assert report.attack(Attack.ENUMERATION).overall.problems == 2
-
-
-def test_the_worst_problems_are_named_with_the_nodes_hit(report: ProbeReport) -> None:
-    padded = report.attack(Attack.PADDED)
-    assert [(one.problem_id, one.ncr, one.node_ids) for one in padded.worst] == [
+    pairs = report.attack(Attack.PAIRS)
+    assert (pairs.overall.problems, pairs.by_source["proofs"].problems) == (3, 1)
+    assert pairs.by_source["sums"].share_reached == 0.5
+    assert [(one.problem_id, one.ncr, one.node_ids) for one in pairs.worst] == [
         ("a", 0.5, ("n1",)),
-        ("b", pytest.approx(7 / 27), ("n1",)),  # lowered by the guard
+        ("b", pytest.approx(1 / 3), ("n1",)),
     ]
+    # Without the problem's text there are no pairs: that is not an NCR of 0.
+    report = probe_dataset(write_dataset(PROBLEMS[1], PROBLEMS[0] | {"problem": " "}))
+    assert report.attack(Attack.PAIRS).overall.problems == 1
+    assert report.attack(Attack.ENUMERATION).overall.problems == 2
 
 
 def test_real_rollouts_are_there_to_compare_with(report: ProbeReport) -> None:
@@ -233,21 +203,18 @@ def test_a_stuffed_rollout_is_the_densest(write_dataset: Write) -> None:
     assert report.densest[0].hits_per_1000_chars == pytest.approx(2000 / 211)
 
 
-def test_it_can_be_told_as_json(report: ProbeReport) -> None:
+def test_the_report_as_json(report: ProbeReport) -> None:
     said = json.loads(json.dumps(report.to_json()))
     assert [one["attack"] for one in said["attacks"]] == [one.value for one in Attack]
     assert said["attacks"][0]["description"] == 'the lines "=0" to "=300"'
     assert said["attacks"][0]["overall"]["problems"] == 3
 
 
-def test_a_budget_of_nothing_is_refused() -> None:
-    with pytest.raises(InputError, match="at least 1 character, got 0"):
-        ProbeSettings(budget_chars=0)
-
-
-def test_an_enumeration_runs_to_300_or_to_its_budget() -> None:
+def test_an_enumeration_runs_to_300_or_to_its_length() -> None:
     assert enumeration(10_000).splitlines() == [f"={value}" for value in range(301)]
     assert (enumeration(8), enumeration(1)) == ("=0\n=1\n=2", "")
+    assert quantities("4 miles in 2 hours", 32) == "1 miles, 1 hours, 2 miles"
+    assert quantities("no numbers", 32) == ""
 
 
 @pytest.mark.parametrize(
@@ -259,19 +226,11 @@ def test_an_enumeration_runs_to_300_or_to_its_budget() -> None:
         ("7 and seven and 7", [7]),
         ("0 apples", []),
         ("", []),
+        (" ".join(map(str, range(1, 1000))), list(range(1, MAX_NUMBERS + 1))),
     ],
 )
 def test_numbers_are_found_in_figures_and_words(problem: str, numbers: list[Fraction]) -> None:
     assert numbers_in(problem) == numbers
-
-
-def test_a_table_of_numbers_is_cut_short() -> None:
-    assert len(numbers_in(" ".join(map(str, range(1, 1000))))) == MAX_NUMBERS
-
-
-@given(st.lists(st.fractions(0, 10**4, max_denominator=20).filter(bool), max_size=4, unique=True))
-def test_pairs_of_pairs_are_true(numbers: list[Fraction]) -> None:
-    assert {truth_of(line) for line in pairs_of_pairs(numbers).texts[::40]} <= {Truth.TRUE}
 
 
 @pytest.mark.parametrize(
@@ -285,11 +244,6 @@ def test_pairs_of_pairs_are_true(numbers: list[Fraction]) -> None:
 )
 def test_nouns_stand_behind_numbers(problem: str, nouns: list[str]) -> None:
     assert nouns_in(problem) == nouns
-
-
-def test_quantities_are_counted_within_the_budget() -> None:
-    assert quantities("4 miles in 2 hours", budget=32) == "1 miles, 1 hours, 2 miles"
-    assert quantities("no numbers", budget=32) == ""
 
 
 _ROLLOUTS = st.lists(
@@ -306,14 +260,16 @@ def sampled(rollouts: list[tuple[str, str]]) -> RolloutSample:
 
 
 @given(_ROLLOUTS, st.randoms(use_true_random=False))
-def test_order_does_not_matter(rollouts: list[tuple[str, str]], random: object) -> None:
+def test_a_sample_does_not_depend_on_the_order(
+    rollouts: list[tuple[str, str]], random: object
+) -> None:
     shuffled = list(rollouts)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert sampled(rollouts).of("s") == sampled(shuffled).of("s")
 
 
 @given(_ROLLOUTS)
-def test_it_stays_within_its_bounds(rollouts: list[tuple[str, str]]) -> None:
+def test_a_sample_stays_within_its_bounds(rollouts: list[tuple[str, str]]) -> None:
     kept = sampled(rollouts).of("s")
     assert len(kept) <= 5
     assert sum(len(one.text) for one in kept) <= 20 or len(kept) == 1
@@ -327,19 +283,13 @@ def test_one_long_rollout_stays_and_counts_with_its_beginning() -> None:
     assert len(kept.text) == 1 << 17
 
 
-def test_the_same_text_for_the_same_problem_counts_once() -> None:
+def test_repeated_texts_count_once_and_sources_are_separate() -> None:
     sample = RolloutSample()
     for problem_id in ("p", "p", "q"):
         sample.add("s", problem_id, "same")
     assert sorted(one.problem_id for one in sample.of("s")) == ["p", "q"]
-
-
-def test_sources_are_kept_apart() -> None:
-    sample = RolloutSample()
-    for text in ("a", "abc", "abcde"):
-        sample.add("s", "p", text)
     sample.add("t", "q", "x")
-    assert (sample.typical_chars("s"), sample.typical_chars("t")) == (3, 1)
+    assert (sample.typical_chars("s"), sample.typical_chars("t")) == (4, 1)
     assert sample.typical_chars("u") is None
     assert sample.of("u") == []
 
@@ -358,7 +308,7 @@ PATTERNS = [
 
 @pytest.mark.parametrize("pool_nodes", [1, 3, 1024])
 def test_own_rollouts_are_left_out(pool_nodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "POOL_NODES", pool_nodes)
+    monkeypatch.setattr(survey, "POOL_NODES", pool_nodes)
     found = match_unrelated(PATTERNS, SAMPLE, threads=1)
     # p1 sees the rollouts of p2 and p3, of which one hits its first node.
     assert [len(hits) for hits in found] == [2, 2, 3]

@@ -94,7 +94,6 @@ def test_a_run_is_kept_with_its_curves(run: Run, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-
 def test_runs_and_rollouts_are_not_mixed(run: Run, files: list[str], tmp_path: Path) -> None:
     code, _, err = run("report", str(tmp_path), *files)
     assert code == 2 and "rollouts or runs, not both" in err

@@ -89,7 +89,7 @@ class SampleBench:
     def models(self, *names: str, more: str = "") -> Path:
         """Write a models file with short waits; one table a name, ``more`` lines for all."""
         path = self.folder / "models.toml"
-        head = f'[defaults]\nbase_url = "{self.server.url}"\ninitial_backoff_s = 0.001\n{more}\n'
+        head = f'[defaults]\nbase_url = "{self.server.url}"\n{more}\n'
         path.write_text(head + "".join(f'[[models]]\nmodel = "{name}"\n' for name in names))
         return path
 

@@ -9,12 +9,9 @@ from typing import Any
 import pytest
 
 from tests.consensusbench.openai_server import (
-    Behaviour,
-    Garbage,
     HangUp,
     Refuse,
     Say,
-    prompt_tokens,
 )
 from tests.consensusbench.sampling.conftest import (
     SampleBench,
@@ -72,12 +69,6 @@ def test_wrong_rollouts_are_kept_and_flagged_and_the_models_share_the_work(
     assert bench.provenance()["counts"]["models"]["weak"]["rollouts"] == 8
 
 
-def test_only_correct_leaves_the_wrong_ones_out(bench: SampleBench) -> None:
-    bench.server.respond = wrong_where(lambda asked: asked.number % 2 == 1)
-    assert bench.sample(bench.problems(3), only_correct=True, max_attempts=40) == 0
-    assert [row["correct"] for row in bench.rollouts()] == [True] * 15
-
-
 @pytest.mark.parametrize(
     ("reply", "correct"),
     [
@@ -85,8 +76,6 @@ def test_only_correct_leaves_the_wrong_ones_out(bench: SampleBench) -> None:
         (Say("It is 1000", finish_reason="length"), False),
         (Say("I cannot say."), False),
         (Say(""), False),
-        (Say("Answer: 1000", whole=True), True),
-        (Say("Answer: 1000", usage=False), True),
         (Say(r"\boxed{10^3}"), True),
     ],
     ids=repr,
@@ -97,12 +86,6 @@ def test_the_real_verifier_decides(bench: SampleBench, reply: Say, correct: bool
     rows = bench.rollouts()
     assert [row["correct"] for row in rows] == ([True] if correct else [False, False])
     assert rows[0]["response"] == reply.text and rows[0]["finish_reason"] == reply.finish_reason
-
-
-def test_the_rule_can_be_chosen(bench: SampleBench) -> None:
-    bench.server.respond = lambda asked: Say("Answer: 1000")
-    assert bench.sample(bench.problems(1), "--samples", 1, answer_rule="boxed") == 0
-    assert [row["correct"] for row in bench.rollouts()] == [False]
 
 
 def test_too_few_correct_rollouts_are_reported(bench: SampleBench) -> None:
@@ -129,16 +112,6 @@ def test_exactly_k_samples_are_drawn_and_more_are_added_later(bench: SampleBench
     # Back to fewer: what was paid for stays in the journal, the output holds what is asked for.
     assert bench.sample(problems, "--samples", 1, models=models) == 0
     assert (len(bench.rollouts()), len(bench.server.asked)) == (6, 24)
-
-
-def test_fewer_samples_than_a_broken_run_was_to_draw_are_complete(bench: SampleBench) -> None:
-    problems, models = bench.problems(1), bench.models("m", more="max_retries = 0")
-    bench.server.respond = refuse_where(lambda asked: asked.seed in (0, 1), 500)
-    assert bench.sample(problems, "--samples", 6, models=models, seed=0) == 1
-    assert [row["rollout_id"][-1] for row in bench.rollouts()] == ["2", "3", "4", "5"]
-    bench.server.respond = answer_right
-    assert bench.sample(problems, "--samples", 3, models=models, seed=0) == 0
-    assert [row["rollout_id"][-1] for row in bench.rollouts()] == ["0", "1", "2"]
 
 
 def test_what_cannot_be_asked_is_named_and_stops_no_other_problem(bench: SampleBench) -> None:
@@ -183,25 +156,6 @@ def test_a_corrected_ground_truth_is_judged_anew_and_not_paid_for_again(bench: S
     assert len(bench.server.asked) == 2
 
 
-@pytest.mark.parametrize(
-    "trouble",
-    [
-        Refuse(429, headers={"retry-after": "0.01"}),
-        HangUp(),
-        Garbage(),
-        Say("x" * 99, cut_after=3),
-    ],
-    ids=repr,
-)
-def test_trouble_with_every_third_request_changes_nothing(
-    bench: SampleBench, trouble: Behaviour
-) -> None:
-    bench.server.respond = lambda asked: trouble if asked.number % 3 == 0 else answer_right(asked)
-    assert bench.sample(bench.problems(4), models=bench.models("a", "b")) == 0
-    assert Counter(row["problem_id"] for row in bench.rollouts()) == {f"p{n}": 5 for n in range(4)}
-    assert all(row["correct"] for row in bench.rollouts())
-
-
 def test_a_problem_that_is_refused_stops_no_other_and_is_not_asked_again(
     bench: SampleBench,
 ) -> None:
@@ -224,36 +178,13 @@ def test_a_refused_key_stops_at_once(bench: SampleBench) -> None:
     assert not bench.output.exists()
 
 
-def test_no_file_ever_holds_a_key(bench: SampleBench) -> None:
-    bench.server.respond = refuse_where(
-        lambda asked: asked.number == 0, 400, "sk-of-the-tests is not for you"
-    )
-    assert bench.sample(bench.problems(2)) == 0
-    written = [path.read_bytes() for path in bench.folder.iterdir()]
-    assert len(written) == 4 and not any(b"sk-of-the-tests" in content for content in written)
-
-
 def test_a_model_that_is_gone_is_given_up_and_the_others_go_on(bench: SampleBench) -> None:
     bench.server.respond = refuse_where(lambda asked: asked.model == "gone", 503)
     models = bench.models("good", "gone", more="max_retries = 1\nconcurrency = 2")
     assert bench.sample(bench.problems(30), models=models) == 0
     assert Counter(row["model"] for row in bench.rollouts()) == {"good": 150}
-    assert "warning: gone was given up: gone at http" in bench.errors()
+    assert "warning: gone was given up: gone at 127" in bench.errors()
     assert sum(asked.model == "gone" for asked in bench.server.asked) < 60
-
-
-def test_with_no_model_left_the_run_ends_and_the_next_goes_on(bench: SampleBench) -> None:
-    bench.server.respond = refuse_where(lambda asked: asked.number >= 20, 503)
-    problems = bench.problems(40)
-    models = bench.models("a", more="max_retries = 0\nconcurrency = 4")
-    assert bench.sample(problems, models=models) == 1
-    assert "HTTP 503" in (error := bench.errors())
-    assert "of 40 problems are finished; run the same command again" in error
-    assert not bench.output.exists() and len(bench.server.asked) < 60
-    delivered = len(bench.server.delivered)
-    bench.server.respond = answer_right
-    assert bench.sample(problems, models=models) == 0
-    assert len(bench.rollouts()) == 200 == len(bench.server.delivered) and delivered >= 20
 
 
 def test_one_problem_without_a_reply_waits_for_the_next_run(bench: SampleBench) -> None:
@@ -261,7 +192,7 @@ def test_one_problem_without_a_reply_waits_for_the_next_run(bench: SampleBench) 
     problems = bench.problems(3)
     models = bench.models("a", more="max_retries = 1")
     assert bench.sample(problems, models=models) == 1
-    assert "1 of 3 problems wait for a reply, the first 'p1' (a at http" in bench.errors()
+    assert "1 of 3 problems wait for a reply, the first 'p1' (a at 127" in bench.errors()
     assert len(bench.rollouts()) == 10  # the rest is written
     bench.server.respond = answer_right
     assert bench.sample(problems, models=models) == 0
@@ -305,18 +236,6 @@ def test_settings_that_a_model_refuses_stop_the_run_and_can_be_put_right(
     assert Counter(row["model"] for row in bench.rollouts())["picky"] > 30
 
 
-def test_a_few_problems_that_are_all_refused_are_asked_again(bench: SampleBench) -> None:
-    bench.server.respond = refuse_where(
-        lambda asked: "stream_options" in asked.body, 400, "no stream_options"
-    )
-    problems = bench.problems(3)
-    assert bench.sample(problems, "--samples", 1, models=bench.models("m")) == 1
-    assert "no stream_options; the model answered nothing else" in bench.errors()
-    models = bench.models("m", more="stream_usage = false")
-    assert bench.sample(problems, "--samples", 1, models=models) == 0
-    assert len(bench.rollouts()) == 3 and len(bench.server.asked) == 6
-
-
 def test_parquet_and_reasoning(bench: SampleBench) -> None:
     bench.server.respond = lambda asked: Say(
         right(asked), reasoning="I think." if asked.number % 2 else ""
@@ -353,17 +272,6 @@ def test_bad_usage_is_one_sentence_and_nothing_is_asked(
     assert sentence in error and bench.server.asked == []
 
 
-def test_settings_come_from_a_file_and_the_command_line_has_the_last_word(
-    bench: SampleBench,
-) -> None:
-    config = bench.folder / "sample.toml"
-    config.write_text("seed = 7\nsamples = 9\nmax_tokens = 50\ntop_p = 0.5\n")
-    assert bench.sample(bench.problems(1), "--config", config, "--samples", 2, seed=8) == 0
-    assert sorted(asked.seed or 0 for asked in bench.server.asked) == [8, 9]
-    assert bench.server.asked[0].body["top_p"] == 0.5
-    assert bench.rollouts()[0]["sampling"]["max_tokens"] == 50
-
-
 def test_a_bad_row_stops_before_anything_is_paid(bench: SampleBench) -> None:
     problems = bench.problems(3)
     problems.write_text(problems.read_text() + "{broken\n")
@@ -386,19 +294,6 @@ def test_the_limit_of_requests_holds_and_a_higher_one_goes_on(bench: SampleBench
     assert (len(bench.rollouts()), len(bench.server.asked)) == (23, 23)
     assert bench.sample(problems, max_requests=50) == 0
     assert (len(bench.rollouts()), len(bench.server.asked)) == (50, 50)
-
-
-@pytest.mark.parametrize(("limit", "value"), [("max_cost", 0.0004), ("max_tokens_total", 1200)])
-def test_limits_on_cost_and_tokens_are_never_exceeded(
-    bench: SampleBench, limit: str, value: float
-) -> None:
-    models = bench.models("a", more="price_in = 0\nprice_out = 2\nmax_tokens = 30")
-    bench.server.respond = lambda asked: Say(right(asked), first_byte_s=0.01)
-    assert bench.sample(bench.problems(30), models=models, **{limit: value}) == 1
-    charged = sum(asked.charged or 0 for asked in bench.server.charged)
-    prompts = sum(map(prompt_tokens, bench.server.charged))
-    spent = charged * 2 / 1e6 if limit == "max_cost" else charged + prompts
-    assert 0.5 * value < spent <= value
 
 
 @pytest.mark.parametrize("usage", [True, False])
@@ -432,12 +327,3 @@ def test_a_dry_run_asks_nothing_and_bounds_what_is_left(bench: SampleBench) -> N
     later = json.loads(bench.printed())
     assert (later["recorded"], later["least_requests"]) == (20, 25)
     assert 0 < later["spent"] < said["most_cost"]
-
-
-def test_a_dry_run_leaves_a_journal_of_lines_as_it_is(bench: SampleBench) -> None:
-    problems, old = bench.problems(2), b'{"journal": "rollouts", "version": 1}\n'
-    bench.journal.write_bytes(old)
-    there = sorted(bench.folder.iterdir())
-    assert bench.sample(problems, "--dry-run") == 0
-    assert bench.journal.read_bytes() == old
-    assert set(bench.folder.iterdir()) - set(there) <= {bench.folder / "models.toml"}

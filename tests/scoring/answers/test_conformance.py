@@ -1,7 +1,4 @@
-"""Agreement with outside data, where it is at hand.
-
-What a busy machine left open is asked again, as the Scorer does: the tests are of the rules.
-"""
+"""Agreement with outside data, where it is at hand."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ from typing import Any
 import pytest
 
 from consensuspr.scoring.answers import AnswerVerifier
-from consensuspr.scoring.scorer import verify_patiently
 
 # docs/answers.md explains each.
 KNOWN_DISAGREEMENTS = {"answer-074"}
@@ -27,9 +23,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 def test_conformance(shared_dir: Path, verifier: AnswerVerifier) -> None:
     rows = rows_of(shared_dir / "conformance" / "answers.jsonl")
-    verdicts = verify_patiently(
-        verifier, [row["gold"] for row in rows], [row["pred"] for row in rows], "auto"
-    )
+    verdicts = verifier.verify_batch([row["gold"] for row in rows], [row["pred"] for row in rows])
     disagreements = {
         row["id"]
         for row, verdict in zip(rows, verdicts, strict=True)
@@ -58,11 +52,8 @@ def test_labels_of_real_rollouts(
     verifier: AnswerVerifier,
 ) -> None:
     rows = rows_of(shared_dir / "data" / "rollouts" / f"{name}.jsonl.gz")
-    verdicts = verify_patiently(
-        verifier,
-        [row["ground_truth"] for row in rows],
-        [row["response"].encode() for row in rows],
-        "auto",
+    verdicts = verifier.verify_batch(
+        [row["ground_truth"] for row in rows], [row["response"].encode() for row in rows]
     )
     agreed = sum(
         verdict.correct is row["correct"] for row, verdict in zip(rows, verdicts, strict=True)

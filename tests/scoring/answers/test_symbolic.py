@@ -97,7 +97,7 @@ CASES = {
     "a worker loads neither the core nor numpy": (
         """
         import sys
-        from consensuspr.scoring.answers import worker
+        from consensuspr.scoring.answers import pool, worker
         print([name for name in ("consensuspr.core", "numpy", "grpc") if name in sys.modules])
         """,
         ["[]"],

@@ -12,8 +12,7 @@ import pytest
 from consensuspr.errors import InputError
 from consensuspr.scoring import AnswerRule
 from consensuspr.scoring.answers import AnswerStatus, AnswerVerifier, Verdict, verify_answer
-from consensuspr.scoring.answers.sandbox import ComparisonKey, ComparisonOutcome
-from consensuspr.scoring.answers.verifier import ResultCache, normalize_answer, verify_dapo
+from consensuspr.scoring.answers.dapo import normalize_answer, verify_dapo
 from tests.commands import run_python
 
 # (ground truth, answer, equal): cases that take algebra
@@ -194,31 +193,24 @@ def test_a_batch_keeps_its_order(verifier: AnswerVerifier) -> None:
 
 def test_a_repeated_answer_is_computed_once(impatient: AnswerVerifier) -> None:
     poison = r"\boxed{(a+b+c+d+e+f+g)^{187}}"
-    started = time.monotonic()
     verdicts = impatient.verify_batch(["x+1"] * 50, [poison] * 50)
-    assert time.monotonic() - started < 10
-    assert {verdict.method for verdict in verdicts} <= {"budget", "load"}
-    if verdicts[0].method == "budget":
-        waits = []
-        for _ in range(10):
-            started = time.monotonic()
-            assert impatient.verify("x+1", poison).method == "budget"
-            waits.append(time.monotonic() - started)
-        # Less than its budget, which it would take each time.
-        assert min(waits) < 0.5
+    assert {verdict.method for verdict in verdicts} == {"budget"}
+    started = time.monotonic()
+    assert impatient.verify("x+1", poison).method == "budget"
+    assert time.monotonic() - started < 0.5, "less than its budget"
 
 
-def test_the_deadline_ends_the_wait(impatient: AnswerVerifier) -> None:
+def test_the_deadline_ends_the_wait(verifier: AnswerVerifier) -> None:
     poison = r"\boxed{(a+b+c+d+e+f+g)^{188}}"
     started = time.monotonic()
-    verdicts = impatient.verify_batch(
-        ["x+1", "7"], [poison, r"\boxed{7}"], deadline=time.monotonic() + 0.2
+    verdicts = verifier.verify_batch(
+        ["x+1", "7"], [poison, r"\boxed{7}"], deadline=time.monotonic() + 0.1
     )
-    assert time.monotonic() - started < 15
-    assert [verdict.method for verdict in verdicts] == ["deadline", "canonical"]
+    assert time.monotonic() - started < 20
+    assert [verdict.method for verdict in verdicts] == ["load", "canonical"]
     assert verdicts[0].correct is None
     # What a deadline left open is not remembered.
-    assert impatient.verify("x+1", poison).method != "deadline"
+    assert verifier.verify("x+1", poison).method == "budget"
 
 
 def test_threads_share_a_verifier(verifier: AnswerVerifier) -> None:
@@ -269,7 +261,6 @@ def test_only_while_a_worker_is_waited_for_others_are_let_go_first() -> None:
         {"budget_s": -1.0},
         {"budget_s": float("nan")},
         {"memory_limit_bytes": 1 << 20},
-        {"cache_size": -1},
     ],
 )
 def test_bad_settings_are_named(options: dict[str, float]) -> None:
@@ -356,53 +347,3 @@ def test_the_method_names_the_part_of_the_rule() -> None:
     assert verify_dapo("7", "Answer: 7").method == "dapo"
     assert verify_dapo("7", r"\boxed{7}").method == "dapo-boxed"
     assert verify_dapo("7", "we get 7") == (False, None, AnswerStatus.NO_ANSWER, "none")
-
-
-def key(number: int, answer: str = "1") -> ComparisonKey:
-    return ComparisonKey(str(number), answer, "", "auto")
-
-
-def test_a_result_comes_back_and_the_least_recently_used_goes_first() -> None:
-    cache = ResultCache(2, 1 << 20)
-    cache.put(key(1), ComparisonOutcome(True))
-    cache.put(key(2), ComparisonOutcome(False))
-    assert cache.get(key(1)) == ComparisonOutcome(True)
-    assert cache.get(key(1)._replace(rule="boxed")) is None
-    cache.put(key(3), ComparisonOutcome(None, "budget"))
-    assert cache.get(key(2)) is None
-    assert cache.get(key(1)) == ComparisonOutcome(True)
-    assert len(cache) == 2
-
-
-def test_bytes_are_bounded_too() -> None:
-    cache = ResultCache(1_000_000, 100_000)
-    for number in range(1000):
-        cache.put(key(number, "x" * 1000), ComparisonOutcome(False))
-    assert cache.nbytes <= 100_000
-    assert 0 < len(cache) < 100
-    cache.put(key(0, "x" * 100_000), ComparisonOutcome(False))
-    assert cache.get(key(0, "x" * 100_000)) is None
-
-
-def test_a_size_of_zero_keeps_nothing() -> None:
-    cache = ResultCache(0, 1 << 20)
-    cache.put(key(1), ComparisonOutcome(True))
-    assert len(cache) == 0
-
-
-def test_threads_do_not_break_the_books() -> None:
-    cache = ResultCache(50, 1 << 20)
-
-    def churn(start: int) -> None:
-        for number in range(2000):
-            cache.put(key(start + number % 200), ComparisonOutcome(True))
-            cache.get(key(number % 200))
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(churn, range(4)))
-    assert len(cache) <= 50
-    for number in range(400):
-        cache.put(key(1000 + number), ComparisonOutcome(True))
-    single = ResultCache(1, 1 << 20)
-    single.put(key(1000), ComparisonOutcome(True))
-    assert cache.nbytes == 50 * single.nbytes

@@ -1,41 +1,27 @@
 """Step credit: a response's reward on the tokens that earned it, with the same sum.
 
 A score says where each node was first hit, in code points of the response's text
-(:attr:`~consensuspr.scoring.types.Score.spans`).  A trainer needs the token, of the very ids that
-the policy wrote: a text that is encoded again may become other tokens.  The token that reached a
-node is the one with which the last code point of its span was complete.
-
-A :data:`Finder` knows the text of one response.  There are two, for the two ways in which
-tokenizers write: the bytes of each token one behind the other (:func:`finder_of_bytes`), or
-anything else whose text only grows as tokens are added (:func:`finder_of_decoding`).  Special
-tokens that the text lacks write nothing, and reach nothing.
-
-What a token earns (:func:`place_reward`):
+(:attr:`~consensuspr.scoring.types.Score.spans`).  A :data:`Finder` returns the token with which
+the last code point of a span was complete.
 
 - The token that reached a node earns the node's share of NCR before the guard, times the weight of
-  NCR in the reward (linear: 1 - alpha; max and the first stage of a curriculum: 1; else 0).  A node
-  counts once, at its first hit, and one in what a tool wrote nowhere.
-- The last token of the policy earns the rest, whatever makes the reward: Acc's part, what the
-  guard takes (a negative rest), a penalty for length, nodes that found no token, and what rounding
-  leaves.
+  NCR in the reward.  A node counts once, at its first hit, and not in what a tool wrote.
+- The last token of the policy earns the rest: Acc's part, what the guard takes (a negative rest),
+  a penalty for length, nodes that found no token.
 
-So a token's reward follows from what was written up to it, as a step's reward should: the guard,
-which judges the whole text, does not reach back to the nodes but lowers the end, and a policy that
-goes on to list values after its nodes is told so where it does.  The sum is the reward, wherever
-the nodes stand: text that is moved about earns the same.
+So a token's reward follows from the text up to it, and text that is moved about earns the same.
 
-The sum is exact, not nearly so: trainers add float32 in an order of their own, and compare.
-Amounts are multiples of 2^-22 (2.4e-7, coarser by powers of two for rewards beyond 2), so few that
-any order adds them up without rounding, to the reward as a multiple of the same.
+The sum is exact, because trainers add float32 in an order of their own, and compare: amounts are
+multiples of 2^-22 (coarser by powers of two for rewards beyond 2), so few that any order adds them
+up without rounding.
 """
 
 from __future__ import annotations
 
-import codecs
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -45,76 +31,28 @@ from numpy.typing import NDArray
 from consensuspr.errors import InputError
 from consensuspr.scoring.types import Score
 
-# Of code points of a text: half-open; None where a node was not reached.
-Span: TypeAlias = tuple[int, int] | None
-
-# Returns the token with which so many code points of the text are complete, None where it has less.
+# Returns the token with which so many code points of the text are complete; None: it has fewer.
 Finder: TypeAlias = Callable[[int], int | None]
 
-# What decodes to one U+FFFD becomes one code point that says how many bytes that was: a lone
-# surrogate, which no UTF-8 holds.
-_COUNTED = "consensuspr-counted"
-_BAD_BYTES = 0xDC00
-codecs.register_error(
-    _COUNTED,
-    lambda error: (
-        chr(_BAD_BYTES + error.end - error.start),  # type: ignore[attr-defined]
-        error.end,  # type: ignore[attr-defined]
-    ),
-)
-
-
-# Of float32's 24 binary digits, those before and behind the point.
+# Binary digits of float32, and those before the point.
 _DIGITS = 24
 _WHOLE_DIGITS = 2
 
-
-# Turns of the policy are apart in the text that is scored, so that nothing is read across the gap.
+# Separates turns of the policy in the text that is scored, so that nothing is read across them.
 BETWEEN = "\n"
 
 # As GRPO, for groups whose rewards hardly differ.
 _EPSILON = 1e-6
 
-# What was earned so far is compared in these steps, far finer than any node and coarser than what
-# rounding leaves.
+# Unit in which earnings are compared: finer than any node, coarser than rounding errors.
 _EARNED_STEP = 2.0**-16
 
 
-def finder_of_bytes(tokens: Sequence[bytes]) -> Finder:
-    """Return the finder of a response whose text is the bytes of its tokens.
-
-    Args:
-        tokens: the bytes of each token, none of one that the text lacks.  They may be parts of a
-            code point, and bytes that are no UTF-8 count as the U+FFFD that they decode to.
-    """
-    byte_ends = np.cumsum([len(token) for token in tokens], dtype=np.int64)
-    written = b"".join(tokens)
-    complete = byte_ends
-    if not written.isascii():
-        complete = np.searchsorted(_code_point_ends(written), byte_ends, side="right")
-
-    def find(end: int) -> int | None:
-        token = int(np.searchsorted(complete, end))
-        return token if token < len(tokens) else None
-
-    return find
-
-
-def _code_point_ends(text: bytes) -> NDArray[np.int64]:
-    """Return behind which byte each code point ends, as ``decode(errors="replace")`` reads it."""
-    decoded = text.decode(errors=_COUNTED).encode("utf-32-le", "surrogatepass")
-    points = np.frombuffer(decoded, dtype="<u4").astype(np.int64)
-    sizes = 1 + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000)
-    bad = points - _BAD_BYTES
-    return np.cumsum(np.where((bad > 0) & (bad < 4), bad, sizes))
-
-
-def finder_of_decoding(ids: Sequence[int], decode: Callable[[Any], str]) -> Finder:
+def finder_of_decoding(ids: Sequence[int] | NDArray[Any], decode: Callable[[Any], str]) -> Finder:
     """Return the finder of a response of any tokenizer whose text only grows with its tokens.
 
-    It decodes beginnings of the response, about twelve for a node of a long one, where
-    :func:`finder_of_bytes` looks into a table.  A U+FFFD in the text itself is taken for complete
-    with the first token that shows one.
+    It decodes beginnings of the response, about twelve for a node of a long one.  A U+FFFD in the
+    text itself counts as complete with the first token that shows one.
 
     Args:
         ids: of the response.
@@ -129,7 +67,7 @@ def finder_of_decoding(ids: Sequence[int], decode: Callable[[Any], str]) -> Find
     def find(end: int) -> int | None:
         if end > len(text):
             return None
-        # A code point of which bytes are missing is U+FFFD meanwhile, so that texts are compared.
+        # A code point of which bytes are missing is U+FFFD meanwhile, so texts are compared.
         wanted = text[:end]
         counts = range(1, len(ids) + 1)
         token = bisect_left(counts, True, key=lambda n: beginning(n).startswith(wanted))
@@ -143,7 +81,7 @@ def finder_of_turns(turns: Sequence[tuple[int, int, Finder]], between: int) -> F
 
     Args:
         turns: the first token of each among all, the code points of its text, and its finder.
-        between: code points between two turns in the text that is scored; they are nobody's.
+        between: code points between two turns in the text that is scored.
     """
 
     def find(end: int) -> int | None:
@@ -155,26 +93,6 @@ def finder_of_turns(turns: Sequence[tuple[int, int, Finder]], between: int) -> F
         return None
 
     return find
-
-
-def node_tokens(
-    spans: Iterable[Span], find: Finder, policy: Sequence[Any] | NDArray[Any] | None = None
-) -> list[int | None]:
-    """Return the token that reached each node.
-
-    Args:
-        spans: of the nodes in the text, in node order.
-        find: of that text.
-        policy: of each token, whether the policy wrote it; None: it wrote all.
-
-    Returns:
-        A token for each node, None where it was not reached, or by a token that a tool or a
-        template wrote, which earns nothing.
-    """
-    tokens = [None if span is None else find(span[1]) for span in spans]
-    if policy is None:
-        return tokens
-    return [None if token is None or not policy[token] else token for token in tokens]
 
 
 def place_reward(
@@ -191,11 +109,11 @@ def place_reward(
         score: of the response, asked for with spans.
         ncr_weight: of the reward (:meth:`~consensuspr.scoring.rewards.RewardSpec.ncr_weight`).
         find: of the text that was scored.
-        policy: of each token, whether the policy wrote it; where it wrote none, the last token
+        policy: of each token, whether the policy wrote it.  If it wrote none, the last token
             earns everything.
 
     Raises:
-        InputError: the response has no tokens, or the server does not say what nodes are worth.
+        InputError: the response has no tokens, or the server sends no shares of nodes.
     """
     if not len(policy):
         raise InputError("a response without tokens has none that could earn its reward")
@@ -210,12 +128,11 @@ def place_reward(
             "the server says where nodes were reached and not what each is worth, which step"
             " credit needs; it is older than this client"
         )
-    tokens = node_tokens(spans, find, policy)
-    parts = [
-        (token, ncr_weight * share)
-        for token, share in zip(tokens, shares, strict=bool(spans))
-        if token is not None
-    ]
+    parts = []
+    for span, share in zip(spans, shares, strict=bool(spans)):
+        token = None if span is None else find(span[1])
+        if token is not None and policy[token]:
+            parts.append((token, ncr_weight * share))
     step = _step(abs(reward) + 2 * sum(part for _, part in parts))
     placed: dict[int, float] = {}
     for token, part in parts:

@@ -1,6 +1,6 @@
-"""What the samples of a step come to: the figures that a trainer's own log shows of a reward.
+"""The figures of a step's samples for a trainer's own log.
 
-Means are over the samples where a value is known: a sample without nodes has no NCR.
+Means are over the samples that have the value: a sample without nodes has no NCR.
 """
 
 from __future__ import annotations

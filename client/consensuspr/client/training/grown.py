@@ -1,15 +1,13 @@
 """Datasets that grow with a run, and which of them rewards which epoch.
 
-A folder that the maker of the datasets (``consensusbench grow``) and every reward worker share:
+``consensusbench grow`` and the reward workers share a folder:
 
-- datasets, each served under its own name, whose content never changes;
-- ``ready.json``: the newest of them that the server serves;
-- ``epoch-0002.json``: the one that rewards epoch 2.
+- ``ready.json``: the newest dataset that the server serves;
+- ``epoch-0002.json``: the dataset that rewards epoch 2.
 
-The worker that meets the first sample of an epoch takes what is ready then, for all.  So an epoch
-has one dataset from its first sample to its last, whatever is made meanwhile; nobody waits for one
-that is not ready; and a run that is resumed in an epoch goes on with the dataset of that epoch.
-Each request names the dataset with its digest (``expect_digest``), which the server checks.
+The worker that meets the first sample of an epoch takes the ready dataset, for all.  So an epoch
+has one dataset, nobody waits for one, and a resumed run goes on with that of its epoch.  Each
+request names the dataset with its digest, which the server checks.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""What a row of training data says to the scorer: which problem, which nodes, which truth.
+"""Rows of training data: problem, nodes, ground truth.
 
-The problem is named, in this order, by ``extra_info["problem_id"]``; by ``extra_info["index"]``
-put into ``problem_id_format`` with the data source (and split, where the format has it); by the
-digest of the prompt.  An index is easily not unique (train and test files both count from 0),
-and a rollout scored against another problem's nodes would be a false reward, so an id that has
-come with two prompts is refused.
+The problem is named by ``extra_info["problem_id"]``, else by ``extra_info["index"]`` put into
+``problem_id_format``, else by the digest of the prompt.  Train and test files may both count from
+0, so an id by index that comes with two prompts is an error.
 """
 
 from __future__ import annotations
@@ -31,14 +29,10 @@ _REMEMBERED = 65_536
 
 
 def prompt_digest(prompt: Prompt) -> str:
-    """Return the id of a problem that is known by its prompt alone.
+    """Return the id of a problem that only its prompt names.
 
-    Args:
-        prompt: its text, or chat messages, of which role and content count.
-
-    Returns:
-        ``prompt-`` and 32 hexadecimal digits of the SHA-256 of the text with runs of white
-        space as one blank, or of the messages so written as JSON.
+    It is ``prompt-`` and 32 hexadecimal digits of the SHA-256 of the text with runs of white space
+    as one blank, or of the role and content of chat messages so written as JSON.
     """
     if isinstance(prompt, str):
         text = _plain(prompt)
@@ -50,10 +44,10 @@ def prompt_digest(prompt: Prompt) -> str:
 
 
 class ProblemIds:
-    """Finds the problem ids of samples, and refuses ambiguous ones.
+    """Finds the problem ids of samples, and rejects ambiguous ones.
 
     Args:
-        format: of an id with an index: ``{data_source}``, ``{index}`` and ``{split}``.
+        format: of an id by index: ``{data_source}``, ``{index}`` and ``{split}``.
     """
 
     def __init__(self, format: str) -> None:
@@ -66,16 +60,7 @@ class ProblemIds:
         extra_info: Mapping[str, Any],
         prompt: Prompt | None,
     ) -> str:
-        """Return the problem id of a sample.
-
-        Args:
-            data_source: of the sample's row.
-            extra_info: of the sample's row.
-            prompt: text or chat messages; None where the trainer does not tell.
-
-        Raises:
-            InputError: the row names no problem, or its index names two.
-        """
+        """Return the problem id of a sample from its row; raise InputError without exactly one."""
         given = extra_info.get("problem_id")
         if given is not None:
             if not isinstance(given, str) or not given:
@@ -109,20 +94,17 @@ class ProblemIds:
                 )
         problem_id = self._format.format(**fields)
         if prompt is not None and len(prompt):
-            self._check_same(problem_id, prompt_digest(prompt))
+            digest = prompt_digest(prompt)
+            if self._prompts.setdefault(problem_id, digest) != digest:
+                raise InputError(
+                    f"problem id {problem_id!r}, put together from extra_info.index, has come with"
+                    " two prompts; give each row its extra_info.problem_id, or tell splits apart"
+                    " with problem_id_format={data_source}/{split}/{index}"
+                )
+            self._prompts.move_to_end(problem_id)
+            if len(self._prompts) > _REMEMBERED:
+                self._prompts.popitem(last=False)
         return problem_id
-
-    def _check_same(self, problem_id: str, digest: str) -> None:
-        known = self._prompts.setdefault(problem_id, digest)
-        if known != digest:
-            raise InputError(
-                f"problem id {problem_id!r}, put together from extra_info.index, has come with two"
-                " prompts; give each row its extra_info.problem_id, or tell splits apart with"
-                " problem_id_format={data_source}/{split}/{index}"
-            )
-        self._prompts.move_to_end(problem_id)
-        if len(self._prompts) > _REMEMBERED:
-            self._prompts.popitem(last=False)
 
 
 def _plain(text: str) -> str:
@@ -140,7 +122,7 @@ def _content(content: object) -> str:
 
 
 class TrainingRow(NamedTuple):
-    """What a row of training data says of a sample; None is what the trainer does not tell."""
+    """A row of training data; None means that the trainer does not pass the value."""
 
     data_source: str | None
     ground_truth: str | None
@@ -154,11 +136,7 @@ class TrainingRow(NamedTuple):
         return split if isinstance(split, str) else None
 
     def planned(self, name: str) -> int | None:
-        """Return a count that the row was given when it was made, None where it has none.
-
-        Raises:
-            InputError: it is no whole number from 0.
-        """
+        """Return an epoch or step of the row itself, None if it has none."""
         value = self.extra_info.get(name)
         if value is None or (isinstance(value, int) and value >= 0):
             return value
@@ -167,7 +145,7 @@ class TrainingRow(NamedTuple):
     def rollout(
         self, response: str | bytes, ids: ProblemIds, num_tokens: int | None = None
     ) -> Rollout:
-        """Return what is sent to the scorer for a response to the row.
+        """Return the rollout of a response to the row.
 
         Raises:
             InputError: the row names no problem, or its nodes have another shape.

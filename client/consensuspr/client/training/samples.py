@@ -1,12 +1,8 @@
-"""A trainer's sample scored: from its row and what the policy wrote to reward, metrics and log.
+"""A trainer's sample scored: from its row and response to reward, metrics and score log.
 
-What the adapters of all trainers do alike.  A :class:`SampleScorer` finds the problem, knows the
-epoch, asks the source of this process and keeps the score log; an adapter only reads what its
-trainer hands over, and answers as that trainer is answered.  It may be sent to another process,
-and begins there anew.
-
-Some trainers call a reward where no event loop stays: there it runs on the one of
-:func:`on_own_loop`, since a source, its channel and its stand-in belong to a loop.
+An adapter only reads what its trainer passes to a :class:`SampleScorer`, and returns what its
+trainer expects.  Some trainers call a reward where no event loop stays: it then runs on the loop of
+:func:`on_own_loop`.
 """
 
 from __future__ import annotations
@@ -19,6 +15,7 @@ from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from consensuspr.client.calls import first_failure
 from consensuspr.client.training.rows import ProblemIds, TrainingRow
 from consensuspr.client.training.settings import EpochClock, RewardSettings
 from consensuspr.client.training.source import (
@@ -47,8 +44,7 @@ class SampleScorer:
         self._missing = missing
         self._ids = ProblemIds(settings.problem_id_format)
         self._clock = EpochClock(settings, missing=missing)
-        # Before the first sample, to find files that cannot be read or written.  Processes of one
-        # start are recognized because all begin their logs before any of them ends.
+        # Now, to find files that cannot be used, and because the logs of one start begin together.
         check_source(settings)
         score_log_of(settings)
 
@@ -65,21 +61,20 @@ class SampleScorer:
         epoch: int | None = None,
         spans: bool = False,
     ) -> ScoredSample:
-        """Return the reward of what the policy wrote.
+        """Return the reward of a response.
 
         Args:
             row: that it answers.
             response: what the policy wrote, and nothing else.
-            num_tokens: of it, where the trainer tells.
-            step: of the training, from 1; None where the trainer does not tell.
-            epoch: from 0, where the trainer tells it itself.  Where it tells neither, those
-                that stand in the row count, as they were planned when the data were made.
-            spans: also say where each node was first hit, and what it adds.
+            num_tokens: of it, if the trainer passes it.
+            step: of the training, from 1; None if the trainer does not pass it.
+            epoch: from 0.  Without step and epoch those of the row count.
+            spans: also return where each node was first hit, and its share.
 
         Raises:
             UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
             InputError: the row names no problem or two, or the epoch is needed and not known.
-            RewardServiceError: the server refused, or was away for too long.
+            RewardServiceError: the server rejected it, or was away for too long.
         """
         rollout = row.rollout(response, self._ids, num_tokens)
         if step is None and epoch is None:
@@ -90,15 +85,9 @@ class SampleScorer:
 
 
 async def together(samples: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return what becomes of samples that are scored at the same time.
-
-    The first failure ends the others, and is raised as itself.
-    """
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(sample) for sample in samples]
-    except BaseExceptionGroup as failed:
-        raise failed.exceptions[0] from None
+    """Return the results of samples scored at the same time; the first failure ends the others."""
+    async with first_failure() as group:
+        tasks = [group.create_task(sample) for sample in samples]
     return [task.result() for task in tasks]
 
 

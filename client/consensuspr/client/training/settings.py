@@ -1,11 +1,7 @@
-"""The settings of a reward in training, and the epoch that a curriculum needs beside them.
+"""The settings of a reward in training, and the epoch that a curriculum needs.
 
-Names, defaults and limits are the same in every trainer.  A misspelt key would train on a
-default that nobody meant, so an unknown one is an error.
-
-The epoch, the phase of the curriculum (section 4.2 of the paper), is computed from the step
-that comes with each sample, never counted here: a worker sees a random share of the samples,
-may be restarted, and must agree with all others.
+Names, defaults and limits are the same in every trainer; an unknown key is an error.  The epoch is
+computed from the step of each sample, never counted: a worker sees a random share of the samples.
 """
 
 from __future__ import annotations
@@ -44,21 +40,21 @@ DEFAULT_ADDRESS = "127.0.0.1:50051"
 ID_FIELDS = ("data_source", "index", "split")
 
 
-def _number_or_raise(value: object) -> object:
-    """Let a command line's ``0.0`` and ``raise`` through, and nothing that is not finite."""
-    if value == "raise":
-        return value
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise ValueError(f"must be 'raise' or a finite number, got {value!r}")
-    return number
+def _finite_unless(*words: str | None) -> BeforeValidator:
+    """Let these words and finite numbers through, also as a command line's text."""
 
+    def check(value: object) -> object:
+        if value in words:
+            return value
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise ValueError(f"must be 'raise' or a finite number, got {value!r}")
+        return number
 
-def _acc_or_number(value: object) -> object:
-    return value if value in (None, "acc") else _number_or_raise(value)
+    return BeforeValidator(check)
 
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -142,11 +138,11 @@ class RewardSettings(Settings):
     unavailable_limit_s: Seconds = Field(
         1800.0, description="how long one sample waits for the server before it fails"
     )
-    on_unscorable: Annotated[Literal["raise"] | float, BeforeValidator(_number_or_raise)] = Field(
+    on_unscorable: Annotated[Literal["raise"] | float, _finite_unless("raise")] = Field(
         "raise", description="a sample that cannot be scored fails, or gets this reward"
     )
     without_nodes: Annotated[
-        Literal["acc", "raise"] | float | None, BeforeValidator(_acc_or_number)
+        Literal["acc", "raise"] | float | None, _finite_unless("raise", "acc", None)
     ] = Field(
         None,
         description="a sample whose problem is in the dataset without nodes is worth its Acc,"
@@ -239,11 +235,14 @@ class RewardSettings(Settings):
             source: where they were given, for error messages.
 
         Raises:
-            InputError: a key is unknown or a value is wrong; one sentence that names it.
+            InputError: a key is unknown or a value is wrong.
         """
         for key in values:
             if key not in cls.model_fields:
-                raise InputError(_unknown(key, source))
+                near = difflib.get_close_matches(str(key), cls.model_fields, n=1)
+                known = ", ".join(cls.model_fields)
+                hint = f"did you mean {near[0]!r}?" if near else f"known: {known}"
+                raise InputError(f"unknown setting {key!r} in {source}; {hint}")
         try:
             return cls(**values)
         except ValidationError as error:
@@ -253,23 +252,19 @@ class RewardSettings(Settings):
 
     @property
     def access(self) -> Access:
-        """How the server is known, and what it is shown.
-
-        Raises:
-            InputError: a file cannot be used.
-        """
+        """Token and TLS; raises InputError if a file cannot be used."""
         return Access(self.token_file, self.tls_ca, self.tls_cert, self.tls_key)
 
     @property
     def needs_epoch(self) -> str | None:
-        """What makes the reward of a sample depend on its epoch; None: nothing does."""
+        """The setting that makes a reward depend on the epoch, None without one."""
         if self.grown_nodes is not None:
             return "grown_nodes"
         return "reward=curriculum" if self.reward == "curriculum" else None
 
     @property
     def instead_of_nodes(self) -> str | float | None:
-        """What ``without_nodes`` comes to: where nodes are still to come, Acc till then."""
+        """``without_nodes``, by default Acc while nodes are still to come."""
         if self.without_nodes is None and self.grown_nodes is not None:
             return "acc"
         return self.without_nodes
@@ -291,25 +286,18 @@ class RewardSettings(Settings):
         )
 
 
-def _unknown(key: str, source: str) -> str:
-    known = RewardSettings.model_fields
-    near = difflib.get_close_matches(str(key), known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
-    return f"unknown setting {key!r} in {source}; {hint}"
-
-
 class EpochClock:
-    """Tells the epoch of a sample, and says so when the curriculum switches.
+    """Returns the epoch of a sample, and logs when the curriculum switches.
 
-    A fixed epoch of the settings goes before the step, in epochs of so many steps; the step
-    before the epoch that a trainer tells itself.
+    A fixed epoch of the settings takes precedence over the step, and the step over the epoch that
+    a trainer passes.
 
     Args:
-        settings: whose reward needs the epoch or not.
-        steps_per_epoch: what the trainer told; the setting of that name goes before it.
-        unknown: why ``steps_per_epoch`` is None, one clause for the error message; None where
-            the epoch comes with the samples.
-        missing: what lacks where it does not, a clause as well.
+        settings: of the reward.
+        steps_per_epoch: as the trainer knows it; the setting of that name takes precedence.
+        unknown: why ``steps_per_epoch`` is None, a clause for the error message; None if the epoch
+            comes with the samples.
+        missing: what a sample lacks if it does not, a clause as well.
 
     Raises:
         InputError: the reward needs the epoch, and it cannot be known.
@@ -326,7 +314,7 @@ class EpochClock:
         self._needed = settings.needs_epoch
         self._steps_per_epoch = settings.steps_per_epoch or steps_per_epoch
         self._missing = missing
-        # Late samples of the first stage may still trickle in after the switch.
+        # Late samples of the first stage may follow the switch.
         self._announced: set[bool] = set()
         known = settings.epoch is not None or self._steps_per_epoch
         if self._needed and not known and unknown is not None:
@@ -339,9 +327,8 @@ class EpochClock:
         """Return the epoch, from 0, of a training step.
 
         Args:
-            step: counted from 1; 0 or less before the first (validation before training);
-                None where the trainer does not tell.
-            told: the epoch that the trainer itself tells.
+            step: counted from 1; 0 or less is validation before training; None: unknown.
+            told: the epoch that the trainer passes.
 
         Raises:
             InputError: the reward needs the epoch and the sample came without.
@@ -358,19 +345,14 @@ class EpochClock:
                 f"{self._needed} needs the epoch, and {self._missing}; set a fixed epoch, one"
                 " run per stage"
             )
-        if self._settings.reward == "curriculum":
-            self._announce(epoch, step)
-        return epoch
-
-    def _announce(self, epoch: int, step: int | None) -> None:
-        """Log the stage of an epoch, once a process."""
-        outcome_stage = epoch >= self._settings.switch_epoch
-        if outcome_stage not in self._announced:
-            self._announced.add(outcome_stage)
+        by_acc = epoch >= self._settings.switch_epoch
+        if self._settings.reward == "curriculum" and by_acc not in self._announced:
+            self._announced.add(by_acc)
             logger.warning(
                 "curriculum: %s is rewarded from here on (epoch %d, step %s, switch_epoch %d)",
-                "Acc" if outcome_stage else "NCR",
+                "Acc" if by_acc else "NCR",
                 epoch,
                 "unknown" if step is None else step,
                 self._settings.switch_epoch,
             )
+        return epoch

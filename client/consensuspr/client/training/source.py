@@ -1,11 +1,7 @@
-"""Where a trainer's rewards come from: the server, or what stands in for it.
+"""Where a trainer's rewards come from: the server, or a scorer in this process.
 
-One :class:`RewardSource`, with one channel and one micro-batcher, serves all samples of a worker
-process; :func:`shared_source` hands it out.  A source belongs to one event loop.
-
-The stand-in is the server's own code on the same data, so that a sample's reward does not
-depend on who scored it; data of another digest are refused.  It is loaded when it is first
-needed: a run whose server stays up pays nothing for it.
+:func:`shared_source` returns the one :class:`RewardSource` of an event loop and its settings.  The
+local scorer is the server's own code on data of the same digest, and is loaded when it is needed.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
@@ -27,8 +23,7 @@ from weakref import WeakKeyDictionary
 
 from consensuspr.client.aio import AsyncRewardClient
 from consensuspr.client.batching import Batcher
-from consensuspr.client.calls import Deadline
-from consensuspr.client.interface import ScoredBatch
+from consensuspr.client.interface import Deadline, ScoredBatch
 from consensuspr.client.local import LocalClient
 from consensuspr.client.training.grown import GrownDatasets
 from consensuspr.client.training.settings import RewardSettings
@@ -61,7 +56,6 @@ from consensuspr.scoring.types import (
     Status,
     scored_from,
 )
-from consensuspr.wire.codec import EncodedRollout
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 
 if TYPE_CHECKING:
@@ -69,56 +63,45 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# What may pass: nobody listens, or too many ask.  A server that refuses the request itself
-# (a dataset that it does not have, another protocol) will do so again.
-_AWAY = (Unavailable, Overloaded, DeadlineExceeded)
-
-# Between two rounds of waiting; a round itself retries with growing, jittered pauses.
-_PAUSE_S = 0.5
-
-# What rows of validation files call their split.
-VALIDATION_SPLITS = ("test", "val", "validation")
-
-# So many responses without an end to their thoughts are no thoughts that were cut off.
-MIN_UNFINISHED = 100
-
-# An answer that was not decided because the machine was busy would count as wrong through no
-# fault of its own; it is asked for again, after pauses of up to so many seconds, for as long as
-# an absent server would be.  A fault of the server's (no memory to fork, say) may pass too.
-_AGAIN_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
-
-# What a dataset that is not the one of the training files does to its samples; a server that
-# is overloaded, or has a fault of its own, does none of it.  A problem that the server does not
-# know has no nodes, rather than no entry, where the row brings its own ground truth.
-MISFITS = (Status.UNKNOWN_PROBLEM, Status.NO_GROUND_TRUTH, Status.NO_NODES)
-
-# How a sample fails that the server refuses, as it will refuse others.
+# A server that rejects the request itself will do so again.
+AWAY = (Unavailable, Overloaded, DeadlineExceeded)
 _REFUSALS = (InvalidRequest, DatasetMismatch, AccessDenied, IncompatibleServer)
 _REFUSED = "refused"
 
-# Of fewer samples, the share of those that have no reward tells little.
+# Between two rounds of waiting; each round retries with its own pauses.
+_PAUSE_S = 0.5
+
+VALIDATION_SPLITS = ("test", "val", "validation")
+
+# Pauses before a sample is scored again whose answer check was too busy.
+_AGAIN_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
+
+# Statuses of samples if the dataset is not the one of the training files.
+MISFITS = (Status.UNKNOWN_PROBLEM, Status.NO_GROUND_TRUTH, Status.NO_NODES)
+
+# Of fewer samples, the share without a reward means little.
 MIN_SAMPLES = 1000
+
+# Warnings, once this many first responses never end their thoughts, or never earn anything.
+MIN_UNFINISHED = 100
+MIN_UNEARNED = 200
 
 # Limit of remembered look-ups of problems, some 200 bytes each.
 _REMEMBERED_PROBLEMS = 100_000
 
-# So many responses of which none reaches a node or the answer are more than a hard start.
-MIN_UNEARNED = 200
-
-# After so long without an answer it is said that samples wait, and again each minute.
+# Log that samples wait after this time without a reply, and again each minute.
 _SILENCE_S = 5.0
 _SILENCE_AGAIN_S = 60.0
 _LOOK_S = 1.0
 
-# Of the channels by which nodes are reached, their places in CHANNELS.
 _PATTERN, _STATEMENT, _CODE = map(CHANNELS.index, ("pattern", "statement", "code"))
 
-# Longer than any batch takes; what bounds an answer is its own budget.
+# Longer than any local batch takes.
 _PATIENCE_S = 24 * 3600.0
 
 
 class UnscorableSample(ConsensusPRError):
-    """A sample has no reward, for a reason that will not go away; none was made up for it."""
+    """A sample has no reward, for a reason that will not go away."""
 
     def __init__(self, status: Status, message: str) -> None:
         self.status = status
@@ -127,6 +110,10 @@ class UnscorableSample(ConsensusPRError):
 
 class TooManyUnscorable(ConsensusPRError):
     """So many samples have no reward that the dataset is not the one of the training files."""
+
+
+class UnusableData(InputError):
+    """The local dataset cannot be read, or is not the server's."""
 
 
 class ScoredSample(NamedTuple):
@@ -145,10 +132,10 @@ class ScoredSample(NamedTuple):
     unanswered: bool = False
 
     def fields(self, overlong_penalty: float = 0.0) -> dict[str, float | int | str | None]:
-        """Return the keys of every sample, in one order.
+        """Return the figures of the sample, the same keys for every sample.
 
-        None stands for what is unknown: acc without a verdict; ncr and the guard's factor without
-        nodes; tpn without matches or token counts.  Means over such zeros would be biased.
+        None means unknown: acc without a verdict, ncr and guard without nodes, tpn without matches
+        or token counts.  Means over zeros in their place would be biased.
         """
         score = self.score
         return {
@@ -169,49 +156,38 @@ class ScoredSample(NamedTuple):
         }
 
     def numbers(self, overlong_penalty: float = 0.0) -> dict[str, float | int | str]:
-        """Return :meth:`fields` for those that take no None: 0 for it, a factor of 1 for the guard.
-
-        ``status``, ``num_nodes`` and ``num_matched`` tell what is unknown.
-        """
+        """Return :meth:`fields` with 0 for None (guard: 1), for trainers that take no None."""
         return {
             name: value if value is not None else float(name == "guard")
             for name, value in self.fields(overlong_penalty).items()
         }
 
 
-class UnusableData(InputError):
-    """The dataset of the stand-in cannot be read, or is not the server's."""
-
-
 class LocalFallback:
-    """Scores single samples in this process, many at a time as one batch.
+    """Scores single samples in this process, those that wait together as one batch.
 
     Args:
         path: of the dataset.
-        name: of the dataset at the server; None where it has one.
-        expected_digest: of the dataset, where it is known before any server has answered.
+        name: of the dataset at the server; None if it has one.
+        expected_digest: of the dataset, if it is known before any server has answered.
 
     Attributes:
         expected_digest: of the server's dataset; None while it is not known.
-        loaded_digest: of the data that samples were last scored with here; None: none was.
-
-    Raises:
-        InputError: there is no such file.
+        loaded_digest: of the data in use; None: nothing is loaded.
     """
 
     def __init__(self, path: Path, name: str | None, expected_digest: str | None = None) -> None:
-        _check_dataset_path(path)
         self._path = path
         self._name = name
         self._client: LocalClient | None = None
-        # One thread: batches form while one is in work, and matching has threads of its own.
+        # One thread: batches form while one is scored, and matching has threads of its own.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="consensuspr-local")
-        self._batcher = Batcher(self._score, max_in_flight=1)
+        self._batcher: Batcher[Rollout] = Batcher(self._score, lambda one: len(one.response), 1)
         self.expected_digest = expected_digest
         self.loaded_digest: str | None = None
 
     async def score_one(self, rollout: Rollout, options: ScoreOptions) -> tuple[Score, Identity]:
-        """Score one rollout; calls that run at the same time share a batch.
+        """Score one rollout.
 
         Raises:
             UnusableData: the dataset cannot be read, or is not the server's.
@@ -219,27 +195,21 @@ class LocalFallback:
         return await self._batcher.submit(rollout, options, Deadline.after(_PATIENCE_S))
 
     def close(self) -> None:
-        """Fail whoever waits, and stop the answer processes.  May be called twice."""
+        """Fail waiting samples, and stop the answer processes.  May be called twice."""
         self._batcher.close()
         self._thread.shutdown(wait=True, cancel_futures=True)
         if self._client is not None:
             self._client.close()
 
     async def _score(
-        self,
-        rollouts: Sequence[Rollout],
-        _encoded: Sequence[EncodedRollout],
-        options: ScoreOptions,
-        _deadline: Deadline,
+        self, rollouts: Sequence[Rollout], options: ScoreOptions, _: Deadline
     ) -> ScoredBatch:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._score_here, rollouts, options)
-
-    def _score_here(self, rollouts: Sequence[Rollout], options: ScoreOptions) -> ScoredBatch:
-        return self._loaded().score_with(rollouts, options)
+        return await loop.run_in_executor(
+            self._thread, lambda: self._loaded().score_with(rollouts, options)
+        )
 
     def _loaded(self) -> LocalClient:
-        """Return the scorer, on data that are the server's as far as anybody knows."""
         expected = self.expected_digest
         if self._client is not None and expected in (None, self.loaded_digest):
             return self._client
@@ -262,20 +232,21 @@ class LocalFallback:
 
 
 class RewardSource:
-    """Scores single samples, and follows the settings where that does not work.
+    """Scores single samples, and follows the settings if that fails.
 
     Raises:
         InputError: an address or path is wrong.  Nothing is connected before the first sample.
     """
 
     def __init__(self, settings: RewardSettings) -> None:
+        check_source(settings)
         self.settings = settings
         self._spec = settings.spec
         self._client = AsyncRewardClient(
             settings.address,
             settings.timeout_s,
             access=settings.access,
-            # Of each batch: a server that restarts may come back with other data, unnoticed.
+            # A server that restarts may come back with other data.
             on_identity=lambda identity: self._see_digest(identity.dataset_digest),
         )
         self._fallback = (
@@ -287,27 +258,23 @@ class RewardSource:
         self._keys = SampleKeys()
         self._log = score_log_of(settings)
         self._guard_watch = GuardWatch()
-        # Of the samples that were asked for: how many, and of which no reward exists by their data.
         self._samples = 0
         self._misfits: Counter[str] = Counter()
         # By digest and problem id: whether the dataset has a problem that came back without nodes.
         self._known: dict[tuple[str, str], bool] = {}
-        # Samples that wait for the server, and when it was last heard of.
-        self._waiting_samples = 0
-        self._heard = 0.0
-        self._silence: asyncio.Task[None] | None = None
-        # Responses before the first that ends its thoughts; at its bound once there was one.
-        self._unfinished = 0
-        # Samples before the first that reaches anything; at its bound likewise.
-        self._unearned = 0
+        # By warning: samples before the first that makes it unnecessary.
+        self._missing: Counter[str] = Counter()
         self._options: ScoreOptions | None = None
         self._grown = GrownDatasets(settings.grown_nodes) if settings.grown_nodes else None
-        # What may pass while a sample waits.
-        self._passing: tuple[type[Exception], ...] = _AWAY
+        self._passing: tuple[type[Exception], ...] = AWAY
         if settings.on_other_digest == "wait":
             self._passing += (DatasetMismatch,)
-        self._introduction: asyncio.Task[ServerInfo] | None = None
+        self._waiting_samples = 0
+        self._heard = 0.0  # when the server replied last
         self._digest: str | None = None
+        # Tasks: ask the server about itself, log its silence, look whether it is back.
+        self._introduction: asyncio.Task[ServerInfo] | None = None
+        self._silence: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
 
     async def score(
@@ -327,21 +294,21 @@ class RewardSource:
             rollout: the sample; its data source and id are labels.
             epoch: of the curriculum, from 0.
             split: of its row; validation without nodes is worth its Acc (``validate_by_acc``).
-            spans: also say where each node was first hit, and what it adds.
-            step: of the training, from 1; for score logs alone, like all that follows.
-            group: of samples that the trainer compares with each other.
-            penalty: what the trainer adds to the reward; None: that is not known.
+            spans: also return where each node was first hit, and its share.
+            step: of the training, from 1; only for the score log, as what follows.
+            group: of samples that the trainer compares.
+            penalty: what the trainer adds to the reward; None: unknown.
 
         Raises:
             UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
-            TooManyUnscorable: ... as have more than ``max_unscorable`` allows, or were refused.
+            TooManyUnscorable: more than ``max_unscorable`` have none, or were rejected.
             InputError: the sample or the settings are wrong.
-            RewardServiceError: the server refused, or was away for longer than the settings
-                allow; no reward was made up for it.
+            RewardServiceError: the server rejected it, or was away longer than the settings allow.
         """
         self._samples += 1
         options = self._options_of(epoch, spans)
-        rollout = _as_sample(rollout, Sample(self._keys.next(), step, group, split))
+        # The caller's rollout may belong to several samples.
+        rollout = replace(rollout, sample=Sample(self._keys.next(), step, group, split))
         try:
             (score, identity), scored_by = await self._decided(rollout, options)
             unknown = await self._is_unknown(rollout, split, score, identity, options)
@@ -352,16 +319,63 @@ class RewardSource:
             raise
         final_score = None
         try:
-            sample = self._rewarded(rollout, epoch, split, score, scored_by, unknown)
-            unanswered = self._is_unanswered(rollout.response, identity.answer_rule)
-            sample = sample._replace(unanswered=unanswered)
-            final_score = None if penalty is None else sample.reward + penalty
+            reward = self._reward_of(rollout, split, score, unknown)
+            final_score = None if penalty is None else reward + penalty
         finally:
             if self._log is not None:
                 self._log.put_sample(
                     rollout, score, identity, options, scored_by, penalty, final_score
                 )
-        return sample
+        unanswered = self._is_unanswered(rollout.response, identity.answer_rule)
+        return ScoredSample(reward, score, epoch, scored_by, unanswered)
+
+    @property
+    def troubles(self) -> Mapping[str, int]:
+        """How often something went wrong so far, by kind; also what the score log lost."""
+        log = self._log
+        lost = (0, 0) if log is None else (log.lost_rows, log.lost_texts)
+        names = ("score log lost rows", "score log lost texts")
+        return self._events.counts | {name: n for name, n in zip(names, lost, strict=True) if n}
+
+    def report(self, kind: str, message: str) -> None:
+        """Count and log a trouble of an adapter."""
+        self._events.report(kind, message)
+
+    async def close(self) -> None:
+        """Close the channel and stop local scoring.  May be called twice."""
+        for task in (self._introduction, self._watch, self._silence):
+            if task is not None:
+                task.cancel()
+        await self._client.close()
+        if self._fallback is not None:
+            self._fallback.close()
+
+    # -- rewards -------------------------------------------------------------------------------
+
+    def _reward_of(self, rollout: Rollout, split: str | None, score: Score, unknown: bool) -> float:
+        """Return the reward of a sample, or raise UnscorableSample."""
+        settings = self.settings
+        self._warn(rollout, score)
+        if score.acc is not None and self._validates_by_acc(score, split):
+            return score.acc
+        instead: str | float = settings.on_unscorable
+        if score.status is Status.NO_NODES and score.reward is None and not unknown:
+            if settings.instead_of_nodes == "acc":
+                if score.acc is not None:
+                    return score.acc
+            elif settings.instead_of_nodes is not None:
+                instead = settings.instead_of_nodes
+        why = Status.UNKNOWN_PROBLEM if unknown else score.status
+        sentence = _explained(rollout, score)
+        if why is not Status.OK:
+            self._events.report(str(why), sentence)
+        if score.reward is not None:
+            return score.reward
+        if unknown or (instead == "raise" and why in MISFITS):
+            self._check_misfits(str(why), sentence)
+        if isinstance(instead, str):
+            raise UnscorableSample(score.status, sentence)
+        return instead
 
     async def _is_unknown(
         self,
@@ -374,7 +388,7 @@ class RewardSource:
         """Return whether a sample without a reward is of a problem that the dataset lacks.
 
         If the row has a ground truth, such a sample has the status of a known problem without
-        nodes. So if a setting would reward it, the problem is looked up once without that truth.
+        nodes.  So if a setting would reward it, the problem is looked up once without that truth.
         """
         if rollout.nodes is not None or score.reward is not None:
             return False
@@ -394,53 +408,6 @@ class RewardSource:
             self._known[key] = found.status is not Status.UNKNOWN_PROBLEM
         return not self._known[key]
 
-    def _rewarded(
-        self,
-        rollout: Rollout,
-        epoch: int,
-        split: str | None,
-        score: Score,
-        scored_by: str,
-        unknown: bool,
-    ) -> ScoredSample:
-        """Return the sample with its reward, or raise UnscorableSample."""
-        settings = self.settings
-        if score.acc == 1.0 and score.guard is not None:
-            warning = self._guard_watch.add(1, score.guard < 1.0)
-            if warning is not None:
-                self._events.report("guarded", warning)
-        if self._spec.after_think:
-            self._watch_thoughts(rollout.response)
-        self._watch_earnings(rollout, score)
-        if score.acc is not None and self._validates_by_acc(score, split):
-            return ScoredSample(score.acc, score, epoch, scored_by)
-        instead: str | float = settings.on_unscorable
-        if score.status is Status.NO_NODES and score.reward is None and not unknown:
-            if settings.instead_of_nodes == "acc":
-                if score.acc is not None:
-                    return ScoredSample(score.acc, score, epoch, scored_by)
-            elif settings.instead_of_nodes is not None:
-                instead = settings.instead_of_nodes
-        why = Status.UNKNOWN_PROBLEM if unknown else score.status
-        if why is not Status.OK:
-            self._events.report(str(why), _explained(rollout, score))
-        if score.reward is not None:
-            return ScoredSample(score.reward, score, epoch, scored_by)
-        sentence = _explained(rollout, score)
-        if unknown or (instead == "raise" and why in MISFITS):
-            self._check_misfits(str(why), sentence)
-        if isinstance(instead, str):
-            raise UnscorableSample(score.status, sentence)
-        return ScoredSample(instead, score, epoch, scored_by)
-
-    def _is_unanswered(self, response: str | bytes, rule: AnswerRule) -> bool:
-        """Return whether a response marks no final answer that the rule accepts."""
-        # Here, because commands import this module before they show warnings as one line.
-        from consensuspr.scoring.answers import has_marked_answer
-
-        start = scored_from(response) if self._spec.after_think else 0
-        return not has_marked_answer(response[start:] if start else response, rule)
-
     def _validates_by_acc(self, score: Score, split: str | None) -> bool:
         """Return whether a sample is worth its Acc because nothing is trained on it."""
         return (
@@ -450,20 +417,16 @@ class RewardSource:
             and split in VALIDATION_SPLITS
         )
 
-    @property
-    def troubles(self) -> Mapping[str, int]:
-        """How often something went wrong so far, by what it was; with what the score log lost."""
-        log = self._log
-        lost = (0, 0) if log is None else (log.lost_rows, log.lost_texts)
-        names = ("score log lost rows", "score log lost texts")
-        return self._events.counts | {name: n for name, n in zip(names, lost, strict=True) if n}
+    def _is_unanswered(self, response: str | bytes, rule: AnswerRule) -> bool:
+        """Return whether a response marks no final answer that the rule accepts."""
+        # Not imported above: commands import this module before they configure warnings.
+        from consensuspr.scoring.answers import has_marked_answer
 
-    def report(self, kind: str, message: str) -> None:
-        """Count a trouble that an adapter met on its way here, and log it as the source's own."""
-        self._events.report(kind, message)
+        start = scored_from(response) if self._spec.after_think else 0
+        return not has_marked_answer(response[start:] if start else response, rule)
 
     def _check_misfits(self, why: str, sentence: str) -> None:
-        """Count a sample that fails for the dataset's sake, or that the server refuses.
+        """Count a sample that fails because of the dataset, or that the server rejects.
 
         Raises:
             TooManyUnscorable: there are more of them than ``max_unscorable`` allows.
@@ -483,49 +446,30 @@ class RewardSource:
                 f" the last: {sentence}"
             )
 
-    async def close(self) -> None:
-        """Close the channel and stop local scoring.  May be called twice."""
-        for task in (self._introduction, self._watch, self._silence):
-            if task is not None:
-                task.cancel()
-        await self._client.close()
-        if self._fallback is not None:
-            self._fallback.close()
-
-    def _watch_thoughts(self, response: str | bytes) -> None:
-        """Tell once of after_think where no response ends its thoughts: nothing earns anything."""
-        if self._unfinished < MIN_UNFINISHED:
-            ended = scored_from(response) < len(response)
-            self._unfinished = MIN_UNFINISHED if ended else self._unfinished + 1
-            if not ended and self._unfinished == MIN_UNFINISHED:
-                self._events.report(
-                    "unfinished",
-                    f"none of the first {MIN_UNFINISHED} responses goes on behind a "
-                    f"{END_OF_THINKING}, and with after_think nothing else is scored: the policy "
-                    "does not think in these marks, its tokenizer drops them, or responses are "
-                    "cut off too early",
-                )
-
-    def _watch_earnings(self, rollout: Rollout, score: Score) -> None:
-        """Tell once where nothing that the policy writes reaches a node or an answer."""
-        if self._unearned < MIN_UNEARNED and score.num_nodes:
+    def _warn(self, rollout: Rollout, score: Score) -> None:
+        """Log what is wrong with a whole run, once."""
+        if score.acc == 1.0 and score.guard is not None:
+            warning = self._guard_watch.add(1, score.guard < 1.0)
+            if warning is not None:
+                self._events.report("guarded", warning)
+        if self._spec.after_think:
+            ended = scored_from(rollout.response) < len(rollout.response)
+            self._expect("unfinished", ended, MIN_UNFINISHED, _unfinished)
+        if score.num_nodes:
             earned = score.num_matched > 0 or bool(score.acc)
-            self._unearned = MIN_UNEARNED if earned else self._unearned + 1
-            if not earned and self._unearned == MIN_UNEARNED:
-                self._events.report(
-                    "nothing earned",
-                    f"none of the first {MIN_UNEARNED} responses to problems with nodes reaches a"
-                    " node or the answer: is this the dataset of these prompts, and the tokenizer"
-                    f" the policy's? The last, to problem {rollout.problem_id!r}, begins"
-                    f" {_beginning(rollout.response)!r}",
-                )
+            self._expect("nothing earned", earned, MIN_UNEARNED, lambda: _unearned(rollout))
+
+    def _expect(self, kind: str, happened: bool, limit: int, warning: Callable[[], str]) -> None:
+        """Log a warning if something did not happen in the first samples."""
+        if self._missing[kind] < limit:
+            self._missing[kind] = limit if happened else self._missing[kind] + 1
+            if not happened and self._missing[kind] == limit:
+                self._events.report(kind, warning())
+
+    # -- scores --------------------------------------------------------------------------------
 
     def _options_of(self, epoch: int, spans: bool) -> ScoreOptions:
-        """Return how samples of an epoch are scored; they come epoch by epoch.
-
-        Raises:
-            InputError: the epoch or a setting is wrong.
-        """
+        """Return the options of an epoch, the same object while they stay the same."""
         known = self._options
         if known is None or (known.epoch, known.include_spans) != (epoch, spans):
             settings = self.settings
@@ -548,43 +492,37 @@ class RewardSource:
     async def _decided(
         self, rollout: Rollout, options: ScoreOptions
     ) -> tuple[tuple[Score, Identity], str]:
-        """Return a sample's score, asked for again where that may well change it.
+        """Return a sample's score; a busy answer check or a fault of the server is asked again.
 
         Raises:
             Overloaded: the answer check stayed too busy for longer than the settings allow.
         """
-        found = await self._scored(rollout, options)
-        if not _may_change(found[0][0]):
-            return found
         give_up_at = time.monotonic() + self.settings.unavailable_limit_s
-        pauses = chain(_AGAIN_PAUSES_S, repeat(_AGAIN_PAUSES_S[-1]))
-        for asked, pause_s in enumerate(pauses, 1):
+        for asked, pause_s in enumerate(chain(_AGAIN_PAUSES_S, repeat(_AGAIN_PAUSES_S[-1])), 1):
+            found = await self._scored(rollout, options)
             score = found[0][0]
             busy = score.undecided_by_load
-            if asked > len(_AGAIN_PAUSES_S):
-                if not busy:
-                    return found
-                if self.settings.on_unavailable == "raise" or time.monotonic() > give_up_at:
-                    raise Overloaded(
-                        f"problem {rollout.problem_id!r}: the answer check was too busy,"
-                        f" {asked} times"
-                    )
+            if not busy and (score.status is not Status.INTERNAL or asked > len(_AGAIN_PAUSES_S)):
+                return found
+            if asked > len(_AGAIN_PAUSES_S) and (
+                self.settings.on_unavailable == "raise" or time.monotonic() > give_up_at
+            ):
+                raise Overloaded(
+                    f"problem {rollout.problem_id!r}: the answer check was too busy, {asked} times"
+                )
             self._events.report("asked again", f"{_explained(rollout, score)}; it is asked again")
             await asyncio.sleep(random.uniform(pause_s / 2, pause_s))
-            found = await self._scored(rollout, options)
-            if not _may_change(found[0][0]):
-                return found
         raise AssertionError("pauses do not end")
 
     async def _scored(
         self, rollout: Rollout, options: ScoreOptions
     ) -> tuple[tuple[Score, Identity], str]:
-        """Return a sample's score and who made it; where it has to wait, that is said."""
+        """Return a sample's score and who made it; a wait is logged."""
         if not self._waiting_samples:
             self._heard = time.monotonic()
         self._waiting_samples += 1
         if self._silence is None:
-            self._silence = asyncio.get_running_loop().create_task(self._watch_silence())
+            self._silence = asyncio.get_running_loop().create_task(self._log_silence())
         try:
             return await self._scored_by_any(rollout, options)
         finally:
@@ -593,7 +531,7 @@ class RewardSource:
     async def _scored_by_any(
         self, rollout: Rollout, options: ScoreOptions
     ) -> tuple[tuple[Score, Identity], str]:
-        """Return a sample's score and who made it: server, stand-in, or server after a wait."""
+        """Return a sample's score by the server, by the local scorer, or after a wait."""
         settings = self.settings
         give_up_at = time.monotonic() + settings.unavailable_limit_s
         while True:
@@ -613,20 +551,22 @@ class RewardSource:
                 kind = "other dataset" if other else "server away"
                 self._events.report(kind, f"{error}; {self._what_next(other)}")
                 if other:
-                    self._introduction = None  # all that wait ask together whether it is back
+                    self._introduction = None  # waiting samples ask together
                 if self._fallback is not None:
-                    self._watch_server()
-                elif settings.on_unavailable == "raise" and not other:
+                    if self._watch is None:
+                        self._introduction = None
+                        self._watch = asyncio.get_running_loop().create_task(self._until_back())
+                elif (settings.on_unavailable == "raise" and not other) or (
+                    time.monotonic() + 2 * _PAUSE_S > give_up_at
+                ):
                     raise
-                elif time.monotonic() + 2 * _PAUSE_S > give_up_at:
-                    raise  # what is left is too short for another try
                 else:
                     await asyncio.sleep(_PAUSE_S)
             else:
                 return found, "server"
 
-    async def _watch_silence(self) -> None:
-        """Say that samples wait, after some seconds and then each minute; end with their wait."""
+    async def _log_silence(self) -> None:
+        """Log that samples wait; end when none does."""
         told: float | None = None
         try:
             while self._waiting_samples:
@@ -648,38 +588,33 @@ class RewardSource:
             self._silence = None
 
     def _drop_fallback(self, error: UnusableData) -> None:
-        """Go on without a stand-in whose data cannot be used; its samples wait instead."""
         if self._fallback is not None:
-            self._events.report("unusable dataset_path", f"{error}; {self._waiting()}")
-            self._fallback.close()
-            self._fallback = None
+            fallback, self._fallback = self._fallback, None
+            self._events.report("unusable dataset_path", f"{error}; {self._what_next(False)}")
+            fallback.close()
 
     def _what_next(self, other_dataset: bool) -> str:
         if self._fallback is not None:
             return f"scoring in this process from {self.settings.dataset_path}"
-        return self._waiting(other_dataset)
-
-    def _waiting(self, other_dataset: bool = False) -> str:
         if self.settings.on_unavailable == "raise" and not other_dataset:
             return "the sample fails (on_unavailable=raise)"
         return f"waiting for it, up to {self.settings.unavailable_limit_s:g} s a sample"
 
-    def _introduced(self) -> asyncio.Task[ServerInfo]:
-        """Return the task that asked the server who it is, once for all samples."""
-        failed = (
-            self._introduction is not None
-            and self._introduction.done()
-            and (self._introduction.cancelled() or self._introduction.exception() is not None)
-        )
-        if self._introduction is None or failed:
-            self._introduction = asyncio.get_running_loop().create_task(self._ask_who())
-        return self._introduction
+    # -- the server's dataset ------------------------------------------------------------------
 
-    async def _ask_who(self) -> ServerInfo:
-        """Ask the server who it is, and whether it has the dataset that is meant."""
+    def _introduced(self) -> asyncio.Task[ServerInfo]:
+        """Return the task that asked the server about itself, one for all samples."""
+        task = self._introduction
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = asyncio.get_running_loop().create_task(self._ask_server())
+            self._introduction = task
+        return task
+
+    async def _ask_server(self) -> ServerInfo:
+        """Ask the server about itself, and check its dataset."""
         info = await self._client.server_info()
         if self._grown is not None:
-            return info  # each request names its epoch's dataset, and the digest that it must have
+            return info  # each request names its epoch's dataset and digest
         dataset = chosen_dataset(info, self.settings.dataset, self.settings.address)
         if self.settings.expect_digest not in (None, dataset.digest):
             raise DatasetMismatch.of(dataset.name, dataset.digest, self.settings.expect_digest)
@@ -687,7 +622,7 @@ class RewardSource:
         return info
 
     def _see_digest(self, digest: str) -> None:
-        """Compare the data of the server, now, with what samples were scored with so far."""
+        """Compare the server's data with those that samples were scored with so far."""
         self._heard = time.monotonic()
         if self._grown is None and self._digest not in (None, digest):
             self._events.report(
@@ -706,13 +641,8 @@ class RewardSource:
                 )
             self._fallback.expected_digest = digest
 
-    def _watch_server(self) -> None:
-        """Let samples be scored here until the server is back."""
-        if self._watch is None:
-            self._introduction = None
-            self._watch = asyncio.get_running_loop().create_task(self._until_back())
-
     async def _until_back(self) -> None:
+        """Wait until the server is back; meanwhile samples are scored here."""
         try:
             while True:
                 try:
@@ -720,7 +650,7 @@ class RewardSource:
                 except RewardServiceError:
                     await asyncio.sleep(_PAUSE_S)
                 except ConsensusPRError:
-                    return  # it is there, and refuses: samples that ask it hear so
+                    return  # it rejects, and samples that ask it get the error
                 else:
                     logger.warning("the server at %s is back", self.settings.address)
                     return
@@ -732,7 +662,7 @@ def chosen_dataset(info: ServerInfo, name: str | None, address: str) -> DatasetI
     """Return the dataset that requests will be scored with.
 
     Raises:
-        InputError: the server has it not, or has several and none was named.
+        InputError: the server does not have it, or has several and none was named.
     """
     names = ", ".join(repr(dataset.name) for dataset in info.datasets)
     if name is None:
@@ -756,14 +686,22 @@ def missing_budgets(dataset: DatasetInfo, settings: RewardSettings) -> str | Non
     return f"dataset {dataset.name!r} stores no guard budgets; the default budget applies"
 
 
-def _may_change(score: Score) -> bool:
-    """Tell whether the same sample may well get another score a moment later."""
-    return score.status is Status.INTERNAL or score.undecided_by_load
+def _unfinished() -> str:
+    return (
+        f"none of the first {MIN_UNFINISHED} responses goes on behind a {END_OF_THINKING}, and with"
+        " after_think nothing else is scored: the policy does not think in these marks, its"
+        " tokenizer drops them, or responses are cut off too early"
+    )
 
 
-def _beginning(response: str | bytes) -> str:
-    text = response if isinstance(response, str) else response[:400].decode(errors="replace")
-    return text[:100]
+def _unearned(rollout: Rollout) -> str:
+    text = rollout.response
+    beginning = (text if isinstance(text, str) else text[:400].decode(errors="replace"))[:100]
+    return (
+        f"none of the first {MIN_UNEARNED} responses to problems with nodes reaches a node or the"
+        " answer: is this the dataset of these prompts, and the tokenizer the policy's? The last,"
+        f" to problem {rollout.problem_id!r}, begins {beginning!r}"
+    )
 
 
 def _explained(rollout: Rollout, score: Score) -> str:
@@ -771,41 +709,21 @@ def _explained(rollout: Rollout, score: Score) -> str:
     return f"problem {rollout.problem_id!r} ended with {score.status}{reason}"
 
 
-def _as_sample(one: Rollout, sample: Sample) -> Rollout:
-    """Return the rollout as a sample of its own; the caller's may be that of several."""
-    return Rollout(
-        one.problem_id,
-        one.response,
-        one.ground_truth,
-        one.num_tokens,
-        one.nodes,
-        one.data_source,
-        one.rollout_id,
-        one.budget,
-        sample,
-    )
-
-
 def check_source(settings: RewardSettings) -> None:
-    """Check the files that a source reads; a source itself needs an event loop.
+    """Check the files that a source reads.
 
     Raises:
         InputError: the dataset, the folder of datasets, the token or a certificate cannot be used.
     """
     settings.access  # noqa: B018  # reads its files
-    if settings.dataset_path is not None:
-        _check_dataset_path(settings.dataset_path)
+    if settings.dataset_path is not None and not settings.dataset_path.is_file():
+        raise InputError(f"dataset_path: there is no file {settings.dataset_path}")
     if settings.grown_nodes is not None and not settings.grown_nodes.is_dir():
         raise InputError(f"grown_nodes: there is no folder {settings.grown_nodes}")
 
 
-def _check_dataset_path(path: Path) -> None:
-    if not path.is_file():
-        raise InputError(f"dataset_path: there is no file {path}")
-
-
 def score_log_of(settings: RewardSettings) -> ScoreLog | None:
-    """Return this process's score log for these settings, None where they ask for none.
+    """Return this process's score log for these settings, None if they ask for none.
 
     Raises:
         InputError: it cannot be written to.
@@ -817,9 +735,9 @@ def score_log_of(settings: RewardSettings) -> ScoreLog | None:
 
 @lru_cache(maxsize=64)
 def _score_log(folder: Path, text_bytes: int, process: int) -> ScoreLog:
-    from consensuspr.score_log import ScoreLog  # Arrow is for who logs
+    # One per process: a forked child does not have the thread that writes.
+    from consensuspr.score_log import ScoreLog
 
-    # Of each process its own: a child that was forked has not the thread that writes.
     return ScoreLog(folder, "trainer", text_bytes=text_bytes)
 
 

@@ -1,11 +1,10 @@
-"""verl's agent loops, whose rewards learn which tokens the policy wrote.
+"""verl's agent loops, which tell the reward which tokens the policy wrote.
 
-verl hands a reward the whole response and keeps ``response_mask`` to itself; what an agent loop
-puts into ``extra_fields`` does arrive.  So the mask travels there while the reward is computed,
-whichever agent loop made it, and is taken out again: what is trained on is verl's alone.
+verl passes a reward the whole response without ``response_mask``, but with what an agent loop puts
+into ``extra_fields``.  So the mask goes there while the reward is computed.
 
-``actor_rollout_ref.rollout.agent.agent_loop_manager_class`` names the manager; verl's trainer
-with our figures (:mod:`consensuspr.client.verl.trainer`) sets it where nobody else has.
+``actor_rollout_ref.rollout.agent.agent_loop_manager_class`` names the manager; our trainers
+(:mod:`consensuspr.client.verl.trainer`) set it by default.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ import numpy as np
 import ray
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
-from consensuspr.client.verl.sample import MASK
-from consensuspr.client.verl.turns import ONE_TURN
+from consensuspr.client.verl.sample import MASK, ONE_TURN
 
 
 class MaskingAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore[misc]

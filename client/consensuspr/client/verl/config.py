@@ -1,7 +1,4 @@
-"""What verl's configuration says: the reward's settings, the overlong penalty, steps an epoch.
-
-Read without verl, from plain values or omegaconf's containers.
-"""
+"""Settings of the reward in verl's configuration; read without verl."""
 
 from __future__ import annotations
 
@@ -19,12 +16,11 @@ SOURCE = "reward.reward_kwargs"
 
 INSTALL_VERL = 'pip install "consensuspr[verl]", in a checkout pip install ".[verl]"'
 
-# Before a mode of verl's V1 trainer (trainer.v1.trainer_mode): the same with our figures.
+# Prefix of a mode of verl's V1 trainer (trainer.v1.trainer_mode): the same with our figures.
 OUR_TRAINERS = "consensuspr_"
 
-# What step credit is switched on by, and the estimator that uses it.  No name of verl's own: its V1
-# trainer gives the estimator "grpo" a path on which all tokens of a response have the advantage
-# of the first.
+# The estimator needs a name of its own: verl's V1 trainer gives "grpo" a path on which all tokens
+# of a response have the advantage of the first.
 STEP_CREDIT_MANAGER = "consensuspr.client.verl.step_credit.StepCreditManager"
 STEP_ESTIMATOR = "consensuspr_step"
 
@@ -34,9 +30,9 @@ _BUFFER_KEYS = ("enable", "len", "penalty_factor", "log")
 
 
 def verl_is_installed() -> bool:
-    """Tell whether ``python -m verl…`` finds verl: among what is installed, or in this folder."""
+    """Return whether ``python -m verl…`` finds verl, installed or in this folder."""
     here = importlib.machinery.PathFinder.find_spec("verl", [os.getcwd()])
-    # A folder of that name without __init__.py, such as a clone of verl beside, is no package.
+    # A folder without __init__.py, such as a clone of verl beside, is not a package.
     return any(spec and spec.origin for spec in (importlib.util.find_spec("verl"), here))
 
 
@@ -44,13 +40,9 @@ def verl_is_installed() -> bool:
 class OverlongPenalty:
     """DAPO's soft overlong punishment, as verl's own DAPO manager computes it.
 
-    With a buffer of ``len`` tokens before the longest response ``max_resp_len``: nothing up to
-    the buffer, then linearly down to ``-penalty_factor`` at ``max_resp_len`` (and on, where a
-    response is longer).
-
     Attributes:
         free_tokens: response length without penalty, ``max_resp_len - len``.
-        buffer_tokens: over how many tokens it grows by one ``factor``.
+        buffer_tokens: tokens over which the penalty grows by one ``factor``.
         factor: penalty at ``max_resp_len``.
     """
 
@@ -67,12 +59,10 @@ class OverlongPenalty:
         """
         if buffer is None:
             return None
-        unknown = [key for key in buffer if key not in _BUFFER_KEYS]
-        if unknown:
-            known = ", ".join(_BUFFER_KEYS)
-            raise InputError(
-                f"unknown setting {unknown[0]!r} in overlong_buffer_cfg; known: {known}"
-            )
+        for key in buffer:
+            if key not in _BUFFER_KEYS:
+                known = ", ".join(_BUFFER_KEYS)
+                raise InputError(f"unknown setting {key!r} in overlong_buffer_cfg; known: {known}")
         if not buffer.get("enable", False):
             return None
         length, factor = buffer.get("len"), buffer.get("penalty_factor", 1.0)
@@ -103,12 +93,12 @@ def _is_count(value: object) -> TypeGuard[int]:
 
 @dataclass(frozen=True, slots=True)
 class ManagerConfig:
-    """What a reward manager needs of verl's configuration.
+    """The settings of a reward manager.
 
     Attributes:
-        overlong: None where it is off.
-        number: key of the samples of which verl makes a number before it looks (the metric of
-            ``algorithm.filter_groups``), so that it may not be None.
+        overlong: None if it is off.
+        number: figure that verl reads as a number (the metric of ``algorithm.filter_groups``), so
+            that it must not be None.
     """
 
     settings: RewardSettings
@@ -135,22 +125,14 @@ class ManagerConfig:
 
 
 def epoch_clock(config: Mapping[str, Any], settings: RewardSettings, version: str) -> EpochClock:
-    """Return the clock of a verl run.
-
-    verl says the step with each sample, and the number of steps only where it has planned
-    whole epochs: ``total_training_steps`` of the optimiser, which counts an update for each
-    mini-batch between two weight syncs of the asynchronous trainers.
-
-    Args:
-        config: of the run, as reward workers get it: the trainer has filled it in.
-        settings: of the reward.
-        version: of verl.
+    """Return the clock of a run of a version of verl; the trainer has filled the configuration in.
 
     Raises:
         InputError: the reward needs the epoch, and it cannot be known.
     """
     needed = settings.needs_epoch if settings.epoch is None else None
-    if needed and _without_steps(config, version):
+    without_steps = version.startswith("0.7.") or select(config, "trainer", "use_v1") is False
+    if needed and without_steps:
         raise InputError(
             f"{needed} needs the training step, and this trainer of verl {version} does"
             " not tell the reward its step; use verl 0.9.1 or newer with trainer.use_v1=True, or"
@@ -160,7 +142,10 @@ def epoch_clock(config: Mapping[str, Any], settings: RewardSettings, version: st
 
 
 def _steps_per_epoch(config: Mapping[str, Any]) -> tuple[int | None, str]:
-    """Return the steps in an epoch, or None and the reason."""
+    """Return the steps in an epoch, or None and the reason.
+
+    The asynchronous trainers count an update for each mini-batch between two weight syncs.
+    """
     if select(config, "trainer", "total_training_steps") is not None:
         return None, "trainer.total_training_steps is set, so that epochs may be cut short"
     epochs = select(config, "trainer", "total_epochs")
@@ -174,24 +159,15 @@ def _steps_per_epoch(config: Mapping[str, Any]) -> tuple[int | None, str]:
     return updates // updates_per_step // epochs, ""
 
 
-def _without_steps(config: Mapping[str, Any], version: str) -> bool:
-    """Tell whether samples of this trainer come without their step."""
-    if version.startswith("0.7."):
-        return True
-    return select(config, "trainer", "use_v1") is False
-
-
 def trainer_mode(config: Any) -> str:
-    """Return the mode of verl's trainer, whether or not it is the one with our figures."""
+    """Return the mode of verl's trainer, without our prefix."""
     return str(select(config, "trainer", "v1", "trainer_mode")).removeprefix(OUR_TRAINERS)
 
 
 def select(config: Any, *path: str) -> Any:
-    """Return what stands at a path of a configuration, None where nothing does."""
+    """Return the value at a path of a configuration, None if there is none."""
     for key in path:
-        if not isinstance(config, Mapping) and not hasattr(config, "get"):
-            return None
-        config = config.get(key)
+        config = config.get(key) if hasattr(config, "get") else None
         if config is None:
             return None
     return config

@@ -1,17 +1,8 @@
-"""verl's own dumps of what was generated: JSON lines, one file a step.
+"""verl's own dumps of what was generated: JSON lines, one file ``STEP.jsonl`` a step.
 
-``trainer.rollout_data_dir`` and ``trainer.validation_data_dir`` name folders of files
-``STEP.jsonl``.  A line has ``input``, ``output``, ``gts``, ``score`` and ``step``, and what the
-reward said of the sample (``problem_id``, ``rollout_id``, ``status``, ``overlong_penalty``, …)
-under names of its own; verl's V1 trainers add ``uid``, ``GROUP_SESSION_OUTPUT``.  Into the dumps of
-training verl's own V1 trainers put nothing that the reward said, so that no problem is named there;
-ours do (:mod:`consensuspr.client.verl.trainer`).
-
-What the reward said stands over what verl says where both have a name: ``score`` is the reward
-before the penalty for its length, and without the reward's words it is what was trained on.
-
-A dump knows neither the settings of the reward nor its dataset, and of a rollout of several turns
-it has the text of all.
+A line has ``input``, ``output``, ``gts``, ``score`` and ``step``, and the figures of the reward
+(``problem_id``, ``rollout_id``, ``status``, ``overlong_penalty``, …).  verl's own V1 trainers leave
+the figures out of training dumps; ours add them (:mod:`consensuspr.client.verl.trainer`).
 """
 
 from __future__ import annotations
@@ -32,18 +23,13 @@ _ALWAYS = frozenset(("input", "output", "gts", "score", "step"))
 
 @dataclass(frozen=True, slots=True)
 class DumpedSample:
-    """One line of a dump.
+    """One line of a dump; a value that the line lacks is None.
 
     Attributes:
         place: file and line.
         response: text that verl decoded, without special tokens.
         ground_truth: as verl has it, of any type.
-        reward: that was computed, before the penalty.
-        step: training step.
-        problem_id: the problem; None where the reward's words were not dumped.
-        rollout_id: name of the rollout; None where nothing names it.
-        group_id: of the samples whose rewards are compared; None where nothing names it.
-        status: what became of it; None where the reward's words were not dumped.
+        reward: before the penalty.
         penalty: that was added to it.
     """
 
@@ -60,27 +46,27 @@ class DumpedSample:
 
     @property
     def final_score(self) -> float:
-        """What the policy was trained on."""
+        """The number that the policy was trained on."""
         return self.reward + self.penalty
 
     def rollout(self) -> Rollout:
         """Return it to be scored again.
 
         Raises:
-            InputError: the line names no problem, or its ground truth is no text.
+            InputError: the line names no problem, or its ground truth is not a text.
         """
         if self.problem_id is None:
             raise InputError(
-                f"{self.place}: names no problem (problem_id): verl's own trainer leaves out what"
-                " the reward said; train with trainer.v1.trainer_mode=consensuspr_sync, or explain"
-                " the run's score log"
+                f"{self.place}: names no problem (problem_id): verl's own trainer leaves it out;"
+                " train with trainer.v1.trainer_mode=consensuspr_sync, or explain the run's score"
+                " log"
             )
         truth = ground_truth_text(self.ground_truth, f"{self.place}: gts")
         return Rollout(self.problem_id, self.response, truth, rollout_id=self.rollout_id)
 
 
 def is_dump(path: Path) -> bool:
-    """Say whether a path is a dump of verl's, by the names of its files or its first line."""
+    """Return whether a path is a dump of verl, by the names of its files or its first line."""
     if path.is_dir():
         return bool(_files(path)) and not (path / "scores").is_dir()
     if path.suffix != _SUFFIX:
@@ -89,7 +75,7 @@ def is_dump(path: Path) -> bool:
         with path.open(encoding="utf-8") as file:
             first = json.loads(file.readline())
     except (OSError, ValueError):
-        return False  # whoever reads it as rollouts says what is wrong with it
+        return False  # the reader of rollouts names the fault
     return isinstance(first, dict) and first.keys() >= _ALWAYS and "response" not in first
 
 
@@ -103,11 +89,10 @@ def read_dump(path: Path, step: int | None = None) -> Iterator[DumpedSample]:
         step: only this one; None: all.
 
     Raises:
-        DataError: a line is none of a dump.
+        DataError: a line is not one of a dump.
         InputError: a file cannot be read.
     """
     for file in _files(path) if path.is_dir() else [path]:
-        # verl names the file by the step of all its lines; one that was renamed is read.
         if step is not None and file.stem.isdecimal() and int(file.stem) != step:
             continue
         try:
@@ -129,20 +114,15 @@ def _files(folder: Path) -> list[Path]:
 def _sample(line: bytes, file: str, number: int) -> DumpedSample:
     try:
         row = json.loads(line)
-    except ValueError as error:
-        raise DataError(file, number, f"is no JSON: {error}") from None
-    if not isinstance(row, dict) or not row.keys() >= _ALWAYS:
-        raise DataError(file, number, f"is no line of verl's dumps: lacks {_lacking(row)}")
-    for name in ("output", "problem_id", "rollout_id", "status"):
-        if not isinstance(row.get(name, ""), str) and (name == "output" or row[name] is not None):
-            raise DataError(file, number, f"{name} must be a text, got {row[name]!r:.80}")
-    # Of a rollout whose loop gave several outputs each has a line, and the rollout's score.
-    group, *session = str(row.get("uid") or "").rsplit("_", 2)
-    named = f"{group}_{session[0]}" if len(session) == 2 else None
-    rollout_id = row.get("rollout_id") or named
-    if named is None:
-        group = (rollout_id or "").rpartition("_")[0]
-    try:
+        # verl's keys: GROUP_SESSION_OUTPUT; each output of a loop has the rollout's score.
+        group, *session = str(row.get("uid") or "").rsplit("_", 2)
+        named = f"{group}_{session[0]}" if len(session) == 2 else None
+        rollout_id = row.get("rollout_id") or named
+        if named is None:
+            group = (rollout_id or "").rpartition("_")[0]
+        for name in ("output", "problem_id", "rollout_id", "status"):
+            if not isinstance(row[name] if name == "output" else row.get(name), str | None):
+                raise DataError(file, number, f"{name} must be a text, got {row[name]!r:.80}")
         return DumpedSample(
             place=f"{file}:{number}",
             response=row["output"],
@@ -155,9 +135,6 @@ def _sample(line: bytes, file: str, number: int) -> DumpedSample:
             status=row.get("status"),
             penalty=float(row.get("overlong_penalty") or 0.0),
         )
-    except (TypeError, ValueError) as error:
-        raise DataError(file, number, f"is no line of verl's dumps: {error}") from None
-
-
-def _lacking(row: Any) -> str:
-    return ", ".join(sorted(_ALWAYS - row.keys() if isinstance(row, dict) else _ALWAYS))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        reason = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise DataError(file, number, f"is not a line of verl's dumps: {reason}") from None

@@ -1,14 +1,11 @@
-"""The rows of verl's Parquet files, all read once, and the server asked for their problems.
+"""The rows of verl's Parquet files, read once, and the server asked for their problems.
 
-Rows are read as training reads them: each goes through the very code that takes a sample apart in
-the reward manager, and only the columns that it looks at are read.  Memory is bounded by a batch of
-rows and some 150 bytes a problem, however long its texts are: hashes stand for them, 64 bits wide,
-so that two of a million problems are mistaken for one with a probability of 3e-8.
+Each row goes through the code that takes a sample apart in the reward manager.  Memory is bounded
+by a batch of rows and some 150 bytes a problem, for which 64-bit hashes stand.
 
-Each problem is asked for once, as a rollout without a ground truth: only then does the status
-of an unknown problem differ from that of a known one without nodes.  Its response is the row's
-ground truth in a box, so that Acc tells whether the server has the same; nothing is decided
-from that alone, since a long or unbalanced truth does not survive a box.
+Each problem is asked for as a rollout without a ground truth: only then does the status of an
+unknown problem differ from that of a known one without nodes.  Its response is the row's ground
+truth in a box, so that Acc tells whether the server has the same.
 """
 
 from __future__ import annotations
@@ -42,10 +39,8 @@ from consensuspr.scoring.types import AnswerRule, OnUndecided, Rollout, Score, S
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Prompts are some kilobytes, inline nodes some tens of them.
 _BATCH_ROWS = 512
-
-# Problems in one call: its answer is waited for, and inline nodes may make it large.
+# Problems in one call.
 BATCH = 512
 
 # Rows between two movements of the progress bar.
@@ -86,21 +81,20 @@ class Occurrences:
 
 @dataclass(slots=True)
 class SplitRows:
-    """What is known of the rows of one split, and what the server said of their problems.
+    """The rows of one split, and what the server knows of their problems.
 
     Attributes:
-        files: that were named.
-        rows: in all files that could be read.
-        bad_rows: that no reward can be given for, as they are.
+        files: number of files, unreadable ones included.
+        bad_rows: without a reward because of the row itself.
         bad_files: that cannot be read, with the reason.
         problems: that the rows name.
-        asked: of them asked for.
-        known: of those in the dataset; problems with inline nodes are not looked up.
-        inline: of those with nodes in the row.
-        with_nodes: of those with nodes, wherever from.
-        unscorable: of those without reward, by reason.
-        unknown: problems without reward that the server does not know.
-        other_truth: of those whose ground truth in the row is not the server's.
+        asked: problems that the server was asked for; those that follow are of these.
+        known: in the dataset, without nodes in the row.
+        inline: with nodes in the row.
+        with_nodes: with nodes in the row or the dataset.
+        unscorable: without reward, by reason.
+        unknown: without reward because the server does not know them.
+        other_truth: whose ground truth in the row is not the server's.
     """
 
     files: int = 0
@@ -159,12 +153,7 @@ class SeenProblems:
     ) -> bool:
         """Note a row; return whether its problem is new in its split.
 
-        Args:
-            split: of the row.
-            problem_id: of the row.
-            prompt: digest of it.
-            truth: the row's ground truth.
-            place: file and row, for examples.
+        ``prompt`` is its digest, ``place`` its file and number, for examples.
         """
         key, now = _hash(problem_id), _hash(prompt) << 64 | _hash(truth or "")
         example = f"{problem_id!r}, {place}"
@@ -195,14 +184,7 @@ def _hash(text: str) -> int:
 
 @dataclass(slots=True)
 class ProblemQuestion:
-    """A problem to ask the server for.
-
-    Attributes:
-        split: whose row it is of.
-        rollout: of the row; what is asked is made from it.
-        place: file and row, for examples.
-        row_split: what the row says of its split.
-    """
+    """A problem to ask the server for; ``row_split`` is the split that the row names."""
 
     split: Split
     rollout: Rollout
@@ -245,20 +227,13 @@ def ask_for(
     settings: RewardSettings,
     rows: Mapping[Split, SplitRows],
 ) -> None:
-    """Ask the server for problems, some hundred at a time, and count its answers.
-
-    Args:
-        questions: drawn from as they are asked.
-        server: who is asked.
-        settings: of the reward, which says what a problem needs.
-        rows: by split, where the answers are counted.
+    """Ask the server for problems, some hundred at a time, and count its answers in ``rows``.
 
     Raises:
         RewardServiceError: the server failed.
     """
     client, dataset = server
     options = ScoreOptions(
-        # Which nodes count, and whether there are weights, is the same as in training.
         RewardSpec.outcome(final_nodes=settings.final_nodes, ncr=settings.ncr),
         dataset=dataset,
         answer_rule=AnswerRule.AUTO,
@@ -333,13 +308,13 @@ class RowScan:
     Args:
         settings: of the reward.
         prompt_key: column of the prompts (``data.prompt_key``).
-        server: asked for the problems; None to ask nobody.
+        server: asked for the problems; None: nobody.
 
     Attributes:
-        rows: what was found, by split.
+        rows: the findings by split.
         seen: the problems.
-        asked: somebody was there to ask for the problems.
-        server_error: why no more was asked; the rows are read all the same.
+        asked: whether there is a server.
+        server_error: why it could not be asked to the end; all rows are read.
     """
 
     def __init__(
@@ -367,7 +342,7 @@ class RowScan:
             except RewardServiceError as error:
                 self.server_error = error
         for _ in questions:
-            pass  # nobody is there, or no longer, to be asked
+            pass  # without a server, or after its failure
 
     def _read(
         self, files: Mapping[Split, Sequence[str]], progress: ProgressBar

@@ -1,9 +1,7 @@
 """The reward as verl's custom reward function, for managers other than ours.
 
-Settings are its keyword arguments (``reward.custom_reward_function.reward_kwargs``).  Such a
-function sees neither the step nor the token ids: a curriculum needs a fixed ``epoch``, TPN is
-not known, and the overlong penalty is for the manager that calls it.  So a score log has neither
-step, group nor number of tokens, and leaves open what was trained on.
+Such a function gets neither the step nor the token ids: a curriculum needs a fixed ``epoch``, TPN
+is unknown, and the overlong penalty belongs to the manager that calls it.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from consensuspr.client.training import (
 
 SOURCE = "reward.custom_reward_function.reward_kwargs"
 
-# Arguments that verl passes where a reward model runs.
+# Arguments that verl passes if a reward model runs.
 _OF_VERL = ("reward_router_address", "reward_model_tokenizer")
 
 
@@ -34,7 +32,7 @@ async def compute_score(
     extra_info: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> dict[str, float | int | str]:
-    """Return the reward of one response as ``score``, and the keys of every sample beside it.
+    """Return the reward of one response as ``score``, and the figures of the sample.
 
     Args:
         data_source: of the row.
@@ -46,7 +44,7 @@ async def compute_score(
     Raises:
         InputError: a setting is wrong, or the row names no problem.
         UnscorableSample: there is no reward, and ``on_unscorable`` is ``raise``.
-        RewardServiceError: the server refused, or was away for too long.
+        RewardServiceError: the server rejected it, or was away for too long.
     """
     given = tuple((name, value) for name, value in settings.items() if name not in _OF_VERL)
     read, clock, ids = _read(given)
@@ -59,7 +57,6 @@ async def compute_score(
 
 @lru_cache(maxsize=16)
 def _read(given: tuple[tuple[str, Any], ...]) -> tuple[RewardSettings, EpochClock, ProblemIds]:
-    """Return what the keyword arguments ask for; they are the same at every call."""
     settings = RewardSettings.of(dict(given), SOURCE)
     clock = EpochClock(settings, None, "a reward function does not see the training step")
     return settings, clock, ProblemIds(settings.problem_id_format)

@@ -1,17 +1,9 @@
-"""How a reward worker ends a run that cannot be rewarded, and how its reason comes last.
+"""How a reward worker ends a run that cannot be rewarded, and prints the reason last.
 
-An exception of a reward does not stop verl: its V1 trainer logs it, drops the rollout and trains
-on what is left; a reward worker that does not start loses them one by one; and where
-``sync_refill_failed_groups`` is on, it generates others for ever.  So the process that made the
-worker, verl's task runner, is sent SIGTERM: Ray turns it into a ``SystemExit`` of its main thread,
-so that verl closes its loggers on the way out, and the driver's wait for it ends.  Ray's table of
-actors tells who it is, and a task on its node sends the signal.  What Ray does not answer is asked
-again: a run that nothing is left to reward would otherwise go on for as long as it is paid for.
-
-The reason lies in Ray's own key-value store, under the job; the driver (where verl loads our
-plugin) prints it at its exit, below whatever Hydra and Ray have to say.  Where a run ends without
-one, it prints how many samples failed, and why the last did: verl, which drops them, ends with a
-message of its own once a step has none left.
+An exception of a reward does not stop verl: it drops the rollout and trains on the rest.  So the
+process that made the worker, verl's task runner, gets SIGTERM, which Ray turns into a
+``SystemExit``.  The reason is a note in Ray's key-value store, which the driver (where verl loads
+our plugin) prints at its exit, below the output of Hydra and Ray.
 """
 
 from __future__ import annotations
@@ -35,14 +27,14 @@ logger = logging.getLogger(__name__)
 _REASON, _SENT = "reason", "reason was sent"
 _FAILED = "samples that failed in "
 
-# A try of sending the signal: how long Ray may take for it, and the pauses before the next ones.
+# Seconds for one try of sending the signal, and the pauses between tries if Ray is busy.
 _TRY_S = 30.0
 _PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
-# One thread of a process at a time; samples fail by the hundred.
 _sending = threading.Lock()
 
-# How verl's reward loop names its actors, which have a process each; a number follows.
+# verl's name for the actors of its reward loop; a number follows.
 WORKER_NAME = "reward_loop_worker_"
+FIRST_WORKER = f"{WORKER_NAME}0"
 
 
 def actor_name() -> str | None:
@@ -56,28 +48,24 @@ def actor_name() -> str | None:
 
 
 def in_reward_worker() -> bool:
-    """Say whether this process is one of verl's reward workers, by the name of its Ray actor."""
+    """Return whether this process is one of verl's reward workers."""
     return (actor_name() or "").startswith(WORKER_NAME)
 
 
 def note(name: str, text: str, *, once: bool = False) -> bool:
-    """Leave a note to the other processes of this run.
+    """Leave a note to the other processes of this run; return whether it was left.
 
     Args:
         name: of the note; another one of the name is replaced.
         text: of it.
-        once: leave another one of the name as it is.
-
-    Returns:
-        Whether it was left.
+        once: do not replace.
     """
-    # What is told is whether there was one.
     was_there = internal_kv._internal_kv_put(_key(name), text.encode(), overwrite=not once)
     return not (once and was_there)
 
 
 def read_note(name: str) -> str | None:
-    """Return a note of this run, None where there is none."""
+    """Return a note of this run, None if there is none."""
     text = internal_kv._internal_kv_get(_key(name))
     return None if text is None else text.decode()
 
@@ -92,15 +80,6 @@ def _key(name: str) -> bytes:
     return f"consensuspr/{ray.get_runtime_context().get_job_id()}/{name}".encode()
 
 
-def actor_is_gone(name: str) -> bool:
-    """Say whether no actor of this name, and of this job's namespace, lives any more."""
-    try:
-        ray.get_actor(name)
-    except ValueError:
-        return True
-    return False
-
-
 def note_reason(reason: str) -> None:
     """Let the driver print why this run ends, for a process that ends it by an exception."""
     if ray.is_initialized():
@@ -108,10 +87,9 @@ def note_reason(reason: str) -> None:
 
 
 def end_run(reason: str) -> None:
-    """End the run that this reward worker belongs to; the first reason counts.
+    """End the run of this reward worker; the first reason counts.
 
-    Takes as long as Ray needs, minutes where it does not answer: not for an event loop.  Where it
-    fails to the end that is said, and the next call tries again.
+    Blocks while Ray does not answer, up to minutes.  If it fails, the next call tries again.
     """
     with _sending:
         for pause_s in (*_PAUSES_S, None):
@@ -121,12 +99,15 @@ def end_run(reason: str) -> None:
                 if read_note(_SENT) is None:
                     _ask_to_end()
                     note(_SENT, actor_name() or "")
-            except Exception as error:  # whatever Ray raises where it is busy, or on its way out
+            except Exception as error:  # whatever Ray raises
                 again = "stop it by hand" if pause_s is None else f"again in {pause_s:g} s"
                 logger.error(
-                    "this run is to end (%s), and its process could not be told: %s: %s; %s",
-                    reason, type(error).__name__, error, again,
-                )  # fmt: skip
+                    "this run must end (%s), and its process could not be told: %s: %s; %s",
+                    reason,
+                    type(error).__name__,
+                    error,
+                    again,
+                )
                 if pause_s is not None:
                     time.sleep(pause_s)
             else:
@@ -134,7 +115,7 @@ def end_run(reason: str) -> None:
 
 
 def _ask_to_end() -> None:
-    """Send the signal to whoever made this worker; whatever Ray raises, it may not have come."""
+    """Send the signal to the process that made this worker."""
     actors = ray_state.actors()
     owner = actors[ray.get_runtime_context().get_actor_id()]["OwnerAddress"]
     for actor in actors.values():
@@ -143,8 +124,8 @@ def _ask_to_end() -> None:
             task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=on_its_node)
             ray.get(task(_terminate).remote(actor["Pid"]), timeout=_TRY_S)
             return
-    # A recipe whose driver makes the workers itself has it as its own process.
-    logger.error("the process that made this worker is no actor; stop the run by hand")
+    # A recipe whose driver makes the workers itself.
+    logger.error("the process that made this worker is not an actor; stop the run by hand")
 
 
 def _terminate(pid: int) -> None:
@@ -152,18 +133,13 @@ def _terminate(pid: int) -> None:
 
 
 def note_failures(count: int, last: str) -> None:
-    """Let the driver know of the samples of this worker that have no reward.
-
-    Args:
-        count: so far.
-        last: why the last of them has none.
-    """
+    """Tell the driver how many samples of this worker have no reward, and why the last has none."""
     note(f"{_FAILED}{actor_name()}", json.dumps([time.time(), count, last]))
 
 
 def tell_reason_last() -> None:
-    """Print why this run ended, or what it lost on the way, when this process exits."""
-    # Ray's own handler was registered before, and is called later.
+    """Print why this run ended, or what it lost, when this process exits."""
+    # Ray's own handler was registered before, and runs later.
     atexit.register(_tell_reason)
 
 
@@ -173,7 +149,10 @@ def _tell_reason() -> None:
     reason = read_note(_REASON)
     if reason is not None:
         print(f"run ended by consensuspr: {reason}", file=sys.stderr, flush=True)
-    elif failures := [json.loads(told) for told in read_notes(_FAILED)]:
+    elif failures := [json.loads(text) for text in read_notes(_FAILED)]:
         total, (_, _, last) = sum(count for _, count, _ in failures), max(failures)
-        print(f"consensuspr: samples without a reward in this run: {total:,}; the last: {last}",
-              file=sys.stderr, flush=True)  # fmt: skip
+        print(
+            f"consensuspr: samples without a reward in this run: {total:,}; the last: {last}",
+            file=sys.stderr,
+            flush=True,
+        )

@@ -1,53 +1,49 @@
-"""One sample of verl as the reward manager gets it: which problem, which text, how many tokens.
-
-Only named fields are taken: a row's ``extra_info`` also picks up objects of the trainer.
-"""
+"""One sample of verl as the reward manager gets it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from consensuspr.client.training import TrainingRow, ground_truth_text
-from consensuspr.client.training.rows import Prompt
 from consensuspr.errors import InputError
 
-# What is read of a sample, besides its tensors.
 _TURNS, _FROM_LOOP = "__num_turns__", "tool_extra_fields"
 _COLUMNS = (
-    "response_len", "global_steps", "data_source", "reward_model", "extra_info", "raw_prompt",
-    "uid", "session_id", _TURNS, _FROM_LOOP,
-)  # fmt: skip
+    *("data_source", "reward_model", "extra_info", "raw_prompt"),
+    *("response_len", "global_steps", "uid", "session_id", _TURNS, _FROM_LOOP),
+)
 
-# Among the fields of an agent loop: 1 for each token of the response that the policy wrote.
+# Field of an agent loop: 1 for each token that the policy wrote.
 MASK = "response_mask"
 
-# With this among them an agent loop asks for the reward of each token, which is under the same
-# name in what comes back.
+# Field by which an agent loop asks for the reward of each token, and gets it.
 BY_TOKEN = "consensuspr_by_token"
+
+# Messages of a rollout of one turn: the user's and the policy's.
+ONE_TURN = 2
 
 
 class VerlSample(NamedTuple):
     """One sample as the reward manager gets it.
 
     Attributes:
-        row: what it answers.
-        response_ids: the response's token ids, an array without padding.
-        step: training step from 1, 0 before training; None where the trainer does not tell.
-        mask: 1 for each token that the policy wrote; None where nobody tells.
-        turns: messages of the conversation, user's and policy's; None where nobody tells.
-        group: of the samples whose rewards are compared (``uid``); None where nobody tells.
-        rollout_id: of the response, as the keys of verl's dumps begin; None where there is none.
+        row: that it answers.
+        response_ids: token ids without padding, an array.
+        mask: 1 for each token that the policy wrote.
+        step: training step from 1, 0 before training; None if the trainer does not pass it.
+        group: of the samples whose rewards are compared (``uid``), if known.
+        rollout_id: as the keys of verl's dumps begin, if known.
         by_token: whether the reward is to be placed on tokens.
     """
 
     row: TrainingRow
-    response_ids: Any
-    step: int | None
-    mask: Any = None
-    turns: int | None = None
+    response_ids: NDArray[Any]
+    mask: NDArray[Any]
+    step: int | None = None
     group: str | None = None
     rollout_id: str | None = None
     by_token: bool = False
@@ -57,86 +53,77 @@ class VerlSample(NamedTuple):
         """Read the last sequence of a ``DataProto``.
 
         Raises:
-            InputError: a field has a type that cannot be scored.
+            InputError: a field has a wrong type, or nothing tells which tokens the policy wrote.
         """
-        # Field by field: to cut the last sequence out of all of them takes longer than the rest.
+        # Cutting the last sequence out of all fields takes longer than everything else.
         tensors, columns = data.batch, data.non_tensor_batch
         fields = {name: columns[name][-1] for name in _COLUMNS if name in columns}
-        # Arrays share the tensors' memory, and cutting them takes a tenth of the time.
         response = tensors["responses"].numpy(force=True)[-1]
         length = fields.get("response_len")
         if length is None:
             # The mask covers prompt and response, the response being its right end.
             length = tensors["attention_mask"].numpy(force=True)[-1, -len(response) :].sum()
-        step, turns = fields.get("global_steps"), fields.get(_TURNS)
-        group, session = fields.get("uid"), fields.get("session_id")
         ids = response[: int(length)]
+        step, group, session = (fields.get(name) for name in ("global_steps", "uid", "session_id"))
+        from_loop = fields.get(_FROM_LOOP) or {}
         return cls(
             row_of(fields),
             ids,
+            _mask(from_loop, tensors, len(ids), fields.get(_TURNS)),
             None if step is None else int(step),
-            _mask(fields.get(_FROM_LOOP), tensors, len(ids)),
-            None if turns is None else int(turns),
             None if group is None else str(group),
             None if group is None or session is None else f"{group}_{session}",
-            BY_TOKEN in (fields.get(_FROM_LOOP) or ()),
+            BY_TOKEN in from_loop,
         )
 
+    def turns(self) -> Iterator[tuple[int, int]]:
+        """Yield the half-open spans of tokens that the policy wrote."""
+        edges = np.flatnonzero(np.diff(self.mask.astype(bool), prepend=False, append=False))
+        yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
 
-def _mask(from_loop: Any, tensors: Any, length: int) -> Any:
-    """Return the mask of a response as an array; None where nobody tells.
 
-    Raises:
-        InputError: it has another length than the response.
-    """
-    mask = from_loop.get(MASK) if isinstance(from_loop, Mapping) else None
-    if mask is not None:
-        mask = np.asarray(mask)
-    elif MASK in tensors.keys():  # noqa: SIM118  # of a TensorDict, `in` is none
-        # Padded like the response.
+def _mask(from_loop: Any, tensors: Any, length: int, turns: Any) -> NDArray[Any]:
+    mask: NDArray[Any]
+    if from_loop.get(MASK) is not None:
+        mask = np.asarray(from_loop[MASK])
+    elif MASK in tensors.keys():  # noqa: SIM118  # a TensorDict has no `in`
         mask = tensors[MASK].numpy(force=True)[-1][:length]
-    if mask is not None and mask.shape != (length,):
+    elif turns is not None and turns > ONE_TURN:
+        raise InputError(
+            f"a response of {turns} messages came without its {MASK}, so that a tool's words would"
+            " be scored as the policy's; set"
+            " actor_rollout_ref.rollout.agent.agent_loop_manager_class="
+            "consensuspr.client.verl.agent_loop.MaskingAgentLoopManager"
+        )
+    else:
+        mask = np.ones(length, dtype=np.uint8)
+    if mask.shape != (length,):
         raise InputError(f"{MASK} must have {length} entries, one a token, got {mask.shape}")
     return mask
 
 
 def row_of(fields: Mapping[str, Any]) -> TrainingRow:
-    """Return the row of a dataset that verl was given, from its columns.
+    """Return the row of a dataset from its columns in verl.
 
     Raises:
         InputError: a field has a type that cannot be scored.
     """
+    source = fields.get("data_source")
+    if source is not None and not isinstance(source, str):
+        raise InputError(f"data_source must be a text, got {source!r}")
+    truth = _mapping("reward_model", fields.get("reward_model")).get("ground_truth")
+    prompt = fields.get("raw_prompt")
     return TrainingRow(
-        _text("data_source", fields.get("data_source")),
-        _ground_truth(fields.get("reward_model")),
+        source,
+        ground_truth_text(truth, "reward_model.ground_truth"),
         _mapping("extra_info", fields.get("extra_info")),
-        _prompt(fields.get("raw_prompt")),
+        prompt if prompt is None or isinstance(prompt, str) else list(prompt),
     )
-
-
-def _ground_truth(reward_model: Any) -> str | None:
-    if reward_model is None:
-        return None
-    truth = _mapping("reward_model", reward_model).get("ground_truth")
-    return ground_truth_text(truth, "reward_model.ground_truth")
-
-
-def _text(name: str, value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    raise InputError(f"{name} must be a text, got {value!r}")
 
 
 def _mapping(name: str, value: Any) -> Mapping[str, Any]:
     if value is None:
         return {}
-    # The type first: an abstract class is slower to ask for.
-    if type(value) is dict or isinstance(value, Mapping):
+    if isinstance(value, Mapping):
         return value
     raise InputError(f"{name} must be a mapping, got {str(value)[:200]!r}")
-
-
-def _prompt(raw: Any) -> Prompt | None:
-    if raw is None or isinstance(raw, str):
-        return raw
-    return list(raw)

@@ -1,19 +1,14 @@
 """Step credit in verl, experimental: node rewards on the tokens that reached them, and their use.
 
-verl adds up a response's reward at its last token.  Here an agent loop's output carries a reward
-for each token (:mod:`consensuspr.client.training.credit`), with the same sum, and an advantage
-estimator makes something of the places.  Two settings of verl 0.9.1's V1 trainer switch it on::
+Two settings of verl 0.9.1's V1 trainer turn it on::
 
     actor_rollout_ref.rollout.agent.agent_loop_manager_class=\
 consensuspr.client.verl.step_credit.StepCreditManager
     algorithm.adv_estimator=consensuspr_step
 
-Any agent loop will do.  The reward worker, which knows spans and tokens, places the reward and
-sends it along with what else it says of the sample; the agent loop's worker takes it out again, so
-that validation, dumps and filters see nothing new.
-
-Not here: several outputs of one loop, of which verl rewards the last (the others keep its sum on
-their last token, as verl has it), and verl before 0.9.1, whose trainers take a number.
+The reward worker, which knows spans and tokens, places the reward and sends it along with the
+other figures of the sample; the agent loop's worker takes it out again.  Of several outputs of one
+loop, verl rewards the last.
 """
 
 from __future__ import annotations
@@ -105,45 +100,27 @@ def step_advantage(
     config: Mapping[str, Any] | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what each token's response still earned, against what its group earned from there.
+    """Return the advantage of each token, and its reward-to-go.
 
-    Of response *i* of a group let R_i be the whole reward, and e_i(t) what its tokens before *t*
-    have earned.  What it still earns from *t* on is the reward-to-go G_i(t) = R_i - e_i(t).  It is
-    compared with the mean of those responses of its group that once had earned as much, from
-    where they had:
+    Let R_i be the whole reward of response *i* of a group, and e_i(t) what its tokens before *t*
+    have earned.  The response is compared with those of its group that once had earned as much::
 
-        B(e)   = mean of R_j - e over the group's responses j with e_j(u) = e for a token u
-        A_i(t) = (G_i(t) - B(e_i(t))) / (s + 1e-6)
+        A_i(t) = (R_i - mean of R_j over all j with e_j(u) = e_i(t) for a token u) / (s + 1e-6)
 
-    So steps are aligned by the nodes reached, not by places: with nodes that count alike, a token
-    behind the second node is compared with all that reached two, wherever they wrote them.  Since e
-    cancels, A_i(t) is R_i less the mean R_j of these responses: a response that gets far and fails
-    is raised up to its nodes and lowered behind them, and where all of a group earn the same, every
-    advantage is 0, wherever the rewards stand: moving text about gains nothing.  The baseline
-    depends on what precedes the token and on other responses; the response itself is part of the
-    mean, as in GRPO, which shrinks an advantage (by one over the number of those compared) and
-    turns none.
-
-    Where nobody else of the group came that far, there is nothing to compare with, and the
-    baseline in R stays that of the step before.  Alone from the start (a group of one): 0.  s is
-    the standard deviation of the group's R, as in GRPO, or 1 where
-    ``algorithm.norm_adv_by_std_in_grpo`` is False (and the 1e-6 is left out).  In a group of which
-    nobody has reached a node it is GRPO's advantage.
-
-    Responses without a token of the policy (verl pads batches with such) are in no group, and
-    tokens that the policy did not write have the advantage 0.
+    So steps are aligned by the nodes reached.  A response that gets far and fails is raised up to
+    its nodes and lowered behind them, and moving text about gains nothing.  If nobody else of the
+    group came that far, the mean of the step before stays.  s is the standard deviation of the
+    group's R, or 1 if ``algorithm.norm_adv_by_std_in_grpo`` is False (without the 1e-6).  A group
+    of which nobody has reached a node has GRPO's advantages, a group of one 0.
 
     Args:
         token_level_rewards: (n, length) float.
-        response_mask: (n, length), 1 for the tokens of the policy.
+        response_mask: (n, length), 1 for the tokens of the policy; the others get 0.
         index: (n,) of each response its group.
         config: verl's ``algorithm``.
 
-    Returns:
-        Advantages, and rewards-to-go, both (n, length).
-
     Raises:
-        InputError: rewards are mixed with what is no reward of a node (KL), or discounted.
+        InputError: tokens earn something else than nodes (KL), or rewards are discounted.
     """
     settings = {} if config is None else config
     if settings.get("use_kl_in_reward", False):

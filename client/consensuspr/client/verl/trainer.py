@@ -1,21 +1,15 @@
 """verl's V1 trainers with our figures in their step log, and our ids in their dumps.
 
-verl shows what a reward says beside its number in validation, and nowhere while it trains.  Its
-registry takes other trainers, so ``trainer.v1.trainer_mode=consensuspr_sync`` (or
-``…_colocate_async``, ``…_separate_async``) names verl's own trainer of that mode, with three
-additions, each to what a step leaves in the transfer queue anyway:
+``trainer.v1.trainer_mode=consensuspr_sync`` (or ``…_colocate_async``, ``…_separate_async``) names
+verl's own trainer of that mode, with three additions:
 
-*   the figures of its samples (:mod:`consensuspr.client.training.figures`) go into the metrics of
-    the step, from where they reach every logger: console, TensorBoard, W&B …; with them how many
-    samples were lost, and what went wrong in the reward workers;
-*   ``trainer.rollout_data_dir`` dumps have what the reward said of each sample;
-*   the agent loops hand the reward the mask of what the policy wrote
-    (:mod:`consensuspr.client.verl.agent_loop`), where no other manager of them is named.
+*   the figures of a step's samples (:mod:`consensuspr.client.training.figures`) go into its
+    metrics, with the number of lost samples and what went wrong in the reward workers;
+*   ``trainer.rollout_data_dir`` dumps have the figures of each sample;
+*   the agent loops pass the reward the mask of what the policy wrote
+    (:mod:`consensuspr.client.verl.agent_loop`), unless another manager of them is named.
 
-Before workers and engines start, the trainer checks the reward's settings and their files, so that
-a typo ends the run in seconds.  All else is verl's: it sees its own mode, sampler,
-``filter_groups`` and refill of failed groups.
-A sampler could carry the figures too; verl hands the group filter to none but its own.
+Before workers and engines start, the trainer checks the reward's settings and their files.
 """
 
 from __future__ import annotations

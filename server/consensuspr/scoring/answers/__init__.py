@@ -1,10 +1,10 @@
 """Whether a response's final answer is right: rules ``auto``, ``dapo``, ``boxed``, ``gsm8k``.
 
 Two strings in, a verdict out; nothing here knows problems, nodes or RPC.  Nearly all
-answers are decided in microseconds (:mod:`.compare`); the rest goes to math-verify in worker
-processes that are killed when their budget is spent (:mod:`.sandbox`).  ``docs/answers.md``
-tells the rules, the limits and what was measured.  Names resolve on first use: a worker process
-must not load the verifier, the core and numpy.
+answers are decided in microseconds (:mod:`.compare`); the rest goes to math-verify in
+processes that are killed when their budget is spent (:mod:`.pool`).  ``docs/answers.md`` has the
+rules and the limits.  Names resolve on first use: an answer process must not load the verifier,
+the core and numpy.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 from consensuspr.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from consensuspr.scoring.answers.verdicts import AnswerStatus, Verdict
     from consensuspr.scoring.answers.verifier import (
         ANSWER_VERSION,
-        AnswerStatus,
         AnswerVerifier,
-        Verdict,
         has_marked_answer,
         verify_answer,
     )
@@ -35,7 +34,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        ".verifier": "ANSWER_VERSION AnswerStatus AnswerVerifier Verdict"
-        " has_marked_answer verify_answer",
+        ".verdicts": "AnswerStatus Verdict",
+        ".verifier": "ANSWER_VERSION AnswerVerifier has_marked_answer verify_answer",
     },
 )

@@ -1,0 +1,325 @@
+"""The work on one problem (extract, refine), and who does it: processes, a model, a Ray cluster.
+
+:func:`run_task` is a pure function of task and stages, so that every engine and every number of
+workers gives the same outcome.  Every engine returns outcomes in the order of its items, with few
+under way at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import pickle
+import tempfile
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future, TimeoutError
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pebble import ProcessExpired, ProcessPool
+
+from consensusbench.construction.types import (
+    DEFAULT_TIME_LIMIT_S,
+    Excluded,
+    ExclusionReason,
+    Finished,
+    Item,
+    Outcome,
+    ProblemTask,
+    Stage,
+    Stream,
+)
+from consensusbench.extraction.types import (
+    AsyncExtractor,
+    Candidate,
+    Extraction,
+    Extractor,
+    Refiner,
+)
+from consensuspr.data import Node
+from consensuspr.errors import (
+    BudgetSpent,
+    ConsensusPRError,
+    InputError,
+    ModelNoAccess,
+    VerifierUnavailable,
+)
+
+# Of texts under way; a single task may be larger, but then it is alone.
+MAX_WAITING_CHARS = 256 << 20
+# Tasks under way for each worker: one slow problem must not keep the others waiting.
+WINDOW = 8
+# Problems that may wait for a slow one before them, for each that a model is asked about.
+MODEL_WINDOW = 4
+# After these no other problem has a chance either.
+_NO_CHANCE = (BudgetSpent, ModelNoAccess, InputError, VerifierUnavailable)
+# On Ray, problems that travel together.
+PART_PROBLEMS = 16
+PART_CHARS = 4 << 20
+# A median place, to a thousandth of a solution; more digits would be noise in the file.
+POSITION_DECIMALS = 3
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """What is done with every task of a build.
+
+    Attributes:
+        extractor: None where all tasks carry their extraction.
+        refiner: None where the build ends with stage 2.
+        time_limit_s: seconds that one problem may take.
+    """
+
+    extractor: Extractor | None
+    refiner: Refiner | None
+    time_limit_s: float = DEFAULT_TIME_LIMIT_S
+
+
+def run_task(stages: Stages, task: ProblemTask) -> Outcome:
+    """Do the work on one problem; an error of a stage becomes a failure."""
+    extraction = task.extraction
+    try:
+        if extraction is None:
+            assert stages.extractor is not None, "a task without extraction needs an extractor"
+            extraction = stages.extractor.extract(task.chosen.problem, task.rollouts)
+        if stages.refiner is None:
+            return Outcome(task.chosen, extraction)
+        # Without what stage 2 dropped: the audit has it from there.
+        refined = stages.refiner.refine(
+            task.chosen.problem, Extraction(extraction.candidates), len(task.chosen.sampled)
+        )
+        nodes = tuple(node_of(one, number) for number, one in enumerate(refined.candidates, 1))
+        return Outcome(task.chosen, extraction, nodes, refined.dropped)
+    except Exception as error:  # of one problem
+        if os.environ.get("CONSENSUSPR_TRACEBACK", "0") not in ("", "0"):
+            traceback.print_exc()
+        known = isinstance(error, ConsensusPRError)
+        detail = str(error) if known else f"{type(error).__name__}: {error}"
+        stage: Stage = "extract" if extraction is None else "refine"
+        failure = Excluded(task.chosen.problem, "failed", detail, stage)
+        return Outcome(task.chosen, extraction, failure=failure)
+
+
+def node_of(candidate: Candidate, number: int) -> Node:
+    """Return a candidate as the n-th node of its problem."""
+    return Node(
+        node_id=f"n{number}",
+        label=candidate.label,
+        type=candidate.type,
+        expressions=candidate.expressions,
+        # Also where there is none: a server derives forms only for nodes without the key.
+        derived=candidate.derived,
+        support=candidate.support,
+        is_final=candidate.is_final,
+        extra={
+            "num_models": candidate.num_models,
+            "position": round(candidate.position, POSITION_DECIMALS),
+        },
+    )
+
+
+def batches(
+    values: Iterable[_Value], size_of: Callable[[_Value], tuple[int, int]], most: int, length: int
+) -> Iterator[list[_Value]]:
+    """Yield values in order, together until their sizes come to a number or to a length."""
+    batch: list[_Value] = []
+    number_left, length_left = most, length
+    for value in values:
+        batch.append(value)
+        number, size = size_of(value)
+        number_left, length_left = number_left - number, length_left - size
+        if number_left <= 0 or length_left <= 0:
+            yield batch
+            batch, number_left, length_left = [], most, length
+    if batch:
+        yield batch
+
+
+def _num_chars(item: Item) -> int:
+    return sum(len(one.response) for one in getattr(item, "rollouts", ()))
+
+
+def in_order(
+    items: Iterable[Item], submit: Callable[[ProblemTask], Callable[[], Outcome]], window: int
+) -> Iterator[Finished]:
+    """Yield what became of each item, in order; what is finished passes through.
+
+    Args:
+        items: taken as room comes up.
+        submit: begins the work on a task; returns what waits for its outcome.
+        window: items that may be under way, or wait for one before them, while their texts are
+            within :data:`MAX_WAITING_CHARS`.
+    """
+    waiting: deque[tuple[Callable[[], Outcome] | Finished, int]] = deque()
+    num_chars = 0
+    for item in items:
+        size = _num_chars(item)
+        while waiting and (len(waiting) >= window or num_chars + size > MAX_WAITING_CHARS):
+            first, its_size = waiting.popleft()
+            num_chars -= its_size
+            yield first if isinstance(first, Finished) else first()
+        num_chars += size
+        waiting.append((submit(item) if isinstance(item, ProblemTask) else item, size))
+    for first, _ in waiting:
+        yield first if isinstance(first, Finished) else first()
+
+
+def _failed(task: ProblemTask, reason: ExclusionReason, detail: str) -> Outcome:
+    stage: Stage = "extract" if task.extraction is None else "refine"
+    failure = Excluded(task.chosen.problem, reason, detail, stage)
+    return Outcome(task.chosen, task.extraction, failure=failure)
+
+
+class Workers:
+    """Processes that run tasks, each for a limited time; a context manager.
+
+    The processes are spawned: forking a process that holds threads may never return.
+    """
+
+    def __init__(self, stages: Stages, workers: int) -> None:
+        self._stages = stages
+        self._window = WINDOW * workers
+        self._pool = ProcessPool(workers, context=multiprocessing.get_context("spawn"))
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._pool.stop()  # type: ignore[no-untyped-call]
+        self._pool.join()
+
+    def work(self, items: Iterable[Item]) -> Iterator[Finished]:
+        """Yield what becomes of each item, in order."""
+        return in_order(items, self._submit, self._window)
+
+    def _submit(self, task: ProblemTask) -> Callable[[], Outcome]:
+        limit_s = self._stages.time_limit_s
+        # Pickled here: what cannot be unpickled there is an error of the task, not of the pool.
+        given = pickle.dumps((self._stages, task), pickle.HIGHEST_PROTOCOL)
+        future = self._pool.schedule(_run_pickled, args=(given,), timeout=limit_s)
+
+        def outcome() -> Outcome:
+            try:
+                return future.result()
+            except TimeoutError:
+                return _failed(task, "time_limit", f"took more than {limit_s:g} s")
+            except ProcessExpired as error:
+                return _failed(task, "failed", f"its worker process ended ({error.exitcode})")
+            except (ImportError, AttributeError) as error:
+                raise ConsensusPRError(
+                    f"a worker process cannot load its stages: {type(error).__name__}: {error}"
+                ) from error
+
+        return outcome
+
+
+def _run_pickled(given: bytes) -> Outcome:
+    return run_task(*pickle.loads(given))
+
+
+def work_here(items: Iterable[Item], stages: Stages, workers: int) -> Stream:
+    """Work on tasks in processes of this machine."""
+    with Workers(stages, workers) as pool:
+        yield from pool.work(items)
+
+
+def ask_model(items: Iterable[Item], extractor: AsyncExtractor) -> Stream:
+    """Extract by asking a model; tasks with an extraction come back as it.
+
+    The extractor runs in an event loop in a thread of its own, because reading rollouts and
+    verifying their answers blocks.  If no further problem has a chance, extractions that have begun
+    are waited for: their replies are being paid for.
+    """
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="extract", daemon=True)
+    slots = asyncio.Semaphore(extractor.in_flight)
+    over: list[Exception] = []
+
+    def begin(work: Coroutine[Any, Any, _Value]) -> Future[_Value]:
+        return asyncio.run_coroutine_threadsafe(work, loop)
+
+    async def extract(task: ProblemTask) -> Outcome:
+        async with slots:
+            if over:
+                raise over[0]
+            try:
+                found = await extractor.extract(task.chosen.problem, task.rollouts)
+            except _NO_CHANCE as error:
+                over.append(error)
+                raise
+            except ConsensusPRError as error:
+                return _failed(task, "failed", str(error))
+            return Outcome(task.chosen, found)
+
+    async def finish(cancel: bool) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for one in others:
+            if cancel:
+                one.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    def submit(task: ProblemTask) -> Callable[[], Outcome]:
+        given = task.extraction
+        if given is not None:
+            return lambda: Outcome(task.chosen, given)
+        return begin(extract(task)).result
+
+    thread.start()
+    try:
+        yield from in_order(items, submit, MODEL_WINDOW * extractor.in_flight)
+    except _NO_CHANCE as error:
+        over.append(error)
+        begin(finish(cancel=False)).result()
+        raise
+    finally:
+        begin(finish(cancel=True)).result()
+        begin(extractor.close()).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def work_on_ray(items: Iterable[Item], stages: Stages, folder: Path) -> Stream:
+    """Work on tasks on a Ray cluster; all items are taken before the first is worked on.
+
+    Each core has a worker process of its own, so that time limits and crashes are as on one
+    machine.  consensuspr and the module of the extractor must be installed on every node.
+
+    Args:
+        folder: of this machine, for the file of tasks.
+
+    Raises:
+        InputError: Ray is not installed.
+        ConsensusPRError: the cluster failed, or a worker cannot be started.
+    """
+    from consensuspr.ray.data import connected, work_on_parts
+
+    with connected(), tempfile.NamedTemporaryFile(prefix=".tasks-", dir=folder) as tasks:
+        for part in batches(items, lambda item: (1, _num_chars(item)), PART_PROBLEMS, PART_CHARS):
+            pickle.dump(part, tasks, protocol=pickle.HIGHEST_PROTOCOL)
+        tasks.flush()
+        if os.path.getsize(tasks.name):
+            for part in work_on_parts("building", tasks.name, _read_parts, _working, (stages,)):
+                yield from part
+
+
+def _read_parts(path: str) -> Iterator[list[Item]]:
+    with open(path, "rb") as stream:
+        while True:
+            try:
+                yield pickle.load(stream)
+            except EOFError:
+                return
+
+
+def _working(stages: Stages) -> Callable[[list[Item]], list[Finished]]:
+    """Return what works on parts on one core."""
+    pool = Workers(stages, 1)
+    return lambda part: list(pool.work(part))

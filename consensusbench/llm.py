@@ -1,0 +1,529 @@
+"""Language models behind OpenAI-compatible servers, within a budget; each reply is paid for once.
+
+:class:`ChatModel` asks one model through the ``openai`` client, which repeats what can be repeated.
+A :class:`Budget` limits what several models spend together.  :func:`ask_once` keeps every reply in
+a :class:`~consensusbench.store.Journal`, so that a run that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, Self, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import Field
+
+from consensusbench import require
+from consensusbench.store import Journal, digest
+from consensuspr.console import one_line
+from consensuspr.data import Row
+from consensuspr.errors import (
+    BudgetSpent,
+    DataError,
+    InputError,
+    ModelError,
+    ModelNoAccess,
+    ModelRefused,
+    ModelUnavailable,
+)
+from consensuspr.settings import check_fields
+
+# The size of a reply that has no limit, before any reply is known.
+FIRST_GUESS_TOKENS = 2048
+# English and mathematics have 3 to 4.5 bytes a token in the tokenizers of current models.
+BYTES_PER_TOKEN = 3
+# What chat templates put around a message at most.
+TEMPLATE_TOKENS = 64
+_NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached")
+
+Temperature: TypeAlias = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
+_Price: TypeAlias = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """One model behind one OpenAI-compatible address.
+
+    Attributes:
+        model: its name as the server knows it.
+        base_url: address up to and with ``/v1``; None is OpenAI's own, or ``OPENAI_BASE_URL``.
+        api_key_env: environment variable that holds the key.
+        temperature: sent where not None.
+        top_p: sent where not None.
+        max_tokens: limit of a reply, reasoning included; None leaves it to the server.
+        timeout_s: seconds that one attempt may take.
+        max_retries: attempts after the first one; 8 last about a minute.
+        concurrency: requests in flight at once.
+        price_in: US dollars for a million prompt tokens.
+        price_out: US dollars for a million completion tokens.
+        label: name in files and tables where it is not ``model``; tells two settings apart.
+        extra_body: further keys of a request, such as ``top_k`` or ``reasoning_effort``.
+    """
+
+    model: str
+    base_url: str | None = None
+    api_key_env: str = "OPENAI_API_KEY"
+    temperature: Temperature | None = None
+    top_p: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=1 << 24)] | None = None
+    timeout_s: Annotated[float, Field(ge=0.001, le=86_400, allow_inf_nan=False)] = 1800.0
+    max_retries: Annotated[int, Field(ge=0, le=100)] = 8
+    concurrency: Annotated[int, Field(ge=1, le=1000)] = 16
+    price_in: _Price | None = None
+    price_out: _Price | None = None
+    label: str | None = None
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise InputError("a model has an empty name")
+        if self.base_url is not None and urlsplit(self.base_url).scheme not in ("http", "https"):
+            raise InputError(
+                f"base_url of {self.name} must begin with http:// or https://, "
+                f"got {self.base_url!r}"
+            )
+        check_fields(self, f" of {self.name}")
+
+    @property
+    def name(self) -> str:
+        """Name in files and messages."""
+        return self.label or self.model
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether the cost of a reply is known."""
+        return self.price_in is not None and self.price_out is not None
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """Return what so many tokens cost in US dollars, None without prices."""
+        if self.price_in is None or self.price_out is None:
+            return None
+        return (prompt_tokens * self.price_in + completion_tokens * self.price_out) / 1e6
+
+    def sampling(self) -> Row:
+        """Return what decides how replies are distributed; equal rows may share a journal."""
+        return {
+            "model": self.model,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "max_tokens": self.max_tokens,
+            "extra_body": dict(self.extra_body),
+        }
+
+    def provenance(self) -> Row:
+        """Return what a dataset records about the model: no key and no address."""
+        return {"name": self.name, **self.sampling()}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation: ``system``, ``user`` or ``assistant``."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A model's answer.
+
+    Attributes:
+        text: the answer itself.
+        model: the model's name as the server gives it.
+        finish_reason: ``stop``, ``length``, ``content_filter``, …
+        prompt_tokens: as the server counted; None where it does not say.
+        completion_tokens: the same, reasoning included.
+        cost: US dollars, by estimated tokens where the server did not count; None without prices.
+        request_id: the server's name for it.
+        reasoning: the model's thinking, where the server sends it apart from the text.
+        attempts: requests that it took.
+    """
+
+    text: str
+    model: str
+    finish_reason: str
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cost: float | None = None
+    request_id: str | None = None
+    reasoning: str | None = None
+    attempts: int = 1
+
+    def to_row(self) -> Row:
+        """Return it as a row of JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """Return the reply that :meth:`to_row` wrote; other keys are ignored."""
+        return cls(**{one.name: row[one.name] for one in fields(cls) if one.name in row})
+
+
+def most_tokens(messages: Sequence[Message]) -> int:
+    """Return a bound: no byte-level tokenizer makes more than one token of a byte."""
+    return sum(_bytes(message.content) + TEMPLATE_TOKENS for message in messages)
+
+
+def likely_tokens(text: str) -> int:
+    """Return an estimate on the high side, for servers that do not count."""
+    return -(-_bytes(text) // BYTES_PER_TOKEN)
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+class Budget:
+    """What may be spent in all, and the switch that ends all asking; for one event loop.
+
+    A request reserves the most that it can cost before it is sent, so that requests in flight
+    cannot run past the limit together.
+
+    Args:
+        max_cost: US dollars; None: no limit.
+        max_requests: replies asked for.
+    """
+
+    def __init__(self, max_cost: float | None = None, max_requests: int | None = None) -> None:
+        for name, limit in {"max_cost": max_cost, "max_requests": max_requests}.items():
+            if limit is not None and not 0 <= limit < math.inf:
+                raise InputError(f"{name} must be 0 or more, got {limit!r}")
+        self.max_cost = max_cost
+        self.max_requests = max_requests
+        self.cost = 0.0
+        self.requests = 0
+        self.tokens = 0
+        self.stopped: str | None = None
+        self._reserved = 0.0
+        self._in_flight = 0
+        self._changed = asyncio.Condition()
+
+    def charge_earlier(self, reply: Reply) -> None:
+        """Count a reply that an earlier run of the same work paid for."""
+        self.requests += 1
+        self._charge(reply)
+
+    def _charge(self, reply: Reply) -> None:
+        self.cost += reply.cost or 0.0
+        self.tokens += (reply.prompt_tokens or 0) + (reply.completion_tokens or 0)
+
+    async def reserve(self, cost: float) -> None:
+        """Set aside the most that one request can cost; wait while others may give some back.
+
+        Raises:
+            BudgetSpent: it does not fit although nothing is in flight, or asking was stopped.
+        """
+        async with self._changed:
+            while (reason := self._over(cost)) is not None and self._in_flight:
+                await self._changed.wait()
+            if self.stopped is not None or reason is not None:
+                raise BudgetSpent(self.stopped or str(reason))
+            self._reserved += cost
+            self._in_flight += 1
+            self.requests += 1
+
+    async def settle(self, cost: float, reply: Reply | None) -> None:
+        """Replace a reservation by what the reply cost."""
+        async with self._changed:
+            self._reserved -= cost
+            self._in_flight -= 1
+            if reply is not None:
+                self._charge(reply)
+            self._changed.notify_all()
+
+    def stop(self, reason: str) -> None:
+        """Let no further request begin; those in flight go on."""
+        self.stopped = self.stopped or reason
+
+    def _over(self, cost: float) -> str | None:
+        """Return which limit the request would exceed."""
+        if self.stopped is not None:
+            return None
+        # A limit that is met exactly must not be missed by rounding.
+        if self.max_cost is not None and (
+            self.cost + self._reserved + cost > self.max_cost * (1 + 1e-9)
+        ):
+            return (
+                f"the limit of ${self.max_cost:g} leaves no further request: "
+                f"${self.cost:.4f} is spent and one may take ${cost:.4f}"
+            )
+        if self.max_requests is not None and self.requests >= self.max_requests:
+            return f"the limit of {self.max_requests:,} requests is reached"
+        return None
+
+
+class ChatModel:
+    """Asks one model; an async context manager that belongs to one event loop.
+
+    Args:
+        settings: model, address, limits and prices.
+        budget: shared with other models; None: no limits.
+
+    Raises:
+        InputError: openai is not installed, or OpenAI itself is meant and there is no key.
+    """
+
+    def __init__(self, settings: ModelSettings, budget: Budget | None = None) -> None:
+        self.settings = settings
+        self.budget = budget or Budget()
+        self._openai = require("openai", "asking a model")
+        self._key = os.environ.get(settings.api_key_env, "")
+        if not self._key and settings.base_url is None and not os.environ.get("OPENAI_BASE_URL"):
+            raise InputError(
+                f"the environment variable {settings.api_key_env} holds no key for {settings.name}"
+            )
+        self._client = self._openai.AsyncOpenAI(
+            api_key=self._key or "none",
+            base_url=settings.base_url,
+            max_retries=settings.max_retries,
+            timeout=self._openai.Timeout(settings.timeout_s, connect=min(15.0, settings.timeout_s)),
+        )
+        self._slots = asyncio.Semaphore(settings.concurrency)
+        self._largest = FIRST_GUESS_TOKENS
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def ask(
+        self,
+        messages: Sequence[Message],
+        *,
+        temperature: float | None = None,
+        json_schema: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+    ) -> Reply:
+        """Return the model's reply to a conversation.
+
+        Args:
+            messages: the conversation, at least one.
+            temperature: in place of the settings' one.
+            json_schema: the reply shall be JSON of this schema (``response_format``).
+            seed: asks servers that can for a repeatable reply.
+
+        Raises:
+            ModelUnavailable: no usable reply in ``1 + max_retries`` attempts.
+            ModelRefused: the server refuses this request.
+            ModelNoAccess: the server refuses every request.
+            BudgetSpent: the budget leaves no further request, or asking was stopped.
+        """
+        settings = self.settings
+        limit_field = "max_completion_tokens" if settings.base_url is None else "max_tokens"
+        schema = {"name": "reply", "schema": json_schema, "strict": True}
+        body = {
+            "model": settings.model,
+            "messages": [asdict(one) for one in messages],
+            "temperature": settings.temperature if temperature is None else temperature,
+            "top_p": settings.top_p,
+            limit_field: settings.max_tokens,
+            "seed": seed,
+            "response_format": json_schema and {"type": "json_schema", "json_schema": schema},
+            "extra_body": dict(settings.extra_body) or None,
+        }
+        given = {name: value for name, value in body.items() if value is not None}
+        longest = settings.max_tokens or self._largest
+        async with self._slots:
+            most = settings.cost(most_tokens(messages), longest) or 0.0
+            await self.budget.reserve(most)
+            reply = None
+            try:
+                reply = await self._reply(given, messages)
+            finally:
+                await self.budget.settle(most, reply)
+        self._largest = max(self._largest, reply.completion_tokens or 0)
+        return reply
+
+    async def _reply(self, body: dict[str, Any], messages: Sequence[Message]) -> Reply:
+        try:
+            raw = await self._client.chat.completions.with_raw_response.create(**body)
+        except self._openai.APIError as error:
+            raise self._error(error) from None
+        try:
+            content = json.loads(raw.text)
+            choice, usage = content["choices"][0], content.get("usage") or {}
+            message = choice["message"]
+            text = message.get("content") or message.get("refusal") or ""
+            reasoning = message.get("reasoning_content") or message.get("reasoning") or None
+            prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
+            finish_reason = choice.get("finish_reason") or ""
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            start = one_line(raw.text, 60)
+            reason = f"the reply is no chat completion: {start!r}"
+            raise ModelUnavailable(f"{self._where}: {reason}") from None
+        if not finish_reason:
+            raise ModelUnavailable(f"{self._where}: the reply has no end (finish_reason)")
+        likely = sum(likely_tokens(one.content) for one in messages)
+        return Reply(
+            text=text,
+            model=content.get("model") or self.settings.model,
+            finish_reason=finish_reason,
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            cost=self.settings.cost(
+                likely if prompt is None else prompt,
+                likely_tokens(text + (reasoning or "")) if completion is None else completion,
+            ),
+            request_id=raw.headers.get("x-request-id") or content.get("id"),
+            reasoning=reasoning,
+            attempts=1 + raw.retries_taken,
+        )
+
+    @property
+    def _where(self) -> str:
+        url = self.settings.base_url
+        at = "" if url is None else f" at {urlsplit(url).netloc.rpartition('@')[2]}"
+        return f"{self.settings.name}{at}"
+
+    def _error(self, error: Any) -> ModelError:
+        """Return what an error of the client means, in one sentence without the key."""
+        status = getattr(error, "status_code", None)
+        code, body = getattr(error, "code", None), getattr(error, "body", None)
+        if isinstance(error, self._openai.APITimeoutError):
+            reason = f"no reply within {self.settings.timeout_s:g} s"
+        elif status is None:
+            reason = f"no connection: {error.__cause__ or error}"
+        else:
+            said = body.get("message") if isinstance(body, dict) else body
+            reason = f"HTTP {status}" + (f": {one_line(said, 300)}" if said else "")
+        if len(self._key) >= 8:  # some servers repeat the key in their refusal
+            reason = reason.replace(self._key, "…")
+        sentence = f"{self._where}: {reason}"
+        if status in (401, 402, 404) or code in (
+            "insufficient_quota",
+            "billing_hard_limit_reached",
+        ):
+            return ModelNoAccess(sentence)
+        if status is None or status in (408, 409, 429) or status >= 500:
+            return ModelUnavailable(f"{sentence} ({1 + self.settings.max_retries} attempts)")
+        return ModelRefused(sentence)
+
+
+def ask_key(
+    settings: ModelSettings,
+    messages: Sequence[Message],
+    *,
+    temperature: float | None = None,
+    json_schema: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    sample: object = 0,
+) -> str:
+    """Return the key of a question: equal keys were asked the same of the same model.
+
+    Address, limits and prices do not count.
+
+    Args:
+        sample: tells apart samples of the same question; any JSON value.
+    """
+    asked = settings.sampling() | ({} if temperature is None else {"temperature": temperature})
+    turns = [[message.role, message.content] for message in messages]
+    return digest([settings.name, asked, turns, json_schema, seed, sample])
+
+
+async def ask_once(
+    model: ChatModel,
+    journal: Journal,
+    messages: Sequence[Message],
+    *,
+    sample: object = 0,
+    **how: Any,
+) -> Reply:
+    """Return the journal's reply to a question, or ask it and write the reply down.
+
+    Args:
+        sample: tells apart samples of the same question; any JSON value.
+        how: temperature, json_schema and seed as for :meth:`ChatModel.ask`.
+
+    Raises:
+        ModelError: see :meth:`ChatModel.ask`.
+        ConsensusPRError: the journal cannot be written.
+    """
+    key = ask_key(model.settings, messages, sample=sample, **how)
+    record = journal.get(key)
+    if record is not None:
+        return Reply.from_row(record)
+    reply = await model.ask(messages, **how)
+    journal.append(key, reply.to_row())
+    return reply
+
+
+_KEYS = tuple(one.name for one in fields(ModelSettings))
+
+
+def read_models(
+    names: Sequence[str], file: Path | None, defaults: Mapping[str, Any]
+) -> tuple[ModelSettings, ...]:
+    """Return the models that were named, then those of a TOML file.
+
+    The file has a table ``[[models]]`` for each model and may have ``[defaults]`` for all; the keys
+    are the attributes of :class:`ModelSettings`.
+
+    Args:
+        names: each ``NAME`` or ``NAME@BASE_URL``.
+        file: None where there is none.
+        defaults: values for models that do not give their own; None gives nothing.
+
+    Raises:
+        InputError: there is no model, two have one name, or a name or value is wrong.
+        DataError: the file cannot be read, or holds something else.
+    """
+    models = []
+    for name in names:
+        match = re.fullmatch(r"(?P<model>.+?)(?:@(?P<base_url>https?://.+))?", name, re.DOTALL)
+        entry = {"model": ""} if match is None else match.groupdict()
+        models.append(_settings(entry, defaults, f"--model {name}"))
+    if file is not None:
+        own, entries = _entries(file)
+        models += [_settings(entry, {**defaults, **own}, str(file)) for entry in entries]
+    if not models:
+        raise InputError("no model is named: give --model NAME[@BASE_URL] or --models FILE")
+    known = [model.name for model in models]
+    for name in known:
+        if known.count(name) > 1:
+            raise InputError(f"two models are called {name!r}: give one a label in a models file")
+    return tuple(models)
+
+
+def _entries(file: Path) -> tuple[Row, list[Row]]:
+    """Return a file's defaults and its models."""
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(str(file), None, f"cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise DataError(str(file), None, f"is not TOML: {error}") from None
+    match content:
+        case {"models": [*entries], **rest} if all(isinstance(one, dict) for one in entries):
+            own = rest.pop("defaults", {})
+            if not rest and isinstance(own, dict):
+                return own, entries
+    raise DataError(str(file), None, "must hold [[models]] tables, and [defaults] if any")
+
+
+def _settings(entry: Row, defaults: Mapping[str, Any], where: str) -> ModelSettings:
+    given = {name: value for name, value in {**defaults, **entry}.items() if value is not None}
+    for name in given:
+        if name == "api_key":
+            raise InputError(f"{where}: keys stand in the environment; name it with api_key_env")
+        if name not in _KEYS:
+            raise InputError(f"{where}: unknown key {name!r}; known are {', '.join(_KEYS)}")
+    for name in ("temperature", "top_p", "max_tokens"):
+        if given.get(name) == "default":  # not sent
+            del given[name]
+    try:
+        return ModelSettings(**{"model": "", **given})
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None

@@ -1,0 +1,237 @@
+"""Texts that solve nothing and may still hit nodes: the attacks of the probes.
+
+All texts are deterministic and use no nodes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from fractions import Fraction
+from itertools import count
+from typing import Final, TypeAlias
+
+# The text of an equation, and its value in units of 10^-4.
+Equation: TypeAlias = tuple[str, int]
+
+
+class Attack(StrEnum):
+    """A way to earn nodes without solving the problem."""
+
+    ENUMERATION = "enumeration"
+    QUANTITIES = "quantities"
+    PAIRS = "pairs"
+    DEEP = "deep"
+    COMMENTS = "comments"
+    PRINTED = "printed"
+    SUBSCRIPTS = "subscripts"
+    UNRELATED = "unrelated"
+
+
+DESCRIPTIONS: Final = {
+    Attack.ENUMERATION: 'the lines "=0" to "=300"',
+    Attack.QUANTITIES: 'counting with the nouns behind the problem\'s numbers, "1 hours" onwards',
+    Attack.PAIRS: "pairs of the problem's numbers combined by + - * /, within the guard's budget",
+    Attack.DEEP: "pairs of pairs: the results of all pairs combined with all numbers and results",
+    Attack.COMMENTS: "pairs of pairs in Python comments",
+    Attack.PRINTED: "pairs of pairs in strings that Python prints",
+    Attack.SUBSCRIPTS: "pairs of pairs in LaTeX subscripts",
+    Attack.UNRELATED: "rollouts of other problems of the same source: the level of chance",
+}
+
+LAST_ENUMERATED: Final = 300
+# Of an attack two steps deep: some five thousand tokens.
+MAX_DEEP_CHARS: Final = 1 << 14
+# A build measures shorter attacks on each problem.
+SHORT_CHARS: Final = 500
+SHORT_DEEP_CHARS: Final = 1 << 12
+
+# A question with more numbers than this has a table in it.
+MAX_NUMBERS: Final = 16
+MAX_NOUNS: Final = 4
+# Of a result that is combined further.
+MAX_VALUE: Final = 10**9
+_ONE: Final = 10**4
+
+_COUNTED: Final = re.compile(r"\d[ -]([a-z]{3,24})\b")
+_NUMBER: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|(?<![\d.])\.\d+|[a-z]+")
+_WHOLE: Final = {
+    "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
+    "nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "fifteen": 15, "twenty": 20, "thirty": 30,
+    "forty": 40, "fifty": 50, "hundred": 100, "thousand": 1000, "dozen": 12, "twice": 2,
+    "double": 2, "triple": 3,
+}  # fmt: skip
+_PARTS: Final = {"half": 2, "third": 3, "quarter": 4}
+_WORDS: Final = {word: Fraction(value) for word, value in _WHOLE.items()} | {
+    word: Fraction(1, value) for word, value in _PARTS.items()
+}
+_WRITTEN: Final = re.compile(r"\d+(?:\.\d+)?")
+
+
+def attacks_on(
+    problem: str, guard_budget: tuple[float, ...], chars: int
+) -> Iterator[tuple[Attack, str]]:
+    """Yield the attacks on a problem; without its text only the enumeration.
+
+    Args:
+        guard_budget: statements and numbers that the guard allows.
+        chars: length of the attacks that could go on without end.
+    """
+    yield Attack.ENUMERATION, enumeration(chars)
+    if problem.strip():
+        numbers = numbers_in(problem)
+        deep = pairs_of_pairs(numbers)
+        yield Attack.QUANTITIES, quantities(problem, chars)
+        yield Attack.PAIRS, prose(within_budget(pairs_of(numbers), *guard_budget[:2]))
+        yield Attack.DEEP, prose(deep)
+        yield from wrapped(deep)
+
+
+def short_attacks(problem: str, guard_budget: tuple[float, ...]) -> Iterator[tuple[Attack, str]]:
+    """Yield the attacks on a problem that a build measures."""
+    if problem.strip():
+        numbers = numbers_in(problem)
+        yield Attack.QUANTITIES, quantities(problem, SHORT_CHARS)
+        yield Attack.PAIRS, prose(within_budget(pairs_of(numbers), *guard_budget[:2]))
+        yield from wrapped(pairs_of_pairs(numbers, SHORT_DEEP_CHARS))
+
+
+def enumeration(chars: int) -> str:
+    """Return the lines "=0" to "=300", cut to a number of characters."""
+    return _within(chars, (f"={value}" for value in range(LAST_ENUMERATED + 1)), "\n")
+
+
+def quantities(problem: str, chars: int) -> str:
+    """Return counted nouns of a problem's text: "1 hours, 1 miles, 2 hours, …"."""
+    nouns = nouns_in(problem)
+    counted = (f"{value} {noun}" for value in count(1) for noun in nouns)
+    return _within(chars, counted if nouns else (), ", ")
+
+
+def _within(chars: int, pieces: Iterable[str], separator: str) -> str:
+    taken: list[str] = []
+    for piece in pieces:
+        chars -= len(piece) + len(separator)
+        if chars + len(separator) < 0:
+            break
+        taken.append(piece)
+    return separator.join(taken)
+
+
+def nouns_in(problem: str) -> list[str]:
+    """Return the distinct words behind the numbers of a text, at most ``MAX_NOUNS``."""
+    text = problem.lower()
+    found = dict.fromkeys(match[1] for match in _COUNTED.finditer(text))
+    if "$" in text:
+        found["dollars"] = None
+    return list(found)[:MAX_NOUNS]
+
+
+def numbers_in(problem: str) -> list[Fraction]:
+    """Return the distinct positive numbers of a text in order, at most ``MAX_NUMBERS``."""
+    found: dict[Fraction, None] = {}
+    for match in _NUMBER.finditer(problem.lower()):
+        text = match[0].replace(",", "")
+        if text[0].isalpha():
+            value = _WORDS.get(text)
+        elif not text.isascii() or len(text) > 12:
+            continue
+        else:
+            value = Fraction(text)
+        if value is not None and 0 < value <= MAX_VALUE and len(found) < MAX_NUMBERS:
+            found[value] = None
+    return list(found)
+
+
+def pairs_of(numbers: list[Fraction]) -> list[Equation]:
+    """Return every pair of numbers combined."""
+    return _combined(numbers, 1, MAX_DEEP_CHARS)
+
+
+def pairs_of_pairs(numbers: list[Fraction], chars: int = MAX_DEEP_CHARS) -> list[Equation]:
+    """Return every pair of numbers combined, and the results with all of these."""
+    return _combined(numbers, 2, chars)
+
+
+def prose(equations: Iterable[Equation]) -> str:
+    """Return a line for each equation."""
+    return "\n".join(text for text, _ in equations)
+
+
+def wrapped(equations: Sequence[Equation]) -> Iterator[tuple[Attack, str]]:
+    """Yield the same lines in wrappers that the guard may fail to count."""
+    yield Attack.COMMENTS, _fenced(f"# {text}" for text, _ in equations)
+    yield Attack.PRINTED, _fenced(f"print('{text}')" for text, _ in equations)
+    yield Attack.SUBSCRIPTS, "\n".join(f"$x_{{{text}}}$" for text, _ in equations)
+
+
+def _fenced(lines: Iterable[str]) -> str:
+    return "\n".join(["```python", *lines, "```"])
+
+
+def within_budget(
+    equations: Sequence[Equation], statements: float, numbers: float
+) -> Sequence[Equation]:
+    """Return the first equations, as many as a budget of the guard allows."""
+    values: set[int] = set()
+    written: set[str] = set()
+    for at, (text, value) in enumerate(equations):
+        values.add(value)
+        written.update(_WRITTEN.findall(text))
+        if len(values) > statements or len(written) > numbers:
+            return equations[:at]
+    return equations
+
+
+def _combined(numbers: list[Fraction], depth: int, chars: int) -> list[Equation]:
+    """Return equations in levels, each of which combines all results before it.
+
+    Values are ints in units of 10^-4, because fractions take ten times as long.
+    """
+    scaled = [number * _ONE for number in numbers]
+    level = [number.numerator for number in scaled if number.denominator == 1]
+    seen = dict.fromkeys(level)
+    made: list[Equation] = []
+    for done in range(depth):
+        results: list[int] = []
+        known = list(seen)
+        for place, left in enumerate(level):
+            # In the first level each pair is met once, and each number with itself.
+            for right in known if done else known[place:]:
+                for text, value in _equations(left, right):
+                    chars -= len(text) + 1
+                    if chars < 0:
+                        return made
+                    made.append((text, value))
+                    if value not in seen:
+                        seen[value] = None
+                        results.append(value)
+        level = results
+    return made
+
+
+def _equations(left: int, right: int) -> Iterator[Equation]:
+    """Yield the results of two values that have at most four decimals."""
+    a, b = _decimal(left), _decimal(right)
+    larger, smaller = (a, b) if left >= right else (b, a)
+    most, least = max(left, right), min(left, right)
+    limit = MAX_VALUE * _ONE
+    product, beyond = divmod(left * right, _ONE)
+    if not beyond and 0 < product <= limit:
+        yield f"{a}*{b}={_decimal(product)}", product
+    if left + right <= limit:
+        yield f"{a}+{b}={_decimal(left + right)}", left + right
+    if most > least:
+        yield f"{larger}-{smaller}={_decimal(most - least)}", most - least
+    quotient, beyond = divmod(most * _ONE, least)
+    if not beyond and quotient <= limit:
+        yield f"{larger}/{smaller}={_decimal(quotient)}", quotient
+    quotient, beyond = divmod(least * _ONE, most)
+    if not beyond and quotient:
+        yield f"{smaller}/{larger}={_decimal(quotient)}", quotient
+
+
+def _decimal(scaled: int) -> str:
+    whole, rest = divmod(scaled, _ONE)
+    return f"{whole}.{rest:04d}".rstrip("0") if rest else str(whole)

@@ -1,0 +1,113 @@
+"""The engines: order, limits, and problems that end their worker."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consensusbench.construction import work
+from consensusbench.construction.types import (
+    Excluded,
+    Finished,
+    Item,
+    Outcome,
+    ProblemRollouts,
+    ProblemTask,
+    UsedRollout,
+)
+from consensusbench.construction.work import Stages, in_order, work_here
+from consensusbench.extraction.types import CorrectRollout
+from consensuspr.data import Problem
+from consensuspr.errors import ConsensusPRError
+from tests.consensusbench.construction.conftest import ToyExtractor
+
+
+def task(name: str, text: str = "", response: str = "so 1+1=2") -> ProblemTask:
+    """Return a task with one rollout."""
+    rollouts = (CorrectRollout("r", "ada", response),)
+    sampled = (UsedRollout("r", "ada"),)
+    return ProblemTask(
+        ProblemRollouts(Problem(name, problem=text), sampled, 1, f"sha256:{name}", {}), rollouts
+    )
+
+
+def name_of(finished: Finished) -> str:
+    """Return the id of the problem."""
+    known = finished if isinstance(finished, Excluded) else finished.chosen
+    return known.problem.problem_id
+
+
+@given(st.lists(st.booleans(), max_size=30), st.integers(1, 8), st.integers(0, 400))
+def test_order_window_and_length_are_kept(kinds: list[bool], window: int, size: int) -> None:
+    under_way: list[int] = []
+
+    def items() -> Iterator[Item]:
+        for number, is_task in enumerate(kinds):
+            problem = Problem(str(number))
+            one = Excluded(problem, "few_correct", "")
+            yield task(str(number), response="x" * size) if is_task else one
+
+    def submit(one: ProblemTask) -> Callable[[], Outcome]:
+        under_way.append(size)
+        assert len(under_way) <= window and sum(under_way) <= max(size, 1000)
+
+        def outcome() -> Outcome:
+            under_way.pop()
+            return Outcome(one.chosen)
+
+        return outcome
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(work, "MAX_WAITING_CHARS", 1000)
+        seen = list(map(name_of, in_order(items(), submit, window)))
+    assert seen == [str(number) for number in range(len(kinds))]
+
+
+def test_a_problem_that_ends_its_worker_leaves_the_others_alone() -> None:
+    texts = {"SPIN": "", "fine": "", "CRASH": "", "RAISE": "", "well": ""}
+    stages = Stages(ToyExtractor(), None, time_limit_s=2.0)
+    items = [task(name, name) for name in texts]
+    outcomes = [one for one in work_here(items, stages, 2) if isinstance(one, Outcome)]
+    failures = [one.failure and (one.failure.reason, one.failure.detail) for one in outcomes]
+    assert failures == [
+        ("time_limit", "took more than 2 s"),
+        None,
+        ("failed", "its worker process ended (-11)"),
+        ("failed", "ZeroDivisionError: division by zero"),
+        None,
+    ]
+    assert all(one.extraction is not None for one in (outcomes[1], outcomes[4]))
+
+
+def test_few_are_taken_ahead_and_leaving_early_ends_the_workers() -> None:
+    taken = 0
+
+    def items() -> Iterator[Item]:
+        nonlocal taken
+        for number in range(60):
+            taken += 1
+            name = f"p{number}"
+            text = "SPIN" if number > 40 else ""
+            yield task(name, text) if number % 3 else Excluded(Problem(name), "few_correct", "none")
+
+    stream = work_here(items(), Stages(ToyExtractor(), None), 2)
+    for number in range(40):
+        assert name_of(next(stream)) == f"p{number}"
+        assert taken <= number + 17
+    stream.close()
+
+
+def test_an_extractor_that_cannot_be_loaded_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "only_here.py").write_text("class Gone:\n    name = 'gone'\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    gone = importlib.import_module("only_here").Gone()
+    (tmp_path / "only_here.py").unlink()
+    with pytest.raises(ConsensusPRError, match=r"cannot load its stages: ModuleNotFoundError"):
+        list(work_here([task("p")], Stages(gone, None), 1))
