@@ -143,7 +143,8 @@ class Curves:
         )
         for row in sums.to_pylist():
             point = self._point(row, keys)
-            point.time_s = max(point.time_s, row["time_max"].timestamp())
+            if row["time_max"] is not None:  # files of rollouts have none
+                point.time_s = max(point.time_s, row["time_max"].timestamp())
             for name in values:
                 point.sums[name] += row[f"{name}_sum"] or 0.0
                 point.counts[name] += row[f"{name}_count"]
