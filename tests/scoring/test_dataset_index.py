@@ -22,8 +22,13 @@ from hypothesis import strategies as st
 from consensuspr.core import EXPANSION_VERSION, NORMAL_FORM_VERSION, derive_forms
 from consensuspr.data import Node, read_problems
 from consensuspr.errors import DataError, InputError
-from consensuspr.scoring import AnswerRule, DatasetIndex, Entry, IndexInfo, MatcherCache
-from consensuspr.scoring.dataset_index import is_prepared_output, prepare_dataset
+from consensuspr.scoring import AnswerRule, DatasetIndex, MatcherCache
+from consensuspr.scoring.dataset_index import (
+    Entry,
+    IndexInfo,
+    is_prepared_output,
+    prepare_dataset,
+)
 from tests.commands import run_python
 from tests.rows import write_rows
 

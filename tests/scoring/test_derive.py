@@ -9,7 +9,8 @@ import pytest
 
 from consensuspr.core import NORMAL_FORM_VERSION, derive_forms, normalize
 from consensuspr.errors import DataError
-from consensuspr.scoring import DatasetIndex, derive, derive_dataset
+from consensuspr.scoring import DatasetIndex, derive
+from consensuspr.scoring.derive import derive_dataset
 from tests.rows import read_rows, write_rows
 
 ROWS: list[dict[str, Any]] = [

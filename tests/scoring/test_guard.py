@@ -19,7 +19,6 @@ from consensuspr.scoring import (
     AnswerVerifier,
     DatasetIndex,
     InlineNode,
-    NcrKind,
     RewardSpec,
     Rollout,
     Score,
@@ -38,6 +37,7 @@ from consensuspr.scoring.guard import (
     factors,
     length_of,
 )
+from consensuspr.scoring.rewards import NcrKind
 from consensuspr.scoring.types import CHANNELS
 
 NODES = [

@@ -12,15 +12,8 @@ from hypothesis import strategies as st
 
 from consensuspr.core.statements import is_computed
 from consensuspr.errors import InputError
-from consensuspr.scoring import (
-    CodeCredit,
-    RewardKind,
-    RewardSpec,
-    curriculum,
-    linear,
-    maximum,
-    outcome,
-)
+from consensuspr.scoring import RewardSpec, curriculum, linear, maximum
+from consensuspr.scoring.rewards import CodeCredit, RewardKind, outcome
 
 NAN = math.nan
 # acc, ncr, linear at 0.5, maximum, outcome

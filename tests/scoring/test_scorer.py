@@ -24,7 +24,6 @@ from consensuspr.scoring import (
     Identity,
     InlineNode,
     Limits,
-    NodeExplanation,
     RewardSpec,
     Rollout,
     Score,
@@ -33,7 +32,7 @@ from consensuspr.scoring import (
     Status,
     Verdict,
 )
-from consensuspr.scoring.types import SCORING_VERSION, OnUndecided
+from consensuspr.scoring.types import SCORING_VERSION, NodeExplanation, OnUndecided
 from consensuspr.version import VERSION
 
 LINEAR = RewardSpec.linear()

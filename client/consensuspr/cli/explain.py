@@ -37,8 +37,9 @@ from consensuspr.scoring.types import END_OF_THINKING, Status, scored_from
 if TYPE_CHECKING:
     from consensuspr.client.interface import BlockingClient
     from consensuspr.data import Row
-    from consensuspr.scoring import Explanation, GuardFigures, NodeExplanation, Score
-    from consensuspr.scoring.types import ScoreOptions
+    from consensuspr.scoring import Explanation, Score
+    from consensuspr.scoring.guard import GuardFigures
+    from consensuspr.scoring.types import NodeExplanation, ScoreOptions
 
 logger = logging.getLogger(__name__)
 
