@@ -68,14 +68,10 @@ _log = logging.getLogger(LOGGER_NAME)
 
 
 class Metrics:
-    """The metrics of one worker; safe to use from any thread.
+    """The metrics of one worker.  Thread-safe."""
 
-    Args:
-        registry: where they are registered; None: one of their own.
-    """
-
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self._registry = registry or CollectorRegistry()
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
         self._merged: dict[str, str] = {}
         self._known: dict[str, set[str]] = {"data_source": set(), "run": set()}
         self._guard_watch = GuardWatch()
