@@ -24,9 +24,8 @@ from consensuspr.errors import InputError
 from consensuspr.http.requests import Unscorable, answer
 from consensuspr.http.server import HttpServer, json_response, trusted_hosts
 from consensuspr.http.settings import read_settings
-from consensuspr.server.admission import Origin
+from consensuspr.server.admission import REQUEST_OVERHEAD_BYTES
 from consensuspr.server.config import Address, ServerConfig
-from consensuspr.server.memory import REQUEST_OVERHEAD_BYTES
 from consensuspr.server.service import (
     Abort,
     BuiltService,
@@ -137,12 +136,10 @@ class HttpFront(HttpServer):
         def work(raw: bytes | bytearray, call: RunningCall) -> object:
             return answer(shape, raw, call, settings, scorer)
 
-        sender = "" if request.client is None else f"{request.client.host}:{request.client.port}"
         trace = service.begin_trace(shape, request.headers.items())
         num_bytes = COPIES * len(body) + REQUEST_OVERHEAD_BYTES
-        caller = Origin(sender, options.run or "")
         with trace or contextlib.nullcontext():
-            submitted = service.submit(work, body, num_bytes, None, caller, trace)
+            submitted = service.submit(work, body, num_bytes, None, options.run or "", trace)
             del body
             return await _unless_disconnected(submitted, request)
 

@@ -53,7 +53,7 @@ MAX_QUEUED_REQUESTS = 256
 # Serve is told where to listen, how many processes there are and how they end.
 _SERVES_BUSINESS = (
     "address", "metrics_address", "http_address", "workers", "drain_delay_s", "grace_s",
-    "start_timeout_s", "log_format", "tls_cert", "tls_key", "tls_client_ca",
+    "log_format", "tls_cert", "tls_key", "tls_client_ca",
 )  # fmt: skip
 
 # Clients name no application; where the cluster has several, ours is the one of this name.
