@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from tests.cli.conftest import RunningServer
     from tests.commands import Run
 
-REFUSED = "is a prepared dataset, which has no rows; JSONL, gzip'd JSONL and Parquet are read"
+REFUSED = (
+    "is a prepared dataset or another Arrow IPC file; JSONL, gzip'd JSONL and Parquet are read"
+)
 
 
 @pytest.fixture
