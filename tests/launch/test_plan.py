@@ -32,7 +32,7 @@ def settings_of(training: Training) -> dict[str, str]:
 
 
 def planned(plan: Plan) -> dict[str, str]:
-    [training] = plan.trainings
+    training = plan.training
     return settings_of(training)
 
 
@@ -84,26 +84,14 @@ def test_a_users_overrides_win_over_their_recipes_and_those_over_ours(
     assert settings["data.max_prompt_length"] == "2048"
 
 
-def test_a_sweep_is_one_run_an_alpha(plan_for: MakePlan) -> None:
-    plan = plan_for(alphas="0.1,0.35")
-    runs = [settings_of(training) for training in plan.trainings]
-    assert [run[f"{KWARGS}.alpha"] for run in runs] == ["0.1", "0.35"]
-    assert [training.name for training in plan.trainings] == [
-        "grpo-qwen3-4b-base-linear-alpha0.1",
-        "grpo-qwen3-4b-base-linear-alpha0.35",
-    ]
-    # Checkpoints and score logs follow the experiment's name.
-    assert len({run[f"{KWARGS}.score_log"] for run in runs}) == 2
-
-
 def test_step_credit_is_an_option_with_a_name_of_its_own(plan_for: MakePlan) -> None:
-    [training] = plan_for(step_credit=True).trainings
+    training = plan_for(step_credit=True).training
     planned = settings_of(training)
     agents = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
     assert planned["algorithm.adv_estimator"] == "consensuspr_step"
     assert planned[agents] == "consensuspr.client.verl.step_credit.StepCreditManager"
     assert training.name == "grpo-qwen3-4b-base-linear-step-credit"
-    [plain] = plan_for().trainings
+    plain = plan_for().training
     assert settings_of(plain)["algorithm.adv_estimator"] == "grpo"
     assert agents not in settings_of(plain)
 
@@ -119,7 +107,7 @@ def test_step_credit_is_an_option_with_a_name_of_its_own(plan_for: MakePlan) -> 
         ({"overrides": ("alpha",)}, "must be KEY=VALUE as Hydra takes it"),
         ({"overrides": (f"+{KWARGS}.alhpa=1",)}, "unknown setting 'alhpa' .* did you mean 'alpha'"),
         ({"overrides": (f"+{KWARGS}.timeout_s=soon",)}, "timeout_s: must be a number, got 'soon'"),
-        ({"overrides": (f"+{KWARGS}.address=h:1",)}, "give the address of a server as --address"),
+        ({"overrides": (f"+{KWARGS}.address=h:1",)}, "give the address as --address"),
         ({"overrides": (f"{KWARGS}.reward=max",)}, "give the reward as --reward"),
         (
             {"overrides": (f"+{KWARGS}.overlong_buffer_cfg.length=5",)},
@@ -133,14 +121,6 @@ def test_step_credit_is_an_option_with_a_name_of_its_own(plan_for: MakePlan) -> 
         (
             {"overrides": ("reward.reward_manager=consensuspr",)},
             "reward.reward_manager is a group of settings, such as reward.reward_manager.name",
-        ),
-        (
-            {"alphas": "0.1,0.2", "overrides": (f"{KWARGS}.alpha=0.3",)},
-            f"{KWARGS}.alpha cannot be set for a sweep",
-        ),
-        (
-            {"alphas": "0.1,0.2", "overrides": ("trainer.experiment_name=x",)},
-            "trainer.experiment_name cannot be set for a sweep",
         ),
         (
             {"step_credit": True, "reward": "outcome"},
@@ -179,11 +159,11 @@ def test_with_several_nodes_the_server_is_where_all_reach_it(
     assert plan.address == str(plan.server.listen) == f"{THIS_NODE}:50051"
     # Others reach it too, so that it has a token; a list of processes shows the file alone.
     own = str(plan.server.token_file)
-    assert settings_of(plan.trainings[0])[f"{KWARGS}.token_file"] == own
+    assert settings_of(plan.training)[f"{KWARGS}.token_file"] == own
     assert plan.server.command(plan.server.listen)[-2:] == ["--token-file", own]
     assert f"token {own}" in plan.script()
     # Nobody knows whether the file is there on the other nodes.
-    assert f"{KWARGS}.dataset_path" not in settings_of(plan.trainings[0])
+    assert f"{KWARGS}.dataset_path" not in settings_of(plan.training)
     plan = plan_for(overrides, environment, server_address="0.0.0.0:7000")
     assert plan.address == f"{THIS_NODE}:7000"
     for wrong in ("127.0.0.1:7000", "localhost:7000", "[::1]:7000"):
@@ -208,7 +188,7 @@ def test_nodes_grow_in_the_runs_own_folder(plan_for: MakePlan, tmp_path: Path) -
     assert settings[f"{KWARGS}.score_log"] == str(run)
     assert settings[f"{KWARGS}.grown_nodes"] == str(run / "nodes")
     assert f"{KWARGS}.dataset_path" not in settings
-    [training] = plan.trainings
+    training = plan.training
     digest = "sha256:" + "0" * 64
     assert not any("expect_digest" in word for word in training.command("HOST:1", digest))
     assert plan.server is not None
@@ -227,7 +207,6 @@ def test_nodes_grow_in_the_runs_own_folder(plan_for: MakePlan, tmp_path: Path) -
     ("changes", "overrides", "reason"),
     [
         ({"reward": "outcome"}, [], "have no use with --reward outcome"),
-        ({"alphas": "0.1,0.2"}, [], "--grow-nodes is for one run with the server"),
         ({"address": "host:1"}, [], "beside your own server run consensusbench grow"),
         (
             {"reward": "curriculum"},

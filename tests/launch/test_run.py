@@ -98,29 +98,29 @@ def settings_in(arguments: list[str]) -> dict[str, str]:
     return {key.removeprefix(start): value.strip("'") for key, value in pairs}
 
 
-def test_a_sweep_has_one_server_before_the_first_training_until_after_the_last(
+def test_the_server_listens_before_the_training_until_after_it(
     arguments: list[str], trainer: Trainer, tmp_path: Path
 ) -> None:
-    done = run([*arguments, "--alphas", "0.1,0.2", "data.seed=7"], trainer)
+    done = run([*arguments, "--alpha", "0.1", "data.seed=7"], trainer)
     assert done.returncode == 0, done.stderr
-    first, second = trainer.noted()
-    assert first["serving"] and second["serving"]
-    assert first["address"] == second["address"]
-    assert {"data.seed=7", "+reward.reward_kwargs.reward=linear"} <= set(first["arguments"])
-    assert "+reward.reward_kwargs.alpha=0.1" in first["arguments"]
-    assert "+reward.reward_kwargs.alpha=0.2" in second["arguments"]
+    [noted] = trainer.noted()
+    assert noted["serving"]
+    given = {
+        "data.seed=7",
+        "+reward.reward_kwargs.reward=linear",
+        "+reward.reward_kwargs.alpha=0.1",
+    }
+    assert given <= set(noted["arguments"])
     with LocalClient(arguments[arguments.index("--dataset") + 1]) as local:
         digest = local.server_info().datasets[0].digest
-    for noted, alpha in ((first, 0.1), (second, 0.2)):
-        own = RewardSettings.of(settings_in(noted["arguments"]), "launch")
-        assert own.expect_digest == digest
-        assert own.run == f"grpo-qwen3-1.7b-base-linear-alpha{alpha}"
-        assert own.score_log is not None
-        assert DatasetIndex.open(dataset_path(own.score_log, digest)).digest == digest
-    assert not is_serving(first["address"])
+    own = RewardSettings.of(settings_in(noted["arguments"]), "launch")
+    assert (own.expect_digest, own.reward, own.alpha) == (digest, "linear", 0.1)
+    assert own.run == "grpo-qwen3-1.7b-base-linear-alpha0.1"
+    assert own.score_log is not None
+    assert DatasetIndex.open(dataset_path(own.score_log, digest)).digest == digest
+    assert not is_serving(noted["address"])
     assert "listening on" in (tmp_path / "logs" / "server.log").read_text()
-    assert f"the reward server is listening on {first['address']}" in done.stderr
-    assert "training 1 of 2: grpo-qwen3-1.7b-base-linear-alpha0.1" in done.stderr
+    assert f"the reward server is listening on {noted['address']}" in done.stderr
 
 
 def test_a_server_that_dies_is_noticed_and_started_again(
@@ -218,9 +218,6 @@ def test_nothing_is_started_without_verl(
 @pytest.mark.parametrize(
     ("own", "sentence"),
     [
-        (["--alphas", "0.1,x"], "--alphas must be numbers with commas between, got '0.1,x'"),
-        (["--alphas", "0.1,0.1"], "--alphas names a number twice"),
-        (["--alphas", "0.1", "--alpha", "0.2"], "give --alpha or --alphas, not both"),
         (["--algorithm", "ppo"], "Invalid value for '--algorithm'"),
         (["--server-workers", "0"], "server_workers (--server-workers): must be at least 1, got 0"),
         (["custom_reward_function.path=x"], "verl would ignore custom_reward_function.path"),

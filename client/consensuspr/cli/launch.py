@@ -25,7 +25,6 @@ from consensuspr.launch.request import Request
         "dataset": "PATH",
         "grow_nodes": None,
         "alpha": None,
-        "alphas": "A,B,...",
         "address": "HOST:PORT",
     },
 )
@@ -48,7 +47,7 @@ def launch(
     ```text
     consensuspr launch --algorithm grpo --model 4b --reward linear --dataset dataset.jsonl \\
         --train-files data/train.parquet --val-files data/val.parquet
-    consensuspr launch ... --alphas 0.1,0.3,0.5 trainer.total_epochs=3 data.seed=1
+    consensuspr launch ... --alpha 0.3 trainer.total_epochs=3 data.seed=1
     ```
 
     Starts the server, lets `consensuspr doctor` look at the run, runs verl's own `main_ppo`, and

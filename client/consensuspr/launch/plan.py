@@ -105,7 +105,7 @@ class Plan:
 
     server: ServerPlan | None
     address: str
-    trainings: tuple[Training, ...]
+    training: Training
 
     def grower(self, address: str) -> list[str] | None:
         """Return the command that grows nodes, if that is planned."""
@@ -115,7 +115,7 @@ class Plan:
         words += [str(self.server.grown_nodes.parent), "--dataset", str(self.server.dataset)]
         words += ["--address", address]
         for name in ("token_file", "tls_ca"):
-            value = self.trainings[0].overrides.value(f"{SOURCE}.{name}")
+            value = self.training.overrides.value(f"{SOURCE}.{name}")
             if value is not None:
                 words += [f"--{name.replace('_', '-')}", value]
         return words
@@ -133,7 +133,7 @@ class Plan:
         grower = self.grower(self.address)
         if grower is not None:
             parts.append(_shell(grower) + " &")
-        parts += [_shell(training.command(self.address)) for training in self.trainings]
+        parts.append(_shell(self.training.command(self.address)))
         return "\n\n".join(parts)
 
 
@@ -154,32 +154,31 @@ def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[s
         InputError: something in it is wrong, would be ignored or does not fit together.
     """
     own = [line for path in request.recipe for line in read_recipe(path)] + list(overrides)
-    alphas = request.runs()
-    _refuse_clashes(own, sweep=len(alphas) > 1)
-    if request.grow_nodes and (request.address is not None or len(alphas) > 1):
+    for name in ("address", "reward"):
+        if f"{SOURCE}.{name}" in Overrides(own):
+            raise InputError(f"give the {name} as --{name}, not as {SOURCE}.{name}")
+    if request.grow_nodes and request.address is not None:
         raise InputError(
-            "--grow-nodes is for one run with the server that is started here; beside your own"
-            " server run consensusbench grow"
+            "--grow-nodes is for the server that is started here; beside your own server run"
+            " consensusbench grow"
         )
-    trainings = tuple(_training(request, alpha, own) for alpha in alphas)
+    training = _training(request, own)
     # Reward workers may run on other nodes than this one.
     cluster = environment.get("RAY_ADDRESS", "")
-    nodes = trainings[0].overrides.value("trainer.nnodes")
+    nodes = training.overrides.value("trainer.nnodes")
     other_nodes = nodes not in (None, "1") or cluster not in ("", "local")
     read_here = not other_nodes or request.address is None
     if request.dataset is not None and read_here and not request.dataset.exists():
         raise InputError(f"{request.dataset}: no such file")
-    for training in trainings:
-        if request.dataset is not None and not other_nodes and not request.grow_nodes:
-            # On another node there may be no such file, and a reward worker that is told of one
-            # does not start without it.
-            training.overrides.add_default(f"{SOURCE}.dataset_path", request.dataset.absolute())
-        check_overrides(training.overrides)
+    if request.dataset is not None and not other_nodes and not request.grow_nodes:
+        # On another node there may be no such file, and a reward worker does not start without it.
+        training.overrides.add_default(f"{SOURCE}.dataset_path", request.dataset.absolute())
+    check_overrides(training.overrides)
     if request.address is not None:
         for one in split_addresses(request.address):
             if other_nodes and is_local(one):
                 raise _unreachable(one)
-        return Plan(None, request.address, trainings)
+        return Plan(None, request.address, training)
     if request.dataset is None:
         raise InputError("give --dataset PATH for the server that is started, or --address of one")
     listen = _listen_address(request, other_nodes)
@@ -192,13 +191,11 @@ def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[s
     if not is_loopback(listen.host) and config.token_file is None and not config.insecure:
         token_file = request.log_dir.absolute() / "server.token"
     shown = token_file or config.token_file
-    for training in trainings:
-        if shown is not None and f"{SOURCE}.token_file" not in training.overrides:
-            # With a plus: no recipe names it.
-            training.overrides.add([f"+{SOURCE}.token_file={hydra_text(shown.absolute())}"])
+    if shown is not None:
+        training.overrides.add_default(f"{SOURCE}.token_file", shown.absolute())
     grown_nodes = None
     if request.grow_nodes:
-        grown_nodes = Path(trainings[0].overrides.value(_GROWN_NODES) or "")
+        grown_nodes = Path(training.overrides.value(_GROWN_NODES) or "")
         if config.dataset_folder is not None:
             raise InputError(
                 f"with --grow-nodes the server's dataset_folder is the run's, {grown_nodes};"
@@ -207,23 +204,11 @@ def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[s
     server = ServerPlan(
         request, request.dataset.absolute(), listen, token_file, grown_nodes, config.derive
     )
-    return Plan(server, worker_address(listen), trainings)
+    return Plan(server, worker_address(listen), training)
 
 
-def _refuse_clashes(own: Sequence[str], *, sweep: bool) -> None:
-    """Refuse settings that two places give, or that would make runs of a sweep the same."""
-    given = Overrides(own)
-    if f"{SOURCE}.address" in given:
-        raise InputError(f"give the address of a server as --address, not as {SOURCE}.address")
-    if f"{SOURCE}.reward" in given:
-        raise InputError(f"give the reward as --reward, not as {SOURCE}.reward")
-    for key in (f"{SOURCE}.alpha", "trainer.experiment_name", f"{SOURCE}.score_log"):
-        if sweep and key in given:
-            raise InputError(f"{key} cannot be set for a sweep: each run has its own")
-
-
-def _training(request: Request, alpha: float | None, own: Sequence[str]) -> Training:
-    """Return a run for one alpha, None: the recipe's; a later override replaces an earlier."""
+def _training(request: Request, own: Sequence[str]) -> Training:
+    """Return the training; a later override replaces an earlier one."""
     overrides = Overrides()
     for topic in (COMMON, request.algorithm):
         overrides.add(recipe(topic))
@@ -242,7 +227,7 @@ def _training(request: Request, alpha: float | None, own: Sequence[str]) -> Trai
         raise InputError("--step-credit and --grow-nodes have no use with --reward outcome")
     if request.step_credit:
         overrides.add(recipe(STEP_CREDIT))
-    overrides.add(_of_options(request, alpha))
+    overrides.add(_of_options(request))
     overrides.add(own)
     name = overrides.value("trainer.experiment_name") or PROJECT
     overrides.add_default(f"{SOURCE}.score_log", request.log_dir.absolute() / "scores" / name)
@@ -265,7 +250,7 @@ def _training(request: Request, alpha: float | None, own: Sequence[str]) -> Trai
     return Training(name, overrides, request.trainer)
 
 
-def _of_options(request: Request, alpha: float | None) -> list[str]:
+def _of_options(request: Request) -> list[str]:
     """Return the overrides that stand for options."""
     model = f"{MODELS[request.model]}-base" if request.model in MODELS else Path(request.model).name
     slug = re.sub(r"[^a-z0-9._-]+", "-", model.lower()).strip("-")
@@ -275,14 +260,13 @@ def _of_options(request: Request, alpha: float | None) -> list[str]:
         f"data.val_files={hydra_list(_located(request.val_files))}",
         f"trainer.project_name={PROJECT}",
     ]
-    if alpha is not None:
-        if request.reward is not RewardKind.LINEAR:
-            raise InputError(f"--alpha is for --reward linear, got --reward {request.reward}")
-        given.append(f"{SOURCE}.alpha={alpha}")
     if request.step_credit:
         name += f"-{STEP_CREDIT}"
-    if alpha is not None:
-        name += f"-alpha{alpha}"
+    if request.alpha is not None:
+        if request.reward is not RewardKind.LINEAR:
+            raise InputError(f"--alpha is for --reward linear, got --reward {request.reward}")
+        given.append(f"{SOURCE}.alpha={request.alpha}")
+        name += f"-alpha{request.alpha}"
     return [*given, f"trainer.experiment_name={name}"]
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from pydantic import Field
 
-from consensuspr.errors import InputError
 from consensuspr.scoring.rewards import RewardKind
 from consensuspr.settings import Settings
 
@@ -40,7 +39,6 @@ class Request(Settings):
     alpha: float | None = Field(
         None, description="Weight of accuracy in the linear reward; where not set, 0.5."
     )
-    alphas: str = Field("", description="Sweep: one run after the other, each with its alpha.")
     step_credit: bool = Field(
         False, description="Experimental: node rewards on the tokens that reached the nodes."
     )
@@ -64,23 +62,3 @@ class Request(Settings):
     )
     trainer: str = Field("verl.trainer.main_ppo", description="Module that is the training.")
     no_doctor: bool = Field(False, description="Train without `consensuspr doctor` first.")
-
-    def runs(self) -> tuple[float | None, ...]:
-        """Return the alpha of each run, None for that of the recipe.
-
-        Raises:
-            InputError: both options are given, or one is no list of different numbers.
-        """
-        if not self.alphas:
-            return (self.alpha,)
-        if self.alpha is not None:
-            raise InputError("give --alpha or --alphas, not both")
-        try:
-            numbers = tuple(float(text) for text in self.alphas.split(","))
-        except ValueError:
-            raise InputError(
-                f"--alphas must be numbers with commas between, got {self.alphas!r}"
-            ) from None
-        if len(set(numbers)) < len(numbers):
-            raise InputError(f"--alphas names a number twice: {self.alphas}")
-        return numbers

@@ -1,4 +1,4 @@
-"""Carry out a plan: the server beside the trainings, and all of it ended together.
+"""Carry out a plan: the server beside the training, and all of it ended together.
 
 Server and training run in sessions of their own. Ctrl-C in a terminal reaches this process alone,
 which ends the training first, because training needs rewards until it has ended.
@@ -56,33 +56,31 @@ def launch(plan: Plan, say: Say, *, examine: bool = True) -> int:
     Args:
         plan: what is run.
         say: prints progress.
-        examine: run the doctor on the first training before it starts.
+        examine: run the doctor on the training before it starts.
 
     Returns:
-        0 if every training ended well; the code of the first that did not, or of the doctor; 128 +
-        its number if a signal ended it.
+        The code of the training, or of the doctor if it found a fault; 128 + its number if a signal
+        ended it.
 
     Raises:
         InputError: verl is not installed, or the server refuses its settings or its dataset.
         ConsensusPRError: it does not start.
     """
-    if plan.trainings[0].trainer.partition(".")[0] == "verl" and not verl_is_installed():
+    if plan.training.trainer.partition(".")[0] == "verl" and not verl_is_installed():
         raise InputError(f"verl is not installed in this environment; install it: {INSTALL_VERL}")
     with _ending_by_signals(), _reward_server(plan, say) as address, _growing(plan, address, say):
+        command = plan.training.command(address, _digest(plan.training, address))
         if examine:
-            first = plan.trainings[0]
-            code = _run([*_DOCTOR, *first.command(address, _digest(first, address))], say)
+            code = _run([*_DOCTOR, *command], say)
             if code:
                 say("the doctor found a fault (above); nothing is trained")
                 return code
         _keep_dataset(plan, say)
-        for number, training in enumerate(plan.trainings, start=1):
-            say(f"training {number} of {len(plan.trainings)}: {training.name}")
-            code = _run(training.command(address, _digest(training, address)), say)
-            if code:
-                say(f"training {training.name} ended with code {code}")
-                return code
-    return 0
+        say(f"training {plan.training.name}")
+        code = _run(command, say)
+        if code:
+            say(f"training {plan.training.name} ended with code {code}")
+        return code
 
 
 @contextmanager
@@ -149,26 +147,24 @@ def _digest(training: Training, address: str) -> str | None:
 
 
 def _keep_dataset(plan: Plan, say: Say) -> None:
-    """Keep the dataset in each run's folder, so that its rewards can be explained from that alone.
+    """Keep the dataset in the run's folder, so that its rewards can be explained from that alone.
 
     A folder that only other nodes can write costs the copy, not the run.
     """
     from consensuspr.score_log import keep_dataset
 
-    def path_of(training: Training, setting: str) -> Path | None:
-        given = training.overrides.value(f"{SOURCE}.{setting}")
+    def path_of(setting: str) -> Path | None:
+        given = plan.training.overrides.value(f"{SOURCE}.{setting}")
         # What Hydra fills in is not known here.
         return None if given in (None, "", "null") or "${" in given else Path(given)
 
-    runs = [run for one in plan.trainings if (run := path_of(one, "score_log")) is not None]
-    server = plan.server
-    dataset = server.dataset if server else path_of(plan.trainings[0], "dataset_path")
-    if dataset is None or not runs:
+    run, server = path_of("score_log"), plan.server
+    dataset = server.dataset if server else path_of("dataset_path")
+    if dataset is None or run is None:
         return
     try:
-        index = DatasetIndex.load(dataset, derive=server.derive if server else "missing")
-        for run in runs:
-            keep_dataset(run, index)
+        derive = server.derive if server else "missing"
+        keep_dataset(run, DatasetIndex.load(dataset, derive=derive))
     except ConsensusPRError as error:
         say(f"the dataset is not kept with the score log ({error}): explain it with --dataset")
 
