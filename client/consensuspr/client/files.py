@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -102,9 +102,9 @@ def connect(
             load_core()
             from consensuspr.scoring import DatasetIndex
 
-            with closing(DatasetIndex.load(dataset)) as index:
-                name = _same_content(served, index.digest, dataset, address)
-                yield Connection(remote, name, index.data_source)
+            index = DatasetIndex.load(dataset)
+            name = _same_content(served, index.digest, dataset, address)
+            yield Connection(remote, name, index.data_source)
 
 
 def _unknown(_: str) -> None:
