@@ -18,6 +18,7 @@ import pytest
 
 from consensuspr.client import LocalClient, RewardSpec
 from consensuspr.data import read_problems, read_rollouts
+from consensuspr.errors import InputError
 from consensuspr.score_log import LogReader, ScoreLog, keep_dataset
 from consensuspr.score_log.curves import FIGURES, read_curve
 from consensuspr.scoring import (
@@ -29,9 +30,10 @@ from consensuspr.scoring import (
     rollout_from_row,
 )
 from consensuspr.scoring.types import Sample, SampleKeys, Score, Status, scored_row
+from consensuspr.web import open_source
 from tests.rows import write_rows
 from tests.score_logs import part_of, rows_in, sample
-from tests.watched import DATASET, SAMPLE, Watched, opened, watching
+from tests.watched import DATASET, SAMPLE, Watched, opened
 
 
 def rows_of(page: Watched, **query: object) -> list[dict[str, Any]]:
@@ -381,10 +383,9 @@ def test_rows_of_a_file_that_cannot_be_shown_stay_on_the_page(tmp_path: Path) ->
         assert "".join(piece["text"] for piece in pieces) == rows[-1]["response"]
 
 
-def test_an_unscored_file_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(AssertionError), watching(SAMPLE / "rollouts.jsonl"):
-        pass
-    assert "they are not scored; consensuspr score" in capfd.readouterr().err
+def test_an_unscored_file_is_refused() -> None:
+    with pytest.raises(InputError, match="they are not scored; consensuspr score"):
+        open_source(SAMPLE / "rollouts.jsonl")
 
 
 def logged(folder: Path, datasets: Sequence[str]) -> Path:
