@@ -73,26 +73,26 @@ test-trainers: .venv-trainers/.installed ## run the tests that need verifiers an
 	@.venv-trainers/bin/pytest -q $(TEST_FLAGS) tests/trainers
 
 # NeMo Gym asks for Python 3.12; its verifying needs no more than this project does.
-.venv-trainers/.installed: TRAINERS_PIP = .venv-trainers/bin/python -m pip --disable-pip-version-check --no-input --quiet install
-.venv-trainers/.installed: tests/trainers/requirements.txt $(BUILT_FROM)
-	@echo "installing verifiers, NeMo Gym and consensuspr into .venv-trainers (about 1 GB)"
+.venv-trainers/.packages: tests/trainers/requirements.txt
+	@echo "installing verifiers and NeMo Gym into .venv-trainers (about 1 GB)"
 	@test -x .venv-trainers/bin/python || $(PYTHON) -m venv .venv-trainers
-	@$(TRAINERS_PIP) -r $<
-	@$(TRAINERS_PIP) --no-deps --ignore-requires-python nemo-gym==0.4.0
-	@$(TRAINERS_PIP) --editable .
+	@$(INSTALL) -r $<
+	@$(INSTALL) --no-deps --ignore-requires-python nemo-gym==0.4.0
 	@touch $@
 
-.venv-trl/.installed: tests/trl/requirements.txt tests/trainers/requirements-ms-swift.txt $(BUILT_FROM)
-	@echo "installing TRL, ms-swift and consensuspr into .venv-trl (about 1 GB)"
+.venv-trl/.packages: tests/trl/requirements.txt tests/trainers/requirements-ms-swift.txt
+	@echo "installing TRL and ms-swift into .venv-trl (about 1 GB)"
 	@test -x .venv-trl/bin/python || $(PYTHON) -m venv .venv-trl
-	@.venv-trl/bin/python -m pip --disable-pip-version-check --no-input --quiet install torch==2.13.0
-	@.venv-trl/bin/python -m pip --disable-pip-version-check --no-input --quiet install -r $< -r tests/trainers/requirements-ms-swift.txt
-	@.venv-trl/bin/python -m pip --disable-pip-version-check --no-input --quiet install --no-deps ms-swift==4.6.0
-	@.venv-trl/bin/python -m pip --disable-pip-version-check --no-input --quiet install --editable .
+	@$(INSTALL) torch==2.13.0
+	@$(INSTALL) -r $< -r tests/trainers/requirements-ms-swift.txt
+	@$(INSTALL) --no-deps ms-swift==4.6.0
 	@touch $@
 
 # On the older ones verl itself imports what Ray has deprecated since.
 OLD_VERL = -W "ignore:Ray state API:DeprecationWarning"
+.PHONY: trainers
+trainers: .venv-verl-0.9.1/.packages .venv-trl/.packages .venv-trainers/.packages ## fetch the trainers that tests need (4 GB)
+
 .PHONY: test-verl-all
 test-verl-all: test-verl .venv-verl-0.8.0/.installed .venv-verl-0.7.1/.installed ## ... and verl 0.8 and 0.7
 	@.venv-verl-0.8.0/bin/pytest -q $(OLD_VERL) tests/verl
@@ -252,17 +252,26 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@touch $@
 
 # torch first: the build that is asked for, before anything takes the newest with it.
-.venv-verl-%/.installed: tests/verl/requirements.txt tests/verl/requirements-verl.txt $(BUILT_FROM)
-	@echo "installing verl $* and consensuspr into .venv-verl-$* (about 2 GB)"
+.venv-verl-%/.packages: tests/verl/requirements.txt tests/verl/requirements-verl.txt
+	@echo "installing verl $* into .venv-verl-$* (about 2 GB)"
 	@test -x .venv-verl-$*/bin/python || $(PYTHON) -m venv .venv-verl-$*
-	@$(TRAINER_PIP) install torch==2.13.0
-	@$(TRAINER_PIP) install verl==$* -r tests/verl/requirements-verl.txt \
+	@$(INSTALL) torch==2.13.0
+	@$(INSTALL) verl==$* -r tests/verl/requirements-verl.txt \
 	  $(if $(filter 0.7.% 0.8.%,$*),-r tests/verl/requirements-before-0.9.txt)
-	@$(TRAINER_PIP) install -r $<
-	@$(TRAINER_PIP) install --editable .
-	@$(TRAINER_PIP) check
+	@$(INSTALL) -r $<
 	@touch $@
-.venv-verl-%/.installed: TRAINER_PIP = .venv-verl-$*/bin/python -m pip --disable-pip-version-check --no-input --quiet
+
+# A step on the way for make, gigabytes for whoever waits.
+.PRECIOUS: .venv-%/.packages
+
+# The package itself, beside the trainers that an environment has: the core is not built again.
+.venv-%/.installed: .venv-%/.packages $(VENV)/.installed
+	@echo "installing consensuspr into .venv-$*"
+	@$(BIN)/python -c $(BUILD_REQUIREMENTS) | $(INSTALL) -r /dev/stdin
+	@$(INSTALL) --no-build-isolation --editable .
+	@$(if $(filter verl-%,$*),$(@D)/bin/python -m pip check --disable-pip-version-check)
+	@touch $@
+.venv-%/.installed .venv-%/.packages: INSTALL = $(@D)/bin/python -m pip --disable-pip-version-check --no-input --quiet install
 
 .venv-audit/.installed: $(VENV)/.created
 	@test -x .venv-audit/bin/python || $(PYTHON) -m venv .venv-audit

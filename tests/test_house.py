@@ -22,9 +22,10 @@ SOURCE_ROOTS = ("proto", "core_ext", "server", "client")
 CODE_FOLDERS = (*SOURCE_ROOTS, "consensusbench", "benchmarks", "reliability", "examples", "tests")
 
 # What each package may import of the project itself; docs/design/architecture.md draws it.
-BASE = {"errors", "events", "lazy", "parent_death", "version"}
+BASE = {"child_processes", "errors", "events", "lazy", "parent_death", "version"}
 MAY_IMPORT = {
     "v1": set(),
+    "child_processes": set(),
     "errors": set(),
     "events": set(),
     "lazy": set(),
@@ -48,7 +49,7 @@ MAY_IMPORT = {
     | {"settings", "credentials", "console", "v1", "wire", "core", "data", "scoring"}
     | {"score_log"},
     "doctor": BASE | {"console", "wire", "core", "data", "scoring", "client"},
-    "launch": BASE | {"settings", "credentials", "scoring", "score_log", "ray", "server", "client"},
+    "launch": BASE | {"settings", "credentials", "scoring", "score_log", "server", "client"},
     "loadtest": BASE | {"console", "wire", "data", "scoring", "client"},
     "cli": BASE
     | {

@@ -59,22 +59,18 @@ def scored(scorer: Scorer, response: str | bytes, options: ScoreOptions = AFTER)
     [
         (f"{STEPS}</think>{ANSWER}", 1.0, 0.0),
         (f"<think>\n{STEPS}\n</think>\n\n{ANSWER}", 1.0, 0.0),
-        (f"hm</think>{STEPS} {ANSWER}", 1.0, 1.0),
-        (f"</think>{STEPS} {ANSWER}", 1.0, 1.0),
+        (f"hm</think>{STEPS} {ANSWER}", 1.0, 1.0), (f"</think>{STEPS} {ANSWER}", 1.0, 1.0),
         # Thoughts that never end, or in marks of another name, are no answer.
-        (f"<think>{STEPS} {ANSWER}", 0.0, 0.0),
-        (f"{STEPS} {ANSWER}", 0.0, 0.0),
-        (f"hm</THINK>{STEPS} {ANSWER}", 0.0, 0.0),
-        ("", 0.0, 0.0),
+        (f"<think>{STEPS} {ANSWER}", 0.0, 0.0), (f"{STEPS} {ANSWER}", 0.0, 0.0),
+        (f"hm</THINK>{STEPS} {ANSWER}", 0.0, 0.0), ("", 0.0, 0.0),
         # Of several ends the last: what stands between two was thought again.
         (f"hm</think>{STEPS}</think>{ANSWER}", 1.0, 0.0),
         (f"{STEPS}</think>{ANSWER}</think>I am done.", 0.0, 0.0),
         (f"{STEPS} {ANSWER}</think>", 0.0, 0.0),
         # A box of the thoughts is no answer, nor is half a step of theirs.
-        (f"so {ANSWER}</think>It is clear.", 0.0, 0.0),
-        ("48 / 2</think> = 24", 0.0, 0.0),
+        (f"so {ANSWER}</think>It is clear.", 0.0, 0.0), ("48 / 2</think> = 24", 0.0, 0.0),
     ],
-)
+)  # fmt: skip
 def test_what_is_scored(thinker: Scorer, response: str, acc: float, ncr: float) -> None:
     for text in (response, response.encode()):
         score = scored(thinker, text)
@@ -98,11 +94,6 @@ def test_it_is_the_score_of_the_answer_alone(
         by = len(whole) - len(answer)
         shifted = tuple(span and (span[0] + by, span[1] + by) for span in alone.spans)
         assert score == replace(alone, spans=shifted)
-
-
-def test_by_default_the_whole_text_is_scored(thinker: Scorer) -> None:
-    assert RewardSpec.linear() == RewardSpec.linear(after_think=False)
-    assert scored(thinker, f"{STEPS}</think>{ANSWER}", WHOLE).ncr == 1.0
 
 
 def test_the_guard_counts_what_is_scored(thinker: Scorer) -> None:

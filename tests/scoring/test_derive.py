@@ -65,10 +65,9 @@ def built(made_with: dict[str, str], derived: list[str]) -> dict[str, Any]:
     [
         ({"normal_form": "1"}, False),
         ({"normal_form": NORMAL_FORM_VERSION, "forms": "1.1"}, False),
-        ({"normal_form": "1", "forms": derive.FORMS_VERSION}, True),
-        ({}, True),
+        ({"normal_form": "1", "forms": derive.FORMS_VERSION}, True), ({}, True),
     ],
-)
+)  # fmt: skip
 def test_forms_of_another_version_are_made_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, made_with: dict[str, str], kept: bool
 ) -> None:

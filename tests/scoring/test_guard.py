@@ -8,9 +8,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import pytest
 
 from consensuspr.core import Matcher, match_batch
@@ -21,7 +20,6 @@ from consensuspr.scoring import (
     DatasetIndex,
     InlineNode,
     NcrKind,
-    RewardKind,
     RewardSpec,
     Rollout,
     Score,
@@ -128,14 +126,9 @@ def test_a_stored_budget_grows_beyond_its_longest_source(
 @pytest.mark.parametrize(
     ("statements", "numbers", "factor"),
     [
-        (0, 0, 1.0),
-        (10, 20, 1.0),
-        (20, 20, 0.5),
-        (10, 80, 0.25),
-        (20, 80, 0.125),
-        (40, 40, 0.125),
+        (0, 0, 1.0), (10, 20, 1.0), (20, 20, 0.5), (10, 80, 0.25), (20, 80, 0.125), (40, 40, 0.125),
     ],
-)
+)  # fmt: skip
 def test_the_factor(statements: int, numbers: int, factor: float) -> None:
     assert factors([statements], [numbers], [10.0], [20.0]).tolist() == [factor]
 
@@ -185,18 +178,12 @@ def varied(characters: int) -> str:
 @pytest.mark.parametrize(
     ("text", "length"),
     [
-        ("", 0),
-        ("one two", 0),
-        ("So 3*4=12 and 12+5=17 in all.", 24),  # two phrases
-        (LISTED, 0),
-        (LISTED + " " * 9000, 0),
-        (LISTED + " and so on" * 900, 36),
-        ("\\textcolor{red}{3}*4=12\n" * 900, 24),
-        (varied(9000), 9000),
-        (varied(9000).encode(), 9000),
-        ("三加四等于七" * 2, 12),  # characters, not bytes
+        ("", 0), ("one two", 0), ("So 3*4=12 and 12+5=17 in all.", 24),  # two phrases
+        (LISTED, 0), (LISTED + " " * 9000, 0), (LISTED + " and so on" * 900, 36),
+        ("\\textcolor{red}{3}*4=12\n" * 900, 24), (varied(9000), 9000),
+        (varied(9000).encode(), 9000), ("三加四等于七" * 2, 12),
     ],
-)
+)  # fmt: skip
 def test_length_grows_with_different_phrases(text: str | bytes, length: int) -> None:
     assert length_of(text) == length
 
@@ -208,11 +195,10 @@ def test_length_grows_with_different_phrases(text: str | bytes, length: int) -> 
         (HONEST.encode(), ("statement", "", "statement"), 2 / 3, False),
         (CODE, ("", "", "code"), 1 / 3, False),  # 24 is not written
         ("f = 17 and 48/2 = 24", ("statement", "pattern", ""), 2 / 3, False),
-        ("Nothing.", ("", "", ""), 0.0, False),
-        (LISTED, ("statement", "", "statement"), 0.1, True),
+        ("Nothing.", ("", "", ""), 0.0, False), (LISTED, ("statement", "", "statement"), 0.1, True),
         (LISTED.encode(), ("statement", "", "statement"), 0.1, True),
     ],
-)
+)  # fmt: skip
 def test_what_is_listed_is_worth_little(
     guarded: Scorer, response: str | bytes, channels: tuple[str, ...], ncr: float, is_lowered: bool
 ) -> None:
@@ -224,13 +210,6 @@ def test_what_is_listed_is_worth_little(
     assert score.ncr == score.ncr_raw * score.guard
     assert (score.guard < 1.0) is is_lowered
     assert score.ncr <= ncr
-
-
-def test_text_and_bytes_have_one_factor(guarded: Scorer) -> None:
-    text = LISTED.replace("+", "＋") + "ä" * 40_000
-    one, other = (score_of(guarded, Rollout("none", r)) for r in (text, text.encode()))
-    assert one == other
-    assert one.guard is not None and 0 < one.guard < 1
 
 
 def test_without_guard_and_statements_it_is_the_papers_own(guarded: Scorer) -> None:
@@ -248,13 +227,11 @@ def test_without_guard_and_statements_it_is_the_papers_own(guarded: Scorer) -> N
     [
         ("weights", {"ncr": "weighted"}, 0.75, 3),
         ("weights", {"ncr": "weighted", "final_nodes": False}, 2 / 3, 2),
-        ("weights", {"final_nodes": False}, 1 / 2, 2),
-        ("weights", {}, 2 / 3, 3),
+        ("weights", {"final_nodes": False}, 1 / 2, 2), ("weights", {}, 2 / 3, 3),
         ("none", {"ncr": NcrKind.WEIGHTED}, 2 / 3, 3),
-        ("zeros", {"ncr": NcrKind.WEIGHTED}, 2 / 3, 3),
-        ("none", {"final_nodes": False}, 1 / 2, 2),
+        ("zeros", {"ncr": NcrKind.WEIGHTED}, 2 / 3, 3), ("none", {"final_nodes": False}, 1 / 2, 2),
     ],
-)
+)  # fmt: skip
 def test_which_nodes_count_and_for_how_much(
     guarded: Scorer, problem: str, spec: dict[str, Any], ncr: float, nodes: int
 ) -> None:
@@ -364,16 +341,6 @@ def test_a_bad_budget_or_weight_is_told(
     assert (score.status, score.message) == (Status.INVALID_NODES, message)
 
 
-def test_the_explanation_of_a_program_shows_the_arithmetic(guarded: Scorer) -> None:
-    listed = "```python\na = 3\n" + "a = a + 3\n" * 200 + "```"
-    told = guarded.explain(Rollout("none", listed), ScoreOptions(RewardSpec.linear()))
-    assert told.guard is not None
-    assert told.score.guard == factors(
-        told.guard.statements, told.guard.numbers, told.guard.max_statements, told.guard.max_numbers
-    )
-    assert told.guard.numbers == told.guard.statements == 200
-
-
 def test_the_explanation_shows_the_arithmetic(guarded: Scorer) -> None:
     options = ScoreOptions(RewardSpec.linear(final_nodes=False))
     told = guarded.explain(Rollout("none", LISTED), options)
@@ -406,13 +373,3 @@ def test_a_bad_choice_is_one_sentence(spec: dict[str, Any], message: str) -> Non
     with pytest.raises(InputError) as caught:
         RewardSpec.maximum(**spec)
     assert str(caught.value) == message
-
-
-def test_every_kind_takes_them() -> None:
-    made = [
-        RewardSpec.linear(0.25, guard=False), RewardSpec.maximum(guard=False),
-        RewardSpec.curriculum(2, guard=False), RewardSpec.outcome(guard=False),
-    ]  # fmt: skip
-    assert not any(spec.guard for spec in made)
-    assert RewardSpec(RewardKind.LINEAR, guard=cast(bool, np.bool_(True))) == RewardSpec.linear()
-    assert RewardSpec.linear(ncr="plain").ncr is NcrKind.PLAIN

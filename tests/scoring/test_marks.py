@@ -38,14 +38,6 @@ def test_pieces(response: str, marks: list[Mark], pieces: list[Piece]) -> None:
     assert list(cut_at_marks(response, marks)) == pieces
 
 
-def test_a_part_is_cut_alone() -> None:
-    assert cut_at_marks("a 7 b", [Mark(2, 3, 1)], 1, 3) == (Piece(" "), Piece("7", 1, (1,), (1,)))
-
-
-def test_a_short_response_is_one_part() -> None:
-    assert parts_to_show("a" * 100, [Mark(3, 4, 1)], whole_chars=100) == [(0, 100)]
-
-
 def test_parts_begin_and_end_between_words() -> None:
     text = "word " * 1000 + "6*7=42" + " word" * 1000
     parts = parts_to_show(text, [Mark(5000, 5006, 1)])

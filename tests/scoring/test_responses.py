@@ -23,19 +23,16 @@ CHAT = "<|im_start|>user\nWhat is 2+2?<|im_end|>\n<|im_start|>assistant\n"
 @pytest.mark.parametrize(
     ("query", "prompt", "response"),
     [
-        ("2+2=4", "2+2=", "4"),
-        (CHAT + "Four.<|im_end|>", CHAT, "Four.<|im_end|>"),
+        ("2+2=4", "2+2=", "4"), (CHAT + "Four.<|im_end|>", CHAT, "Four.<|im_end|>"),
         ("<pad><pad><s>" + CHAT + "Four.", CHAT, "Four."),  # left padding
         (CHAT.replace("\n", " ") + " Four.", CHAT, "  Four."),  # white space not kept
         ("What is  2 +2 ? Four", "What is 2+2? ", " Four"),
         (CHAT + CHAT + "Four.", CHAT, CHAT + "Four."),  # the policy repeats the prompt
-        (CHAT, CHAT, ""),
-        ("anything", "", "anything"),
+        (CHAT, CHAT, ""), ("anything", "", "anything"),
         ("日本語の問題。答えは四", "日本語の問題。", "答えは四"),
-        ("something else", CHAT, None),
-        ("", "x", None),
+        ("something else", CHAT, None), ("", "x", None),
     ],
-)
+)  # fmt: skip
 def test_the_response_is_what_follows_the_prompt(
     query: str, prompt: str, response: str | None
 ) -> None:
@@ -52,18 +49,13 @@ def test_prompt_and_response_come_apart(prompt: str, response: str) -> None:
     [
         ("Answer: 42<|im_end|>", "Answer: 42"),
         ("Answer: 42<|im_end|>\n<|endoftext|><|endoftext|>", "Answer: 42"),
-        ("Answer: 42</s>", "Answer: 42"),
-        ("Answer: 42<｜end▁of▁sentence｜>", "Answer: 42"),
-        ("Answer: 42<end_of_turn>\n", "Answer: 42"),
-        ("Answer: 42\n", "Answer: 42\n"),
-        ("<|im_end|>", ""),
-        ("", ""),
-        ("a <|im_end|> b", "a <|im_end|> b"),
-        ("x < y and y |>", "x < y and y |>"),
-        ("<| not one |>", "<| not one |>"),
+        ("Answer: 42</s>", "Answer: 42"), ("Answer: 42<｜end▁of▁sentence｜>", "Answer: 42"),
+        ("Answer: 42<end_of_turn>\n", "Answer: 42"), ("Answer: 42\n", "Answer: 42\n"),
+        ("<|im_end|>", ""), ("", ""), ("a <|im_end|> b", "a <|im_end|> b"),
+        ("x < y and y |>", "x < y and y |>"), ("<| not one |>", "<| not one |>"),
         ("<|" + "x" * 100 + "|>", "<|" + "x" * 100 + "|>"),
     ],
-)
+)  # fmt: skip
 def test_special_tokens_at_the_end_are_dropped(response: str, expected: str) -> None:
     assert without_special_tokens(response) == expected
 

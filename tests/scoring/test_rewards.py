@@ -64,10 +64,6 @@ def test_the_curriculum_switches_once(epoch: int, switch_epoch: int, stage: str)
     np.testing.assert_array_equal(spec.compute(ACC, NCR, epoch), expected)
 
 
-def test_the_paper_switches_after_the_first_epoch() -> None:
-    assert RewardSpec.curriculum() == RewardSpec.curriculum(switch_epoch=1)
-
-
 @pytest.mark.parametrize("alpha", [-0.1, 1.1, NAN, math.inf, "0.5", None])
 def test_alpha_out_of_range_is_refused(alpha: object) -> None:
     message = rf"alpha must be a number in \[0, 1\], got {alpha!r}"
@@ -108,28 +104,6 @@ def test_rewards_lie_between_0_and_1(acc: float, ncr: float, alpha: float, epoch
         (reward,) = spec.compute([acc], [ncr], epoch)
         assert 0.0 <= reward <= 1.0
         assert min(acc, ncr) - 1e-15 <= reward <= max(acc, ncr) + 1e-15
-
-
-@given(st.lists(st.tuples(st.sampled_from([0.0, 1.0]), RATES), max_size=20))
-def test_a_batch_gives_what_its_rows_give_alone(rows: list[tuple[float, float]]) -> None:
-    acc, ncr = [a for a, _ in rows], [n for _, n in rows]
-    for spec in (RewardSpec.linear(0.3), RewardSpec.maximum(), RewardSpec.outcome()):
-        together = spec.compute(acc, ncr).tolist()
-        assert together == [spec.compute([a], [n])[0] for a, n in rows]
-
-
-@pytest.mark.parametrize("epoch", [0, 1, 2])
-@pytest.mark.parametrize(
-    "spec",
-    [
-        RewardSpec.outcome(),
-        RewardSpec.linear(0.3),
-        RewardSpec.maximum(),
-        RewardSpec.curriculum(switch_epoch=2),
-    ],
-)
-def test_the_weight_of_ncr_is_what_it_adds_alone(spec: RewardSpec, epoch: int) -> None:
-    assert spec.ncr_weight(epoch) == spec.compute(0.0, 1.0, epoch)
 
 
 def test_the_core_has_the_same_choices_for_code() -> None:

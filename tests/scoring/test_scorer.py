@@ -79,23 +79,15 @@ def test_an_empty_response_is_ok_and_worth_nothing(
 @pytest.mark.parametrize(
     "response",
     [
-        b"\xff\xfe 9 * 2 = 18 \x80",
-        b"9*2=18\0\0\0",
-        "\0" * 1000 + " 9*2=18",
+        b"\xff\xfe 9 * 2 = 18 \x80", b"9*2=18\0\0\0", "\0" * 1000 + " 9*2=18",
         "\ud800 9 * 2 = 18 \udfff",
     ],
-)
+)  # fmt: skip
 def test_broken_text_is_scored_for_what_it_holds(
     real_scorer: Scorer, response: str | bytes
 ) -> None:
     score = score_one(real_scorer, Rollout("duck", response))
     assert (score.status, score.matched) == (Status.OK, (False, True, False))
-
-
-def test_bytes_and_text_score_alike(real_scorer: Scorer) -> None:
-    one = score_one(real_scorer, Rollout("duck", GOOD + " π"), include_spans=True)
-    two = score_one(real_scorer, Rollout("duck", (GOOD + " π").encode()), include_spans=True)
-    assert one == two
 
 
 def test_order_is_kept_and_equal_counts_give_equal_floats(scorer: Scorer) -> None:
@@ -105,18 +97,6 @@ def test_order_is_kept_and_equal_counts_give_equal_floats(scorer: Scorer) -> Non
     assert [score.num_matched for score in scores] == [1, 0, 1, 1, 3] * 100
     assert {score.ncr for score in scores} == {0.0, 1 / 3, 1.0}
     assert np.std([score.ncr or 0.0 for score in scores if score.num_matched == 1]) == 0.0
-
-
-def test_a_batch_scores_as_its_rollouts_do_alone(real_scorer: Scorer) -> None:
-    batch = [
-        Rollout("duck", GOOD, num_tokens=7),
-        Rollout("bare", "5"),
-        Rollout("open", "x=55"),
-        Rollout("absent", "x=55"),
-        Rollout("absent", "x=55 so 5", ground_truth="5", nodes=[["x=55"]]),
-    ]
-    scores, _ = real_scorer.score(batch, ScoreOptions(include_spans=True))
-    assert scores == [score_one(real_scorer, r, include_spans=True) for r in batch]
 
 
 PIECES = st.lists(
@@ -158,23 +138,12 @@ def test_any_batch_is_scored_consistently(
                 assert None not in (score.acc, score.ncr, score.reward)
 
 
-def test_an_empty_batch_gives_no_scores(scorer: Scorer) -> None:
-    scores, identity = scorer.score([])
-    assert scores == []
-    assert identity.dataset == "default"
-
-
 @pytest.mark.parametrize(("tokens", "tpn"), [(10, 10.0), (1, 1.0), (0, None), (-3, None)])
 def test_tokens_per_node(scorer: Scorer, tokens: int, tpn: float | None) -> None:
     score = score_one(scorer, Rollout("duck", "9*2=18", num_tokens=tokens))
     assert (score.status, score.tpn) == (Status.OK, tpn)
     assert score_one(scorer, Rollout("duck", "no node", num_tokens=tokens)).tpn is None
     assert score_one(scorer, Rollout("duck", "9*2=18")).tpn is None
-
-
-def test_numpy_token_counts_are_counts(scorer: Scorer) -> None:
-    tokens: Any = np.int64(12)
-    assert score_one(scorer, Rollout("duck", "9*2=18", num_tokens=tokens)).tpn == 12.0
 
 
 @pytest.mark.parametrize("response", ["ééé 9 * 2 = 18", "ééé 9 * 2 = 18".encode()])
@@ -278,7 +247,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"ground_truth": 18}, "rollouts[1].ground_truth must be str or None, got int"),
     ({"num_tokens": 1.5}, "rollouts[1].num_tokens must be int or None, got float"),
     ({"nodes": 5}, "rollouts[1].nodes must be a sequence or None, got int"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("fields", "sentence"), BAD_FIELDS)
@@ -306,12 +275,6 @@ def test_a_deadline_that_has_passed_starts_no_work(scorer: Scorer, scripted: Any
         scorer.score([Rollout("duck", "")] * 3, deadline=time.monotonic() - 1)
     assert "of a batch of 3" in str(caught.value)
     assert scripted.seen == []
-
-
-def test_a_deadline_far_away_changes_nothing(scorer: Scorer) -> None:
-    batch = [Rollout("duck", GOOD)] * 10
-    with_deadline = scorer.score(batch, deadline=time.monotonic() + 60)
-    assert with_deadline == scorer.score(batch)
 
 
 def test_the_deadline_is_looked_at_between_portions(
@@ -455,16 +418,6 @@ def test_where_spans_are_asked_for_a_response_is_shorter(
     assert score_one(scorer, long).status is Status.OK
 
 
-def test_a_100_mb_response_hurts_nobody(scorer: Scorer) -> None:
-    batch = [Rollout("duck", "9*2=18 RIGHT"), Rollout("duck", b"7" * 100_000_000)]
-    start = time.monotonic()
-    (good, bad), _ = scorer.score(batch)
-    assert time.monotonic() - start < 15
-    assert good.reward == 0.5 + 0.5 / 3
-    assert bad.status is Status.OVERSIZE
-    assert bad.message == "the response has 100000000 bytes; the limit is 16777216"
-
-
 def test_nodes_with_their_hits(real_scorer: Scorer) -> None:
     response = "α: 16 - 3 - 4 = 9, then $2 \\cdot 9 = 18$. Answer: 18"
     explanation = real_scorer.explain(Rollout("duck", response))
@@ -486,16 +439,12 @@ def test_nodes_with_their_hits(real_scorer: Scorer) -> None:
 @pytest.mark.parametrize(
     "rollout",
     [
-        Rollout("duck", "9*2=18 RIGHT", num_tokens=9),
-        Rollout("duck", b"9*2=18 HARD"),
-        Rollout("open", "x=66"),
-        Rollout("bare", "RIGHT"),
-        Rollout("absent", "RIGHT"),
-        Rollout("duck", "x=55", nodes=[["x=55"]]),
-        Rollout("duck", "x=55", nodes=[[]]),
+        Rollout("duck", "9*2=18 RIGHT", num_tokens=9), Rollout("duck", b"9*2=18 HARD"),
+        Rollout("open", "x=66"), Rollout("bare", "RIGHT"), Rollout("absent", "RIGHT"),
+        Rollout("duck", "x=55", nodes=[["x=55"]]), Rollout("duck", "x=55", nodes=[[]]),
         Rollout("duck", "CRASH"),
     ],
-)
+)  # fmt: skip
 def test_the_score_is_that_of_score(scorer: Scorer, rollout: Rollout) -> None:
     for options in (
         ScoreOptions(RewardSpec.curriculum()),

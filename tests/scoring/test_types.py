@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from consensuspr.data import open_writer, read_rollouts
@@ -55,17 +54,6 @@ def test_scored_rows_carry_the_columns_of_the_rollouts(
     assert [second[key] for key in ("acc", "ncr", "tpn", "reward")] == [None] * 4
     assert second["matched"] == []
     assert (third["rollout_id"], third["acc"], third["reward"]) == ("r9", 1.0, None)
-
-
-def test_the_parquet_types_do_not_depend_on_the_scores(tmp_path: Path, scorer: Scorer) -> None:
-    schemas = []
-    for number, row in enumerate(ROWS):
-        scores, _ = scorer.score([rollout_from_row(row)])
-        with open_writer(tmp_path / f"{number}.parquet", SCORED_TYPES) as out:
-            out.write(scored_row(row, scores[0]))
-        schema = pq.read_schema(tmp_path / f"{number}.parquet")
-        schemas.append({key: str(schema.field(key).type) for key in SCORED_TYPES})
-    assert schemas[0] == schemas[1] == schemas[2]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ from consensuspr.launch.request import Request
         "grow_nodes": None,
         "alpha": None,
         "alphas": "A,B,...",
-        "switch_epoch": None,
         "address": "HOST:PORT",
     },
 )
@@ -35,7 +34,6 @@ def launch(
         list[str] | None,
         typer.Argument(
             metavar="[KEY=VALUE]...",
-            show_default=False,
             help="Hydra overrides for verl; they win over everything else.",
         ),
     ] = None,

@@ -18,15 +18,10 @@ if TYPE_CHECKING:
         Verdict,
         verify_answer,
     )
-    from consensuspr.scoring.dataset_index import (
-        CacheStats,
-        DatasetIndex,
-        Entry,
-        IndexInfo,
-        MatcherCache,
-    )
+    from consensuspr.scoring.dataset_index import DatasetIndex, Entry, IndexInfo
     from consensuspr.scoring.derive import derive_dataset
     from consensuspr.scoring.guard import GuardBudget, GuardFigures
+    from consensuspr.scoring.matcher_cache import CacheStats, MatcherCache
     from consensuspr.scoring.rewards import (
         CodeCredit,
         NcrKind,
@@ -102,7 +97,8 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         ".answers": "ANSWER_VERSION AnswerStatus AnswerVerifier Verdict verify_answer",
-        ".dataset_index": "CacheStats DatasetIndex Entry IndexInfo MatcherCache",
+        ".dataset_index": "DatasetIndex Entry IndexInfo",
+        ".matcher_cache": "CacheStats MatcherCache",
         ".derive": "derive_dataset",
         ".guard": "GuardBudget GuardFigures",
         ".rewards": "CodeCredit NcrKind RewardKind RewardSpec Unanswered"

@@ -22,10 +22,9 @@ from consensuspr.data import Node, OnError, Problem, ReadReport, Row, open_write
 # Of derived forms in a dataset.
 FORMS_VERSION: Final = f"{NORMAL_FORM_VERSION}.{EXPANSION_VERSION}"
 
-# Problems whose expressions are derived together: some thousand expressions, a fraction of a
-# second of work, which is enough to share with children.  All that is read of them is in memory.
+# Problems whose expressions are derived together, a fraction of a second of work.
 CHUNK_PROBLEMS = 512
-# Deriving for this long alone comes first; it is several times what children take to start.
+# Seconds of deriving in this process before children start.
 ALONE_S = 1.0
 # Children by default at most: each takes some 30 MB and a fifth of a second to start.
 MAX_CHILDREN = 16

@@ -1,29 +1,19 @@
 """The guard: what a response may state before its NCR falls.
 
-A deviation from the paper, whose NCR (equation 1) can be had without solving anything: a text
-that lists all sums, products and quotients of the problem's numbers states the nodes' equations
-among hundreds of others.  A solution states few values; such a text states very many.  So NCR
-is multiplied by
+A deviation from the paper, whose NCR (equation 1) can be had without solving anything: a text that
+lists all sums, products and quotients of the problem's numbers states the nodes' equations among
+hundreds of others.  So NCR is multiplied by
 
     min(1, S / s) * min(1, M / m)
 
-where *s* counts the distinct values that the whole response states (those that could earn: true
-statements, parts of them, program code), *m* the distinct numbers that it writes, *s* at least,
-and S and M are its budget.  At least *s*, because a program works values out and writes none of
-them: with what it writes alone, enumerations in Python earned three times what the same ones earn
-in prose.  Distinct values grow with the length of an honest text like its square root;
-for *k* nodes and a text of length *L* the default budget is
+where *s* counts the distinct values that the response states, *m* the distinct numbers that it
+writes, *s* at least (a program works values out and writes none of them).  S and M are its budget.
+For *k* nodes and a text of length *L* (:func:`length_of`) the default budget is
 
     S = max(2 k + 8, 0.6 sqrt(L))        M = max(3 k + 20, 0.9 sqrt(L))
 
-The length is the number of characters, but at most 12 for each different phrase of three words
-(:func:`consensuspr.core.count_phrases`).  Honest solutions have one in 6 to 12 characters.  Lines
-that differ only in their numbers, markup around them and repeated filler have almost none, so they
-do not raise the budget.
-
-A dataset may store a budget of its own for a problem: S0, M0 and L0, the characters of the longest
-solution that it was made from.  Its sources are rollouts that are known to be right, never those
-that are being trained on.  A response of length L may state
+A dataset may store a budget for a problem: S0, M0 and L0, the characters of the longest right
+solution that it was made from.  Then a response of length L may state
 
     S0                             if L <= L0
     S0 sqrt(L / L0)                if L0 < L < 4 L0
@@ -32,13 +22,7 @@ that are being trained on.  A response of length L may state
 
 and write as many numbers as M0 and M give in the same way.  Concise solutions bound texts of their
 own length tightly.  They are little evidence about a thinking model's text of ten times that
-length, which tries several ways: there the limit is at least the default budget.
-
-At 4 L0 the limit can jump from 2 S0 to S, so a policy can reach the default budget with varied text
-of that length.  Below 4 L0 the limit is at most twice the stored budget.
-
-Not here: the counting (:mod:`consensuspr.core`), and how a dataset's budgets are made
-(:mod:`consensusbench`).
+length, so there the limit is at least the default budget.
 """
 
 from __future__ import annotations
@@ -63,14 +47,14 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 STATEMENTS = (2, 8, 0.6)
 NUMBERS = (3, 20, 0.9)
 
-# Most characters that each different phrase adds to a length, see length_of.  With 8 the guard
-# lowers more right solutions of MATH than by the number of characters, with 12 it does not.
+# Most characters that each different phrase of three words adds to a length.  Honest solutions have
+# one in 6 to 12 characters; lines that differ only in their numbers, and filler, have almost none.
 PHRASE_CHARS = 12
 
 # Multiple of the longest source's length from which a stored budget is at least the default one.
 DEFAULT_FROM = 4
 
-# More than this share of right rollouts lowered, of at least so many, is worth a word.
+# More than this share of right rollouts lowered, of at least so many, is worth a warning.
 MAX_LOWERED = 0.01
 MIN_RIGHT = 500
 
@@ -127,12 +111,11 @@ def default_budget(num_nodes: Numbers, lengths: Numbers) -> tuple[Floats, Floats
     """Return S and M of responses, (n,) each, of their (n,) nodes and lengths."""
     nodes = np.asarray(num_nodes, dtype=np.float64)
     root = np.sqrt(np.asarray(lengths, dtype=np.float64))
-    return _allowed(nodes, root, STATEMENTS), _allowed(nodes, root, NUMBERS)
-
-
-def _allowed(nodes: Floats, root: Floats, rule: tuple[int, int, float]) -> Floats:
-    each, at_least, per_root = rule
-    return np.maximum(each * nodes + at_least, per_root * root)
+    statements, numbers = (
+        np.maximum(each * nodes + at_least, per_root * root)
+        for each, at_least, per_root in (STATEMENTS, NUMBERS)
+    )
+    return statements, numbers
 
 
 def allowed(
@@ -220,15 +203,12 @@ def factors_of(
 
 
 class GuardWatch:
-    """Counts right rollouts and those of them that the guard lowers, and tells once of too many.
-
-    A right rollout is an honest one as a rule, so that what it loses is what the guard costs.
-    """
+    """Counts right rollouts, and those of them that the guard lowers: what it costs honest ones."""
 
     def __init__(self) -> None:
         self.right = 0
         self.lowered = 0
-        self._told = False
+        self._warned = False
 
     def add(self, right: int, lowered: int) -> str | None:
         """Count right scores with an NCR; return one sentence the first time of too many."""
@@ -237,9 +217,9 @@ class GuardWatch:
         if not self.lowered:
             return None
         share = self.lowered / self.right
-        if self._told or self.right < MIN_RIGHT or share <= MAX_LOWERED:
+        if self._warned or self.right < MIN_RIGHT or share <= MAX_LOWERED:
             return None
-        self._told = True
+        self._warned = True
         return (
             f"the guard lowered NCR of {self.lowered:,} of {self.right:,} right rollouts "
             f"({share:.1%}): solutions here state more than their budget allows; give the "

@@ -204,7 +204,7 @@ class RewardSpec:
                 return outcome(acc)
 
     def formula(self, epoch: int = 0) -> str:
-        """Return how the reward comes about, for people."""
+        """Return how the reward is computed, for people."""
         match self.kind:
             case RewardKind.LINEAR:
                 return f"{self.alpha:g} · Acc + {1 - self.alpha:g} · NCR"
@@ -218,14 +218,11 @@ class RewardSpec:
 
     def terms(self, acc: float, ncr: float, epoch: int = 0) -> dict[str, float]:
         """Return what Acc and NCR each add to the reward; their sum is the reward."""
-        match self.kind:
-            case RewardKind.LINEAR:
-                return {"acc": self.alpha * acc, "ncr": (1 - self.alpha) * ncr}
-            case RewardKind.MAX:
-                return {"acc": acc, "ncr": 0.0} if acc >= ncr else {"acc": 0.0, "ncr": ncr}
-            case RewardKind.CURRICULUM | RewardKind.OUTCOME:
-                weight = self.ncr_weight(epoch)
-                return {"acc": (1 - weight) * acc, "ncr": weight * ncr}
+        if self.kind is RewardKind.MAX:
+            return {"acc": acc, "ncr": 0.0} if acc >= ncr else {"acc": 0.0, "ncr": ncr}
+        weight = self.ncr_weight(epoch)
+        share = self.alpha if self.kind is RewardKind.LINEAR else 1 - weight
+        return {"acc": share * acc, "ncr": weight * ncr}
 
     def zeroes_unanswered(self, epoch: int = 0) -> bool:
         """Return whether NCR is 0 without a marked final answer."""
@@ -234,15 +231,7 @@ class RewardSpec:
 
     def ncr_weight(self, epoch: int = 0) -> float:
         """Return what an NCR of 1 adds to the reward where Acc adds nothing."""
-        match self.kind:
-            case RewardKind.LINEAR:
-                return 1.0 - self.alpha
-            case RewardKind.MAX:
-                return 1.0
-            case RewardKind.CURRICULUM:
-                return float(epoch < self.switch_epoch)
-            case RewardKind.OUTCOME:
-                return 0.0
+        return float(self.compute(0.0, 1.0, epoch))
 
 
 def _check_alpha(alpha: float) -> None:

@@ -1,10 +1,7 @@
-"""The values that cross the scoring boundary: what is asked, and what became of it.
+"""What scoring takes and returns, by a server and in process.
 
-Both the gRPC client and the in-process scorer take :class:`Rollout` and return
-:class:`Score`, so that a caller cannot tell one from the other.  Plain slotted
-dataclasses without validation on purpose: a batch builds thousands of them while
-GPUs wait; the scorer checks what needs checking and answers with a status.  How a batch
-is scored is one :class:`ScoreOptions`, checked when it is made and passed whole.
+Rollouts and scores are plain slotted dataclasses without validation: a batch has thousands of them,
+and the scorer checks what needs checking.  :class:`ScoreOptions` are checked when they are made.
 """
 
 from __future__ import annotations
@@ -119,9 +116,8 @@ class Sample(NamedTuple):
     """Where in its run a rollout comes from; for score logs alone, no score depends on it.
 
     Attributes:
-        key: 16 bytes that no other sample has: the trainer's row of a sample and the server's,
-            those of its retries included, are known by it as one.
-        step: training step from 1, 0 before training; None where the trainer does not tell.
+        key: 16 bytes that no other sample has; the trainer's and the server's rows share it.
+        step: training step from 1, 0 before training; None if not known.
         group: of the samples that are compared with each other, as the trainer calls it.
         split: of the row: train, test, ...
     """
@@ -239,8 +235,7 @@ class ScoreOptions:
         if not isinstance(self.reward, RewardSpec):
             raise InputError(f"reward must be a RewardSpec, got {type(self.reward).__name__}")
         for name, value in (("epoch", self.epoch), ("switch_epoch", self.reward.switch_epoch)):
-            # The type first: to ask for a protocol takes longer than all the rest, and a trainer
-            # asks for every sample.
+            # The type first, because to ask for a protocol takes longer than all the rest.
             whole = type(value) is int or isinstance(value, SupportsIndex)
             if not whole or not 0 <= index(value) <= MAX_UINT32:
                 raise InputError(f"{name} must be a number in [0, {MAX_UINT32}], got {value!r}")
@@ -356,10 +351,9 @@ def exceeds(response: str | bytes, limit: int) -> int | None:
 def scored_from(response: str | bytes) -> int:
     """Return where the part begins that ``after_think`` scores, in characters or bytes.
 
-    That is behind the last ``</think>``.  The last, because what stands before one was still
-    thought, however often the model began anew: so writing the mark early or twice never brings
-    more text into the score.  Where there is none, it is the end: thoughts that never came to an
-    answer would be paid for otherwise, and a policy would learn not to end them.
+    That is behind the last ``</think>``, so that writing the mark early or twice never brings more
+    text into the score.  Without one it is the end: a policy that is paid for thoughts without an
+    answer learns not to end them.
     """
     if isinstance(response, str):
         at = response.rfind(END_OF_THINKING)
@@ -438,11 +432,9 @@ def _flags(channel_numbers: bytes) -> tuple[bool, ...]:
 
 @dataclass(slots=True)
 class ScoreColumns:
-    """The scores of a batch by value: what crosses the wire, and what sums are made of.
+    """The scores of a batch by value, named as those of a :class:`Score`.
 
-    A :class:`Score` is an object with a dozen values; a server makes none, and a client makes
-    them in one go.  The columns are named as the values of a score; in those of numbers NaN
-    stands for None.  What few rollouts have goes by position in the batch.
+    In columns of numbers NaN stands for None.  What few rollouts have is kept by position.
     """
 
     status: list[Status]

@@ -46,7 +46,7 @@ from consensuspr.data.writers import csv_cell
 from consensuspr.errors import ConsensusPRError, DataError, InputError
 from consensuspr.http.server import HttpServer, json_response, trusted_hosts
 from consensuspr.score_log.files import FOLDER_MODE, SCORES
-from consensuspr.scoring.dataset_index import is_image
+from consensuspr.scoring.dataset_index import is_index
 from consensuspr.server import logs
 from consensuspr.server.config import Address, ServerConfig
 from consensuspr.server.processes import Parent
@@ -421,7 +421,7 @@ def main() -> int:
         (config.score_log / SCORES).mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         serve_page(
             [LogSource(config.score_log)],
-            [path for path in config.datasets.values() if not is_image(path)],
+            [path for path in config.datasets.values() if not is_index(path)],
             Address.parse(parent.payload["web"]),
             Security.of(config),
             parent.report_ready,

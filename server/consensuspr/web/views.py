@@ -707,7 +707,7 @@ class Documents:
         else:
             total = len(index)
             last = min(total, wanted.offset + wanted.limit)
-            ids = [index.image.problem_id(at) for at in range(wanted.offset, last)]
+            ids = index.problem_ids(wanted.offset, last)
         where, values = self._now.condition(wanted)
         counts = self._now.rows(
             f"SELECT problem, acc, channels, count(*) AS n FROM samples WHERE {where}"

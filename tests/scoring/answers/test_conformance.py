@@ -35,15 +35,12 @@ def test_conformance(shared_dir: Path, verifier: AnswerVerifier) -> None:
 @pytest.mark.parametrize(
     ("name", "agreement", "without_sympy"),
     [
-        ("gsm8k_gpt3", 0.999, 0.995),
-        ("gsm8k_gpt4o_mini_and_older", 0.997, 0.995),
-        ("math100_qwen25math", 0.995, 0.985),
-        ("math_r1distill_long", 0.98, 0.985),
-        ("aime24_gpt4o_claude35", 0.99, 0.98),
-        ("aime24_qwen3_32b", 0.98, 0.985),
+        ("gsm8k_gpt3", 0.999, 0.995), ("gsm8k_gpt4o_mini_and_older", 0.997, 0.995),
+        ("math100_qwen25math", 0.995, 0.985), ("math_r1distill_long", 0.98, 0.985),
+        ("aime24_gpt4o_claude35", 0.99, 0.98), ("aime24_qwen3_32b", 0.98, 0.985),
         ("olympiad_gptoss120b_very_long", 0.98, 0.985),
     ],
-)
+)  # fmt: skip
 def test_labels_of_real_rollouts(
     name: str,
     agreement: float,

@@ -16,58 +16,29 @@ SLACK_S = 20.0
 DETERMINANT = r"\det\begin{pmatrix}" + r"\\".join(["a&b&c&d&e&f&g"] * 7) + r"\end{pmatrix}"
 
 FORMULAS = [
-    "10^{10^{10}}",
-    "(10^{10})!",
-    r"\sum_{k=1}^{10^9} k^k",
-    DETERMINANT,
-    r"\gcd(10^{10^6}, 10^{10^6}+1)",
-    r"\int_0^1 \sin(\cos(x^{x^{x}})) dx",
-    "(a+b+c+d+e+f+g)^{190}",
-    r"\prod_{i=1}^{99999} i^i",
-    r"\binom{100000}{x}",
-    r"\sin(2^{1000000})",
-    r"\frac{" * 200 + "1" + "}{2}" * 200,
-    r"\sqrt{" * 39 + "2" + "}" * 39,
-    "[[[[" * 200,
+    "10^{10^{10}}", "(10^{10})!", r"\sum_{k=1}^{10^9} k^k", DETERMINANT,
+    r"\gcd(10^{10^6}, 10^{10^6}+1)", r"\int_0^1 \sin(\cos(x^{x^{x}})) dx", "(a+b+c+d+e+f+g)^{190}",
+    r"\prod_{i=1}^{99999} i^i", r"\binom{100000}{x}", r"\sin(2^{1000000})",
+    r"\frac{" * 200 + "1" + "}{2}" * 200, r"\sqrt{" * 39 + "2" + "}" * 39, "[[[[" * 200,
     r"\left(" * 100 + "x" + r"\right)" * 100,
-]
+]  # fmt: skip
 
 TEXTS = [
-    "(" * 50_000,
-    "12 34 " * 11_000,
-    r"\[" * 32_000,
-    "letters" * 9_000,
-    "$" * 64_000,
-    "{" * 64_000,
-    "Answer: " * 8_000,
-    "####" * 16_000,
-    r"\boxed{" * 9_000,
-    r"\boxed{}" * 8_000,
-    r"\boxed " * 9_000,
-    "answer is " * 6_000 + "x",
-    " " * 64_000,
-    "\n" * 64_000,
-    "," * 64_000,
-    "A:" * 32_000,
-    "\ufb03" * 20_000,
-    "1/" * 32_000,
-]
+    "(" * 50_000, "12 34 " * 11_000, r"\[" * 32_000, "letters" * 9_000, "$" * 64_000, "{" * 64_000,
+    "Answer: " * 8_000, "####" * 16_000, r"\boxed{" * 9_000, r"\boxed{}" * 8_000,
+    r"\boxed " * 9_000, "answer is " * 6_000 + "x", " " * 64_000, "\n" * 64_000, "," * 64_000,
+    "A:" * 32_000, "\ufb03" * 20_000, "1/" * 32_000,
+]  # fmt: skip
 
 PAYLOADS = [
-    "__import__('os').system('touch {marker}')",
-    "__import__('os').system('touch {marker}') or 7",
+    "__import__('os').system('touch {marker}')", "__import__('os').system('touch {marker}') or 7",
     r"\operatorname{{__import__('os').system('touch {marker}')}}(1)",
-    "x.__class__.__base__.__subclasses__()",
-    "(lambda: open('{marker}', 'w'))()",
-    "exec(\"open('{marker}','w')\")",
-    'f\'{{open("{marker}", "w")}}\'',
-    'S(\'open("{marker}", "w")\')',
-    'sympify(\'__import__("os").system("touch {marker}")\')',
-    "1 if open('{marker}','w') else 2",
-    r"\text{{__import__('os').system('touch {marker}')}}",
-    "[open('{marker}','w') for x in (1,)][0]",
-    "x_{{__import__('os').system('touch {marker}')}}",
-]
+    "x.__class__.__base__.__subclasses__()", "(lambda: open('{marker}', 'w'))()",
+    "exec(\"open('{marker}','w')\")", 'f\'{{open("{marker}", "w")}}\'',
+    'S(\'open("{marker}", "w")\')', 'sympify(\'__import__("os").system("touch {marker}")\')',
+    "1 if open('{marker}','w') else 2", r"\text{{__import__('os').system('touch {marker}')}}",
+    "[open('{marker}','w') for x in (1,)][0]", "x_{{__import__('os').system('touch {marker}')}}",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("formula", FORMULAS, ids=lambda formula: formula[:24])
@@ -127,16 +98,11 @@ def test_model_text_is_never_evaluated(
     assert not marker.exists()
 
 
-def test_distinct_answers_do_not_pile_up_in_memory(verifier: AnswerVerifier) -> None:
-    long = [",".join([f"3^{{{40_000 + number}}}"] * 60) for number in range(20)]
-    wide = ["1," * 400 + "1"]
-    many = [f"{number}.5" for number in range(compare._MEMO_ENTRIES * 5 // 4)]
-    answers = long + wide + many
-    verifier.verify_batch(
-        ["7"] * len(answers), [rf"\boxed{{{answer}}}" for answer in answers], "boxed"
-    )
-    assert len(compare._MEMO) <= compare._MEMO_ENTRIES
-    assert max(map(len, compare._MEMO)) <= compare._MEMO_CHARS
+def test_large_answers_are_not_kept(verifier: AnswerVerifier) -> None:
+    answers = ["3^{40000}", "9!!", "1," * 400 + "1", r"\binom{99}{9}"]
+    compare.memoised_form.cache_clear()
+    verifier.verify_batch(["7"] * len(answers), [rf"\boxed{{{one}}}" for one in answers], "boxed")
+    assert compare.memoised_form.cache_info().currsize <= 1
 
 
 @pytest.mark.parametrize("rule", list(AnswerRule))

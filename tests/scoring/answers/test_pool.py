@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from consensuspr.errors import VerifierUnavailable
-from consensuspr.scoring.answers import AnswerVerifier
+from consensuspr.scoring.answers import AnswerVerifier, Verdict
 from tests.commands import run_python
 from tests.processes import command_line, is_alive, wait_for, wait_until_gone
 
@@ -169,7 +169,7 @@ def test_no_process_outlives_a_killed_parent(
     parent = script(
         f"""
         import threading, time
-        from consensuspr.scoring.answers import AnswerVerifier
+        from consensuspr.scoring.answers import AnswerVerifier, Verdict
         verifier = AnswerVerifier()
         verifier.verify(*{hard_question(2)!r})
         threading.Thread(target=verifier.verify, args={POISON!r}, daemon=True).start()
@@ -192,7 +192,7 @@ def test_an_interrupt_from_the_terminal_does_not_reach_the_processes(
     parent = script(
         f"""
         import signal, time
-        from consensuspr.scoring.answers import AnswerVerifier
+        from consensuspr.scoring.answers import AnswerVerifier, Verdict
         # A shell's background job inherits an ignored interrupt.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         with AnswerVerifier(budget_s=300.0) as verifier:
@@ -216,7 +216,7 @@ def test_an_interrupt_from_the_terminal_does_not_reach_the_processes(
 def test_a_forked_process_starts_processes_of_its_own() -> None:
     program = f"""
 import os
-from consensuspr.scoring.answers import AnswerVerifier
+from consensuspr.scoring.answers import AnswerVerifier, Verdict
 with AnswerVerifier() as verifier:
     assert verifier.verify(*{hard_question(2)!r}).correct is True
     pid = os.fork()
@@ -260,7 +260,7 @@ def test_poison_holds_up_neither_its_batch_nor_other_callers() -> None:
     truths, responses = zip(*map(hard_question, range(3, 6)), strict=True)
     with AnswerVerifier() as verifier:
         assert is_right(verifier, 2)
-        found: list[object] = []
+        found: list[Verdict] = []
         batch = threading.Thread(
             target=lambda: found.extend(
                 verifier.verify_batch([*["x+1"] * count, *truths], [*poisons, *responses])
@@ -271,4 +271,4 @@ def test_poison_holds_up_neither_its_batch_nor_other_callers() -> None:
         assert is_right(verifier, 7)
         assert batch.is_alive(), "it waits for first slices at most"
         batch.join()
-    assert [one[::3] for one in found] == [(None, "budget")] * count + [(True, "symbolic")] * 3  # type: ignore[index]
+    assert [one[::3] for one in found] == [(None, "budget")] * count + [(True, "symbolic")] * 3

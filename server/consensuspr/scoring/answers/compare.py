@@ -1,15 +1,10 @@
 """The fast comparison of two answers: microseconds, and certain, or no verdict.
 
 A :class:`Form` is the canonical spelling of an answer with its structure: a number, words, a tuple,
-set or list, an equation, or opaque.  Forms are memoised, for a group of rollouts shares its ground
-truth and mostly its answers.  Numbers, letters, roots and pi are read by
-:mod:`consensuspr.core.expressions`; intervals, their unions and inequalities in one letter
-(``(0,5] \\cup (3,7)``, ``2 \\le x \\le 3``) are a :class:`Region`: sorted disjoint pieces with
-exact rational ends, so that two are equal if and only if their pieces are.
-
-:func:`compare` decides only what is certain.  Whatever is left (None) is a case for math-verify.
-Where both would decide, they agree; docs/answers.md lists the places where this is deliberately
-more generous (thousands marks in lists, percentages).
+set or list, an equation, or opaque.  Numbers, letters, roots and pi are read by
+:mod:`consensuspr.core.expressions`, sets of real numbers by :mod:`.regions`.  :func:`compare`
+decides only what is certain, and the rest (None) is a case for math-verify.  Where both would
+decide, they agree, except in the places that ``docs/answers.md`` lists.
 """
 
 from __future__ import annotations
@@ -19,7 +14,7 @@ import itertools
 import math
 import re
 from fractions import Fraction
-from typing import NamedTuple
+from functools import cached_property, lru_cache
 
 from consensuspr.core.expressions import (
     Closed,
@@ -30,131 +25,15 @@ from consensuspr.core.expressions import (
     compare_equations,
     compare_quotients,
     exact_quotient,
-    linear_bound,
-    parse_formula,
 )
 from consensuspr.scoring.answers.normalize import canonical
+from consensuspr.scoring.answers.regions import Region, compare_regions, read_region
 
-MAX_PIECES = 16
-
-# An end of a piece: which infinity (-1, 1) or 0, the number, and which side of it: an end
-# just below the number is -1, just above it 1.  Ends order as tuples do.
-_End = tuple[int, int | Fraction, int]
-_BELOW_ALL: _End = (-1, 0, 0)
-_ABOVE_ALL: _End = (1, 0, 0)
-_INFINITIES = {"\\infty": _ABOVE_ALL, "-\\infty": _BELOW_ALL}
-
-_INTERVAL = re.compile(r"\s*([(\[])([^,;()\[\]]+),([^,;()\[\]]+)([)\]])\s*")
-_SIGN = re.compile(r"(<|>|\\le(?![A-Za-z])|\\ge(?![A-Za-z]))")
-_LETTER = re.compile(r"[A-Za-z]")
-_ONLY_A_SET = re.compile(r"[\[\]]|\\cup|\\infty")
-
-
-class Region(NamedTuple):
-    """A set of real numbers: the ends of its disjoint parts, in order."""
-
-    pieces: tuple[tuple[_End, _End], ...]
-    name: str = ""  # the letter of an inequality
-
-    @property
-    def is_point(self) -> bool:
-        """Tell whether it holds one number alone, as [5,5] does."""
-        return len(self.pieces) == 1 and self.pieces[0][0][:2] == self.pieces[0][1][:2]
-
-
-def read_region(text: str) -> Region | None:
-    """Return the set that the canonical ``text`` writes, None where it is none."""
-    if "<" in text or ">" in text or "\\le" in text or "\\ge" in text:
-        return _inequality(text)
-    if text[:1] not in ("(", "["):
-        return None
-    parts = text.split("\\cup")
-    if len(parts) > MAX_PIECES:
-        return None
-    pieces = [_interval(part) for part in parts]
-    if None in pieces:
-        return None
-    return Region(_merged([piece for piece in pieces if piece is not None]))
-
-
-def compare_regions(gold: Region, answer: Region, gold_text: str) -> bool | None:
-    """Tell whether two sets are equal; None where the ground truth may be a point."""
-    if gold.name and answer.name and gold.name != answer.name:
-        return None if gold.name.casefold() == answer.name.casefold() else False
-    if answer.name and not gold.name and _ONLY_A_SET.search(gold_text) is None:
-        return None
-    return gold.pieces == answer.pieces
-
-
-def _interval(text: str) -> tuple[_End, _End] | None:
-    found = _INTERVAL.fullmatch(text)
-    if found is None:
-        return None
-    lower = _end(found[2], -1 if found[1] == "[" else 1)
-    upper = _end(found[3], 1 if found[4] == "]" else -1)
-    return (lower, upper) if lower and upper and lower < upper else None
-
-
-def _end(text: str, side: int) -> _End | None:
-    text = text.strip()
-    infinity = _INFINITIES.get(text)
-    if infinity is not None:
-        return infinity
-    number = _exact(text)
-    return None if number is None else (0, number, side)
-
-
-def _exact(text: str) -> int | Fraction | None:
-    try:
-        value = closed_value(text)
-    except Unreadable:
-        return None
-    return None if isinstance(value.number, float) or value.decimal else value.number
-
-
-def _merged(pieces: list[tuple[_End, _End]]) -> tuple[tuple[_End, _End], ...]:
-    merged: list[tuple[_End, _End]] = []
-    for lower, upper in sorted(pieces):
-        if merged and lower <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(upper, merged[-1][1]))
-        else:
-            merged.append((lower, upper))
-    return tuple(merged)
-
-
-def _inequality(text: str) -> Region | None:
-    parts = [part.strip() for part in _SIGN.split(text)]
-    if len(parts) == 3:
-        return _half_line(*parts)
-    if len(parts) != 5 or _LETTER.fullmatch(parts[2]) is None:
-        return None
-    below, above = _half_line(*parts[:3]), _half_line(*parts[2:])
-    if below is None or above is None:
-        return None
-    lower = max(below.pieces[0][0], above.pieces[0][0])
-    upper = min(below.pieces[0][1], above.pieces[0][1])
-    return Region(((lower, upper),), parts[2]) if lower < upper else None
-
-
-def _half_line(left: str, sign: str, right: str) -> Region | None:
-    """Solve an inequality that is linear in its one letter."""
-    a, b = exact_quotient(left), exact_quotient(right)
-    bound = None if a is None or b is None else linear_bound(a, b)
-    if bound is None:
-        return None
-    name, slope, offset = bound
-    upwards = (sign in (">", "\\ge")) == (slope > 0)
-    inside = -1 if upwards else 1
-    end: _End = (0, Fraction(-offset, slope), inside if sign.startswith("\\") else -inside)
-    return Region(((end, _ABOVE_ALL) if upwards else (_BELOW_ALL, end),), name)
-
-
-# Enough for the distinct answers of some hundred groups in flight.  The model chooses the
-# keys: only short answers with small numbers are kept, 20 kB each at worst, and a full memo
-# starts anew.  Threads may race for an entry; both compute the same.
+# Distinct answers of some hundred groups in flight; the model chooses them, so they are short.
 _MEMO_ENTRIES = 4096
 _MEMO_CHARS = 64
-_MEMO_BITS = 4096
+# What may stand for a large number.
+_GROWS = re.compile(r"[\^!]|\*\*|binom|choose")
 MAX_PARTS = 64
 MAX_NESTING = 4
 
@@ -199,7 +78,6 @@ class Form:
         right: the right side of an equation, after its last sign.
     """
 
-    # Most answers are numbers: what they do not have costs nothing to make.
     percent: bool = False
     value: Value | None = None
     words: str | None = None
@@ -208,10 +86,6 @@ class Form:
     left: str = ""
     right: Form | None = None
     residue: tuple[int, int] | None = None
-    # None until asked for, then the one that was read.  No cached_property: its lock might be
-    # held by another thread when the process is forked.
-    _quotient: tuple[Quotient | None] | None = None
-    _region: tuple[Region | None] | None = None
 
     def __init__(self, text: str) -> None:
         if text[-1:] == "%" and len(text) > 1:
@@ -219,55 +93,29 @@ class Form:
             text = text[:-1]
         self.text = text
 
-    @property
+    @cached_property
     def quotient(self) -> Quotient | None:
-        """The answer as an exact quotient, read when it is first asked for."""
-        if self._quotient is None:
-            self._quotient = (exact_quotient(self.text),)
-        return self._quotient[0]
+        """The answer as an exact quotient."""
+        return exact_quotient(self.text)
 
-    @property
+    @cached_property
     def region(self) -> Region | None:
-        """The answer as a set of real numbers, read when it is first asked for."""
-        if self._region is None:
-            self._region = (read_region(self.text),)
-        return self._region[0]
-
-
-_MEMO: dict[str, Form] = {}
+        """The answer as a set of real numbers."""
+        return read_region(self.text)
 
 
 def form_of(text: str) -> Form:
     """Return the form of an answer that the caller has clipped."""
-    form = _MEMO.get(text)
-    if form is None:
-        form = _quickly_read(text)
-        small = form is not None
-        if form is None:
-            form = _read(canonical(text), 0)
-            small = _bits(form) <= _MEMO_BITS
-        if small and len(text) <= _MEMO_CHARS:
-            if len(_MEMO) >= _MEMO_ENTRIES:
-                _MEMO.clear()
-            _MEMO[text] = form
-    return form
+    if len(text) <= _MEMO_CHARS and text.isascii() and _GROWS.search(text) is None:
+        return memoised_form(text)
+    return _form(text)
 
 
-def forget_forms() -> None:
-    """Empty the memo, for measurements."""
-    _MEMO.clear()
-    parse_formula.cache_clear()
+def _form(text: str) -> Form:
+    return _quickly_read(text) or _read(canonical(text), 0)
 
 
-def _bits(form: Form) -> int:
-    if form.parts is not None:
-        return sum(map(_bits, form.parts))
-    if form.right is not None:
-        return _bits(form.right)
-    if form.value is None or isinstance(form.value.number, float):
-        return 0
-    number = form.value.number
-    return number.numerator.bit_length() + number.denominator.bit_length()
+memoised_form = lru_cache(_MEMO_ENTRIES)(_form)
 
 
 def _quickly_read(text: str) -> Form | None:

@@ -1,9 +1,9 @@
 """The slow comparison: math-verify's grammar and grader, without what evaluates text.
 
-Runs in worker processes only (:mod:`.worker`), where a hard kill and a memory limit stand
-behind it; math-verify's own timeouts (SIGALRM) are off.  Of math-verify's two readers only
-the LaTeX one is used, an ANTLR grammar that builds SymPy objects; the plain-text one calls
-``parse_expr``, hence ``eval``, and is never reached (:func:`harden` makes sure).
+Runs in answer processes only (:mod:`.worker`), which have hard limits; math-verify's own timeouts
+(SIGALRM) are off.  Of math-verify's two readers only the LaTeX one is used, an ANTLR grammar that
+builds SymPy objects; the plain-text one calls ``parse_expr``, hence ``eval``, and is never reached
+(:func:`harden` makes sure).
 """
 
 from __future__ import annotations
@@ -85,8 +85,7 @@ class OutOfMemory(BaseException):
 def harden() -> None:
     """Take evaluation of text away from this process, and let no MemoryError be swallowed.
 
-    SymPy turns strings into numbers by ``sympify``, which calls ``parse_expr``.  What is
-    left of it reads number literals and refuses the rest.
+    SymPy's ``sympify`` calls ``parse_expr``, of which a reader of number literals is left.
     """
     for module, names in _MEMORY_HUNGRY.items():
         for name in names:
@@ -158,11 +157,10 @@ def _verify(golds: list[Any], answers: list[Any], is_set: bool) -> bool:
 
 
 def _is_definite(reading: Any) -> bool:
-    """Say whether a reading has a value that can be compared.
+    """Return whether a reading has a value that can be compared.
 
-    What is calculated with infinity, or is no number, has none: SymPy makes of it whatever its
-    rules come to, and the difference to any number can come out as nothing.  Infinity itself, as
-    an end of an interval, and as the bound of a sum, an integral or a limit is fine.
+    What is calculated with infinity has none: SymPy's difference to any number can come out as
+    nothing.  Infinity itself, as an end of an interval or a bound, is fine.
     """
     if not isinstance(reading, Basic | MatrixBase):
         return True
