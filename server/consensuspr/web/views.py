@@ -409,7 +409,7 @@ class Documents:
         if rollout is None:
             return None, Unscored.NO_TEXT.value
         if isinstance(index, Unscored):
-            return None, f"{index}; give it with --dataset FILE"
+            return None, index.value
         try:
             options = ScoreOptions() if identity["reward_spec"] is None else options_of(row)
             return self._views.explain(index, rollout, options), None
