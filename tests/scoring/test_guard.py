@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from consensuspr.core import Matcher, match_batch
 from consensuspr.core.patterns import Channel
 from consensuspr.errors import InputError, InvalidRequest
 from consensuspr.scoring import (
@@ -32,7 +31,6 @@ from consensuspr.scoring.guard import (
     GuardWatch,
     allowed,
     characters,
-    counted,
     default_budget,
     factors,
     length_of,
@@ -131,16 +129,6 @@ def test_a_stored_budget_grows_beyond_its_longest_source(
 )  # fmt: skip
 def test_the_factor(statements: int, numbers: int, factor: float) -> None:
     assert factors([statements], [numbers], [10.0], [20.0]).tolist() == [factor]
-
-
-def test_what_a_program_works_out_counts_as_written() -> None:
-    # It writes hardly any of the values that it states.
-    program = "```python\na = 2\n" + "a = a * 2\n" * 20 + "```"
-    found = match_batch([Matcher([])] * 2, [program, "7 + 8 = 15 and 3, 4, 5"])
-    assert found.num_numbers is not None and found.num_numbers.tolist() == [1, 6]
-    assert [column.tolist() for column in counted(found)] == [[20, 1], [20, 6]]
-    with pytest.raises(ValueError, match="counts=True"):
-        counted(match_batch([Matcher([])], ["x"], counts=False))
 
 
 @pytest.mark.parametrize("text", ["", "abc", "größe", "日本 😀", "a\ud800b"])

@@ -219,14 +219,6 @@ def test_the_rule_is_that_of_the_request_else_of_the_dataset(
         assert scripted.seen[-1] == ("1", applied.value)
 
 
-def test_several_datasets_keep_apart(tmp_path: Path, scripted: Any, dataset: DatasetIndex) -> None:
-    other = other_set(tmp_path, '{"problem_id": "duck", "nodes": [{"expressions": ["z=321"]}]}\n')
-    scorer = Scorer({"default": dataset, "other": other}, verifier=scripted)
-    rollout = Rollout("duck", "z=321")
-    assert score_one(scorer, rollout, dataset="default").matched == (False, False, False)
-    assert score_one(scorer, rollout, dataset="other").matched == (True,)
-
-
 # --- refusals
 
 
@@ -462,20 +454,3 @@ def test_inline_nodes_are_explained_by_name(scorer: Scorer) -> None:
     explanation = scorer.explain(Rollout("duck", "so 55 = x", nodes=nodes))
     found = [(n.node_id, n.matched, n.expression, n.expressions) for n in explanation.nodes]
     assert found == [("mine", True, "55=x", ("x=55",)), ("n2", False, "", ("y=66",))]
-
-
-@pytest.mark.parametrize(
-    ("rollout", "status", "normal_form"),
-    [
-        (Rollout("bare", "x = 5"), Status.NO_NODES, "x=5"),
-        (Rollout("absent", "x = 5"), Status.UNKNOWN_PROBLEM, "x=5"),
-        (Rollout("duck", b"7" * (17 << 20)), Status.OVERSIZE, ""),  # not even normalised
-    ],
-    ids=["no nodes", "unknown", "oversize"],
-)
-def test_what_has_no_nodes_still_shows_its_normal_form(
-    scorer: Scorer, rollout: Rollout, status: Status, normal_form: str
-) -> None:
-    explanation = scorer.explain(rollout)
-    assert explanation.score.status is status
-    assert (explanation.nodes, explanation.normal_form) == ((), normal_form)

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from psutil import Process
 
 from consensuspr.client import RewardClient, Rollout
 from consensuspr.v1 import PROTOCOL_VERSION, SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
-from tests.processes import descendants, is_alive, wait_for, wait_until_gone
+from tests.processes import command_line, descendants, is_alive, wait_for, wait_until_gone
 from tests.servers import ServeProcess, run_with
 
 if TYPE_CHECKING:
@@ -228,7 +229,13 @@ def test_what_is_stopped_does_not_outlive_a_supervisor_that_was_killed(
     serve_real: ServeReal,
 ) -> None:
     server = serve_real(workers=2).wait_until_listening()
-    while not (family := [*map(descendants, server.worker_pids())])[0]:
+
+    def started_by(worker: int) -> list[int]:
+        """Return fork server and answer processes; not Python's own tracker of resources."""
+        pids = descendants(worker)
+        return [pid for pid in pids if "answers.worker" in " ".join(command_line(Process(pid)))]
+
+    while not (family := [*map(started_by, server.worker_pids())])[0]:
         with RewardClient(server.address, timeout_s=60) as client:
             client.score([Rollout("ducks", SYMBOLIC)])  # starts answer processes, on either worker
     everyone = [*server.worker_pids(), *family[0], *family[1]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -167,18 +166,6 @@ def test_the_deadline_ends_the_wait(verifier: AnswerVerifier) -> None:
     assert verdicts[0].correct is None
     # What a deadline left open is not remembered.
     assert verifier.verify("x+1", poison).method == "budget"
-
-
-def test_threads_share_a_verifier(verifier: AnswerVerifier) -> None:
-    def work(number: int) -> None:
-        for square in range(number * 6 + 2, number * 6 + 8):
-            verdict = verifier.verify(
-                rf"\sqrt{{{2 * square**2}}}", rf"\boxed{{{square}\sqrt{{2}}}}"
-            )
-            assert verdict.correct is True, square
-
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(work, range(6)))
 
 
 def test_the_module_level_function_needs_no_setting_up() -> None:

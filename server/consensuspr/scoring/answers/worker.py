@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import resource
 import signal
 import sys
@@ -28,6 +29,17 @@ _FORBIDDEN_EVENTS = (
     "socket.connect", "socket.bind", "socket.getaddrinfo", "shutil.", "pty.spawn", "ctypes.dlopen",
 )  # fmt: skip
 
+_PARENT = os.getppid()
+
+
+def _end_with_parent(*_: object) -> None:
+    if os.getppid() != _PARENT:
+        os._exit(0)
+
+
+# A fork server notices the end of its parent by itself, but not while it is stopped.
+signal.signal(signal.SIGCONT, _end_with_parent)
+on_parent_death(signal.SIGCONT)
 symbolic.warm_up()
 symbolic.harden()
 gc.collect()
@@ -38,6 +50,7 @@ gc.freeze()
 def confine(memory_limit_bytes: int) -> None:
     """Limit the memory of this process, end it with the one it was forked from, and shut it in."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler waits for C code to return
+    signal.signal(signal.SIGCONT, signal.SIG_DFL)
     on_parent_death(signal.SIGKILL)
     with contextlib.suppress(OSError):  # not Linux, or not allowed
         # Where memory runs out, the kernel ends this process and not the server or a trainer.
