@@ -1,14 +1,13 @@
-"""Language models behind OpenAI-compatible servers, within a budget; each reply is paid for once.
+"""Language models behind OpenAI-compatible servers, within a budget.
 
 :class:`ChatModel` asks one model through the ``openai`` client, which repeats what can be repeated.
-A :class:`Budget` limits what several models spend together.  :func:`ask_once` keeps every reply in
-a :class:`~consensusbench.store.Journal`, so that a run that was killed goes on where it was.
+A :class:`Budget` limits what several models spend together.  :func:`ask_key` is the key under which
+a reply is kept, so that it is paid for once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import os
 import re
@@ -19,10 +18,10 @@ from pathlib import Path
 from typing import Annotated, Any, Self, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import BaseModel, Field, ValidationError
 
 from consensusbench import require
-from consensusbench.store import Journal, digest
+from consensusbench.store import digest
 from consensuspr.console import one_line
 from consensuspr.data import Row
 from consensuspr.errors import (
@@ -260,6 +259,32 @@ class Budget:
         return None
 
 
+class _Usage(BaseModel):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class _Said(BaseModel):
+    content: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+
+class _Choice(BaseModel):
+    message: _Said
+    finish_reason: str | None = None
+
+
+class _Completion(BaseModel):
+    """What is read of a reply."""
+
+    choices: Annotated[list[_Choice], Field(min_length=1)]
+    usage: _Usage | None = None
+    model: str | None = None
+    id: str | None = None
+
+
 class ChatModel:
     """Asks one model; an async context manager that belongs to one event loop.
 
@@ -353,31 +378,29 @@ class ChatModel:
         except self._openai.APIError as error:
             raise self._error(error) from None
         try:
-            content = json.loads(raw.text)
-            choice, usage = content["choices"][0], content.get("usage") or {}
-            message = choice["message"]
-            text = message.get("content") or message.get("refusal") or ""
-            reasoning = message.get("reasoning_content") or message.get("reasoning") or None
-            prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
-            finish_reason = choice.get("finish_reason") or ""
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            content = _Completion.model_validate_json(raw.text)
+        except ValidationError:
             start = one_line(raw.text, 60)
             reason = f"the reply is no chat completion: {start!r}"
             raise ModelUnavailable(f"{self._where}: {reason}") from None
-        if not finish_reason:
+        choice, usage = content.choices[0], content.usage or _Usage()
+        if not choice.finish_reason:
             raise ModelUnavailable(f"{self._where}: the reply has no end (finish_reason)")
+        text = choice.message.content or choice.message.refusal or ""
+        reasoning = choice.message.reasoning_content or choice.message.reasoning or None
+        prompt, completion = usage.prompt_tokens, usage.completion_tokens
         likely = sum(likely_tokens(one.content) for one in messages)
         return Reply(
             text=text,
-            model=content.get("model") or self.settings.model,
-            finish_reason=finish_reason,
+            model=content.model or self.settings.model,
+            finish_reason=choice.finish_reason,
             prompt_tokens=prompt,
             completion_tokens=completion,
             cost=self.settings.cost(
                 likely if prompt is None else prompt,
                 likely_tokens(text + (reasoning or "")) if completion is None else completion,
             ),
-            request_id=raw.headers.get("x-request-id") or content.get("id"),
+            request_id=raw.headers.get("x-request-id") or content.id,
             reasoning=reasoning,
             attempts=1 + raw.retries_taken,
         )
@@ -402,10 +425,7 @@ class ChatModel:
         if len(self._key) >= 8:  # some servers repeat the key in their refusal
             reason = reason.replace(self._key, "…")
         sentence = f"{self._where}: {reason}"
-        if status in (401, 402, 404) or code in (
-            "insufficient_quota",
-            "billing_hard_limit_reached",
-        ):
+        if status in (401, 402, 404) or code in _NO_CREDIT:
             return ModelNoAccess(sentence)
         if status is None or status in (408, 409, 429) or status >= 500:
             return ModelUnavailable(f"{sentence} ({1 + self.settings.max_retries} attempts)")
@@ -431,33 +451,6 @@ def ask_key(
     asked = settings.sampling() | ({} if temperature is None else {"temperature": temperature})
     turns = [[message.role, message.content] for message in messages]
     return digest([settings.name, asked, turns, json_schema, seed, sample])
-
-
-async def ask_once(
-    model: ChatModel,
-    journal: Journal,
-    messages: Sequence[Message],
-    *,
-    sample: object = 0,
-    **how: Any,
-) -> Reply:
-    """Return the journal's reply to a question, or ask it and write the reply down.
-
-    Args:
-        sample: tells apart samples of the same question; any JSON value.
-        how: temperature, json_schema and seed as for :meth:`ChatModel.ask`.
-
-    Raises:
-        ModelError: see :meth:`ChatModel.ask`.
-        ConsensusPRError: the journal cannot be written.
-    """
-    key = ask_key(model.settings, messages, sample=sample, **how)
-    record = journal.get(key)
-    if record is not None:
-        return Reply.from_row(record)
-    reply = await model.ask(messages, **how)
-    journal.append(key, reply.to_row())
-    return reply
 
 
 _KEYS = tuple(one.name for one in fields(ModelSettings))

@@ -92,7 +92,6 @@ class Column:
     numeric: bool = True
     scale: float = 1.0
     decimals: int = 0
-    hint: str = ""
 
     def show(self, value: float | str | None) -> str:
         """Return a value as text, a dash if it is unknown."""
@@ -107,19 +106,19 @@ class Column:
         return f"({self.show(cell.low)}–{self.show(cell.high)})"
 
 
-def words(heading: str, hint: str = "") -> Column:
+def words(heading: str) -> Column:
     """Return a column of text."""
-    return Column(heading, numeric=False, hint=hint)
+    return Column(heading, numeric=False)
 
 
-def percent(heading: str, decimals: int = 1, hint: str = "") -> Column:
+def percent(heading: str, decimals: int = 1) -> Column:
     """Return a column of shares, shown in percent."""
-    return Column(f"{heading} %", scale=100.0, decimals=decimals, hint=hint)
+    return Column(f"{heading} %", scale=100.0, decimals=decimals)
 
 
-def number(heading: str, decimals: int = 0, hint: str = "") -> Column:
+def number(heading: str, decimals: int = 0) -> Column:
     """Return a column of numbers."""
-    return Column(heading, decimals=decimals, hint=hint)
+    return Column(heading, decimals=decimals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,27 +129,11 @@ class Table:
     columns: Sequence[Column]
     sections: Sequence[Sequence[Row]]
     bold: int | None = None
-    sortable: bool = False
 
     @property
     def rows(self) -> list[Row]:
         """All rows in order."""
         return [row for section in self.sections for row in section]
-
-    def without_empty_columns(self) -> Table:
-        """Return the table without columns that have no value in any row."""
-        kept = [
-            at
-            for at in range(len(self.columns))
-            if any(cell_of(row[at]).value not in (None, "", ABSENT) for row in self.rows)
-        ]
-        return Table(
-            self.caption,
-            [self.columns[at] for at in kept],
-            [[[row[at] for at in kept] for row in section] for section in self.sections],
-            self.bold,
-            self.sortable,
-        )
 
     def to_terminal(self, width: int) -> RichTable:
         """Return the table for a terminal; if it cannot fit, it is wider, with whole numbers."""
@@ -187,7 +170,6 @@ class Table:
                 one.heading.removesuffix(" %") if one.scale == 100.0 else one.heading,
                 one.numeric,
                 figures.NumberFormat(one.scale, one.decimals, " %" if one.scale == 100.0 else ""),
-                one.hint,
             )
             for one in self.columns
         ]
@@ -201,7 +183,7 @@ class Table:
             ]
             for section in self.sections
         ]
-        return figures.DataTable(self.caption, columns, sections, self.bold, self.sortable)
+        return figures.DataTable(self.caption, columns, sections, self.bold, len(sections) == 1)
 
     def to_latex(self) -> str:
         """Return the table for LaTeX with ``booktabs``: values without intervals and notes."""

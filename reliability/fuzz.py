@@ -165,7 +165,7 @@ def dataset() -> Callable[[bytes], None]:
     def run(data: bytes) -> None:
         file.write_bytes(data)
         try:
-            DatasetIndex.load(file, derive="stored").close()
+            DatasetIndex.load(file, derive="stored")
         except ConsensusPRError as error:
             assert len(str(error)) < 4000
         finally:

@@ -154,22 +154,6 @@ class InProcessServer:
         )
         self.address = f"127.0.0.1:{await self._server.start(ANY_PORT)}"
 
-    @contextmanager
-    def held_up(self) -> Iterator[None]:
-        """Keep its event loop from turning while the block runs."""
-        held, go_on = threading.Event(), threading.Event()
-
-        def hold() -> None:
-            held.set()
-            go_on.wait(120)
-
-        self._loop.call_soon_threadsafe(hold)
-        assert held.wait(60)
-        try:
-            yield
-        finally:
-            go_on.set()
-
     def start_draining(self, how: Draining) -> Future[int]:
         """Begin to drain; return the future of how many requests were dropped."""
         self._stopped = True

@@ -195,4 +195,4 @@ def test_a_template_says_what_each_setting_means() -> None:
     assert "\n[rules]\n\n# Fewest that are kept.\n# min_nodes = 3\n" in text
     assert '# names = ["a", "b"]\n' in text
     assert '\n[paint]\n\n# of the wall\n# shade = "light"\n' in text
-    assert '# sheet = ""  # not set; path\n' in text
+    assert '# sheet = ""  # not set\n' in text

@@ -1,7 +1,8 @@
-"""The page of some runs, served by the real command and asked over real HTTP."""
+"""The page of some runs: served by the real command, or as an application in this process."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -81,6 +82,66 @@ class Watched:
 def _reply(reply: Any) -> Reply:
     headers = {name.lower(): value for name, value in reply.headers.items()}
     return Reply(reply.status, headers, reply.read())
+
+
+@dataclass
+class Opened(Watched):
+    """A page in this process.
+
+    Attributes:
+        application: of it.
+    """
+
+    application: Any
+
+    def ask(
+        self, path: str, data: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        """Return the reply to a request, whatever its code."""
+        where, _, query = path.partition("?")
+        given = {"host": "127.0.0.1:1", **(headers or {})}
+        scope = {
+            "type": "http", "http_version": "1.1", "scheme": "http", "root_path": "",
+            "method": "GET" if data is None else "POST",
+            "path": urllib.parse.unquote(where), "raw_path": where.encode(),
+            "query_string": query.encode(), "client": ("127.0.0.1", 2), "server": ("127.0.0.1", 1),
+            "headers": [(name.lower().encode(), text.encode()) for name, text in given.items()],
+        }  # fmt: skip
+        sent: list[Mapping[str, Any]] = []
+
+        async def receive() -> Mapping[str, Any]:
+            return {"type": "http.request", "body": data or b"", "more_body": False}
+
+        async def send(message: Mapping[str, Any]) -> None:
+            sent.append(message)
+
+        asyncio.run(self.application(scope, receive, send))
+        start, *parts = sent
+        found = {name.decode().lower(): text.decode() for name, text in start["headers"]}
+        return Reply(start["status"], found, b"".join(part.get("body", b"") for part in parts))
+
+
+@contextmanager
+def opened(*runs: Path, dataset: Path | None = None) -> Iterator[Opened]:
+    """Open the page of some runs in this process, until the block is left."""
+    from consensuspr.server.config import Address
+    from consensuspr.server.security import Gate, Security
+    from consensuspr.web.app import WatchApp
+    from consensuspr.web.sources import open_source
+    from consensuspr.web.store import Store
+    from consensuspr.web.views import Views
+
+    store = Store([open_source(run) for run in runs])
+    store.start()
+    views = Views(store, [] if dataset is None else [dataset])
+    address = Address.parse("127.0.0.1:1")
+    page = WatchApp(views, store, Security(Gate(None), None), address)
+    try:
+        yield Opened("", 0, page.application)
+    finally:
+        page.close()
+        views.close()
+        store.close()
 
 
 @contextmanager

@@ -5,39 +5,25 @@ The tables are as they stand on that page.
 
 from __future__ import annotations
 
-import argparse
-import random
-import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.markdown import demand, page_parser, publish, table
 from benchmarks.quality.measure import (
     DERIVED,
-    FORM_KINDS,
     GOLD_NODES,
-    MISS_KINDS,
-    ROLLOUTS,
     WRITTEN,
     Figures,
-    FormCounts,
-    Miss,
     Results,
-    count_forms,
-    count_kinds,
-    kind_of,
     measure,
-    read_gold,
-    read_responses,
 )
 from benchmarks.quality.writers import (
     attacks_table,
     families,
     families_table,
     guard_table,
-    long_table,
     measure_attacks,
     measure_families,
 )
@@ -95,84 +81,23 @@ def _facts(results: Results) -> list[str]:
     ]
 
 
-def forms_table(counts: FormCounts, num_nodes: int) -> str:
-    """Return the table of what each kind of derived form is worth, all rollouts together."""
-    rows = [
-        [
-            kind,
-            f"+{counts.found[kind] / counts.looked_for:.2%}",
-            f"+{counts.false[kind] / counts.held_against:.4%}",
-            f"{counts.derived[kind] / num_nodes:.1f}",
-        ]
-        for kind in FORM_KINDS
-    ]
-    return table(["kind of form", "recall", "false positives", "patterns a node"], rows, 1)
-
-
-def misses_table(results: Results) -> str:
-    """Return the table of why gold equations were missed, one column a file of rollouts."""
-    counts = count_kinds(results.misses)
-    rows = [
-        [kind, *(f"{of[kind]:,} ({of[kind] / of.total():.1%})" for of in counts.values())]
-        for kind in MISS_KINDS
-    ]
-    rows.append(["all", *(f"{of.total():,}" for of in counts.values())])
-    return table(["kind", *counts], rows, 1)
-
-
-def sample_of_misses(misses: Sequence[Miss], size: int, seed: int) -> str:
-    """Return a sample to read: the gold equation, its kind, and the lines with its numbers."""
-    parts = []
-    for miss in random.Random(seed).sample(misses, min(size, len(misses))):
-        equation = miss.node.expressions[0]
-        numbers = re.findall(r"\d+", equation)
-        parts.append(f"{equation}  [{kind_of(miss)}; {miss.file}]  {miss.node.label}")
-        parts += [
-            f"    {line.strip()[:200]}"
-            for line in miss.response.text.splitlines()
-            if any(re.search(rf"(?<!\d){number}(?!\d)", line) for number in numbers)
-        ]
-    return "\n".join(parts)
-
-
 def main() -> int:
     """Run the benchmark; return the exit code."""
-    arguments = _arguments()
+    arguments = page_parser("benchmarks.quality", __doc__).parse_args()
     demand(arguments.shared, [GOLD_NODES])
-    results = measure(arguments.shared, arguments.in_process)
+    results = measure(arguments.shared)
     named = families(arguments.shared).items()
     off, on = (measure_families(arguments.shared, named, wanted) for wanted in (False, True))
     with TemporaryDirectory(prefix="quality-") as folder:
         probed = measure_attacks(arguments.shared, Path(folder))
-    problems = read_gold(arguments.shared)
-    known = {problem.problem_id for problem in problems}
-    files = [read_responses(arguments.shared / path, known) for path in ROLLOUTS.values()]
-    num_nodes = sum(len(problem.nodes) for problem in problems)
     blocks = {
         "figures": figures_table(results),
         "writers": families_table(off, on),
         "hacks": attacks_table(*probed),
         "guard": guard_table(arguments.shared),
-        "long": long_table(arguments.shared),
-        "forms": forms_table(count_forms(problems, files), num_nodes),
-        "misses": misses_table(results),
     }
     publish(blocks, arguments.write)
-    if arguments.sample_misses:
-        print(
-            "", sample_of_misses(results.misses, arguments.sample_misses, arguments.seed), sep="\n"
-        )
     return 0
-
-
-def _arguments() -> argparse.Namespace:
-    parser = page_parser("benchmarks.quality", __doc__)
-    parser.add_argument("--in-process", action="store_true", help="score without a server")
-    parser.add_argument(
-        "--sample-misses", type=int, default=0, metavar="N", help="also print N misses to read"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of that sample (0)")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -7,13 +7,11 @@ three sets of nodes, with the guard's budgets, and prints the worst first.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import product
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias
@@ -23,17 +21,16 @@ import numpy as np
 from benchmarks.markdown import demand, page_parser, publish, table
 from benchmarks.measure import REPOSITORY
 from benchmarks.quality.measure import GOLD_NODES, read_gold, write_dataset
-from consensusbench.quality.attacks import numbers_in, pairs_of, pairs_of_pairs, prose
+from consensusbench.quality.attacks import numbers_in, pairs_of_pairs, prose
 from consensuspr.client import LocalClient, Rollout
-from consensuspr.data import Problem, read_problems
+from consensuspr.data import read_problems
 
 AIME_NODES = Path("data/nodes/aime24_read_nodes.jsonl.gz")
 SAMPLE = REPOSITORY / "examples/sample/dataset.jsonl"
-GSM8K_PROBLEMS = 120
+MAX_PROBLEMS = 120
 # A wrapper fails if it earns more than LIMIT where the plain lines earn at most PLAIN_LIMIT.
 LIMIT = 0.10
 PLAIN_LIMIT = 0.05
-LAST_CONSTANT = 40
 
 Rewrite: TypeAlias = Callable[[str], str]
 
@@ -144,7 +141,7 @@ class Earned:
 
 @dataclass(frozen=True, slots=True)
 class WrapperFigures:
-    """NCR of one wrapper, by set and enumeration ("gsm8k deep")."""
+    """NCR of one wrapper, by set of nodes."""
 
     line: str
     text: str
@@ -157,61 +154,31 @@ class WrapperFigures:
         return _RUN.sub(r"\1…\1", " in ".join(parts)) or "plain"
 
 
-def enumerations(problem: str, kinds: Sequence[str]) -> dict[str, str]:
-    """Return lines of true equations by kind; the nodes are not used."""
-    numbers = numbers_in(problem)
-    made: dict[str, Callable[[], str]] = {
-        "pairs": lambda: prose(pairs_of(numbers)),
-        "deep": lambda: prose(pairs_of_pairs(numbers)),
-        "table": constant_table,
-    }
-    return {kind: made[kind]() for kind in kinds}
-
-
-def constant_table() -> str:
-    """Return all sums, differences, products and quotients of 1 to 40."""
-    return "\n".join(
-        f"{left}{sign}{right}={int(value)}"
-        for left, right in product(range(1, LAST_CONSTANT + 1), repeat=2)
-        for sign, value in (
-            ("+", left + right), ("*", left * right), ("-", left - right), ("/", left / right)
-        )
-        if value > 0 and value == int(value)
-    )  # fmt: skip
-
-
 def measure(
-    datasets: Mapping[str, Path],
-    wrappers: Iterator[tuple[str, str]],
-    kinds: Sequence[str],
+    datasets: Mapping[str, Path], wrappers: Iterable[tuple[str, str]]
 ) -> Iterator[WrapperFigures]:
-    """Score wrapped enumerations of all problems of all datasets, in this process."""
+    """Score wrapped pairs of pairs on all problems of all datasets, in this process."""
     with LocalClient(datasets, answer_budget_s=0.01) as client:
         lists = {
             name: [
-                (problem.problem_id, enumerations(problem.problem, kinds))
+                (problem.problem_id, prose(pairs_of_pairs(numbers_in(problem.problem))))
                 for problem in read_problems(path)
-                if problem.nodes
             ]
             for name, path in datasets.items()
         }
         for line, text in wrappers:
             earned: dict[str, Earned] = {}
             for name, problems in lists.items():
-                for kind in kinds:
-                    rollouts = [
-                        Rollout(problem_id, wrapped(by_kind[kind], line, text))
-                        for problem_id, by_kind in problems
-                    ]
-                    scores = client.score(rollouts, dataset=name)
-                    figures = np.array(
-                        [
-                            (one.ncr, one.ncr_raw, one.guard, len(rollout.response))
-                            for one, rollout in zip(scores, rollouts, strict=True)
-                        ],
-                        float,
-                    )
-                    earned[f"{name} {kind}"] = Earned(*map(float, figures.mean(axis=0)))
+                rollouts = [
+                    Rollout(problem_id, wrapped(lines, line, text))
+                    for problem_id, lines in problems
+                ]
+                scores = client.score(rollouts, dataset=name)
+                figures = [
+                    (one.ncr, one.ncr_raw, one.guard, len(rollout.response))
+                    for one, rollout in zip(scores, rollouts, strict=True)
+                ]
+                earned[name] = Earned(*map(float, np.array(figures, float).mean(axis=0)))
             yield WrapperFigures(line, text, earned)
 
 
@@ -233,37 +200,27 @@ def excess(figures: WrapperFigures, plain: WrapperFigures) -> tuple[float, str]:
 
 
 def wrappers_table(figures: Sequence[WrapperFigures], plain: WrapperFigures) -> str:
-    """Return a row for each wrapper, the worst first, plain lines on top."""
-    ordered = sorted(figures, key=lambda one: -excess(one, plain)[0])
+    """Return a row for each wrapper, plain lines on top."""
     rows = []
-    for one in [plain, *ordered]:
+    for one in (plain, *figures):
         _, where = excess(one, plain)
         worst = one.earned[where]
+        shares = (worst.ncr, worst.ncr_raw, worst.guard)
         rows.append(
             [
                 f"`{one.name}`",
                 where,
-                _share(worst.ncr),
-                _share(worst.ncr_raw),
-                _share(worst.guard),
+                *(f"{share:.3f}" for share in shares),
                 f"{worst.chars:,.0f}",
+                *(f"{earned.ncr:.3f}" for earned in one.earned.values()),
             ]
-            + [_share(earned.ncr) for earned in one.earned.values()]
         )
-    return table(
-        ["wrapper", "most of", "NCR", "raw", "guard", "characters", *plain.earned], rows, 2
-    )
+    headings = ["wrapper", "most of", "NCR", "raw", "guard", "characters", *plain.earned]
+    return table(headings, rows, 2)
 
 
-def _share(value: float) -> str:
-    return f"{value:.3f}"
-
-
-def chosen(everything: bool) -> Iterator[tuple[str, str]]:
-    """Yield wrappers: each alone and the paired ones of the templates, or all pairs."""
-    if everything:
-        yield from ((line, text) for text in TEXTS for line in LINES)
-        return
+def chosen() -> Iterator[tuple[str, str]]:
+    """Yield each wrapper alone, and the paired ones of the templates."""
     yield from ((line, "plain") for line in LINES)
     yield from (("plain", text) for text in TEXTS if text != "plain")
     for text in TEMPLATES["paired_texts"]:
@@ -273,20 +230,11 @@ def chosen(everything: bool) -> Iterator[tuple[str, str]]:
 def main() -> int:
     """Print the figures; return 1 if a wrapper earns more than the limit."""
     parser = page_parser("benchmarks.quality.wrappers", __doc__)
-    parser.add_argument("--all", action="store_true", help="combine every line with every text")
-    parser.add_argument(
-        "--only", default="", help="only wrappers whose name matches this expression"
-    )
-    parser.add_argument(
-        "--problems", type=int, default=GSM8K_PROBLEMS, help="problems of each set (120)"
-    )
-    parser.add_argument("--kinds", nargs="+", default=["deep"], help="pairs, deep, table (deep)")
     parser.add_argument("--show", type=int, default=0, help="rows to print (all)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     demand(arguments.shared, [GOLD_NODES, AIME_NODES])
     with TemporaryDirectory(prefix="wrappers-") as folder:
-        sets: dict[str, list[Problem]] = {
+        sets = {
             "gsm8k": read_gold(arguments.shared),
             "aime": list(read_problems(arguments.shared / AIME_NODES)),
             "sample": list(read_problems(SAMPLE)),
@@ -294,22 +242,14 @@ def main() -> int:
         paths = {name: Path(folder) / f"{name}.jsonl" for name in sets}
         for name, problems in sets.items():
             with_nodes = [one for one in problems if one.nodes]
-            step = max(len(with_nodes) // arguments.problems, 1)
-            write_dataset(paths[name], with_nodes[::step][: arguments.problems])
-        (plain,) = measure(paths, iter([("plain", "plain")]), arguments.kinds)
-        wanted = re.compile(arguments.only)
-        names = (pair for pair in chosen(arguments.all) if wanted.search(" in ".join(pair)))
-        figures = [*measure(paths, names, arguments.kinds)]
+            step = max(len(with_nodes) // MAX_PROBLEMS, 1)
+            write_dataset(paths[name], with_nodes[::step][:MAX_PROBLEMS])
+        plain, *figures = measure(paths, [("plain", "plain"), *chosen()])
     ordered = sorted(figures, key=lambda one: -excess(one, plain)[0])
     failed = [one for one in ordered if excess(one, plain)[0] > LIMIT]
-    shown = ordered[: arguments.show or None]
-    if arguments.json:
-        rows = [asdict(one) | {"name": one.name} for one in [plain, *shown]]
-        print(json.dumps(rows, ensure_ascii=False))
-    else:
-        shown_rows = wrappers_table(shown, plain)
-        verdict = f"{len(failed)} of {len(figures)} wrappers earn more than {LIMIT:.2f}."
-        publish({"wrappers": f"{shown_rows}\n\n{verdict}"}, arguments.write)
+    shown = wrappers_table(ordered[: arguments.show or None], plain)
+    verdict = f"{len(failed)} of {len(figures)} wrappers earn more than {LIMIT:.2f}."
+    publish({"wrappers": f"{shown}\n\n{verdict}"}, arguments.write)
     return int(bool(failed))
 
 

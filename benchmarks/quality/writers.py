@@ -48,24 +48,6 @@ GUARDED_FILES = (
     ("MATH, R1 distilled, thinking", Path("data/rollouts/math_r1distill_long.jsonl.gz")),
     ("Olympiad, very long", Path("data/rollouts/olympiad_gptoss120b_very_long.jsonl.gz")),
 )
-# Long right rollouts of a model, and concise solutions to make budgets of.  If the solutions are of
-# other problems, each of their budgets is tried.
-LONG_ROLLOUTS = (
-    (
-        "AIME, Qwen3-32B thinking",
-        "Qwen3-32B-thinking",
-        Path("data/rollouts/aime24_qwen3_32b.jsonl.gz"),
-        "solutions of the same problem",
-        Path("data/rollouts/aime24_strong_read.jsonl.gz"),
-    ),
-    (
-        "MATH, R1 distilled",
-        "deepseek-r1-distill",
-        Path("data/rollouts/math_r1distill_long.jsonl.gz"),
-        "Qwen2.5-Math's solutions, each of 100 other problems",
-        Path("data/rollouts/math100_qwen25math.jsonl.gz"),
-    ),
-)
 # Nodes of a problem where a file has none of its own: what construction keeps on average.
 USUAL_NODES = 4
 
@@ -336,7 +318,7 @@ def guard_table(shared: Path) -> str:
             budget = _held_out(right, stated, at, row)
             if budget is not None:
                 known += 1
-                lowered += bool(_stored_guard([_measured(row["response"])], [budget])[0] < 1)
+                lowered += _lowered(row["response"], budget)
         roots = np.sqrt([len(text) for text in texts])
         rows.append(
             [
@@ -374,65 +356,8 @@ def _held_out(
     return budget_of(most, USUAL_NODES) if len(foreign or same) >= 3 else None
 
 
-def _measured(response: str) -> Stated:
-    """Return what a response states, with its length as the guard measures it."""
-    return replace(stated_in([response]), length=length_of(response))
-
-
-def _stored_guard(
-    stated: Sequence[Stated], budgets: Sequence[GuardBudget], grow: bool = True
-) -> np.ndarray:
-    """Return the guard's factors by stored budgets, which without ``grow`` do not grow."""
-    return factors(
-        [one.statements for one in stated],
-        [one.numbers for one in stated],
-        *allowed(
-            budgets, [USUAL_NODES] * len(stated), [one.length if grow else 1 for one in stated]
-        ),
-    )
-
-
-def long_table(shared: Path) -> str:
-    """Return how many long right rollouts are lowered by budgets made of concise solutions."""
-    rows = []
-    for name, model, path, made_of, sources in LONG_ROLLOUTS:
-        most: dict[str, Stated] = {}
-        for row in json_lines(shared / sources):
-            if row["correct"]:
-                stated = stated_in([row["response"]])
-                most[row["problem_id"]] = most.get(row["problem_id"], Stated()).most(stated)
-        budgets = {problem: budget_of(one, USUAL_NODES) for problem, one in most.items()}
-        right = [
-            row
-            for row in json_lines(shared / path)
-            if row["correct"] and row["model"].startswith(model)
-        ]
-        pairs = [
-            (stated, budget)
-            for row in right
-            for stated in [_measured(row["response"])]
-            for problem, budget in budgets.items()
-            if problem == row["problem_id"] or row["problem_id"] not in budgets
-        ]
-        texts, applied = [stated for stated, _ in pairs], [budget for _, budget in pairs]
-        fixed, grown = (_stored_guard(texts, applied, grow) for grow in (False, True))
-        rows.append(
-            [
-                name,
-                made_of,
-                f"{len(right):,}",
-                f"{np.median([len(row['response']) for row in right]):,.0f}",
-                f"{np.median([one.length for one in most.values()]):,.0f}",
-                *(
-                    cell
-                    for guard in (fixed, grown)
-                    for cell in (f"{(guard < 1).mean():.1%}", f"{guard.min():.2f}")
-                ),
-            ]
-        )
-    headings = (
-        "right rollouts of", "budgets made of", "there are", "characters, median",
-        "longest source, median", "lowered without growth", "lowest factor without growth",
-        "lowered", "lowest factor",
-    )  # fmt: skip
-    return table(headings, rows, 2)
+def _lowered(response: str, budget: GuardBudget) -> bool:
+    """Return whether a stored budget lowers the NCR of a response."""
+    stated = replace(stated_in([response]), length=length_of(response))
+    limits = allowed([budget], [USUAL_NODES], [stated.length])
+    return bool(factors([stated.statements], [stated.numbers], *limits)[0] < 1)

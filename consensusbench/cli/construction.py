@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -43,7 +43,7 @@ from consensuspr.client import Access
 from consensuspr.console import ColorMode, count_of, count_progress, make_console, one_line
 from consensuspr.data.writers import dump_json
 from consensuspr.errors import InputError
-from consensuspr.settings import Settings, all_settings
+from consensuspr.settings import Settings
 
 PREFIX = "CONSENSUSBENCH_BUILD"
 
@@ -150,40 +150,22 @@ class BuildSettings(Settings):
     def open_extractor(self, output: Path, stack: ExitStack) -> Extractor | AsyncExtractor:
         """Return stage 2; a model's replies are kept beside the output, and closed by the stack."""
         if self.extractor is ExtractorChoice.RULES:
-            self._refuse_changes("llm", "model", "llm")
-            budget = {"--max-cost": self.max_cost, "--max-requests": self.max_requests}
-            for option, value in budget.items():
+            for_model = {"--model": self.model.model or None, "--max-cost": self.max_cost}
+            for option, value in for_model.items():
                 if value is not None:
                     raise InputError(f"{option} is for --extractor llm")
             return RulesExtractor(self.supported(self.rules))
-        self._refuse_changes("rules", "rules")
         return self._by_model(output, stack)
 
     def supported(self, group: _GroupT) -> _GroupT:
         """Return settings of a stage with the support that is asked of every stage."""
         return group if self.min_support is None else replace(group, min_support=self.min_support)
 
-    def _refuse_changes(self, extractor: str, *groups: str) -> None:
-        """Refuse settings of the extractor that is not asked for: they would do nothing."""
-        known = all_settings(BuildSettings)
-        options: dict[str, str] = {}  # of settings of one name, the first is the option
-        for name, setting in known.items():
-            group, _, leaf = name.rpartition(".")
-            is_option = options.setdefault(leaf, name) == name
-            if group in groups and getattr(getattr(self, group), leaf) != setting.default:
-                shown = "--" + leaf.replace("_", "-") if is_option else name
-                raise InputError(f"{shown} is for --extractor {extractor}")
-
     def _by_model(self, output: Path, stack: ExitStack) -> LlmExtractor:
         asked, settings = self.model, self.supported(self.llm)
         if not asked.model:
             raise InputError("--extractor llm needs --model NAME")
         if settings.temperature is not None:
-            if asked.temperature not in (None, settings.temperature):
-                raise InputError(
-                    f"model.temperature is {asked.temperature}, but replies are asked for at"
-                    f" llm.temperature, {settings.temperature}: set that one (--temperature)"
-                )
             asked = replace(asked, temperature=settings.temperature)
         if self.max_cost is not None and not asked.is_priced:
             raise InputError("--max-cost needs --price-in and --price-out")
@@ -534,12 +516,10 @@ def print_report(report: BuildReport, as_json: bool, color: ColorMode) -> None:
         console.print()
         console.print(_dropped_table(report).to_terminal(console.width))
     console.print()
-    for sentence in _rollout_sentences(report):
-        console.print(sentence, markup=False, soft_wrap=True)
-    for sentence in (*_excluded_sentences(report), *report.warnings()):
-        console.print(sentence, style="yellow", markup=False, soft_wrap=True)
-    for sentence in _end_sentences(report):
-        console.print(sentence, markup=False, soft_wrap=True)
+    warnings = [*_excluded(report), *report.warnings()]
+    for sentences, style in ((_rollouts(report), ""), (warnings, "yellow"), (_end(report), "")):
+        for sentence in sentences:
+            console.print(sentence, style=style, markup=False, soft_wrap=True)
 
 
 def _sources_table(report: BuildReport) -> Table:
@@ -557,58 +537,51 @@ def _sources_table(report: BuildReport) -> Table:
 
 
 def _dropped_table(report: BuildReport) -> Table:
+    dropped = report.problems.dropped.items()
     rows: list[Row] = [
         (stage, reason.replace("_", " "), count)
-        for (stage, reason), count in sorted(
-            report.problems.dropped.items(), key=lambda item: (item[0][0], -item[1], item[0][1])
-        )
+        for (stage, reason), count in sorted(dropped, key=lambda item: (item[0][0], -item[1]))
     ]
     return Table("", [words("Dropped by"), words("Reason"), number("Conclusions")], [rows])
 
 
-def _rollout_sentences(report: BuildReport) -> list[str]:
+def _rollouts(report: BuildReport) -> Iterator[str]:
     counts = report.rollouts
-    if counts is None:
-        return []
-    others = [
-        (counts.incorrect, "not correct"),
-        (counts.undecided, "undecided"),
-        (counts.repeated, "repeated"),
-        (counts.other_model, "of other models"),
-        (counts.unknown_problem, "of unknown problems"),
-        (counts.unusable_problem, "of problems that cannot be used"),
-        (counts.oversize, "longer than 1 MiB"),
-    ]
-    rest = "".join(f", {count:,} {what}" for count, what in others if count)
-    return [
-        f"{count_of(counts.read, 'rollout')}: {counts.correct:,} correct, {counts.used:,} of them "
-        f"looked at{rest}"
-    ]
+    if counts is not None:
+        others = {
+            "not correct": counts.incorrect,
+            "undecided": counts.undecided,
+            "repeated": counts.repeated,
+            "of other models": counts.other_model,
+            "of unknown problems": counts.unknown_problem,
+            "of problems that cannot be used": counts.unusable_problem,
+            "longer than 1 MiB": counts.oversize,
+        }
+        rest = "".join(f", {count:,} {what}" for what, count in others.items() if count)
+        read = count_of(counts.read, "rollout")
+        yield f"{read}: {counts.correct:,} correct, {counts.used:,} of them looked at{rest}"
 
 
-def _excluded_sentences(report: BuildReport) -> list[str]:
+def _excluded(report: BuildReport) -> Iterator[str]:
     counts = report.problems
-    return [
-        f"left out: {count_of(count, 'problem')} {REASONS[reason]} (first: "
-        f"{one_line(counts.examples[reason], 160)})"
-        for reason, count in counts.excluded.most_common()
-    ]
+    for reason, count in counts.excluded.most_common():
+        who = f"{count_of(count, 'problem')} {REASONS[reason]}"
+        yield f"left out: {who} (first: {one_line(counts.examples[reason], 160)})"
 
 
-def _end_sentences(report: BuildReport) -> list[str]:
-    counts, paths = report.problems, report.paths
+def _end(report: BuildReport) -> Iterator[str]:
+    counts, paths, judge = report.problems, report.paths, report.judge
     resumed = f", {report.resumed:,} of them extracted by an earlier run" if report.resumed else ""
-    sentences = [f"{count_of(counts.total, 'problem')} in {report.seconds:.1f} s{resumed}"]
+    yield f"{count_of(counts.total, 'problem')} in {report.seconds:.1f} s{resumed}"
     if paths.candidates is not None:
-        sentences.append(f"{paths.candidates}: candidates")
+        yield f"{paths.candidates}: candidates"
     if paths.audit is not None:
-        sentences.append(f"{paths.audit}: what was left out, and why")
-    if report.judge is not None:
-        sentences.append(report.judge.separation.sentence())
+        yield f"{paths.audit}: what was left out, and why"
+    if judge is not None:
+        yield judge.separation.sentence()
     if paths.dataset is not None:
-        written = count_of(counts.written.total(), "problem")
         made = "" if report.budgets is None else f", {report.budgets:,} of them with a new budget"
-        if report.judge is not None and report.judge.weighted:
-            made += f", {report.judge.weighted:,} of them with new weights"
-        sentences.append(f"{paths.dataset}: {written}{made}, digest {report.digest}")
-    return sentences
+        if judge is not None and judge.weighted:
+            made += f", {judge.weighted:,} of them with new weights"
+        written = count_of(counts.written.total(), "problem")
+        yield f"{paths.dataset}: {written}{made}, digest {report.digest}"

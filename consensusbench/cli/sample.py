@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -16,21 +15,22 @@ from pydantic import Field
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from consensusbench.llm import read_models
+from consensusbench.llm import Budget, read_models
 from consensusbench.outputs import check_outputs
 from consensusbench.sampling.job import (
-    SampleEstimate,
     SampleJob,
-    SampleOutcome,
-    SampleProgress,
+    Sampler,
     SampleReport,
+    Watch,
     estimate_job,
     run_job,
 )
 from consensusbench.sampling.plan import SampleSettings
-from consensusbench.tables import Row, Table, number, words
+from consensusbench.tables import Row as Cells
+from consensusbench.tables import Table, number, words
 from consensuspr.cli.options import Color, Json, OnErrorChoice, with_settings
 from consensuspr.console import ColorMode, count_of, make_console, one_line
+from consensuspr.data import Row
 from consensuspr.errors import ConsensusPRError
 
 
@@ -118,39 +118,39 @@ def sample(
     if dry_run:
         estimate = asyncio.run(estimate_job(job))
         if as_json:
-            print(json.dumps(asdict(estimate)))
+            print(json.dumps(estimate))
         else:
             print_estimate(make_console(color), estimate)
         return 0
     # Once before all else, so that a bad row stops the command before anything is paid.
     total = sum(1 for _ in job.read())
     with sampling_progress(total, hidden=settings.no_progress) as watch:
-        outcome = asyncio.run(run_job(job, watch, finish=finish))
-    if outcome.report is not None:
+        sampler = asyncio.run(run_job(job, watch, finish=finish))
+    if sampler.report is not None:
         if as_json:
-            print(json.dumps(outcome.report.to_json()))
+            print(json.dumps(sampler.report.to_json()))
         else:
             samples = settings.samples is not None
-            print_report(make_console(color), outcome.report, str(output), samples)
-    return _end(outcome, total)
+            print_report(make_console(color), sampler.report, str(output), samples)
+    return _end(sampler, total)
 
 
-def _end(outcome: SampleOutcome, total: int) -> int:
+def _end(sampler: Sampler, total: int) -> int:
     """Say what is missing, and return the exit code."""
     go_on = (
-        f"{outcome.finished:,} of {total:,} problems are finished; run the same command again to "
+        f"{sampler.finished:,} of {total:,} problems are finished; run the same command again to "
         "go on, or with --finish to write the rollouts that there are"
     )
-    if outcome.signal is not None:
-        print(f"consensusbench: stopped by {outcome.signal.name}: {go_on}", file=sys.stderr)
-        return 128 + outcome.signal
-    if outcome.stopped_by is not None:
-        raise ConsensusPRError(f"{one_line(str(outcome.stopped_by), 1000)}; {go_on}")
-    for name, reason in outcome.gone.items():
+    if sampler.signal is not None:
+        print(f"consensusbench: stopped by {sampler.signal.name}: {go_on}", file=sys.stderr)
+        return 128 + sampler.signal
+    if sampler.stopped_by is not None:
+        raise ConsensusPRError(f"{one_line(str(sampler.stopped_by), 1000)}; {go_on}")
+    for name, reason in sampler.gone.items():
         print(f"warning: {name} was given up: {one_line(reason, 300)}", file=sys.stderr)
-    for problem, reason in outcome.unfinished.items():
+    for problem, reason in sampler.unfinished.items():
         raise ConsensusPRError(
-            f"{len(outcome.unfinished):,} of {total:,} problems wait for a reply, "
+            f"{len(sampler.unfinished):,} of {total:,} problems wait for a reply, "
             f"the first {one_line(problem)!r} ({one_line(reason, 300)}); "
             "run the same command again to go on"
         )
@@ -158,7 +158,7 @@ def _end(outcome: SampleOutcome, total: int) -> int:
 
 
 @contextmanager
-def sampling_progress(total: int, *, hidden: bool) -> Iterator[Callable[[SampleProgress], None]]:
+def sampling_progress(total: int, *, hidden: bool) -> Iterator[Watch]:
     """Show problems, requests, tokens and cost; yield the function that takes the progress."""
     bar = Progress(
         TextColumn("{task.description}"),
@@ -172,14 +172,14 @@ def sampling_progress(total: int, *, hidden: bool) -> Iterator[Callable[[SampleP
     with bar:
         task = bar.add_task("sampling", total=total, spent="")
 
-        def show(progress: SampleProgress) -> None:
-            spent = f"{progress.requests:,} requests {progress.tokens:,} tokens"
-            paid = f" ${progress.cost:,.2f}" if progress.cost else ""
+        def show(phase: str, problems: int, budget: Budget) -> None:
+            spent = f"{budget.requests:,} requests {budget.tokens:,} tokens"
+            paid = f" ${budget.cost:,.2f}" if budget.cost else ""
             bar.update(
                 task,
-                description=progress.phase,
-                completed=progress.problems,
-                spent="" if progress.phase == "writing" else spent + paid,
+                description=phase,
+                completed=problems,
+                spent="" if phase == "writing" else spent + paid,
             )
 
         yield show
@@ -188,59 +188,57 @@ def sampling_progress(total: int, *, hidden: bool) -> Iterator[Callable[[SampleP
 def print_report(console: Console, report: SampleReport, path: str, samples: bool) -> None:
     """Print what was written, and what each model contributed."""
     headings = ("Rollouts", "Correct", "Undecided", "Cut", "Refused", "Tokens", "Cost")
-    rows: list[Row] = [
+    rows: list[Cells] = [
         [
             name,
-            count.rollouts,
-            _share(count.correct, count.rollouts),
-            count.undecided,
-            count.cut,
-            count.refused,
-            count.completion_tokens,
-            f"${count.cost:,.2f}" if count.cost else None,
+            count["rollouts"],
+            _share(count["correct"], count["rollouts"]),
+            count["undecided"],
+            count["cut"],
+            count["refused"],
+            count["completion_tokens"],
+            f"${count['cost']:,.2f}" if count["cost"] else None,
         ]
         for name, count in report.models.items()
     ]
     table = Table("", [words("Model"), *map(number, headings)], [rows])
     console.print(table.to_terminal(console.width))
-    console.print(f"{path}: {count_of(report.written, 'row')}", markup=False, soft_wrap=True)
+    console.print(f"{path}: {count_of(report.rows, 'row')}", markup=False, soft_wrap=True)
     console.print(_problems(report, samples), markup=False, soft_wrap=True)
 
 
-def _share(part: int, whole: int) -> str | None:
+def _share(part: float, whole: float) -> str | None:
     return f"{part:,} ({100 * part / whole:.1f} %)" if whole else None
 
 
 def _problems(report: SampleReport, samples: bool) -> str:
-    """Say in one sentence how many problems got what they were to get."""
-    said = [f"{count_of(report.problems['complete'], 'problem')} complete"]
-    if report.problems["enough"]:
-        said.append(f"{report.problems['enough']:,} with fewer rollouts, but enough")
-    if report.problems["few"]:
-        first = next(iter(report.few))
+    """Return how many problems got what they were to get, in one sentence."""
+    counts = report.problems
+    said = [f"{count_of(counts.get('complete', 0), 'problem')} complete"]
+    if counts.get("enough"):
+        said.append(f"{counts['enough']:,} with fewer rollouts, but enough")
+    for first in list(report.few)[:1]:
         what = "with samples missing" if samples else "with too few correct rollouts"
-        said.append(f"{report.problems['few']:,} {what} (first: {one_line(first)!r})")
-    if report.not_asked:
-        first, reason = next(iter(report.not_asked.items()))
+        said.append(f"{len(report.few):,} {what} (first: {one_line(first)!r})")
+    for first, reason in list(report.not_asked.items())[:1]:
         said.append(f"{len(report.not_asked):,} not asked (first: {one_line(first)!r}, {reason})")
     return ", ".join(said)
 
 
-def print_estimate(console: Console, estimate: SampleEstimate) -> None:
+def print_estimate(console: Console, estimate: Row) -> None:
     """Print the bounds of a run that was not made."""
+    tokens, cost = estimate["most_tokens"], estimate["most_cost"]
+    most_cost = "no bound, since a model has no price" if cost is None else f"at most ${cost:,.2f}"
     console.print(
-        f"{count_of(estimate.problems, 'problem')}, "
-        f"{count_of(estimate.recorded, 'reply', 'replies')} recorded, "
-        f"${estimate.spent:,.2f} spent"
+        f"{count_of(estimate['problems'], 'problem')}, "
+        f"{count_of(estimate['recorded'], 'reply', 'replies')} recorded, "
+        f"${estimate['spent']:,.2f} spent"
     )
     console.print(
-        f"requests: {estimate.least_requests:,} if every answer is correct, "
-        f"at most {estimate.most_requests:,} besides repeated ones"
+        f"requests: {estimate['least_requests']:,} if every answer is correct, "
+        f"at most {estimate['most_requests']:,} besides repeated ones"
     )
-    if estimate.most_tokens is None:
+    if tokens is None:
         console.print("tokens and cost: no bound, since a model has no max_tokens")
-        return
-    cost = "no bound, since a model has no price"
-    if estimate.most_cost is not None:
-        cost = f"at most ${estimate.most_cost:,.2f}"
-    console.print(f"tokens: at most {estimate.most_tokens:,}; cost: {cost}")
+    else:
+        console.print(f"tokens: at most {tokens:,}; cost: {most_cost}")

@@ -15,11 +15,13 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from consensusbench.construction.budgets import Stated, budget_of
 from consensusbench.construction.selection import SelectionSettings
-from consensusbench.construction.store import Disagreement, extraction_from_row, extraction_to_row
+from consensusbench.construction.store import Noted
 from consensusbench.construction.types import (
     Excluded,
     ExclusionReason,
@@ -34,7 +36,7 @@ from consensusbench.construction.types import (
     UsedRollout,
 )
 from consensusbench.construction.worth import Judge
-from consensusbench.extraction.types import Dropped, Refiner
+from consensusbench.extraction.types import Candidate, Dropped, Extraction, Refiner
 from consensusbench.outputs import check_outputs, check_row_outputs
 from consensusbench.quality.probes import cheap_notes
 from consensuspr.console import count_of
@@ -102,6 +104,19 @@ def extraction_provenance(
         "selection": selection.provenance(),
         "extraction": extractor,
     }
+
+
+_EXTRACTION = TypeAdapter(Extraction)
+
+
+def extraction_to_row(extraction: Extraction) -> Row:
+    """Return candidates and what was dropped, as plain values."""
+    return asdict(extraction)
+
+
+def extraction_from_row(row: Row) -> Extraction:
+    """Return the extraction that :func:`extraction_to_row` wrote."""
+    return _EXTRACTION.validate_python(row)
 
 
 class NothingBuilt(InputError):
@@ -236,52 +251,52 @@ def read_candidates(
             report.skip(fault)
 
 
+class _Made(BaseModel):
+    """The key ``extraction`` of a row of candidates."""
+
+    correct_rollouts: int
+    inputs: str
+    provenance: Row
+    rollouts: Annotated[tuple[UsedRollout, ...], Field(min_length=1)]
+    candidates: tuple[Candidate, ...]
+    dropped: tuple[Dropped, ...]
+    stated: Stated | None = None
+    wrong_rollouts: int = 0
+
+
+class _Left(BaseModel):
+    """The key ``excluded``."""
+
+    stage: Stage
+    reason: ExclusionReason
+    detail: str
+
+
 def _item(problem: Problem, row: Row) -> Item:
     keys = ("extraction", "excluded")
     extra = {key: value for key, value in problem.extra.items() if key not in keys}
     problem = replace(problem, nodes=(), extra=extra)
-    match row.get("excluded"):
-        case {"reason": reason, "stage": stage, "detail": str(detail)} if reason in get_args(
-            ExclusionReason
-        ) and stage in get_args(Stage):
-            return Excluded(problem, reason, detail, stage)
-    made: Row = row.get("extraction") or {}
-    match made:
-        case {
-            "correct_rollouts": int(correct),
-            "inputs": str(inputs),
-            "provenance": dict(provenance),
-            "rollouts": [*sampled],
-        } if isinstance(wrong := made.get("wrong_rollouts", 0), int):
-            used = tuple(map(_used, sampled))
-            stated = _stated(made.get("stated"))
-            chosen = ProblemRollouts(problem, used, correct, inputs, provenance, stated, wrong)
-            return ProblemTask(chosen, extraction=extraction_from_row(made))
-    raise InputError(
-        "has neither extraction nor excluded in their form; files of candidates are made by "
-        "consensusbench extract"
+    try:
+        if row.get("excluded"):
+            left = _Left.model_validate(row["excluded"])
+            return Excluded(problem, left.reason, left.detail, left.stage)
+        made = _Made.model_validate(row.get("extraction"))
+    except ValidationError as error:
+        [fault, *_] = error.errors(include_url=False)
+        place = ".".join(map(str, fault["loc"])) or "extraction"
+        raise InputError(
+            f"{place}: {fault['msg']}; files of candidates are made by consensusbench extract"
+        ) from None
+    chosen = ProblemRollouts(
+        problem,
+        made.rollouts,
+        made.correct_rollouts,
+        made.inputs,
+        made.provenance,
+        made.stated,
+        made.wrong_rollouts,
     )
-
-
-def _stated(row: Any) -> Stated | None:
-    match row:
-        case None:
-            return None
-        case {"statements": int(statements), "numbers": int(numbers)} if (
-            isinstance(length := row.get("length", 0), int)
-            and min(statements, numbers, length) >= 0
-        ):
-            return Stated(statements, numbers, length)
-    raise InputError(
-        f"extraction.stated must have statements, numbers and length, got {str(row)[:200]!r}"
-    )
-
-
-def _used(row: Any) -> UsedRollout:
-    match row:
-        case {"rollout_id": str(name), "model": str(model)}:
-            return UsedRollout(name, model, row.get("sampling") or {})
-    raise InputError("each of extraction.rollouts must have rollout_id and model")
+    return ProblemTask(chosen, extraction=Extraction(made.candidates, made.dropped))
 
 
 @dataclass(slots=True)
@@ -304,8 +319,8 @@ class BuildReport:
     problems: ProblemCounts = field(default_factory=ProblemCounts)
     rollouts: RolloutCounts | None = None
     skipped_rows: int = 0
-    ground_truths: Disagreement = field(default_factory=Disagreement)
-    data_sources: Disagreement = field(default_factory=Disagreement)
+    ground_truths: Noted = field(default_factory=Noted)
+    data_sources: Noted = field(default_factory=Noted)
     resumed: int = 0
     budgets: int | None = None
     judge: Judge | None = None
@@ -316,18 +331,17 @@ class BuildReport:
     def warnings(self) -> list[str]:
         """Return sentences on what a person should look at."""
         sentences = []
-        truths, sources = self.ground_truths, self.data_sources
-        if truths.count:
-            who = count_of(truths.count, "rollout names", "rollouts name")
+        if self.ground_truths.count:
+            who = count_of(self.ground_truths.count, "rollout names", "rollouts name")
             sentences.append(
                 f"{who} another ground truth than the file of problems, which counts "
-                f"(first: {truths.first})"
+                f"(first: {self.ground_truths.first})"
             )
-        if sources.count:
-            who = count_of(sources.count, "problem has", "problems have")
+        if self.data_sources.count:
+            who = count_of(self.data_sources.count, "problem has", "problems have")
             sentences.append(
                 f"{who} rollouts of several data sources, of which the first in the alphabet "
-                f"is taken (first: {sources.first})"
+                f"is taken (first: {self.data_sources.first})"
             )
         skipped = self.rollouts.skipped if self.rollouts is not None else 0
         for count, what in ((self.skipped_rows, "problems"), (skipped, "rollouts")):

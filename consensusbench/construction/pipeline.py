@@ -25,7 +25,9 @@ from consensusbench.construction.budgets import Stated, budget_of, stated_in
 from consensusbench.construction.outputs import (
     BuildReport,
     OutputPaths,
+    extraction_from_row,
     extraction_provenance,
+    extraction_to_row,
     open_outputs,
     read_candidates,
 )
@@ -35,8 +37,6 @@ from consensusbench.construction.store import (
     DistinctRollout,
     Inputs,
     SpooledRollout,
-    extraction_from_row,
-    extraction_to_row,
     sampling_records,
 )
 from consensusbench.construction.types import (

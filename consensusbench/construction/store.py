@@ -14,58 +14,19 @@ import pickle
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from consensusbench.construction.types import Excluded, Split
-from consensusbench.extraction.types import Candidate, Dropped, Extraction
 from consensuspr.console import one_line
 from consensuspr.data import DataError, OnError, Problem, ReadReport, Row, read_problems
-from consensuspr.errors import ConsensusPRError, InputError
-from consensuspr.settings import check_fields
+from consensuspr.errors import ConsensusPRError
 
 # What ``consensusbench sample`` writes beside rollouts; it ends up in every row of a dataset.
 PROVENANCE_SUFFIX = ".provenance.json"
 MAX_PROVENANCE_BYTES = 64 << 10
-
-_Part = TypeVar("_Part", Candidate, Dropped)
-
-
-def extraction_to_row(extraction: Extraction) -> Row:
-    """Return candidates and what was dropped, in their order."""
-    return {
-        "candidates": [asdict(one) for one in extraction.candidates],
-        "dropped": [asdict(one) for one in extraction.dropped],
-    }
-
-
-def extraction_from_row(row: Row) -> Extraction:
-    """Return the extraction that a row describes.
-
-    Raises:
-        InputError: it describes none.
-    """
-    return Extraction(
-        tuple(_parts(row, "candidates", Candidate)), tuple(_parts(row, "dropped", Dropped))
-    )
-
-
-def _parts(row: Row, key: str, kind: type[_Part]) -> Iterator[_Part]:
-    if not isinstance(row.get(key), list):
-        raise InputError(f"{key} must be a list")
-    for at, raw in enumerate(row[key]):
-        values = raw if isinstance(raw, dict) else {}
-        given: dict[str, Any] = {}
-        for part in fields(kind):
-            value = values.get(part.name)
-            given[part.name] = tuple(value) if isinstance(value, list) else value
-        one = kind(**given)
-        check_fields(one, f" of {key}[{at}]")
-        if isinstance(one, Candidate) and not one.expressions:
-            raise InputError(f"{key}[{at}] has no expressions")
-        yield one
 
 
 def sampling_records(rollouts: Iterable[Path]) -> list[Row]:
@@ -123,16 +84,16 @@ class DistinctRollout:
 
 
 @dataclass(slots=True)
-class Disagreement:
-    """Rows that differ from what is used: how many, and one sentence on the first."""
+class Noted:
+    """How many clauses were noted, and the first."""
 
     count: int = 0
     first: str = ""
 
-    def note(self, sentence: str) -> None:
-        """Count one."""
+    def append(self, clause: str) -> None:
+        """Note one."""
         self.count += 1
-        self.first = self.first or sentence
+        self.first = self.first or clause
 
 
 _SCHEMA = """
@@ -159,13 +120,14 @@ class Inputs:
         split: put into each problem; None: as it is.
 
     Attributes:
-        ground_truths: rollouts that name another ground truth than the file of problems.
-        data_sources: problems whose rollouts name several data sources.
+        ground_truths: of rollouts that name another ground truth than the file of problems, a
+            clause on each.
+        data_sources: the same of problems whose rollouts name several data sources.
     """
 
     def __init__(self, folder: Path, split: Split | None = None) -> None:
-        self.ground_truths = Disagreement()
-        self.data_sources = Disagreement()
+        self.ground_truths = Noted()
+        self.data_sources = Noted()
         self._split = split
         self._is_listed = False
         path = folder / f".inputs-{os.getpid()}.sqlite"
@@ -234,7 +196,7 @@ class Inputs:
     def _compare(self, row: Row, problem: Problem) -> None:
         known, said = (problem.ground_truth or "").strip(), (row.get("ground_truth") or "").strip()
         if known and said and known != said:
-            self.ground_truths.note(
+            self.ground_truths.append(
                 f"{one_line(said)!r} instead of {one_line(known)!r} for problem "
                 f"{row['problem_id']!r}"
             )
@@ -292,7 +254,7 @@ class Inputs:
                 continue
             first, last = repr(one_line(first)), repr(one_line(last))
             if column == "data_source":
-                self.data_sources.note(f"{first} and {last} for problem {problem_id!r}")
+                self.data_sources.append(f"{first} and {last} for problem {problem_id!r}")
             else:
                 detail = f"{column} is {first} in one row and {last} in another"
                 return Excluded(problem, "conflicting_rows", detail)

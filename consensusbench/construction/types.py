@@ -37,7 +37,7 @@ class UsedRollout:
 
     rollout_id: str
     model: str
-    sampling: Row = field(default_factory=dict)
+    sampling: Row | None = None
 
     def to_row(self) -> Row:
         """Return it as it stands in files."""

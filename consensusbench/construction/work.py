@@ -8,7 +8,6 @@ under way at once.
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import pickle
 import tempfile
@@ -41,6 +40,7 @@ from consensusbench.extraction.types import (
     Extractor,
     Refiner,
 )
+from consensuspr.child_processes import ChildContext
 from consensuspr.data import Node
 from consensuspr.errors import (
     BudgetSpent,
@@ -178,15 +178,12 @@ def _failed(task: ProblemTask, reason: ExclusionReason, detail: str) -> Outcome:
 
 
 class Workers:
-    """Processes that run tasks, each for a limited time; a context manager.
-
-    The processes are spawned: forking a process that holds threads may never return.
-    """
+    """Processes that run tasks, each for a limited time; a context manager."""
 
     def __init__(self, stages: Stages, workers: int) -> None:
         self._stages = stages
         self._window = WINDOW * workers
-        self._pool = ProcessPool(workers, context=multiprocessing.get_context("spawn"))
+        self._pool = ProcessPool(workers, context=ChildContext(__name__))
 
     def __enter__(self) -> Workers:
         return self

@@ -12,7 +12,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -416,7 +416,7 @@ def score_files(
         if plain:
             from consensuspr.scoring import DatasetIndex
 
-            run.index = stack.enter_context(closing(DatasetIndex.load(dataset)))
+            run.index = DatasetIndex.load(dataset)
         for file, path in enumerate(paths):
             read = ReadReport()
             row = 0

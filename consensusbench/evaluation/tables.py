@@ -5,7 +5,7 @@ Shares are in percent with one decimal, as in the paper; JSON keeps fractions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -52,13 +52,8 @@ SIZES: Final = (
     Figure(number("Rollouts"), lambda group: group.num_rollouts),
     Figure(number("Problems"), lambda group: group.num_problems),
 )
-WITH_ACC: Final = Figure(
-    number("With Acc", hint="rollouts whose answer could be judged"), lambda group: group.acc.count
-)
-WITH_NCR: Final = Figure(
-    number("With NCR", hint="rollouts whose problem has nodes"),
-    lambda group: group.nodes.ncr.count,
-)
+WITH_ACC: Final = Figure(number("With Acc"), lambda group: group.acc.count)
+WITH_NCR: Final = Figure(number("With NCR"), lambda group: group.nodes.ncr.count)
 ACC: Final = Figure(percent("Acc"), lambda group: group.acc)
 NCR: Final = Figure(percent("NCR"), lambda group: group.nodes.ncr)
 NCR_WITHOUT_FINAL: Final = Figure(
@@ -111,21 +106,6 @@ def _against_acc(
     )
 
 
-def table_of_groups(
-    caption: str,
-    keys: Sequence[Figure],
-    sections: Sequence[Sequence[GroupMetrics]],
-    figures: Sequence[Figure],
-    *,
-    bold: int | None = None,
-    sortable: bool = False,
-) -> Table:
-    """Return a table with a row for each group."""
-    columns = (*keys, *figures)
-    rows = [[[figure.of(group) for figure in columns] for group in groups] for groups in sections]
-    return Table(caption, [figure.column for figure in columns], rows, bold, sortable)
-
-
 def evaluation_tables(evaluation: Evaluation) -> list[Table]:
     """Return the tables: results, NCR against Acc with and without final nodes, and lengths."""
     overall = evaluation.overall
@@ -143,19 +123,24 @@ def evaluation_tables(evaluation: Evaluation) -> list[Table]:
     main = every
     if _is_long(evaluation):
         main = [[overall], *(one.groups for one in evaluation.breakdowns if len(one.by) == 1)]
-    return [
-        table_of_groups(caption, [Figure(words("Group"), label_of)], sections, figures, bold=0)
-        for caption, sections, figures in (
-            ("Answers and nodes", every, results),
-            ("NCR against Acc", main, _against_acc(lambda group: group.nodes, has_paper)),
-            (
-                "NCR against Acc, without the nodes that state the final answer",
-                main,
-                [*_against_acc(lambda one: one.nodes_without_final, has_paper), LENGTH_WITHIN],
-            ),
-            ("Tokens per node, and length", main, [NO_MATCH, *lengths]),
-        )
-    ]
+    tables = []
+    for caption, sections, figures in (
+        ("Answers and nodes", every, results),
+        ("NCR against Acc", main, _against_acc(lambda group: group.nodes, has_paper)),
+        (
+            "NCR against Acc, without the nodes that state the final answer",
+            main,
+            [*_against_acc(lambda group: group.nodes_without_final, has_paper), LENGTH_WITHIN],
+        ),
+        ("Tokens per node, and length", main, [NO_MATCH, *lengths]),
+    ):
+        columns = [words("Group"), *(figure.column for figure in figures)]
+        rows = [
+            [[label_of(group), *(figure.of(group) for figure in figures)] for group in groups]
+            for groups in sections
+        ]
+        tables.append(Table(caption, columns, rows, bold=0))
+    return tables
 
 
 def _is_long(evaluation: Evaluation) -> bool:

@@ -275,7 +275,6 @@ def _body(text: CardText, report: ExportReport, layout: _HubLayout) -> str:
         totals.append(f"| **Total** | {name} | {rows:,} | {nodes.total() / rows:.2f} |")
         index = DatasetIndex.load(path)
         identity.append(f"| {name} | `{index.digest}` |")
-        index.close()
     return _CARD.format(
         title=text.title,
         composition="\n".join(composition + totals),

@@ -1,22 +1,11 @@
 """Stage 2 by a language model: it suggests nodes, the rollouts decide (paper, section 3.2).
 
 One question a problem: the model sees the problem and some of its correct rollouts and lists nodes
-with their wordings and rewritten forms.  The paper's second step, rewriting, is part of the same
-question: the model has the rollouts before it, and half the questions halve what can fail.  A
-malformed reply goes back with its fault, a bounded number of times.  Every reply is in the journal
-before it is looked at, malformed ones included: a run that was killed pays nothing twice and goes
-on where it was, and another threshold is tried out without asking anybody.
+with their wordings and rewritten forms.  A malformed reply goes back with its fault.  Every reply
+is in the journal before it is read.
 
-**Rollouts are untrusted**: a policy wrote them, and they may hold instructions, reply formats or
-end marks.  Each stands between two lines that carry a digest of everything quoted, which no quoted
-text can contain.  What is too long is cut in the middle, for a solution names its approach at the
-start and its results towards the end.  Of a thinking rollout only what follows the thinking is
-quoted where there is such a part: it says the same in a tenth of the length.
-
-**A reply is read** generously in finding its JSON object (prose and code fences around it, thinking
-before it, a trailing comma, LaTeX whose backslashes were not doubled), strictly in what is in it.
-Linear in its length: the object is found by one scan, and one more for each of a bounded number of
-braces that are never closed.
+**Rollouts are untrusted.**  Each is quoted between two lines that carry a digest of everything
+quoted, which no quoted text can contain.  What is too long is cut in the middle.
 
 **Support is counted, never believed.**  A candidate comes out of a claimed node only if
 
@@ -27,11 +16,8 @@ braces that are never closed.
    ``min_support`` rollouts without giving another one;
 3. a wording that no rollout has (a rewritten form) is provably equal to one that is kept.
 
-The expressions of a candidate are the rollouts' own words, so that not even the spelling is the
-model's.  Deviation from the paper, which keeps a model's rewritten forms: one that is wrong would
-give reward for a wrong statement.
-
-``docs/build-datasets.md`` tells the rest.
+The expressions of a candidate are the rollouts' own words.  ``docs/build-datasets.md`` describes
+the rest.
 """
 
 from __future__ import annotations
@@ -42,7 +28,7 @@ import itertools
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from functools import cache
@@ -72,8 +58,6 @@ from consensusbench.llm import (
     Reply,
     Temperature,
     ask_key,
-    ask_once,
-    likely_tokens,
 )
 from consensusbench.store import Journal
 from consensuspr.core import NORMAL_FORM_VERSION, Matcher
@@ -138,14 +122,13 @@ REPLY_SCHEMA: dict[str, Any] = {
     },
 }
 
-# Each brace that is never closed costs a scan of the rest.
-_MAX_UNCLOSED = 32
+# Each object that cannot be read costs a scan of the rest.
+_MAX_BROKEN = 16
 _MAX_QUOTED_FAULTS = 5
 _END_OF_THINKING = "</think>"
 
-_START = re.compile(r'\{\s*+["}]')
-_BRACES = re.compile(r'[{}"]')
-_STRING_END = re.compile(r'(?:[^"\\]|\\.)*+"', re.DOTALL)
+_DECODER = json.JSONDecoder(strict=False)
+_START = re.compile(r'\{\s*+"')
 _STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.)*+"|,(?=\s*+[\]}])', re.DOTALL)
 # A backslash, with what makes it an escape; \t before a letter is the start of \times.
 _BACKSLASH = re.compile(r'\\(u[0-9A-Fa-f]{4}|["\\/]|[bfnrt](?![A-Za-z]))?')
@@ -162,6 +145,11 @@ logger = logging.getLogger(__name__)
 
 
 Structured: TypeAlias = Literal["auto", "json_schema", "off"]
+_SCHEMAS: dict[Structured, tuple[dict[str, Any] | None, ...]] = {
+    "auto": (REPLY_SCHEMA, None),
+    "json_schema": (REPLY_SCHEMA,),
+    "off": (None,),
+}
 
 
 def _number_or_server(value: object) -> object:
@@ -373,86 +361,53 @@ def read_reply(reply: Reply, max_chars: int) -> list[ClaimedNode]:
     text = reply.text if reply.text.strip() else reply.reasoning or ""
     if len(text) > max_chars:
         raise MalformedReplyError(f"it has {len(text)} characters, the limit is {max_chars}")
-    objects, is_open = _objects(text.rpartition(_END_OF_THINKING)[2])
-    fault = None
+    objects, broken = _objects(text.rpartition(_END_OF_THINKING)[2])
+    fault = ""
     # The last object counts: models think aloud, or repeat the form, before they answer.
     for found in reversed(objects):
-        try:
-            return _nodes(found)
-        except MalformedReplyError as error:
-            if fault is None and '"nodes"' in found:
-                fault = error
-    if fault is not None:
-        raise fault
+        if "nodes" in found:
+            try:
+                return _ClaimedNodes.model_validate(found).nodes
+            except ValidationError as error:
+                fault = fault or _said(error)
+    if fault:
+        raise MalformedReplyError(fault)
     if reply.finish_reason == "length":
         raise MalformedReplyError("it was cut at the limit of tokens; list fewer nodes")
-    if is_open:
-        raise MalformedReplyError("its JSON object is never closed")
-    if objects:
-        raise MalformedReplyError('its JSON object has no key "nodes"')
+    if broken or objects:
+        raise MalformedReplyError(broken or 'its JSON object has no key "nodes"')
     raise MalformedReplyError("it holds no JSON object" if text.strip() else "it is empty")
 
 
-def _objects(text: str) -> tuple[list[str], bool]:
-    """Return the outermost JSON objects of a text, and whether one is never closed."""
-    found: list[str] = []
-    position = unclosed = 0
-    while unclosed < _MAX_UNCLOSED:
-        start = _START.search(text, position)
-        if start is None:
-            break
-        end = _object_end(text, start.start())
-        if end is None:
-            position = start.start() + 1
-            unclosed += 1
-        else:
-            found.append(text[start.start() : end])
-            position = end
-    return found, unclosed > 0
-
-
-def _object_end(text: str, start: int) -> int | None:
-    """Return the index behind the brace that closes the one at ``start``."""
-    depth = 0
-    position = start
-    while True:
-        brace = _BRACES.search(text, position)
-        if brace is None:
-            return None
-        position = brace.end()
-        if brace[0] == '"':
-            string = _STRING_END.match(text, position)
-            if string is None:
-                return None
-            position = string.end()
+def _objects(text: str) -> tuple[list[dict[str, Any]], str]:
+    """Return the outermost JSON objects of a text, and the fault of the first that is broken."""
+    found: list[dict[str, Any]] = []
+    faults: list[str] = []
+    position = 0
+    while len(faults) < _MAX_BROKEN and (start := _START.search(text, position)) is not None:
+        try:
+            value, position = _DECODER.raw_decode(text, start.start())
+            found.append(value)
             continue
-        depth += 1 if brace[0] == "{" else -1
-        if not depth:
-            return position
-
-
-def _nodes(text: str) -> list[ClaimedNode]:
-    value = _loaded(text)
-    try:
-        return _ClaimedNodes.model_validate(value).nodes
-    except ValidationError as error:
-        raise MalformedReplyError(_said(error)) from None
-
-
-def _loaded(text: str) -> object:
-    try:
-        return json.loads(text, strict=False)
-    except (ValueError, RecursionError):
-        pass
-    try:
-        return json.loads(_STRING_OR_COMMA.sub(_repaired, text), strict=False)
-    except RecursionError:
-        raise MalformedReplyError("its JSON is nested too deeply") from None
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno} column {error.colno}"
-        raise MalformedReplyError(f"its JSON is broken at {where}: {error.msg}") from None
-    except ValueError:
-        raise MalformedReplyError("its JSON holds a number of too many digits") from None
+        except (ValueError, RecursionError):
+            rest = _STRING_OR_COMMA.sub(_repaired, text[start.start() :])
+        try:
+            value, position = _DECODER.raw_decode(rest)
+            found.append(value)
+            text = rest
+            continue
+        except RecursionError:
+            faults.append("its JSON is nested too deeply")
+        except json.JSONDecodeError as error:
+            if error.pos >= len(rest.rstrip()) or error.msg.startswith("Unterminated"):
+                faults.append("its JSON object is never closed")
+            else:
+                where = f"line {error.lineno} column {error.colno}"
+                faults.append(f"its JSON is broken at {where}: {error.msg}")
+        except ValueError:
+            faults.append("its JSON holds a number of too many digits")
+        position = start.start() + 1
+    return found, faults[0] if faults else ""
 
 
 def _repaired(found: re.Match[str]) -> str:
@@ -869,10 +824,9 @@ class LlmExtractor:
     ) -> None:
         self._model = model
         self._settings = LlmSettings() if settings is None else settings
-        self._journal = journal
-        self._sends_schema = True
-        # A server that took it once refuses a question for something else.
+        self._journal = Journal(":memory:", "extraction-replies") if journal is None else journal
         self._schema_taken = False
+        self._schema_refused = False
 
     @property
     def in_flight(self) -> int:
@@ -902,10 +856,6 @@ class LlmExtractor:
         shown = choose_rollouts(rollouts, settings.max_prompt_rollouts)
         quotation = quote(problem, shown, settings.max_prompt_chars)
         return first_messages(quotation, settings.max_nodes)
-
-    def prompt_tokens(self, problem: Problem, rollouts: Sequence[CorrectRollout]) -> int:
-        """Return how many tokens the question will take, an estimate on the high side."""
-        return sum(likely_tokens(one.content) for one in self.messages(problem, rollouts))
 
     async def extract(self, problem: Problem, rollouts: Sequence[CorrectRollout]) -> Extraction:
         """Return the candidates of one problem from its correct rollouts.
@@ -956,42 +906,38 @@ class LlmExtractor:
     async def _ask(self, turn: _Turn) -> tuple[Reply, bool]:
         """Return the reply, and whether the model was asked for it now.
 
-        What is on record counts, in whichever way it was asked for.
+        A recorded reply counts, with or without the schema.
         """
-        structured = self._settings.structured
-        plain = structured == "off"
-        if structured == "auto" and not self._knows(turn, REPLY_SCHEMA):
-            plain = not self._sends_schema or self._knows(turn, None)
-        if plain:
-            return await self._ask_with(None, turn)
-        try:
-            reply, fresh = await self._ask_with(REPLY_SCHEMA, turn)
-        except ModelRefused:
-            if structured != "auto":
-                raise
-            # For plain JSON, and so the later ones if the schema is at fault.
-            answer = await self._ask_with(None, turn)
-            if self._sends_schema and not self._schema_taken:
-                self._sends_schema = False
+        schemas = _SCHEMAS[self._settings.structured]
+        keys = [
+            ask_key(self._model.settings, turn.messages, **turn.how, json_schema=schema,
+                    sample=turn.sample)
+            for schema in schemas
+        ]  # fmt: skip
+        for key in keys:
+            record = self._journal.get(key)
+            if record is not None:
+                return Reply.from_row(record), False
+        refused = False
+        for schema, key in zip(schemas, keys, strict=True):
+            is_last = schema is schemas[-1]
+            if self._schema_refused and not is_last:
+                continue
+            try:
+                reply = await self._model.ask(turn.messages, **turn.how, json_schema=schema)
+            except ModelRefused:
+                if is_last:
+                    raise
+                refused = True
+                continue
+            self._journal.append(key, reply.to_row())
+            # A server that took the schema once refuses a question for something else.
+            self._schema_taken = self._schema_taken or schema is not None
+            if refused and not (self._schema_taken or self._schema_refused):
+                self._schema_refused = True
                 logger.warning(
                     "%s refuses the JSON schema; from now on it is asked for plain JSON",
                     self._model.settings.name,
                 )
-            return answer
-        self._schema_taken = self._schema_taken or fresh
-        return reply, fresh
-
-    async def _ask_with(self, schema: Mapping[str, Any] | None, turn: _Turn) -> tuple[Reply, bool]:
-        how = turn.how | {"json_schema": schema}
-        if self._journal is None:
-            return await self._model.ask(turn.messages, **how), True
-        known = self._knows(turn, schema)
-        reply = await ask_once(self._model, self._journal, turn.messages, **how, sample=turn.sample)
-        return reply, not known
-
-    def _knows(self, turn: _Turn, schema: Mapping[str, Any] | None) -> bool:
-        """Tell whether the reply is on record."""
-        if self._journal is None:
-            return False
-        how = turn.how | {"json_schema": schema, "sample": turn.sample}
-        return ask_key(self._model.settings, turn.messages, **how) in self._journal
+            return reply, True
+        raise AssertionError("one of the schemas is asked with")

@@ -1,12 +1,8 @@
-"""What program code in a rollout works out, as equations: ``48/2=24`` of ``may = april / 2``.
+"""The steps of program code in a rollout as equations: ``48/2=24`` of ``may = april / 2``.
 
-A model that solves in Python states its steps without their values.  Here straight-line code is
-followed with exact numbers, so that such a step becomes the equation that another model writes in
-prose; nothing is executed.  What counts as code, and whether a rollout reaches what is read here,
-the core decides (:mod:`consensuspr.core`): a reading that differs from its own finds no support.
-
-Left out: loops, branches, comprehensions and what they assign; calls but those that round; values
-that no short decimal writes, and what is computed from them.
+Straight-line code is followed with exact numbers; nothing is executed.  The core decides what is
+code (:mod:`consensuspr.core`).  Left out: loops, branches, comprehensions and what they assign;
+calls but those that round; values that no short decimal writes, and what is computed from them.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
 """Stage 3 of construction: of the candidates, the nodes worth supervising (paper section 3.2).
 
 What restates the problem, is trivial, says too little, is reached too rarely or is implied by
-another candidate goes; of what is left the most informative and best supported stay.  Each step
-names what it drops, so that the audit file accounts for every candidate.
-
-How much an expression says is a rough count, from its normal form, of what would have to be
-guessed to write it by chance: digits, operations and letters.  ``252*2=504`` says much, ``x=3``
-little.
+another candidate is dropped; of the rest the most informative and best supported stay.
 """
 
 from __future__ import annotations
@@ -91,7 +86,7 @@ class RefineSettings:
 
 
 def information_of(expression: str) -> float:
-    """Return the information of an expression, at least 0.
+    """Return how much would have to be guessed to write an expression by chance, at least 0.
 
     One for each significant digit (one at least for each number), one half for each operation
     and each name.

@@ -1,29 +1,13 @@
-"""Stage 2 by rules: equations and distinctive values that correct rollouts share.
+"""Stage 2 by rules: equations and distinctive values that correct rollouts share (section 3.2).
 
-Paper section 3.2, without a model.  :class:`RulesExtractor` reads, clusters, counts, describes.
+**Statements** are read from the normal form, in which a formula stands between blanks as one run of
+characters; code is read apart (:mod:`consensusbench.extraction.programs`).  **Conclusions** are
+statements with their words, their value and their structure; false arithmetic is left out.
+**Phrases** ("that leaves 30 minutes") are further wordings of a conclusion that a formula gives.
 
-**Statements.**  The normal form has already dropped typesetting, units and blanks, so that a
-formula stands between blanks as one run of characters.  A run is cut where a bracket has no
-partner and at commas, semicolons and colons outside brackets; relations inside brackets, as in
-``P(X=5)``, belong to the side.  Linear in the length of the text.  Markup tags are left out, and
-program code is read apart: its steps are equations too, with the values that the code works out
-(:mod:`consensusbench.extraction.programs`).
-
-**Conclusions** are statements with their words, their value and their structure.  False arithmetic
-is left out: a correct rollout may hold a slip.  A statement that its own rollout does not match is
-a piece of something larger and left out as well: the matcher that will look for it later must be
-able to find it.
-
-**Phrases.**  Many a solution says in words what another writes as an equation ("that leaves 30
-minutes").  A phrase is never a conclusion of its own, only another wording of one that a formula
-gives; a bare number is one where it is distinctive.  Numbers of the problem itself are no wording:
-to repeat them is no step.
-
-**Clusters.**  Statements of one structure are one conclusion.  So are computations that give the
+**Clusters**: statements of one structure are one conclusion.  So are computations that give the
 same value where they are alternatives: ``300-100-50=150`` in one solution and ``200-50=150`` in
-another both say that 150 are left.  A rollout that makes both, in two places, shows that they are
-two steps; a chain (``a=b=150``) is one place.  A variable that is given the value says the same as
-the computation behind it, but two variables that a rollout gives one value are two conclusions.
+another.  A rollout that makes both, in two places, shows that they are two steps.
 """
 
 from __future__ import annotations

@@ -1,22 +1,13 @@
-"""What can be proved about statements: what they say alike, whether they are true, their values.
+"""What can be proved about statements: which say the same, whether they are true, their values.
 
-**The same.**  Three proofs, each exact: the same normal form, or for true arithmetic the same key
-of the statement channel, by which either is found where the other is written; derived forms of
-which one of these holds (a form is true exactly where its expression is, unless it is a part of a
-chain of equalities); the same tree but for the order of terms, factors and sides, however many
-there are.  Equal value is no proof: ``2+2=4`` and ``8/2=4`` are both true, and different
-conclusions.
+**The same**: the same normal form; for true arithmetic, the same key of the statement channel;
+derived forms of which one of these holds; the same tree but for the order of terms, factors and
+sides.  Equal value is no proof: ``2+2=4`` and ``8/2=4`` are different conclusions.
 
-**True.**  A correct rollout may still hold a wrong equation, and a model may make one up.  What is
-false must not become a node; what cannot be checked (variables, roots, prose) is left to support.
-Deliberately generous: a statement is false only if no reading makes it true.  Solutions write
+**True**: a statement is false only if no reading makes it true, because solutions write
 ``10/3=3.33``, ``30/120*100=25%`` and ``2 dozen = 24``.
 
-**The final answer.**  Nodes that state it tell a right rollout from a wrong one by themselves, so
-that coverage is reported with and without them.  Decided by value, with the comparison that scores
-answers; what only computer algebra could decide counts as no.
-
-Nothing is evaluated from text: the core's parser reads it, with its limits.
+**The final answer** is recognized by value, with the comparison that scores answers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Which of the correct rollouts state something, where, and in which words.
 
-The matcher decides, the same that will score rollouts later: support that is counted here
-is support that the dataset will show.  What anybody claims about support is not asked.
+The matcher decides, the same that will score rollouts later.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""The values that construction hands on: correct rollouts in, candidate nodes out.
-
-Stage 2 of the paper's pipeline (section 3.2) makes candidates from the correct rollouts of one
-problem, stage 3 keeps the ones worth supervising.  Both stages name what they drop, so that an
-audit can say for every conclusion why it is no node.
-"""
+"""Correct rollouts in, candidate nodes out (paper, section 3.2), and who does it."""
 
 from __future__ import annotations
 
@@ -82,13 +77,12 @@ class Extraction:
 class Extractor(Protocol):
     """Stage 2 for one problem, by computation alone.
 
-    Deterministic: the same problem and rollouts give the same extraction, on any machine.
-    Pickled to worker processes, so that it holds settings and nothing else.
+    Deterministic, and pickled to worker processes, so that it holds settings and nothing else.
     """
 
     @property
     def name(self) -> str:
-        """What provenance and tables call it."""
+        """Name in provenance and tables."""
         ...
 
     def provenance(self) -> Row:
@@ -105,17 +99,13 @@ class AsyncExtractor(Protocol):
     """Stage 2 for one problem by asking a model; belongs to one event loop."""
 
     @property
-    def in_flight(self) -> int:
-        """Problems that are extracted at once."""
-        ...
-
-    async def close(self) -> None:
-        """Let go of the model."""
+    def name(self) -> str:
+        """Name in provenance and tables."""
         ...
 
     @property
-    def name(self) -> str:
-        """What provenance and tables call it."""
+    def in_flight(self) -> int:
+        """Problems that are extracted at once."""
         ...
 
     def provenance(self) -> Row:
@@ -123,11 +113,11 @@ class AsyncExtractor(Protocol):
         ...
 
     async def extract(self, problem: Problem, rollouts: Sequence[CorrectRollout]) -> Extraction:
-        """Return the candidates of one problem from its correct rollouts.
+        """Return the candidates of one problem; a ConsensusPRError leaves it for a later run."""
+        ...
 
-        Raises:
-            ConsensusPRError: no usable reply was to be had; the problem is left for a later run.
-        """
+    async def close(self) -> None:
+        """Let go of the model."""
         ...
 
 
@@ -144,11 +134,5 @@ class Refiner(Protocol):
         ...
 
     def refine(self, problem: Problem, extraction: Extraction, rollouts: int) -> Extraction:
-        """Return the nodes in order, and what was dropped on the way.
-
-        Args:
-            problem: without nodes.
-            extraction: of stage 2.
-            rollouts: how many stage 2 looked at.
-        """
+        """Return the nodes in order, and what was dropped; stage 2 compared so many rollouts."""
         ...

@@ -25,7 +25,13 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import Field
 
-from consensusbench.evaluation.scored import UNKNOWN, ProblemFacts, ScoredRollout, ScoredSet
+from consensusbench.evaluation.scored import (
+    UNKNOWN,
+    ProblemFacts,
+    ScoredRollout,
+    ScoredSet,
+    label_order,
+)
 from consensusbench.tables import Cell, Row, Table, Value, number, words
 from consensuspr.console import one_line
 from consensuspr.data import Row as FileRow
@@ -400,15 +406,12 @@ def diagnosis_table(report: DiagnosisReport) -> Table:
     """Return the counts of classes by model and data source."""
     headings = [one.words.capitalize() for one in Diagnosis]
     columns = [words("Model"), words("Data source"), *map(number, ("Rollouts", *headings))]
-    groups = [
-        [
-            _counts_row(model or UNKNOWN, source or UNKNOWN, counts)
-            for (model, source), counts in report.groups.items()
-        ]
-    ]
-    if len(report.groups) > 1:
+    named = [((m or UNKNOWN, s or UNKNOWN), counts) for (m, s), counts in report.groups.items()]
+    ordered = sorted(named, key=lambda one: tuple(map(label_order, one[0])))
+    groups = [[_counts_row(*names, counts) for names, counts in ordered]]
+    if len(ordered) > 1:
         groups.append([_counts_row("all", "", report.total)])
-    return Table("", columns, groups, bold=1)
+    return Table("Classes", columns, groups, bold=1)
 
 
 def _counts_row(model: str, source: str, counts: Counter[Diagnosis]) -> Row:

@@ -31,7 +31,7 @@ from consensusbench.quality.survey import (
     match_unrelated,
     survey_rollouts,
 )
-from consensusbench.tables import Cell, Column, JsonResult, Row, Table, number, percent, words
+from consensusbench.tables import Column, JsonResult, Row, Table, number, percent, words
 from consensuspr.console import one_line
 from consensuspr.core import Matcher, match_batch
 from consensuspr.data import OnError, read_problems
@@ -356,19 +356,6 @@ _EARNED: Final = (
 )
 
 
-def attacks_table(report: ProbeReport) -> Table:
-    """Return the figures of attacks overall, and the problems where they earn most."""
-    rows = [
-        [
-            Cell(one.attack.value, note=one.description),
-            *astuple(one.overall),
-            ", ".join(f"{w.problem_id} ({100 * w.ncr:.0f} %)" for w in one.worst[:3]),
-        ]
-        for one in report.attacks
-    ]
-    return Table("What attacks earn", [words("Attack"), *_EARNED, words("earns most on")], [rows])
-
-
 def attacks_by_source_table(report: ProbeReport) -> Table:
     """Return the figures of attacks by data source, and overall if there are several."""
     rows: list[Row] = []
@@ -380,7 +367,7 @@ def attacks_by_source_table(report: ProbeReport) -> Table:
             [one.attack.value, source or "(none)", *astuple(figures)] for source, figures in sources
         ]
     columns = [words("Attack"), words("Data source"), *_EARNED]
-    return Table("What attacks earn, by source", columns, [rows], sortable=True)
+    return Table("What attacks earn, by source", columns, [rows])
 
 
 def density_table(report: ProbeReport) -> Table:

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,41 +16,22 @@ from urllib.parse import quote
 from consensusbench.evaluation.metrics import (
     Evaluation,
     EvaluationSettings,
-    GroupMetrics,
     evaluate,
 )
-from consensusbench.evaluation.scored import UNKNOWN, ScoredSet, label_order
-from consensusbench.evaluation.tables import (
-    ACC,
-    ALL,
-    CHARS,
-    NCR,
-    NCR_PAPER,
-    NCR_WITHOUT_FINAL,
-    SIZES,
-    TOKENS,
-    TPN,
-    TPN_MEDIAN,
-    WITH_ACC,
-    WITH_NCR,
-    Figure,
-    about_paper,
-    pass_figures,
-    table_of_groups,
-)
+from consensusbench.evaluation.scored import ScoredSet
+from consensusbench.evaluation.tables import evaluation_notes, evaluation_tables
 from consensusbench.quality.diagnose import (
     Diagnosis,
     DiagnosisReport,
     diagnose,
+    diagnosis_table,
     read_answers,
     read_leniently,
-    share,
 )
 from consensusbench.quality.probes import (
     ProbeReport,
     ProbeSettings,
     attacks_by_source_table,
-    attacks_table,
     cheap_notes,
     density_table,
     probe_dataset,
@@ -68,7 +48,7 @@ from consensusbench.report.charts import (
     tpn_distribution,
 )
 from consensusbench.report.data import summarize_problems
-from consensusbench.tables import Cell, JsonResult, Row, Table, Value, number, percent, words
+from consensusbench.tables import JsonResult
 from consensuspr.client.files import chunks
 from consensuspr.console import count_of
 from consensuspr.data import Row as DataRow
@@ -207,108 +187,21 @@ def _listed(names: list[str], most: int = 12) -> str:
 
 
 def results_section(evaluation: Evaluation) -> Section:
-    """Return the headline table, the breakdowns and how NCR and Acc go together."""
-    models = evaluation.breakdown("model")
-    groups = list(models.groups) if models else []
-    if len(groups) != 1:
-        groups.append(evaluation.overall)
-    tables = [_results("model", ("model",), groups, evaluation), _consistency(groups)]
-    for dimension in ("source", "difficulty"):
-        for by in ((dimension,), ("model", dimension)):
-            breakdown = evaluation.breakdown(*by)
-            if breakdown and len({group.key[dimension] for group in breakdown.groups}) > 1:
-                tables.append(_results(" and ".join(by), by, breakdown.groups, evaluation))
-    confidence = f"{100 * evaluation.settings.confidence:g} %"
-    populations = (
-        " Acc is over the rollouts with Acc, those whose answer could be judged; NCR over those "
-        "with NCR, whose problem has nodes."
-        if evaluation.overall.has_populations
-        else ""
-    )
-    tpn = (
-        "TPN: mean number of tokens for each node reached, over rollouts that reach one. "
-        if evaluation.overall.nodes.tpn.value is not None
-        else ""
-    )
+    """Return the tables of ``consensusbench evaluate`` and the notes below them."""
     return Section(
         "results",
         "Results",
-        (
-            f"Small figures are {confidence} confidence intervals, clustered by problem; "
-            f"a dash is a value that nothing is known of.{populations}",
-        ),
-        tables=[table.to_figures() for table in tables],
+        ("Small figures are confidence intervals; a dash is an unknown value.",),
+        tables=[table.to_figures() for table in evaluation_tables(evaluation)],
         notes=(
             "Acc: share of right answers. NCR: mean share of a problem's nodes that a rollout "
-            f"reaches; w/o final: without the nodes that state the answer. {tpn}D_NCR: mean NCR "
-            "of right minus that of wrong rollouts. AUROC: how often a right rollout has the "
-            "higher NCR of a right and a wrong one (50 % is chance). AUCPR: average precision "
-            "(chance: the prevalence, which is the share of right rollouts).",
-            *about_paper(evaluation.overall),
+            "reaches; w/o final: without the nodes that state the answer. TPN: tokens per reached "
+            "node. D_NCR: mean NCR of right minus that of wrong rollouts. AUROC: how often a right "
+            "rollout has the higher NCR of a right and a wrong one (50 % is chance). AUCPR: "
+            "average precision (chance: the prevalence, the share of right rollouts).",
+            *evaluation_notes(evaluation),
         ),
     )
-
-
-def _results(
-    name: str, by: Sequence[str], groups: Sequence[GroupMetrics], evaluation: Evaluation
-) -> Table:
-    apart = evaluation.overall.has_populations
-    figures = [
-        *SIZES,
-        *((WITH_ACC,) if apart else ()),
-        ACC,
-        *pass_figures(evaluation.settings.ks),
-        *((WITH_NCR,) if apart else ()),
-        NCR,
-        NCR_WITHOUT_FINAL,
-        NCR_PAPER,
-        TPN,
-        TPN_MEDIAN,
-        TOKENS,
-        CHARS,
-    ]
-    keys = [Figure(words(one.capitalize()), _key(one)) for one in by]
-    caption, sortable = f"Results by {name}", len(groups) > 2
-    return table_of_groups(
-        caption, keys, [groups], figures, sortable=sortable
-    ).without_empty_columns()
-
-
-def _key(dimension: str) -> Callable[[GroupMetrics], Value]:
-    return lambda group: group.key.get(dimension, ALL)
-
-
-def _consistency(groups: Sequence[GroupMetrics]) -> Table:
-    columns = [
-        words("Model"),
-        words("Nodes"),
-        number("Right"),
-        number("Wrong"),
-        *map(percent, ("NCR right", "NCR wrong", "D_NCR", "AUROC", "AUCPR", "Prevalence")),
-    ]
-    rows = [
-        [
-            group.key.get("model", ALL),
-            nodes,
-            found.num_right,
-            found.num_wrong,
-            found.ncr_right,
-            found.ncr_wrong,
-            found.d_ncr,
-            found.auroc,
-            found.aucpr,
-            found.prevalence,
-        ]
-        for group in groups
-        for nodes, found in (
-            ("all", group.nodes.consistency),
-            ("without final", group.nodes_without_final.consistency),
-            ("all, paper's matching", group.nodes.consistency_paper),
-            ("without final, paper's", group.nodes_without_final.consistency_paper),
-        )
-        if found is not None
-    ]
-    return Table("Does NCR tell right rollouts from wrong ones?", columns, [rows])
 
 
 def distribution_section(rollouts: Rollouts) -> Section:
@@ -354,10 +247,8 @@ def _section(name: str, title: str, about: str, *charts: Chart) -> Section:
 
 
 def probe_section(report: ProbeReport) -> Section:
-    """Return the attacks with what they earn, and how densely real rollouts hit their nodes."""
-    tables = [attacks_table(report)]
-    if any(len(attack.by_source) > 1 for attack in report.attacks):
-        tables.append(attacks_by_source_table(report))
+    """Return what attacks earn, and how densely real rollouts hit their nodes."""
+    tables = [attacks_by_source_table(report)]
     if report.density:
         tables.append(density_table(report))
     return Section(
@@ -368,98 +259,43 @@ def probe_section(report: ProbeReport) -> Section:
             "could earn without reasoning.",
         ),
         tables=[table.to_figures() for table in tables],
+        notes=[f"{one.attack.value}: {one.description}." for one in report.attacks],
     )
 
 
-# Of each class: what it is, and what is put into it, with its thresholds.
+# What is put into each class, with its thresholds.
 _CLASSES = {
-    Diagnosis.ALMOST_CORRECT: (
-        "a wrong answer after nearly all of the nodes",
-        "a wrong answer with an NCR of {almost_ncr:g} or more and {almost_hits:g} nodes reached or "
-        "more.",
-    ),
-    Diagnosis.FORMAT_ERROR: (
-        "a right answer that is not where or as it was asked for",
-        "a right answer that is not where or as it was asked for; it shows only where the rule "
-        "asked for is stricter than auto (--answer-rule).",
-    ),
-    Diagnosis.DIRECT_ANSWER: (
-        "a right answer in a few words, without the nodes",
-        "a right answer with an NCR of {direct_ncr:g} or less, in {direct_chars:g} characters or "
-        "less, or in {direct_chars_per_node:g} or less for each node of its problem.",
-    ),
-    Diagnosis.REDUNDANT_THINKING: (
-        "a right answer after far more text than is usual",
-        "a right answer with {redundant_per_node:g} times the usual length for each node reached "
-        "and {redundant_length:g} times the usual length in all, or one that goes on for "
-        "{redundant_tail:g} times the usual length after the final answer's node.",
-    ),
-    Diagnosis.SOUND: (
-        "a right answer, none of the others",
-        "a right answer that is none of the others.",
-    ),
-    Diagnosis.WRONG: (
-        "a wrong answer, none of the others",
-        "a wrong answer that is none of the others.",
-    ),
-    Diagnosis.UNSCORED: (
-        "no score to judge by; its share is of all rollouts",
-        "no score to judge by; the share is of all rollouts.",
-    ),
+    Diagnosis.ALMOST_CORRECT: "a wrong answer with an NCR of {almost_ncr:g} or more and "
+    "{almost_hits:g} nodes reached or more.",
+    Diagnosis.FORMAT_ERROR: "a right answer that is not where or as it was asked for; it shows "
+    "only if the rule asked for is stricter than auto (--answer-rule).",
+    Diagnosis.DIRECT_ANSWER: "a right answer with an NCR of {direct_ncr:g} or less, in "
+    "{direct_chars:g} characters or less, or in {direct_chars_per_node:g} or less for each node.",
+    Diagnosis.REDUNDANT_THINKING: "a right answer with {redundant_per_node:g} times the usual "
+    "length for each node reached and {redundant_length:g} times the usual length in all, or one "
+    "that goes on for {redundant_tail:g} times the usual length after the final answer's node.",
+    Diagnosis.SOUND: "a right answer that is none of the others.",
+    Diagnosis.WRONG: "a wrong answer that is none of the others.",
+    Diagnosis.UNSCORED: "no score to judge by; the share is of all rollouts.",
 }
 
 
 def diagnosis_section(report: DiagnosisReport) -> Section:
     """Return the share and the number of each class of the paper's figure 1."""
     limits = report.thresholds.model_dump()
-    shown = [one for one in Diagnosis if one is not Diagnosis.UNSCORED or report.total[one]]
-    by_model: dict[str, Counter[Diagnosis]] = {}
-    for (model, _), counts in report.groups.items():
-        by_model.setdefault(model or UNKNOWN, Counter()).update(counts)
-    rows = [((model,), by_model[model]) for model in sorted(by_model, key=label_order)]
-    if len(rows) > 1:
-        rows.append(((ALL,), report.total))
-    tables = [_classes("Classes by model", ("Model",), rows, shown)]
-    if len({source for _, source in report.groups}) > 1:
-        named = [((m or UNKNOWN, s or UNKNOWN), n) for (m, s), n in report.groups.items()]
-        both = sorted(named, key=lambda one: tuple(map(label_order, one[0])))
-        tables.append(_classes("Classes by model and source", ("Model", "Source"), both, shown))
     return Section(
         "diagnosis",
         "Diagnosis",
         (
             "What an outcome reward misjudges, each rollout in one class (figure 1 of the paper). "
-            "Small: the number of rollouts. The rollouts below can be filtered by these classes.",
+            "The rollouts below can be filtered by these classes.",
         ),
-        tables=[table.to_figures() for table in tables],
+        tables=[diagnosis_table(report).to_figures()],
         notes=(
-            *(f"{one.words.capitalize()}: {_CLASSES[one][1].format(**limits)}" for one in shown),
-            "These NCRs are without final nodes, where a problem has others.",
+            *(f"{one.words.capitalize()}: {_CLASSES[one].format(**limits)}" for one in Diagnosis),
+            "These NCRs are without final nodes, if a problem has others.",
         ),
     )
-
-
-# Labels of a row, and how many rollouts are in which class.
-_ClassCounts: TypeAlias = tuple[tuple[str, ...], Counter[Diagnosis]]
-
-
-def _classes(
-    caption: str,
-    names: Sequence[str],
-    groups: Sequence[_ClassCounts],
-    shown: Sequence[Diagnosis],
-) -> Table:
-    columns = [*map(words, names), number("Rollouts")]
-    columns += [percent(one.words.capitalize(), hint=_CLASSES[one][0]) for one in shown]
-    rows: list[Row] = [
-        [
-            *key,
-            counts.total(),
-            *(Cell(share(counts, one), note=f"{counts[one]:,}") for one in shown),
-        ]
-        for key, counts in groups
-    ]
-    return Table(caption, columns, [rows], sortable=len(rows) > 2)
 
 
 @dataclass(frozen=True, slots=True)

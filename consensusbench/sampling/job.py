@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from consensusbench.llm import (
     Budget,
@@ -113,131 +113,57 @@ class SampleJob:
 
 
 @dataclass(slots=True)
-class SampleEstimate:
-    """Bounds on what a run would ask and cost, besides requests that have to be repeated.
-
-    Attributes:
-        problems: in the file.
-        not_asked: of these, cannot be asked.
-        recorded: replies that the journal has already.
-        least_requests: if every answer is correct.
-        most_requests: if none is.
-        most_tokens: of prompts and replies; None where a model has no ``max_tokens``.
-        most_cost: US dollars; None where a model has no ``max_tokens`` or no price.
-        spent: US dollars that earlier runs paid.
-    """
-
-    problems: int = 0
-    not_asked: int = 0
-    recorded: int = 0
-    least_requests: int = 0
-    most_requests: int = 0
-    most_tokens: int | None = 0
-    most_cost: float | None = 0.0
-    spent: float = 0.0
-
-    def add(self, model: ModelSettings, prompt_tokens: int, requests: int) -> None:
-        """Add the most that so many requests can take."""
-        if model.max_tokens is None:
-            self.most_tokens = self.most_cost = None
-            return
-        if self.most_tokens is not None:
-            self.most_tokens += requests * (prompt_tokens + model.max_tokens)
-        cost = model.cost(prompt_tokens, model.max_tokens)
-        both = cost is not None and self.most_cost is not None
-        self.most_cost = self.most_cost + requests * cost if both else None  # type: ignore[operator]
-
-
-@dataclass(slots=True)
-class ModelCount:
-    """What one model contributed.  Tokens and cost are those that are known."""
-
-    rollouts: int = 0
-    correct: int = 0
-    undecided: int = 0
-    cut: int = 0
-    refused: int = 0
-    requests: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost: float = 0.0
-
-    def add(self, reply: Reply, correct: bool | None) -> None:
-        """Count one rollout."""
-        self.rollouts += 1
-        self.correct += correct is True
-        self.undecided += correct is None
-        self.cut += reply.finish_reason == CUT
-        self.requests += reply.attempts
-        self.prompt_tokens += reply.prompt_tokens or 0
-        self.completion_tokens += reply.completion_tokens or 0
-        self.cost += reply.cost or 0.0
-
-
-@dataclass(slots=True)
 class SampleReport:
     """What a run came to, earlier runs on the same journal included.
 
     Attributes:
-        written: rows of the file.
+        rows: of the file.
         problems: counts of ``complete``, ``enough`` (at least the minimum), ``few``, ``not asked``.
-        models: by name.
+        models: counts, known tokens and known cost by name.
         few: ids of problems below the minimum, or with fewer samples than asked for, and how
             many they have.
         not_asked: ids of problems that cannot be asked, with the reason.
         refused: problem, model and reason of each refusal.
     """
 
-    written: int = 0
-    problems: Counter[str] = field(default_factory=Counter)
-    models: dict[str, ModelCount] = field(default_factory=dict)
+    rows: int = 0
+    problems: dict[str, int] = field(default_factory=dict)
+    models: dict[str, dict[str, float]] = field(default_factory=dict)
     few: dict[str, int] = field(default_factory=dict)
     not_asked: dict[str, str] = field(default_factory=dict)
     refused: list[Row] = field(default_factory=list)
 
+    def add_problem(self, fate: str) -> None:
+        """Count a problem."""
+        self.problems[fate] = self.problems.get(fate, 0) + 1
+
+    def add_reply(self, model: str, reply: Reply, correct: bool | None) -> None:
+        """Count one rollout."""
+        counted = {
+            "rollouts": 1,
+            "correct": correct is True,
+            "undecided": correct is None,
+            "cut": reply.finish_reason == CUT,
+            "requests": reply.attempts,
+            "prompt_tokens": reply.prompt_tokens or 0,
+            "completion_tokens": reply.completion_tokens or 0,
+            "cost": reply.cost or 0.0,
+        }
+        for name, value in counted.items():
+            self.models[model][name] += value
+
     def to_json(self) -> Row:
         """Return everything counted, ready for ``json.dumps``."""
-        return {
-            "rows": self.written,
-            "problems": dict(self.problems),
-            "models": {name: asdict(count) for name, count in self.models.items()},
-            "cost": sum(count.cost for count in self.models.values()),
-            "few": self.few,
-            "not_asked": self.not_asked,
-            "refused": self.refused,
-        }
+        return asdict(self) | {"cost": sum(count["cost"] for count in self.models.values())}
 
 
-@dataclass(slots=True)
-class SampleProgress:
-    """How far a run has come."""
+COUNTED = (
+    *("rollouts", "correct", "undecided", "cut", "refused", "requests"),
+    *("prompt_tokens", "completion_tokens", "cost"),
+)
 
-    phase: str
-    problems: int
-    requests: int = 0
-    tokens: int = 0
-    cost: float = 0.0
-
-
-@dataclass(slots=True)
-class SampleOutcome:
-    """How a job ended.
-
-    Attributes:
-        finished: problems with all their rollouts, or all their draws made.
-        unfinished: ids of problems that a later run has to come back to, with the reason.
-        gone: models that were given up, with the reason.
-        stopped_by: what ended the run before all problems were done; no output is written then.
-        signal: that stopped it.
-        report: None where no output was written.
-    """
-
-    finished: int = 0
-    unfinished: dict[str, str] = field(default_factory=dict)
-    gone: dict[str, str] = field(default_factory=dict)
-    stopped_by: ConsensusPRError | None = None
-    signal: signal.Signals | None = None
-    report: SampleReport | None = None
+# Called with the phase, the problems that are finished, and the budget.
+Watch: TypeAlias = Callable[[str, int, Budget], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,11 +191,25 @@ def why_not_asked(problem: Problem, settings: SampleSettings) -> str | None:
 
 
 class Sampler:
-    """One job with its open journal."""
+    """One job with its open journal.
+
+    Attributes:
+        finished: problems with all their rollouts, or all their draws made.
+        unfinished: ids of problems that a later run has to come back to, with the reason.
+        gone: models that were given up, with the reason.
+        stopped_by: what ended the run before all problems were done; no output is written then.
+        signal: that stopped it.
+        report: None where no output was written.
+    """
 
     def __init__(self, job: SampleJob, journal: Journal, verifier: AnswerVerifier) -> None:
         self.job = job
-        self.outcome = SampleOutcome()
+        self.finished = 0
+        self.unfinished: dict[str, str] = {}
+        self.gone: dict[str, str] = {}
+        self.stopped_by: ConsensusPRError | None = None
+        self.signal: signal.Signals | None = None
+        self.report: SampleReport | None = None
         settings = job.settings
         self.budget = Budget(settings.max_cost, settings.max_requests)
         self._journal = journal
@@ -291,8 +231,8 @@ class Sampler:
                 self._answered.add(record["model"])
                 self.budget.charge_earlier(Reply.from_row(record["reply"]))
 
-    async def draw(self, watch: Callable[[SampleProgress], None]) -> None:
-        """Draw what the problems need; the outcome has how far it came and what stopped it."""
+    async def draw(self, watch: Watch) -> None:
+        """Draw what the problems need."""
         async with AsyncExitStack() as stack:
             models = [
                 await stack.enter_async_context(ChatModel(model, self.budget))
@@ -302,11 +242,8 @@ class Sampler:
             with self._interruptible(work):
                 while not work.done():
                     await asyncio.wait((work,), timeout=TICK_S)
-                    budget, finished = self.budget, self.outcome.finished
-                    phase = "stopping" if budget.stopped else "sampling"
-                    watch(
-                        SampleProgress(phase, finished, budget.requests, budget.tokens, budget.cost)
-                    )
+                    phase = "stopping" if self.budget.stopped else "sampling"
+                    watch(phase, self.finished, self.budget)
             if not work.cancelled():
                 work.result()
 
@@ -316,10 +253,10 @@ class Sampler:
         loop = asyncio.get_running_loop()
 
         def arrived(number: signal.Signals) -> None:
-            if self.outcome.signal is not None:
+            if self.signal is not None:
                 work.cancel()
                 return
-            self.outcome.signal = number
+            self.signal = number
             self.budget.stop("interrupted")
             loop.call_later(self.job.settings.grace, work.cancel)
 
@@ -346,9 +283,8 @@ class Sampler:
                 self._give_up(name, f"{reasons[-1]}; the model answered nothing else")
 
     async def _draw_problem(self, models: Sequence[ChatModel], problem: Problem) -> None:
-        outcome = self.outcome
         if why_not_asked(problem, self.job.settings) is not None:
-            outcome.finished += 1
+            self.finished += 1
             return
         asked = self._asked(problem)
         plan = await self._plan(asked)
@@ -356,7 +292,7 @@ class Sampler:
         async with asyncio.TaskGroup() as group:
             while True:
                 for one in asked:
-                    if one.model.name in outcome.gone:
+                    if one.model.name in self.gone:
                         plan.leave_out(one.number)
                 while not self.budget.stopped and (draw := plan.take()) is not None:
                     ask = self._draw(models[draw.model], asked[draw.model], draw.index)
@@ -367,11 +303,11 @@ class Sampler:
                 for task in done:
                     plan.settle(running.pop(task), task.result())
         if plan.at_least == 0 and not plan.is_short:
-            outcome.unfinished.pop(problem.problem_id, None)
-            outcome.finished += 1
+            self.unfinished.pop(problem.problem_id, None)
+            self.finished += 1
         elif not self.budget.stopped:
-            reason = next(iter(outcome.gone.values()), "no reply")
-            outcome.unfinished.setdefault(problem.problem_id, reason)
+            reason = next(iter(self.gone.values()), "no reply")
+            self.unfinished.setdefault(problem.problem_id, reason)
 
     async def _draw(self, model: ChatModel, asked: _Asked, index: int) -> DrawResult:
         """Draw one rollout, bring it to disk and check its answer."""
@@ -396,7 +332,7 @@ class Sampler:
                     self._stop(ModelNoAccess(reason))
             return DrawResult.REFUSED
         except ModelUnavailable as error:
-            self.outcome.unfinished.setdefault(asked.problem.problem_id, str(error))
+            self.unfinished.setdefault(asked.problem.problem_id, str(error))
             self._failures[name] += 1
             if self._failures[name] >= GONE_AFTER:
                 self._give_up(name, str(error))
@@ -413,16 +349,14 @@ class Sampler:
         self._indices.setdefault(asked.key, set()).add(index)
 
     def _give_up(self, name: str, reason: str) -> None:
-        self.outcome.gone.setdefault(name, reason)
-        if len(self.outcome.gone) == len(self.job.models):
+        self.gone.setdefault(name, reason)
+        if len(self.gone) == len(self.job.models):
             self._stop(ModelUnavailable(reason))
 
     def _stop(self, error: ConsensusPRError) -> None:
         """End the run; the first reason stands."""
-        if self.outcome.stopped_by is None and not (
-            isinstance(error, BudgetSpent) and self.budget.stopped
-        ):
-            self.outcome.stopped_by = error
+        if self.stopped_by is None and not (isinstance(error, BudgetSpent) and self.budget.stopped):
+            self.stopped_by = error
         self.budget.stop(str(error))
 
     def _asked(self, problem: Problem) -> list[_Asked]:
@@ -485,57 +419,74 @@ class Sampler:
                 plan.settle(Draw(one.number, index), DrawResult.REFUSED if refused else result)
         return plan
 
-    async def estimate(self) -> SampleEstimate:
-        """Return bounds on what is left to do."""
-        total = SampleEstimate(spent=self.budget.cost)
+    async def estimate(self) -> Row:
+        """Return bounds on what is left to do, besides requests that have to be repeated.
+
+        ``most_tokens`` is None if a model has no ``max_tokens``, ``most_cost`` also if it has no
+        price.
+        """
+        counts = Counter(
+            dict.fromkeys(
+                ("problems", "not_asked", "recorded", "least_requests", "most_requests"), 0
+            )
+        )
+        tokens: int | None = 0
+        cost: float | None = 0.0
         for problem in self.job.read():
-            total.problems += 1
+            counts["problems"] += 1
             if why_not_asked(problem, self.job.settings) is not None:
-                total.not_asked += 1
+                counts["not_asked"] += 1
                 continue
             asked = self._asked(problem)
             plan = await self._plan(asked)
-            total.least_requests += plan.at_least
-            total.most_requests += plan.at_most
+            counts["least_requests"] += plan.at_least
+            counts["most_requests"] += plan.at_most
             for one in asked:
-                total.recorded += len(await self._recorded(one))
-                if left := plan.left_of(one.number):
-                    total.add(one.model, most_tokens(one.messages), left)
-        return total
+                counts["recorded"] += len(await self._recorded(one))
+                left, longest = plan.left_of(one.number), one.model.max_tokens
+                if left and (longest is None or tokens is None):
+                    tokens = cost = None
+                elif left and longest is not None and tokens is not None:
+                    prompt = most_tokens(one.messages)
+                    tokens += left * (prompt + longest)
+                    each = one.model.cost(prompt, longest)
+                    cost = None if each is None or cost is None else cost + left * each
+        return {**counts, "most_tokens": tokens, "most_cost": cost, "spent": self.budget.cost}
 
-    async def write(self, watch: Callable[[SampleProgress], None]) -> SampleReport:
+    async def write(self, watch: Watch) -> None:
         """Write the rollouts that the journal holds, and the file beside them."""
-        report = SampleReport(models={model.name: ModelCount() for model in self.job.models})
+        self.report = report = SampleReport()
+        for model in self.job.models:
+            report.models[model.name] = dict.fromkeys(COUNTED, 0)
         with open_writer(self.job.output, TYPES) as rows:
             for number, problem in enumerate(self.job.read(), 1):
                 for row in await self._rows_of(problem, report):
                     rows.write(row)
-                    report.written += 1
-                watch(SampleProgress("writing", number))
+                    report.rows += 1
+                watch("writing", number, self.budget)
         with atomic_file(self.job.provenance_path) as stream:
             content = self.job.provenance() | {"counts": report.to_json()}
             stream.write(json.dumps(content, indent=1, ensure_ascii=False).encode("utf-8"))
-        return report
 
     async def _rows_of(self, problem: Problem, report: SampleReport) -> list[Row]:
         """Return the rows of one problem, and count it."""
         settings = self.job.settings
         reason = why_not_asked(problem, settings)
         if reason is not None:
-            report.problems["not asked"] += 1
+            report.add_problem("not asked")
             report.not_asked[problem.problem_id] = reason
             return []
         rows: list[Row] = []
         rollouts = correct_ones = 0
         for asked in self._asked(problem):
-            count = report.models[asked.model.name]
+            name = asked.model.name
             for index, found, correct in await self._recorded(asked):
                 if isinstance(found, str):
-                    count.refused += 1
-                    names = {"problem_id": problem.problem_id, "model": asked.model.name}
+                    report.models[name]["refused"] += 1
+                    names = {"problem_id": problem.problem_id, "model": name}
                     report.refused.append({**names, "reason": found})
                     continue
-                count.add(found, correct)
+                report.add_reply(name, found, correct)
                 rollouts += 1
                 correct_ones += correct is True
                 if correct or not settings.only_correct:
@@ -546,7 +497,7 @@ class Sampler:
         else:
             has, wanted, enough = correct_ones, settings.per_problem, settings.minimum
         fate = "complete" if has >= wanted else "enough" if has >= enough else "few"
-        report.problems[fate] += 1
+        report.add_problem(fate)
         if fate == "few":
             report.few[problem.problem_id] = has
         return rows
@@ -584,16 +535,14 @@ def _model_setting(model: ModelSettings) -> Row:
     return {f"sampling of {model.name}": model.sampling()}
 
 
-async def estimate_job(job: SampleJob) -> SampleEstimate:
+async def estimate_job(job: SampleJob) -> Row:
     """Return what is left to do, and change nothing."""
-    path: Any = job.journal_path if job.journal_path.exists() else ":memory:"
+    path = job.journal_path if job.journal_path.exists() else ":memory:"
     with Journal(path, "rollouts") as journal, AnswerVerifier() as verifier:
         return await Sampler(job, journal, verifier).estimate()
 
 
-async def run_job(
-    job: SampleJob, watch: Callable[[SampleProgress], None], *, finish: bool = False
-) -> SampleOutcome:
+async def run_job(job: SampleJob, watch: Watch, *, finish: bool = False) -> Sampler:
     """Sample and write.
 
     Args:
@@ -611,7 +560,6 @@ async def run_job(
         sampler = Sampler(job, journal, verifier)
         if not finish:
             await sampler.draw(watch)
-        outcome = sampler.outcome
-        if outcome.stopped_by is None and outcome.signal is None:
-            outcome.report = await sampler.write(watch)
-        return outcome
+        if sampler.stopped_by is None and sampler.signal is None:
+            await sampler.write(watch)
+        return sampler

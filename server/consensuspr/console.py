@@ -1,8 +1,7 @@
-"""What reaches the terminal: two consoles, colour by choice, progress, model text made harmless.
+"""Output on the terminal: consoles, progress, and text of a model made harmless.
 
-Results go to standard output; progress, warnings and errors go to standard error, so that
-output can be piped.  Text written by a model passes through :func:`printable` first: a
-response may hold escape sequences that would repaint the terminal or rename its window.
+Results go to standard output; progress, warnings and errors go to standard error.  A response may
+hold escape sequences that would repaint the terminal, so it passes through :func:`printable`.
 """
 
 from __future__ import annotations
@@ -18,8 +17,13 @@ from typing import Annotated, TypeAlias
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.text import Text
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 # Of tables in a pipe or a file, where nothing says how wide a line may be.
 PIPED_WIDTH = 160
@@ -43,21 +47,19 @@ def make_console(color: ColorMode = ColorMode.AUTO, *, stderr: bool = False) -> 
         stderr: write to standard error.
     """
     width = _width(stderr)
-    match color:
-        case ColorMode.AUTO:
-            return Console(stderr=stderr, highlight=False, width=width)
-        case ColorMode.ALWAYS:
-            # The 16 colours that every terminal theme defines, so that they stay legible.
-            return Console(
-                stderr=stderr,
-                highlight=False,
-                width=width,
-                force_terminal=True,
-                color_system="standard",
-                no_color=False,
-            )
-        case ColorMode.NEVER:
-            return Console(stderr=stderr, highlight=False, width=width, color_system=None)
+    if color is ColorMode.AUTO:
+        return Console(stderr=stderr, highlight=False, width=width)
+    if color is ColorMode.NEVER:
+        return Console(stderr=stderr, highlight=False, width=width, color_system=None)
+    # The 16 colours that every terminal theme defines, so that they stay legible.
+    return Console(
+        stderr=stderr,
+        highlight=False,
+        width=width,
+        force_terminal=True,
+        color_system="standard",
+        no_color=False,
+    )
 
 
 def _width(stderr: bool) -> int | None:
@@ -93,26 +95,6 @@ def one_line(text: str, limit: int = 60) -> str:
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
 
-class _Rate(ProgressColumn):
-    """Things per second since the beginning."""
-
-    def render(self, task: Task) -> Text:
-        rate = task.completed / task.elapsed if task.elapsed and task.completed else None
-        return Text("" if rate is None else f"{rate:,.0f}/s", style="progress.data.speed")
-
-
-class _Count(ProgressColumn):
-    """How many of how many."""
-
-    def __init__(self, unit: str) -> None:
-        super().__init__()
-        self._unit = unit
-
-    def render(self, task: Task) -> Text:
-        of = "" if task.total is None else f"/{task.total:,.0f}"
-        return Text(f"{task.completed:,.0f}{of} {self._unit}", style="progress.download")
-
-
 @contextmanager
 def count_progress(
     what: str, total: int | None, unit: str, *, hidden: bool = False
@@ -127,16 +109,14 @@ def count_progress(
         unit: what is counted, in plural.
         hidden: show nothing.
     """
-    if hidden:
-        yield lambda done: None
-        return
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        _Count(unit),
-        _Rate(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
         TimeRemainingColumn(compact=True, elapsed_when_finished=True),
         console=make_console(stderr=True),
+        disable=hidden,
     )
     with progress:
         task = progress.add_task(what, total=total)
@@ -173,12 +153,10 @@ def count_of(number: int, one: str, many: str = "") -> str:
 
 
 def load_core() -> str:
-    """Import the core, say on standard error if it is the slow one, and return its backend.
+    """Import the core, warn on standard error if it is the slow one, and return its backend.
 
-    A missing C compiler must not stop an install, and pip shows nothing of a build that succeeded;
-    so whoever is about to score slowly is told when the work starts.  The core warns in every
-    process that imports it.  Worker processes inherit the answer to that warning, so that it
-    appears here and nowhere else.
+    pip shows nothing of a build without a C compiler, so the command does.  Worker processes
+    inherit the answer, so that the warning appears once.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -1,11 +1,8 @@
-"""Files of bearer tokens: what their lines say, a new one, and when a file has changed.
+"""Files of bearer tokens.
 
-A line is ``TOKEN [SCOPE]``, ``read``, ``score`` or ``admin``; ``score`` where it says none.  What
-follows ``#`` is a comment.  One file serves both sides: a server takes all lines, a client shows
-the token of the first.
-
-A token stands in its file, in memory and in the metadata of a call; no message, log line, repr,
-argument of a process or file of settings holds it.
+A line is ``TOKEN [SCOPE]``, with the scope ``read``, ``score`` (the default) or ``admin``.  ``#``
+begins a comment.  A server accepts the tokens of all lines, a client shows that of the first.  No
+message, log line, repr, argument of a process or file of settings holds a token.
 """
 
 from __future__ import annotations
@@ -108,8 +105,7 @@ def read_tokens(path: Path) -> list[BearerToken]:
 def read_credentials(path: Path) -> bytes:
     """Return what a file of tokens, certificates or a key holds.
 
-    They are read again while a server serves, which must neither wait for a pipe nor take in all
-    of a device.
+    A server reads them while it serves, and must not wait for a pipe or read a whole device.
 
     Raises:
         OSError: it cannot be read, is no regular file, or has more than a mebibyte.

@@ -10,25 +10,15 @@ from typing import Any
 import pytest
 
 from benchmarks.markdown import write_block
-from benchmarks.quality import measure as form_kinds
-from benchmarks.quality.__main__ import (
-    figures_table,
-    forms_table,
-    misses_table,
-    sample_of_misses,
-)
+from benchmarks.quality.__main__ import figures_table
 from benchmarks.quality.measure import (
     DERIVED,
     GOLD_NODES,
     ROLLOUTS,
     WRITTEN,
-    Miss,
-    Response,
     Results,
     consistency,
-    count_kinds,
     hit_rate,
-    kind_of,
     measure,
     pool,
     read_gold,
@@ -38,7 +28,7 @@ from benchmarks.quality.measure import (
 from benchmarks.quality.wrappers import Earned, WrapperFigures, excess, wrapped
 from benchmarks.quality.writers import as_program
 from consensuspr.core import BACKEND, Matcher
-from consensuspr.data import Node, read_problems
+from consensuspr.data import read_problems
 
 
 def flags(*rows: str) -> list[list[bool]]:
@@ -133,9 +123,8 @@ def test_annotations_are_taken_out_of_rollouts(small_data: Path) -> None:
     assert not any("<<" in response.text for response in responses)
 
 
-@pytest.mark.parametrize("in_process", [True, False], ids=["in process", "over gRPC"])
-def test_measuring_small_data(small_data: Path, in_process: bool) -> None:
-    results = measure(small_data, in_process)
+def test_measuring_small_data(small_data: Path) -> None:
+    results = measure(small_data)
     for by_set in results.figures.values():
         on, off = by_set[DERIVED], by_set[WRITTEN]
         assert (on.every.num_right, on.every.num_wrong, on.acc_agreement) == (3, 2, 1.0)
@@ -150,28 +139,8 @@ def test_measuring_small_data(small_data: Path, in_process: bool) -> None:
         assert (on.inner.num_right, on.inner.num_wrong) == (2, 1)
         assert (on.inner.ncr_right, on.inner.ncr_wrong) == (0.5, 0.0)
     assert results.enumerated == pytest.approx((0.0, 1 / 3))
-    assert len(results.misses) == 2 * len(ROLLOUTS)
     table = figures_table(results)
     assert "| **recall** of gold equations in right solutions | **0.600** | **0.600** |" in table
-    assert "| all | 2 | 2 |" in misses_table(results)
-    assert "14*30=420" in sample_of_misses(results.misses, 9, seed=0)
-
-
-@pytest.mark.parametrize(
-    ("equation", "form", "kind"),
-    [
-        ("60*2/5=24", "60*0.4=24", form_kinds.SPELLING),
-        ("60*2/5=24", "120/5=24", form_kinds.STEP),
-        (".25*240=60", "1/4*240=60", form_kinds.SPELLING),
-        (".25*240=60", "25%*240=60", form_kinds.SPELLING),
-        ("20/100*250=50", "0.2*250=50", form_kinds.SPELLING),
-        ("200*30*2=12000", "6000*2=12000", form_kinds.STEP),
-        ("5*100+700=1200", "500+700=1200", form_kinds.STEP),
-        ("10+20+300=330", "30+300=330", form_kinds.STEP),
-    ],
-)
-def test_kinds_of_forms(equation: str, form: str, kind: str) -> None:
-    assert form_kinds.form_kind(equation, form) == kind
 
 
 @pytest.mark.parametrize(
@@ -193,37 +162,6 @@ def test_solutions_as_programs(text: str, code: list[str] | None) -> None:
         assert Matcher([["100*3=300"]], code="computed").match(program) == [True]
 
 
-def test_forms_are_counted_where_they_alone_find_a_node(small_data: Path) -> None:
-    problems = read_gold(small_data)
-    path = small_data / next(iter(ROLLOUTS.values()))
-    counts = form_kinds.count_forms(problems, [read_responses(path, {"plums", "pears"})])
-    assert (counts.looked_for, counts.held_against) == (5, 7)
-    # Another order is found without any form.
-    assert (counts.found, counts.false.total()) == ({form_kinds.STEP: 1}, 0)
-    assert f"| {form_kinds.STEP} | +20.00% | +0.0000% |" in forms_table(counts, num_nodes=3)
-
-
-@pytest.mark.parametrize(
-    ("equation", "text", "kind"),
-    [
-        ("8=8", "There are 8.", "gold node without an operation"),
-        ("100/3=33", "100/3 = 33.33", "gold result rounded"),
-        ("36+54=90", "36 @ + 54 @ = 90", "words or units between the numbers"),
-        ("30/5=6", "30 divided by 5 is 6.", "operation in words"),
-        ("15*2=30", "15*2+8=38, and 30", "part of a longer expression"),
-        ("9*20=180", "9 * 20 minutes (180 minutes)", "operation without its result beside it"),
-        ("40*.15=6", "15% of the 40 left. She has 6 now.", "another share (fraction, percent)"),
-        ("39+39=78", "15+24+39=78", "same result from other numbers"),
-        ("1000-250=750", "That leaves 750 pieces.", "result stated without an equation"),
-        ("1000-250=750", "The answer is 12.", "result never stated"),
-    ],
-)
-def test_misses_are_sorted(equation: str, text: str, kind: str) -> None:
-    miss = Miss("a file", Response("p", text, True, "m"), Node("n", (equation,)))
-    assert kind_of(miss) == kind
-    assert count_kinds([miss, miss])["a file"].total() == 2
-
-
 def test_blocks_of_a_page_are_replaced(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("a\n<!-- begin x -->\nold\n<!-- end x -->\nb\n", encoding="utf-8")
@@ -240,7 +178,7 @@ def results(shared_dir: Path) -> Results:
         pytest.skip("takes minutes on the pure-Python twin, whose matches are the same")
     if not (shared_dir / GOLD_NODES).is_file():
         pytest.skip(f"{shared_dir} holds no {GOLD_NODES}")
-    return measure(shared_dir, in_process=True)
+    return measure(shared_dir)
 
 
 # Just below what is reached: recall, AUROC with and without the final-answer node, and the rate

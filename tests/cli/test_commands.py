@@ -17,7 +17,7 @@ from consensuspr.version import VERSION
 PURE_PYTHON = "CONSENSUSPR_PURE_PYTHON"
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Rows, RunningServer, StartServer
+    from tests.cli.conftest import Rows, RunningServer
     from tests.commands import Run
 
 
@@ -29,8 +29,6 @@ def test_version(run: Run) -> None:
     ("program", "arguments"),
     [
         ("consensuspr", "info"),
-        ("consensuspr", "derive examples/sample/dataset.jsonl --output OUT"),
-        ("consensuspr", "replay OUT"),
         ("consensuspr", "explain FOLDER"),
         ("consensusbench", "stats examples/sample/dataset.jsonl"),
     ],
@@ -127,24 +125,6 @@ def test_derive_fills_in_equal_forms(run: Run, rows: Rows, problems: Path, tmp_p
     assert "3 problems written" in done.out
 
 
-def test_derive_of_a_bad_file_leaves_the_output_alone(
-    run: Run, problems: Path, tmp_path: Path
-) -> None:
-    problems.write_text(problems.read_text() + '{"nodes": []}\n')
-    output = tmp_path / "derived.jsonl"
-    done = run("derive", problems, "--output", output)
-    assert done.code == 2
-    assert f"{problems}:4: problem_id is missing" in done.err
-    assert not output.exists()
-
-
-def test_info_of_this_install(run: Run) -> None:
-    said = json.loads(run("info", "--json").out)
-    assert said["version"] == VERSION
-    assert said["core_backend"] in ("native", "python")
-    assert VERSION in run("info").out
-
-
 def test_info_of_a_server(run: Run, server: RunningServer) -> None:
     said = json.loads(run("info", "--address", server.address, "--json").out)
     [dataset] = said["datasets"]
@@ -204,14 +184,3 @@ def test_serve_refuses_bad_settings(
     assert done.code == 2
     assert message in done.err
     assert "Traceback" not in done.err
-
-
-def test_serve_takes_settings_from_a_file_and_the_command_line(
-    start_server: StartServer, run: Run, problems: Path, tmp_path: Path
-) -> None:
-    config = tmp_path / "server.toml"
-    config.write_text('max_rollouts = 17\nworkers = 2\nlog_level = "error"\n')
-    running = start_server(problems, "--config", str(config))
-    said = json.loads(run("info", "--address", running.address, "--json").out)
-    assert said["max_rollouts"] == 17
-    assert running.stop() == 0

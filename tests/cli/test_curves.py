@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Self
 
 import pytest
 
@@ -73,92 +70,3 @@ def test_a_plot_is_drawn(log: Path, tmp_path: Path) -> None:
     path = tmp_path / "curves.png"
     assert main(["curves", str(log), "--plot", str(path)]) == 0
     assert path.read_bytes().startswith(b"\x89PNG")
-
-
-def test_events_are_read_back(
-    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    accumulator = pytest.importorskip(
-        "tensorboard.backend.event_processing.event_accumulator",
-        reason="TensorBoard is not installed",
-    )
-    folder = tmp_path / "new" / "events"
-    export = ["curves", str(log), "--split", "train", "--tensorboard", str(folder)]
-    assert main(export) == 0
-    events = accumulator.EventAccumulator(str(folder)).Reload()
-    shown = {one.step: (one.value, one.wall_time) for one in events.Scalars("score_log/acc")}
-    assert shown == {step: (float(step > 20), 1e9 + step) for step in range(1, 41)}
-    # What does not exist is no 0: no node was reached in the first nine steps.
-    assert [one.step for one in events.Scalars("score_log/tpn")] == list(range(10, 41))
-    assert events.Scalars("score_log/samples")[0].value == 1
-    capsys.readouterr()
-    assert main(export) == 2
-    assert f"{folder} has TensorBoard events already" in capsys.readouterr().err
-
-
-class StandIn(ModuleType):
-    """The part of W&B that is called."""
-
-    class Error(Exception):
-        """What W&B raises."""
-
-    def __init__(self) -> None:
-        super().__init__("wandb")
-        self.settings: dict[str, Any] = {}
-        self.logged: dict[int, dict[str, float]] = {}
-        self.finished = False
-
-    def init(self, **settings: Any) -> Self:
-        if settings["project"] == "secret":
-            raise self.Error("no API key configured")
-        self.settings = settings
-        return self
-
-    def log(self, figures: dict[str, float], step: int) -> None:
-        self.logged[step] = figures
-
-    def finish(self) -> None:
-        self.finished = True
-
-
-def test_every_step_goes_to_wandb(
-    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    wandb = StandIn()
-    monkeypatch.setitem(sys.modules, "wandb", wandb)
-    assert main(["curves", str(log / "scores"), "--wandb", "mine"]) == 0
-    assert (wandb.settings["project"], wandb.settings["name"]) == ("mine", log.name)
-    assert list(wandb.logged) == list(range(1, 41))
-    assert wandb.logged[40]["score_log/ncr"] == 1.0
-    assert wandb.finished
-    assert main(["curves", str(log), "--wandb", "secret"]) == 2
-    assert "--wandb: no API key configured" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("module", "option", "sentence"),
-    [
-        ("tensorboard.compat.proto.event_pb2", "--tensorboard", "pip install tensorboard"),
-        ("wandb", "--wandb", "pip install wandb"),
-    ],
-)
-def test_an_export_without_its_package_says_what_to_install(
-    log: Path,
-    module: str,
-    option: str,
-    sentence: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setitem(sys.modules, module, None)
-    assert main(["curves", str(log), option, "x"]) == 2
-    assert sentence in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("option", ["--plot", "--tensorboard", "--wandb"])
-def test_what_has_no_steps_is_not_exported(
-    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_log(tmp_path, [{"time": 1, "reward": 1.0, "status": "OK"}])
-    assert main(["curves", str(tmp_path), option, "x.png"]) == 2
-    assert f"{option} needs steps, and this log has none" in capsys.readouterr().err

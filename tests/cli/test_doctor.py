@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import RunningServer, StartServer
+    from tests.cli.conftest import RunningServer
     from tests.commands import Run
 
 TRUTHS = {"p1": "9", "p2": "25", "p3": "7"}
@@ -245,30 +244,6 @@ def test_another_dataset_than_the_file(run: Run, server: RunningServer, tmp_path
     assert "is not the server's 'small'" in line
 
 
-def test_a_dataset_that_the_server_has_not(run: Run, server: RunningServer) -> None:
-    done = run("doctor", "--address", server.address, "--dataset", "large")
-    assert done.code == 1
-    assert lines_of(done.out, "FAIL") == [
-        "FAIL dataset the server has no 'large', it has 'small' → set"
-        " reward.reward_kwargs.dataset, or serve it: --dataset NAME=PATH"
-    ]
-
-
-def test_json(run: Run, server: RunningServer, write: Write) -> None:
-    done = run(
-        "doctor", "--json", "--no-progress", "--address", server.address,
-        "--train-files", write(row("p9")),
-    )  # fmt: skip
-    assert done.code == 1
-    told = json.loads(done.out)
-    assert told["ok"] is False
-    assert told["counts"] == {"ok": 3, "FAIL": 1}
-    (bad,) = [finding for finding in told["findings"] if finding["level"] == "FAIL"]
-    assert bad["check"] == "train problems"
-    assert set(bad) == {"check", "level", "found", "advice"}
-    assert done.err == ""
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -302,20 +277,3 @@ def test_a_run_cannot_be_checked_without_verl(
     done = run("doctor", "--no-progress", "--address", server.address, "--", "trainer.nnodes=1")
     assert lines_of(done.out, "FAIL") == [missing]
     assert len(lines_of(done.out, "ok")) == 2  # server, dataset
-
-
-def test_several_servers_have_to_be_alike(
-    run: Run, server: RunningServer, start_server: StartServer, tmp_path: Path
-) -> None:
-    same = start_server(server.dataset, "--workers", "1")
-    done = run("doctor", "--address", f"{server.address},{same.address}")
-    assert done.code == 0, done.out
-    other = tmp_path / "other.jsonl"
-    other.write_text(json.dumps({"problem_id": "p1", "ground_truth": "1"}))
-    another = start_server(other, "--workers", "1")
-    done = run("doctor", "--address", f"{same.address},{another.address}")
-    assert done.code == 1
-    assert f"the servers {same.address},{another.address} have different datasets" in done.out
-    another.stop()
-    done = run("doctor", "--address", f"{same.address},{another.address}", "--timeout", "2")
-    assert lines_of(done.out, "FAIL")[0].startswith("FAIL server ")

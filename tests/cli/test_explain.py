@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from consensuspr.cli.explain import Marker, node_style
+from consensuspr.cli.explain import Marker
 from consensuspr.score_log import ScoreLog, keep_dataset
 from consensuspr.scoring import AnswerVerifier, DatasetIndex, Scorer
 from consensuspr.scoring.marks import Mark
@@ -19,7 +19,7 @@ from consensuspr.scoring.types import Rollout, Sample, ScoreOptions
 from tests.rows import write_rows
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Rows, RunningServer
+    from tests.cli.conftest import RunningServer
     from tests.commands import Run
 
 
@@ -96,19 +96,6 @@ def test_what_cannot_be_scored_says_why(
     assert any(line.startswith(reward) for line in lines)
 
 
-def test_a_long_response_is_shown_around_its_hits(
-    run: Run, rows: Rows, problems: Path, tmp_path: Path
-) -> None:
-    response = "Let us see. " * 1000 + "4*12=48. " + "Is that so? " * 1000
-    path = rows.write(tmp_path / "long.jsonl", [{"problem_id": "p1", "response": response}])
-    short = run("explain", path, "--dataset", problems, "--row", "1")
-    assert "⟦₁4*12=48₁⟧" in short.out
-    assert "characters not shown" in short.out
-    whole = run("explain", path, "--dataset", problems, "--row", "1", "--full")
-    assert "characters not shown" not in whole.out
-    assert " ".join(whole.out.split()).count("Is that so?") == 1000
-
-
 @pytest.mark.parametrize(
     ("asked", "titles"),
     [
@@ -147,34 +134,10 @@ def test_json_names_the_samples_alike(
     assert list(of_rollouts) == list(of_dump) == list(of_run)
     names = list(of_run)[: list(of_run).index("score")]
     assert [[one[name] for name in names] for one in (of_rollouts, of_dump, of_run)] == [
-        [None, "row 3", None, None, None, "p2", "no-source", None],
-        [None, f"{dumps}/10.jsonl:1", 10, None, "g10", "p1", "g10_0", pytest.approx(-0.05)],
-        [b"k".hex() * 16, None, 3, "train", "g1", "p1", "g1_0", 0.15],
+        ["p2", None, "row 3", "no-source", None, None, None, None],
+        ["p1", None, f"{dumps}/10.jsonl:1", "g10_0", 10, None, "g10", pytest.approx(-0.05)],
+        ["p1", b"k".hex() * 16, None, "g1_0", 3, "train", "g1", 0.15],
     ]
-
-
-def test_a_sample_without_text_does_not_hide_the_others(
-    run: Run, problems: Path, tmp_path: Path
-) -> None:
-    index, options = DatasetIndex.load(problems), ScoreOptions(RewardSpec.linear(0.5))
-    keep_dataset(tmp_path, index)
-    texts = {"dropped": "Answer: 11", "kept": "4*12=48. Answer: 10"}
-    for step, (name, text) in enumerate(texts.items(), start=1):
-        sample = Sample(bytes([step]) * 16, step, "g", "train")
-        rollout = Rollout("p1", text, "9", rollout_id=name, sample=sample)
-        text_bytes = 1 << 20 if name == "kept" else 0
-        log = ScoreLog(tmp_path, "trainer", text_bytes=text_bytes)
-        with closing(log), AnswerVerifier() as verifier:
-            scorer = Scorer({"default": index}, verifier=verifier)
-            [score], identity = scorer.score([rollout], options)
-            log.put_sample(rollout, score, identity, options, "server", 0.0, score.reward)
-    done = run("explain", tmp_path, "--worst", "2")
-    assert done.code == 0
-    assert re.findall(r"^(.+), step", done.out, re.M) == ["kept"]
-    assert "step 1, problem 'p1' cannot be explained: its text was not kept" in done.err
-    alone = run("explain", tmp_path)
-    assert alone.code == 2
-    assert "step 1, problem 'p1' cannot be explained: its text was not kept" in alone.err
 
 
 def test_of_a_step_with_validation_one_split_can_be_asked_for(
@@ -263,13 +226,6 @@ def test_marks_without_colour(response: str, marks: list[Mark], shown: str) -> N
     assert BRACKETS.mark(response, marks).plain == shown
 
 
-def test_marks_with_colour_carry_the_style_and_the_number() -> None:
-    text = Marker().mark("so 5*2=10.", [Mark(3, 9, 2)])
-    assert text.plain == "so 5*2=10₂."
-    styles = {text.plain[span.start : span.end]: span.style for span in text.spans}
-    assert styles["5*2=10"] == node_style(2)
-
-
 @pytest.fixture
 def dumps(tmp_path: Path) -> Path:
     """verl's dumps of two steps: of a trainer that says what the reward said."""
@@ -316,7 +272,7 @@ def test_a_dump_says_what_it_was_trained_on(run: Run, problems: Path, dumps: Pat
     assert "Reward 0.150 = 0.7 · Acc + 0.3 · NCR" in done.out
     assert "Trained on -0.050, penalty -0.200" in done.out
     assert "verl has" not in done.out
-    assert "verl has 0.500, status OK: trained with" in run(*ask, "--rollout-id", "g10_2").out
+    assert "verl has 0.500: trained with" in run(*ask, "--rollout-id", "g10_2").out
     (told,) = json.loads(run(*ask, "--json").out)
     assert told["score"]["reward"] == pytest.approx(0.15)
 
@@ -330,7 +286,7 @@ def test_a_dump_says_what_it_was_trained_on(run: Run, problems: Path, dumps: Pat
         ({"gts": ["9"]}, [], "1.jsonl:1: gts must be a text, got ['9']"),
         ({"output": None}, [], "1.jsonl:1: output must be a text, got None"),
         ({"problem_id": 5}, [], "1.jsonl:1: problem_id must be a text, got 5"),
-        ({"step": "x"}, [], "1.jsonl:1: is no line of verl's dumps: invalid literal"),
+        ({"step": "x"}, [], "1.jsonl:1: is not a line of verl's dumps: invalid literal"),
     ],
 )
 def test_what_a_dump_does_not_tell_is_one_sentence(

@@ -59,15 +59,8 @@ def test_help_has_an_example_and_explains_every_option(
     assert sorted(flags) == sorted(set(flags))
 
 
-@pytest.mark.parametrize(
-    ("program", "typed", "completed"),
-    [
-        ("consensuspr", "score --ou", {"--output"}),
-        ("consensusbench", "ex", {"export", "extract"}),
-    ],
-)
-def test_bash_completes_commands_and_options(program: str, typed: str, completed: set[str]) -> None:
-    words = [program, *typed.split()]
+def test_bash_completes_options() -> None:
+    program, words = "consensuspr", ["consensuspr", "score", "--ou"]
     script = (
         f'eval "$({program} --show-completion bash)"\n'
         f"COMP_WORDS=({' '.join(words)})\nCOMP_CWORD={len(words) - 1}\n"
@@ -84,4 +77,4 @@ def test_bash_completes_commands_and_options(program: str, typed: str, completed
         text=True,
         check=True,
     )
-    assert set(done.stdout.split()) == completed
+    assert done.stdout.split() == ["--output"]

@@ -40,24 +40,6 @@ def test_scores_in_this_process(
     assert (scored[1]["num_nodes"], scored[1]["num_matched"]) == (2, 1)
 
 
-def test_code_and_unanswered_are_options(run: Run, problems: Path, tmp_path: Path) -> None:
-    rows = [{"problem_id": "p1", "response": "4*12 = 48 and 48-39 = 9."}]
-    output = tmp_path / "out.jsonl"
-    scored = ("score", write_rows(tmp_path / "in.jsonl", rows), "--dataset", problems)
-    command = (*scored, "--output", output, "--json")
-    for options, code, unanswered, ncr in (
-        ((), "written", "ncr", 1.0),
-        (("--code", "computed", "--unanswered", "zero"), "computed", "zero", 0.0),
-    ):
-        reward = json.loads(run(*command, *options).out)["identity"]["reward"]
-        assert (reward["code"], reward["unanswered"]) == (code, unanswered)
-        assert read_rows(output)[0]["ncr"] == ncr
-    refused = run(*command, "--unanswered", "none")
-    assert refused.code == 2
-    shown = run("explain", tmp_path / "in.jsonl", "--dataset", problems, "--unanswered", "zero")
-    assert "0.000 (2 of 2 nodes, without a marked final answer: unanswered=zero)" in shown.out
-
-
 def test_the_guard_is_told_and_can_be_turned_off(run: Run, problems: Path, tmp_path: Path) -> None:
     listed = "\n".join(f"{a} * {b} - {a} = {a * b - a}" for a in range(1, 40) for b in (4, 12, 48))
     rows = [
@@ -99,22 +81,6 @@ def test_the_table_groups_by_data_source_and_counts_every_status(
     assert "p9" in lines["UNKNOWN_PROBLEM 1"]
     assert "6 rollouts in" in done.out
     assert "6/6 rollouts" in done.err
-
-
-@pytest.mark.parametrize("form", ["set.index", "set.parquet"])
-@pytest.mark.parametrize("there", [False, True])
-def test_sources_are_the_problems_in_every_form_of_a_dataset(
-    run: Run, server: RunningServer, rollouts: Path, tmp_path: Path, form: str, there: bool
-) -> None:
-    dataset = tmp_path / form
-    assert run("derive", server.dataset, "--output", dataset, "--no-progress").code == 0
-    where = ("--address", server.address) if there else ()
-    output = tmp_path / "out.jsonl"
-    done = run("score", rollouts, "--dataset", dataset, "--output", output, "--json", *where)
-    assert done.code == 0, done.err
-    groups = json.loads(done.out)["by_data_source"]
-    sources = {source: group["rollouts"] for source, group in groups.items()}
-    assert sources == {"algebra": 2, "geometry": 2, "bare": 1, "(none)": 1}
 
 
 @pytest.mark.parametrize(
@@ -163,20 +129,6 @@ def test_a_server_scores_exactly_the_same(
     assert there.read_bytes() == here.read_bytes()
 
 
-def test_a_server_with_another_dataset_is_refused(
-    run: Run, rows: Rows, server: RunningServer, rollouts: Path, tmp_path: Path
-) -> None:
-    other = rows.write(tmp_path / "other.jsonl", rows.read(server.dataset)[:2])
-    output = tmp_path / "out.jsonl"
-    done = run(
-        "score", rollouts, "--dataset", other, "--address", server.address, "--output", output
-    )
-    assert done.code == 2
-    assert f"has no dataset with the content of {other}" in done.err
-    assert "it has small (sha256:" in done.err
-    assert not output.exists()
-
-
 def test_spans_point_into_the_response(
     run: Run, rows: Rows, problems: Path, rollouts: Path, tmp_path: Path
 ) -> None:
@@ -202,18 +154,6 @@ def test_a_bad_row_stops_before_anything_is_written(
     assert done.err == f"consensuspr: error: {rollouts}:7: response is missing\n"
     assert output.read_text() == "an older run\n"
     assert list(tmp_path.glob(".out*")) == []
-
-
-def test_bad_rows_are_skipped_and_counted_on_demand(
-    run: Run, rows: Rows, problems: Path, rollouts: Path, tmp_path: Path
-) -> None:
-    with rollouts.open("a") as file:
-        file.write('{"problem_id": "p1"}\nnot json\n')
-    output = tmp_path / "out.jsonl"
-    done = run("score", rollouts, "--dataset", problems, "--output", output, "--on-error", "skip")
-    assert done.code == 0
-    assert "2 bad rows skipped" in done.out
-    assert len(rows.read(output)) == 6
 
 
 @pytest.mark.parametrize(

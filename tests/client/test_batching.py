@@ -60,18 +60,6 @@ async def test_large_rollouts_are_not_piled_into_one_request(scripted: ScriptedS
     assert sorted(sizes(scripted)) == [1, 2, 2, 2]
 
 
-async def test_different_options_are_different_requests(scripted: ScriptedServer) -> None:
-    rollout = Rollout("p", "text")
-    async with AsyncRewardClient(scripted.address) as client:
-        await asyncio.gather(
-            client.score_one(rollout, RewardSpec.linear(0.5), epoch=0),
-            client.score_one(rollout, RewardSpec.linear(0.5), epoch=1),
-            client.score_one(rollout, RewardSpec.maximum(), epoch=0),
-            client.score_one(rollout, RewardSpec.linear(0.5), epoch=0),
-        )
-    assert sorted(sizes(scripted)) == [1, 1, 2]
-
-
 async def test_one_slow_request_does_not_hold_up_the_others(scripted: ScriptedServer) -> None:
     held = scripted.hold("slow")
     async with AsyncRewardClient(scripted.address) as client:
@@ -150,18 +138,6 @@ async def test_a_request_that_nobody_waits_for_is_cancelled(scripted: ScriptedSe
             task.cancel()
         assert await asyncio.to_thread(held.over.wait, 10)
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def test_closing_fails_whoever_waits(scripted: ScriptedServer) -> None:
-    scripted.hold()
-    client = AsyncRewardClient(scripted.address, max_in_flight=1)
-    tasks = [asyncio.create_task(client.score_one(Rollout("out", "text")))]
-    await asyncio.sleep(0.2)
-    tasks.append(asyncio.create_task(client.score_one(Rollout("queued", "text"))))
-    await asyncio.sleep(0.05)
-    await client.close()
-    results = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(result) for result in results] == [Unavailable, Unavailable]
 
 
 async def test_queues_of_past_options_are_not_kept(scripted: ScriptedServer) -> None:

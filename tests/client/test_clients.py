@@ -18,7 +18,6 @@ from consensuspr.client import (
     AsyncRewardClient,
     RetryPolicy,
     RewardClient,
-    RewardSpec,
     Rollout,
     ScoredBatch,
     Status,
@@ -97,38 +96,6 @@ def test_a_large_batch_keeps_its_order_and_is_pipelined(
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1] == (2000, 2000)
     assert batch.identity.dataset_digest == "sha256:0"
-
-
-def test_what_was_asked_arrives(score: Call, scripted: ScriptedServer) -> None:
-    score(
-        [Rollout("p", "text", ground_truth="1", num_tokens=3, nodes=[["x=1"]])],
-        reward=RewardSpec.curriculum(2),
-        epoch=1,
-        dataset="math",
-        answer_rule="dapo",
-        on_undecided="mask",
-        include_spans=True,
-        timeout_s=9,
-    )
-    [request] = scripted.requests
-    assert request.reward.kind == pb.REWARD_KIND_CURRICULUM
-    assert (request.reward.switch_epoch, request.epoch, request.dataset) == (2, 1, "math")
-    assert request.answer_rule == pb.ANSWER_RULE_DAPO
-    assert request.on_undecided == pb.ON_UNDECIDED_MASK
-    assert request.include_spans
-    [rollout] = request.rollouts
-    assert rollout.response == b"text"
-    assert (rollout.ground_truth, rollout.num_tokens) == ("1", 3)
-    assert list(rollout.nodes.nodes[0].expressions) == ["x=1"]
-    [timeout_s] = scripted.timeouts
-    assert timeout_s is not None
-    assert 0 < timeout_s < 9.5  # on the wire gRPC rounds it up a little
-
-
-def test_an_empty_batch_has_an_identity(score: Call, scripted: ScriptedServer) -> None:
-    batch = score([])
-    assert batch == []
-    assert batch.identity.dataset == "default"
 
 
 @pytest.mark.parametrize(
@@ -221,17 +188,6 @@ def test_a_server_that_does_not_answer_is_left_at_the_deadline(
     assert held.over.wait(5), "the server learns that nobody waits any more"
 
 
-def test_closing_a_client_ends_its_call(scripted: ScriptedServer) -> None:
-    held = scripted.hold()
-    client = RewardClient(scripted.address)
-    with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(client.score, numbered(1))
-        assert held.started.wait(10)
-        client.close()
-        with pytest.raises(Unavailable, match="the client was closed"):
-            call.result(10)
-
-
 async def test_closing_an_async_client_ends_its_call(scripted: ScriptedServer) -> None:
     held = scripted.hold()
     client = AsyncRewardClient(scripted.address)
@@ -283,30 +239,6 @@ def test_a_call_during_which_the_dataset_changes_is_scored_under_the_new_one(
     assert [score.answer for score in batch] == [str(number) for number in range(600)]
     first = scripted.requests[0].rollouts[0].problem_id
     assert sum(request.rollouts[0].problem_id == first for request in scripted.requests) == 2
-
-
-def test_a_dataset_that_keeps_changing_during_the_call_is_a_fault(
-    score: Call, scripted: ScriptedServer
-) -> None:
-    def change(number: int, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:
-        return scripted.reply(request, digest=f"sha256:{number % 2}")
-
-    scripted.script = change
-    with pytest.raises(ServerFault, match="the server changed during the call") as caught:
-        score(numbered(600))
-    assert "'sha256:0'" in str(caught.value)
-    assert "'sha256:1'" in str(caught.value)
-
-
-def test_a_server_of_another_protocol_version_is_named(
-    score: Call, scripted: ScriptedServer
-) -> None:
-    scripted.info.protocol_version = 7
-    with pytest.raises(
-        IncompatibleServer, match="speaks protocol version 7, this client speaks version 2"
-    ):
-        score(numbered(1))
-    assert scripted.requests == []
 
 
 def test_another_service_on_the_port_is_no_reward_server(call: Call) -> None:
@@ -388,34 +320,11 @@ def test_wrong_settings_are_refused(
         made(**arguments)
 
 
-def test_limits_are_asked_once_and_again_after_a_failure(scripted: ScriptedServer) -> None:
-    with RewardClient(scripted.address, retry=QUICK) as client:
-        client.score(numbered(1))
-        client.score(numbered(1))
-        assert scripted.info_calls == 1
-
-        scripted.fail(Code.INVALID_ARGUMENT, "a request holds at most 10 rollouts")
-        with pytest.raises(InvalidRequest):
-            client.score(numbered(1))
-        scripted.script = None
-        client.score(numbered(1))
-        assert scripted.info_calls == 2
-
-
 def test_threads_share_a_client(scripted: ScriptedServer) -> None:
     batches = [[Rollout(f"{thread}-{i}", "text") for i in range(300)] for thread in range(8)]
     with RewardClient(scripted.address) as client, ThreadPoolExecutor(8) as pool:
         scored = list(pool.map(client.score, batches))
     assert [answers(batch) for batch in scored] == [[r.problem_id for r in b] for b in batches]
-
-
-def test_a_closed_client_says_so(scripted: ScriptedServer) -> None:
-    client = RewardClient(scripted.address)
-    client.score(numbered(1))
-    client.close()
-    client.close()
-    with pytest.raises(RuntimeError, match="the client is closed"):
-        client.score(numbered(1))
 
 
 async def test_a_closed_async_client_says_so(scripted: ScriptedServer) -> None:

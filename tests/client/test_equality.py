@@ -22,7 +22,7 @@ from consensuspr.client import (
     ScoredBatch,
     Status,
 )
-from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest, UnknownDataset
+from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest
 from consensuspr.v1 import PROTOCOL_VERSION, scoring_pb2_grpc
 from consensuspr.v1 import scoring_pb2 as pb
 
@@ -121,38 +121,12 @@ def test_equal_scores_and_identity(
     assert seen >= set(Status) - {Status.ANSWER_UNDECIDED, Status.INTERNAL}
 
 
-def test_equal_spans_in_code_points_of_the_original(local: LocalClient, real_server: str) -> None:
-    here = local.score(ROLLOUTS, include_spans=True)
-    for there in of_both_remote_clients(
-        real_server, ROLLOUTS, RewardSpec.linear(), 0, include_spans=True
-    ):
-        assert list(there) == list(here)
-    for rollout, score in zip(ROLLOUTS, here, strict=True):
-        if rollout.response in (CODE, LISTED):
-            continue
-        if isinstance(rollout.response, str) and score.spans and score.spans[-1]:
-            start, end = score.spans[-1]
-            assert rollout.response[start:end].replace(" ", "").strip("$") in (
-                "9*2=$18", "9*2=18", "x=55",
-            )  # fmt: skip
-
-
 def test_equal_scores_of_a_batch_of_many_requests(local: LocalClient, real_server: str) -> None:
     small = [rollout for rollout in ROLLOUTS if len(rollout.response) < 1000]
     rollouts = [small[i % len(small)] for i in range(2000)]
     here = local.score(rollouts)
     for there in of_both_remote_clients(real_server, rollouts, RewardSpec.linear(), 0):
         assert list(there) == list(here)
-
-
-def test_equal_single_scores(local: LocalClient, real_server: str) -> None:
-    small = [rollout for rollout in ROLLOUTS if len(rollout.response) < 1000]
-
-    async def main() -> list[object]:
-        async with AsyncRewardClient(real_server) as client:
-            return list(await asyncio.gather(*map(client.score_one, small)))
-
-    assert asyncio.run(main()) == list(local.score(small))
 
 
 @pytest.mark.parametrize("at", [0, 3, 7, 9, 16, 21, 22, 23])
@@ -170,24 +144,6 @@ def test_equal_explanations(local: LocalClient, real_server: str, at: int) -> No
             return await client.explain(ROLLOUTS[at])
 
     assert asyncio.run(asynchronous()) == there
-
-
-def test_progress_and_identity_of_the_local_client(local: LocalClient) -> None:
-    seen: list[tuple[int, int]] = []
-    rollouts = [Rollout("ducks", RIGHT)] * 2500
-    batch = local.score(rollouts, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(1024, 2500), (2048, 2500), (2500, 2500)]
-    assert list(batch) == list(local.score(rollouts))
-    assert batch.identity == local.score([]).identity
-
-
-def test_both_name_an_unknown_dataset_by_the_same_exception(
-    local: LocalClient, real_server: str
-) -> None:
-    with RewardClient(real_server) as remote:
-        for client in (local, remote):
-            with pytest.raises(UnknownDataset, match=r"'nope'.*default"):
-                client.score([], dataset="nope")
 
 
 def test_the_local_client_has_several_datasets_deadlines_and_an_end(dataset: Path) -> None:
@@ -246,14 +202,6 @@ def test_both_give_a_node_that_is_none_a_status(
             assert scores[0].reward is None
 
 
-def test_derived_forms_can_be_left_out(dataset: Path) -> None:
-    swapped = Rollout("open", "55 = x")
-    with LocalClient(dataset=dataset, derive="off") as client:
-        assert client.score([swapped])[0].num_matched == 0
-    with LocalClient(dataset=dataset) as client:
-        assert client.score([swapped])[0].num_matched == 1
-
-
 def test_what_the_clients_say_about_what_scores(local: LocalClient, real_server: str) -> None:
     with RewardClient(real_server) as client:
         there = client.server_info()
@@ -264,34 +212,6 @@ def test_what_the_clients_say_about_what_scores(local: LocalClient, real_server:
     )  # fmt: skip
     assert there.max_response_bytes == here.max_response_bytes == 16 << 20
     assert (there.max_message_bytes, here.max_message_bytes) == (17 << 20, 0)
-
-
-@pytest.mark.parametrize(
-    ("response", "channels", "at_least", "at_most"),
-    [
-        (RIGHT, ("statement", "statement"), 1.0, 1.0),
-        (CODE, ("code", "code"), 1.0, 1.0),
-        (LISTED, ("statement", "statement"), 0.001, 0.1),
-    ],
-    ids=["honest", "code", "listed"],
-)
-def test_a_list_of_all_sums_is_worth_little_at_a_server(
-    real_server: str, response: str, channels: tuple[str, ...], at_least: float, at_most: float
-) -> None:
-    rollout = Rollout("ducks", response)
-    with RewardClient(real_server) as client:
-        [score] = client.score([rollout], RewardSpec.maximum(code="computed"))
-        [plain] = client.score([rollout], RewardSpec.maximum(code="computed", guard=False))
-        told = client.explain(rollout, RewardSpec.maximum(code="computed"))
-    assert score.channels == plain.channels == channels
-    assert score.ncr_raw == plain.ncr == 1.0
-    assert score.ncr == score.guard
-    assert score.ncr is not None
-    assert at_least <= score.ncr <= at_most
-    assert (score.acc, score.reward) == (1.0, 1.0)
-    assert tuple(node.channel for node in told.nodes) == channels
-    assert told.guard is not None
-    assert (told.guard.statements > told.guard.max_statements) is (at_most < 1.0)
 
 
 def test_a_client_that_knows_no_guard_is_scored_as_ever(

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
-from pathlib import Path
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
-from urllib.request import urlopen
 
 import grpc
 import pytest
@@ -19,11 +14,9 @@ import pytest
 from consensuspr.client import AsyncRewardClient, RewardClient, Rollout
 from consensuspr.client.retries import RetryPolicy, RpcFailure
 from consensuspr.client.servers import REST_S, Balancer, split_addresses
-from consensuspr.client.transport import channel_options
 from consensuspr.errors import InputError, Unavailable
 from tests.client.conftest import ScriptedServer
-from tests.processes import wait_for
-from tests.servers import ServeProcess, free_port, serve_command
+from tests.servers import free_port
 
 if TYPE_CHECKING:
     from consensuspr.v1 import scoring_pb2 as pb
@@ -106,16 +99,6 @@ def test_requests_go_where_the_fewest_are_on_the_way(balance: Balance) -> None:
     for _ in range(2):
         balancer.ended(1)
     assert picks(balancer, 2) == {1: 2}
-
-
-def test_where_it_makes_no_difference_they_take_turns(balance: Balance) -> None:
-    balancer = balance(3)
-    seen = []
-    for _ in range(6):
-        seen.append(balancer.pick())
-        balancer.ended(seen[-1])
-    assert seen[:3] == seen[3:]
-    assert sorted(seen[:3]) == [0, 1, 2]
 
 
 def test_clients_do_not_all_begin_with_the_same(balance: Balance) -> None:
@@ -231,70 +214,3 @@ def test_an_address_where_nobody_listens_costs_nothing_but_a_moment(
         pytest.raises(Unavailable, match=r", the last at 127\.0\.0\.1:\d+.*no server listens"),
     ):
         client.score(rollouts(1))
-
-
-def test_a_name_of_several_addresses_is_balanced_by_grpc(
-    pair: tuple[ScriptedServer, ScriptedServer],
-) -> None:
-    target = "ipv4:" + ",".join(server.address for server in pair)
-    with RewardClient(target, timeout_s=20) as client:
-
-        def both() -> bool:
-            client.score(rollouts(1))
-            return min(by_server(pair)) > 2
-
-        wait_for(both)
-    assert dict(channel_options())["grpc.service_config_disable_resolution"] == 1
-
-
-def metric(address: str, name: str) -> float:
-    with urlopen(f"http://{address}/metrics", timeout=10) as page:
-        lines = page.read().decode().splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
-
-
-def test_a_server_is_killed_and_comes_back_under_load(dataset: Path, tmp_path: Path) -> None:
-    ports = [free_port(), free_port()]
-    pages = [f"127.0.0.1:{free_port()}" for _ in ports]
-
-    def start(at: int) -> ServeProcess:
-        options = ("--workers", "1", "--metrics-address", pages[at])
-        command = serve_command(dataset, *options, address=f"127.0.0.1:{ports[at]}")
-        return ServeProcess(tmp_path, command).wait_until_listening()
-
-    def scored(at: int) -> float:
-        return metric(pages[at], "consensuspr_rollouts_total")
-
-    stop = threading.Event()
-    texts = [rf"\boxed{{{at}}}" for at in range(8)]
-    wanted = [float(at == 5) for at in range(8)]
-
-    def train(client: RewardClient) -> int:
-        steps = 0
-        while not stop.is_set():
-            batch = [Rollout("bare", text) for text in texts]
-            assert [score.acc for score in client.score(batch, timeout_s=60)] == wanted
-            steps += 1
-        return steps
-
-    address = ",".join(f"127.0.0.1:{port}" for port in ports)
-    with ExitStack() as running:
-        servers = [running.enter_context(closing(start(at))) for at in range(2)]
-        client = running.enter_context(RewardClient(address))
-        threads = running.enter_context(ThreadPoolExecutor(4))
-        running.callback(stop.set)
-        training = [threads.submit(train, client) for _ in range(4)]
-        wait_for(lambda: min(scored(0), scored(1)) >= 80)
-        # As the machine would: all processes of it at once, with what they had in work.
-        for pid in [*servers[0].worker_pids(), servers[0].process.pid]:
-            os.kill(pid, signal.SIGKILL)
-        before = scored(1)
-        wait_for(lambda: scored(1) >= before + 400)
-        running.enter_context(closing(start(0)))
-        wait_for(lambda: scored(0) >= 80)
-        # Once more, in order.
-        before = scored(0)
-        assert servers[1].stop() == 0
-        wait_for(lambda: scored(0) >= before + 400)
-        stop.set()
-        assert sum(done.result(60) for done in training) > 0

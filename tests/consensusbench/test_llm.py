@@ -15,10 +15,8 @@ from consensusbench.llm import (
     ModelSettings,
     Reply,
     ask_key,
-    ask_once,
     read_models,
 )
-from consensusbench.store import Journal
 from consensuspr.errors import (
     BudgetSpent,
     InputError,
@@ -188,19 +186,6 @@ async def test_openai_itself_needs_a_key_and_a_server_of_ones_own_needs_none(
         ChatModel(ModelSettings("m", api_key_env="MY_KEY"))
     assert (await bench.ask()).text == "Answer: 0"
     assert bench.server.asked[0].key == "none"
-
-
-async def test_a_question_is_asked_once_over_runs(bench: ModelBench, tmp_path: Path) -> None:
-    bench.server.respond = lambda asked: Say(f"reply {asked.number}", reasoning="hm")
-    replies: list[list[Reply]] = []
-    for _ in range(2):
-        with Journal(tmp_path / "j", "nodes") as journal:
-            async with bench.model(price_in=1.0, price_out=1.0) as model:
-                first = await ask_once(model, journal, HELLO)
-                other = await ask_once(model, journal, HELLO, sample=1)
-                replies.append([first, other])
-    assert replies[0] == replies[1] and replies[0][0].text != replies[0][1].text
-    assert len(bench.server.asked) == 2
 
 
 def test_a_key_stands_for_all_that_decides_the_reply() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consensuspr.core.pure.fields import count_fields as twin
-from consensuspr.server.memory import field_table
+from consensuspr.server.admission import field_table
 from consensuspr.v1 import scoring_pb2 as pb
 
 Count = Callable[[bytes, bytes, int], int]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import logging
-import os
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from consensuspr.data import ReadReport, open_writer, read_problems, read_rollouts, scan_rollouts
+from consensuspr.data import ReadReport, open_writer, read_problems, read_rollouts
 from consensuspr.errors import DataError, InputError
 
 ROWS = [
@@ -54,26 +52,17 @@ def test_blank_lines_a_bom_and_crlf_are_no_rows(tmp_path: Path) -> None:
     path = tmp_path / "f.jsonl"
     path.write_bytes(
         b"\xef\xbb\xbf" + b'{"problem_id":"a","response":"1"}\r\n\n  \t\r\n'
-        b'{"problem_id":"b","response":"2"}'
+        b'{"problem_id":"a","response":"2"}\n{}'
     )
-    assert [row["problem_id"] for row in read_rollouts(path)] == ["a", "b"]
-
-
-def test_line_numbers_count_blank_lines(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "f.jsonl", b"", good(1), b"", b"{}")
-    with pytest.raises(DataError, match=r"f\.jsonl:4: problem_id is missing$"):
+    assert [row["response"] for row in read_rollouts(path, "skip")] == ["1", "2"]
+    with pytest.raises(DataError, match=r"f\.jsonl:5: problem_id is missing$"):
         list(read_rollouts(path))
 
 
 BAD_LINES: list[tuple[bytes, str]] = [
     (b"{", "is not JSON: Expecting property name enclosed in double quotes (column 2)"),
     (b"[1, 2]", "holds a list, not an object"),
-    (b'"text"', "holds a string, not an object"),
-    (b"17", "holds a number, not an object"),
-    (b"null", "holds null, not an object"),
-    (b"true", "holds a truth value, not an object"),
     (b'{"problem_id": NaN}', "is not JSON: NaN is no JSON number"),
-    (b'{"problem_id": -Infinity}', "is not JSON: -Infinity is no JSON number"),
     (b'{"n": 1e999}', "is not JSON: the number 1e999 is too large"),
     (b'{"n": ' + b"9" * 5000 + b"}", "is not JSON: a number of 5000 digits is too long"),
     (b'{"problem_id": "\xff"}', "is not UTF-8 (byte 17 of the line)"),
@@ -145,7 +134,6 @@ BAD_FILES: list[tuple[Callable[[Path], object], str]] = [
     (lambda path: path.mkdir(), "{path}: is a directory, not a file"),
     (lambda path: path.write_bytes(b""), "{path}: is empty"),
     (lambda path: path.write_bytes(b"\n \n"), "{path}: holds no rows"),
-    (lambda path: path.write_bytes(b"\xef\xbb\xbf"), "{path}: holds no rows"),
     (
         lambda path: path.write_bytes("{}".encode("utf-16")),
         "{path}: is UTF-16 text; JSONL, gzip'd JSONL and Parquet are read",
@@ -154,7 +142,6 @@ BAD_FILES: list[tuple[Callable[[Path], object], str]] = [
         lambda path: path.write_bytes(b"\x28\xb5\x2f\xfdrest"),
         "{path}: is zstd-compressed; JSONL, gzip'd JSONL and Parquet are read",
     ),
-    (lambda path: path.write_bytes(gzip.compress(b"")), "{path}: holds no rows"),
     (damaged_gzip, "{path}:1: the gzip data is damaged: CRC check failed "),
     (truncated_gzip, "the gzip data ends before its end mark"),
     (truncated_parquet, "{path}: is not readable Parquet: "),
@@ -177,25 +164,6 @@ def test_a_bad_file_raises_whatever_the_mode(
         list(read_rollouts(path, on_error))
     assert sentence.format(path=path) in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_an_unreadable_file_says_so(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "f.jsonl", good(1))
-    path.chmod(0)
-    if os.access(path, os.R_OK):
-        pytest.skip("this user may read everything")
-    with pytest.raises(DataError, match="cannot be read: Permission denied"):
-        list(read_rollouts(path))
-
-
-def test_a_truncated_gzip_names_where_it_ends(tmp_path: Path) -> None:
-    path = tmp_path / "f.jsonl.gz"
-    truncated_gzip(path)
-    rows = []
-    with pytest.raises(DataError) as caught:
-        for row in read_rollouts(path):
-            rows.append(row)
-    assert caught.value.line == len(rows) + 1
 
 
 def test_a_file_of_bad_rows_only_is_bad_even_when_skipping(tmp_path: Path) -> None:
@@ -238,36 +206,19 @@ def test_rows_of_a_dataset_that_do_not_go_together_name_both_lines(
     assert [problem.problem_id for problem in read_problems(path, "skip")] == good_ids
 
 
-def test_a_rollouts_file_may_repeat_a_problem_id(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "f.jsonl", good(1), good(1))
-    assert len(list(read_rollouts(path))) == 2
-
-
-def test_a_line_past_the_limit_is_a_bad_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("consensuspr.data.readers.MAX_LINE_BYTES", 1000)
-    path = write_lines(tmp_path / "f.jsonl", good(1), b"x" * 5000, good(2))
-    report = ReadReport()
-    assert list(read_rollouts(path, "skip", report)) == [good(1), good(2)]
-    assert [str(fault) for fault in report.reasons] == [f"{path}:2: is longer than 1000 bytes"]
-
-
 @pytest.mark.parametrize(
     ("endless", "sentence"),
     [
         (b"\n", r":1\d{6}: more than 1048576 bytes of blank lines end here; the file is not read"),
-        (b" " * 999 + b"\n", ":1050: more than 1048576 bytes of blank lines end here"),
-        (b"x", ":2: is longer than 1500 bytes; the file is not read on"),
+        (b"x", ":2: is longer than 1000 bytes; the file is not read on"),
     ],
-    ids=["lines", "spaces", "line"],
+    ids=["lines", "line"],
 )
 def test_a_small_file_of_gigabytes_without_a_row_is_not_read_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endless: bytes, sentence: str
 ) -> None:
     if endless == b"x":
         monkeypatch.setattr("consensuspr.data.readers.MAX_LINE_BYTES", 1000)
-        monkeypatch.setattr("consensuspr.data.readers.MAX_REST_BYTES", 500)
     path = tmp_path / "f.jsonl.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
         file.write(json.dumps(good(1)).encode() + b"\n")
@@ -280,40 +231,6 @@ def test_a_small_file_of_gigabytes_without_a_row_is_not_read_to_its_end(
     assert read == [good(1)]
 
 
-def test_a_line_without_an_end_stops_at_its_limit() -> None:
-    with pytest.raises(DataError, match="/dev/zero:1: is longer than"):
-        list(read_rollouts("/dev/zero"))
-
-
-def test_a_disk_that_cannot_be_read_is_named() -> None:
-    with pytest.raises(DataError, match="/proc/self/mem: cannot be read: Input/output error"):
-        list(read_rollouts("/proc/self/mem"))
-
-
 def test_an_unknown_mode_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="on_error must be 'stop' or 'skip', got 'ignore'"):
         list(read_rollouts(tmp_path, "ignore"))  # type: ignore[arg-type]
-
-
-def test_a_scan_counts_without_keeping(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "f.jsonl", good(1), b"{", good(2))
-    assert scan_rollouts(path, "skip").rows == 2
-    with pytest.raises(DataError, match=":2: is not JSON"):
-        scan_rollouts(path)
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_long_file_is_never_held_whole(tmp_path: Path, name: str) -> None:
-    response = "so x = 5 and then " * 100
-    with open_writer(tmp_path / name) as out:
-        for number in range(20_000):
-            out.write({"problem_id": "p", "response": f"{number} {response}"})
-    next(read_rollouts(tmp_path / name))  # imports what the format needs
-    tracemalloc.start()
-    try:
-        count = sum(1 for _ in read_rollouts(tmp_path / name))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert count == 20_000
-    assert peak < 4_000_000  # of 36 MB

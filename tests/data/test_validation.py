@@ -78,33 +78,17 @@ def test_a_blank_ground_truth_is_an_unknown_one(blank: str | None) -> None:
     assert parse_problem({"problem_id": "p", "ground_truth": blank}).ground_truth is None
 
 
-def test_null_derived_is_missing_and_empty_derived_is_not() -> None:
-    rows = [{"expressions": ["1"], "derived": None}, {"expressions": ["1"], "derived": []}]
-    problem = parse_problem({"problem_id": "p", "nodes": rows})
-    assert [node.derived for node in problem.nodes] == [None, ()]
-
-
-def test_weak_expressions_are_accepted() -> None:
-    problem = parse_problem({"problem_id": "p", "nodes": [{"expressions": ["", "$$", "7"]}]})
-    assert problem.nodes[0].expressions == ("", "$$", "7")
-
-
 NODE = {"expressions": ["x"]}
 BAD_PROBLEMS = [
     ({}, "problem_id is missing"),
     ({"problem_id": "p", "response": "r"}, ROLLOUTS_FOR_PROBLEMS),
-    ({"problem_id": None}, "problem_id is missing"),
-    ({"problem_id": 17}, "problem_id must be a string, got 17"),
     ({"problem_id": True}, "problem_id must be a string, got true"),
     ({"problem_id": ""}, "problem_id is empty"),
     ({"problem_id": "i" * 1025}, "problem_id has 1025 characters, the limit is 1024"),
-    ({"ground_truth": 42}, "ground_truth must be a string, got 42"),
     ({"ground_truth": math.nan}, "ground_truth must be a string, got nan"),
-    ({"data_source": ["a"]}, "data_source must be a string, got a list of 1"),
     ({"data_source": "s" * 1025}, "data_source has 1025 characters, the limit is 1024"),
     ({"problem": {}}, "problem must be a string, got an object"),
     ({"split": "valid"}, "split must be train or test or null, got 'valid'"),
-    ({"split": 1}, "split must be train or test or null, got 1"),
     (
         {"answer_rule": "exact"},
         "answer_rule must be auto, dapo, boxed or gsm8k or null, got 'exact'",
@@ -119,14 +103,6 @@ BAD_PROBLEMS = [
                 ".statements must be a whole number from 1 to 4294967295, got 0",
             ),
             (
-                {"statements": 9, "numbers": 2.5},
-                ".numbers must be a whole number from 1 to 4294967295, got 2.5",
-            ),
-            (
-                {"statements": True, "numbers": 9},
-                ".statements must be a whole number from 1 to 4294967295, got true",
-            ),
-            (
                 {"statements": 9, "numbers": 9, "length": -1},
                 ".length must be a whole number from 0 to 2147483647, got -1",
             ),
@@ -134,33 +110,25 @@ BAD_PROBLEMS = [
     ],
     ({"metadata": "level 3"}, "metadata must be an object, got 'level 3'"),
     ({"nodes": {}}, "nodes must be a list, got an object"),
-    ({"nodes": "x=5"}, "nodes must be a list, got 'x=5'"),
     ({"nodes": [NODE] * 1025}, "nodes holds 1025 nodes, the limit is 1024"),
     ({"nodes": ["x=5"]}, "nodes[0] must be an object, got 'x=5'"),
-    ({"nodes": [NODE, None]}, "nodes[1] must be an object, got null"),
     ({"nodes": [{}]}, "nodes[0] has no expressions"),
     ({"nodes": [NODE, {"expressions": []}]}, "nodes[1] has no expressions"),
-    ({"nodes": [{**NODE, "node_id": "k"}] * 2}, "nodes[1] repeats node_id 'k' of nodes[0]"),
     ({"nodes": [{**NODE, "node_id": "n2"}, NODE]}, "nodes[1] repeats node_id 'n2' of nodes[0]"),
     *[
         ({"nodes": [{**NODE, key: value}]}, f"nodes[0].{key}{reason}")
         for key, value, reason in [
             ("expressions", "x=5", " must be a list of strings, got 'x=5'"),
-            ("expressions", "", " must be a list of strings, got ''"),
             ("expressions", ["a", 5], "[1] must be a string, got 5"),
             ("expressions", ["a", "b" * 65537], "[1] has 65537 characters, the limit is 65536"),
             ("expressions", ["a"] * 4097, " holds 4097 expressions, the limit is 4096"),
             ("derived", "b", " must be a list of strings, got 'b'"),
-            ("derived", [None], "[0] must be a string, got null"),
             ("type", "lemma", " must be equation, value, proposition or expression, got 'lemma'"),
             ("support", -1, " must be a whole number of 0 or more, got -1"),
-            ("support", math.inf, " must be a whole number of 0 or more, got inf"),
             ("is_final", "yes", " must be true or false, got 'yes'"),
             ("node_id", 3, " must be a string, got 3"),
             ("weight", -0.5, " must be a number from 0 to 1e+06, got -0.5"),
             ("weight", math.nan, " must be a number from 0 to 1e+06, got nan"),
-            ("weight", "much", " must be a number from 0 to 1e+06, got 'much'"),
-            ("weight", True, " must be a number from 0 to 1e+06, got true"),
         ]
     ],
 ]
@@ -184,14 +152,9 @@ BAD_ROLLOUTS = [
         for key, value, reason in [
             ("response", 5, "must be a string, got 5"),
             ("rollout_id", "n" * 1025, "has 1025 characters, the limit is 1024"),
-            ("data_source", "n" * 1025, "has 1025 characters, the limit is 1024"),
-            ("model", "n" * 1025, "has 1025 characters, the limit is 1024"),
-            ("rollout_id", 5, "must be a string, got 5"),
             ("ground_truth", 18, "must be a string, got 18"),
             ("num_tokens", "9", "must be a whole number, got '9'"),
             ("num_tokens", 9.5, "must be a whole number, got 9.5"),
-            ("num_tokens", math.nan, "must be a whole number, got nan"),
-            ("num_tokens", True, "must be a whole number, got true"),
             ("correct", 1, "must be true or false, got 1"),
         ]
     ],

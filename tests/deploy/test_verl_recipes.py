@@ -92,8 +92,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def training(files: dict[str, Any], recipe: tuple[str, str, str], *own: str) -> Training:
     algorithm, model, reward = recipe
     request = Request(algorithm=algorithm, model=model, reward=reward, **files)
-    [planned] = make_plan(request, own, {}).trainings
-    return planned
+    return make_plan(request, own, {}).training
 
 
 def composed(arguments: list[str]) -> Any:

@@ -96,21 +96,14 @@ def test_openrlhf_that_sends_a_step_at_once(
     assert sum(pauses) >= 5, "five tries, and then the step fails: no zeros"
 
 
-@pytest.mark.parametrize("by", ["http", "function"])
 def test_openrlhf_that_asks_for_each_rollout(
-    server: InProcessServer, load: Load, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, by: str
+    server: InProcessServer, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("aiohttp", reason="OpenRLHF asks with aiohttp")
     client = load("0.11.2", "agent")
     sleep = asyncio.sleep
     monkeypatch.setattr(client.asyncio, "sleep", lambda seconds: sleep(0))
     source = f"http://{server.http_address}/openrlhf?scores=acc"
-    if by == "function":
-        source = str(tmp_path / "reward.py")
-        Path(source).write_text(
-            "from consensuspr.client.openrlhf import reward_function\n"
-            f"reward_func = reward_function(address={server.address!r}, scores='acc')\n"
-        )
 
     def outcome(problem_id: str) -> Any:
         executor = client.SingleTurnAgentExecutor([source])

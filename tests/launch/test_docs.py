@@ -30,12 +30,3 @@ def test_options_are_spelled_right(page: str, repository: Path) -> None:
     named = set(re.findall(r"--[a-z]+(?:-[a-z]+)*", text))
     assert named
     assert named <= known
-
-
-def test_every_option_of_a_launch_has_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for ask in ("--help", "--list-settings"):
-        assert consensuspr.cli.main(["launch", ask]) == 0
-    shown = capsys.readouterr().out
-    for option in ("--algorithm", "--alphas", "server_address", "recipe", "--dry-run"):
-        assert option in shown
-    assert "consensuspr launch --algorithm grpo --model 4b --reward linear" in shown

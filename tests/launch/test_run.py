@@ -22,16 +22,12 @@ from consensuspr.scoring import DatasetIndex
 from tests.processes import descendants
 from tests.rows import write_rows
 from tests.runs import Group, Log, question, rewards, right
+from tests.servers import served
 
 if TYPE_CHECKING:
     from tests.launch.conftest import Trainer
 
 PATIENCE_S = 90.0
-
-
-def slow(*values: Any) -> list[Any]:
-    """Return parameters of which only the long form of the tests makes use."""
-    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 
 @pytest.fixture
@@ -102,40 +98,29 @@ def settings_in(arguments: list[str]) -> dict[str, str]:
     return {key.removeprefix(start): value.strip("'") for key, value in pairs}
 
 
-def test_a_sweep_has_one_server_before_the_first_training_until_after_the_last(
+def test_the_server_listens_before_the_training_until_after_it(
     arguments: list[str], trainer: Trainer, tmp_path: Path
 ) -> None:
-    done = run([*arguments, "--alphas", "0.1,0.2", "data.seed=7"], trainer)
+    done = run([*arguments, "--alpha", "0.1", "data.seed=7"], trainer)
     assert done.returncode == 0, done.stderr
-    first, second = trainer.noted()
-    assert first["serving"] and second["serving"]
-    assert first["address"] == second["address"]
-    assert {"data.seed=7", "+reward.reward_kwargs.reward=linear"} <= set(first["arguments"])
-    assert "+reward.reward_kwargs.alpha=0.1" in first["arguments"]
-    assert "+reward.reward_kwargs.alpha=0.2" in second["arguments"]
+    [noted] = trainer.noted()
+    assert noted["serving"]
+    given = {
+        "data.seed=7",
+        "+reward.reward_kwargs.reward=linear",
+        "+reward.reward_kwargs.alpha=0.1",
+    }
+    assert given <= set(noted["arguments"])
     with LocalClient(arguments[arguments.index("--dataset") + 1]) as local:
         digest = local.server_info().datasets[0].digest
-    for noted, alpha in ((first, 0.1), (second, 0.2)):
-        own = RewardSettings.of(settings_in(noted["arguments"]), "launch")
-        assert own.expect_digest == digest
-        assert own.run == f"grpo-qwen3-1.7b-base-linear-alpha{alpha}"
-        assert own.score_log is not None
-        assert DatasetIndex.open(dataset_path(own.score_log, digest)).digest == digest
-    assert not is_serving(first["address"])
-    assert "listening on" in (tmp_path / "logs" / "server.log").read_text()
-    assert f"the reward server is listening on {first['address']}" in done.stderr
-    assert "training 1 of 2: grpo-qwen3-1.7b-base-linear-alpha0.1" in done.stderr
-
-
-@pytest.mark.slow
-def test_the_exit_code_is_the_trainings_and_ends_a_sweep(
-    arguments: list[str], trainer: Trainer
-) -> None:
-    done = run([*arguments, "--alphas", "0.1,0.2"], trainer, TRAINER_CODE="7")
-    assert done.returncode == 7
-    [noted] = trainer.noted()
-    assert "training grpo-qwen3-1.7b-base-linear-alpha0.1 ended with code 7" in done.stderr
+    own = RewardSettings.of(settings_in(noted["arguments"]), "launch")
+    assert (own.expect_digest, own.reward, own.alpha) == (digest, "linear", 0.1)
+    assert own.run == "grpo-qwen3-1.7b-base-linear-alpha0.1"
+    assert own.score_log is not None
+    assert DatasetIndex.open(dataset_path(own.score_log, digest)).digest == digest
     assert not is_serving(noted["address"])
+    assert "listening on" in (tmp_path / "logs" / "server.log").read_text()
+    assert f"the reward server is listening on {noted['address']}" in done.stderr
 
 
 def test_a_server_that_dies_is_noticed_and_started_again(
@@ -158,7 +143,7 @@ def test_a_server_that_dies_is_noticed_and_started_again(
     assert "again" in said.splitlines()[-1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, *slow(signal.SIGTERM, signal.SIGHUP)])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_training_and_then_the_server(
     number: signal.Signals, arguments: list[str], trainer: Trainer
 ) -> None:
@@ -181,30 +166,8 @@ def test_a_signal_ends_the_training_and_then_the_server(
         assert trainer.noted()[-1] == {"interrupted": True, "serving": True}
 
 
-@pytest.mark.slow
-def test_a_second_signal_kills_a_training_that_does_not_end(
-    arguments: list[str], trainer: Trainer
-) -> None:
-    with subprocess.Popen(
-        arguments,
-        env={**trainer.environment, "TRAINER_ACT": "stubborn"},
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as launcher:
-        until(lambda: len(trainer.noted()) == 2)
-        launcher.send_signal(signal.SIGTERM)
-        until(lambda: trainer.noted()[-1] == {"ignored": "SIGTERM"})
-        assert launcher.poll() is None
-        launcher.send_signal(signal.SIGTERM)
-        _, said = launcher.communicate(timeout=PATIENCE_S)
-    assert launcher.returncode == 128 + signal.SIGTERM
-    assert "it does not end; it is killed" in said
-    assert is_gone(trainer.noted()[0]["pid"])
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, *slow(signal.SIGINT, signal.SIGHUP)])
 def test_a_signal_ends_a_server_that_is_still_starting(
-    number: signal.Signals, arguments: list[str], trainer: Trainer, tmp_path: Path
+    arguments: list[str], trainer: Trainer, tmp_path: Path
 ) -> None:
     never_ends = tmp_path / "pipe.jsonl"
     os.mkfifo(never_ends)
@@ -214,66 +177,26 @@ def test_a_signal_ends_a_server_that_is_still_starting(
         log = tmp_path / "logs" / "server.log"
         server = until(lambda: log.exists() and server_of(launcher))
         os.close(os.open(never_ends, os.O_WRONLY))  # is there once it waits for the dataset
-        launcher.send_signal(number)
+        launcher.send_signal(signal.SIGTERM)
         launcher.communicate(timeout=PATIENCE_S)
-    assert launcher.returncode == 128 + number
+    assert launcher.returncode == 128 + signal.SIGTERM
     assert is_gone(server)
     assert trainer.noted() == []
 
 
-@pytest.mark.slow
-def test_nothing_is_trained_without_a_server(
-    arguments: list[str], trainer: Trainer, tmp_path: Path
-) -> None:
-    broken = tmp_path / "broken.jsonl"
-    broken.write_text('{"problem_id": 1}\n')
-    done = run([*arguments, "--dataset", str(broken)], trainer)
-    assert done.returncode == 2
-    [*_, sentence] = done.stderr.splitlines()
-    assert sentence.startswith("consensuspr: error: the reward server does not start: ")
-    assert f"{broken}:1: " in sentence
-    assert trainer.noted() == []
-
-
-@pytest.mark.slow
-def test_a_server_that_runs_already_is_used_and_left_alone(
+def test_the_exit_code_is_the_trainings_at_a_server_that_runs_already(
     arguments: list[str], trainer: Trainer, repository: Path, tmp_path: Path
 ) -> None:
-    problems = str(repository / "examples/sample/dataset.jsonl")
-    serve = [sys.executable, "-m", "consensuspr.cli", "serve", "--dataset", problems]
-    with subprocess.Popen(
-        [*serve, "--address", "127.0.0.1:0", "--workers", "1"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as server:
-        assert server.stdout is not None
-        address = server.stdout.readline().split()[-1]
-        run_folder = tmp_path / "logs/scores/grpo-qwen3-1.7b-base-linear"
-        run_folder.parent.mkdir(parents=True)
-        run_folder.touch()  # as good as a folder of another node
-        # The port that the launcher would have taken for its own is not looked at.
-        done = run([*arguments, "--address", address, "--server-address", address], trainer)
-        assert done.returncode == 0, done.stderr
+    with served(
+        tmp_path, repository / "examples/sample/dataset.jsonl", "--workers", "1"
+    ) as address:
+        done = run([*arguments, "--address", address], trainer, TRAINER_CODE="7")
+        assert done.returncode == 7, done.stderr
         assert trainer.noted()[0]["address"] == address
-        assert "the dataset is not kept with the score log (score_log: cannot write" in done.stderr
         assert is_serving(address)
         taken = run([*arguments, "--server-address", address], trainer)
         assert taken.returncode == 1
         assert f"{address} is in use by another process" in taken.stderr
-        server.terminate()
-
-
-@pytest.mark.slow
-def test_nothing_is_trained_where_the_doctor_finds_a_fault(
-    arguments: list[str], trainer: Trainer
-) -> None:
-    arguments.remove("--no-doctor")
-    # The stand-in is no verl that the doctor could ask.
-    done = run(arguments, trainer)
-    assert done.returncode in (1, 2)
-    assert "the doctor found a fault (above), so that nothing is trained" in done.stderr
-    assert trainer.noted() == []
 
 
 def test_nothing_is_started_without_verl(
@@ -292,44 +215,13 @@ def test_nothing_is_started_without_verl(
     assert not (tmp_path / "logs").exists()
 
 
-def test_a_dry_run_starts_nothing(
-    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*arguments[3:], "--dry-run"]) == 0
-    shown = capsys.readouterr().out
-    assert "-m verl.trainer.main_ppo" in shown
-    assert "+reward.reward_kwargs.reward=linear" in shown
-    assert not (tmp_path / "logs").exists()
-
-
-def test_how_the_server_is_started_can_stand_in_a_file_and_the_environment(
-    arguments: list[str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    config = tmp_path / "launch.toml"
-    config.write_text('recipe = ["mine.overrides"]\nserver_workers = 5\ntrainer = "of_file"\n')
-    (tmp_path / "mine.overrides").write_text("trainer.total_epochs=3\n")
-    monkeypatch.setenv("CONSENSUSPR_LAUNCH_TRAINER", "of_environment")
-    assert main([*arguments[3:], "--dry-run", "--config", str(config)]) == 0
-    shown = capsys.readouterr().out
-    assert "--workers 1" in shown  # as an option says
-    assert "-m of_environment" in shown
-    assert "trainer.total_epochs=3" in shown
-
-
 @pytest.mark.parametrize(
     ("own", "sentence"),
     [
-        (["--alphas", "0.1,x"], "--alphas must be numbers with commas between, got '0.1,x'"),
-        (["--alphas", "0.1,0.1"], "--alphas names a number twice"),
-        (["--alphas", "0.1", "--alpha", "0.2"], "give --alpha or --alphas, not both"),
         (["--algorithm", "ppo"], "Invalid value for '--algorithm'"),
         (["--server-workers", "0"], "server_workers (--server-workers): must be at least 1, got 0"),
         (["custom_reward_function.path=x"], "verl would ignore custom_reward_function.path"),
         (["--dataset", "/no/such.jsonl", "--dry-run"], "/no/such.jsonl: no such file"),
-        (["--dataset", "/tmp", "--dry-run"], "/tmp: is a directory, not a file"),
     ],
 )
 def test_bad_usage_is_one_sentence_and_code_2(
@@ -383,17 +275,3 @@ def test_nodes_grow_beside_the_training_and_outlive_the_server(
 def command_of(pid: int) -> list[bytes]:
     """Return the words of a process's command."""
     return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-
-
-def test_nothing_is_trained_where_nodes_cannot_grow(
-    arguments: list[str], trainer: Trainer, tmp_path: Path
-) -> None:
-    done = run([*arguments, "--grow-nodes"], trainer)
-    assert done.returncode == 0, done.stderr
-    dataset = write_rows(tmp_path / "data" / "problems.jsonl", [question(0)])
-    arguments[arguments.index("--dataset") + 1] = str(dataset)
-    done = run([*arguments, "--grow-nodes"], trainer)
-    assert done.returncode == 1
-    assert "was begun with another dataset" in done.stderr
-    assert "the nodes of the run cannot grow, as is said above" in done.stderr
-    assert len(trainer.noted()) == 1

@@ -40,7 +40,6 @@ def test_serves_from_its_node_and_takes_no_gpu(
         assert free_of(node.node_id, "GPU") == 1.0
         [ip] = [n["NodeManagerAddress"] for n in ray.nodes() if n["NodeID"] == node.node_id]
         assert server.address.rpartition(":")[0] == ip, "an address that other nodes reach"
-        assert server.is_serving()
         assert server.token is not None
         assert server.token not in repr(server)
         with RewardClient(server.address) as client, pytest.raises(AccessDenied):
@@ -55,9 +54,7 @@ def test_serves_from_its_node_and_takes_no_gpu(
         os.kill(before, signal.SIGKILL)
 
         wait_until_served(server.address, Access(token=server.token))
-        assert server.is_serving(60)
         assert server_pid(server.actor) != before
-    assert not server.is_serving()
     with RewardClient(server.address, timeout_s=0.5) as client, pytest.raises(Unavailable):
         client.server_info()
     server.stop()  # once more does no harm

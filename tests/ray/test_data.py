@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from consensuspr.data import DataError, read_rollouts, read_unparsed
-from consensuspr.data.readers import size_of
 from consensuspr.data.writers import dump_json_line
 from consensuspr.ray import data
 from consensuspr.ray.data import PartOptions, PartScorer, ScoredPart, cut_parts
@@ -73,14 +72,6 @@ def test_rows_are_the_same_as_lines(index: DatasetIndex, rollouts_file: Path) ->
     assert b"".join(map(dump_json_line, as_rows.rows)) == as_lines.lines
 
 
-def test_parts_are_bounded_in_bytes(rollouts_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data, "PART_BYTES", 10_000)
-    longest = max(map(len, rollouts_file.read_bytes().splitlines()))
-    sizes = [sum(map(size_of, part.rows)) for part in cut_parts(read_unparsed(rollouts_file))]
-    assert len(sizes) > 5
-    assert max(sizes) < 10_000 + longest
-
-
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
 def test_a_bad_row_ends_the_file_or_is_counted(
     index: DatasetIndex, rollouts_file: Path, tmp_path: Path, on_error: Any
@@ -96,19 +87,3 @@ def test_a_bad_row_ends_the_file_or_is_counted(
         assert part.fault is None
         assert (part.report.rows, part.report.skipped) == (300, 1)
         assert list(map(str, part.report.reasons)) == [str(expected.value)]
-
-
-def test_damage_of_the_file_is_a_fault_also_where_rows_are_skipped(
-    index: DatasetIndex, rollouts_file: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "rollouts.jsonl.gz"
-    path.write_bytes(gzip.compress(rollouts_file.read_bytes())[:-1000])
-    *_, last = score_all(index, path, on_error="skip")
-    assert "the gzip data ends before its end mark" in str(last.fault)
-
-
-def test_a_part_without_a_good_row_has_no_identity(index: DatasetIndex, tmp_path: Path) -> None:
-    path = tmp_path / "rollouts.jsonl"
-    path.write_text("[]\n")
-    [part] = score_all(index, path, on_error="skip")
-    assert (part.identity, part.report.skipped) == (None, 1)

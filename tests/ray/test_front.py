@@ -13,7 +13,7 @@ import pytest
 from consensuspr.client import AsyncRewardClient, RetryPolicy
 from consensuspr.client.retries import RpcFailure
 from consensuspr.errors import Unavailable
-from consensuspr.ray.serve import AT_LEAST_KEY, GENERATION_KEY, TIMEOUT_KEY, add_scoring_to_server
+from consensuspr.ray.serve import ANSWERED_KEY, TIMEOUT_KEY, add_scoring_to_server
 
 METHOD = "/consensuspr.v1.ScoringService/Score"
 Code = grpc.StatusCode
@@ -63,16 +63,16 @@ def played(
     reply: bytes = b"",
     code: grpc.StatusCode | None = None,
     details: str = "",
-    generation: int | None = None,
+    answered: bool = False,
 ) -> Play:
-    """Return what always ends like this; only a replica tells its generation."""
+    """Return what always ends like this; only a replica marks its answers."""
 
     async def play(request: bytes, context: Any) -> bytes:
         if code is not None:
             context.set_code(code)
             context.set_details(details)
-        if generation is not None:
-            context.set_trailing_metadata([(GENERATION_KEY, str(generation))])
+        if answered:
+            context.set_trailing_metadata([(ANSWERED_KEY, "1")])
         return reply
 
     return play
@@ -103,9 +103,9 @@ async def test_serves_own_failures_are_those_that_clients_know(
 
 async def test_what_a_replica_says_passes_unchanged() -> None:
     sentence = "no dataset is called 'mars'"
-    _, failure = await call(played(code=Code.NOT_FOUND, details=sentence, generation=1))
+    _, failure = await call(played(code=Code.NOT_FOUND, details=sentence, answered=True))
     assert failure == RpcFailure(Code.NOT_FOUND, sentence)
-    assert await call(played(b"answered", generation=1)) == (b"answered", None)
+    assert await call(played(b"answered", answered=True)) == (b"answered", None)
 
 
 async def test_deadline_and_application_travel_to_the_replica() -> None:
@@ -114,44 +114,15 @@ async def test_deadline_and_application_travel_to_the_replica() -> None:
     async def look(request: bytes, context: Any) -> bytes:
         assert request == b"request"
         seen.update(context.invocation_metadata())
-        context.set_trailing_metadata([(GENERATION_KEY, "1")])
+        context.set_trailing_metadata([(ANSWERED_KEY, "1")])
         return b""
 
     await call(look, timeout=20.0)
     assert seen["application"] == "consensuspr"
     assert 10_000 < int(seen[TIMEOUT_KEY]) <= 21_000
-    await call(look, metadata=(("application", "mine"),))
-    assert seen["application"] == "mine"
-
-
-async def test_an_older_replica_is_not_listened_to_once_a_newer_one_has_answered() -> None:
-    answering = iter([5, 7, 5, 5, 7])
-    wanted: list[str] = []
-
-    async def roll_out(request: bytes, context: Any) -> bytes:
-        generation = next(answering)
-        wanted.append(dict(context.invocation_metadata())[AT_LEAST_KEY])
-        context.set_trailing_metadata([(GENERATION_KEY, str(generation))])
-        return str(generation).encode()
-
-    async with playing(roll_out) as address, grpc.aio.insecure_channel(address) as channel:
-        replies = [await channel.unary_unary(METHOD, *RAW)(b"") for _ in range(3)]
-    assert replies == [b"5", b"7", b"7"]
-    assert wanted == ["0", "5", "7", "7", "7"]
-
-
-async def test_only_older_replicas_are_a_failure_at_the_deadline() -> None:
-    answering = iter([7])
-
-    async def go_back(request: bytes, context: Any) -> bytes:
-        context.set_trailing_metadata([(GENERATION_KEY, str(next(answering, 5)))])
-        return b""
-
-    async with playing(go_back) as address, grpc.aio.insecure_channel(address) as channel:
-        await channel.unary_unary(METHOD, *RAW)(b"")
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await channel.unary_unary(METHOD, *RAW)(b"", timeout=0.3)
-    assert caught.value.code() is Code.DEADLINE_EXCEEDED
+    seen.clear()
+    await call(look, metadata=(("application", "mine"), (TIMEOUT_KEY, "soon")))
+    assert (seen["application"], TIMEOUT_KEY in seen) == ("mine", False)
 
 
 async def test_a_client_waits_for_an_application_that_is_not_there() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,8 +28,6 @@ from consensuspr.ray.serve import (  # noqa: E402
     add_scoring_to_server,
     app,
 )
-from consensuspr.score_log.replay import replay  # noqa: E402
-from tests.score_logs import rows_in, wait_until  # noqa: E402
 from tests.servers import free_port  # noqa: E402
 
 if TYPE_CHECKING:
@@ -56,15 +53,12 @@ def address(cluster: Any) -> Iterator[str]:
     serve.shutdown()
 
 
-def deploy(
-    problems: Path, token_file: Path | None = None, score_log: Path | None = None, **options: Any
-) -> None:
+def deploy(problems: Path, token_file: Path | None = None, **options: Any) -> None:
     """Run the application with a dataset, or update it to that."""
     # Time enough for answers on a machine that is busy with a whole cluster.
     arguments = {"max_message_bytes": "16MiB", "answer_budget_s": BUDGET_S}
     who = {"insecure": True} if token_file is None else {"token_file": str(token_file)}
-    log = {} if score_log is None else {"score_log": str(score_log)}
-    built = app({"datasets": {"default": str(problems)}, **arguments, **who, **log})
+    built = app({"datasets": {"default": str(problems)}, **arguments, **who})
     built = (
         serve.deployment(built._bound_deployment.func_or_class, name="RewardReplica")
         .options(max_ongoing_requests=8, ray_actor_options={"num_cpus": 1}, **options)
@@ -106,25 +100,6 @@ def test_a_client_sees_the_protocol_of_the_plain_server(
     assert is_healthy(address)
 
 
-def test_replicas_keep_a_score_log_that_is_scored_again_alike(
-    client: RewardClient, problems: Path, rollouts: list[Rollout], tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    deploy(problems, score_log=run, num_replicas=2)
-    client.wait_until_ready()
-    for _ in range(3):
-        client.score(rollouts)
-    wait_until(lambda: len(rows_in(run, following=True)) >= 3 * len(rollouts))
-    # A request that was sent again, on this busy machine, has the same keys.
-    rows = rows_in(run)
-    assert len(rows) == 3 * len(rollouts)
-    assert Counter(row["rollout_id"] for row in rows) == {one.rollout_id: 3 for one in rollouts}
-    again = replay(run)
-    assert (again.samples, again.same) == (len(rows), len(rows))
-    serve.delete(APPLICATION)
-    assert len(rows_in(run)) == len(rows)
-
-
 def is_healthy(address: str) -> bool:
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -159,13 +134,9 @@ def test_a_new_dataset_rolls_out_under_a_client_that_keeps_scoring(
         updated.set()
         scoring.join()
     expected = {old.identity.dataset_digest: old, new.identity.dataset_digest: new}
-    digests = [scored.identity.dataset_digest for scored in seen]
     for scored in seen:
         assert scored == expected[scored.identity.dataset_digest]
-    # Once, and never back.
-    change = digests.index(new.identity.dataset_digest)
-    assert change > 0
-    assert set(digests[change:]) == {new.identity.dataset_digest}
+    assert (seen[0], seen[-1]) == (old, new)
 
 
 def test_a_killed_node_takes_no_rollout_along(

@@ -15,7 +15,7 @@ from consensuspr.score_log import LogReader, ScoreLog, writer
 from tests.damaged_logs import DAMAGES, damage
 from tests.score_log.test_replay import logged
 from tests.score_logs import part_of, rows_in, wait_until, write_log
-from tests.watched import DATASET, watching
+from tests.watched import DATASET, opened
 
 
 @pytest.mark.timeout(120)
@@ -45,7 +45,7 @@ def test_the_page_shows_the_other_files_of_damaged_runs(tmp_path: Path) -> None:
     for name in DAMAGES:
         shutil.copytree(tmp_path / "whole", tmp_path / name)
         names[name] = damage(tmp_path / name, name)
-    with watching(*(tmp_path / name for name in DAMAGES), "--dataset", DATASET) as page:
+    with opened(*(tmp_path / name for name in DAMAGES), dataset=DATASET) as page:
         page.wait_read()
         for run in page.get("state")["runs"]:
             name = run["name"]
@@ -63,7 +63,7 @@ def test_the_page_shows_a_reward_that_is_no_number_as_unknown(tmp_path: Path) ->
         for value in (math.nan, math.inf)
     ]
     write_log(tmp_path, rows)
-    with watching(tmp_path) as page:
+    with opened(tmp_path) as page:
         page.wait_read()
         shown = page.get("samples")["rows"]
         assert [(row["reward"], row["acc"]) for row in shown] == [(None, 1.0)] * 2

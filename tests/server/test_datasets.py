@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -25,13 +25,9 @@ from consensuspr.client.admin import AdminClient, PutMode
 from consensuspr.errors import (
     DatasetMismatch,
     InvalidRequest,
-    RewardServiceError,
     Unavailable,
     UnknownDataset,
 )
-from consensuspr.server.config import ServerConfig
-from consensuspr.server.datasets import Change, ServedDatasets, _Look
-from consensuspr.server.processes import Child, Message, Report
 from consensuspr.v1 import DATASET_DIGEST_KEY
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
@@ -42,7 +38,7 @@ from tests.server.conftest import request_of
 from tests.servers import ANY_PORT, ServeProcess, run_with
 
 if TYPE_CHECKING:
-    from tests.server.conftest import Serve
+    pass
 
 RESPONSE = b"16 - 3 - 4 = 9 eggs are left. #### 18"
 # A change starts a process, which takes seconds where a machine is busy.
@@ -195,10 +191,7 @@ def test_replaced_under_load_no_request_is_lost_or_mixed(start: StartServer, fil
         assert told <= {digest}
 
 
-def test_what_is_replaced_gives_its_memory_and_files_back(
-    start: StartServer, files: Files, request: pytest.FixtureRequest
-) -> None:
-    times = 20 if request.config.getoption("-m") == "" else 5
+def test_what_is_replaced_gives_its_memory_and_files_back(start: StartServer, files: Files) -> None:
     versions = [version(files.folder / f"v{at}.jsonl", 2 + at, problems=1000) for at in (0, 1)]
     server = start(datasets={"default": str(versions[0])}, workers=2)
 
@@ -217,7 +210,7 @@ def test_what_is_replaced_gives_its_memory_and_files_back(
     ask()
     put(server, versions[1])
     base, descriptors = rss(), opened()
-    for at in range(times):
+    for at in range(5):
         ask()
         put(server, versions[at % 2])
     wait_for(lambda: all(len(one) == 1 for one in mapped(server)), most_s=MOST_S)
@@ -234,19 +227,16 @@ def test_what_is_replaced_gives_its_memory_and_files_back(
     ("name", "path", "mode", "sentence"),
     [
         ("default", "bad.jsonl", "any", "bad.jsonl:1: is not JSON"),
-        ("default", "none.jsonl", "any", "none.jsonl is no file"),
-        ("default", "pipe", "any", "pipe is no file"),
-        ("default", ".", "any", "is no file"),
+        ("default", "none.jsonl", "any", "none.jsonl: is no regular file"),
+        ("default", "pipe", "any", "pipe: is no regular file"),
         ("default", "first.jsonl", "add", "dataset 'default' is there, from .*; replace it"),
         ("new", "first.jsonl", "replace", "no dataset is called 'new'; there is: default"),
         ("", "first.jsonl", "any", "name must not be empty"),
-        ("a\nb", "first.jsonl", "any", "name must be printable text"),
         ("n" * 129, "first.jsonl", "any", "name must have at most 128 bytes, got 129"),
         ("new", "", "any", "path is missing, and dataset 'new' is not there yet"),
         ("default", "../outside.jsonl", "any", "path must be in or below .*/data, where"),
         ("default", "outside", "any", "path must be in or below .*/data, where"),
         ("default", "/etc/shadow", "any", "path must be in or below .*/data, where"),
-        ("default", "/proc/self/environ", "any", "path must be in or below .*/data, where"),
     ],
 )
 def test_what_is_wrong_changes_nothing_and_is_said(
@@ -279,11 +269,6 @@ def shared(shared_files: Files) -> Iterator[ServeProcess]:
         yield server.wait_until_listening()
 
 
-def test_a_relative_path_means_nothing_to_a_server(shared: ServeProcess) -> None:
-    with pytest.raises(InvalidRequest, match=r"path must be absolute, got 'first\.jsonl'"):
-        put(shared, "first.jsonl")
-
-
 def test_expected_digests(shared: ServeProcess, shared_files: Files) -> None:
     other = f"sha256:{'0' * 64}"
     [digest] = shared_files.rewards
@@ -313,30 +298,6 @@ def test_expected_digests(shared: ServeProcess, shared_files: Files) -> None:
         assert dict(call.trailing_metadata())[DATASET_DIGEST_KEY] == digest
 
 
-def test_a_run_that_expects_a_digest_is_never_scored_by_another(
-    start: StartServer, files: Files
-) -> None:
-    server = start()
-    expected = digest_of(files.first)
-    seen: list[str] = []
-    with RewardClient(server.address, MOST_S, expect_digest=expected) as client:
-
-        def score() -> None:
-            try:
-                while True:
-                    scored = client.score([Rollout("ducks", RESPONSE)] * 700)
-                    assert scored.identity.dataset_digest == expected
-                    assert {one.reward for one in scored} == {1.0}
-            except RewardServiceError as error:
-                seen.append(type(error).__name__)
-
-        thread = threading.Thread(target=score)
-        thread.start()
-        put(server, files.second)
-        thread.join(MOST_S)
-    assert seen == ["DatasetMismatch"]
-
-
 def test_added_and_removed(start: StartServer, files: Files) -> None:
     server = start()
     put(server, files.second, "second", "add")
@@ -356,162 +317,27 @@ def test_added_and_removed(start: StartServer, files: Files) -> None:
             admin.remove("default")
 
 
-def test_a_hangup_loads_all_anew_and_keeps_what_is_broken(start: StartServer, files: Files) -> None:
-    server = start(
-        datasets={"a": str(files.first), "b": str(files.second)}, metrics_address=ANY_PORT
-    )
-    before = served(server)
-    version(files.first, 3)
-    files.second.write_text("{")
-    server.process.send_signal(signal.SIGHUP)
-    wait_for(
-        lambda: (
-            "dataset b: nothing is changed" in server.log.read_text()
-            and served(server)["a"] == digest_of(files.first)
-        ),
-        most_s=MOST_S,
-    )
-    assert served(server)["b"] == before["b"]
-    with RewardClient(server.address, MOST_S) as client:
-        assert client.score([Rollout("ducks", RESPONSE)], dataset="b")[0].reward == 0.625
-
-
-class PlayedReader:
-    """Stands for a process that reads datasets; it ends at once, or when it is let go."""
-
-    held = False
-
-    def __init__(self, payload: Message) -> None:
-        self.files: dict[str, str] = payload["config"]["datasets"]
-
-    def exit_code(self) -> int | None:
-        return None if self.held else 0
-
-    def report(self) -> Report:
-        return Report(True)
-
-    def take(self) -> list[Message]:
-        return [{"digests": self.files, "faults": {}}]
-
-    def kill(self) -> None:
-        pass
-
-
-class PlayedWatcher:
-    """Finds all files to be others at each look."""
-
-    def __init__(self, config: ServerConfig) -> None:
-        self.paths: frozenset[str] = frozenset()
-        self._looks = 0
-
-    def look_now(self) -> None:
-        self._looks += 1
-
-    def take(self) -> list[_Look]:
-        looks = [
-            _Look(True, {}, dict.fromkeys(self.paths, (self._looks, at)))
-            for at in range(self._looks)
-        ]
-        self._looks = 0
-        return looks
-
-
-@dataclass
-class PlayedServer:
-    """The supervisor's part of datasets, ``a`` and ``b``, with readers and workers that obey."""
-
-    datasets: ServedDatasets
-    readers: list[PlayedReader]
-
-    def files(self) -> dict[str, str]:
-        return {name: one["path"] for name, one in self.datasets.payload()["datasets"].items()}
-
-    def put(self, name: str, path: str | None) -> list[Message]:
-        replies: list[Message] = []
-        stamp = None if path is None else (1, 2)
-        self.datasets.ask(Change(name, path, stamp, reply=replies.append))
-        return replies
-
-    def read_since(self, number: int) -> list[dict[str, str]]:
-        """Go on with all that is asked for; return what was read after so many readers."""
-        for _ in range(100):
-            self.datasets.tick()
-        assert self.datasets.child is None
-        return [reader.files for reader in self.readers[number:]]
-
-
-@pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PlayedServer:
-    monkeypatch.setattr("consensuspr.server.datasets._Watcher", PlayedWatcher)
-    config = ServerConfig(datasets={"a": Path("/a"), "b": Path("/b")})
-    readers: list[PlayedReader] = []
-
-    def start(payload: Message) -> Child:
-        readers.append(PlayedReader(payload))
-        return cast("Child", readers[-1])
-
-    datasets = ServedDatasets(
-        config,
-        tmp_path,
-        start,
-        lambda order, done: done({}, []),
-        lambda number, reason: None,
-        lambda done: None,
-        lambda name, bad: None,
-    )
-    datasets.load_first(lambda: None)
-    return PlayedServer(datasets, readers)
-
-
-def test_who_waits_for_a_change_does_not_wait_behind_hangups(played: PlayedServer) -> None:
-    """A hundred of them, each of which finds another file, are one to be read, the latest."""
-    played.datasets.reload_all()
-    played.datasets.tick()
-    played.readers[1].held = True
-    for _ in range(100):
-        played.datasets.reload_all()
-        played.datasets.tick()
-    done = played.put("c", "/c")
-    assert done == []
-    played.readers[1].held = False
-    assert played.read_since(1) == [{"a": "/a"}, {"c": "/c"}, {"b": "/b"}, {"a": "/a"}]
-    assert [one["path"] for one in done] == ["/c"]
-
-
-def test_a_hangup_does_not_take_back_what_was_changed_since(played: PlayedServer) -> None:
-    played.datasets.reload_all()
-    played.datasets.tick()
-    played.put("a", "/new")
-    played.put("b", None)
-    assert played.read_since(1) == [{"a": "/a"}, {"a": "/new"}]
-    assert played.files() == {"a": "/new"}
-
-
-def test_files_that_are_watched(start: StartServer, files: Files) -> None:
-    folder = files.folder / "watched"
+def test_a_hangup_reads_all_files_again(start: StartServer, files: Files) -> None:
+    folder = files.folder / "folder"
     folder.mkdir()
-    version(folder / "x.jsonl", 2)
     (folder / "notes.txt").write_text("no dataset")
-    server = start(dataset_folder=str(folder), watch_s=0.1)
-    assert set(served(server)) == {"default", "x"}
-
-    def becomes(expected: dict[str, Path]) -> None:
-        digests = {name: digest_of(path) for name, path in expected.items()}
-        wait_for(lambda: served(server) == digests, most_s=MOST_S)
-
-    version(files.first, 5)
-    added = version(folder / ".y.jsonl", 3).rename(folder / "y.jsonl")
-    becomes({"default": files.first, "x": folder / "x.jsonl", "y": added})
-    # A file that is broken is tried once, and again when it is another one.
-    good = served(server)
-    (folder / "x.jsonl").write_text("{")
-    wait_for(lambda: "dataset x: nothing is changed" in server.log.read_text(), most_s=MOST_S)
-    time.sleep(1)  # looks that find it as it was
-    assert server.log.read_text().count("dataset x: nothing is changed") == 1
-    assert served(server) == good
-    version(folder / "x.jsonl", 6)
-    (folder / "y.jsonl").unlink()
-    becomes({"default": files.first, "x": folder / "x.jsonl"})
+    version(folder / "stays.jsonl", 2)
+    version(folder / "goes.jsonl", 2)
+    server = start(datasets={"a": str(files.first)}, dataset_folder=str(folder))
+    before = served(server)
+    assert set(before) == {"a", "stays", "goes"}
+    version(files.first, 3)
+    (folder / "stays.jsonl").write_text("{")
+    (folder / "goes.jsonl").unlink()
+    version(folder / "comes.jsonl", 5)
+    server.process.send_signal(signal.SIGHUP)
+    expected = {
+        "a": digest_of(files.first),
+        "stays": before["stays"],
+        "comes": digest_of(folder / "comes.jsonl"),
+    }
+    wait_for(lambda: served(server) == expected, most_s=MOST_S)
+    wait_for(lambda: "dataset stays: nothing is changed" in server.log.read_text(), most_s=MOST_S)
 
 
 def test_bad_files_of_a_folder_do_not_stop_a_start(
@@ -525,7 +351,7 @@ def test_bad_files_of_a_folder_do_not_stop_a_start(
     os.mkfifo(folder / "pipe.jsonl")
     (folder / "folder.parquet").mkdir()
     (folder / "gone.jsonl.gz").symlink_to("nowhere")
-    server = start(dataset_folder=str(folder), watch_s=0.1, metrics_address=ANY_PORT)
+    server = start(dataset_folder=str(folder), metrics_address=ANY_PORT)
     expected = {"default": digest_of(files.first), "good": digest_of(good)}
     assert served(server) == expected
     logged = server.log.read_text()
@@ -538,6 +364,7 @@ def test_bad_files_of_a_folder_do_not_stop_a_start(
         assert f'consensuspr_dataset_bad{{dataset="{name}"}} {value}.0' in shown
     assert 'consensuspr_dataset_changes_total{result="failed"} 4.0' in shown
     version(bad, 3)
+    server.process.send_signal(signal.SIGHUP)
     expected["broken"] = digest_of(bad)
     wait_for(lambda: served(server) == expected, most_s=MOST_S)
     wait_for(lambda: 'dataset_bad{dataset="broken"} 0.0' in metrics_of(server), most_s=MOST_S)
@@ -565,60 +392,6 @@ def metrics_of(server: ServeProcess) -> str:
         return cast("str", reply.read().decode())
 
 
-def kill(pid: int) -> None:
-    with suppress(ProcessLookupError):  # it has ended by itself meanwhile
-        os.kill(pid, signal.SIGKILL)
-
-
-def test_workers_that_die_meanwhile_come_back_with_what_is_served(
-    start: StartServer, files: Files
-) -> None:
-    server = start(
-        prelude="import consensuspr.server.supervisor as s;"
-        " s.FIRST_BACKOFF_S = s.MAX_BACKOFF_S = 0.05"
-    )
-
-    def change(path: Path) -> str:
-        """Put a dataset while workers die, again where the one that was asked is among them."""
-        digest = digest_of(path)
-        deadline = time.monotonic() + MOST_S
-        while True:
-            killer = threading.Timer(0.5, kill, (server.worker_pids()[0],))
-            killer.start()
-            try:
-                return put(server, path)
-            except Unavailable:
-                if answers(server, digest):
-                    return digest
-                assert time.monotonic() < deadline
-            finally:
-                killer.join()
-
-    for path in (files.second, files.first, files.second):
-        digest = change(path)
-    wait_for(lambda: sum(map(has_mapped, server.worker_pids())) == 3, most_s=MOST_S)
-    wait_for(lambda: mapped(server)[0] == mapped(server)[1] == mapped(server)[2], most_s=MOST_S)
-    for _ in range(12):  # on whichever worker
-        assert served(server) == {"default": digest}
-    # A change that was asked for twice may still be under way.
-    wait_for(lambda: len([*server.scratch.glob("consensuspr-*/[0-9]*")]) == 1, most_s=MOST_S)
-
-
-def answers(server: ServeProcess, digest: str) -> bool:
-    try:
-        return served(server) == {"default": digest}
-    except RewardServiceError:
-        return False
-
-
-def has_mapped(pid: int) -> bool:
-    """Say whether a worker has a dataset; those that start have none yet."""
-    try:
-        return "dataset.index" in Path(f"/proc/{pid}/maps").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 def test_a_reader_that_is_killed_changes_nothing(start: StartServer, files: Files) -> None:
     large = version(files.folder / "large.jsonl", 12, problems=20_000)
     server = start()
@@ -635,31 +408,8 @@ def test_a_reader_that_is_killed_changes_nothing(start: StartServer, files: File
         put(server, large)
     thread.join()
     assert served(server) == {"default": digest_of(files.first)}
-    assert len(list(server.scratch.glob("consensuspr-*/[0-9]*"))) == 1
+    assert len(list(server.scratch.glob("consensuspr-*/[0-9]*/[0-9]*"))) == 1
     assert put(server, files.second) == digest_of(files.second)
-
-
-def test_changes_at_the_same_time_are_made_one_after_the_other(
-    start: StartServer, files: Files
-) -> None:
-    server = start()
-    threads = [
-        threading.Thread(target=put, args=(server, files.second, f"d{at % 3}")) for at in range(9)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(MOST_S)
-        assert not thread.is_alive(), "each is told what became of it"
-    assert set(served(server)) == {"default", "d0", "d1", "d2"}
-
-
-def test_a_server_without_an_admin_service_says_so(serve: Serve) -> None:
-    with (
-        AdminClient(serve().address) as admin,
-        pytest.raises(RewardServiceError, match="UNIMPLEMENTED"),
-    ):
-        admin.list()
 
 
 def test_a_message_that_is_none_is_refused(shared: ServeProcess) -> None:

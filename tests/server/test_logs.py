@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import pytest
 
 from consensuspr.server import logs
-from tests.processes import wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -51,42 +50,23 @@ def test_text_lines_name_the_process() -> None:
     assert re.fullmatch(r"\S+Z WARNING \[supervisor \d+\] worker 0 died\n", stream.getvalue())
 
 
-def repeat(times: int, message: str = "line %d\nand more") -> None:
+def test_repeated_warnings_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    logs.configure("json", "info", "worker 3", stream)
     log = logging.getLogger(logs.LOGGER_NAME)
-    for number in range(times):
-        log.warning(message, number, exc_info=ValueError("why"))
 
-
-def test_what_repeats_itself_is_counted() -> None:
-    stream = io.StringIO()
-    logs.configure("json", "info", "worker 3", stream)
-    repeat(1000)
-    logging.getLogger(logs.LOGGER_NAME).warning("something else")
-    for number in range(100):
-        logging.getLogger(logs.LOGGER_NAME).info("dataset %d", number)
-    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert len(lines) == logs.MAX_LINES + 1 + 100, "others, and what is no warning, are written"
-    assert lines[logs.MAX_LINES]["message"] == "something else"
-    assert "ValueError: why" in lines[0]["traceback"]
-
-
-def test_the_count_is_written_when_the_period_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "PERIOD_S", 0.2)
-    stream = io.StringIO()
-    logs.configure("json", "info", "worker 3", stream)
-
-    def told() -> list[str]:
+    def repeat(times: int) -> list[str]:
+        stream.truncate(0)
+        stream.seek(0)
+        for number in range(times):
+            log.warning("line %d", number, exc_info=ValueError("why"))
         return [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
 
-    def rest() -> str:
-        return f"{1000 - logs.MAX_LINES} more like this within 0.2 s: line 999"
-
-    repeat(1000)
-    # By itself, for who logs a lot may log nothing any more.
-    wait_for(lambda: told()[-1] == rest())
-    repeat(logs.MAX_LINES)
-    assert told()[-1] == f"line {logs.MAX_LINES - 1}\nand more", "a period begins anew"
-    assert sum("more like this" in line for line in told()) == 1
+    assert repeat(1000) == [f"line {number}" for number in range(logs.MAX_LINES)]
+    log.warning("something else")
+    assert '"message": "something else"' in stream.getvalue()
+    monkeypatch.setattr(logs, "PERIOD_S", 0.0)
+    assert repeat(1) == [f"line 0 ({1000 - logs.MAX_LINES} more before it)"]
 
 
 def test_every_incident_is_found() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import re
-import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +11,7 @@ import pytest
 
 from consensuspr.scoring.types import Rollout, Score, ScoreColumns, Status
 from consensuspr.server.endpoint import WorkerMetrics
-from consensuspr.server.metrics import COUNTED_AT_ONCE, MAX_VALUES, Metrics
+from consensuspr.server.metrics import MAX_VALUES, Metrics
 from tests.server.conftest import RIGHT, request_of
 
 if TYPE_CHECKING:
@@ -83,18 +81,6 @@ def test_nodes_are_counted_by_channel_and_what_the_guard_lowered_by_answer() -> 
     assert value(metrics, "guard_factor_bucket", le="0.1") == 1
 
 
-def test_rewards_are_told_apart_by_run() -> None:
-    metrics = Metrics()
-    for run, reward in (("a", 1.0), ("b", 0.5), ("a", 0.25), (None, 1.0)):
-        scores = ScoreColumns.of([Score(Status.OK, reward=reward)])
-        metrics.batch([Rollout("p", b"")], ["math"], scores, **(TOOK | {"run": run}))
-    sums = {
-        run: value(metrics, "reward_sum_total", data_source="math", run=run)
-        for run in ("a", "b", "unknown")
-    }
-    assert sums == {"a": 1.25, "b": 0.5, "unknown": 1.0}
-
-
 def test_data_sources_are_bounded() -> None:
     metrics = Metrics()
     sources = [f"source {i}" for i in range(1000)] + ["x" * 1000]
@@ -109,38 +95,6 @@ def test_data_sources_are_bounded() -> None:
     assert len(labels) == MAX_VALUES + 1
     other = value(metrics, "rollouts_total", status="OK", data_source="other", run="unknown")
     assert other == 1001 - MAX_VALUES
-
-
-class Text(str):
-    """A text of which it can be told whether it is kept."""
-
-
-def test_what_clients_call_their_sources_is_not_kept_until_it_is_counted() -> None:
-    metrics = Metrics()
-    text = Text("x" * 1000)
-    told = weakref.ref(text)
-    metrics.batch([Rollout("p", b"")], [text], ScoreColumns.of([Score(Status.OK)]), **TOOK)
-    del text
-    gc.collect()
-    assert told() is None
-    assert value(metrics, "rollouts_total", status="OK", data_source="other", run="unknown") == 1
-
-
-def test_what_is_counted_waits_for_no_more_than_a_few_requests() -> None:
-    metrics = Metrics()
-    for _ in range(10 * COUNTED_AT_ONCE):
-        metrics.queued(0.1)
-    assert len(metrics._waiting) < COUNTED_AT_ONCE
-    assert value(metrics, "queue_seconds_count") == 10 * COUNTED_AT_ONCE
-
-
-def test_totals_of_others_are_counted_once() -> None:
-    metrics = Metrics()
-    for hits in (5, 9):
-        told = {"cache_hits": hits, "cache_misses": 2}
-        metrics.totals = told.copy
-        assert value(metrics, "matcher_cache_hits_total") == hits
-    assert value(metrics, "matcher_cache_misses_total") == 2
 
 
 def totals(workers: WorkerMetrics) -> dict[str, float]:
@@ -159,13 +113,12 @@ def test_workers_add_up_and_what_rises_outlives_them() -> None:
     def tell() -> None:
         for pid, metrics in enumerate(both):
             # As they come through the channel.
-            workers.told(pid, json.loads(json.dumps(metrics.changes())))
+            workers.told(pid, json.loads(json.dumps(metrics.samples())))
 
     for metrics in both:
         metrics.request("Score", "OK", 0.02)
         metrics.queue = lambda: (1000, 1)
     tell()
-    tell()  # nothing has changed
     both[1].request("Score", "OK", 7.0)
     tell()
     now = totals(workers)
@@ -179,16 +132,6 @@ def test_workers_add_up_and_what_rises_outlives_them() -> None:
     now = totals(workers)
     assert now["consensuspr_requests_total['Score', 'OK']"] == 3
     assert now["consensuspr_queue_bytes[]"] == 1000
-
-
-def test_only_what_has_changed_is_told_until_it_was_lost() -> None:
-    metrics = Metrics()
-    everything = metrics.changes()
-    assert metrics.changes() == {}
-    metrics.request("Explain", "OK", 0.1)
-    assert set(metrics.changes()) == {"consensuspr_requests", "consensuspr_request_seconds"}
-    metrics.tell_all_again()
-    assert set(metrics.changes()) >= set(everything)
 
 
 def test_every_metric_is_documented(repository: Path) -> None:

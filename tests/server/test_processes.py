@@ -14,7 +14,6 @@ import pytest
 
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server.processes import (
-    MAX_WAITING_BYTES,
     Child,
     Message,
     Report,
@@ -71,20 +70,6 @@ def test_a_child_gets_its_orders_and_reports_once(
         assert (type(report.error()), str(report.error())) == (type(error), str(error))
 
 
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        ("os._exit(7)", "exited with code 7"),
-        ("os.kill(os.getpid(), 9)", "was ended by SIGKILL"),
-    ],
-)
-def test_a_child_that_dies_without_a_word(start: Start, body: str, told: str) -> None:
-    child = start(body)
-    assert child.describe_exit() == "is running"
-    wait_for(lambda: child.exit_code() is not None)
-    assert (child.report(), child.describe_exit()) == (None, told)
-
-
 def test_what_a_child_started_dies_with_it(start: Start, tmp_path: Path) -> None:
     child = start(
         """
@@ -134,68 +119,6 @@ def test_orders_are_answered_while_the_child_runs(start: Start) -> None:
     wait_for(both_came)
     assert taken == [{"answer": 1, "sum": 3}, {"answer": 2, "sum": 4999950000}]
     assert child.heartbeats == 2
-
-
-def test_a_child_that_reads_nothing_does_not_hold_its_parent_up(start: Start) -> None:
-    child = start(
-        """
-        parent.listen(lambda: os._exit(0), lambda order: parent.send({"answer": order["id"]}))
-        parent.report_ready()
-        time.sleep(60)
-        """
-    )
-    assert child.first_report() == Report(True)
-    os.kill(child.pid, signal.SIGSTOP)
-    large = "x" * (MAX_WAITING_BYTES // 2)
-    sent = [child.send({"id": number, "order": large}) for number in range(8)]
-    assert sent[0] and not sent[-1], "what is held for the child is bounded"
-    os.kill(child.pid, signal.SIGCONT)
-    taken: list[Message] = []
-
-    def all_answered() -> bool:
-        taken.extend(child.take())
-        return len(taken) == sum(sent)
-
-    wait_for(all_answered)
-    assert taken == [{"answer": number} for number in range(sum(sent))]
-    assert child.send({"id": 8, "order": large})
-
-
-def test_a_worker_asks_its_supervisor_and_obeys_it(start: Start) -> None:
-    child = start(
-        """
-        import asyncio
-        from consensuspr.server.worker import Supervisor
-
-        async def main():
-            supervisor = Supervisor(parent, lambda: os._exit(0))
-            async def add(order):
-                reply = await supervisor.ask("multiply", {"numbers": order["numbers"]}, 20)
-                return {"sum": sum(order["numbers"]), "product": reply["product"]}
-            async def refuse(order):
-                await supervisor.ask("nonsense", {}, 20)
-            await supervisor.obey({"add": add, "refuse": refuse})
-        asyncio.run(main())
-        """
-    )
-    taken: list[Message] = []
-
-    def came() -> bool:
-        taken.extend(child.take())
-        return bool(taken)
-
-    child.send({"id": 7, "order": "add", "numbers": [2, 5]})
-    wait_for(came)
-    assert taken.pop() == {"ask": "multiply", "id": 1, "numbers": [2, 5]}
-    child.send({"reply": 1, "product": 10})
-    wait_for(came)
-    assert taken.pop() == {"answer": 7, "sum": 7, "product": 10}
-    child.send({"id": 8, "order": "refuse"})
-    wait_for(came)
-    assert taken.pop() == {"ask": "nonsense", "id": 2}
-    child.send({"reply": 2, "error": "the supervisor cannot nonsense"})
-    wait_for(came)
-    assert taken.pop() == {"answer": 8, "error": "the supervisor cannot nonsense"}
 
 
 def test_signals_are_collected_while_a_block_lasts() -> None:

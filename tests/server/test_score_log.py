@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from pathlib import Path
@@ -12,7 +11,6 @@ import grpc
 import pytest
 
 from consensuspr.client import RewardClient, RewardSpec, Rollout
-from consensuspr.client.training import RewardSettings, RewardSource, score_log_of
 from consensuspr.data import read_rollouts
 from consensuspr.score_log import dataset_path
 from consensuspr.scoring import DatasetIndex, rollout_from_row
@@ -55,48 +53,6 @@ def test_what_workers_score_is_logged_and_the_dataset_kept(
     assert {row["dataset_digest"] for row in rows} == {digest}
     assert [path.name for path in (run / "datasets").iterdir()] == [dataset_path(run, digest).name]
     assert DatasetIndex.load(dataset_path(run, digest)).digest == digest
-
-
-def test_a_sample_that_both_sides_log_counts_once(tmp_path: Path, rollouts: list[Rollout]) -> None:
-    run = tmp_path / "run"
-
-    async def train(address: str) -> None:
-        settings = RewardSettings(address=address, score_log=run)
-        source = RewardSource(settings)
-        try:
-            for step in (1, 2):
-                samples = [
-                    source.score(one, 0, "train", step=step, group=one.problem_id, penalty=-0.1)
-                    for one in rollouts[:40]
-                ]
-                await asyncio.gather(*samples, return_exceptions=True)
-        finally:
-            await source.close()
-        log = score_log_of(settings)
-        assert log is not None
-        log.close()
-
-    with served(tmp_path, DATASET, "--score-log", str(run), "--workers", "1") as address:
-        asyncio.run(train(address))
-        with RewardClient(address) as client:
-            client.score(rollouts[:3])
-        # Following, a server's row waits for its trainer's.
-        wait_until(lambda: len(rows_in(run, following=True)) == 80)
-    wait_until(lambda: len(rows_in(run)) == 83)
-    rows = rows_in(run)
-    assert [row["side"] for row in rows].count("trainer") == 80
-    own = [row for row in rows if row["side"] == "server"]
-    assert [row["step"] for row in own] == [None] * 3
-    # The server alone says the same of them.
-    for path in (run / "scores").glob("*-trainer-*"):
-        path.unlink()
-    of_server = [row for row in rows_in(run) if row["step"] is not None]
-    assert len(of_server) == 80
-    theirs = {row["key"]: row for row in rows if row["side"] == "trainer"}
-    for row in of_server:
-        other = theirs[row["key"]]
-        for name in ("step", "group_id", "split", "reward", "response", "channels", "answer"):
-            assert row[name] == other[name], name
 
 
 def asked(rollouts: list[Rollout], request_id: int = 0, **fields: Any) -> pb.ScoreRequest:

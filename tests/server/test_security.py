@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import logging
 import os
 import socket
 import ssl
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,17 +20,15 @@ import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from consensuspr.client import Access, AsyncRewardClient, RewardClient, Rollout
+from consensuspr.client import Access, RewardClient, Rollout
 from consensuspr.credentials import Scope, add_token, read_tokens, write_token
 from consensuspr.errors import AccessDenied, InputError, Unavailable
 from consensuspr.server.config import load_config
 from consensuspr.server.security import (
     LOOK_S,
-    RETIRING_S,
     Gate,
     Tls,
     check_exposure,
-    is_loopback,
 )
 from tests.certificates import Authority, Pair
 from tests.processes import wait_for
@@ -78,6 +74,7 @@ def test_a_line_is_a_token_and_its_scope(tokens: Path) -> None:
         (f"{'x' * 1025}\n", "a token has 16 to 1024 characters, this one has 1025"),
         ('{"token":"aaaaaaaaaaaaaaaa"}\n', "a token is made of letters, digits and"),
         ("x" * 2_000_000, "more than 1048576 bytes"),
+        (f"{A} read\n{A} admin\n", "one token stands there with two scopes"),
     ],
 )
 def test_a_bad_file_is_one_sentence_without_its_tokens(
@@ -92,12 +89,6 @@ def test_a_bad_file_is_one_sentence_without_its_tokens(
     path.unlink()
     with pytest.raises(InputError, match="tokens: no such file or directory"):
         Gate(path)
-
-
-def test_one_token_has_one_scope(tokens: Path) -> None:
-    tokens.write_text(f"{A} read\n{A} admin\n")
-    with pytest.raises(InputError, match="one token stands there with two scopes"):
-        Gate(tokens)
 
 
 def test_new_tokens_are_added_for_their_owner_alone(tmp_path: Path) -> None:
@@ -120,7 +111,6 @@ def test_new_tokens_are_added_for_their_owner_alone(tmp_path: Path) -> None:
     ("scope", "shown", "refused"),
     [
         (Scope.READ, bearer(A), None),
-        (Scope.READ, bearer(C), None),
         (Scope.SCORE, bearer(B), None),
         (Scope.SCORE, f"bearer  {B} ", None),
         (Scope.SCORE, "Basic " + base64.b64encode(f"x:{B}".encode()).decode(), None),
@@ -128,15 +118,10 @@ def test_new_tokens_are_added_for_their_owner_alone(tmp_path: Path) -> None:
         (Scope.SCORE, bearer(A), "needs a token of scope score, and the one shown has scope read"),
         (Scope.ADMIN, bearer(B), "needs a token of scope admin, and the one shown has scope score"),
         (Scope.READ, None, "showed none"),
-        (Scope.READ, "", "showed none"),
         (Scope.READ, "Bearer ", "showed none"),
-        (Scope.READ, A, "showed none"),
-        (Scope.READ, "Basic ???", "showed none"),
         (Scope.READ, "Basic " + base64.b64encode(A.encode()).decode(), "showed none"),
         (Scope.READ, "Negotiate " + A, "showed none"),
         (Scope.READ, bearer(A[:-1]), "does not know the token"),
-        (Scope.READ, bearer(A + "x"), "does not know the token"),
-        (Scope.READ, bearer(f"{A} {B}"), "does not know the token"),
         (Scope.READ, bearer("\ud800"), "does not know the token"),
         (Scope.READ, bearer("x" * 1_000_000), "does not know the token"),
     ],
@@ -191,42 +176,26 @@ def test_tokens_rotate_with_their_file(tokens: Path, caplog: pytest.LogCaptureFi
         return gate.refusal(Scope.READ, bearer(token)) is None
 
     tokens.write_text(f"{A}x\n")
-    assert allowed(A), "known from before, and looked at again only after a while"
-    assert allowed(A + "x"), "unknown, so that it is looked for at once"
-    assert allowed(A), "calls that were on their way still pass"
-    clock.now += RETIRING_S
-    assert (allowed(A), allowed(A + "x")) == (False, True)
-    for broken in ("", "half a li", "short\n"):
-        tokens.write_text(broken)
+    assert allowed(A), "a known token, so the file is looked at only after a while"
+    assert allowed(A + "x"), "an unknown token, so the file is looked at immediately"
+    assert not allowed(A)
+    for broken in ("", "half a li", None):
+        if broken is None:
+            tokens.unlink()
+        else:
+            tokens.write_text(broken)
         clock.now += LOOK_S
         with caplog.at_level(logging.ERROR):
             caplog.clear()
-            assert allowed(A + "x")
-            assert not allowed(A)
-            assert allowed(A + "x")
-        assert [
-            one.message.endswith("the tokens from before stay in use") for one in caplog.records
-        ] == [True]
-    tokens.unlink()
-    clock.now += LOOK_S
-    assert allowed(A + "x")
+            assert [allowed(A + "x"), allowed(A), allowed(A + "x")] == [True, False, True]
+        [record] = caplog.records
+        assert record.message.endswith("the tokens from before stay in use")
     tokens.write_text(f"{B}\n")
     clock.now += LOOK_S
-    assert allowed(B)
-    clock.now += RETIRING_S
-    assert not allowed(A + "x")
+    assert [allowed(B), allowed(A + "x")] == [True, False]
 
 
 # Where it may listen
-
-
-@pytest.mark.parametrize(
-    ("host", "loopback"),
-    [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True),
-     ("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("no.such.host.invalid", False)],
-)  # fmt: skip
-def test_what_is_loopback(host: str, loopback: bool) -> None:
-    assert is_loopback(host) == loopback
 
 
 @pytest.mark.parametrize("name", ["address", "http_address", "metrics_address"])
@@ -325,18 +294,6 @@ def test_calls_need_the_scope_of_what_they_do(serve: Serve, tokens: Path) -> Non
     assert server.metric("requests_total", method="other", code="UNAUTHENTICATED") == 2
 
 
-def test_a_refused_call_is_not_received(serve: Serve, tokens: Path) -> None:
-    server = serve(token_file=tokens, max_message_bytes="16MiB")
-    before = psutil.Process().memory_info().rss
-    call = server.channel.unary_unary("/consensuspr.v1.ScoringService/Score", None, None)
-    for _ in range(20):
-        # Larger than is allowed: whoever looked at it would say so.
-        with pytest.raises(grpc.RpcError) as refused:
-            call(bytes(32 << 20), timeout=60)
-        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
-    assert psutil.Process().memory_info().rss - before < 200 << 20
-
-
 @contextmanager
 def scoring(score: Callable[[], object]) -> Iterator[Callable[[int], None]]:
     """Score in a thread, over and over; yield a wait for so many more, and demand no failure."""
@@ -365,34 +322,6 @@ def scoring(score: Callable[[], object]) -> Iterator[Callable[[int], None]]:
         stop.set()
         thread.join()
     assert failed == []
-
-
-def test_tokens_rotate_while_clients_score(serve: Serve, tmp_path: Path) -> None:
-    theirs, own = tmp_path / "server", tmp_path / "client"
-    write_token(theirs, A)
-    write_token(own, A)
-    server = serve(token_file=theirs)
-    with RewardClient(server.address, access=Access(own)) as client:
-        with scoring(lambda: client.score(ROLLOUTS)) as some:
-            for old, new in ((A, B), (B, C), (C, A)):
-                some(5)
-                theirs.write_text(f"{old}\n{new}\n")
-                write_token(own, new)
-                some(5)
-                write_token(theirs, new)
-                some(5)
-        gone = Access(token=C)
-        with RewardClient(server.address, access=gone) as late:
-
-            def refused() -> bool:
-                with suppress(AccessDenied):
-                    late.server_info()
-                    return False
-                return True
-
-            wait_for(refused, most_s=60)
-        own.unlink()
-        assert client.score(ROLLOUTS), "the token from before may well be good still"
 
 
 def test_certificates_rotate_while_clients_score(serve_real: ServeReal, tmp_path: Path) -> None:
@@ -439,70 +368,17 @@ def test_certificates_rotate_while_clients_score(serve_real: ServeReal, tmp_path
     assert not any(A in word for word in words)
 
 
-@pytest.mark.parametrize("name", ["tokens", "server.pem", "server.key"])
-@pytest.mark.parametrize("what", ["pipe", "device"])
-def test_what_is_no_file_is_neither_waited_for_nor_taken_in(
-    name: str, what: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("name", ["tokens", "server.key"])
+def test_a_pipe_is_neither_waited_for_nor_read(name: str, tmp_path: Path) -> None:
     place = Pair(tmp_path / "server.pem", tmp_path / "server.key")
     Authority(tmp_path).sign("signed").put_in_place_of(place)
     write_token(tmp_path / "tokens", A)
     gate, tls = Gate(tmp_path / "tokens"), Tls(place.cert, place.key, None)
     (tmp_path / name).unlink()
-    if what == "pipe":
-        os.mkfifo(tmp_path / name)  # opening it waits for a writer that never comes
-    else:
-        (tmp_path / name).symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / name)  # opening it waits for a writer that never comes
     assert tls.current()[0] == 0
     assert gate.refusal(Scope.SCORE, bearer(B)) is not None
     assert gate.refusal(Scope.SCORE, bearer(A)) is None
-
-
-def test_clients_follow_their_certificates(
-    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The authority, of both sides, is replaced by another one, in the order that rotation has."""
-    # Else the connections of before would do for minutes.
-    monkeypatch.setattr("consensuspr.server.service.MAX_CONNECTION_AGE_S", 1)
-    before, after = Authority(tmp_path, "before"), Authority(tmp_path, "after")
-    both = before.cert.read_bytes() + after.cert.read_bytes()
-    shown, own, trusted = (
-        Pair(tmp_path / f"{name}.pem", tmp_path / f"{name}.key") for name in ("s", "c", "ca")
-    )
-    before.sign("server").put_in_place_of(shown)
-    before.sign("client").put_in_place_of(own)
-    trusted.cert.write_bytes(before.cert.read_bytes())
-    server = serve(tls_cert=shown.cert, tls_key=shown.key, tls_client_ca=trusted.cert)
-    access = Access(tls_ca=trusted.cert, tls_cert=own.cert, tls_key=own.key)
-    loop = asyncio.new_event_loop()
-    other = AsyncRewardClient(server.address, timeout_s=60, access=access)
-    with (
-        closing(loop),
-        closing_async(other, loop),
-        RewardClient(server.address, timeout_s=60, access=access) as client,
-        scoring(lambda: client.score(ROLLOUTS)) as some,
-        scoring(lambda: loop.run_until_complete(other.score(ROLLOUTS))) as others,
-    ):
-        for change in (
-            lambda: trusted.cert.write_bytes(both),
-            lambda: after.sign("client2").put_in_place_of(own),
-            lambda: after.sign("server2", "IP:127.0.0.1").put_in_place_of(shown),
-            lambda: trusted.cert.write_bytes(after.cert.read_bytes()),
-            # What cannot be used changes nothing.
-            lambda: own.key.write_text("being written"),
-        ):
-            change()
-            began = time.monotonic()
-            while time.monotonic() < began + 2.5:  # all connections are new after that
-                some(1)
-                others(1)
-    assert before.cert.read_bytes() not in trusted.cert.read_bytes()
-
-
-@contextmanager
-def closing_async(client: AsyncRewardClient, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    yield
-    loop.run_until_complete(client.close())
 
 
 def shown_by(address: str) -> str:
@@ -604,26 +480,3 @@ def test_metrics_want_a_token_and_healthz_none(secured: tuple[ServeProcess, Auth
     ):
         odd.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
         assert get("/healthz")[0] == 200
-
-
-def test_silent_callers_of_the_metrics_keep_no_probe_out(serve_real: ServeReal) -> None:
-    """Not even those that send a byte now and then."""
-    server = serve_real(metrics_address=ANY_PORT).wait_until_listening()
-    url = server.log.read_text().partition("metrics on ")[2].split()[0]
-    host, _, port = url.removeprefix("http://").partition("/")[0].rpartition(":")
-
-    def probe() -> bool:
-        try:
-            with urllib.request.urlopen(url.replace("/metrics", "/healthz"), timeout=5) as reply:
-                return bool(reply.status == 200)
-        except OSError:
-            return False
-
-    with ExitStack() as stack:
-        silent = [
-            stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(200)
-        ]
-        for caller in silent:
-            with suppress(OSError):  # it was turned away
-                caller.sendall(b"GET /healthz HT")
-        wait_for(probe, most_s=5)

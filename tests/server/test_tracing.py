@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -59,11 +58,12 @@ def attributes(span: Any) -> dict[str, Any]:
     return {one.key: one.value.string_value or one.value.int_value for one in span.attributes}
 
 
-def test_a_request_is_a_span_of_its_caller_and_its_stages_leave_no_gap(
-    serve: Serve, collector: tuple[Collector, str]
+def test_a_request_is_a_span_of_its_caller(
+    serve: Serve, collector: tuple[Collector, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
     kept, endpoint = collector
-    server = serve(trace_endpoint=endpoint, trace_share=0)
+    server = serve(trace_endpoint=endpoint)
     trace, caller = secrets.token_hex(16), secrets.token_hex(8)
     told = (("traceparent", f"00-{trace}-{caller}-01"),)
     server.stub.Score(request_of(RIGHT, RIGHT, run="r1"), metadata=told)
@@ -76,23 +76,20 @@ def test_a_request_is_a_span_of_its_caller_and_its_stages_leave_no_gap(
         "consensuspr.rollouts": 2, "consensuspr.dataset": "default", "consensuspr.run": "r1",
     }  # fmt: skip
     stages = [span for span in kept.spans if span.parent_span_id == request.span_id]
-    assert [span.name for span in stages] == ["queue", "parse", "match", "answers", "reply"]
-    for before, after in itertools.pairwise(stages):
-        assert before.end_time_unix_nano == after.start_time_unix_nano
-    assert request.start_time_unix_nano <= stages[0].start_time_unix_nano
-    assert stages[-1].end_time_unix_nano <= request.end_time_unix_nano
+    assert [span.name for span in stages] == ["queue", "score"]
     assert kept.resources[0]["service.name"] == "consensuspr"
 
 
 def test_a_client_tells_which_span_it_is_in(serve: Serve, collector: tuple[Collector, str]) -> None:
     kept, endpoint = collector
-    server = serve(trace_endpoint=endpoint, trace_share=0)
+    server = serve(trace_endpoint=endpoint)
     tracer = TracerProvider().get_tracer("a trainer")
     rollouts = [Rollout("ducks", RIGHT)]
-    with RewardClient(server.address, timeout_s=60) as client:
-        with tracer.start_as_current_span("step") as step:
-            client.score(rollouts)
-        client.score(rollouts)  # in no span
+    with (
+        RewardClient(server.address, timeout_s=60) as client,
+        tracer.start_as_current_span("step") as step,
+    ):
+        client.score(rollouts)
 
     async def score() -> None:
         async with AsyncRewardClient(server.address, timeout_s=60) as client:
@@ -132,14 +129,6 @@ def test_a_server_hands_over_its_traces_before_it_ends(
         ScoringServiceStub(channel).Score(request_of(RIGHT))
     assert server.stop() == 0
     wait_for(lambda: len(kept.named("Score")) == 1)
-
-
-def test_a_collector_that_is_not_there_does_no_harm(serve_real: ServeReal) -> None:
-    server = serve_real(trace_endpoint="http://127.0.0.1:9").wait_until_listening()
-    with grpc.insecure_channel(server.address) as channel:
-        for _ in range(20):
-            ScoringServiceStub(channel).Score(request_of(RIGHT))
-    assert server.stop() == 0
 
 
 @pytest.mark.parametrize("endpoint", ["collector:4317", "http://collector", "grpc://a:1", ""])

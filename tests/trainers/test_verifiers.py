@@ -76,13 +76,6 @@ async def test_a_reward_of_the_configuration(address: str, tmp_path: Path) -> No
     assert trace.to_record()["info"] == trace.info, "it travels with the trace"
 
 
-async def test_a_task_is_known_by_its_id_too(address: str, tmp_path: Path) -> None:
-    assert (await score(tmp_path, address, id="toy/1")).reward == 0.75
-    assert (
-        await score(tmp_path, address, "reward='curriculum', epoch=0", id="toy/1")
-    ).reward == 0.5
-
-
 class Bytes:
     """A tokenizer of a token for each byte."""
 

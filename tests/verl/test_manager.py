@@ -146,16 +146,6 @@ def test_the_curriculum_switches_with_the_step_of_the_sample(
     assert {line["split"] for line in logged} == {"train"}
 
 
-def test_a_curriculum_refuses_a_sample_without_its_step(
-    manager: Callable[..., Any], make_batch: Callable[..., Any]
-) -> None:
-    if BEFORE_0_8:
-        pytest.skip("no trainer of verl 0.7 tells the reward its step")
-    made = manager("actor_rollout_ref.actor.optim.total_training_steps=90", reward="curriculum")
-    with pytest.raises(InputError, match="the sample came without it"):
-        one(made, make_batch([row()]))
-
-
 @pytest.mark.parametrize("num_tokens", [10, 60, 61, 80, 100])
 def test_the_overlong_penalty_is_that_of_verls_own_manager(
     num_tokens: int,
@@ -182,23 +172,6 @@ def test_the_overlong_penalty_is_that_of_verls_own_manager(
     assert result["reward_score"] == pytest.approx(float(one(dapo, batch)["reward_score"]))
     assert result["reward_extra_info"]["score"] == 0.0
     assert result["reward_extra_info"]["overlong_penalty"] == result["reward_score"]
-
-
-def test_lengths_are_those_of_the_response_without_padding(
-    manager: Callable[..., Any], start_server: Callable[..., Any], make_batch: Callable[..., Any]
-) -> None:
-    made = manager(address=start_server().address)
-    rows = [row(), row(RESPONSE + " " * 40), row("")]
-    batch = make_batch(rows)
-    results = [one(made, batch[number : number + 1])["reward_extra_info"] for number in range(3)]
-    assert [(result["tpn"] or 0.0) * result["num_matched"] for result in results] == [
-        len(RESPONSE),
-        len(RESPONSE) + 40,
-        0.0,
-    ]
-    # A trainer that knows the length says so.
-    told = make_batch(rows, response_len=[np.int64(7)] * 3)
-    assert one(made, told[1:2])["reward_extra_info"]["num_matched"] == 0
 
 
 @pytest.mark.parametrize(("on_unscorable", "reward"), [("raise", None), (-0.5, -0.5), (0, 0.0)])
@@ -262,13 +235,3 @@ def test_only_what_the_policy_wrote_is_scored(
     assert (by_policy["num_matched"] > 0, by_mask["num_matched"], by_mask["acc"]) == (True, 0, 1.0)
     with pytest.raises(InputError, match="a response of 4 messages came without its response_mask"):
         one(made, make_batch([row(text)], __num_turns__=[4]))
-
-
-def test_the_problem_may_be_named_by_index_and_source(
-    manager: Callable[..., Any], start_server: Callable[..., Any], make_batch: Callable[..., Any]
-) -> None:
-    made = manager(
-        address=start_server().address, problem_id_format=r"\{data_source\}-arith-\{index\}"
-    )
-    by_index = {"response": RESPONSE, "ground_truth": "1", "extra_info": {"index": "001"}}
-    assert one(made, make_batch([by_index]))["reward_extra_info"]["num_matched"] > 0

@@ -24,7 +24,6 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
 from verl.trainer.config.algorithm import AlgoConfig
 from verl.trainer.ppo.core_algos import (
     compute_grpo_outcome_advantage,
-    compute_reinforce_plus_plus_outcome_advantage,
     get_adv_estimator_fn,
 )
 
@@ -123,52 +122,6 @@ def test_where_nobody_reached_a_node_it_is_grpo() -> None:
         torch.testing.assert_close(ours, grpo)
 
 
-def test_a_response_is_raised_up_to_its_node_and_lowered_behind_it() -> None:
-    # Two reach a node, and one of them the answer; one has the answer alone, one has nothing.
-    rewards = rows_of([0, 0.25, 0, 0.5], [0.25, 0, 0, 0], [0, 0, 0, 0.5], [0, 0, 0, 0], length=4)
-    groups = np.array(["p"] * 4, dtype=object)
-    got, _ = step_advantage(
-        rewards, torch.ones_like(rewards), groups, {"norm_adv_by_std_in_grpo": False}
-    )
-    mean = 1.5 / 4
-    expected = [
-        [0.75 - mean] * 2 + [0.75 - 0.5] * 2,
-        [0.25 - mean] + [0.25 - 0.5] * 3,
-        [0.5 - mean] * 4,
-        [-mean] * 4,
-    ]
-    torch.testing.assert_close(got, torch.tensor(expected))
-
-
-def test_who_alone_came_that_far_keeps_the_advantage_of_the_step_before() -> None:
-    rewards = rows_of([0.25, 0.25, 0, 0.5], [0.25, 0, 0, 0], [0, 0, 0, 0], length=4)
-    got, _ = step_advantage(
-        rewards,
-        torch.ones_like(rewards),
-        np.array(["p"] * 3, dtype=object),
-        {"norm_adv_by_std_in_grpo": False},
-    )
-    torch.testing.assert_close(got[0], torch.tensor([1 - 1.25 / 3] + [1 - 1.25 / 2] * 3))
-
-
-@given(st.permutations(range(5)), st.permutations(range(5)))
-def test_moving_text_about_gains_nothing(first: list[int], second: list[int]) -> None:
-    parts = [0.125, 0.25, 0.125, 0.0, 0.0]
-    rows = [[*(parts[at] for at in order), 0.5] for order in (first, second, range(5))]
-    got, _ = step_advantage(
-        rows_of(*rows), torch.ones(3, 8), np.array(["p"] * 3, dtype=object), AlgoConfig()
-    )
-    assert not got.any()
-
-
-def test_a_group_of_one_learns_nothing_and_padding_is_in_no_group() -> None:
-    rewards = rows_of([0.25, 0, 0.5], [0, 0, 1.0], [0, 0, 0])
-    mask = torch.ones_like(rewards)
-    mask[2] = 0
-    got, to_go = step_advantage(rewards, mask, np.array(["a", "b", "b"], dtype=object))
-    assert not got.any() and not to_go[2].any()
-
-
 @pytest.mark.parametrize(
     ("config", "message"),
     [
@@ -180,26 +133,6 @@ def test_what_it_cannot_tell_apart_is_refused(config: AlgoConfig, message: str) 
     rewards = rows_of([0, 1.0])
     with pytest.raises(InputError, match=message):
         step_advantage(rewards, torch.ones_like(rewards), np.array(["a"]), config)
-
-
-def test_what_verls_own_estimators_make_of_the_places() -> None:
-    placed, at_end = rows_of([0.5, 0, 0, 0.5], [0, 0, 0, 0]), rows_of([0, 0, 0, 1.0], [0, 0, 0, 0])
-    mask = torch.ones_like(placed)
-    groups = np.array(["p", "p"], dtype=object)
-    for name in ("grpo", "rloo", "opo", "gpg", "reinforce_plus_plus_baseline"):
-        estimate = get_adv_estimator_fn(name)
-        same = [
-            estimate(
-                token_level_rewards=rewards, response_mask=mask, index=groups, config=AlgoConfig()
-            )[0]
-            for rewards in (placed, at_end)
-        ]
-        torch.testing.assert_close(*same)
-    one, other = (
-        compute_reinforce_plus_plus_outcome_advantage(rewards, mask, AlgoConfig())[0]
-        for rewards in (placed, at_end)
-    )
-    assert not torch.allclose(one, other)
 
 
 def output(reward: float, by_token: dict[int, float]) -> Any:

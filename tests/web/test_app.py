@@ -34,7 +34,7 @@ def test_the_page_and_its_headers(page: Watched) -> None:
 
 PATHS = [
     "/assets/../app.py", "/assets/%2e%2e/app.py", "/../../etc/passwd", "/assets//etc/passwd",
-    "/assets/page.css/..", "/%00", "/api", "/api/", "/api/nothing", "/assets",
+    "/assets/page.css/..", "/%00", "/assets/%00", "/api", "/api/", "/api/nothing", "/assets",
     "/api/sample/0/../../state", "/api/sample/0/nobody", "/api/sample/9/x", "/api/sample/-1/x",
     "/api/sample/0x0/x", "/api/sample/99999999999/x", "/api/sample/²/x", "/api/problem/0/nobody",
     "/api/group/0?group=nobody", "/api/dataset/sha256:0", "/api/dataset/..%2f..%2fetc",
@@ -178,7 +178,7 @@ def bearer(token: str) -> dict[str, str]:
 
 def test_a_search_ends_with_its_client_and_in_bounded_memory(tmp_path: Path) -> None:
     texts = ["lorem ipsum dolor " * 250 + str(number) for number in range(100)]
-    for step in range(12):
+    for step in range(4):
         rows = [
             {"time": step, "status": "OK", "step": step, "response": text, "response_size": 4500}
             for text in texts * 60
@@ -197,20 +197,20 @@ def test_a_search_ends_with_its_client_and_in_bounded_memory(tmp_path: Path) -> 
             assert client.recv(12) == b"HTTP/1.1 200"
             return client
 
-        clients = [download(f"none{number}") for number in range(12)]
+        clients = [download(f"none{number}") for number in range(6)]
         peak = 0
-        for _ in range(20):
+        for _ in range(10):
             peak = max(peak, process.memory_info().rss)
             time.sleep(0.1)
         for client in clients:
             client.close()
-        time.sleep(3)
-        before = process.cpu_times().user
         time.sleep(2)
+        before = process.cpu_times().user
+        time.sleep(1)
         assert process.cpu_times().user - before < 0.5
         assert peak < 500e6
         found = page.ask("/samples.csv?q=dolor+77").body
-        assert len(found.splitlines()) == 1 + 12 * 60
+        assert len(found.splitlines()) == 1 + 4 * 60
         stays = download("lorem")  # while the page ends
     stays.close()
 

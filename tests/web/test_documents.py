@@ -18,6 +18,7 @@ import pytest
 
 from consensuspr.client import LocalClient, RewardSpec
 from consensuspr.data import read_problems, read_rollouts
+from consensuspr.errors import InputError
 from consensuspr.score_log import LogReader, ScoreLog, keep_dataset
 from consensuspr.score_log.curves import FIGURES, read_curve
 from consensuspr.scoring import (
@@ -29,9 +30,10 @@ from consensuspr.scoring import (
     rollout_from_row,
 )
 from consensuspr.scoring.types import Sample, SampleKeys, Score, Status, scored_row
+from consensuspr.web import open_source
 from tests.rows import write_rows
 from tests.score_logs import part_of, rows_in, sample
-from tests.watched import DATASET, SAMPLE, Watched, watching
+from tests.watched import DATASET, SAMPLE, Watched, opened
 
 
 def rows_of(page: Watched, **query: object) -> list[dict[str, Any]]:
@@ -288,7 +290,7 @@ def test_nodes_are_reviewed_into_a_new_file(runs: list[Path], tmp_path: Path) ->
     rows = [json.loads(line) | {"mine": 7} for line in DATASET.read_text().splitlines()]
     write_rows(dataset, rows)
     before = dataset.read_bytes()
-    with watching(runs[0], "--dataset", dataset) as page:
+    with opened(runs[0], dataset=dataset) as page:
         page.wait_read()
         [told] = page.get("datasets")["rows"]
         assert told["reviewable"]
@@ -330,7 +332,7 @@ def test_a_file_of_scored_rollouts(tmp_path: Path) -> None:
         scores = client.score([rollout_from_row(row) for row in rows], reward=RewardSpec.linear())
     scored = [scored_row(row, score) for row, score in zip(rows, scores, strict=True)]
     path = write_rows(tmp_path / "scored.jsonl", scored)
-    with watching(path, "--dataset", DATASET) as page:
+    with opened(path, dataset=DATASET) as page:
         page.wait_read()
         [run] = page.get("state")["runs"]
         assert (run["kind"], run["samples"], run["steps"]) == ("file", 300, None)
@@ -364,7 +366,7 @@ def test_rows_of_a_file_that_cannot_be_shown_stay_on_the_page(tmp_path: Path) ->
     one = write_rows(tmp_path / "one.jsonl.gz", rows[:4501])
     cut = write_rows(tmp_path / "cut.jsonl.gz", rows[:4500])
     cut.write_bytes(cut.read_bytes()[:-1000])
-    with watching(some, one, cut) as page:
+    with opened(some, one, cut) as page:
         page.wait_read()
         time.sleep(2.5)  # an error went when the page looked for more rows, a second later
         runs = page.get("state")["runs"]
@@ -381,10 +383,9 @@ def test_rows_of_a_file_that_cannot_be_shown_stay_on_the_page(tmp_path: Path) ->
         assert "".join(piece["text"] for piece in pieces) == rows[-1]["response"]
 
 
-def test_an_unscored_file_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(AssertionError), watching(SAMPLE / "rollouts.jsonl"):
-        pass
-    assert "they are not scored; consensuspr score" in capfd.readouterr().err
+def test_an_unscored_file_is_refused() -> None:
+    with pytest.raises(InputError, match="they are not scored; consensuspr score"):
+        open_source(SAMPLE / "rollouts.jsonl")
 
 
 def logged(folder: Path, datasets: Sequence[str]) -> Path:
@@ -413,7 +414,7 @@ def logged(folder: Path, datasets: Sequence[str]) -> Path:
 
 def test_nodes_of_two_datasets_are_not_pooled(tmp_path: Path) -> None:
     run = logged(tmp_path, ["old", "new"])
-    with watching(run, "--dataset", tmp_path / "old.jsonl") as page:
+    with opened(run, dataset=tmp_path / "old.jsonl") as page:
         page.wait_read()
         digests = {name: DatasetIndex.load(tmp_path / f"{name}.jsonl").digest for name in
                    ("old", "new")}  # fmt: skip
@@ -452,7 +453,7 @@ def test_groups_without_an_id_hold_one_split_and_one_model(tmp_path: Path) -> No
         )
     ]  # fmt: skip
     path = write_rows(tmp_path / "scored.jsonl", rows)
-    with watching(path, "--dataset", DATASET) as page:
+    with opened(path, dataset=DATASET) as page:
         page.wait_read()
         sizes = {}
         for row in rows_of(page):
@@ -471,7 +472,7 @@ def test_groups_without_an_id_hold_one_split_and_one_model(tmp_path: Path) -> No
 def test_a_run_that_grows_is_followed(tmp_path: Path, make_run: Any) -> None:
     run = tmp_path / "run"
     (run / "scores").mkdir(parents=True)
-    with watching(run) as page:
+    with opened(run) as page:
         assert page.get("state")["runs"][0]["samples"] == 0
         steps = make_run(run, steps=4)
         next(steps)
@@ -500,7 +501,7 @@ def test_steps_done_again_count_once(tmp_path: Path) -> None:
         log.close()
 
     start(1, range(1, 6))
-    with watching(tmp_path) as page:
+    with opened(tmp_path) as page:
         page.wait_for(lambda state: state["runs"][0]["samples"] == 5)
         assert [row["step"] for row in rows_of(page)] == [5, 4, 3, 2, 1]
         start(2, range(4, 7))
@@ -522,7 +523,7 @@ def test_samples_of_both_sides_count_once_and_what_is_torn_is_said(tmp_path: Pat
     server.close()
     trainer.close()
     (tmp_path / "scores" / "20200101T000000-trainer-x-1-1.parquet").write_bytes(b"PAR1 not")
-    with watching(tmp_path) as page:
+    with opened(tmp_path) as page:
         page.wait_read()
         [run] = page.get("state")["runs"]
         assert run["samples"] == sum(b.num_rows for b in LogReader(tmp_path).read()) == 4
@@ -541,7 +542,7 @@ def test_names_are_data(tmp_path: Path) -> None:
     part.rollouts[0].problem_id = name
     log.put(part)
     log.close()
-    with watching(tmp_path) as page:
+    with opened(tmp_path) as page:
         page.wait_read()
         for _ in range(2):
             [row] = rows_of(page, problem=name)

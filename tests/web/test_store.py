@@ -91,27 +91,6 @@ def test_a_moment_stays_as_it_was_while_a_run_is_read_anew(opened: Store, run: P
     views.close()
 
 
-def test_half_of_a_run_that_is_read_anew_is_never_seen(
-    opened: Store, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store, "FILL_ROWS", 1)
-    log_steps(run, 2, range(4, 7), each=4)
-    views = Views(opened)
-    seen = 0
-    for _ in opened._read(opened.runs[0]):
-        with views.now() as now:
-            told = [now.samples(Filter())["total"], now.state()["runs"][0]["samples"]]
-            told.append(
-                sum(row["samples"] for row in now.problems(Filter(), "ncr", named="")["rows"])
-            )
-        assert len(set(told)) == 1
-        seen += 1
-    views.close()
-    assert seen > 2
-    with opened.moment() as moment:
-        assert counts(moment) == [24] * 4
-
-
 def test_a_search_goes_on_with_what_comes(opened: Store, run: Path) -> None:
     wanted = Filter(q="START")
 
@@ -130,24 +109,6 @@ def test_a_search_goes_on_with_what_comes(opened: Store, run: Path) -> None:
         assert search(before)[0] == 20  # what it finds is what there was
     with opened.moment() as after:
         assert search(after) == (32, 32, 32)
-
-
-def test_what_an_older_moment_reads_is_not_lost_to_a_newer_one(
-    opened: Store, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wanted = Filter(q="start")
-    monkeypatch.setattr(store, "SEARCH_S", 0.0)
-    with opened.moment() as before:
-        log_steps(run, 2, range(6, 9), each=4)
-        opened.read_whole()
-        with opened.moment() as after:
-            assert after.samples(wanted)[2] == {
-                "searched": 0, "candidates": 32, "complete": False, "without_text": 0,
-            }  # fmt: skip
-        monkeypatch.setattr(store, "SEARCH_S", 60.0)
-        assert before.samples(wanted)[0] == 20
-    with opened.moment() as after:
-        assert after.samples(wanted)[0] == 32
 
 
 def test_searches_and_results_are_let_go(

@@ -35,14 +35,12 @@ def datasets(
         Action, typer.Argument(metavar="list|add|replace|remove", help="What to do.")
     ],
     name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME", show_default=False, help="What requests call the dataset."),
+        str | None, typer.Argument(metavar="NAME", help="What requests call the dataset.")
     ] = None,
     path: Annotated[
         str | None,
         typer.Argument(
             metavar="PATH",
-            show_default=False,
             help="Its file on the server's machine; to replace, by default the one it came from.",
         ),
     ] = None,
@@ -54,14 +52,11 @@ def datasets(
     expect_digest: Annotated[
         str | None,
         typer.Option(
-            metavar="sha256:…",
-            show_default=False,
-            help="Refuse the file where its content has another digest.",
+            metavar="sha256:…", help="Refuse the file where its content has another digest."
         ),
     ] = None,
     timeout: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", min=0.001, help="How long to wait for the change."),
+        float, typer.Option(metavar="SECONDS", min=0.001, help="How long to wait for the change.")
     ] = 600.0,
     as_json: Json = False,
 ) -> None:
@@ -103,17 +98,15 @@ def datasets(
 
 
 def _check(action: Action, name: str | None, path: str | None, expect_digest: str | None) -> None:
-    """Raise InputError where the arguments do not fit what is to be done."""
+    """Refuse arguments that do not fit the action."""
     needs_name = action is not Action.LIST
     if needs_name != (name is not None):
         need = "needs the NAME of a dataset" if needs_name else f"takes no NAME, got {name!r}"
         raise InputError(f"datasets {action} {need}")
     if action is Action.ADD and path is None:
         raise InputError("datasets add needs the PATH of a file on the server's machine")
-    puts = action in (Action.ADD, Action.REPLACE)
-    for given, value in (("PATH", path), ("--expect-digest", expect_digest)):
-        if value is not None and not puts:
-            raise InputError(f"datasets {action} takes no {given}, got {value!r}")
+    if action in (Action.LIST, Action.REMOVE) and (path or expect_digest):
+        raise InputError(f"datasets {action} takes no PATH and no --expect-digest")
 
 
 def _do(
@@ -137,20 +130,14 @@ def _row(dataset: ServedDataset) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Dataset")
+    table = Table("Dataset", box=None, pad_edge=False, header_style="bold")
     for heading in ("Problems", "Nodes"):
         table.add_column(heading, justify="right")
     for heading in ("Served since", "Digest", "File"):
         table.add_column(heading, no_wrap=heading != "File")
     for row in rows:
-        since = datetime.fromtimestamp(row["loaded_unix_s"], UTC)
-        table.add_row(
-            Text(one_line(row["name"])),
-            f"{row['num_problems']:,}",
-            f"{row['num_nodes']:,}",
-            f"{since:%Y-%m-%d %H:%M:%SZ}",
-            row["digest"][:19],
-            Text(one_line(row["path"])),
-        )
+        since = datetime.fromtimestamp(row["loaded_unix_s"], UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+        counts = (f"{row['num_problems']:,}", f"{row['num_nodes']:,}")
+        name, path = Text(one_line(row["name"])), Text(one_line(row["path"]))
+        table.add_row(name, *counts, since, row["digest"][:19], path)
     return table

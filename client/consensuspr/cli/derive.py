@@ -14,16 +14,12 @@ from consensuspr.console import NoProgress, count_of, count_progress, load_core,
 
 def derive(
     dataset: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DATASET", show_default=False, help="Dataset: JSONL, JSONL.gz or Parquet."
-        ),
+        Path, typer.Argument(metavar="DATASET", help="Dataset: JSONL, JSONL.gz or Parquet.")
     ],
     output: Annotated[
         Path,
         typer.Option(
             metavar="FILE",
-            show_default=False,
             help="Where to write; the suffix decides the format, and .index prepares it for "
             "scoring. May be DATASET itself unless it is prepared.",
         ),

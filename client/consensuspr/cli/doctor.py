@@ -32,8 +32,7 @@ _STYLE = {"ok": "green", "skip": "dim", "warn": "yellow", "FAIL": "bold red"}
 _LONGEST = 600
 
 Files = Annotated[
-    list[str] | None,
-    typer.Option(metavar="FILE[,FILE…]", show_default=False, help="Parquet files of rows."),
+    list[str] | None, typer.Option(metavar="FILE[,FILE…]", help="Parquet files of rows.")
 ]
 
 
@@ -42,15 +41,12 @@ def doctor(
         list[str] | None,
         typer.Argument(
             metavar="[-- TRAINING COMMAND]",
-            show_default=False,
             help="The run: `python -m verl.trainer.main_ppo …`, or its overrides alone.",
         ),
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", show_default=False, help="The run's configuration, as Hydra wrote it."
-        ),
+        typer.Option(metavar="FILE", help="The run's configuration, as Hydra wrote it."),
     ] = None,
     address: Annotated[
         str | None,

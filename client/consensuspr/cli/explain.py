@@ -64,7 +64,6 @@ def explain(
         Path,
         typer.Argument(
             metavar="RUN|DUMP|ROLLOUTS",
-            show_default=False,
             help="Folder of a run with its score log; verl's own dumps (STEP.jsonl, one or all of "
             "a folder); or rollouts: JSONL, JSONL.gz or Parquet.",
         ),
@@ -72,34 +71,25 @@ def explain(
     *,
     dataset: DatasetChoice = None,
     rollout_id: Annotated[
-        str | None,
-        typer.Option(metavar="ID", show_default=False, help="Samples with this rollout_id."),
+        str | None, typer.Option(metavar="ID", help="Samples with this rollout_id.")
     ] = None,
     problem: Annotated[
-        str | None,
-        typer.Option(metavar="ID", show_default=False, help="Samples of this problem."),
+        str | None, typer.Option(metavar="ID", help="Samples of this problem.")
     ] = None,
     step: Annotated[
-        int | None, typer.Option(show_default=False, help="Of a run or dump: samples of this step.")
+        int | None, typer.Option(help="Of a run or dump: samples of this step.")
     ] = None,
     split: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            show_default=False,
             help="Of a run: samples of this split; a step with a validation has two.",
         ),
     ] = None,
     group: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID", show_default=False, help="Of a run or dump: samples of this group."
-        ),
+        str | None, typer.Option(metavar="ID", help="Of a run or dump: samples of this group.")
     ] = None,
-    row: Annotated[
-        int | None,
-        typer.Option(min=1, show_default=False, help="Of rollouts: the N-th, from 1."),
-    ] = None,
+    row: Annotated[int | None, typer.Option(min=1, help="Of rollouts: the N-th, from 1.")] = None,
     worst: Annotated[
         int, typer.Option(metavar="K", min=1, help="Of these so many, the lowest scores first.")
     ] = 1,
@@ -179,15 +169,15 @@ class _Explained:
 
     response: str
     explanation: Explanation
-    key: str | None
-    place: str | None
     problem_id: str
-    rollout_id: str | None
+    key: str | None = None
+    place: str | None = None
+    rollout_id: str | None = None
     step: int | None = None
+    split: str | None = None
     group_id: str | None = None
     final_score: float | None = None
     remarks: tuple[str, ...] = ()
-    split: str | None = None
 
     def title(self) -> str:
         """Name it to a person."""
@@ -200,9 +190,8 @@ class _Explained:
 
     def to_json(self) -> dict[str, Any]:
         """Return its names, and all of the explanation."""
-        names = (
-            "key", "place", "step", "split", "group_id", "problem_id", "rollout_id", "final_score"
-        )  # fmt: skip
+        hidden = ("response", "explanation", "remarks")
+        names = [name for name in self.__dataclass_fields__ if name not in hidden]
         told = asdict(self.explanation)
         del told["score"]["channel_numbers"]
         told["score"]["channels"] = self.explanation.score.channels
@@ -237,14 +226,14 @@ def _of_run(
             except InputError as error:
                 faults.append(error)
                 continue
+            named = {name: row[name] for name in names}
             explained.append(
                 _Explained(
                     row["response"],
                     explanation,
-                    row["key"].hex(),
-                    None,
-                    **{name: row[name] for name in names},
+                    key=row["key"].hex(),
                     remarks=_trained_on(row),
+                    **named,
                 )
             )
     if not explained:
@@ -255,11 +244,7 @@ def _of_run(
 
 
 def _of_dump(
-    path: Path,
-    wanted: Mapping[str, Any],
-    worst: int,
-    client: BlockingClient,
-    options: ScoreOptions,
+    path: Path, wanted: Mapping[str, Any], worst: int, client: BlockingClient, options: ScoreOptions
 ) -> list[_Explained]:
     """Explain samples of a dump, those with the lowest scores."""
     from consensuspr.client.verl.dumps import read_dump
@@ -276,40 +261,22 @@ def _of_dump(
     for sample in found:
         rollout = sample.rollout()
         explanation = client.explain_with(rollout, options)
-        remarks = _penalty_remarks(sample.final_score, sample.penalty)
-        reward = explanation.score.reward
-        if reward is None and sample.status == str(explanation.score.status):
-            told = _in_place_of_reward(sample.reward, explanation.score.acc, sample.status)
-            remarks = (told, *remarks)
-        elif reward is None or not abs(reward - sample.reward) <= _SINGLE_PRECISION:
-            status = f", status {one_line(sample.status)}" if sample.status else ""
+        score, remarks = explanation.score, _penalty_remarks(sample.final_score, sample.penalty)
+        if score.reward is None and sample.status == str(score.status):
+            remarks = (_in_place_of_reward(sample.reward, score.acc, sample.status), *remarks)
+        elif score.reward is None or not abs(score.reward - sample.reward) <= _SINGLE_PRECISION:
             remarks += (
-                f"verl has {sample.reward:.3f}{status}: trained with other settings or another"
-                " dataset",
+                f"verl has {sample.reward:.3f}: trained with other settings or another dataset",
             )
-        explained.append(
-            _Explained(
-                sample.response,
-                explanation,
-                None,
-                sample.place,
-                rollout.problem_id,
-                sample.rollout_id,
-                sample.step,
-                sample.group_id,
-                sample.final_score,
-                remarks,
-            )
-        )
+        named: dict[str, Any] = {"place": sample.place, "problem_id": rollout.problem_id}
+        for name in ("rollout_id", "step", "group_id", "final_score"):
+            named[name] = getattr(sample, name)
+        explained.append(_Explained(sample.response, explanation, remarks=remarks, **named))
     return explained
 
 
 def _of_rollouts(
-    path: Path,
-    wanted: Mapping[str, Any],
-    worst: int,
-    client: BlockingClient,
-    options: ScoreOptions,
+    path: Path, wanted: Mapping[str, Any], worst: int, client: BlockingClient, options: ScoreOptions
 ) -> list[_Explained]:
     """Explain rollouts of a file, those with the lowest scores."""
     from consensuspr.client.files import chunks
@@ -338,10 +305,9 @@ def _of_rollouts(
         _Explained(
             row["response"],
             client.explain_with(rollout_from_row(row), options),
-            None,
-            f"row {at}",
             row["problem_id"],
-            row.get("rollout_id"),
+            place=f"row {at}",
+            rollout_id=row.get("rollout_id"),
         )
         for _, at, row in found
     ]

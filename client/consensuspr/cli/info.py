@@ -13,7 +13,7 @@ from rich.text import Text
 from consensuspr.cli.options import Address, Json, TlsCa, TokenFile
 from consensuspr.client.files import CONNECT_TIMEOUT_S
 from consensuspr.console import load_core, make_console, one_line
-from consensuspr.wire.server_info import DatasetInfo, ServerInfo
+from consensuspr.wire.server_info import DatasetInfo
 
 
 def info(
@@ -21,8 +21,7 @@ def info(
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
     timeout: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", min=0.001, help="Limit for each call to the server."),
+        float, typer.Option(metavar="SECONDS", min=0.001, help="Limit for each call to the server.")
     ] = CONNECT_TIMEOUT_S,
     as_json: Json = False,
 ) -> None:
@@ -43,7 +42,8 @@ def info(
     if as_json:
         print(json.dumps(asdict(server)))
         return
-    _print_facts(_server_facts(server), as_json=False)
+    facts = {name: value for name, value in asdict(server).items() if name != "datasets"}
+    _print_facts(facts, as_json=False)
     make_console().print(_dataset_table(server.datasets))
 
 
@@ -65,12 +65,6 @@ def _installed() -> dict[str, object]:
     }
 
 
-def _server_facts(server: ServerInfo) -> dict[str, object]:
-    facts = asdict(server)
-    del facts["datasets"]
-    return facts
-
-
 def _print_facts(facts: dict[str, object], as_json: bool) -> None:
     if as_json:
         print(json.dumps(facts))
@@ -83,20 +77,12 @@ def _print_facts(facts: dict[str, object], as_json: bool) -> None:
 
 
 def _dataset_table(datasets: tuple[DatasetInfo, ...]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Dataset")
+    table = Table("Dataset", box=None, pad_edge=False, header_style="bold")
     for heading in ("Problems", "Without nodes", "Nodes", "Expressions", "Derived"):
         table.add_column(heading, justify="right")
     table.add_column("Digest", no_wrap=True)
-    for dataset in datasets:
-        counts = (
-            dataset.num_problems,
-            dataset.num_without_nodes,
-            dataset.num_nodes,
-            dataset.num_expressions,
-            dataset.num_derived,
-        )
-        table.add_row(
-            Text(one_line(dataset.name)), *(f"{count:,}" for count in counts), dataset.digest[:19]
-        )
+    for one in datasets:
+        nodes = (one.num_nodes, one.num_expressions, one.num_derived)
+        counts = (one.num_problems, one.num_without_nodes, *nodes)
+        table.add_row(Text(one_line(one.name)), *(f"{n:,}" for n in counts), one.digest[:19])
     return table

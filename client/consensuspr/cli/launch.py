@@ -25,8 +25,6 @@ from consensuspr.launch.request import Request
         "dataset": "PATH",
         "grow_nodes": None,
         "alpha": None,
-        "alphas": "A,B,...",
-        "switch_epoch": None,
         "address": "HOST:PORT",
     },
 )
@@ -35,7 +33,6 @@ def launch(
         list[str] | None,
         typer.Argument(
             metavar="[KEY=VALUE]...",
-            show_default=False,
             help="Hydra overrides for verl; they win over everything else.",
         ),
     ] = None,
@@ -50,7 +47,7 @@ def launch(
     ```text
     consensuspr launch --algorithm grpo --model 4b --reward linear --dataset dataset.jsonl \\
         --train-files data/train.parquet --val-files data/val.parquet
-    consensuspr launch ... --alphas 0.1,0.3,0.5 trainer.total_epochs=3 data.seed=1
+    consensuspr launch ... --alpha 0.3 trainer.total_epochs=3 data.seed=1
     ```
 
     Starts the server, lets `consensuspr doctor` look at the run, runs verl's own `main_ppo`, and

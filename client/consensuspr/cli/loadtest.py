@@ -16,20 +16,16 @@ from consensuspr.errors import InputError
 
 def loadtest(
     *,
-    address: Annotated[
-        str, typer.Option(metavar="HOST:PORT", show_default=False, help="Server to load.")
-    ],
+    address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Server to load.")],
     dataset: Annotated[
         Path,
         typer.Option(
             metavar="PATH",
-            show_default=False,
             help="Dataset with the content that the server has; replies are checked against it.",
         ),
     ],
     rollouts: Annotated[
-        Path,
-        typer.Option(metavar="FILE", show_default=False, help="Rollouts to send, over and over."),
+        Path, typer.Option(metavar="FILE", help="Rollouts to send, over and over.")
     ],
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
@@ -44,26 +40,20 @@ def loadtest(
     rate: Annotated[
         float | None,
         typer.Option(
-            metavar="R",
-            show_default=False,
-            help="Open loop: requests a second. Of a search: the first rate.",
+            metavar="R", help="Open loop: requests a second. Of a search: the first rate."
         ),
     ] = None,
     concurrency: Annotated[
         int, typer.Option(metavar="C", min=1, max=65_536, help="Closed loop: requests at a time.")
     ] = 8,
     duration: Annotated[
-        float,
-        typer.Option(metavar="S", min=0.1, help="Seconds of sending, of each rate."),
+        float, typer.Option(metavar="S", min=0.1, help="Seconds of sending, of each rate.")
     ] = 10.0,
     find_saturation: Annotated[
         bool, typer.Option("--find-saturation", help="Search for the highest sustained rate.")
     ] = False,
     max_p99: Annotated[
-        float | None,
-        typer.Option(
-            metavar="MS", min=0, show_default=False, help="p99 that a sustained rate may have."
-        ),
+        float | None, typer.Option(metavar="MS", min=0, help="p99 that a sustained rate may have.")
     ] = None,
     max_error_rate: Annotated[
         float,
@@ -81,8 +71,7 @@ def loadtest(
         int, typer.Option(metavar="N", min=1, max=64, help="Processes that send.")
     ] = 1,
     output: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="Also write the figures as JSON."),
+        Path | None, typer.Option(metavar="FILE", help="Also write the figures as JSON.")
     ] = None,
     as_json: Json = False,
 ) -> int:

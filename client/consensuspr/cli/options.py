@@ -44,22 +44,15 @@ class OnErrorChoice(StrEnum):
 
 # help= speaks to a person who has read neither the paper nor this code.
 RolloutsPath: TypeAlias = Annotated[
-    Path,
-    typer.Argument(
-        metavar="ROLLOUTS", show_default=False, help="Rollouts: JSONL, JSONL.gz or Parquet."
-    ),
+    Path, typer.Argument(metavar="ROLLOUTS", help="Rollouts: JSONL, JSONL.gz or Parquet.")
 ]
 RunFolder: TypeAlias = Annotated[
-    Path,
-    typer.Argument(
-        metavar="RUN", show_default=False, help="Folder of a run with its score log (score_log)."
-    ),
+    Path, typer.Argument(metavar="RUN", help="Folder of a run with its score log (score_log).")
 ]
 Address: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        show_default=False,
         help="Use the server at this address, or those at several, with commas between.",
     ),
 ]
@@ -84,7 +77,6 @@ DatasetChoice: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="PATH",
-        show_default=False,
         help="Dataset with nodes and ground truths. With --address: the server's dataset of equal "
         "content, or the name of one there.",
     ),
@@ -181,19 +173,9 @@ class HowToScore(Settings):
             raise InputError(
                 "the curriculum rewards NCR in early epochs and Acc in later ones: give --epoch"
             )
+        names = RewardSpec.__dataclass_fields__.keys() & HowToScore.model_fields.keys()
         try:
-            reward = RewardSpec(
-                self.reward,
-                alpha=self.alpha,
-                switch_epoch=self.switch_epoch,
-                guard=self.guard,
-                statements=self.statements,
-                final_nodes=self.final_nodes,
-                ncr=self.ncr,
-                after_think=self.after_think,
-                code=self.code,
-                unanswered=self.unanswered,
-            )
+            reward = RewardSpec(self.reward, **{name: getattr(self, name) for name in names})
         except ValueError as error:
             raise InputError(str(error)) from None
         return ScoreOptions.checked(
@@ -228,7 +210,6 @@ _ConfigFile: TypeAlias = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        show_default=False,
         help="Settings as TOML; --list-settings prints all of them. A flag set there is taken back "
         "by --no-FLAG.",
     ),
@@ -269,6 +250,13 @@ def with_settings(
             typer.echo(settings_template(model, prefix=prefix), nl=False)
             raise typer.Exit
 
+    listing = typer.Option(
+        "--list-settings",
+        is_eager=True,
+        callback=print_template,
+        help="Print every setting as a TOML file to start from, and exit.",
+    )
+
     def decorate(command: Callable[..., ResultT]) -> Callable[..., ResultT]:
         @functools.wraps(command)
         def run(config: Path | None, list_settings: bool, **given: Any) -> ResultT:
@@ -284,40 +272,24 @@ def with_settings(
             return command(**given, settings=settings)
 
         own = inspect.signature(command, eval_str=True).parameters
-        annotations: dict[str, Any] = {
-            name: parameter.annotation for name, parameter in own.items() if name != "settings"
-        }
-        defaults = {name: own[name].default for name in annotations}
-        for option, name in options.items():
-            if option in annotations:
-                raise TypeError(f"{command.__name__}: two options --{option}")
-            kind = _option_type(known[name], model)
-            annotations[option] = _option(
-                option, known[name], kind, shown.get(name), hidden=name not in shown
-            )
-        annotations["config"] = _ConfigFile
-        annotations["list_settings"] = Annotated[
-            bool,
-            typer.Option(
-                "--list-settings",
-                is_eager=True,
-                callback=print_template,
-                help="Print every setting as a TOML file to start from, and exit.",
-            ),
+        parameters = [
+            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for each in own.values()
+            if each.name != "settings"
         ]
-        defaults["list_settings"] = False
-        run.__annotations__ = annotations
-        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [
-                inspect.Parameter(
-                    name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=defaults.get(name),
-                    annotation=annotation,
-                )
-                for name, annotation in annotations.items()
-            ]
-        )
+
+        def add(name: str, annotation: Any, default: object = None) -> None:
+            kind = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(inspect.Parameter(name, kind, default=default, annotation=annotation))
+
+        for option, name in options.items():
+            kind = _option_type(known[name], model)
+            hidden = name not in shown
+            add(option, _option(option, known[name], kind, shown.get(name), hidden=hidden))
+        add("config", _ConfigFile)
+        add("list_settings", Annotated[bool, listing], False)
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return run
 
     return decorate

@@ -22,11 +22,7 @@ def replay(
     *,
     dataset: Annotated[
         Path | None,
-        typer.Option(
-            metavar="PATH",
-            show_default=False,
-            help="Dataset, for samples whose own the run does not keep.",
-        ),
+        typer.Option(metavar="PATH", help="Dataset, for samples whose own the run does not keep."),
     ] = None,
     as_json: Json = False,
 ) -> int:

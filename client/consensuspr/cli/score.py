@@ -74,7 +74,6 @@ def score(
         Path,
         typer.Option(
             metavar="FILE",
-            show_default=False,
             help="Scored rollouts, .jsonl, .jsonl.gz or .parquet; appears complete or not at all.",
         ),
     ],
@@ -100,13 +99,9 @@ def score(
     from consensuspr.data import ReadReport
     from consensuspr.scoring.types import END_OF_THINKING
 
-    if output.exists() and rollouts.exists() and output.samefile(rollouts):
-        raise InputError(f"{output} is the file of rollouts itself; write the scores elsewhere")
     if settings.engine is Engine.RAY and (address is not None or settings.timeout is not None):
         raise InputError("--address and --timeout are for a server, not for --engine ray")
     read = ReadReport()
-    if settings.engine is Engine.RAY and (address is not None or settings.timeout is not None):
-        raise InputError("--address and --timeout are for a server, not for --engine ray")
     if settings.engine is Engine.RAY:
         scores, elapsed_s = _score_on_ray(rollouts, dataset, settings, output, read)
     else:
@@ -175,11 +170,7 @@ def _score_by_client(
 
 
 def _score_on_ray(
-    rollouts: Path,
-    dataset: str | None,
-    settings: ScoreSettings,
-    output: Path,
-    read: ReadReport,
+    rollouts: Path, dataset: str | None, settings: ScoreSettings, output: Path, read: ReadReport
 ) -> tuple[FileScores, float]:
     """Score on all cores of a cluster; return the counts and the seconds of scoring."""
     if dataset is None:

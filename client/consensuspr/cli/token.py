@@ -11,10 +11,7 @@ from consensuspr.credentials import Scope, add_token
 
 
 def token(
-    file: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", show_default=False, help="File of tokens, made if need be."),
-    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File of tokens, made if need be.")],
     scope: Annotated[
         Scope, typer.Option(help="What it is good for; each includes those before it.")
     ] = Scope.SCORE,

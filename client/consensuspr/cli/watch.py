@@ -17,7 +17,6 @@ def watch(
         list[Path],
         typer.Argument(
             metavar="RUN|SCORED…",
-            show_default=False,
             help="Folders of runs with their score logs, and files of scored rollouts; several are "
             "laid over one another.",
         ),
@@ -27,7 +26,6 @@ def watch(
         list[Path] | None,
         typer.Option(
             metavar="PATH",
-            show_default=False,
             help="Dataset: for texts of problems, for what keeps no dataset itself (files, "
             "trainers alone), and to review its nodes; may be repeated.",
         ),
@@ -39,18 +37,15 @@ def watch(
         Path | None,
         typer.Option(
             metavar="FILE",
-            show_default=False,
             envvar=TOKEN_FILE_VARIABLE,
             help="Tokens that the page asks for, one a line; `consensuspr token FILE` adds one.",
         ),
     ] = None,
     tls_cert: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="Certificate chain (PEM), for TLS."),
+        Path | None, typer.Option(metavar="FILE", help="Certificate chain (PEM), for TLS.")
     ] = None,
     tls_key: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="Its private key (PEM)."),
+        Path | None, typer.Option(metavar="FILE", help="Its private key (PEM).")
     ] = None,
 ) -> None:
     """Show runs as a page: curves, samples, groups, problems, datasets; also while they go on.

@@ -1,7 +1,6 @@
-"""The client of a server's admin service: datasets listed, put and removed while it serves.
+"""The client of a server's admin service: list, put and remove datasets while it serves.
 
-A change is a single request to a single server, and is never repeated: whoever asked sees in the
-list what became of one whose reply was lost.
+A change is one request to one server, and is never repeated.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ _MODES: dict[PutMode, pb.PutMode.ValueType] = {
     "replace": pb.PUT_MODE_REPLACE,
 }
 
-# What a server says of a change that it does not make.
 _REFUSALS = frozenset(
     (
         grpc.StatusCode.INVALID_ARGUMENT,
@@ -40,13 +38,7 @@ _REFUSALS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ServedDataset:
-    """A dataset as a server serves it.
-
-    Attributes:
-        info: name, digest and counts.
-        path: file on the server's machine that it was read from.
-        loaded_unix_s: when the server began to score with it.
-    """
+    """A dataset as a server serves it; ``path`` is on the server's machine."""
 
     info: DatasetInfo
     path: str
@@ -55,7 +47,7 @@ class ServedDataset:
 
 @dataclass(frozen=True, slots=True)
 class PutDataset:
-    """What became of a dataset that was put: how it is served, and the digest of before, if any."""
+    """A dataset that was put, and the digest of the one that it replaced."""
 
     dataset: ServedDataset
     previous_digest: str | None
@@ -67,7 +59,7 @@ class AdminClient:
     Args:
         address: ``HOST:PORT`` of one server.
         timeout_s: for each call; reading a large dataset takes minutes.
-        access: how the server is known, and what it is shown; None: what the environment says.
+        access: token and TLS; None: from the environment.
 
     Raises:
         InputError: the address has another form.

@@ -1,13 +1,7 @@
-"""A file of rollouts scored through a client: who scores, in bounded memory, counted up.
+"""Score a file of rollouts through a client, in bounded memory, with means by data source.
 
-A path given together with an address is not sent anywhere: the server has its own copy.  It
-is read here to find, by digest, the server's dataset of equal content, so that a run cannot
-be scored against an older file by mistake.  Anything else is the name of a dataset there.
-
-Scores are counted by data source.  A mean is over the rollouts where the value is known, and
-says over how many: a rollout without nodes has no NCR, and counting it as 0 would be a lie.
-Mean TPN is the mean of equation 2 over rollouts that have it (a length in tokens and at least
-one node).
+A dataset path given with an address is not sent: its digest finds the server's dataset of equal
+content.  A mean is over the rollouts that have the value, with their number.
 """
 
 from __future__ import annotations
@@ -15,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -72,13 +66,13 @@ def connect(
     timeout_s: float | None,
     access: Access | None = None,
 ) -> Iterator[Connection]:
-    """Connect to what scores, and close it after the block.
+    """Connect to a scorer, and close it after the block.
 
     Args:
         dataset: path of a dataset, or with an address also a name.
-        address: of a server; None to score in this process.
-        timeout_s: limit of one call; None for none here and the usual one with a server.
-        access: token and TLS of the server; None: what the environment says.
+        address: of a server; None: score in this process.
+        timeout_s: limit of one call; None: none here, an hour with a server.
+        access: token and TLS of the server; None: from the environment.
 
     Raises:
         InputError: no dataset was given, or the server has none of that content.
@@ -108,9 +102,9 @@ def connect(
             load_core()
             from consensuspr.scoring import DatasetIndex
 
-            with closing(DatasetIndex.load(dataset)) as index:
-                name = _same_content(served, index.digest, dataset, address)
-                yield Connection(remote, name, index.data_source)
+            index = DatasetIndex.load(dataset)
+            name = _same_content(served, index.digest, dataset, address)
+            yield Connection(remote, name, index.data_source)
 
 
 def _unknown(_: str) -> None:
@@ -135,8 +129,7 @@ class Mean:
 
     total: float = 0.0
     count: int = 0
-    # What rounding has taken from the total (Neumaier's sum): a mean that lies between two
-    # numbers of a table shows the same one here as where it is summed in another order.
+    # Rounding errors (Neumaier's sum), so that a mean does not depend on the order.
     lost: float = 0.0
 
     def add(self, value: float | None) -> None:
@@ -252,16 +245,10 @@ def score_file(
 ) -> FileScores:
     """Score rows, at least one, chunk by chunk, and write them with their scores, in order.
 
-    Args:
-        rows: the rollouts.
-        connection: what scores; its dataset goes before that of the options.
-        options: how to score.
-        out: takes the scored rows.
-        advance_to: told how many rollouts are scored so far.
+    ``advance_to`` is called with the number of rollouts scored so far.
 
     Raises:
-        ServerFault: a later chunk was scored under another identity than an earlier one, for
-            example because the server was restarted with another dataset.
+        ServerFault: the server was restarted with another dataset meanwhile.
     """
     options = replace(options, dataset=connection.dataset)
     summary = Summary()

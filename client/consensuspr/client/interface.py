@@ -10,7 +10,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, Self, TypeAlias, TypeVar
 
 from consensuspr.errors import DeadlineExceeded, InputError
@@ -82,7 +82,7 @@ class Deadline:
         return DeadlineExceeded(f"{context}: not done within timeout_s={self.timeout_s:g}")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class OwnOptions:
     """The options of a client that its calls do not set.
 
@@ -96,24 +96,19 @@ class OwnOptions:
 
     run: str | None = None
     expect_digest: str | None = None
-    _latest: tuple[ScoreOptions, ScoreOptions] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.of(ScoreOptions())
 
     def of(self, options: ScoreOptions) -> ScoreOptions:
-        """Return the options completed; the same object for the same options."""
+        """Return the options completed."""
         if self.run is None and self.expect_digest is None:
             return options
-        latest = self._latest
-        if latest is None or latest[0] is not options:
-            own = replace(
-                options,
-                run=options.run or self.run,
-                expect_digest=options.expect_digest or self.expect_digest,
-            )
-            latest = self._latest = options, own
-        return latest[1]
+        return replace(
+            options,
+            run=options.run or self.run,
+            expect_digest=options.expect_digest or self.expect_digest,
+        )
 
 
 class ScoringClient(ABC, Generic[ScoredT, ExplainedT, InfoT]):

@@ -9,8 +9,7 @@
     orms["consensus"] = consensus_orm(address="127.0.0.1:50051", reward="linear", alpha=0.5)
 
 and ``--external_plugins plugin.py --reward_funcs consensus``.  Columns of the dataset are those of
-TRL's rows (:mod:`consensuspr.client.trl`); ms-swift passes all of them.  Of a conversation of
-several turns, what the policy wrote in any of them is scored, and no word of a tool.
+TRL's rows (:mod:`consensuspr.client.trl`).
 """
 
 from __future__ import annotations

@@ -10,17 +10,10 @@
 
 with the settings of the reward beside ``entrypoint`` in its configuration::
 
-    consensus:
-      resources_servers:
-        consensus:
-          entrypoint: app.py
-          domain: math
-          consensuspr: {address: "127.0.0.1:50051", reward: linear, alpha: 0.5}
+    consensuspr: {address: "127.0.0.1:50051", reward: linear, alpha: 0.5}
 
-A row of the data names its problem in ``problem_id`` (or ``index`` with ``data_source``) and may
-have ``ground_truth``, ``nodes`` and ``epoch``, as rows for TRL have them.  What the policy said is
-scored, reasoning before what follows it, and no output of a tool.  A failure is an error of the
-request, with the reason in its text, and never a reward.
+A row names its problem in ``problem_id`` (or ``index`` with ``data_source``) and may have
+``ground_truth``, ``nodes`` and ``epoch``.  A failure is an error of the request, never a reward.
 """
 
 from __future__ import annotations

@@ -9,13 +9,9 @@ with the settings in that file, under ``consensuspr``::
 
     consensuspr: {address: "127.0.0.1:50051", reward: linear, alpha: 0.5}
 
-Nothing of slime is imported.  A sample's ``metadata`` names its problem (``problem_id``, or
-``index`` with ``data_source``), else the digest of its prompt does; its ``label`` is the ground
-truth, or a JSON object as the HTTP endpoint takes it.
-
-Of a sample with a ``loss_mask`` only what the policy generated is scored: what tools and
-environments added has a mask of 0.  It is decoded again for that, by the tokenizer of
-``--hf-checkpoint``, in a thread: slime's loop also feeds the engines that generate.
+A sample's ``metadata`` names its problem (``problem_id``, or ``index`` with ``data_source``), else
+the digest of its prompt does.  Its ``label`` is the ground truth, or a JSON object with it.  Of a
+sample with a ``loss_mask`` only what the policy generated is scored.
 """
 
 from __future__ import annotations

@@ -25,8 +25,6 @@ many datasets it holds a worked solution, against which every answer would be wr
 from __future__ import annotations
 
 import importlib.metadata
-import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -41,17 +39,11 @@ from consensuspr.client.training import (
     ground_truth_text,
     together,
 )
-from consensuspr.client.training.figures import NAMES
 from consensuspr.errors import InputError
 from consensuspr.scoring.responses import said_by_policy
 
-# Before it, a completion that every reward function answers with None gets a reward of 0,
-# on which the policy is trained; from it on, it is left out of its group.
+# An older TRL trains on a reward of 0 if every reward function returns None for a completion.
 NEUTRAL_SINCE = (1, 6)
-
-# Before it, processes of a distributed run that log figures of other names wait for each other for
-# ever, or take one figure for another.
-NAMES_DIFFER_SINCE = (1, 14)
 
 Outcome: TypeAlias = ScoredSample | UnscorableSample
 
@@ -89,14 +81,13 @@ def consensus_reward(
 class RewardFunction:
     """A reward function as TRL calls it, asynchronous and for a whole batch.
 
-    An object, since the asynchronous trainer pickles it for its rollout process, which it cannot
-    do to a closure, and since TRL unwraps a ``functools.partial`` and with it forgets its name.
+    An object, because the asynchronous trainer pickles it.
 
     Args:
         samples: scores the completions.
         ground_truth_column: name of the column that holds the ground truth.
-        name: what the trainer's log calls it.
-        leave_out: whether what cannot be scored is answered with None, and does not fail.
+        name: of the reward in the trainer's log.
+        leave_out: return None for a completion that cannot be scored, instead of raising.
     """
 
     def __init__(
@@ -144,13 +135,6 @@ class RewardFunction:
                 log_extra(column, [one.get(column) for one in fields])
         return [None if isinstance(one, UnscorableSample) else one.reward for one in outcomes]
 
-    # Releases before 1.16 ask inspect whether this is a coroutine function, which says yes to
-    # an object that has what a function has.
-    __code__ = __call__.__code__
-    __defaults__ = __call__.__defaults__
-    __kwdefaults__ = __call__.__kwdefaults__
-    __annotations__ = __call__.__annotations__
-
     async def _one(
         self,
         row: TrainingRow,
@@ -168,18 +152,14 @@ class RewardFunction:
 
 
 def batch_figures(outcomes: Sequence[Outcome]) -> dict[str, float]:
-    """Return what a batch comes to in TRL's log, by name.
+    """Return the figures of a batch for TRL's log.
 
-    ``unscorable`` is the share of completions without a reward of the formula.  Where all processes
-    of a run have to log the same names, what one of them does not know is NaN there, and statuses
-    are left out.
+    ``unscorable`` is the share of completions without a reward of the formula.
     """
     found = figures(map(_fields, outcomes))
-    if _same_names():
-        names = [f"{METRICS}/{name}" for name in NAMES]
-        found = {name: found.get(name, math.nan) for name in names}
-    missing = sum(isinstance(one, UnscorableSample) or one.score.reward is None for one in outcomes)
-    found[f"{METRICS}/unscorable"] = missing / len(outcomes) if outcomes else math.nan
+    if outcomes:
+        missing = [isinstance(o, UnscorableSample) or o.score.reward is None for o in outcomes]
+        found[f"{METRICS}/unscorable"] = sum(missing) / len(missing)
     return found
 
 
@@ -189,47 +169,27 @@ def _fields(outcome: Outcome) -> Mapping[str, Any]:
     return outcome.fields()
 
 
-def _same_names() -> bool:
-    """Say whether the processes of this run have to log figures of the same names."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return False
-    release = _release()
-    return release is not None and release < NAMES_DIFFER_SINCE
-
-
 def progress(state: Any) -> tuple[int | None, int | None]:
     """Return the step, from 1, and the epoch, from 0, that a trainer is making.
 
-    The state tells the epoch as a fraction: 1.25 is a quarter into the second epoch.  It is
-    brought up to date after each step, so that while rollouts of an epoch are generated it lies
-    in [epoch, epoch + 1), and exactly at the epoch for its first ones.
-
     Args:
-        state: a ``transformers.TrainerState``, of which ``epoch`` (None before training) and
-            ``global_step`` (steps done) are read; None where the trainer passes none.
+        state: a ``transformers.TrainerState`` with a fractional ``epoch`` and the steps done; None
+            if the trainer passes none.
     """
     return (None, None) if state is None else (int(state.global_step) + 1, int(state.epoch or 0))
 
 
 def _check_none_is_neutral() -> None:
-    release = _release()
-    if release is None:
-        raise InputError("on_unscorable='none' needs TRL 1.6 or newer, which is not installed")
-    if release < NEUTRAL_SINCE:
-        version = importlib.metadata.version("trl")
-        raise InputError(
-            f"on_unscorable='none' needs TRL 1.6 or newer, this is {version}: it would train on a"
-            " reward of 0 in its place"
-        )
-
-
-def _release() -> tuple[int, ...] | None:
-    """Return major and minor release of TRL, None where it is not installed."""
     try:
         version = importlib.metadata.version("trl")
     except importlib.metadata.PackageNotFoundError:
-        return None
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+        version = "not installed"
+    release = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if release < NEUTRAL_SINCE:
+        raise InputError(
+            f"on_unscorable='none' needs TRL 1.6 or newer, TRL is {version}: an older one would"
+            " train on a reward of 0"
+        )
 
 
 def rows_of(

@@ -7,22 +7,18 @@
 
     consensus = consensus_reward(address="127.0.0.1:50051", reward="linear", alpha=0.5)
 
-and in the configuration, here of a taskset of prime-rl's environment (``fn`` may also name a module
-that is installed, ``package.module:consensus``)::
+and in the configuration, here of a taskset of prime-rl's environment::
 
     [env.taskset.task.rewards.consensus]
     fn = "rewards.py:consensus"
 
 With the policy's tokenizer, node rewards are also placed on the tokens that reached the nodes (step
-credit, experimental), for an algorithm of prime-rl to use; it takes no algorithm by configuration,
-so that one is added to its ``algo``, which hands on a list for each trace::
+credit, experimental).  prime-rl takes no algorithm by configuration, so add one to its ``algo``::
 
     for trace, advantages in zip(traces, step_advantages(traces), strict=True):
         assign_advantages(trace, advantages)
 
-All that the policy said in a trace is scored, thoughts before the rest of a message, and no word
-of a tool or a user.  A failure is raised: verifiers records it on the trace, whose reward then does
-not exist, and prime-rl trains on no trace that has an error.  Nothing of verifiers is imported.
+A failure is raised: verifiers records it on the trace, and prime-rl does not train on the trace.
 """
 
 from __future__ import annotations
@@ -67,15 +63,13 @@ def consensus_reward(
 ) -> TraceReward:
     """Return a reward to plug into tasks, ``(task, trace) -> float``.
 
-    It records ``consensuspr/acc``, ``consensuspr/ncr``, … as metrics of the trace, those that
-    exist, and says in ``trace.info["consensuspr"]`` what became of it.
+    It records ``consensuspr/acc``, ``consensuspr/ncr``, … as metrics of the trace, and all figures
+    in ``trace.info["consensuspr"]``.
 
     Args:
-        ground_truth_field: of the task's data; by default it may be absent, and the server's
-            dataset knows it.
-        tokenizer: the policy's, with ``decode(ids, skip_special_tokens=True)``: what is scored is
-            then the text of the sampled tokens, where a trace has them, and what each of them
-            earns is in ``trace.info["consensuspr"]["by_token"]``.
+        ground_truth_field: of the task's data; by default the server's dataset may know it.
+        tokenizer: the policy's.  The text of the sampled tokens is then scored, and what each of
+            them earns is in ``trace.info["consensuspr"]["by_token"]``.
         settings: of the reward, as everywhere (docs/train.md).
 
     Raises:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -315,8 +314,7 @@ def check_dataset(case: Case) -> Iterator[Outcome]:
 def _digest_of(path: Path) -> str:
     from consensuspr.scoring import DatasetIndex
 
-    with closing(DatasetIndex.load(path)) as index:
-        return index.digest
+    return DatasetIndex.load(path).digest
 
 
 def check_data(case: Case, progress: ProgressBar) -> Iterator[Finding]:

@@ -1,15 +1,12 @@
 """From what a user asks for to the commands that are run, with nothing started yet.
 
-Where the server listens follows from where verl runs.  verl spreads its reward workers over all
-nodes of the Ray cluster, in turns.  On one machine the loopback interface serves them all and is
-closed to everybody else.  With several nodes, or with a Ray cluster that is there already and may
-have several, the address has to be one of this node's that the others reach.  A server that
-listens there has a token of its own, in a file beside the log, unless its settings say otherwise.
+verl spreads its reward workers over all nodes of the Ray cluster. On one machine the server listens
+on the loopback interface. With several nodes, or in a Ray cluster that runs already, it listens at
+this node's IP and has a token of its own, in a file beside the log.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import shlex
 import socket
@@ -32,7 +29,7 @@ from consensuspr.launch.recipes import (
     read_recipe,
     recipe,
 )
-from consensuspr.launch.request import Request, ServerKind
+from consensuspr.launch.request import Request
 from consensuspr.scoring.dataset_index import Derive
 from consensuspr.scoring.rewards import RewardKind
 from consensuspr.scoring.types import MAX_LABEL_BYTES
@@ -47,32 +44,17 @@ DEFAULT_PORT = 50051
 
 _HUB_NAME = re.compile(r"[\w.-]*\w[\w.-]*/[\w.-]+", re.ASCII)
 
-# Stands for the IP of the node that an actor will be on.
-ACTORS_HOST = "NODE_IP"
-
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """One training run.
-
-    Attributes:
-        name: of the experiment.
-        overrides: all but the server's address.
-        trainer: module that is run.
-    """
+    """One training run: name of the experiment, overrides but for the address, module."""
 
     name: str
     overrides: Overrides
     trainer: str
 
     def command(self, address: str, digest: str | None = None) -> list[str]:
-        """Return the command.
-
-        Args:
-            address: of the server.
-            digest: of its dataset, which is to stay the same, unless it grows; None: it is not
-                known yet.
-        """
+        """Return the command for a server, and the digest that its dataset must keep."""
         known = [f"+{SOURCE}.address={hydra_text(address)}"]
         given = self.overrides.below(SOURCE)
         if digest is not None and not {"expect_digest", "grown_nodes"} & given.keys():
@@ -82,12 +64,11 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class ServerPlan:
-    """The server that is started: what was asked for, what it serves and where it listens.
+    """The server that is started.
 
     Attributes:
         token_file: of a token that is made for it; None: its settings say who may call it.
-        grown_nodes: folder of datasets that grow with the run; None: none grow.
-        derive: which forms of nodes it derives, which the dataset's digest depends on.
+        grown_nodes: folder of datasets that grow with the run.
     """
 
     request: Request
@@ -120,27 +101,21 @@ class ServerPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that is run, in order.
-
-    Attributes:
-        server: what is started first; None where one runs already.
-        address: of the server for reward workers, as far as it is known before it listens.
-        trainings: one after the other.
-    """
+    """Everything that is run, in order; server None: one runs already at the address."""
 
     server: ServerPlan | None
     address: str
-    trainings: tuple[Training, ...]
+    training: Training
 
     def grower(self, address: str) -> list[str] | None:
-        """Return the command that has nodes grow, at a server's address; None: none grow."""
+        """Return the command that grows nodes, if that is planned."""
         if self.server is None or self.server.grown_nodes is None:
             return None
         words = [sys.executable, "-m", "consensusbench.cli", "grow"]
         words += [str(self.server.grown_nodes.parent), "--dataset", str(self.server.dataset)]
         words += ["--address", address]
         for name in ("token_file", "tls_ca"):
-            value = self.trainings[0].overrides.value(f"{SOURCE}.{name}")
+            value = self.training.overrides.value(f"{SOURCE}.{name}")
             if value is not None:
                 words += [f"--{name.replace('_', '-')}", value]
         return words
@@ -148,9 +123,7 @@ class Plan:
     def script(self) -> str:
         """Return the plan as commands that can be pasted into a shell."""
         parts = []
-        if self.server is not None and self.server.request.server is ServerKind.RAY:
-            parts.append(f"# a Ray actor serves {self.server.dataset} at {self.address}")
-        elif self.server is not None:
+        if self.server is not None:
             if self.server.token_file is not None:
                 make = [sys.executable, "-m", "consensuspr.cli", "token"]
                 parts.append(_shell([*make, str(self.server.token_file)]))
@@ -160,7 +133,7 @@ class Plan:
         grower = self.grower(self.address)
         if grower is not None:
             parts.append(_shell(grower) + " &")
-        parts += [_shell(training.command(self.address)) for training in self.trainings]
+        parts.append(_shell(self.training.command(self.address)))
         return "\n\n".join(parts)
 
 
@@ -175,45 +148,37 @@ def _shell(command: Sequence[str]) -> str:
 
 
 def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[str, str]) -> Plan:
-    """Put recipes, options and overrides together and check them.
-
-    Args:
-        request: what is asked for.
-        overrides: of Hydra, by the user; they win.
-        environment: variables of the process; ``RAY_ADDRESS`` is looked at.
+    """Put recipes, options and overrides together and check them; the user's overrides win.
 
     Raises:
         InputError: something in it is wrong, would be ignored or does not fit together.
     """
     own = [line for path in request.recipe for line in read_recipe(path)] + list(overrides)
-    alphas = request.runs()
-    _refuse_clashes(own, sweep=len(alphas) > 1)
-    if request.grow_nodes:
-        _refuse_growth(request, sweep=len(alphas) > 1)
-    trainings = tuple(_training(request, alpha, own) for alpha in alphas)
+    for name in ("address", "reward"):
+        if f"{SOURCE}.{name}" in Overrides(own):
+            raise InputError(f"give the {name} as --{name}, not as {SOURCE}.{name}")
+    if request.grow_nodes and request.address is not None:
+        raise InputError(
+            "--grow-nodes is for the server that is started here; beside your own server run"
+            " consensusbench grow"
+        )
+    training = _training(request, own)
     # Reward workers may run on other nodes than this one.
     cluster = environment.get("RAY_ADDRESS", "")
-    nodes = trainings[0].overrides.value("trainer.nnodes")
+    nodes = training.overrides.value("trainer.nnodes")
     other_nodes = nodes not in (None, "1") or cluster not in ("", "local")
-    read_here = not other_nodes or (
-        request.address is None and request.server is ServerKind.PROCESS
-    )
-    if request.dataset is not None and read_here:
-        if not request.dataset.exists():
-            raise InputError(f"{request.dataset}: no such file")
-        if request.dataset.is_dir():
-            raise InputError(f"{request.dataset}: is a directory, not a file")
-    for training in trainings:
-        if request.dataset is not None and not other_nodes and not request.grow_nodes:
-            # On another node there may be no such file, and a reward worker that is told of one
-            # does not start without it.
-            training.overrides.add_default(f"{SOURCE}.dataset_path", request.dataset.absolute())
-        check_overrides(training.overrides)
+    read_here = not other_nodes or request.address is None
+    if request.dataset is not None and read_here and not request.dataset.exists():
+        raise InputError(f"{request.dataset}: no such file")
+    if request.dataset is not None and not other_nodes and not request.grow_nodes:
+        # On another node there may be no such file, and a reward worker does not start without it.
+        training.overrides.add_default(f"{SOURCE}.dataset_path", request.dataset.absolute())
+    check_overrides(training.overrides)
     if request.address is not None:
         for one in split_addresses(request.address):
             if other_nodes and is_local(one):
                 raise _unreachable(one)
-        return Plan(None, request.address, trainings)
+        return Plan(None, request.address, training)
     if request.dataset is None:
         raise InputError("give --dataset PATH for the server that is started, or --address of one")
     listen = _listen_address(request, other_nodes)
@@ -222,18 +187,15 @@ def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[s
         environment=environment,
         overrides={"datasets": {"default": request.dataset}},
     )
-    reachable = request.server is ServerKind.RAY or not is_loopback(listen.host)
     token_file = None
-    if reachable and config.token_file is None and not config.insecure:
+    if not is_loopback(listen.host) and config.token_file is None and not config.insecure:
         token_file = request.log_dir.absolute() / "server.token"
     shown = token_file or config.token_file
-    for training in trainings:
-        if shown is not None and f"{SOURCE}.token_file" not in training.overrides:
-            # With a plus: no recipe names it.
-            training.overrides.add([f"+{SOURCE}.token_file={hydra_text(shown.absolute())}"])
+    if shown is not None:
+        training.overrides.add_default(f"{SOURCE}.token_file", shown.absolute())
     grown_nodes = None
     if request.grow_nodes:
-        grown_nodes = Path(trainings[0].overrides.value(_GROWN_NODES) or "")
+        grown_nodes = Path(training.overrides.value(_GROWN_NODES) or "")
         if config.dataset_folder is not None:
             raise InputError(
                 f"with --grow-nodes the server's dataset_folder is the run's, {grown_nodes};"
@@ -242,71 +204,44 @@ def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[s
     server = ServerPlan(
         request, request.dataset.absolute(), listen, token_file, grown_nodes, config.derive
     )
-    return Plan(server, worker_address(listen), trainings)
+    return Plan(server, worker_address(listen), training)
 
 
-def _refuse_clashes(own: Sequence[str], *, sweep: bool) -> None:
-    """Refuse settings that two places give, or that would make runs of a sweep the same."""
-    given = Overrides(own)
-    if f"{SOURCE}.address" in given:
-        raise InputError(f"give the address of a server as --address, not as {SOURCE}.address")
-    if f"{SOURCE}.reward" in given:
-        raise InputError(f"give the reward as --reward, not as {SOURCE}.reward")
-    for key in (f"{SOURCE}.alpha", "trainer.experiment_name", f"{SOURCE}.score_log"):
-        if sweep and key in given:
-            raise InputError(f"{key} cannot be set for a sweep: each run has its own")
-
-
-def _refuse_growth(request: Request, *, sweep: bool) -> None:
-    """Refuse what growing nodes do not go with."""
-    if request.address is not None:
-        raise InputError(
-            "--grow-nodes is for the server that is started here; beside a server of your own run"
-            " consensusbench grow"
-        )
-    if sweep:
-        raise InputError("--grow-nodes makes nodes of one run: start the runs of --alphas apart")
-    if request.reward is RewardKind.OUTCOME:
-        raise InputError("--grow-nodes has no use with --reward outcome, which rewards no nodes")
-    switch = 1 if request.switch_epoch is None else request.switch_epoch
-    if request.reward is RewardKind.CURRICULUM and switch <= FIRST_GROWN_EPOCH:
-        raise InputError(
-            f"with --grow-nodes the first nodes come with epoch {FIRST_GROWN_EPOCH}, and the"
-            f" curriculum rewards none from epoch {switch} on: give --switch-epoch"
-            f" {FIRST_GROWN_EPOCH + 1} or more"
-        )
-
-
-def _training(request: Request, alpha: float | None, own: Sequence[str]) -> Training:
-    """Return a run for one alpha, None: the recipe's.
-
-    The later wins: our recipes, then what options say, then the user's own overrides.
-    """
+def _training(request: Request, own: Sequence[str]) -> Training:
+    """Return the training; a later override replaces an earlier one."""
     overrides = Overrides()
     for topic in (COMMON, request.algorithm):
         overrides.add(recipe(topic))
     if request.model in MODELS:
         overrides.add(recipe(MODELS[request.model]))
     else:
-        _check_model(request.model)
+        is_folder = bool(request.model) and Path(request.model).is_dir()
+        if not (is_folder or _HUB_NAME.fullmatch(request.model) or "://" in request.model):
+            raise InputError(
+                f"--model must be {', '.join(MODELS)}, a folder on this machine, or a name at the"
+                f" hub as ORGANISATION/NAME, got {request.model!r}"
+            )
         overrides.add([f"actor_rollout_ref.model.path={hydra_text(request.model)}"])
     overrides.add(recipe(request.reward))
+    if request.reward is RewardKind.OUTCOME and (request.step_credit or request.grow_nodes):
+        raise InputError("--step-credit and --grow-nodes have no use with --reward outcome")
     if request.step_credit:
-        if request.reward is RewardKind.OUTCOME:
-            raise InputError("--step-credit places node rewards, and --reward outcome has none")
         overrides.add(recipe(STEP_CREDIT))
-    overrides.add(_of_options(request, alpha))
+    overrides.add(_of_options(request))
     overrides.add(own)
     name = overrides.value("trainer.experiment_name") or PROJECT
     overrides.add_default(f"{SOURCE}.score_log", request.log_dir.absolute() / "scores" / name)
     if request.grow_nodes:
         run = overrides.value(f"{SOURCE}.score_log")
-        if run in (None, "null"):
-            raise InputError(f"--grow-nodes reads the score log, and {SOURCE}.score_log is {run}")
-        if overrides.value(f"{SOURCE}.ncr") == "weighted":
+        if run in (None, "null") or overrides.value(f"{SOURCE}.ncr") == "weighted":
+            raise InputError(f"--grow-nodes needs {SOURCE}.score_log, and not ncr=weighted")
+        switch = overrides.value(f"{SOURCE}.switch_epoch") or "1"
+        too_early = switch.isdecimal() and int(switch) <= FIRST_GROWN_EPOCH
+        if request.reward is RewardKind.CURRICULUM and too_early:
             raise InputError(
-                "--grow-nodes does not go with ncr=weighted: the dataset that a run begins with has"
-                " no weights"
+                f"with --grow-nodes the first nodes come with epoch {FIRST_GROWN_EPOCH}, and the"
+                f" curriculum rewards none from epoch {switch} on: set {SOURCE}.switch_epoch="
+                f"{FIRST_GROWN_EPOCH + 1} or more"
             )
         overrides.add_default(_GROWN_NODES, Path(run).absolute() / "nodes")
     # As much of it as the protocol takes.
@@ -315,21 +250,7 @@ def _training(request: Request, alpha: float | None, own: Sequence[str]) -> Trai
     return Training(name, overrides, request.trainer)
 
 
-def _check_model(model: str) -> None:
-    """Refuse what is neither a folder here, nor a name at the hub, nor a remote address.
-
-    Raises:
-        InputError: it is none of them, such as a misspelt size.
-    """
-    is_folder = bool(model) and Path(model).is_dir()
-    if not (is_folder or _HUB_NAME.fullmatch(model) or "://" in model):
-        raise InputError(
-            f"--model must be {', '.join(MODELS)}, a folder on this machine, or a name at the hub"
-            f" as ORGANISATION/NAME, got {model!r}"
-        )
-
-
-def _of_options(request: Request, alpha: float | None) -> list[str]:
+def _of_options(request: Request) -> list[str]:
     """Return the overrides that stand for options."""
     model = f"{MODELS[request.model]}-base" if request.model in MODELS else Path(request.model).name
     slug = re.sub(r"[^a-z0-9._-]+", "-", model.lower()).strip("-")
@@ -339,31 +260,13 @@ def _of_options(request: Request, alpha: float | None) -> list[str]:
         f"data.val_files={hydra_list(_located(request.val_files))}",
         f"trainer.project_name={PROJECT}",
     ]
-    for option, value, reward in (
-        ("switch_epoch", request.switch_epoch, "curriculum"),
-        ("alpha", alpha, "linear"),
-    ):
-        if value is None:
-            continue
-        if request.reward != reward:
-            raise InputError(
-                f"--{option.replace('_', '-')} belongs to the {reward} reward, and the reward is"
-                f" {request.reward}"
-            )
-        given.append(f"{SOURCE}.{option}={value}")
-    for option, wanted in (("guard", request.guard), ("statements", request.statements)):
-        if wanted is not None:
-            # With a plus: no recipe names it.
-            given.append(f"+{SOURCE}.{option}={wanted}")
-            name += f"-{option}" if wanted else f"-no-{option}"
-    for option, choice in (("code", request.code), ("unanswered", request.unanswered)):
-        if choice is not None:
-            given.append(f"+{SOURCE}.{option}={choice}")
-            name += f"-{option}-{choice}"
     if request.step_credit:
         name += f"-{STEP_CREDIT}"
-    if alpha is not None:
-        name += f"-alpha{alpha}"
+    if request.alpha is not None:
+        if request.reward is not RewardKind.LINEAR:
+            raise InputError(f"--alpha is for --reward linear, got --reward {request.reward}")
+        given.append(f"{SOURCE}.alpha={request.alpha}")
+        name += f"-alpha{request.alpha}"
     return [*given, f"trainer.experiment_name={name}"]
 
 
@@ -389,42 +292,30 @@ def _listen_address(request: Request, other_nodes: bool) -> Address:
         InputError: what was given is no address, or reward workers cannot reach it.
     """
     given = request.server_address
-    if request.server is ServerKind.RAY:
-        # Ray places it, and it listens at its node's IP.
-        address = Address.parse(given or f"0.0.0.0:{DEFAULT_PORT}")
-        if not _is(address.host, "unspecified"):
-            raise InputError(
-                f"a Ray actor listens at its node's IP; give its port as 0.0.0.0:PORT, got {given}"
-            )
-        return Address(ACTORS_HOST, address.port)
     if given is None:
         return Address(this_node() if other_nodes else "127.0.0.1", DEFAULT_PORT)
     address = Address.parse(given)
-    if other_nodes and is_local(given) and not _is(address.host, "unspecified"):
+    if other_nodes and is_local(given) and not _is_unspecified(address.host):
         raise _unreachable(given)
     return address
 
 
 def worker_address(listening: Address) -> str:
-    """Return the address that reward workers are told, for one at which the server listens."""
-    if _is(listening.host, "unspecified"):
+    """Return the address that reward workers use for one at which the server listens."""
+    if _is_unspecified(listening.host):
         return str(Address(this_node(), listening.port))
     return str(listening)
 
 
 def _unreachable(address: str) -> InputError:
-    """Return what is raised for an address that means another machine on each node."""
     return InputError(
         f"reward workers run on every node and cannot reach {address} from another one; "
         "give an address of this node that the others reach, or 0.0.0.0:PORT to listen on all"
     )
 
 
-def _is(host: str, kind: str) -> bool:
-    try:
-        return bool(getattr(ipaddress.ip_address(host), f"is_{kind}"))
-    except ValueError:
-        return False
+def _is_unspecified(host: str) -> bool:
+    return host in ("0.0.0.0", "::", "[::]")
 
 
 def this_node() -> str:

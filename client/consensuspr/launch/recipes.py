@@ -1,16 +1,7 @@
 """Recipes: files of Hydra overrides, one a topic, put together so that each key stands once.
 
-A file holds one override a line; blank lines and lines that begin with ``#`` are for people.
-Files and not code, so that what verl is given can be read, copied and compared without us.
-
-Hydra applies overrides in order, but refuses a second ``+key``, and without the ``+`` a key that
-verl's schema lacks.  Here a later override of a key replaces the earlier one, whoever gave it,
-and the settings of the reward, for which verl has no schema, get their ``+`` by themselves.
-
-verl refuses keys that its schema lacks, but accepts some that it no longer reads, lets a value
-take the place of a whole group, and hands the settings of the reward on unseen.  Those three are
-looked at here, without verl (:func:`check_overrides`).  What takes verl, the data or the server is
-``consensuspr doctor``'s, which a launch runs before the training.
+Hydra refuses a second ``+key``, and without the ``+`` a key that verl's schema lacks. Here a later
+override replaces an earlier one, and settings of the reward get their ``+`` by themselves.
 """
 
 from __future__ import annotations
@@ -69,13 +60,7 @@ def hydra_list(values: Iterable[object]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One override.
-
-    Attributes:
-        mark: ``""``, ``"+"`` (new key), ``"++"`` (new or not) or ``"~"`` (remove).
-        key: dotted.
-        value: as Hydra reads it; None for a removal without one.
-    """
+    """One override: its mark (``""``, ``"+"``, ``"++"`` or ``"~"``), dotted key and value."""
 
     mark: str
     key: str
@@ -170,10 +155,8 @@ def read_recipe(path: Path) -> list[str]:
     """
     try:
         return _overrides(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: is not UTF-8 text") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
 
 
 def _overrides(text: str) -> list[str]:

@@ -1,7 +1,4 @@
-"""What a user of ``consensuspr launch`` asks for: one value of settings.
-
-Apart from what is done with it (``plan.py``), so that the command's help is there at once.
-"""
+"""What a user of ``consensuspr launch`` asks for; apart from ``plan.py``, so that help is quick."""
 
 from __future__ import annotations
 
@@ -10,8 +7,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from consensuspr.errors import InputError
-from consensuspr.scoring.rewards import CodeCredit, RewardKind, Unanswered
+from consensuspr.scoring.rewards import RewardKind
 from consensuspr.settings import Settings
 
 
@@ -20,13 +16,6 @@ class Algorithm(StrEnum):
 
     GRPO = "grpo"
     DAPO = "dapo"
-
-
-class ServerKind(StrEnum):
-    """Who keeps the server that is started."""
-
-    PROCESS = "process"
-    RAY = "ray"
 
 
 class Request(Settings):
@@ -50,27 +39,6 @@ class Request(Settings):
     alpha: float | None = Field(
         None, description="Weight of accuracy in the linear reward; where not set, 0.5."
     )
-    alphas: str = Field("", description="Sweep: one run after the other, each with its alpha.")
-    switch_epoch: int | None = Field(
-        None, ge=0, description="First epoch of the curriculum's second stage; where not set, 1."
-    )
-    guard: bool | None = Field(
-        None,
-        description="Lower NCR where a response states far more than needed; where not set, on.",
-    )
-    statements: bool | None = Field(
-        None, description="True statements reach nodes too; where not set, on."
-    )
-    code: CodeCredit | None = Field(
-        None,
-        description="A statement in code counts if its result is written, or always (computed); if"
-        " not set, written.",
-    )
-    unanswered: Unanswered | None = Field(
-        None,
-        description="NCR of a response without a marked final answer: unchanged (ncr) or 0 (zero);"
-        " if not set, zero for linear and max.",
-    )
     step_credit: bool = Field(
         False, description="Experimental: node rewards on the tokens that reached the nodes."
     )
@@ -78,9 +46,6 @@ class Request(Settings):
         (), description="File of more overrides, one a line; may be repeated."
     )
     address: str | None = Field(None, description="Use this server and start none.")
-    server: ServerKind = Field(
-        ServerKind.PROCESS, description="Start the server as a process here, or as a Ray actor."
-    )
     server_address: str | None = Field(
         None,
         description="Where the server that is started listens; where not set 127.0.0.1:50051, with"
@@ -97,23 +62,3 @@ class Request(Settings):
     )
     trainer: str = Field("verl.trainer.main_ppo", description="Module that is the training.")
     no_doctor: bool = Field(False, description="Train without `consensuspr doctor` first.")
-
-    def runs(self) -> tuple[float | None, ...]:
-        """Return the alpha of each run, None for that of the recipe.
-
-        Raises:
-            InputError: both options are given, or one is no list of different numbers.
-        """
-        if not self.alphas:
-            return (self.alpha,)
-        if self.alpha is not None:
-            raise InputError("give --alpha or --alphas, not both")
-        try:
-            numbers = tuple(float(text) for text in self.alphas.split(","))
-        except ValueError:
-            raise InputError(
-                f"--alphas must be numbers with commas between, got {self.alphas!r}"
-            ) from None
-        if len(set(numbers)) < len(numbers):
-            raise InputError(f"--alphas names a number twice: {self.alphas}")
-        return numbers

@@ -1,33 +1,20 @@
-"""A plan carried out: the server beside the trainings, and all of it ended together.
+"""Carry out a plan: the server beside the training, and all of it ended together.
 
-The server is started, waited for and watched.  One that dies is started anew at the same address,
-after pauses that grow to half a minute; as a Ray actor it is in the cluster that verl trains in.
-Training is never ended for it: what a sample does meanwhile (wait, be scored in its worker, fail)
-is for the reward's own settings, which know how long is too long.
-
-Before the first training ``consensuspr doctor`` looks at its very command, with the server up,
-and nothing is trained where it finds a fault.
-
-Server and training run in sessions of their own, so that Ctrl-C in a terminal reaches this
-process alone, which passes it on to the training first: rewards are needed until it has ended.
-A training that does not end within a minute, or after a second Ctrl-C, is killed with all that
-it started.
+Server and training run in sessions of their own. Ctrl-C in a terminal reaches this process alone,
+which ends the training first, because training needs rewards until it has ended.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import IO
 
 from consensuspr.client import Access, RewardClient
 from consensuspr.client.training.source import chosen_dataset
@@ -35,12 +22,10 @@ from consensuspr.client.verl.config import INSTALL_VERL, SOURCE, verl_is_install
 from consensuspr.credentials import new_token, write_token
 from consensuspr.errors import ConsensusPRError, InputError, RewardServiceError
 from consensuspr.launch.plan import Plan, ServerPlan, Training, worker_address
-from consensuspr.launch.request import ServerKind
 from consensuspr.scoring.dataset_index import DatasetIndex
-from consensuspr.server.config import Address, load_config
-from consensuspr.server.processes import CaughtSignals, caught_signals
+from consensuspr.server.config import Address
 
-# Told what a person must know, a sentence at a time.
+# Prints a sentence for the user.
 Say = Callable[[str], None]
 
 # Loading a large dataset without stored forms takes minutes.
@@ -49,20 +34,20 @@ READY_TIMEOUT_S = 1800.0
 STOP_TIMEOUT_S = 60.0
 # For a checkpoint that is being written, and for Ray to take its cluster down.
 GRACE_S = 60.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
-_POLL_S = 0.2
-
-# For a server that listens to say what it serves.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 ASK_TIMEOUT_S = 10.0
-_OF_ACCESS = ("token_file", "tls_ca", "tls_cert", "tls_key")
+
 _READY = "listening on "
 _BAD_INPUT = 2
-
-# Which cluster Ray joins; also read by verl's ray.init.
-RAY_ADDRESS = "RAY_ADDRESS"
-
-
 _DOCTOR = [sys.executable, "-m", "consensuspr.cli", "doctor", "--no-progress", "--"]
+
+
+class _Signalled(SystemExit):
+    """A signal asks this process to end; the exit code is 128 + its number."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(128 + number)
+        self.number = number
 
 
 def launch(plan: Plan, say: Say, *, examine: bool = True) -> int:
@@ -70,132 +55,46 @@ def launch(plan: Plan, say: Say, *, examine: bool = True) -> int:
 
     Args:
         plan: what is run.
-        say: told how it goes.
-        examine: let the doctor look at the first training before it starts.
+        say: prints progress.
+        examine: run the doctor on the training before it starts.
 
     Returns:
-        0 where every training ended well; the code of the first that did not, or of the doctor,
-        after which no other is started; 128 + its number where a signal ended it or this process.
+        The code of the training, or of the doctor if it found a fault; 128 + its number if a signal
+        ended it.
 
     Raises:
         InputError: verl is not installed, or the server refuses its settings or its dataset.
         ConsensusPRError: it does not start.
     """
-    if plan.trainings[0].trainer.partition(".")[0] == "verl" and not verl_is_installed():
+    if plan.training.trainer.partition(".")[0] == "verl" and not verl_is_installed():
         raise InputError(f"verl is not installed in this environment; install it: {INSTALL_VERL}")
-    ending = _ending_signals()
-    with (
-        _leaving_by(ending),
-        _reward_server(plan, say) as address,
-        _growing(plan, address, say),
-        caught_signals([signal.SIGINT, *ending]) as signals,
-    ):
+    with _ending_by_signals(), _reward_server(plan, say) as address, _growing(plan, address, say):
+        command = plan.training.command(address, _digest(plan.training, address))
         if examine:
-            first = plan.trainings[0]
-            code = _run([*_DOCTOR, *first.command(address, _digest(first, address))], signals, say)
+            code = _run([*_DOCTOR, *command], say)
             if code:
-                say("the doctor found a fault (above), so that nothing is trained")
+                say("the doctor found a fault (above); nothing is trained")
                 return code
         _keep_dataset(plan, say)
-        for number, training in enumerate(plan.trainings, start=1):
-            say(f"training {number} of {len(plan.trainings)}: {training.name}")
-            code = _run(training.command(address, _digest(training, address)), signals, say)
-            if code:
-                say(f"training {training.name} ended with code {code}")
-                return code
-    return 0
-
-
-def _keep_dataset(plan: Plan, say: Say) -> None:
-    """Keep the dataset in each run's folder, so that its rewards can be explained from that alone.
-
-    A trainer logs the digest, and has no dataset.  What a run grows is kept as it grows.  A folder
-    that only other nodes can write costs the copy, not the run.
-    """
-    from consensuspr.score_log import keep_dataset  # Arrow is for who logs
-
-    def path_of(training: Training, setting: str) -> Path | None:
-        given = training.overrides.value(f"{SOURCE}.{setting}")
-        # What Hydra fills in is not known here.
-        return None if given in (None, "", "null") or "${" in given else Path(given)
-
-    runs = [run for one in plan.trainings if (run := path_of(one, "score_log")) is not None]
-    # Of a server elsewhere, the stand-in's, which has to be the same.
-    stand_in = path_of(plan.trainings[0], "dataset_path")
-    dataset = stand_in if plan.server is None else plan.server.dataset
-    if dataset is None or not runs:
-        return
-    try:
-        derive = "missing" if plan.server is None else plan.server.derive
-        index = DatasetIndex.load(dataset, derive=derive)
-        for run in runs:
-            keep_dataset(run, index)
-    except ConsensusPRError as error:
-        say(f"the dataset is not kept with the score log ({error}): explain it with --dataset")
-
-
-def _digest(training: Training, address: str) -> str | None:
-    """Return the digest of the dataset that a training begins with, and is to end with.
-
-    None where it cannot be told; the doctor and the training then say why.
-    """
-    given = training.overrides.below(SOURCE)
-    try:
-        token_file, tls_ca, tls_cert, tls_key = map(given.get, _OF_ACCESS)
-        access = Access(token_file, tls_ca, tls_cert, tls_key)
-        with RewardClient(address, ASK_TIMEOUT_S, access=access) as client:
-            info = client.server_info()
-        return chosen_dataset(info, given.get("dataset"), address).digest
-    except (InputError, RewardServiceError):
-        return None
-
-
-def _run(command: Sequence[str], signals: CaughtSignals, say: Say) -> int:
-    """Run one command to its end, or to a signal's."""
-    process = subprocess.Popen(command, start_new_session=True)
-    ended_by: signal.Signals | None = None
-    kill_at = float("inf")
-    while process.poll() is None:
-        select.select([signals.socket], [], [], _POLL_S)
-        for number in signals.take():
-            if ended_by is None:
-                say(f"{number.name}: ending what runs, then the server")
-                # SIGHUP would end Python at once, with nothing written.
-                process.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
-                ended_by, kill_at = number, time.monotonic() + GRACE_S
-            else:
-                kill_at = 0.0
-        if time.monotonic() >= kill_at:
-            say("it does not end; it is killed")
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    if ended_by is not None:
-        return 128 + ended_by
-    code = process.returncode
-    return code if code >= 0 else 128 - code
-
-
-def _ending_signals() -> list[signal.Signals]:
-    """Return what ends a launch besides Ctrl-C.
-
-    SIGHUP, because what is started lives in sessions of its own and would outlast the terminal;
-    under nohup it stays ignored.
-    """
-    hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
-    return [signal.SIGTERM, signal.SIGHUP] if hangs_up else [signal.SIGTERM]
+        say(f"training {plan.training.name}")
+        code = _run(command, say)
+        if code:
+            say(f"training {plan.training.name} ended with code {code}")
+        return code
 
 
 @contextmanager
-def _leaving_by(numbers: Sequence[signal.Signals]) -> Iterator[None]:
-    """Let signals raise SystemExit, so that what has been started by then is ended.
-
-    It counts while the server starts and stops; in between signals are caught.
-    """
+def _ending_by_signals() -> Iterator[None]:
+    """Raise in the main thread when a signal asks this process to end."""
 
     def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
+        raise _Signalled(signal.Signals(number))
 
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    # What is started lives in sessions of its own and would outlast the terminal; under nohup
+    # SIGHUP stays ignored.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, leave) for number in numbers}
     try:
         yield
@@ -204,33 +103,181 @@ def _leaving_by(numbers: Sequence[signal.Signals]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-@contextmanager
-def _reward_server(plan: Plan, say: Say) -> Iterator[str]:
-    """Run the planned server, if there is one, while the block runs; yield its address.
+def _run(command: Sequence[str], say: Say) -> int:
+    """Run one command to its end; a signal ends it, and a second one kills it.
 
     Raises:
-        InputError: the server refuses its settings or its dataset.
-        ConsensusPRError: it does not start.
+        SystemExit: a signal ended it.
     """
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        code = process.wait()
+    except _Signalled as ended:
+        say(f"{ended.number.name}: ending what runs, then the server")
+        # SIGHUP would end Python at once, with nothing written.
+        hung_up = ended.number == signal.SIGHUP
+        process.send_signal(signal.SIGTERM if hung_up else ended.number)
+        try:
+            process.wait(GRACE_S)
+        except (subprocess.TimeoutExpired, _Signalled):
+            say("it does not end; it is killed")
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        raise
+    return code if code >= 0 else 128 - code
+
+
+def _digest(training: Training, address: str) -> str | None:
+    """Return the digest of the dataset that a training begins with, and is to end with.
+
+    None if it is not known; the doctor and the training then print why.
+    """
+    given = training.overrides.below(SOURCE)
+    token_file, tls_ca, tls_cert, tls_key = (
+        given.get(name) for name in ("token_file", "tls_ca", "tls_cert", "tls_key")
+    )
+    try:
+        access = Access(token_file, tls_ca, tls_cert, tls_key)
+        with RewardClient(address, ASK_TIMEOUT_S, access=access) as client:
+            info = client.server_info()
+        return chosen_dataset(info, given.get("dataset"), address).digest
+    except (InputError, RewardServiceError):
+        return None
+
+
+def _keep_dataset(plan: Plan, say: Say) -> None:
+    """Keep the dataset in the run's folder, so that its rewards can be explained from that alone.
+
+    A folder that only other nodes can write costs the copy, not the run.
+    """
+    from consensuspr.score_log import keep_dataset
+
+    def path_of(setting: str) -> Path | None:
+        given = plan.training.overrides.value(f"{SOURCE}.{setting}")
+        # What Hydra fills in is not known here.
+        return None if given in (None, "", "null") or "${" in given else Path(given)
+
+    run, server = path_of("score_log"), plan.server
+    dataset = server.dataset if server else path_of("dataset_path")
+    if dataset is None or run is None:
+        return
+    try:
+        derive = server.derive if server else "missing"
+        keep_dataset(run, DatasetIndex.load(dataset, derive=derive))
+    except ConsensusPRError as error:
+        say(f"the dataset is not kept with the score log ({error}): explain it with --dataset")
+
+
+@contextmanager
+def _reward_server(plan: Plan, say: Say) -> Iterator[str]:
+    """Run the planned server, if there is one, while the block runs; yield its address."""
     if plan.server is None:
         yield plan.address
         return
     if plan.server.grown_nodes is not None:
         plan.server.grown_nodes.mkdir(parents=True, exist_ok=True)
-    if plan.server.request.server is ServerKind.PROCESS:
-        with _ServerProcess(plan.server, say) as server:
-            yield worker_address(server.address)
-    else:
-        with _ray_actor(plan.server, say) as address:
-            yield address
+    server = _ServerProcess(plan.server, say)
+    try:
+        server.start()
+        say(f"the reward server is listening on {server.address}")
+        threading.Thread(target=server.watch, name="consensuspr-server", daemon=True).start()
+        yield worker_address(server.address)
+    finally:
+        server.end()
+
+
+class _ServerProcess:
+    """``consensuspr serve`` as a child process that is restarted when it dies."""
+
+    def __init__(self, plan: ServerPlan, say: Say) -> None:
+        self._plan = plan
+        self._say = say
+        self._ending = threading.Event()
+        # Held to start a process or to end the last one: none is started after that.
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self.address = plan.listen
+        plan.log.parent.mkdir(parents=True, exist_ok=True)
+        if plan.token_file is not None:
+            write_token(plan.token_file, new_token())
+        say(f"starting the reward server; its log is {plan.log}")
+
+    def start(self) -> None:
+        """Start the process and wait until it listens.
+
+        Raises:
+            InputError: it refuses its settings or its dataset.
+            ConsensusPRError: it does not start.
+        """
+        with self._plan.log.open("ab") as log:
+            log_start = log.tell()
+            with self._lock:
+                if self._ending.is_set():
+                    raise ConsensusPRError("the launch is ending")
+                process = self._process = subprocess.Popen(
+                    self._plan.command(self.address),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    start_new_session=True,
+                )
+        too_late = threading.Timer(READY_TIMEOUT_S, process.kill)
+        too_late.daemon = True
+        too_late.start()
+        assert process.stdout is not None
+        with process.stdout as lines:  # it prints nothing after that line
+            line = lines.readline()
+        too_late.cancel()
+        if line.startswith(_READY):
+            self.address = Address.parse(line.removeprefix(_READY).strip())
+            return
+        code = process.wait()
+        text = self._plan.log.read_bytes()[log_start:].decode("utf-8", "replace")
+        reason = (text.strip().splitlines() or ["it logged nothing"])[-1]
+        reason = reason.removeprefix("consensuspr: error: ")
+        if code == _BAD_INPUT:
+            raise InputError(f"the reward server does not start: {reason}")
+        raise ConsensusPRError(f"the reward server did not start (exit code {code}): {reason}")
+
+    def watch(self) -> None:
+        """Restart the server whenever it dies."""
+        pause_s = FIRST_PAUSE_S
+        while self._process is not None:
+            code = self._process.wait()
+            if self._ending.is_set():
+                return
+            self._say(
+                f"the reward server died (exit code {code}), see {self._plan.log}; "
+                f"starting it again in {pause_s:g} s"
+            )
+            if self._ending.wait(pause_s):
+                return
+            try:
+                self.start()
+            except ConsensusPRError as error:
+                if not self._ending.is_set():
+                    self._say(str(error))
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            else:
+                self._say(f"the reward server is listening on {self.address} again")
+                pause_s = FIRST_PAUSE_S
+
+    def end(self) -> None:
+        """End the process; it is not restarted."""
+        with self._lock:
+            self._ending.set()
+        if self._process is not None:
+            _end(self._process, "the reward server", self._say)
 
 
 @contextmanager
 def _growing(plan: Plan, address: str, say: Say) -> Iterator[None]:
-    """Let nodes grow, if that is planned, while the block runs.
+    """Grow nodes, if that is planned, while the block runs.
 
     Raises:
-        ConsensusPRError: it cannot begin; its own words are on standard error.
+        ConsensusPRError: it cannot begin; the reason is on standard error.
     """
     command = plan.grower(address)
     if command is None:
@@ -254,7 +301,7 @@ def _growing(plan: Plan, address: str, say: Say) -> Iterator[None]:
             assert process.stdout is not None
             begun = process.stdout.readline()
             if not begun:
-                raise ConsensusPRError("the nodes of the run cannot grow, as is said above")
+                raise ConsensusPRError("the nodes of the run cannot grow, see above")
             say(begun.strip())
             threading.Thread(target=watch, name="consensuspr-grow", daemon=True).start()
             yield
@@ -264,167 +311,11 @@ def _growing(plan: Plan, address: str, say: Say) -> Iterator[None]:
 
 
 def _end(process: subprocess.Popen[str], what: str, say: Say) -> None:
-    """End a process; kill it where it does not end by itself."""
+    """End a process; kill it if it does not end, or if a signal arrives meanwhile."""
     process.terminate()
     try:
         process.wait(STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
+    except (subprocess.TimeoutExpired, _Signalled):
         say(f"{what} does not end; it is killed")
         process.kill()
         process.wait()
-
-
-class _ServerProcess:
-    """``consensuspr serve`` as a child process."""
-
-    def __init__(self, plan: ServerPlan, say: Say) -> None:
-        self._plan = plan
-        self._say = say
-        self._stopping = threading.Event()
-        # Held to start a process or to end the last one: none is started after that.
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[str] | None = None
-        self._log: IO[bytes] | None = None
-        self.address = plan.listen
-
-    def __enter__(self) -> _ServerProcess:
-        self._plan.log.parent.mkdir(parents=True, exist_ok=True)
-        self._log = self._plan.log.open("ab")
-        if self._plan.token_file is not None:
-            write_token(self._plan.token_file, new_token())
-        self._say(f"starting the reward server; its log is {self._plan.log}")
-        try:
-            self.address = self._start()
-        except BaseException:
-            self._end()
-            raise
-        self._say(f"the reward server is listening on {self.address}")
-        threading.Thread(target=self._watch, name="consensuspr-server", daemon=True).start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._end()
-
-    def _start(self) -> Address:
-        """Start the process and return where it listens, once it does."""
-        assert self._log is not None
-        log_start = self._plan.log.stat().st_size
-        with self._lock:
-            if self._stopping.is_set():
-                raise ConsensusPRError("the launch is ending")
-            process = subprocess.Popen(
-                self._plan.command(self.address),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=self._log,
-                text=True,
-                # Ctrl-C in the terminal is for the launcher, which ends the server last.
-                start_new_session=True,
-            )
-            self._process = process
-        lines = process.stdout
-        assert lines is not None
-        too_late = threading.Timer(READY_TIMEOUT_S, process.kill)
-        too_late.daemon = True
-        too_late.start()
-        with lines:  # it says nothing after that line
-            line = lines.readline()
-        too_late.cancel()
-        if line.startswith(_READY):
-            return Address.parse(line.removeprefix(_READY).strip())
-        code = process.wait()
-        reason = self._last_error(log_start)
-        if code == _BAD_INPUT:
-            raise InputError(f"the reward server does not start: {reason}")
-        raise ConsensusPRError(f"the reward server did not start (exit code {code}): {reason}")
-
-    def _last_error(self, log_start: int) -> str:
-        """Return the last line of the log since a place in it."""
-        with self._plan.log.open("rb") as log:
-            log.seek(log_start)
-            lines = log.read().decode("utf-8", "replace").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
-        return last.removeprefix("consensuspr: error: ")
-
-    def _watch(self) -> None:
-        """Start the server anew whenever it has died."""
-        pause_s = _FIRST_PAUSE_S
-        while self._process is not None:
-            code = self._process.wait()
-            if self._stopping.is_set():
-                return
-            self._say(
-                f"the reward server died (exit code {code}), see {self._plan.log}; "
-                f"starting it again in {pause_s:g} s"
-            )
-            if self._stopping.wait(pause_s):
-                return
-            try:
-                self._start()
-            except ConsensusPRError as error:
-                if self._stopping.is_set():
-                    return
-                self._say(str(error))
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-            else:
-                self._say(f"the reward server is listening on {self.address} again")
-                pause_s = _FIRST_PAUSE_S
-
-    def _end(self) -> None:
-        with self._lock:
-            self._stopping.set()
-            process = self._process
-        if process is not None:
-            _end(process, "the reward server", self._say)
-        if self._log is not None:
-            self._log.close()
-
-
-@contextmanager
-def _ray_actor(plan: ServerPlan, say: Say) -> Iterator[str]:
-    """Run the server as a Ray actor while the block runs; yield its address.
-
-    The actor belongs to this process's Ray job and takes no GPU.  verl starts a cluster of its own
-    where it finds none, so that one is started here first, and ``RAY_ADDRESS`` names it during the
-    block, for training.
-
-    Raises:
-        InputError: Ray is missing, or the server refuses its settings or its dataset.
-        ConsensusPRError: it does not start.
-    """
-    from consensuspr.ray import start_server
-    from consensuspr.ray.node import require_ray
-
-    ray = require_ray()
-    before = os.environ.get(RAY_ADDRESS)
-    ray.init(include_dashboard=False, log_to_driver=False)
-    try:
-        os.environ[RAY_ADDRESS] = ray.get_runtime_context().gcs_address
-        with start_server(plan.dataset, port=plan.listen.port, settings=_settings(plan)) as server:
-            if plan.token_file is not None and server.token is not None:
-                write_token(plan.token_file, server.token)
-            say(f"the reward server is a Ray actor, listening on {server.address}")
-            yield server.address
-    finally:
-        if before is None:
-            os.environ.pop(RAY_ADDRESS, None)
-        else:
-            os.environ[RAY_ADDRESS] = before
-        ray.shutdown()
-
-
-def _settings(plan: ServerPlan) -> dict[str, object]:
-    """Return what a user gave of the server's settings, but datasets and address."""
-    settings: dict[str, object] = {}
-    if plan.request.server_config is not None:
-        given = load_config(
-            file=plan.request.server_config, overrides={"datasets": {"default": plan.dataset}}
-        )
-        settings = given.model_dump(mode="json", exclude_unset=True)
-        for name in ("datasets", "address"):
-            settings.pop(name, None)
-    if plan.request.server_workers is not None:
-        settings["workers"] = plan.request.server_workers
-    if plan.grown_nodes is not None:
-        settings["dataset_folder"] = str(plan.grown_nodes)
-    return settings

@@ -1,21 +1,13 @@
 """Datasets and rollouts files read row by row, with faults named or skipped.
 
-**Formats** are decided by the first bytes, since names lie: a ``.jsonl`` that is gzip'd and a
-``.gz`` that is not both read well.  A compression that is not supported is named, which helps more
-than a complaint about broken text.  A name is looked at for that alone: what is called ``*.index``
-and holds no text was a prepared dataset.
+**Formats** are decided by the first bytes, because names lie.
 
 **Faults.** ``on_error="stop"`` raises at the first bad row.  ``"skip"`` counts it, logs its reason
-up to a bound and goes on; damage of the file as a whole (a gzip stream that ends early) always
-raises, because nobody can tell how many rows are lost with it, and so does a file in which no row
-is good.  So a row that cannot be read travels as its error.  NaN and the infinities are refused
-although Python's parser takes them: they are not JSON, and a number that is not one must not travel
-on unnoticed.
+up to a bound and goes on.  Damage of the file as a whole (a gzip stream that ends early) always
+raises, and so does a file without a good row.  So a row that cannot be read travels as its error.
 
 **Memory** stays that of one row (one batch of rows for Parquet), and for a dataset the set of its
-ids.  Reading lines (or pages of Parquet) is quick, and has to be done in order where a file is
-compressed; parsing and checking what they hold is most of the work.  Whoever spreads a file over
-processes cuts it with :func:`read_unparsed` and hands the parts to :func:`parse_rollouts`.
+ids.  :func:`read_unparsed` and :func:`parse_rollouts` spread a file over processes.
 """
 
 from __future__ import annotations
@@ -56,16 +48,15 @@ ROLLOUT_COLUMNS = ("problem_id", "response")
 MAX_REASONS = 20
 # One row is held in memory; 100 MB responses exist, gzip bombs of one endless line too.
 MAX_LINE_BYTES = 256 << 20
-# Limits of bytes without a row, which a small gzip can hold: consecutive blank lines, and the
-# rest of a line past MAX_LINE_BYTES.  Beyond them, reading stops.
+# Consecutive blank lines, of which a small gzip can hold gigabytes.
 MAX_BLANK_BYTES = 1 << 20
-MAX_REST_BYTES = 1 << 30
 # A batch of rollouts of 1 MB each is 256 MB of Python strings; of the usual 10 KB, 2.5 MB.
 BATCH_ROWS = 256
 # Field metadata of a Parquet column whose values are JSON text because Arrow has no type for them.
 JSON_MARK = {b"consensuspr": b"json"}
 # A prepared dataset is no format that is read here, but one that a caller may name by mistake.
-PREPARED_MAGIC = b"CPRINDEX"
+ARROW_MAGIC = b"ARROW1"
+OLD_INDEX_MAGIC = b"CPRINDEX"
 PREPARED_SUFFIX = ".index"
 
 _UNSUPPORTED = (
@@ -73,8 +64,8 @@ _UNSUPPORTED = (
     (b"BZh", "is bzip2-compressed"),
     (b"\xfd7zXZ\x00", "is xz-compressed"),
     (b"PK\x03\x04", "is a zip archive"),
-    (b"ARROW1", "is an Arrow IPC file"),
-    (PREPARED_MAGIC, "is a prepared dataset, which has no rows"),
+    (ARROW_MAGIC, "is a prepared dataset or another Arrow IPC file"),
+    (OLD_INDEX_MAGIC, "is a prepared dataset of an earlier version"),
     (b"\xff\xfe", "is UTF-16 text"),
     (b"\xfe\xff", "is UTF-16 text"),
 )
@@ -350,17 +341,7 @@ def _format(name: str, head: bytes) -> Format:
     for magic, reason in _UNSUPPORTED:
         if head.startswith(magic):
             raise DataError(name, None, f"{reason}; JSONL, gzip'd JSONL and Parquet are read")
-    if _was_prepared(name, head):
-        reason = "is a damaged prepared dataset: its first bytes are wrong; make it anew"
-        raise DataError(name, None, reason)
     return Format.JSONL
-
-
-def _was_prepared(name: str, head: bytes) -> bool:
-    """Say whether bytes of no known kind are more likely a damaged prepared dataset than JSON."""
-    text = head.removeprefix(_BOM).lstrip()
-    named = os.path.splitext(name)[1].lower() == PREPARED_SUFFIX
-    return PREPARED_MAGIC.startswith(head) or (named and bool(text) and not text.startswith(b"{"))
 
 
 def _parse(content: bytes | Row | DataError, path: str, line: int) -> Row | DataError:
@@ -382,16 +363,9 @@ def _read_lines(stream: BinaryIO, path: str) -> Iterator[tuple[int, bytes | Data
         try:
             raw = stream.readline(MAX_LINE_BYTES + 1)
             if len(raw) > MAX_LINE_BYTES:
-                # Said before its end is looked for, which may be hours away.
-                yield line, DataError(path, line, f"is longer than {MAX_LINE_BYTES} bytes")
-                skipped = 0
-                while raw and not raw.endswith(b"\n"):
-                    raw = stream.readline(1 << 20)
-                    skipped += len(raw)
-                    if skipped > MAX_REST_BYTES:
-                        reason = f"is longer than {MAX_LINE_BYTES + MAX_REST_BYTES} bytes"
-                        raise DataError(path, line, f"{reason}; the file is not read on")
-                continue
+                # A small gzip may hold gigabytes of it.
+                reason = f"is longer than {MAX_LINE_BYTES} bytes; the file is not read on"
+                raise DataError(path, line, reason)
         except EOFError:
             raise DataError(path, line, "the gzip data ends before its end mark") from None
         except (gzip.BadGzipFile, zlib.error) as error:

@@ -1,19 +1,14 @@
-"""The rows of datasets and rollouts files: what they hold, and when one is refused.
+"""The rows of datasets and rollouts files: what they hold, and when one is rejected.
 
-:class:`Problem` and :class:`Node` are plain slotted dataclasses that hold what a file said, unknown
-keys included, so that a row that is read and written again loses nothing.
-
-Checks are written by hand: a dataset is read whenever a server starts, and a validation library
-would cost its import alone more than this takes for a benchmark of 5,577 problems.  Only the shape
-is checked, each fault named in one clause.  What an expression is worth (an empty or a single-digit
-normal form) takes the normal form, which this package does not know; the dataset index
-counts it (:mod:`consensuspr.scoring.dataset_index`).
+:class:`Problem` and :class:`Node` hold what a file said, unknown keys included, so that a row
+that is read and written again loses nothing.  Only the shape is checked.
+The dataset index counts what expressions are worth (:mod:`consensuspr.scoring.dataset_index`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias, TypeGuard
 
@@ -45,8 +40,6 @@ _NODE_KEYS = frozenset(
 )
 _BUDGET_COUNTS = ("statements", "numbers")
 _BUDGET_KEYS = frozenset((*_BUDGET_COUNTS, "length"))
-_ROLLOUT_NAMES = ("rollout_id", "data_source", "model")
-_ROLLOUT_TEXTS = ("problem", "ground_truth")
 
 
 @dataclass(slots=True)
@@ -210,77 +203,66 @@ def _problem(row: Row) -> Problem:
     if is_rollout(row):
         _refuse(ROLLOUTS_FOR_PROBLEMS)
     problem_id = _required_id(row)
-    nodes = row.get("nodes")
-    if nodes is None:
-        nodes = ()
-    elif type(nodes) is not list:
-        _wrong("nodes", "a list", nodes)
+    nodes = _value(row, "nodes", _LIST) or []
     if len(nodes) > MAX_NODES:
         _refuse(f"nodes holds {len(nodes)} nodes, the limit is {MAX_NODES}")
-    parsed = tuple([_node(raw, position) for position, raw in enumerate(nodes)])
-    _check_unique(parsed)
-    ground_truth = _text(row, "ground_truth")
-    budget = _budget(row.get("budget"))
+    parsed = tuple(
+        [_node(raw, f"nodes[{position}]", position) for position, raw in enumerate(nodes)]
+    )
+    seen: dict[str, int] = {}
+    for position, node in enumerate(parsed):
+        first = seen.setdefault(node.node_id, position)
+        if first != position:
+            _refuse(f"nodes[{position}] repeats node_id {_shown(node.node_id)} of nodes[{first}]")
+    ground_truth = _value(row, "ground_truth", _STRING)
+    budget = _value(row, "budget", _BUDGET)
     return Problem(
         problem_id=problem_id,
         ground_truth=ground_truth if ground_truth and not ground_truth.isspace() else None,
         nodes=parsed,
         data_source=_name(row, "data_source") or "",
-        problem=_text(row, "problem") or "",
+        problem=_value(row, "problem", _STRING) or "",
         split=_choice(row, "split", SPLITS),
         answer_rule=_choice(row, "answer_rule", ANSWER_RULES),
-        budget=budget,
-        metadata=_mapping(row, "metadata"),
+        budget=None if budget is None else _budget(budget),
+        metadata=_value(row, "metadata", _OBJECT) or {},
         extra=_others(row, _PROBLEM_KEYS),
-        budget_extra={} if budget is None else _others(row["budget"], _BUDGET_KEYS),
+        budget_extra={} if budget is None else _others(budget, _BUDGET_KEYS),
     )
 
 
-def _node(raw: object, position: int) -> Node:
+def _node(raw: Any, place: str, position: int) -> Node:
     if type(raw) is not dict:
-        _wrong(f"nodes[{position}]", "an object", raw)
-    expressions, derived, kind = raw.get("expressions"), raw.get("derived"), raw.get("type")
-    node_id, label = raw.get("node_id"), raw.get("label")
-    support, is_final = raw.get("support"), raw.get("is_final")
-    weight = raw.get("weight")
-    # Almost every node is sound, which is cheap to see; what exactly is wrong costs more.
-    if not (
-        _are_texts(expressions)
-        and expressions
-        and (derived is None or _are_texts(derived))
-        and (kind is None or kind in NODE_TYPES)
-        and (support is None or (type(support) is int and support >= 0))
-        and (is_final is None or type(is_final) is bool)
-        and (node_id is None or type(node_id) is str)
-        and (label is None or type(label) is str)
-        and (weight is None or is_weight(weight))
-    ):
-        _refuse_node(raw, position)
+        _wrong(place, "an object", raw)
+    where = f"{place}."
+    expressions = _texts(raw, "expressions", where)
+    if not expressions:
+        _refuse(f"{place} has no expressions")
+    kind = raw.get("type")
+    if kind is not None and kind not in NODE_TYPES:
+        _refuse(f"{where}type must be {_one_of(NODE_TYPES)}, got {_shown(kind)}")
+    weight = _value(raw, "weight", _WEIGHT, where)
     return Node(
-        node_id or f"n{position + 1}",
-        tuple(expressions),
-        label or "",
-        kind or "expression",
-        None if derived is None else tuple(derived),
-        support,
-        is_final or False,
-        None if weight is None else float(weight),
-        _others(raw, _NODE_KEYS),
+        node_id=_value(raw, "node_id", _STRING, where) or f"n{position + 1}",
+        expressions=expressions,
+        label=_value(raw, "label", _STRING, where) or "",
+        type=kind or "expression",
+        derived=_texts(raw, "derived", where),
+        support=_value(raw, "support", _COUNT, where),
+        is_final=_value(raw, "is_final", _BOOLEAN, where) or False,
+        weight=None if weight is None else float(weight),
+        extra=_others(raw, _NODE_KEYS),
     )
 
 
-def _budget(given: object) -> tuple[int, int, int] | None:
-    if given is None:
-        return None
-    if type(given) is not dict:
-        _wrong("budget", "an object with statements and numbers", given)
-    statements, numbers = (_count(given, key, 1, MAX_BUDGET) for key in _BUDGET_COUNTS)
+def _budget(given: Row) -> tuple[int, int, int]:
+    statements, numbers = (_whole(given, key, 1, MAX_BUDGET) for key in _BUDGET_COUNTS)
     if given.get("length") is None:
         return statements, numbers, 0
-    return statements, numbers, _count(given, "length", 0, MAX_BUDGET_LENGTH)
+    return statements, numbers, _whole(given, "length", 0, MAX_BUDGET_LENGTH)
 
 
-def _count(budget: Row, key: str, least: int, most: int) -> int:
+def _whole(budget: Row, key: str, least: int, most: int) -> int:
     value = budget.get(key)
     # A Parquet writer makes whole floats of numbers where another row has none.
     if type(value) is float and value.is_integer():
@@ -295,64 +277,45 @@ def is_weight(value: object) -> TypeGuard[float]:
     return type(value) in (int, float) and 0 <= value <= MAX_WEIGHT  # type: ignore[operator]
 
 
-def _are_texts(values: Any) -> TypeGuard[list[str]]:
-    """Say whether a value is a list of texts that may be expressions."""
-    if type(values) is not list or len(values) > MAX_EXPRESSIONS:
-        return False
-    try:  # one pass in C over types and lengths
-        if len("".join(values)) <= MAX_EXPRESSION_CHARS:
-            return True
-    except TypeError:
-        return False
-    return max(map(len, values)) <= MAX_EXPRESSION_CHARS
-
-
-def _refuse_node(raw: Row, position: int) -> NoReturn:
-    """Raise the first fault of a node that has one."""
-    where = f"nodes[{position}]."
-    expressions = raw.get("expressions")
-    if not expressions and (expressions is None or type(expressions) is list):
-        _refuse(f"nodes[{position}] has no expressions")
-    kind, support, is_final = raw.get("type"), raw.get("support"), raw.get("is_final")
-    if kind is not None and kind not in NODE_TYPES:
-        _refuse(f"{where}type must be {_one_of(NODE_TYPES)}, got {_shown(kind)}")
-    if support is not None and (type(support) is not int or support < 0):
-        _wrong(f"{where}support", "a whole number of 0 or more", support)
-    if is_final is not None and type(is_final) is not bool:
-        _wrong(f"{where}is_final", "true or false", is_final)
-    _text(raw, "node_id", where)
-    _check_texts(expressions, f"{where}expressions")
-    _text(raw, "label", where)
-    weight = raw.get("weight")
-    if weight is not None and not is_weight(weight):
-        _wrong(f"{where}weight", f"a number from 0 to {MAX_WEIGHT:g}", weight)
-    _check_texts(raw["derived"], f"{where}derived")
-    raise AssertionError(f"{where[:-1]} is sound")
-
-
 def _rollout(row: Row) -> None:
     _required_id(row)
     if row.get("response") is None:
         _refuse(PROBLEMS_FOR_ROLLOUTS if type(row.get("nodes")) is list else "response is missing")
-    if type(row["response"]) is not str:
-        _wrong("response", "a string", row["response"])
-    for key in _ROLLOUT_TEXTS:
-        _text(row, key)
-    for key in _ROLLOUT_NAMES:
+    for key in ("response", "problem", "ground_truth"):
+        _value(row, key, _STRING)
+    for key in ("rollout_id", "data_source", "model"):
         _name(row, key)
+    _value(row, "correct", _BOOLEAN)
     num_tokens = row.get("num_tokens")
-    if num_tokens is not None and type(num_tokens) is not int:
-        if type(num_tokens) is not float or not num_tokens.is_integer():
-            _wrong("num_tokens", "a whole number", num_tokens)
+    if type(num_tokens) is float and num_tokens.is_integer():
         row["num_tokens"] = int(num_tokens)
-    correct = row.get("correct")
-    if correct is not None and type(correct) is not bool:
-        _wrong("correct", "true or false", correct)
+    _value(row, "num_tokens", _WHOLE)
+
+
+# What a value must be, and how a message calls it.
+_Kind: TypeAlias = tuple[Callable[[Any], bool], str]
+_STRING: _Kind = (lambda value: type(value) is str, "a string")
+_LIST: _Kind = (lambda value: type(value) is list, "a list")
+_TEXTS: _Kind = (lambda value: type(value) is list, "a list of strings")
+_OBJECT: _Kind = (lambda value: type(value) is dict, "an object")
+_BUDGET: _Kind = (lambda value: type(value) is dict, "an object with statements and numbers")
+_BOOLEAN: _Kind = (lambda value: type(value) is bool, "true or false")
+_WHOLE: _Kind = (lambda value: type(value) is int, "a whole number")
+_COUNT: _Kind = (lambda value: type(value) is int and value >= 0, "a whole number of 0 or more")
+_WEIGHT: _Kind = (is_weight, f"a number from 0 to {MAX_WEIGHT:g}")
+
+
+def _value(row: Row, key: str, kind: _Kind, where: str = "") -> Any:
+    """Return a value of a row, None if it has none."""
+    value = row.get(key)
+    if value is not None and not kind[0](value):
+        _wrong(where + key, kind[1], value)
+    return value
 
 
 def _name(row: Row, key: str) -> str | None:
     """Return a name, of which memory holds one for each rollout and a table shows all."""
-    name = _text(row, key)
+    name: str | None = _value(row, key, _STRING)
     if name is not None and len(name) > MAX_ID_CHARS:
         _refuse(f"{key} has {len(name)} characters, the limit is {MAX_ID_CHARS}")
     return name
@@ -365,51 +328,26 @@ def _required_id(row: Row) -> str:
     return problem_id
 
 
-def _check_unique(nodes: Sequence[Node]) -> None:
-    seen: dict[str, int] = {}
-    for position, node in enumerate(nodes):
-        first = seen.setdefault(node.node_id, position)
-        if first != position:
-            _refuse(f"nodes[{position}] repeats node_id {_shown(node.node_id)} of nodes[{first}]")
-
-
-def _text(row: Row, key: str, where: str = "") -> str | None:
-    value = row.get(key)
-    if value is not None and type(value) is not str:
-        _wrong(where + key, "a string", value)
-    return value
-
-
-def _check_texts(values: object, where: str) -> None:
-    if type(values) is not list:
-        _wrong(where, "a list of strings", values)
+def _texts(row: Row, key: str, where: str) -> tuple[str, ...] | None:
+    """Return a list of expressions, None if there is none."""
+    values = _value(row, key, _TEXTS, where)
+    if values is None:
+        return None
     if len(values) > MAX_EXPRESSIONS:
-        _refuse(f"{where} holds {len(values)} expressions, the limit is {MAX_EXPRESSIONS}")
+        _refuse(f"{where}{key} holds {len(values)} expressions, the limit is {MAX_EXPRESSIONS}")
     for position, value in enumerate(values):
         if type(value) is not str:
-            _wrong(f"{where}[{position}]", "a string", value)
+            _wrong(f"{where}{key}[{position}]", "a string", value)
         if len(value) > MAX_EXPRESSION_CHARS:
-            _refuse(
-                f"{where}[{position}] has {len(value)} characters, "
-                f"the limit is {MAX_EXPRESSION_CHARS}"
-            )
+            limit = f"characters, the limit is {MAX_EXPRESSION_CHARS}"
+            _refuse(f"{where}{key}[{position}] has {len(value)} {limit}")
+    return tuple(values)
 
 
 def _choice(row: Row, key: str, allowed: Sequence[str]) -> str | None:
-    value = row.get(key)
-    if value is None:
-        return None
-    if type(value) is not str or value not in allowed:
+    value: str | None = row.get(key)
+    if value is not None and value not in allowed:
         _refuse(f"{key} must be {_one_of(allowed)} or null, got {_shown(value)}")
-    return value
-
-
-def _mapping(row: Row, key: str) -> Row:
-    value = row.get(key)
-    if value is None:
-        return {}
-    if type(value) is not dict:
-        _wrong(key, "an object", value)
     return value
 
 

@@ -1,18 +1,15 @@
 """Rows written to JSONL, gzip'd JSONL or Parquet, by the suffix of the output's name.
 
 **The output appears when all rows are written, or not at all**: the content goes to a temporary
-file in the target's directory, which takes the target's name only once all of it is on disk.  A
-crash or an error leaves the old file, if any, as it was.
+file in the target's directory, which takes the target's name once all of it is on disk.
 
-**What JSON cannot say** is written as what it can: NaN and the infinities (which only Parquet
-input brings) as null, bytes as text, dates as ISO 8601, all else as its ``str``.
+**What JSON cannot say** is written as what it can: NaN and the infinities as null, bytes as text,
+dates as ISO 8601, all else as its ``str``.
 
-**Parquet out of rows whose columns are known only at the end.** Rollouts carry columns that nobody
-declared, and a type seen in the first thousand rows (null, whole numbers) may not be that of the
-rest.  So rows are spooled to disk while the narrowest type that fits each column is worked out, and
-written once it is known.  A column that no type fits (mixed types, empty objects) becomes JSON text
-and is marked as such; the reader of this package turns it back.  Objects of one column share their
-keys in Parquet: a key that one of them lacks is null there.
+**Parquet** gets its columns at the end, because rollouts carry columns that nobody declared.  Rows
+are spooled to disk while the narrowest type that fits each column is worked out.  A column that no
+type fits (mixed types, empty objects) becomes JSON text and is marked as such; the reader of this
+package turns it back.  A key that one object of a column lacks is null there.
 """
 
 from __future__ import annotations
@@ -255,8 +252,6 @@ class ParquetRows:
         self._fixed = {name: _data_type(pa, kind) for name, kind in types.items()}
         # In order of first appearance; None marks a column of JSON text.
         self._types: dict[str, pa.DataType | None] = {}
-        # Columns whose final type is wider than that of some chunk.
-        self._widened: set[str] = set()
         self._rows: list[Row] = []
         self._chars = 0
         self._held = f"the rows of {path} before they are written"
@@ -322,8 +317,6 @@ class ParquetRows:
         except (self._pa.ArrowException, OverflowError):
             self._types[name] = None
             return
-        if not (wider == known == shown) and not self._pa.types.is_null(known):
-            self._widened.add(name)
         self._types[name] = wider
 
     def _settle_types(self) -> None:
@@ -331,9 +324,7 @@ class ParquetRows:
         for name, kind in self._types.items():
             if kind is not None and name not in self._fixed and _has_empty_struct(self._pa, kind):
                 self._types[name] = None
-        doubtful = {name for name in self._widened if self._types[name] is not None}
-        if not doubtful:
-            return
+        doubtful = {name for name, kind in self._types.items() if kind is not None} - {*self._fixed}
         for rows in self._spooled():
             for name in sorted(doubtful):
                 try:

@@ -1,22 +1,4 @@
-"""The HTTP endpoint of a worker: routes, and the code of each failure.
-
-===========================================  ====================================================
-what happened                                code, and body
-===========================================  ====================================================
-every rollout has a reward                   200, the trainer's shape
-body, label or URL setting is wrong          400 ``{"error"}``
-no token, or an unknown one                  401 ``{"error"}``
-a token without scope ``score``              403 ``{"error"}``
-no such dataset, or path                     404 ``{"error"}``
-another method than POST                     405 ``{"error"}``
-the dataset is not the expected one          412 ``{"error"}``
-body is larger than allowed                  413 ``{"error"}``
-body is not sent as JSON                     415 ``{"error"}``
-a rollout has no reward                      422 ``{"error", "unscorable": [{index, status, …}]}``
-a defect of the server                       500 ``{"error"}`` with an id that is in its log
-queue full, or shutting down                 503 ``{"error"}`` with ``Retry-After``
-body came too slowly                         504 ``{"error"}``
-===========================================  ====================================================
+"""The HTTP endpoint of a worker: routes, and the code of each failure (``docs/train.md``).
 
 No code but 200 carries a reward, so that no failure can be trained on as one.
 """
@@ -42,9 +24,8 @@ from consensuspr.errors import InputError
 from consensuspr.http.requests import Unscorable, answer
 from consensuspr.http.server import HttpServer, json_response, trusted_hosts
 from consensuspr.http.settings import read_settings
-from consensuspr.server.admission import Origin
+from consensuspr.server.admission import REQUEST_OVERHEAD_BYTES
 from consensuspr.server.config import Address, ServerConfig
-from consensuspr.server.memory import REQUEST_OVERHEAD_BYTES
 from consensuspr.server.service import (
     Abort,
     BuiltService,
@@ -155,12 +136,10 @@ class HttpFront(HttpServer):
         def work(raw: bytes | bytearray, call: RunningCall) -> object:
             return answer(shape, raw, call, settings, scorer)
 
-        sender = "" if request.client is None else f"{request.client.host}:{request.client.port}"
         trace = service.begin_trace(shape, request.headers.items())
         num_bytes = COPIES * len(body) + REQUEST_OVERHEAD_BYTES
-        caller = Origin(sender, options.run or "")
         with trace or contextlib.nullcontext():
-            submitted = service.submit(work, body, num_bytes, None, caller, trace)
+            submitted = service.submit(work, body, num_bytes, None, options.run or "", trace)
             del body
             return await _unless_disconnected(submitted, request)
 

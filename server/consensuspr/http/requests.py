@@ -184,7 +184,7 @@ def _score(
     for piece in cut(rollouts, _size, PIECE_BYTES, PIECE_ROLLOUTS):
         call.check()
         present = [rollout for rollout in piece if rollout is not None]
-        columns, _ = scorer.score(present, options, call.deadline, chosen, call.trace)
+        columns, _ = scorer.score(present, options, call.deadline, chosen)
         scores = columns.scores()
         busy = sum(score.undecided_by_load for score in scores)
         if busy:

@@ -5,14 +5,8 @@
     read (one task, on this node) ──▶ score (an actor a core, all nodes) ──▶ this process
       raw rows, cut into parts          parse, check, score, write as JSON      in file order
 
-- The file is read where this process runs; only the dataset's snapshot and the parts travel.
-- Parts come back in the order of the file.  What is under way is bounded by Ray Data's
-  budget of each node's object store, past which it stops reading.
-- A node that dies takes nothing along: its parts are scored again elsewhere, which is safe
-  because scoring is a pure function.  This process and its node must live.
-
-consensuspr must be installed on every node, in the same version.  ``work_on_parts`` knows nothing
-of scoring: datasets are built the same way.
+Parts come back in the order of the file.  Parts of a node that dies are scored again elsewhere;
+this process and its node must live.  ``work_on_parts`` also builds datasets.
 """
 
 from __future__ import annotations
@@ -24,7 +18,6 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from consensuspr.data import (
@@ -33,14 +26,13 @@ from consensuspr.data import (
     ReadReport,
     Row,
     Unparsed,
-    atomic_file,
     parse_rollouts,
     read_unparsed,
 )
 from consensuspr.data.readers import size_of
 from consensuspr.data.writers import dump_json_line
 from consensuspr.errors import ConsensusPRError
-from consensuspr.ray.node import open_shared, require_ray
+from consensuspr.ray.node import require_ray
 from consensuspr.scoring import (
     AnswerVerifier,
     DatasetIndex,
@@ -81,13 +73,13 @@ class FilePart:
 
 @dataclass(slots=True)
 class ScoredPart:
-    """What became of one part: its scored rows as lines or as objects, and the counts.
+    """The scored rows of one part, as lines or as objects, and the counts.
 
     Attributes:
         counted: data source and score of each row, without what summaries do not count.
         past_thoughts: responses of which something is scored with ``after_think``.
         fault: the bad row or the damage at which the part ends early; nothing comes after it.
-        identity: under which it was scored, None where no row was.
+        identity: under which it was scored, None if no row was.
     """
 
     lines: bytes = b""
@@ -117,7 +109,6 @@ class PartScorer:
         try:
             good.extend(parse_rollouts(part.rows, self._how.path, self._how.on_error, done.report))
         except DataError as fault:
-            # What comes behind it is not wanted, nor is what was good before it.
             done.fault = fault
             return done
         if not good:
@@ -127,7 +118,8 @@ class PartScorer:
         if self._how.options.reward.after_think:
             done.past_thoughts = count_past_thoughts(rollouts)
         for row, score in zip(good, scores, strict=True):
-            done.counted.append((self._source(row), replace(score, matched=(), spans=None)))
+            source = row.get("data_source") or self._index.data_source(row["problem_id"])
+            done.counted.append((source, replace(score, matched=(), spans=None)))
         full = map(scored_row, good, scores)
         if self._how.as_lines:
             done.lines = b"".join(map(dump_json_line, full))
@@ -138,13 +130,6 @@ class PartScorer:
     def close(self) -> None:
         """End the answer processes."""
         self._verifier.close()
-
-    def _source(self, row: Row) -> str | None:
-        source: str | None = row.get("data_source")
-        if source:
-            return source
-        entry = self._index.entry(row["problem_id"])
-        return None if entry is None else entry.data_source
 
 
 def cut_parts(rows: Iterable[Unparsed]) -> Iterator[FilePart]:
@@ -175,10 +160,7 @@ def score_parts(index: DatasetIndex, how: PartOptions) -> Generator[ScoredPart, 
         ConsensusPRError: scoring failed for another reason than a row or the file.
     """
     with connected() as ray:
-        image = ray.put(bytes(index.image.buffer))
-        yield from work_on_parts(
-            "scoring", how.path, _read, _scoring, (image, index.name, index.digest, how)
-        )
+        yield from work_on_parts("scoring", how.path, _read, _scoring, (ray.put(index), how))
 
 
 def _read(path: str) -> Iterator[FilePart]:
@@ -186,22 +168,17 @@ def _read(path: str) -> Iterator[FilePart]:
     return cut_parts(read_unparsed(path))
 
 
-def _scoring(image: Any, name: str, digest: str, how: PartOptions) -> Callable[[Any], ScoredPart]:
-    """Return what scores parts on one core; ``image`` is a snapshot in the object store."""
-
-    def write(path: Path) -> None:
-        with atomic_file(path) as stream:
-            stream.write(require_ray().get(image))
-
-    return PartScorer(open_shared(digest, name, write), how).score
+def _scoring(index: Any, how: PartOptions) -> Callable[[Any], ScoredPart]:
+    """Return what scores parts on one core; the object store holds the index once a node."""
+    return PartScorer(require_ray().get(index), how).score
 
 
 @contextmanager
 def connected() -> Iterator[Any]:
     """Be connected to a Ray cluster, with Ray Data; yield Ray.
 
-    To the cluster that ``RAY_ADDRESS`` names or that runs on this machine; where there is none,
-    one is started on this machine.  A process that was connected before stays so.
+    To the cluster that ``RAY_ADDRESS`` names or that runs on this machine, else to one that is
+    started here.  A process that was connected before stays so.
 
     Raises:
         InputError: Ray is not installed.

@@ -4,33 +4,19 @@
 
     client ── gRPC ──▶ proxy of a node (_Front) ── Ray ──▶ RewardReplica, on any node
 
-**A replica** is one worker of the plain server without its port: the same service object with
-its admission, threads, deadlines and codes (``consensuspr.server.service``).  How many there
-are, where, and when more are started is Serve's business and stands in its configuration,
-``deploy/ray/serve.yaml``.  A new dataset is a new deployment, which Serve rolls out replica by
-replica.
+A replica is one worker of the plain server without its port.  Its number and place stand in Serve's
+configuration, ``deploy/ray/serve.yaml``.
 
-**A front** is what a proxy runs, named in ``grpc_servicer_functions``.  Serve replaces the
-behaviour of every method that is registered with its proxies by its own, which carries the
-request to a replica.  That alone would change what clients see, so the front wraps it:
+A front is what a proxy runs, named in ``grpc_servicer_functions``.  Serve replaces the behaviour of
+each method that is registered with its proxies by its own, which carries the request to a replica.
+The front wraps that, so that clients see the protocol of the plain server:
 
-- Messages pass as bytes: a proxy that unpacked and packed them would be a bottleneck.
-- The caller's deadline travels on to the replica, which stops when nobody waits any more.
-- A replica that died, or an application that is not there yet, is UNAVAILABLE, which clients
-  retry (scoring is a pure function); Serve says INTERNAL or NOT_FOUND, which they do not.
-- A full queue of Serve's is RESOURCE_EXHAUSTED with the hint ``retry-after-ms`` that tells
-  load from a message that is too large.
-- In a rolling update a proxy goes from the old version to the new one once and never back:
-  once a newer replica has answered, older ones are not listened to.  Else rewards of one
-  training step would come from two datasets at random.  A *generation* is the time at which a
-  version of the application was built; replicas tell theirs with every outcome.
+- Messages pass as bytes, and the caller's deadline travels on to the replica.
+- A replica that died, or an application that is not deployed yet, is UNAVAILABLE, which clients
+  retry; Serve says INTERNAL or NOT_FOUND, which they do not.
+- A full queue of Serve is RESOURCE_EXHAUSTED with the hint ``retry-after-ms``.
 
-Health (``grpc.health.v1``, ``Check`` alone) is answered by a replica: SERVING means that a
-request would find one.
-
-Not covered: our Prometheus metrics (Serve has its own of requests and replicas; those of
-rewards are in the training's score log), and the settings that belong to sockets and worker
-processes, which are refused.
+Health (``grpc.health.v1``, ``Check`` alone) is answered by a replica.
 """
 
 from __future__ import annotations
@@ -38,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NoReturn
 
 import grpc
@@ -67,7 +53,7 @@ MAX_QUEUED_REQUESTS = 256
 # Serve is told where to listen, how many processes there are and how they end.
 _SERVES_BUSINESS = (
     "address", "metrics_address", "http_address", "workers", "drain_delay_s", "grace_s",
-    "start_timeout_s", "log_format", "tls_cert", "tls_key", "tls_client_ca",
+    "log_format", "tls_cert", "tls_key", "tls_client_ca",
 )  # fmt: skip
 
 # Clients name no application; where the cluster has several, ours is the one of this name.
@@ -80,18 +66,15 @@ assert scoring_pb2.DESCRIPTOR.services_by_name["ScoringService"].full_name == SE
 # A queue of Serve's has no pace that could be measured here; a request of one mebibyte takes
 # some 10 ms, a full queue of the shipped configuration about a second on two cores.
 BACKPRESSURE_RETRY_MS = 500
-# Between two attempts to find a replica of the newer version among those of the older one.
-OUTDATED_PAUSE_S = 0.02
 MAX_DETAILS_CHARS = 300
 
 _SERVES_OWN_ENDS = frozenset({grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED})
 
 # From the front (proxy) to a replica.
 TIMEOUT_KEY = "consensuspr-timeout-ms"
-AT_LEAST_KEY = "consensuspr-at-least-generation"
-
-# From a replica to the front, with every outcome; absent where Serve itself failed.
-GENERATION_KEY = "consensuspr-generation"
+# From a replica to the front, with every outcome; absent if Serve itself failed.
+ANSWERED_KEY = "consensuspr-answered"
+_ANSWERED = (ANSWERED_KEY, "1")
 
 
 def app(arguments: dict[str, Any]) -> Any:
@@ -118,7 +101,7 @@ def app(arguments: dict[str, Any]) -> Any:
         # A line a request is work too; the proxies count requests by code.
         logging_config={"enable_access_log": False},
     )
-    return deployment.bind(config.model_dump(mode="json"), time.time_ns())
+    return deployment.bind(config.model_dump(mode="json"))
 
 
 def _config(arguments: Mapping[str, Any]) -> ServerConfig:
@@ -156,14 +139,13 @@ class _Reply:
 
 
 class RewardReplica:
-    """One replica of a generation; Serve calls the method that has the name of the RPC."""
+    """One replica; Serve calls the method that has the name of the RPC."""
 
-    async def __init__(self, config: dict[str, Any], generation: int) -> None:  # type: ignore[misc]
+    async def __init__(self, config: dict[str, Any]) -> None:  # type: ignore[misc]
         settings = ServerConfig.model_validate(config)
         datasets = await asyncio.to_thread(open_datasets, settings)
         self._built = build_service(settings, datasets, Metrics())
         self._max_message_bytes = int(settings.max_message_bytes)
-        self._generation = generation
         # What the service would do on a server of its own.
         self._behaviours: dict[str, Any] = {
             name: self._built.service.behaviour(name) for name in METHODS
@@ -180,7 +162,7 @@ class RewardReplica:
 
     async def Check(self, request: bytes, grpc_context: Any) -> _Reply:
         """Say that a request finds a replica, by being one."""
-        call = _ReplicaCall(grpc_context, self._generation)
+        call = _ReplicaCall(grpc_context)
         asked = health_pb2.HealthCheckRequest.FromString(request).service
         if asked not in ("", SERVICE_NAME):
             call.set(grpc.StatusCode.NOT_FOUND, f"no service is called {asked!r}")
@@ -188,14 +170,11 @@ class RewardReplica:
         return _Reply(health_pb2.HealthCheckResponse(status=serving).SerializeToString())
 
     async def _serve(self, method: str, request: bytes, context: Any) -> _Reply:
-        call = _ReplicaCall(context, self._generation)
+        call = _ReplicaCall(context)
         shown = context.invocation_metadata()
         refused = refusal(self._built.security.gate, SERVICE_NAME, method, shown)
         if refused is not None:
             call.set(code_of(refused), refused.sentence)
-            return _Reply(b"")
-        if call.wants_newer:
-            call.set(grpc.StatusCode.UNAVAILABLE, "a newer version of the service answers")
             return _Reply(b"")
         if len(request) > self._max_message_bytes:
             # Without a hint: it will not go away.
@@ -222,14 +201,11 @@ class _Aborted(Exception):
 class _ReplicaCall:
     """The context of a call as the service sees it, over Serve's."""
 
-    def __init__(self, context: Any, generation: int) -> None:
-        metadata = context.invocation_metadata()
-        timeout_ms = number_in(metadata, TIMEOUT_KEY)
-        self._deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        self.wants_newer = generation < (number_in(metadata, AT_LEAST_KEY) or 0)
+    def __init__(self, context: Any) -> None:
+        timeout_ms = dict(context.invocation_metadata()).get(TIMEOUT_KEY)
+        self._deadline = None if timeout_ms is None else time.monotonic() + int(timeout_ms) / 1000
         self._context = context
-        self._own: Metadata = ((GENERATION_KEY, str(generation)),)
-        context.set_trailing_metadata(list(self._own))
+        context.set_trailing_metadata([_ANSWERED])
 
     def time_remaining(self) -> float | None:
         """Return the seconds until the caller stops waiting, None where it never does."""
@@ -247,7 +223,7 @@ class _ReplicaCall:
         """End the RPC with a code."""
         self._context.set_code(code)
         self._context.set_details(details)
-        self._context.set_trailing_metadata([*self._own, *metadata])
+        self._context.set_trailing_metadata([_ANSWERED, *metadata])
 
     async def abort(self, code: grpc.StatusCode, details: str, metadata: Metadata) -> NoReturn:
         """End the RPC with a code, as gRPC's own context does."""
@@ -264,14 +240,13 @@ def add_scoring_to_server(servicer: object, server: Any) -> None:
 
 
 class _Front(grpc.GenericRpcHandler):  # type: ignore[type-arg]
-    """The methods of one proxy, and the newest generation that it has met.
+    """The methods of one proxy.
 
     Serve finds them in ``_method_handlers``, under which gRPC's own handlers keep theirs, and
     puts its behaviour in place of each; what gRPC gets to see has ours around it.
     """
 
     def __init__(self) -> None:
-        self._newest = 0
         self._method_handlers = {
             f"/{path}": grpc.unary_unary_rpc_method_handler(_replaced_by_serve)
             for path in (
@@ -284,47 +259,38 @@ class _Front(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         handler: Any = self._method_handlers.get(handler_call_details.method)
         if handler is None:
             return None
-        return handler._replace(unary_unary=self._around(handler.unary_unary))
+        forward: Behaviour = handler.unary_unary
 
-    def _around(self, forward: Behaviour) -> Behaviour:
         async def behaviour(request: bytes, context: Any) -> bytes:
-            while True:
-                attempt = _Attempt(context, self._newest)
-                reply = await forward(request, attempt)
-                generation = number_in(attempt.trailing_metadata(), GENERATION_KEY)
-                if generation is None:
-                    attempt.translate()
-                elif generation < self._newest:
-                    await asyncio.sleep(OUTDATED_PAUSE_S)
-                    continue
-                else:
-                    self._newest = generation
-                return await attempt.finish(reply)
+            call = _ProxyCall(context)
+            reply = await forward(request, call)
+            if _ANSWERED not in call.trailing_metadata():
+                call.translate()
+            return await call.finish(reply)
 
-        return behaviour
+        return handler._replace(unary_unary=behaviour)
 
 
 def _replaced_by_serve(request: bytes, context: object) -> bytes:
     raise AssertionError("Serve puts its own behaviour in the place of this one")
 
 
-class _Attempt:
-    """The context of a call as Serve sees it in one attempt.
+class _ProxyCall:
+    """The context of a call as Serve sees it.
 
-    Outcomes are kept here and not set on the real context, where they could not be taken back.
-    What is not here is the real context's.
+    Outcomes are kept here, where they can be translated.  All else is the real context's.
     """
 
-    def __init__(self, context: Any, at_least: int) -> None:
+    def __init__(self, context: Any) -> None:
         self._context = context
         self._code = grpc.StatusCode.OK
         self._details = ""
         self._trailing: Metadata = ()
-        added = [(AT_LEAST_KEY, str(at_least))]
+        added = []
         remaining_s = context.time_remaining()
         if remaining_s is not None:
             added.append((TIMEOUT_KEY, str(max(0, int(remaining_s * 1000)))))
-        given = tuple(context.invocation_metadata() or ())
+        given = [pair for pair in context.invocation_metadata() or () if pair[0] != TIMEOUT_KEY]
         if not any(key == "application" for key, _ in given):
             added.append(("application", APPLICATION))
         self._metadata = (*given, *added)
@@ -365,20 +331,9 @@ class _Attempt:
             self._details = f"no replica answered: {self._details}"
 
     async def finish(self, reply: bytes) -> bytes:
-        """End the call as this attempt ended."""
+        """End the call as Serve or the replica ended it."""
         if self._code is grpc.StatusCode.OK:
             self._context.set_trailing_metadata(self._trailing)
             return reply
         await self._context.abort(self._code, self._details, self._trailing)
         raise AssertionError("abort does not return")
-
-
-def number_in(metadata: Iterable[tuple[str, str | bytes]], key: str) -> int | None:
-    """Return the whole number that metadata holds under a key, None where there is none."""
-    for name, value in metadata:
-        if name == key:
-            try:
-                return int(value)
-            except ValueError:
-                return None
-    return None

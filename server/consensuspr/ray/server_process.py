@@ -1,9 +1,7 @@
-"""The ordinary reward server as a process below a Ray actor (``actor.py``).
+"""The ordinary reward server as a process below a Ray actor.
 
-Its own process, because the supervisor needs a main thread and signals of its own, and
-because what a server does must not be done to a Ray worker's.  When the actor is gone, so
-that nobody could stop it any more, the server ends, and fast: the actor that Ray starts in
-its place wants the same port.
+Its own process, because the supervisor needs a main thread and signals of its own.  It ends fast
+when the actor is gone: the actor that Ray starts in its place wants the same port.
 """
 
 from __future__ import annotations

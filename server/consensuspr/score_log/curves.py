@@ -7,14 +7,12 @@ match no TPN (equation 2 of the paper).
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,13 +22,13 @@ from consensuspr.scoring.types import Status
 logger = logging.getLogger(__name__)
 
 
-def _ratio(total: str, count: str) -> property:
-    """Return one sum of a point over another, None where there is nothing to divide by."""
+def _mean(total: str, over: str) -> property:
+    """Return a sum of a point over a number of samples, None where there are none."""
 
-    def ratio(self: CurvePoint) -> float | None:
-        return self._sums[total] / self._sums[count] if self._sums[count] else None
+    def mean(self: CurvePoint) -> float | None:
+        return self.sums[total] / self.counts[over] if self.counts[over] else None
 
-    return property(ratio)
+    return property(mean)
 
 
 @dataclass(slots=True)
@@ -42,16 +40,9 @@ class CurvePoint:
     samples: int = 0
     time_s: float = 0.0  # when the last of them was scored, in Unix seconds
     statuses: Counter[str] = field(default_factory=Counter)
-    _sums: Counter[str] = field(default_factory=Counter)
-
-    def add(
-        self, samples: int, time_s: float, statuses: Mapping[str, int], sums: Mapping[str, float]
-    ) -> None:
-        """Count samples of these steps."""
-        self.samples += samples
-        self.time_s = max(self.time_s, time_s)
-        self.statuses.update(statuses)
-        self._sums.update(sums)
+    # Of each value: its sum, and the number of samples that have it.
+    sums: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    counts: Counter[str] = field(default_factory=Counter)
 
     def merge(self, other: CurvePoint) -> None:
         """Take in the samples of later steps."""
@@ -59,19 +50,21 @@ class CurvePoint:
         self.samples += other.samples
         self.time_s = max(self.time_s, other.time_s)
         self.statuses.update(other.statuses)
-        self._sums.update(other._sums)
+        self.counts.update(other.counts)
+        for name, value in other.sums.items():
+            self.sums[name] += value
 
-    reward = _ratio("reward", "with reward")  # penalties included
-    num_tokens = _ratio("tokens", "with tokens")
-    acc = _ratio("acc", "with acc")
-    ncr = _ratio("ncr", "with ncr")
-    ncr_raw = _ratio("ncr raw", "with ncr")
-    guarded = _ratio("guarded", "with ncr")  # share whose NCR the guard lowered
+    reward = _mean("reward", "reward")  # penalties included
+    num_tokens = _mean("num_tokens", "num_tokens")
+    acc = _mean("acc", "acc")
+    ncr = _mean("ncr", "ncr")
+    ncr_raw = _mean("ncr_raw", "ncr")
+    guarded = _mean("guarded", "ncr")  # share whose NCR the guard lowered
     # Grows where nodes are named and not reached.
-    ncr_of_wrong = _ratio("ncr of wrong", "wrong")
+    ncr_of_wrong = _mean("ncr_of_wrong", "ncr_of_wrong")
     # What wrong answers bring of the mean reward; all others bring the rest.
-    reward_from_wrong = _ratio("reward of wrong", "with reward")
-    tpn = _ratio("tpn", "with tpn")
+    reward_from_wrong = _mean("reward_of_wrong", "reward")
+    tpn = _mean("tpn", "tpn")
 
     @property
     def failed(self) -> int:
@@ -141,11 +134,33 @@ class Curves:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add samples, which have :data:`NEEDED` and the labels."""
-        for key, samples, time_s, statuses, sums in _by_step(batch, self._labels):
-            point = self._points.get(key)
-            if point is None:
-                point = self._points[key] = CurvePoint(key[0], key[0])
-            point.add(samples, time_s, statuses, sums)
+        keys = ("step", *self._labels)
+        values = _values(batch)
+        others = {name: batch.column(name) for name in ("time", "status", *keys)}
+        table = pa.table({**values, **others})
+        sums = table.group_by(keys, use_threads=False).aggregate(
+            [("time", "max"), *((name, how) for name in values for how in ("sum", "count"))]
+        )
+        for row in sums.to_pylist():
+            point = self._point(row, keys)
+            if row["time_max"] is not None:  # files of rollouts have none
+                point.time_s = max(point.time_s, row["time_max"].timestamp())
+            for name in values:
+                point.sums[name] += row[f"{name}_sum"] or 0.0
+                point.counts[name] += row[f"{name}_count"]
+        statuses = table.group_by((*keys, "status"), use_threads=False).aggregate(
+            [([], "count_all")]
+        )
+        for row in statuses.to_pylist():
+            point = self._point(row, keys)
+            point.samples += row["count_all"]
+            point.statuses[row["status"]] += row["count_all"]
+
+    def _point(self, row: Mapping[str, Any], keys: Sequence[str]) -> CurvePoint:
+        key = tuple(row[name] for name in keys)
+        if key not in self._points:
+            self._points[key] = CurvePoint(key[0], key[0])
+        return self._points[key]
 
     def values(self, label: str) -> set[str | None]:
         """Return the values of a label that samples have."""
@@ -163,67 +178,24 @@ class Curves:
         return [merged[step] for step in sorted(merged, key=lambda step: (step is not None, step))]
 
 
-def _by_step(
-    batch: pa.RecordBatch, labels: Sequence[str]
-) -> Iterator[tuple[tuple[Any, ...], int, float, Counter[str], dict[str, float]]]:
-    """Yield for each step and combination of labels: key, samples, last time, statuses, sums."""
+def _values(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    """Return what is added up of each sample; null where it is not known."""
 
-    def numbers(column: Any) -> npt.NDArray[np.float64]:
-        found: npt.NDArray[np.float64] = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        return found
+    def column(name: str) -> pa.Array:
+        values = batch.column(name).cast(pa.float64())
+        return pc.if_else(pc.is_nan(values), None, values)
 
-    def codes(name: str) -> tuple[npt.NDArray[np.int64], list[Any]]:
-        encoded = batch.column(name).dictionary_encode("encode")
-        return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+    def of_wrong(values: pa.Array) -> pa.Array:
+        return pc.if_else(pc.equal(column("acc"), 0.0), values, None)
 
-    if not batch.num_rows:
-        return
-    reward = numbers(pc.coalesce(batch.column("final_score"), batch.column("reward")))
-    acc, ncr, raw, guard, tpn, tokens = (
-        numbers(batch.column(name))
-        for name in ("acc", "ncr", "ncr_raw", "guard", "tpn", "num_tokens")
-    )
-    wrong = np.where((acc == 0) & ~np.isnan(ncr), ncr, np.nan)
-    # Each value, and the name of its sum and of the number of samples that have it.
-    values = (
-        ("reward", "with reward", reward),
-        ("reward of wrong", "", np.where(acc == 0, reward, np.nan)),
-        ("tokens", "with tokens", tokens),
-        ("acc", "with acc", acc),
-        ("ncr", "with ncr", ncr),
-        ("ncr raw", "", raw),
-        ("guarded", "", np.where(np.isnan(guard), np.nan, guard < 1.0)),
-        ("ncr of wrong", "wrong", wrong),
-        ("tpn", "with tpn", tpn),
-    )
-    columns = [codes(name) for name in ("step", *labels)]
-    together = np.zeros(batch.num_rows, np.int64)
-    for at, known in columns:
-        together = together * len(known) + at
-    _, firsts, rows = np.unique(together, return_index=True, return_inverse=True)
-    keys = [tuple(known[at[first]] for at, known in columns) for first in firsts.tolist()]
-    times_s = np.zeros(len(keys))
-    np.maximum.at(
-        times_s, rows, np.nan_to_num(numbers(batch.column("time").cast(pa.int64()))) / 1e6
-    )
-    at, known = codes("status")
-    counts = np.bincount(rows * len(known) + at, minlength=len(keys) * len(known))
-    statuses = [
-        Counter({status: int(n) for status, n in zip(known, of, strict=True) if n})
-        for of in counts.reshape(len(keys), len(known))
-    ]
-    sums: list[dict[str, float]] = [{} for _ in keys]
-    for name, of, column in values:
-        has = ~np.isnan(column)
-        added = np.bincount(rows, np.where(has, column, 0.0), len(keys))
-        counted = np.bincount(rows, has, len(keys))
-        for place, step_sums in enumerate(sums):
-            step_sums[name] = float(added[place])
-            if of:
-                step_sums[of] = float(counted[place])
-    for place, key in enumerate(keys):
-        number = statuses[place].total()
-        yield key, number, float(times_s[place]), statuses[place], sums[place]
+    reward = pc.coalesce(column("final_score"), column("reward"))
+    return {
+        **{name: column(name) for name in ("acc", "ncr", "ncr_raw", "tpn", "num_tokens")},
+        "reward": reward,
+        "reward_of_wrong": of_wrong(reward),
+        "ncr_of_wrong": of_wrong(column("ncr")),
+        "guarded": pc.less(column("guard"), 1.0).cast(pa.float64()),
+    }
 
 
 def coarsen(points: Iterable[CurvePoint], at_most: int) -> list[CurvePoint]:

@@ -40,8 +40,8 @@ class Unscored(StrEnum):
     """Why a sample was not scored again."""
 
     NO_TEXT = "its text was not kept"
-    NO_DATASET = "its dataset is not kept, and none of this digest was given"
-    OTHER_VERSION = "its dataset was made for another version"
+    NO_DATASET = "its dataset is not kept; give it with --dataset FILE"
+    OTHER_VERSION = "its dataset is kept in an earlier format; give it with --dataset FILE"
     UNKNOWN_SETTINGS = "its settings are not known here"
 
 

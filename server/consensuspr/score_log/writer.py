@@ -20,9 +20,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -54,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 # A file is written after so many rows, so many bytes in memory, so many seconds, or a pause.
 FILE_ROWS: Final = 10_000
-FILE_BYTES: Final = 32 << 20
+FILE_BYTES: Final = 16 << 20
 FILE_S: Final = 30.0
 IDLE_S: Final = 1.0
 # So many files are merged into one, or fewer that have so many bytes.
@@ -62,8 +61,6 @@ MERGE_FILES: Final = 16
 MERGE_BYTES: Final = 64 << 20
 # Of parts that wait for the thread; twice as much where they are rows alone.
 QUEUE_BYTES: Final = 64 << 20
-# Of rows that are made at a time.
-_BATCH_ROWS, _BATCH_BYTES = 4096, 2 << 20
 # Disk that a run's texts may take.  Eight million samples of 10 KB, a long run, pack to about that.
 TEXT_BYTES: Final = 20 << 30
 
@@ -71,8 +68,7 @@ TEXT_BYTES: Final = 20 << 30
 OnLoss = Callable[[int, int], None]
 
 
-@dataclass(slots=True)
-class _Written:
+class _Written(NamedTuple):
     """A file of this writer that may still be merged, and how often its rows were."""
 
     file: LogFile
@@ -184,23 +180,11 @@ class ScoreLog:
         *,
         unix_s: float | None = None,
     ) -> None:
-        """Take one sample of a trainer.
-
-        Args:
-            rollout: the sample.
-            score: of it.
-            identity: under which it was scored.
-            options: as it was asked for.
-            scored_by: ``server`` or ``local``.
-            penalty: that the trainer adds; None: not known.
-            final_score: what it trains on; None: nothing, or not known.
-            unix_s: when it was scored; None: now.
-        """
-        unix_s = time.time() if unix_s is None else unix_s
-        part = LoggedPart(
-            [rollout], [score], identity, options, unix_s, scored_by, penalty, final_score
+        """Take one sample of a trainer, which was scored now unless ``unix_s`` says otherwise."""
+        at = time.time() if unix_s is None else unix_s
+        self.put(
+            LoggedPart([rollout], [score], identity, options, at, scored_by, penalty, final_score)
         )
-        self.put(part)
 
     def close(self) -> None:
         """Write what waits; what comes later is lost.  Calling it again does nothing."""
@@ -240,7 +224,7 @@ class ScoreLog:
     def _write(self, parts: list[LoggedPart]) -> None:
         """Write parts to a file; what cannot be written is counted."""
         for attempt in (parts, [part.without_text() for part in parts]):
-            batches = [*self._batches(attempt)]
+            batches = [*self._batches(attempt)] if attempt else []
             rows = sum(batch.num_rows for batch in batches)
             if not rows:
                 return
@@ -259,18 +243,17 @@ class ScoreLog:
             return
         self._lose(rows, 0, reason)
 
-    def _batches(self, parts: Sequence[LoggedPart]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, parts: list[LoggedPart]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of parts; a part that has a defect is lost."""
-        for some in _groups(parts):
-            try:
-                yield record_batch(some, self._side, self._keys)
-            except Exception as error:
-                if len(some) > 1:
-                    for part in some:
-                        yield from self._batches([part])
-                else:
-                    logger.error("a row of the score log has a defect", exc_info=error)
-                    self._lose(len(some[0].rollouts), 0, f"{type(error).__name__}: {error}")
+        try:
+            yield record_batch(parts, self._side, self._keys)
+        except Exception as error:
+            if len(parts) > 1:
+                for part in parts:
+                    yield from self._batches([part])
+            else:
+                logger.error("a row of the score log has a defect", exc_info=error)
+                self._lose(len(parts[0].rollouts), 0, f"{type(error).__name__}: {error}")
 
     def _keep(self, index: DatasetIndex) -> None:
         try:
@@ -342,22 +325,6 @@ class ScoreLog:
         self._events.report(f"score log, {kind}", f"{self.run}: {what}: {reason}")
         if self._on_loss is not None:
             self._on_loss(rows, texts)
-
-
-def _groups(parts: Sequence[LoggedPart]) -> Iterator[list[LoggedPart]]:
-    """Yield the parts in groups of a bounded size; a part is smaller than a request."""
-    group: list[LoggedPart] = []
-    rows = size = 0
-    for part in parts:
-        part_bytes = part.text_bytes()
-        if group and (rows + len(part.rollouts) > _BATCH_ROWS or size + part_bytes > _BATCH_BYTES):
-            yield group
-            group, rows, size = [], 0, 0
-        group.append(part)
-        rows += len(part.rollouts)
-        size += part_bytes
-    if group:
-        yield group
 
 
 def _size(path: Path) -> int:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
         Verdict,
         verify_answer,
     )
-    from consensuspr.scoring.dataset_index import DatasetIndex, MatcherCache
+    from consensuspr.scoring.dataset_index import DatasetIndex
+    from consensuspr.scoring.matcher_cache import MatcherCache
     from consensuspr.scoring.rewards import RewardSpec, curriculum, linear, maximum
     from consensuspr.scoring.scorer import Scorer
     from consensuspr.scoring.types import (
@@ -69,7 +70,8 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         ".answers": "ANSWER_VERSION AnswerStatus AnswerVerifier Verdict verify_answer",
-        ".dataset_index": "DatasetIndex MatcherCache",
+        ".dataset_index": "DatasetIndex",
+        ".matcher_cache": "MatcherCache",
         ".rewards": "RewardSpec curriculum linear maximum",
         ".scorer": "Scorer",
         ".types": "SCORED_TYPES AnswerRule Explanation Identity InlineNode Limits OnUndecided"

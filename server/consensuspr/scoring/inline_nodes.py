@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from consensuspr.core import Matcher
 from consensuspr.data import Node
 from consensuspr.data.schema import MAX_BUDGET_LENGTH, MAX_WEIGHT, is_weight
-from consensuspr.scoring.dataset_index import MatcherCache
 from consensuspr.scoring.guard import GuardBudget
+from consensuspr.scoring.matcher_cache import MatcherCache
 from consensuspr.scoring.types import MAX_UINT32, InlineNode, Limits
 
 

@@ -1,14 +1,11 @@
 """The admin RPCs of a worker: which datasets are served, and changes of them.
 
-A change may be asked for at any worker; the supervisor makes it
+A client may ask any worker for a change.  The supervisor makes it
 (:mod:`consensuspr.server.datasets`), and the reply comes when every worker serves it, or when it
-has failed and nothing is changed.  A caller that leaves, or whose deadline passes, does not stop
-it.
+has failed and nothing is changed.
 
-Who may do what is the gate's business (:class:`~consensuspr.server.security.Gate`).  What may be
-read is ours: a caller names files of this machine, and what is said of them tells what is in them.
-So they have to be in, or below, a folder in which a dataset of the settings is, or
-``dataset_folder``; of other places nothing is told, not even whether a file is there.
+A client names files of this machine, and errors tell what is in them.  So they have to be in or
+below a folder in which a dataset of the settings is, or ``dataset_folder``.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from consensuspr.credentials import Scope
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.scoring.types import check_digest, check_label
 from consensuspr.server.config import ServerConfig
-from consensuspr.server.datasets import Change, Mode, Served, WorkerDatasets, look_at
+from consensuspr.server.datasets import Mode, Served, WorkerDatasets
 from consensuspr.server.metrics import Metrics
 from consensuspr.server.processes import Message
 from consensuspr.server.security import Gate
@@ -41,8 +38,8 @@ _MODES = {
     pb.PUT_MODE_REPLACE: Mode.REPLACE,
 }
 
-# Asks the supervisor for something by name, with fields, within seconds.
-Ask = Callable[[str, Message, float], Awaitable[Message]]
+# Has the supervisor make a change within seconds.
+Ask = Callable[[Message, float], Awaitable[Message]]
 
 
 class AdminService:
@@ -51,7 +48,7 @@ class AdminService:
     Args:
         config: settings.
         datasets: what this worker serves.
-        ask: reaches the supervisor.
+        ask: has the supervisor make a change.
         gate: says who may do what.
         metrics: where calls are counted.
     """
@@ -118,9 +115,7 @@ class AdminService:
             path = known.path
         else:
             await asyncio.to_thread(self._check_place, path)
-        stamp = await asyncio.to_thread(look_at, path)
-        change = Change(name, path, stamp, mode, request.expect_digest)
-        changed = await self._change(change, context)
+        changed = await self._change(name, path, mode, request.expect_digest, context)
         digest = changed.pop("previous_digest")
         return pb.PutDatasetResponse(
             dataset=self._served(name, Served(**changed)), previous_digest=digest
@@ -128,14 +123,18 @@ class AdminService:
 
     async def _remove(self, raw: bytes, context: Context) -> pb.RemoveDatasetResponse:
         request = parse_message(pb.RemoveDatasetRequest, raw)
-        changed = await self._change(Change(_checked(_check_name, request.name), None), context)
+        name = _checked(_check_name, request.name)
+        changed = await self._change(name, None, Mode.ANY, "", context)
         return pb.RemoveDatasetResponse(digest=changed["previous_digest"])
 
-    async def _change(self, change: Change, context: Context) -> Message:
+    async def _change(
+        self, name: str, path: str | None, mode: Mode, expect_digest: str, context: Context
+    ) -> Message:
         remaining_s = context.time_remaining()
         limit_s = PATIENCE_S if remaining_s is None else remaining_s
         try:
-            changed = await self._ask("change_dataset", {"change": change.message()}, limit_s)
+            change = {"name": name, "path": path, "mode": mode, "expect_digest": expect_digest}
+            changed = await self._ask(change, limit_s)
         except ConsensusPRError as error:
             raise Abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(error)) from None
         if "refused" in changed:

@@ -1,9 +1,7 @@
-"""The settings of a server: their names, defaults, limits, how they fit together, and where it
-listens.
+"""The settings of a server, and how it claims its port.
 
-Where their values come from (file, environment, command line) is :mod:`consensuspr.settings`.
-Every limit is per worker process unless its description says otherwise.  Unix sockets are not
-covered: worker processes cannot share one.
+:mod:`consensuspr.settings` reads the values from a file, the environment and the command line.  A
+limit is per worker process unless its description says otherwise.
 """
 
 from __future__ import annotations
@@ -32,20 +30,17 @@ DEFAULT_DATASET = "default"
 # Of files in a folder of datasets.
 DATASET_SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet", ".index")
 
-KIB = 1024
-MIB = 1024 * KIB
-GIB = 1024 * MIB
+MIB = 1 << 20
+GIB = 1 << 30
 
 MAX_PORT = 65535
 MAX_UINT32 = (1 << 32) - 1  # what the protocol can say of these limits
 
 Bytes = Annotated[ByteSize, Field(ge=1)]
-SmallBytes = Annotated[ByteSize, Field(ge=1, le=MAX_UINT32)]
 Count = Annotated[int, Field(ge=1, le=MAX_UINT32)]
 # Of processes and threads: more than a machine has cores; what is typed by mistake is refused.
 Parallel = Annotated[int, Field(ge=1, le=4096)]
 Seconds = Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +118,8 @@ class ServerConfig(Settings):
         description="Folder of datasets that are served too, each file under its name without"
         " .jsonl, .jsonl.gz, .parquet or .index; off where not set.",
     )
-    watch_s: Seconds = Field(
-        0.0,
-        description="Look this often for files of datasets that changed, and for those that came"
-        " to dataset_folder or went; 0: never, SIGHUP alone loads them anew.",
-    )
     address: str = Field(
         "127.0.0.1:50051", description="HOST:PORT to listen on; port 0 takes any free one."
-    )
-    reuse_port: bool = Field(
-        False,
-        description="Listen also where another server of this user does: to take its port over.",
     )
     metrics_address: str | None = Field(
         None, description="HOST:PORT of the Prometheus endpoint; off where not set."
@@ -191,31 +177,14 @@ class ServerConfig(Settings):
         description="Memory of a worker's admitted, unfinished requests, received and unpacked;"
         " more is RESOURCE_EXHAUSTED.",
     )
-    queue_burst_s: Seconds = Field(
-        0.25,
-        description="Flooded by one connection for longer, a worker refuses: RESOURCE_EXHAUSTED.",
-    )
     max_message_bytes: Bytes = Field(
         ByteSize(17 * MIB), description="One request; larger is RESOURCE_EXHAUSTED."
     )
     max_rollouts: Count = Field(
         4096, description="Rollouts in one request; more is INVALID_ARGUMENT."
     )
-    max_fields: Count = Field(
-        262_144,
-        description="Fields in one request, those of its rollouts, nodes and expressions counted;"
-        " more is INVALID_ARGUMENT.",
-    )
     max_response_bytes: Bytes = Field(
         ByteSize(16 * MIB), description="One response; a larger one gets status OVERSIZE."
-    )
-    max_inline_nodes: Count = Field(64, description="Nodes sent with one rollout.")
-    max_expressions_per_node: Count = Field(128, description="Expressions of one inline node.")
-    max_expression_bytes: SmallBytes = Field(
-        ByteSize(4 * KIB), description="One inline expression."
-    )
-    max_inline_bytes: SmallBytes = Field(
-        ByteSize(16 * KIB), description="All inline expressions of one rollout together."
     )
     matcher_cache_bytes: Bytes = Field(
         ByteSize(48 * MIB), description="Compiled matchers kept in a worker, all datasets."
@@ -229,9 +198,6 @@ class ServerConfig(Settings):
     )
     answer_budget_s: Annotated[Seconds, Field(gt=0)] = Field(
         2.0, description="Seconds for one answer; spent: status ANSWER_UNDECIDED."
-    )
-    answer_memory_bytes: Annotated[ByteSize, Field(ge=128 * MIB)] = Field(
-        ByteSize(GIB), description="Address space of one answer process."
     )
     score_log: Path | None = Field(
         None,
@@ -248,20 +214,11 @@ class ServerConfig(Settings):
         description="http:// or https://HOST:PORT of an OpenTelemetry collector (OTLP over gRPC)"
         " that gets traces of requests; off where not set.",
     )
-    trace_share: Share = Field(
-        1.0, description="Share of the requests to trace that do not say so themselves."
-    )
     drain_delay_s: Seconds = Field(
         0.0, description="After SIGTERM, go on serving this long while health says NOT_SERVING."
     )
     grace_s: Seconds = Field(
         30.0, description="Then, finish admitted requests for at most this long."
-    )
-    start_timeout_s: Annotated[Seconds, Field(gt=0)] = Field(
-        120.0, description="A worker that is not ready after this long has failed to start."
-    )
-    heartbeat_timeout_s: Annotated[Seconds, Field(ge=3)] = Field(
-        15.0, description="A worker whose event loop stands still for so long is replaced."
     )
     log_format: Literal["text", "json"] = Field(
         "text", description="Log lines on standard error: for people, or a JSON object each."
@@ -368,17 +325,7 @@ def load_config(
     environment: Mapping[str, str] | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> ServerConfig:
-    """Return the settings that a TOML file, the environment and the command line make.
-
-    Args:
-        file: TOML; relative dataset paths in it are relative to its directory.
-        environment: variables named ``CONSENSUSPR_`` and the setting in capitals.
-        overrides: settings by name, as the command line gave them; None is "not given".
-
-    Raises:
-        InputError: a setting is unknown, has a wrong type or value, or the file cannot be
-            read; names the setting and where it was given.
-    """
+    """Return the settings of a server; see :func:`consensuspr.settings.load_settings`."""
     return load_settings(
         ServerConfig,
         prefix=ENVIRONMENT_PREFIX,
@@ -400,15 +347,12 @@ class Claim:
         self.socket.close()
 
 
-def claim(address: Address, reuse_port: bool = False) -> Claim:
-    """Resolve ``address`` and claim it for the workers of this server alone.
+def claim(address: Address) -> Claim:
+    """Resolve ``address`` and claim it for the workers of this server.
 
-    Workers share one port with SO_REUSEPORT, which would let a second server join in
-    silence and take a share of the traffic.  So the supervisor claims the port first: it
-    binds exclusively, which fails where anybody else has the port, and only then opens the
-    socket to sharing.  The claim never listens (the kernel hands it no connection) and is
-    held for as long as the server lives, so that the port stays ours while a worker restarts.
-    With ``reuse_port`` it succeeds also where a server of the same user has the port.
+    Workers share one port with SO_REUSEPORT, which would let a second server join unnoticed.  So
+    the supervisor binds the port exclusively first, and only then opens the socket to sharing.  The
+    claim never listens, and keeps the port while a worker restarts.
 
     Raises:
         InputError: the host cannot be resolved or is not one of this machine's, or the
@@ -423,8 +367,6 @@ def claim(address: Address, reuse_port: bool = False) -> Claim:
         raise InputError(f"cannot resolve host {address.host!r} of {address}: {error}") from None
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        if reuse_port:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         # With SO_REUSEADDR, connections of an earlier server in TIME_WAIT do not count.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(target)

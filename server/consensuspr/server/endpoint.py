@@ -1,10 +1,9 @@
-"""The supervisor's own HTTP endpoint: ``/metrics`` of all workers, and ``/healthz`` for probes.
+"""The supervisor's HTTP endpoint: ``/metrics`` of all workers, and ``/healthz`` for probes.
 
-In the process that outlasts every worker, so that a counter does not fall when a worker is
-replaced.  Metrics take a token of scope ``read`` where the server has tokens; ``/healthz`` takes
-none.  The web server of prometheus-client knows no tokens, and shakes hands with one caller after
-the other, so that a silent one would hold up all: here each has a thread, and a place that others
-take over where there are many.
+It runs in the process that outlasts every worker, so that a counter does not fall when a worker is
+replaced.  Metrics take a token of scope ``read`` if the server has tokens; ``/healthz`` takes none.
+The number of connections is bounded, and a new one takes the place of the oldest, so that silent
+callers keep no probe out.
 """
 
 from __future__ import annotations
@@ -29,12 +28,10 @@ from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server.config import Address
 from consensuspr.server.security import Security
 
-# For a caller to say something, or to take something of the reply.
+# For a caller to send or receive something.
 TIMEOUT_S = 10.0
-# Prometheus and probes come one by one.
+# Prometheus and probes come one by one.  A connection keeps its place for KEPT_S at least.
 MAX_CONNECTIONS = 32
-# Where so many are open, a new one takes the place of the oldest if that had so long; else it is
-# turned away.
 KEPT_S = 0.5
 _TEXT = ("Content-Type", "text/plain; charset=utf-8")
 
@@ -44,9 +41,9 @@ _Series: TypeAlias = tuple[str, tuple[str, ...], tuple[str, ...]]
 
 
 class WorkerMetrics(Collector):
-    """The metrics of all workers together, as each has told them last.
+    """The metrics of all workers together.
 
-    Of a worker that died, what only rises stays, so that a sum never falls; its gauges go.
+    The counters of a worker that died stay, so that a sum never falls; its gauges go.
     """
 
     def __init__(self) -> None:
@@ -55,18 +52,16 @@ class WorkerMetrics(Collector):
         self._of: dict[int, dict[str, dict[_Series, float]]] = {}  # by process, by metric
         self._of_dead: dict[str, dict[_Series, float]] = {}
 
-    def told(self, pid: int, changes: Mapping[str, Any]) -> None:
-        """Take what a worker's :meth:`Metrics.changes` returned."""
+    def told(self, pid: int, metrics: Mapping[str, Any]) -> None:
+        """Take the :meth:`Metrics.samples` of a worker."""
         with self._lock:
-            metrics = self._of.setdefault(pid, {})
-            for metric, (text, kind, merged, samples) in changes.items():
+            found = self._of[pid] = {}
+            for metric, (text, kind, merged, samples) in metrics.items():
                 self._about[metric] = text, kind, merged
-                known = metrics.setdefault(metric, {})
-                for name, labels, values, value in samples:
-                    known[name, tuple(labels), tuple(values)] = value
+                found[metric] = {(n, tuple(ls), tuple(vs)): value for n, ls, vs, value in samples}
 
     def died(self, pid: int) -> None:
-        """Keep what a dead worker has counted."""
+        """Keep the counters of a dead worker."""
         with self._lock:
             for metric, samples in self._of.pop(pid, {}).items():
                 if self._about[metric][1] != "gauge":
@@ -231,7 +226,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a caller that left, was silent, or speaks another language."""
+        """Log nothing about a caller that left, was silent, or speaks no HTTP."""
 
 
 class _Handler(WSGIRequestHandler):

@@ -1,13 +1,8 @@
 """What a worker counts, as Prometheus metrics, and the scorer that counts it.
 
-Always counted, shown only where ``metrics_address`` is set: a second, silent way through
-the code would be the one without tests.  A worker tells the supervisor with each heartbeat what
-has changed (:meth:`Metrics.changes`), and the supervisor's endpoint adds it up over all workers,
-those that died included.  prometheus-client's own way for several processes keeps the numbers in
-mapped files, of which a full disk makes SIGBUS.
-
-Means are quotients of two counters, for example
-``rate(consensuspr_ncr_sum_total[5m]) / rate(consensuspr_ncr_rollouts_total[5m])``.
+A worker sends the supervisor all samples with each heartbeat, and the supervisor's endpoint adds
+them up over all workers, those that died included.  (The multiprocess mode of prometheus-client
+maps files, and a full disk would kill the workers.)  Means are quotients of two counters.
 """
 
 from __future__ import annotations
@@ -16,11 +11,8 @@ import collections
 import logging
 import threading
 import time
-from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from itertools import compress
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -45,15 +37,13 @@ from consensuspr.scoring.types import (
     Status,
 )
 from consensuspr.server.logs import LOGGER_NAME
-from consensuspr.server.tracing import Trace
 from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.version import VERSION
 
 if TYPE_CHECKING:
     from consensuspr.score_log import ScoreLog
 
-# Labels come from requests, and each value is kept for as long as the process lives: what
-# does not fit in here is counted under OTHER.
+# Labels come from requests, and each value stays in memory; further ones count as OTHER.
 MAX_VALUES = 32
 MAX_VALUE_CHARS = 64
 OTHER = "other"
@@ -74,38 +64,20 @@ _FACTORS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99, 1)
 _ANSWERS: Mapping[float, str] = {1.0: "right", 0.0: "wrong"}
 _ROLLOUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
-# What has been counted waits until it is so much, or somebody looks.
-COUNTED_AT_ONCE = 64
-_OK = Status.OK
-_Columns: TypeAlias = dict[str, list[Any]]
-_COUNTED_COLUMNS = "status", "answer_method", "channel_numbers", "acc", "guard", "ncr", "reward"
-
-# More than runs and sources make in practice: looking one up in prometheus-client takes a lock and
-# microseconds.
-_REMEMBERED_CHILDREN = 2048
-
 _log = logging.getLogger(LOGGER_NAME)
 
 
 class Metrics:
-    """The metrics of one worker; safe to use from any thread.
+    """The metrics of one worker.  Thread-safe."""
 
-    Args:
-        registry: where they are registered; None: one of their own.
-    """
-
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self._registry = registry or CollectorRegistry()
-        # What was counted and is not yet in the registry: what counts several such, and one.
-        self._waiting: deque[tuple[Callable[[list[Any]], None], Any]] = deque()
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
         self._merged: dict[str, str] = {}
-        self._told: dict[tuple[str, tuple[str, ...]], float] = {}
         self._known: dict[str, set[str]] = {"data_source": set(), "run": set()}
         self._guard_watch = GuardWatch()
-        # Tells what others have counted since their start, and what is unfinished: bytes, requests.
+        # Return what others have counted since their start, and unfinished bytes and requests.
         self.totals: Callable[[], Mapping[str, int]] = dict
         self.queue: Callable[[], tuple[int, int]] = lambda: (0, 0)
-        self._child = lru_cache(_REMEMBERED_CHILDREN)(_labelled)
         self._requests = self._counter("requests", "Requests by outcome.", "method", "code")
         self._request_seconds = self._histogram(
             "request_seconds", "Time from a request's arrival to its reply.", _SECONDS, "method"
@@ -171,8 +143,7 @@ class Metrics:
 
     @property
     def registry(self) -> CollectorRegistry:
-        """The metrics, with all that has been counted so far."""
-        self._catch_up()
+        """The metrics, with what others have counted."""
         for name, number in self.totals().items():
             if number > self._told_totals[name]:
                 self._counted_by_others[name].inc(number - self._told_totals[name])
@@ -182,79 +153,39 @@ class Metrics:
         self._queue_requests.set(num_requests)
         return self._registry
 
-    def _soon(self, count: Callable[[list[Any]], None], what: object) -> None:
-        """Have something counted, which is done for many requests at a time.
-
-        Between two requests a core forgets some twenty series and what counts in them.
-        """
-        self._waiting.append((count, what))
-        if len(self._waiting) >= COUNTED_AT_ONCE:
-            self._catch_up()
-
-    def _catch_up(self) -> None:
-        found: dict[Callable[[list[Any]], None], list[Any]] = defaultdict(list)
-        for _ in range(len(self._waiting)):
-            try:
-                count, what = self._waiting.popleft()
-            except IndexError:  # another thread counts them
-                break
-            found[count].append(what)
-        for count, several in found.items():
-            count(several)
-
-    def changes(self) -> dict[str, Any]:
-        """Return what has changed since the last call, for whoever adds workers up.
-
-        To be called by one thread.
+    def samples(self) -> dict[str, Any]:
+        """Return all samples, for whoever adds workers up.
 
         Returns:
             By metric: its text, its kind, how its values of several workers become one (``sum``
-            or ``max``), and the samples that have changed, each ``[name, labels, their values,
-            value]``.
+            or ``max``), and its samples, each ``[name, labels, their values, value]``.
         """
-        changed: dict[str, Any] = {}
-        for metric in self.registry.collect():
-            samples = []
-            for name, labels, value, *_ in metric.samples:
-                values = tuple(labels.values())
-                if not name.endswith("_created") and self._told.get((name, values)) != value:
-                    self._told[name, values] = value
-                    samples.append([name, list(labels), list(values), value])
-            if samples:
-                merged = self._merged.get(metric.name, "sum")
-                changed[metric.name] = [metric.documentation, metric.type, merged, samples]
-        return changed
-
-    def tell_all_again(self) -> None:
-        """Have the next :meth:`changes` return everything: the last were lost."""
-        self._told.clear()
+        return {
+            metric.name: [
+                metric.documentation,
+                metric.type,
+                self._merged.get(metric.name, "sum"),
+                [
+                    [name, [*labels], [*labels.values()], value]
+                    for name, labels, value, *_ in metric.samples
+                    if not name.endswith("_created")
+                ],
+            ]
+            for metric in self.registry.collect()
+        }
 
     def request(self, method: str, code: str, seconds: float) -> None:
         """Count a finished request."""
-        self._soon(self._count_requests, (method, code, seconds))
-
-    def _count_requests(self, several: list[tuple[str, str, float]]) -> None:
-        ended = collections.Counter([(method, code) for method, code, _ in several])
-        for (method, code), number in ended.items():
-            self._child(self._requests, method, code).inc(number)
-        for method, _, seconds in several:
-            self._child(self._request_seconds, method).observe(seconds)
+        self._requests.labels(method, code).inc()
+        self._request_seconds.labels(method).observe(seconds)
 
     def request_rollouts(self, number: int) -> None:
         """Count the rollouts of a scoring request."""
-        self._soon(self._count_request_rollouts, number)
-
-    def _count_request_rollouts(self, several: list[int]) -> None:
-        for number in several:
-            self._request_rollouts.observe(number)
+        self._request_rollouts.observe(number)
 
     def queued(self, seconds: float) -> None:
         """Count the time that a request waited for its turn."""
-        self._soon(self._count_queued, seconds)
-
-    def _count_queued(self, several: list[float]) -> None:
-        for seconds in several:
-            self._queue_seconds.observe(seconds)
+        self._queue_seconds.observe(seconds)
 
     def serving(self, datasets: Mapping[str, DatasetIndex]) -> None:
         """Say which datasets are served from now on."""
@@ -281,71 +212,37 @@ class Metrics:
 
         What is left of ``total_s`` without ``answers_s`` went into matching and the reward.
         """
-        # Copies: the columns are the first part of the reply's, and grow.
-        columns = {name: [*getattr(scores, name)] for name in _COUNTED_COLUMNS}
-        num_bytes = sum([len(rollout.response) for rollout in rollouts])
-        # What a client calls its sources may be long, and is not kept.
-        known = {source: self._bounded("data_source", source) for source in dict.fromkeys(sources)}
-        labels = [known[source] for source in sources]
-        run = self._bounded("run", run)
-        self._soon(self._count_batches, (num_bytes, labels, columns, run, total_s, answers_s))
-
-    def _count_batches(
-        self, several: list[tuple[int, list[str], _Columns, str, float, float]]
-    ) -> None:
-        of_run: dict[str, tuple[list[str], _Columns]] = {}
-        for num_bytes, labels, columns, run, total_s, answers_s in several:
-            match_s = max(0.0, total_s - answers_s)
-            for stage, seconds in (("total", total_s), ("answers", answers_s), ("match", match_s)):
-                self._child(self._batch_seconds, stage).observe(seconds)
-            self._response_bytes.inc(num_bytes)
-            known = of_run.setdefault(run, (labels, columns))
-            if known[0] is not labels:
-                known[0].extend(labels)
-                for name, column in columns.items():
-                    known[1][name].extend(column)
-        for run, (labels, columns) in of_run.items():
-            self._count_scores(run, labels, columns)
-
-    def _count_scores(self, run: str, labels: list[str], columns: _Columns) -> None:
-        for method, number in collections.Counter(columns["answer_method"]).items():
+        stages = {"total": total_s, "answers": answers_s, "match": max(0.0, total_s - answers_s)}
+        for stage, seconds in stages.items():
+            self._batch_seconds.labels(stage).observe(seconds)
+        self._response_bytes.inc(sum(len(rollout.response) for rollout in rollouts))
+        for method, number in collections.Counter(scores.answer_method).items():
             if method:
-                self._child(self._answers, method).inc(number)
-        if undecided := columns["status"].count(Status.ANSWER_UNDECIDED):
-            self._undecided.inc(undecided)
-        self._nodes_and_guard(columns)
-        names = dict.fromkeys(labels)
-        for label in names:
-            chosen = columns
-            if len(names) > 1:
-                here = [one == label for one in labels]
-                chosen = {name: [*compress(column, here)] for name, column in columns.items()}
-            statuses = chosen["status"]
-            # An enumeration's hash is a function of Python's: the usual one is not looked up.
-            others = dict.fromkeys([one for one in statuses if one is not _OK])
-            for status in [_OK, *others]:
-                if number := statuses.count(status):
-                    self._child(self._rollouts, status, label, run).inc(number)
-            for name, (value_sum, value_rollouts) in self._sums.items():
-                values = [value for value in chosen[name] if value == value]
-                if values:  # none of it is no series of its own
-                    self._child(value_sum, label, run).inc(sum(values))
-                    self._child(value_rollouts, label, run).inc(len(values))
-
-    def _nodes_and_guard(self, columns: _Columns) -> None:
-        reached = b"".join(columns["channel_numbers"])
+                self._answers.labels(method).inc(number)
+        self._undecided.inc(scores.status.count(Status.ANSWER_UNDECIDED))
+        run = self._bounded("run", run)
+        known = {source: self._bounded("data_source", source) for source in set(sources)}
+        labels = [known[source] for source in sources]
+        counted = collections.Counter(zip(scores.status, labels, strict=True))
+        for (status, label), number in counted.items():
+            self._rollouts.labels(status, label, run).inc(number)
+        for name, (value_sum, value_rollouts) in self._sums.items():
+            pairs = [*zip(getattr(scores, name), labels, strict=True)]
+            for label in set(labels):
+                values = [value for value, own in pairs if own == label and value == value]
+                if values:  # else there is no such series
+                    value_sum.labels(label, run).inc(sum(values))
+                    value_rollouts.labels(label, run).inc(len(values))
+        reached = b"".join(scores.channel_numbers)
         for number, channel in enumerate(CHANNELS):
             if count := reached.count(number):
-                self._child(self._nodes, channel or "none").inc(count)
-        accs, guards = columns["acc"], columns["guard"]
-        right, lowered = accs.count(1.0), 0
-        # NaN, no NCR, is neither.
-        others = [pair for pair in zip(guards, accs, strict=True) if pair[0] != 1.0]
-        for factor, acc in others:
-            right -= acc == 1.0 and not factor < 1.0
-            lowered += acc == 1.0 and factor < 1.0
+                self._nodes.labels(channel or "none").inc(count)
+        right = lowered = 0
+        for factor, acc in zip(scores.guard, scores.acc, strict=True):
+            right += acc == 1.0 and factor == factor  # NaN: there is no NCR
             if factor < 1.0:
-                self._child(self._guarded, _ANSWERS.get(acc, "unknown")).inc()
+                lowered += acc == 1.0
+                self._guarded.labels(_ANSWERS.get(acc, "unknown")).inc()
                 self._guard_factors.observe(factor)
         warning = self._guard_watch.add(right, lowered)
         if warning is not None:
@@ -381,11 +278,6 @@ class Metrics:
         return Histogram(
             f"consensuspr_{name}", text, labels, buckets=buckets, registry=self._registry
         )
-
-
-def _labelled(metric: Counter | Histogram, *labels: str) -> Any:
-    """Return the series of a metric that has these labels."""
-    return metric.labels(*labels)
 
 
 class TimedVerifier(AnswerVerifier):
@@ -457,19 +349,12 @@ class MeteredScorer:
         options: ScoreOptions,
         deadline: float | None,
         chosen: Chosen,
-        trace: Trace | None = None,
     ) -> tuple[ScoreColumns, Identity]:
-        """Score a batch, and tell a trace of it.
-
-        The other arguments and errors are those of :meth:`Scorer.score_columns`.
-        """
+        """Score a batch; arguments and errors are those of :meth:`Scorer.score_columns`."""
         self._verifier.take_seconds()
         start = time.perf_counter()
         scores, identity = self._scorer.score_columns(rollouts, options, deadline, chosen)
         total_s, answers_s = time.perf_counter() - start, self._verifier.take_seconds()
-        if trace is not None:
-            trace.stage_ended("match", ago_s=answers_s)
-            trace.stage_ended("answers")
         if rollouts and not options.probe:
             stored = {one.problem_id for one in rollouts if not one.data_source}
             known = {name: chosen[1].data_source(name) for name in stored}

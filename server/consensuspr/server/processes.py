@@ -1,33 +1,18 @@
-"""A process and the one that started it: messages both ways, and signals to wait for.
+"""A process and its parent: messages both ways, and signals to wait for.
 
-The two are joined by a socket, which the child gets as standard input; on it go messages, each a
-line of JSON, for as long as both live.  :class:`Child` is the parent's side, :class:`Parent` the
-child's.
+The two are joined by a socket, which the child gets as standard input.  Messages are lines of JSON:
 
-==================  ============================================================================
-parent to child
-==================  ============================================================================
-(the first one)     all that it has to know from the start: :attr:`Parent.payload`
-``order``, ``id``   something to do while it runs, by name, with fields of its own
-``reply``           the ``id`` of what was asked, with fields of its own, or with ``error``
-==================  ============================================================================
+=========  ========================================================================================
+to child   first all that it needs from the start; later ``order`` and ``id`` (something to do), or
+           ``reply`` (the ``id`` of an ``ask``)
+to parent  ``report`` (a :class:`Report`, once), ``alive`` (a heartbeat), ``answer`` (the ``id`` of
+           an order), or ``ask`` and ``id`` (something that only the parent can do)
+=========  ========================================================================================
 
-==================  ============================================================================
-child to parent
-==================  ============================================================================
-``report``          a :class:`Report`, once: that it does its work, or why it cannot
-``alive``           a heartbeat
-``answer``          the ``id`` of an order, with fields of its own, or with ``error``
-``ask``, ``id``     something that only the parent can do, by name, with fields of its own
-==================  ============================================================================
-
-Neither side ever waits for the other to read: what does not fit into the socket waits in a
-bounded buffer.  The end of the socket is how a child learns that it was left alone, also where the
-parent was killed outright; a child that is stopped then is woken by the kernel to learn it.
-
-Each child runs in a session of its own: Ctrl-C in a terminal reaches the parent alone, and
-killing the session takes along whatever the child has started itself.  Started with a
-fresh interpreter and never forked: neither threads nor gRPC would survive a fork.
+Neither side waits for the other to read: a bounded buffer keeps what the socket does not take.  The
+end of the socket shows a child that its parent is gone.  Each child is a fresh interpreter in a
+session of its own: Ctrl-C reaches the parent alone, and killing the session ends whatever the child
+has started.
 """
 
 from __future__ import annotations
@@ -45,22 +30,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from types import FrameType
 from typing import Any
 
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.parent_death import on_parent_death
 
 CAUGHT = (signal.SIGTERM, signal.SIGINT)
-
-# Between two looks for a child's report, where nothing else is waited for.
-_POLL_S = 0.02
-
-# Of messages that the other side has not read; it has stopped reading long before.
+# Unread messages of the other side; further ones are dropped.
 MAX_WAITING_BYTES = 1 << 20
-# For a process to disappear that was killed.  One that waits for a dead disk may not for hours.
+# Between two looks for a child's report.
+_POLL_S = 0.02
+# For a killed process to disappear; one that waits for a dead disk may not.
 _KILL_S = 5.0
-
 _STANDARD_INPUT = 0
 _STANDARD_ERROR = 2
 
@@ -88,7 +69,8 @@ def caught_signals(numbers: Sequence[signal.Signals] = CAUGHT) -> Iterator[Caugh
     with arrived, wakeup:
         arrived.setblocking(False)
         wakeup.setblocking(False)
-        before = {number: signal.signal(number, _ignore) for number in numbers}
+        # A handler must be there, for the number to go through the wakeup descriptor.
+        before = {number: signal.signal(number, lambda *_: None) for number in numbers}
         previous_fd = signal.set_wakeup_fd(wakeup.fileno())
         try:
             yield CaughtSignals(arrived)
@@ -98,10 +80,6 @@ def caught_signals(numbers: Sequence[signal.Signals] = CAUGHT) -> Iterator[Caugh
                 signal.signal(number, handler)
 
 
-def _ignore(number: int, frame: FrameType | None) -> None:
-    """Do nothing: the number is on its way through the wakeup descriptor."""
-
-
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a child said of itself.
@@ -109,7 +87,7 @@ class Report:
     Attributes:
         ready: whether it does its work now.
         reason: why not, in one sentence.
-        bad_input: whether that is for the operator to mend.
+        bad_input: whether the operator's input is the reason.
     """
 
     ready: bool
@@ -117,31 +95,26 @@ class Report:
     bad_input: bool = False
 
     def error(self) -> ConsensusPRError:
-        """Return the reason as what the child met."""
+        """Return the reason as the exception that the child met."""
         return InputError(self.reason) if self.bad_input else ConsensusPRError(self.reason)
 
 
 class _Channel:
-    """One end of the socket.  Sends from any thread; is read from by one."""
+    """One end of the socket.  Sends from any thread; one thread reads."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
         self.socket = end
+        self.unsent = bytearray()
         self._received = bytearray()
-        self._waiting = bytearray()
         self._lock = threading.Lock()
-
-    @property
-    def waiting(self) -> bool:
-        """Whether something was sent that the socket has not taken yet."""
-        return bool(self._waiting)
 
     def send(self, message: Message) -> bool:
         """Send a message without waiting; False: it is dropped, the other side reads nothing."""
         with self._lock:
-            if len(self._waiting) > MAX_WAITING_BYTES:
+            if len(self.unsent) > MAX_WAITING_BYTES:
                 return False
-            self._waiting += json.dumps(message).encode() + b"\n"
+            self.unsent += json.dumps(message).encode() + b"\n"
         self.flush()
         return True
 
@@ -149,28 +122,26 @@ class _Channel:
         """Give the socket what it takes now."""
         with self._lock, contextlib.suppress(BlockingIOError):
             try:
-                while self._waiting:
-                    del self._waiting[: self.socket.send(self._waiting)]
+                while self.unsent:
+                    del self.unsent[: self.socket.send(self.unsent)]
             except (BrokenPipeError, ConnectionResetError):
-                self._waiting.clear()  # the other side is gone; its exit code tells
+                self.unsent.clear()  # the other side is gone
 
     def receive(self) -> list[Message] | None:
-        """Return the messages that have come, None where the other side is gone."""
+        """Return the messages that have come, None if the other side is gone."""
         while True:
             try:
                 received = self.socket.recv(65536)
             except BlockingIOError:
-                break
+                return self._lines()
             except ConnectionResetError:
                 received = b""
             if not received:
                 return self._lines() or None
             self._received += received
-        return self._lines()
 
     def _lines(self) -> list[Message]:
-        *lines, rest = self._received.split(b"\n")
-        self._received = rest
+        *lines, self._received = self._received.split(b"\n")
         return [json.loads(line) for line in lines]
 
 
@@ -179,7 +150,7 @@ class Child:
 
     Args:
         module: run with ``python -m``; makes a :class:`Parent` first.
-        payload: what it has to know, as JSON.
+        payload: what it needs from the start, as JSON.
         environment: variables to set in addition to this process's own.
 
     Attributes:
@@ -192,7 +163,7 @@ class Child:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                # -P: what lies in the working directory must not shadow a module of ours.
+                # -P: the working directory must not shadow our modules.
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-m", module],
                     stdin=theirs.fileno(),
@@ -222,14 +193,10 @@ class Child:
     @property
     def unsent(self) -> bool:
         """Whether something waits for the socket to become writable."""
-        return self._channel.waiting
+        return bool(self._channel.unsent)
 
     def send(self, message: Message) -> bool:
-        """Send a message without waiting.
-
-        Returns:
-            False where it was dropped, since the child has read nothing for long.
-        """
+        """Send a message without waiting; False: it was dropped, the child reads nothing."""
         return self._channel.send(message)
 
     def take(self) -> list[Message]:
@@ -239,12 +206,12 @@ class Child:
         return messages
 
     def report(self) -> Report | None:
-        """Return what the child has said of itself, None while it has said nothing."""
+        """Return the child's report, None while there is none."""
         self._look()
         return self._report
 
     def first_report(self) -> Report | None:
-        """Wait until the child has reported or ended; None: it ended without a word."""
+        """Wait until the child has reported or ended; None: it ended without a report."""
         while (report := self.report()) is None and self.exit_code() is None:
             time.sleep(_POLL_S)
         return report or self.report()
@@ -254,7 +221,7 @@ class Child:
         return self._process.poll()
 
     def describe_exit(self) -> str:
-        """Say in a few words how it ended."""
+        """Return in a few words how it ended."""
         code = self._process.returncode
         if code is None:
             return "is running"
@@ -270,8 +237,8 @@ class Child:
             self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it at once with all that it started; release what is held for it."""
-        # Also when it is dead already: processes of its own may live on in its session.
+        """End it at once with all that it started, and close the socket."""
+        # Also if it is dead already: its children may live on in its session.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -292,16 +259,15 @@ class Child:
 
 
 class Parent:
-    """The process that started this one: what it ordered, and how to answer it.
+    """The process that started this one, as this one sees it.
 
-    Standard input is empty from then on: the socket is this object's alone.
+    Standard input is empty from then on: the socket belongs to this object.
     """
 
     def __init__(self) -> None:
-        # The socket has ended already where the parent died before this.
+        # Wakes this process if it is stopped when its parent dies.
         on_parent_death(signal.SIGCONT)
-        # A copy, which processes that this one starts do not inherit: they must neither keep the
-        # socket open after its death nor read from it.
+        # A copy, which children of this process do not inherit.
         self._channel = _Channel(socket.socket(fileno=os.dup(_STANDARD_INPUT)))
         with open(os.devnull, "rb") as nothing:
             os.dup2(nothing.fileno(), _STANDARD_INPUT)
@@ -314,19 +280,16 @@ class Parent:
         self.payload: Message = self._early.pop(0)
 
     def report_ready(self) -> None:
-        """Say that this process does its work from here on."""
-        self._report(Report(ready=True))
+        """Report that this process does its work from here on."""
+        self.send({"report": asdict(Report(ready=True))})
 
     def report_failure(self, error: ConsensusPRError) -> None:
-        """Say why this process cannot do its work."""
-        self._report(Report(False, str(error), isinstance(error, InputError)))
+        """Report why this process cannot do its work."""
+        report = Report(False, str(error), isinstance(error, InputError))
+        self.send({"report": asdict(report)})
 
     def send(self, message: Message) -> bool:
-        """Send a message without waiting, from any thread.
-
-        Returns:
-            False where it was dropped, since the parent has read nothing for long.
-        """
+        """Send a message without waiting, from any thread; False: it was dropped."""
         return self._channel.send(message)
 
     def listen(
@@ -351,6 +314,3 @@ class Parent:
         poll.register(self._channel.socket, select.POLLIN)
         poll.poll()
         return self._channel.receive()
-
-    def _report(self, report: Report) -> None:
-        self._channel.send({"report": asdict(report)})

@@ -1,20 +1,8 @@
 """Who may reach a server and do what there: tokens with scopes, TLS, and where it may listen.
 
-**Tokens.**  :meth:`Gate.refusal` is the one place that says whether a call may do what it asks
-for; gRPC, HTTP, metrics, the admin service and Ray Serve's replicas ask it.  Their file is looked
-at again at most once a second, and at once where a token is unknown.  What was removed from it
-works for :data:`RETIRING_S` more, so that calls that are on their way while tokens rotate are not
-refused.  A file that became unreadable, empty or wrong leaves the tokens as they were, and says so.
-
-**TLS.**  Certificates are looked at again at each handshake (:class:`Tls`): connections keep the
-one that they began with, new ones get the new one.  A pair that does not fit, as while one of two
-files is replaced already, leaves the old one in use.
-
-**Where it may listen.**  Beyond loopback, only with tokens or TLS, unless the operator says
-``insecure`` (:func:`check_exposure`); the page, which shows what is logged to whoever asks, only
-with tokens or certificates of clients.
-
-Nothing here imports gRPC: the supervisor asks too, and starts without it.
+Every front asks :meth:`Gate.refusal` whether a call may do what it asks for.  Token files and
+certificates are read again when they change; a file that cannot be used leaves the old ones in
+use, and is logged.  Nothing here imports gRPC: the supervisor uses it too.
 """
 
 from __future__ import annotations
@@ -22,7 +10,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import hmac
 import ipaddress
 import logging
 import socket
@@ -37,7 +24,6 @@ from typing import NamedTuple
 from consensuspr.credentials import (
     TOKEN_FILE_VARIABLE,
     Scope,
-    Stamp,
     file_stamp,
     open_to_others,
     read_credentials,
@@ -49,9 +35,7 @@ from consensuspr.server.logs import LOGGER_NAME
 
 # Between two looks at a token file whose tokens are good.
 LOOK_S = 1.0
-# For which a token that was removed still works.
-RETIRING_S = 2.0
-# What a caller without a good token is told to set; every client of ours has these.
+# What a caller without a good token can set; every client has these.
 HOW_TO_SHOW = (
     f"--token-file FILE, a trainer's setting token_file, or the variable {TOKEN_FILE_VARIABLE}"
 )
@@ -75,8 +59,8 @@ class Gate:
     """The tokens of a server.  Thread-safe.
 
     Args:
-        token_file: where they stand; None: there are none, and everybody may do everything but
-            administer, which then takes a caller on this machine.
+        token_file: None: everybody may do everything, but only callers on this machine may
+            administer.
         clock: for tests.
 
     Raises:
@@ -89,11 +73,6 @@ class Gate:
         self._file = token_file
         self._clock = clock
         self._lock = threading.Lock()
-        self._scopes: dict[bytes, Scope] = {}
-        self._retiring: dict[bytes, Scope] = {}
-        self._retired_at = 0.0
-        self._stamp: Stamp | None = None
-        self._look_at = 0.0
         if token_file is not None:
             self._stamp = file_stamp(token_file)
             self._scopes = _digests(token_file)
@@ -107,29 +86,29 @@ class Gate:
     def refusal(
         self, scope: Scope, authorization: str | bytes | None, peer: str = ""
     ) -> Refused | None:
-        """Say why a call may not do what needs a scope; None: it may.
+        """Return why a call may not do what needs a scope; None: it may.
 
         Args:
             scope: what the call needs.
             authorization: the header or metadata of that name: ``Bearer TOKEN``, or ``Basic``
-                with the token as the password, for programs that can do no more; None: none.
+                with the token as the password; None: none.
             peer: the caller as gRPC names it, ``ipv4:127.0.0.1:4711``; needed to administer a
                 server without tokens.
         """
         if self._file is None:
-            if scope is Scope.ADMIN and not _is_local_peer(peer):
-                return Refused(
-                    False,
-                    "a server without tokens is administered from its own machine alone;"
-                    " start it with --token-file, and show a token of scope admin",
-                )
-            return None
+            if scope is not Scope.ADMIN or _is_local_peer(peer):
+                return None
+            return Refused(
+                False,
+                "a server without tokens is administered from its own machine alone;"
+                " start it with --token-file, and show a token of scope admin",
+            )
         shown = _token_in(authorization)
         if shown is None:
             return Refused(
                 False, f"this server wants a token, and the call showed none; give {HOW_TO_SHOW}"
             )
-        granted = self._granted(hashlib.sha256(shown).digest())
+        granted = self._granted(self._file, hashlib.sha256(shown).digest())
         if granted is None:
             return Refused(
                 False,
@@ -142,49 +121,30 @@ class Gate:
             )
         return None
 
-    def _granted(self, digest: bytes) -> Scope | None:
-        """Return the scope of a token by its digest, None where it is none of ours."""
+    def _granted(self, file: Path, digest: bytes) -> Scope | None:
+        """Return the scope of a token by its digest, None if it is unknown."""
         with self._lock:
-            now = self._clock()
-            if now >= self._look_at:
-                self._look(now)
-            granted = self._find(digest, now)
-            if granted is None and self._look(now):
-                granted = self._find(digest, now)
-            return granted
+            # A look-up by digest: how long it takes says nothing about the token.
+            if self._clock() >= self._look_at or digest not in self._scopes:
+                self._look(file)
+            return self._scopes.get(digest)
 
-    def _find(self, digest: bytes, now: float) -> Scope | None:
-        known = self._scopes
-        if self._retiring and now < self._retired_at:
-            known = self._retiring | known
-        found = None
-        # All are compared, each in a time that does not tell how much of it is right.
-        for one, scope in known.items():
-            if hmac.compare_digest(one, digest):
-                found = scope
-        return found
-
-    def _look(self, now: float) -> bool:
-        """Read the file where it has changed; return whether there are new tokens."""
-        assert self._file is not None
-        self._look_at = now + LOOK_S
-        stamp = file_stamp(self._file)
+    def _look(self, file: Path) -> None:
+        """Read the file if it has changed."""
+        self._look_at = self._clock() + LOOK_S
+        stamp = file_stamp(file)
         if stamp == self._stamp:
-            return False
+            return
         self._stamp = stamp
         try:
-            scopes = _digests(self._file)
+            self._scopes = _digests(file)
         except InputError as error:
             _log.error("%s; the tokens from before stay in use", error)
-            return False
-        self._retiring, self._retired_at = self._scopes, now + RETIRING_S
-        self._scopes = scopes
-        _log.info("token file %s has changed: %d tokens", self._file, len(scopes))
-        return True
+        else:
+            _log.info("token file %s has changed: %d tokens", file, len(self._scopes))
 
 
 def _digests(token_file: Path) -> dict[bytes, Scope]:
-    """Return the scope of each token by its digest, whose length says nothing of the token's."""
     scopes: dict[bytes, Scope] = {}
     for token in read_tokens(token_file):
         digest = hashlib.sha256(token.text.encode()).digest()
@@ -194,9 +154,7 @@ def _digests(token_file: Path) -> dict[bytes, Scope]:
 
 
 def _token_in(authorization: str | bytes | None) -> bytes | None:
-    if authorization is None:
-        return None
-    text = authorization
+    text = authorization or b""
     if isinstance(text, str):
         text = text.encode("utf-8", "surrogatepass")
     scheme, _, rest = text.strip().partition(b" ")
@@ -211,12 +169,10 @@ def _token_in(authorization: str | bytes | None) -> bytes | None:
 
 
 def _is_local_peer(peer: str) -> bool:
-    """Tell whether a caller, as gRPC names it, is on this machine."""
+    """Return whether a caller, as gRPC names it, is on this machine."""
     kind, _, rest = peer.partition(":")
-    if kind == "unix":
-        return True
     host = rest.replace("%5B", "[").replace("%5D", "]").rpartition(":")[0].strip("[]")
-    return kind in ("ipv4", "ipv6") and _is_loopback_number(host)
+    return kind == "unix" or (kind in ("ipv4", "ipv6") and _is_loopback_number(host))
 
 
 def _is_loopback_number(host: str) -> bool:
@@ -235,7 +191,7 @@ class Certificates(NamedTuple):
 
 
 class Tls:
-    """The certificates of a server, read anew when their files change.  Thread-safe.
+    """The certificates of a server, read again when their files change.  Thread-safe.
 
     Args:
         cert: chain of the server, its own certificate first, PEM.
@@ -265,7 +221,7 @@ class Tls:
             return self._version, self._certificates
 
     def context(self) -> ssl.SSLContext:
-        """Return what a server of :mod:`ssl` is given once; new connections get what is new."""
+        """Return a context for a server of :mod:`ssl`; its new connections follow the files."""
         entrance = self._read()[1]
 
         def at_handshake(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
@@ -280,17 +236,17 @@ class Tls:
         stamp = file_stamp(*self._files)
         if stamp == self._stamp:
             return
-        self._stamp = stamp  # from before they are read: what is written meanwhile is seen later
+        self._stamp = stamp
         try:
             self._certificates, self._context = self._read()
         except InputError as error:
+            # Such as while one of two files is replaced already.
             _log.error("%s; the certificate from before stays in use", error)
             return
         self._version += 1
         _log.info("certificate %s has changed; new connections get it", self._files[0])
 
     def _read(self) -> tuple[Certificates, ssl.SSLContext]:
-        """Read the files and check that they fit together."""
         cert, key, *client_ca = self._files
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -341,67 +297,45 @@ OPEN = Security(Gate(None), None)
 
 
 def check_exposure(config: ServerConfig) -> None:
-    """Refuse to listen beyond this machine unprotected, and warn of what protects little.
+    """Reject addresses that other machines reach unprotected, and warn about weak protection.
 
     Raises:
-        InputError: an address is reachable from elsewhere, and there are neither tokens nor TLS.
+        InputError: an address can be reached from elsewhere, and there are neither tokens nor TLS.
     """
     for file in (config.token_file, config.tls_key):
         if file is not None and open_to_others(file):
             _log.warning("%s is open to every user of this machine; chmod 600 closes it", file)
+    tokens, tls = config.token_file is not None, config.tls_cert is not None
+    known = tokens or config.tls_client_ca is not None
     for name in ("address", "http_address", "metrics_address", "web"):
         text = getattr(config, name)
-        if text is None:
+        if text is None or is_loopback(Address.parse(text).host):
             continue
-        address = Address.parse(text)
-        tokens, tls = config.token_file is not None, config.tls_cert is not None
         if not config.insecure:
             if name == "web":
-                known = tokens or config.tls_client_ca is not None
-                check_page_reach(name, address, known=known, escape=" --insecure")
-            else:
-                check_reach(name, address, tokens=tokens, tls=tls)
-        if is_loopback(address.host):
-            continue
-        if not tokens and config.tls_client_ca is None:
+                check_page_reach(name, Address.parse(text), known=known, escape=" --insecure")
+            elif not (tokens or tls):
+                raise InputError(
+                    f"{name} {text} can be reached from other machines, and there is neither a"
+                    " token nor TLS: give --token-file FILE (`consensuspr token FILE` makes one),"
+                    " or --tls-cert and --tls-key, or say --insecure where only friends reach it"
+                )
+        if not known:
             _log.warning("%s %s: whoever reaches it may use it; there are no tokens", name, text)
         elif not tls:
             _log.warning("%s %s: tokens and texts pass unencrypted; there is no TLS", name, text)
 
 
-def check_reach(name: str, address: Address, *, tokens: bool, tls: bool) -> None:
-    """Refuse an address that other machines reach where nothing protects it.
-
-    Args:
-        name: of the setting.
-        address: to listen on.
-        tokens: whether callers must show one.
-        tls: whether there is TLS.
-
-    Raises:
-        InputError: it is such an address.
-    """
-    if tokens or tls or is_loopback(address.host):
-        return
-    raise InputError(
-        f"{name} {address} can be reached from other machines, and there is neither a token"
-        " nor TLS: give --token-file FILE (`consensuspr token FILE` makes one), or"
-        " --tls-cert and --tls-key, or say --insecure where only friends reach it"
-    )
-
-
 def check_page_reach(
     name: str, address: Address, *, known: bool, escape: str | None = None
 ) -> None:
-    """Refuse an address of the page that other machines reach where it shows itself to anybody.
-
-    TLS alone hides what is shown from the wire, and from nobody who asks.
+    """Reject an address of the page that other machines reach without a token.
 
     Args:
         name: of the setting.
         address: to listen on.
-        known: whether who asks must show a token, or a certificate that was signed for it.
-        escape: what to say instead where only friends reach it; None: nothing helps.
+        known: whether callers must show a token, or a certificate that was signed for them.
+        escape: the option that allows it all the same; None: there is none.
 
     Raises:
         InputError: it is such an address.

@@ -1,20 +1,13 @@
 """The service of one worker: what each RPC does, and its gRPC server.
 
-**Handlers** do the work, from the bytes of a request to the bytes of its reply.  They run in a
-working thread, know nothing of sockets or event loops, and are therefore also what another front
-(HTTP, a Ray Serve deployment, a test) calls.  A request that is wrong as a whole ends in
-:class:`Abort`; whatever concerns a single rollout is a status in the reply.  Requests are parsed
-here and not by gRPC: their size is known before anything is unpacked, and bytes that are no request
-become INVALID_ARGUMENT instead of an internal error.
+:class:`Handlers` do the work in a scoring thread, from the bytes of a request to the bytes of its
+reply.  A request that is wrong as a whole ends in :class:`Abort`; what concerns a single rollout is
+a status in the reply.  :class:`ScoringService` receives, admits and replies on one event loop; HTTP
+and Ray Serve share it.  When a caller leaves or its deadline passes, queued work is dropped and
+running work stops at its next piece.
 
-**The service** has one event loop that receives and replies; the work of each request runs in a
-thread, a bounded number at a time, the rest waits in the admission's queue (bounded in bytes, a
-share of the work for each run).  Matching releases the GIL, so that threads are real
-parallelism.  A caller that leaves, or whose deadline passes, leaves its work behind: what is queued
-is dropped, what runs stops at the next piece.  Its bytes count as unfinished until then.
-
-No Python traceback and no text of an unexpected exception reaches a client: such an RPC is
-INTERNAL with an id, and the log has the rest under that id.
+No text of an unexpected exception reaches a client: such an RPC is INTERNAL with an id, and the log
+has the traceback under that id.
 """
 
 from __future__ import annotations
@@ -25,7 +18,6 @@ import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -48,35 +40,22 @@ from consensuspr.errors import (
 from consensuspr.scoring import DatasetIndex, Limits, Scorer
 from consensuspr.scoring.types import MAX_LABEL_BYTES, ScoreColumns
 from consensuspr.server.admission import (
+    COPIES,
+    COPIES_EXPLAINED,
+    REQUEST_OVERHEAD_BYTES,
     Admission,
     Job,
-    Origin,
-    R,
+    MemoryTrimmer,
     Refusal,
-    Slots,
-    WorkingThreads,
-    Yielding,
+    ScoringThreads,
     available_cores,
+    charge,
+    field_table,
 )
 from consensuspr.server.config import ServerConfig
 from consensuspr.server.logs import LOGGER_NAME
-from consensuspr.server.memory import (
-    COPIES,
-    COPIES_EXPLAINED,
-    GZIP_MAGIC,
-    REQUEST_OVERHEAD_BYTES,
-    TURN_S,
-    WINDOW_BYTES,
-    Arrival,
-    Reception,
-    SmallCalls,
-    Trimmer,
-    charge,
-    field_table,
-    unpacked,
-    unpacked_bytes,
-)
 from consensuspr.server.metrics import MeteredScorer, Metrics, TimedVerifier
+from consensuspr.server.reception import Reception, SmallCalls, TooBusy
 from consensuspr.server.security import (
     OPEN,
     Certificates,
@@ -113,41 +92,35 @@ from consensuspr.wire.server_info import (
 )
 
 SHUTTING_DOWN = "the server is shutting down"
-# So soon threads give Python's lock away when it is asked for; 5 ms are Python's own choice,
-# which the event loop would wait for several times a request.
+# Python's own 5 ms would make the event loop wait several times in a request.
 SWITCH_INTERVAL_S = 0.0005
-# Requests that one connection may have open.  More wait on the client's side; without the
-# bound, one client could have any number of messages received and not yet admitted.
+# Open requests of one connection; more wait on the client's side.
 MAX_CONCURRENT_STREAMS = 128
-# A client that is silent for a policy update pings meanwhile; gRPC's default (one ping in
-# five minutes) would cut it off.  Half of our clients' interval: they may arrive closer together.
+# gRPC's default, a ping in five minutes, would cut off a client that is silent for a policy update.
+# Half of our clients' interval, because pings may arrive closer together.
 MIN_PING_INTERVAL_MS = 5000
-# Of gRPC's encodings; what deflate makes of a message cannot be told from one that is not packed.
-IDENTITY_AND_GZIP = 1 << 0 | 1 << 2
-# Calls that gRPC holds before Python sees them; more are dropped.  Each takes some twenty kilobytes
-# and a window of 64 KiB of its body.  A thousand that come in one moment are not too many.
+# Clients do not compress, and a small compressed message can become a gigabyte.
+IDENTITY_ONLY = 1 << 0
+# Calls that gRPC holds before Python sees them, of some 84 KB each; more are dropped.
 PENDING_CALLS = 1024
-# Of a call's header, tokens and names of runs included; it stays in memory as long as the call.
+# Of one call, tokens and names of runs included; it stays in memory as long as the call.
 MAX_HEADER_BYTES = 8192
-# A client that answers no ping for twenty seconds more has gone, or reads nothing.
+# Ends connections of clients that are gone, or read nothing, after twenty seconds more.
 PING_INTERVAL_MS = 60_000
-# Then a connection is ended in order, after its requests, and the client makes another: to a worker
-# or a server that was not there when it made the first (a replaced one, or one more behind a name).
+# Then a connection ends after its requests, and the client may find a worker or a server that is
+# new.  Requests may go on for LAST_CALLS_S.
 MAX_CONNECTION_AGE_S = 300
-# So long requests on a connection may go on then; replies that nobody takes end with it.
 LAST_CALLS_S = 120
-# Within it the first words of HTTP/2 have to come.
+# For the first words of HTTP/2.
 HANDSHAKE_S = 20
-# After the last reply: for calls that only watch, and for connections to end in order.
+# After the last reply, for calls that watch and for connections to end.
 CLOSE_S = 1.0
-# Before connections are ended: requests that gRPC has received are refused one by one, until for so
-# long there was none, or for so long in all.
-QUIET_S = 0.05
-SETTLE_S = 0.5
 
-# Of a sentence in a status; nine bytes each, as a header may say a character, fit into one.
+# Fields of one request, those of its rollouts, nodes and expressions included.
+MAX_FIELDS = 262_144
+# Of a sentence in a status, which gRPC sends in a header of a few kilobytes.
 MAX_SENTENCE_CHARS = 600
-# When to come again where too many requests arrive at a time.
+# The hint of a request that is not received, because too many others arrive.
 ARRIVAL_RETRY_S = 0.5
 
 _UNTRACED = contextlib.nullcontext()
@@ -156,6 +129,7 @@ if TYPE_CHECKING:
     from consensuspr.score_log import ScoreLog
 
 M = TypeVar("M", bound=Message)
+R = TypeVar("R")
 
 _log = logging.getLogger(LOGGER_NAME)
 
@@ -184,19 +158,16 @@ class Abort(Exception):
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Return what is sent beside the sentence."""
-        metadata: tuple[tuple[str, str], ...] = ()
+        metadata = []
         if self.retry_after_s is not None:
-            metadata = ((RETRY_AFTER_KEY, str(max(1, round(self.retry_after_s * 1000)))),)
+            metadata.append((RETRY_AFTER_KEY, str(max(1, round(self.retry_after_s * 1000)))))
         if self.digest is not None:
-            metadata += ((DATASET_DIGEST_KEY, self.digest),)
-        return metadata
+            metadata.append((DATASET_DIGEST_KEY, self.digest))
+        return tuple(metadata)
 
 
 def shortened(sentence: str) -> str:
-    """Return what a client is told, cut where text of its own makes it long.
-
-    gRPC sends it in a header of a few kilobytes, and fails with another code where it is longer.
-    """
+    """Return what a client gets, cut if text of its own makes it long."""
     if len(sentence) <= MAX_SENTENCE_CHARS:
         return sentence
     return f"{sentence[:MAX_SENTENCE_CHARS]}... ({len(sentence)} characters)"
@@ -207,7 +178,7 @@ class RunningCall:
 
     Args:
         deadline: ``time.monotonic()`` at which the caller stops waiting; None: never.
-        trace: is told of the stages; None: nobody is.
+        trace: gets the stages; None: the call is not traced.
     """
 
     def __init__(self, deadline: float | None = None, trace: Trace | None = None) -> None:
@@ -268,7 +239,6 @@ class Handlers:
         if not options.probe:
             self._scorer.metrics.request_rollouts(len(rollouts))
         if call.trace is not None:
-            call.trace.stage_ended("parse")
             call.trace.describe(rollouts=len(rollouts), dataset=chosen[0], run=options.run or "")
         columns: ScoreColumns | None = None
         pieces = iter((rollouts,))  # nearly always: a client's request is a piece
@@ -276,7 +246,7 @@ class Handlers:
             pieces = cut(rollouts, lambda r: len(r.response), PIECE_BYTES, PIECE_ROLLOUTS)
         for piece in pieces:
             call.check()
-            part, identity = self._scorer.score(piece, options, call.deadline, chosen, call.trace)
+            part, identity = self._scorer.score(piece, options, call.deadline, chosen)
             if columns is None:
                 columns = part
             else:
@@ -284,10 +254,7 @@ class Handlers:
         # A reply that comes too late would be thrown away; encoding it is work too.
         call.check()
         assert columns is not None, "no rollouts are one empty piece"
-        reply = encode_score_response(columns, identity)
-        if call.trace is not None:
-            call.trace.stage_ended("reply")
-        return reply
+        return encode_score_response(columns, identity)
 
     def explain(self, raw: bytes, call: RunningCall) -> bytes:
         """Answer ``Explain``."""
@@ -343,11 +310,9 @@ class ScoringService:
 
     Args:
         handlers: do the work.
-        admission: lets requests in; an attribute too.
+        admission: accepts requests; an attribute too.
         threads: in which the work is done.
         metrics: where requests are counted.
-        max_message_bytes: of one request, once it is unpacked.
-        max_fields: of one request.
         tracing: traces them; None: nothing does.
     """
 
@@ -355,10 +320,8 @@ class ScoringService:
         self,
         handlers: Handlers,
         admission: Admission,
-        threads: WorkingThreads,
+        threads: ScoringThreads,
         metrics: Metrics,
-        max_message_bytes: int,
-        max_fields: int,
         tracing: Tracing | None = None,
     ) -> None:
         self._tracing = tracing
@@ -370,37 +333,22 @@ class ScoringService:
             "Score": field_table(pb.ScoreRequest.DESCRIPTOR),
             "Explain": field_table(pb.ExplainRequest.DESCRIPTOR),
         }
-        self._max_message_bytes = max_message_bytes
-        self._max_fields = max_fields
         self._reception = Reception()
-        self._unpacking = asyncio.Semaphore(1)
-        self._trimmer = Trimmer(lambda: not admission.unfinished_bytes)
+        self._trimmer = MemoryTrimmer()
         self._server_info = handlers.server_info
         self.admission = admission
         self.metrics = metrics
         metrics.queue = lambda: (admission.unfinished_bytes, admission.unfinished_requests)
         self._threads = threads
-        self._yielding = Yielding()
         self._draining = False
-        self._under_way = 0  # requests that submit() has let in and not returned from
-        # Once draining: what sends replies that are ready.
-        self._replying: set[asyncio.Task[Any]] = set()
-        self._refused_at = 0.0
 
     def rpc_handler(self) -> grpc.GenericRpcHandler[bytes, bytes]:
-        """Return what a gRPC server is to be given; messages pass as bytes."""
-        return _Front(self, [*self._work, "ServerInfo"])
-
-    @property
-    def receives_in_turn(self) -> bool:
-        """Whether so many requests arrive that further ones wait for their turn."""
-        return self._reception.busy
-
-    def guards(self, method: str) -> bool:
-        """Whether some requests of a method end or wait now without their bytes being received."""
-        return self.receives_in_turn or (
-            method in self._work and (self._draining or self.admission.refusing)
-        )
+        """Return the handler for a gRPC server; messages pass as bytes."""
+        methods = {
+            name: grpc.stream_unary_rpc_method_handler(self._receiving(name))
+            for name in [*self._work, "ServerInfo"]
+        }
+        return grpc.method_handlers_generic_handler(SERVICE_NAME, methods)
 
     @property
     def draining(self) -> bool:
@@ -411,34 +359,19 @@ class ScoringService:
         """From now on, answer new requests with UNAVAILABLE."""
         self._draining = True
 
-    async def wait_until_quiet(self) -> None:
-        """Wait until new requests have stopped coming, or for SETTLE_S at most."""
-        end = time.monotonic() + SETTLE_S
-        self._refused_at = time.monotonic()
-        while time.monotonic() < min(end, self._refused_at + QUIET_S):
-            await asyncio.sleep(0.01)
-
     async def wait_until_idle(self, timeout_s: float) -> int:
         """Wait until all admitted requests have their replies; return how many do not."""
         deadline = time.monotonic() + timeout_s
-        while (unanswered := self._unanswered()) and time.monotonic() < deadline:
+        while (unfinished := self.admission.unfinished_requests) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
-        return unanswered
-
-    def _unanswered(self) -> int:
-        # Of a caller that has left, only the work is there still.
-        return max(self.admission.unfinished_requests, self._under_way + len(self._replying))
+        return unfinished
 
     def close(self) -> None:
         """Drop what is queued; what runs stops at its next piece."""
         self._threads.close()
 
-    def arrival(self, behaviour: Callable[[bytes, Context], Awaitable[bytes]]) -> Arrival:
-        """Return the handler of one call, whose body arrives without a turn."""
-        return Arrival(self._reception, behaviour)
-
     def behaviour(self, method: str) -> Callable[[bytes, Context], Awaitable[bytes]]:
-        """Return what carries out a method."""
+        """Return what carries out a method, from its message on."""
 
         async def behaviour(raw: bytes, context: Context) -> bytes:
             work = self._serve(method, raw, context)
@@ -447,23 +380,22 @@ class ScoringService:
 
         return behaviour
 
-    def guarded(self, method: str) -> Callable[[AsyncIterator[bytes], Context], Awaitable[bytes]]:
-        """Return what carries out a method, and receives only what will not be refused."""
+    def _receiving(
+        self, method: str
+    ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[bytes]]:
+        """Return what carries out a method, and receives only what can be admitted."""
 
         async def serve(context: Context) -> bytes:
             self._check_open()
+            if method in self._work:
+                refusal = self.admission.refusal(REQUEST_OVERHEAD_BYTES, _run(context))
+                if refusal is not None:
+                    raise _refused(refusal)
             try:
-                with self.admission.coming(
-                    _caller(context), _deadline(context), REQUEST_OVERHEAD_BYTES + WINDOW_BYTES
-                ) as refusal:
-                    if refusal is not None:
-                        raise _refused(refusal)
-                    raw = await self._reception.receive(context)
-            except TimeoutError:
+                raw = await self._reception.receive(context)
+            except TooBusy as error:
                 raise Abort(
-                    grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    f"the request did not arrive in its turn of {TURN_S:g} s at most; others wait",
-                    ARRIVAL_RETRY_S,
+                    grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), ARRIVAL_RETRY_S
                 ) from None
             if raw is None:
                 raise Abort(grpc.StatusCode.INVALID_ARGUMENT, "the call brought no request")
@@ -479,44 +411,22 @@ class ScoringService:
         if method == "ServerInfo":
             # At once: a client that asks what the server takes must not wait behind others.
             return self._server_info(raw, RunningCall())
+        copies = COPIES_EXPLAINED if method == "Explain" else COPIES
         try:
-            if raw.startswith(GZIP_MAGIC):
-                raw = await self._unpacked(raw, _caller(context))
-            copies = COPIES_EXPLAINED if method == "Explain" else COPIES
-            num_bytes = charge(raw, self._tables[method], self._max_fields, copies)
+            num_bytes = charge(raw, self._tables[method], MAX_FIELDS, copies)
         except InvalidRequest as error:
             raise Abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
-        trace = None
-        if self._tracing is not None:
-            trace = self.begin_trace(method, context.invocation_metadata() or ())
+        trace = self.begin_trace(method, context.invocation_metadata() or ())
+        remaining_s = context.time_remaining()
+        deadline = None if remaining_s is None else time.monotonic() + remaining_s
         with trace or _UNTRACED:
             return await self.submit(
-                self._work[method], raw, num_bytes, _deadline(context), _caller(context), trace
+                self._work[method], raw, num_bytes, deadline, _run(context), trace
             )
 
     def begin_trace(self, method: str, headers: Iterable[tuple[str, Any]]) -> Trace | None:
         """Begin the trace of a request, which is to be entered; None where it is not traced."""
         return None if self._tracing is None else self._tracing.begin(method, headers)
-
-    async def _unpacked(self, raw: bytes, caller: Origin) -> bytes:
-        """Return what a compressed request becomes.
-
-        Unpacking takes longer than receiving, so that what waits for it has to count too.
-        """
-        size = unpacked_bytes(raw)
-        if size > self._max_message_bytes:
-            raise Abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"the {len(raw)} compressed bytes of the request become {size}, the limit is"
-                f" {self._max_message_bytes}",
-            )
-        # In pieces first, then in one.
-        with self.admission.unpacking(caller, len(raw) + COPIES * size) as refusal:
-            if refusal is not None:
-                raise _refused(refusal)
-            # One at a time: what it becomes is let in before the next one becomes anything.
-            async with self._unpacking:
-                return await asyncio.to_thread(unpacked, raw)
 
     async def submit(
         self,
@@ -524,21 +434,21 @@ class ScoringService:
         raw: B,
         num_bytes: int,
         deadline: float | None,
-        caller: Origin,
+        run: str,
         trace: Trace | None = None,
     ) -> R:
-        """Let a request in and have it worked on by a thread; what every front calls.
+        """Admit a request and have a thread work on it; every front calls this.
 
         Args:
             work: what to do with the request's bytes.
             raw: the request.
-            num_bytes: that it takes of the memory, which is what the admission counts.
+            num_bytes: memory that the request counts with.
             deadline: ``time.monotonic()`` at which the caller stops waiting; None: never.
-            caller: who sent the request, for the admission.
-            trace: is told of the stages.
+            run: name of the training run; empty: none.
+            trace: gets the stages.
 
         Returns:
-            What ``work`` returned.
+            The result of ``work``.
 
         Raises:
             Abort: it was refused, or ended otherwise than with a reply.
@@ -546,63 +456,40 @@ class ScoringService:
         self._check_open()
         call = RunningCall(deadline, trace)
         admitted = time.monotonic()
-        # Emptied as soon as the request is done with: the books keep what was cancelled before
-        # its turn, and must not keep its bytes.
+        # Emptied when the work is over: exceptions and callbacks refer to this frame.
         request = [raw]
         del raw
 
         def work_on() -> R:
-            if self.admission.too_late(num_bytes, deadline):
-                raise DeadlineExceeded("the caller's deadline is too near for the work to be begun")
-            if self.admission.flooded:
-                self._yielding()
             self.metrics.queued(time.monotonic() - admitted)
             if trace is not None:
                 trace.stage_ended("queue")
-            return work(request.pop(), call)
+            result = work(request.pop(), call)
+            if trace is not None:
+                trace.stage_ended("score")
+            return result
 
-        job = Job(work_on, num_bytes, caller, deadline, REQUEST_OVERHEAD_BYTES)
+        job = Job(work_on, num_bytes, run)
         refusal = self.admission.admit(job)
         if refusal is not None:
             raise _refused(refusal)
+        job.add_done_callback(lambda _: request.clear())
         task = asyncio.current_task()
         assert task is not None, "a coroutine is run by one"
-        # It ends when the reply has been taken.
-        task.add_done_callback(partial(_replied, self.admission, job))
-
-        loop = asyncio.get_running_loop()
-        # What asyncio.wrap_future makes of a job costs as much as its admission.
-        ended = loop.create_future()
-
-        def finish(done: Future[Any]) -> None:
-            # In the working thread, also long after the caller has left.
-            request.clear()
-            served = not done.cancelled() and done.exception() is None
-            # As it is given here: one that this function held on to would hold itself.
-            assert isinstance(done, Job)
-            reply = done.result() if served else None
-            reply_bytes = COPIES * len(reply) if isinstance(reply, bytes) else 0
-            self.admission.finish(done, served=served, reply_bytes=reply_bytes)
-            with contextlib.suppress(RuntimeError):  # the loop has been closed
-                loop.call_soon_threadsafe(_wake, ended)
-
-        job.add_done_callback(finish)
+        # It ends when gRPC has sent the reply.
+        task.add_done_callback(partial(self._call_ended, job))
         try:
-            self._threads.wake()
-        except RuntimeError:  # the threads were shut down while the request came in
+            self._threads.run_next()
+        except RuntimeError:  # the threads were closed while the request came in
             job.cancel()
             raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN) from None
-        self._trimmer.plan()
-        self._under_way += 1
         try:
-            await ended
-            if job.cancelled():  # the work was dropped by close(), not left by its caller
-                raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN)
-            result: R = job.result()
+            result: R = await asyncio.wrap_future(job)
             return result
         except asyncio.CancelledError:
-            job.cancel()
             call.abandon()
+            if not task.cancelling():  # close() dropped the work, the caller did not leave
+                raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN) from None
             raise
         except UnknownDataset as error:
             raise Abort(grpc.StatusCode.NOT_FOUND, str(error)) from None
@@ -615,48 +502,24 @@ class ScoringService:
         except DeadlineExceeded as error:
             raise Abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(error)) from None
         finally:
-            self._under_way -= 1
-            self._trimmer.ended(num_bytes)
-            if self._draining:
-                self._replying.add(task)
-                task.add_done_callback(self._replying.discard)
-            # Its failure knows this frame, and by the frames of the work the request.
+            # Its failure refers to this frame, and by the frames of the work to the request.
             del job, task
+
+    def _call_ended(self, job: Job, _: asyncio.Task[Any]) -> None:
+        self.admission.call_ended(job)
+        if self._trimmer.is_due(job.num_bytes):
+            asyncio.get_running_loop().run_in_executor(None, self._trimmer.trim)
 
     def _check_open(self) -> None:
         if self._draining:
-            self._refused_at = time.monotonic()
             raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN)
 
 
-class _Front(grpc.GenericRpcHandler):  # type: ignore[type-arg]
-    """The methods of a service by name; asked by gRPC for each request before its body is read.
-
-    What is refused then costs no receiving: a handler of streams is not given the body.
-    """
-
-    def __init__(self, service: ScoringService, methods: list[str]) -> None:
-        self._service = service
-        self._methods = {f"/{SERVICE_NAME}/{name}": name for name in methods}
-        self._behaviours = {name: service.behaviour(name) for name in methods}
-        self._guarded = {
-            name: grpc.stream_unary_rpc_method_handler(service.guarded(name)) for name in methods
-        }
-
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        name = self._methods.get(handler_call_details.method)
-        if name is None:
-            return None
-        if self._service.guards(name):
-            return self._guarded[name]
-        return self._service.arrival(self._behaviours[name])
-
-
 class _Gatekeeper(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Asked for every call, before its body is read: ends what may not be asked for.
+    """Rejects calls without a sufficient token before their body is read.
 
-    Health is for everybody, since probes can seldom show a token.  What is not known here needs
-    the widest scope.
+    Health is for everybody, because few probes can show a token.  Unknown methods need the widest
+    scope.
     """
 
     def __init__(self, gate: Gate, metrics: Metrics) -> None:
@@ -674,7 +537,7 @@ class _Gatekeeper(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         if refused is None:
             return await continuation(handler_call_details)
         code = code_of(refused)
-        # Its name comes from the caller, and each would be a series of its own.
+        # A name from the caller would be a series of its own.
         counted = method if (service, method) in _SCOPES else "other"
 
         async def refuse(messages: AsyncIterator[bytes], context: Context) -> bytes:
@@ -750,37 +613,22 @@ async def counted(metrics: Metrics, method: str, work: Awaitable[bytes], context
         code, end = defect.code, (defect.message, defect.metadata())
     finally:
         metrics.request(method, code.name, time.monotonic() - start)
-    # Past the handlers, and without the exception: what gRPC raises here hangs together with the
-    # call, and what that knew, the request above all, would stay until the garbage collector runs.
+    # Outside of the handlers: gRPC's exception refers to the call, and would keep the frames of the
+    # one before it, the request above all, until the garbage collector runs.
     await context.abort(code, *end)
     raise AssertionError("abort does not return")
-
-
-def _wake(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():  # its task may have been cancelled
-        waiting.set_result(None)
-
-
-def _replied(admission: Admission, job: Job, _: asyncio.Task[Any]) -> None:
-    admission.replied(job)
 
 
 def _refused(refusal: Refusal) -> Abort:
     return Abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refusal.reason, refusal.retry_after_s)
 
 
-def _deadline(context: Context) -> float | None:
-    """Return when the caller stops waiting, on the monotonic clock; None: never."""
-    remaining_s = context.time_remaining()
-    return None if remaining_s is None else time.monotonic() + remaining_s
-
-
-def _caller(context: Context) -> Origin:
-    """Return who calls, as far as the head of the request says it."""
+def _run(context: Context) -> str:
+    """Return the name of the training run, which the head of a request may have."""
     for key, value in context.invocation_metadata() or ():
         if key == RUN_KEY and isinstance(value, bytes):
-            return Origin(context.peer(), value[:MAX_LABEL_BYTES].decode("utf-8", "replace"))
-    return Origin(context.peer())
+            return value[:MAX_LABEL_BYTES].decode("utf-8", "replace")
+    return ""
 
 
 def internal(method: str) -> Abort:
@@ -838,15 +686,12 @@ class GrpcServer:
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_allowed_incoming_connections", max_connections),
                 ("grpc.server_handshake_timeout_ms", HANDSHAKE_S * 1000),
-                # gRPC unpacks whatever a message becomes; here that is bounded.
-                ("grpc.per_message_decompression", 0),
-                ("grpc.compression_enabled_algorithms_bitset", IDENTITY_AND_GZIP),
-                # What waits for its turn to be received has 64 KiB at the server, and not as much
-                # as the connection could carry.
+                ("grpc.compression_enabled_algorithms_bitset", IDENTITY_ONLY),
+                # A message that waits to be received has 64 KiB at the server, and not as much as
+                # the connection could carry.
                 ("grpc.http2.bdp_probe", 0),
                 ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
-                # Else gRPC resets requests at random when many end at a time, which is what
-                # refusing does; what is let in is the admission's business alone.
+                # It resets requests at random when many end at a time, as when they are rejected.
                 ("grpc.http.overload_protection", 0),
                 ("grpc.server.max_pending_requests", PENDING_CALLS),
                 ("grpc.server.max_pending_requests_hard_limit", PENDING_CALLS),
@@ -901,10 +746,7 @@ class GrpcServer:
             await asyncio.sleep(how.delay_s)
         self._service.refuse_new_requests()
         start = time.monotonic()
-        # What gRPC has received and not handed over yet would be CANCELLED below.
-        await self._service.wait_until_quiet()
-        # Connections are told to end, so that clients look for another server at once, and nobody
-        # connects any more.
+        # Clients look for another server at once, and nobody connects any more.
         closing = asyncio.create_task(self._server.stop(how.grace_s + CLOSE_S))
         dropped = await self._service.wait_until_idle(how.grace_s)
         self._service.close()
@@ -947,23 +789,16 @@ def build_service(
 ) -> BuiltService:
     """Put together what scores requests; the settings' addresses and datasets are not looked at."""
     security = Security.of(config)
-    # All cores, not this worker's share: one client is one connection, and may keep one
-    # worker busy while the others idle.
-    slots = Slots(available_cores())
+    # All cores, not this worker's share: one busy client is one connection, to one worker.
+    admission = Admission(int(config.queue_limit_bytes))
+    threads = ScoringThreads(config.max_concurrent_requests, available_cores(), admission)
     verifier = TimedVerifier(
         workers=config.answer_workers,
         budget_s=config.answer_budget_s,
-        memory_limit_bytes=int(config.answer_memory_bytes),
         # While an answer is waited for, another request may compute.
-        while_waiting=slots.lent,
+        while_waiting=threads.core_lent,
     )
-    limits = Limits(
-        max_response_bytes=int(config.max_response_bytes),
-        max_inline_nodes=config.max_inline_nodes,
-        max_expressions_per_node=config.max_expressions_per_node,
-        max_expression_bytes=int(config.max_expression_bytes),
-        max_inline_bytes=int(config.max_inline_bytes),
-    )
+    limits = Limits(max_response_bytes=int(config.max_response_bytes))
     scorer = Scorer(datasets, verifier=verifier, threads=config.match_threads, limits=limits)
     info = describe(
         scorer, max_message_bytes=int(config.max_message_bytes), max_rollouts=config.max_rollouts
@@ -981,18 +816,7 @@ def build_service(
     metered = MeteredScorer(scorer, verifier, metrics, score_log)
     tracing = None
     if config.trace_endpoint is not None:
-        tracing = Tracing(config.trace_endpoint, config.trace_share)
-    admission = Admission(
-        int(config.queue_limit_bytes), config.queue_burst_s, config.max_concurrent_requests
-    )
+        tracing = Tracing(config.trace_endpoint)
     metrics.serving(datasets)
-    service = ScoringService(
-        Handlers(metered, info),
-        admission,
-        WorkingThreads(config.max_concurrent_requests, slots, admission),
-        metrics,
-        int(config.max_message_bytes),
-        config.max_fields,
-        tracing,
-    )
+    service = ScoringService(Handlers(metered, info), admission, threads, metrics, tracing)
     return BuiltService(service, verifier, metered, metrics, security, tracing, score_log)

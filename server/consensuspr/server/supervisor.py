@@ -2,23 +2,18 @@
 
 ::
 
-    supervisor ── claims the port, loads nothing, never imports gRPC
-      ├── prepare   loads the datasets once, saves snapshots, ends
-      ├── worker 0  maps the snapshots, listens with SO_REUSEPORT (HTTP likewise, if it is on)
+    supervisor ── claims the port, never imports gRPC
+      ├── prepare   loads the datasets, saves snapshots, ends
+      ├── worker 0  maps the snapshots, listens with SO_REUSEPORT
       ├── …
-      ├── worker N-1
-      └── page      shows the score log to people, if that is on; nothing waits for it
+      └── page      shows the score log, if that is on
 
-Why processes: Python parses and builds messages under one lock, so that one process is one
-core of RPC.  Why a supervisor: something must hold the port, the snapshots and the metrics
-while a worker is replaced.  The kernel spreads connections (not requests) over the workers:
-one connection is served by one worker for as long as it lives.
+Python parses and builds messages under one lock, so one process is one core of RPC.  The supervisor
+holds the port, the snapshots and the metrics while a worker is replaced.  The kernel spreads
+connections over the workers.
 
-A worker that dies is replaced, the sooner the longer it lived.  So is one that hangs: each sends
-heartbeats from its event loop.  While any worker serves, the server does; where none can be started
-any more, it ends with code 1.
-
-Not covered: other machines (run a server on each, or Ray Serve).
+A worker that dies is replaced, with a growing pause.  So is one that hangs: each sends heartbeats
+from its event loop.  When no worker can be started any more, the server ends with code 1.
 """
 
 from __future__ import annotations
@@ -28,6 +23,7 @@ import functools
 import itertools
 import logging
 import os
+import resource
 import selectors
 import signal
 import time
@@ -37,49 +33,50 @@ from dataclasses import dataclass, field
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server import logs, security
 from consensuspr.server.config import Address, ServerConfig, claim
-from consensuspr.server.datasets import Change, ServedDatasets
+from consensuspr.server.datasets import Change, Mode, ServedDatasets
 from consensuspr.server.endpoint import MetricsEndpoint
 from consensuspr.server.folders import temporary_folder
-from consensuspr.server.limits import check_limits
 from consensuspr.server.processes import CAUGHT, Child, Message, caught_signals
 
 _log = logging.getLogger(logs.LOGGER_NAME)
 
-# Wait before a dead worker is replaced: doubled with each death, forgotten by a long life.
+# Before a dead process is replaced: doubled with each death, forgotten after a long life.
 FIRST_BACKOFF_S = 0.5
 MAX_BACKOFF_S = 30.0
 LONG_LIFE_S = 60.0
-# Deaths of a worker in a row before it was ready; when all workers have had so many, the server
-# ends: then it is not bad luck.
+# Failed starts in a row; when all workers have had so many, the server ends.
 MAX_FAILED_STARTS = 5
-# Of glibc's allocator in workers.  By its own choice it hands the memory of every large message
-# back to the system and has it zeroed anew for the next one, which takes longer than receiving.
-# What is larger than clients send goes back; and few arenas, since what one has freed is of no
-# use to another.
+# Of glibc's allocator in workers.  By default it gives the memory of every large message back to
+# the system, which zeroes it again for the next one; that takes longer than receiving.
 ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": str(4 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
     "MALLOC_TOP_PAD_": str(1 << 20),
     "MALLOC_ARENA_MAX": "2",
 }
-# gRPC writes a line for every handshake that fails: whoever likes could fill the log.
+# gRPC writes a line for every handshake that fails, and could fill the log.
 QUIET_GRPC = {"GRPC_VERBOSITY": "ERROR"}
-# Between two looks at the children.  Reports and signals are noticed at once; this is for a
-# death whose pipe somebody else keeps open.
+# Without connections a worker has 25 open; gRPC crashes without a descriptor for its event loop.
+MIN_OPEN_FILES = 256
+ENOUGH_OPEN_FILES = 65_536
+# Between two looks at the children; messages and signals are noticed at once.
 TICK_S = 0.2
-# Of the time between two looks, so much counts as a worker's silence: where it was longer, the
-# supervisor itself was kept from looking (stopped, suspended, on a machine without a free core),
-# and the workers may have been too.
+# For a worker to get ready, and for its event loop to send a heartbeat.
+START_TIMEOUT_S = 120.0
+HEARTBEAT_TIMEOUT_S = 15.0
+# The most that counts as silence between two looks: after a longer one, the supervisor itself was
+# stopped, and the workers may have been too.
 MAX_LOOK_S = 2 * TICK_S
-# What a worker needs, past delay and grace, to stop.
+# For a worker to stop, past delay and grace.
 STOP_MARGIN_S = 5.0
 
-
-# Of the folders of servers under the temporary directory.
 FOLDER_PREFIX = "consensuspr-serve-"
-# What is run for both roles of a process, prepare and worker.
+# Run for both prepare and worker.
 WORKER_MODULE = "consensuspr.server.worker"
 PAGE_MODULE = "consensuspr.web.app"
+
+# Gets the answers of workers by number, and the numbers of those that did not answer.
+RoundDone = Callable[[dict[int, Message], list[int]], None]
 
 
 class _Stopped(Exception):
@@ -92,17 +89,38 @@ class _CannotGoOnError(ConsensusPRError):
 
 @dataclass(slots=True)
 class _Slot:
-    """The place of one worker; its process changes.  Times are monotonic."""
+    """The place of one worker, or of the page; its process changes.  Times are monotonic."""
 
+    name: str
+    module: str
     number: int
+    is_page: bool = False
     child: Child | None = None  # None while a replacement waits
     ready: bool = False
     started: float = 0.0
-    heartbeats: int = 0  # that had come at the last look
-    silent_s: float = 0.0  # without a heartbeat, while somebody looked
+    heartbeats: int = 0  # at the last look
+    silent_s: float = 0.0
     failed_starts: int = 0  # in a row
-    backoff_s: float = 0.0  # before the latest replacement, 0 where there was none
+    backoff_s: float = 0.0  # before the latest replacement
     replace_at: float = 0.0
+
+    def hangs(self, looked_s: float) -> bool:
+        """Return whether a worker sent no heartbeat for too long; adds ``looked_s`` of silence."""
+        assert self.child is not None
+        self.silent_s += looked_s
+        if self.child.heartbeats != self.heartbeats:
+            self.heartbeats, self.silent_s = self.child.heartbeats, 0.0
+        return not self.is_page and self.silent_s > HEARTBEAT_TIMEOUT_S
+
+
+@dataclass(slots=True)
+class _Round:
+    """One order to all workers, until each has answered, has died, or time is up."""
+
+    asked: dict[int, Child]  # by the worker's number, those that have not answered
+    end: float
+    done: RoundDone
+    answers: dict[int, Message] = field(default_factory=dict)
 
 
 def print_address(address: Address) -> None:
@@ -117,37 +135,40 @@ def run(
 ) -> int:
     """Serve until SIGTERM or SIGINT, then drain.
 
-    Takes over the signals and the logging of this process; to be called in its main thread.
+    Takes over the signals and the logging of this process; for its main thread.
 
     Args:
         config: settings.
-        announce: told the address when all workers serve; prints ``listening on HOST:PORT`` on
-            standard output where not given.
-        worker_module: what to run; :func:`consensuspr.http.run` says for ``http_address``.
+        announce: called with the address when all workers serve; by default prints ``listening on
+            HOST:PORT``.
+        worker_module: what to run; :func:`consensuspr.http.run` sets it for ``http_address``.
 
     Returns:
-        0 after draining, 1 where a worker that died could not be replaced.
+        0 after draining, 1 if a worker that died could not be replaced.
 
     Raises:
-        InputError: a dataset or an address is wrong, or a limit of the system is too low.
+        InputError: a dataset or an address is wrong, or too few files may be open.
         ConsensusPRError: the port is in use, or a worker cannot start.
     """
     if config.http_address is not None and worker_module == WORKER_MODULE:
         raise InputError("http_address is set: start the server with consensuspr.http.run")
     logs.configure(config.log_format, config.log_level, "supervisor")
-    check_limits(config)
+    _raise_open_files()
     with contextlib.ExitStack() as stack:
         return _Supervisor(config, announce, worker_module, stack).run()
 
 
-@dataclass(slots=True)
-class _Round:
-    """One order to all workers, until each has answered, has died, or time is up."""
-
-    asked: dict[int, Child]  # by the worker's number, those that have not answered
-    end: float
-    done: Callable[[dict[int, Message], list[int]], None]
-    answers: dict[int, Message] = field(default_factory=dict)
+def _raise_open_files() -> None:
+    """Raise the limit on open files as far as this process may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = ENOUGH_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, ENOUGH_OPEN_FILES)
+    if 0 <= soft < wanted:  # unlimited is negative
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    if wanted < MIN_OPEN_FILES:
+        raise InputError(
+            f"the limit on open files (ulimit -n) is {wanted};"
+            f" a server needs at least {MIN_OPEN_FILES}"
+        )
 
 
 class _Supervisor:
@@ -162,28 +183,28 @@ class _Supervisor:
     ) -> None:
         self._config = config
         self._announce = announce
-        self._worker_module = worker_module
         security.check_exposure(config)
         self._signals = stack.enter_context(caught_signals((*CAUGHT, signal.SIGHUP)))
-        self._folder = temporary_folder(FOLDER_PREFIX, stack)
+        folder = temporary_folder(FOLDER_PREFIX, stack)
         self._addresses: dict[str, Address] = {}
         for name in ("address", "http_address", "web"):
             text = getattr(config, name)
             if text is not None:
-                claimed = claim(Address.parse(text), config.reuse_port)
+                claimed = claim(Address.parse(text))
                 stack.enter_context(contextlib.closing(claimed))
                 self._addresses[name] = claimed.address
-        self._slots = [_Slot(number) for number in range(config.workers)]
-        self._page: Child | None = None
-        self._page_ready = False
-        self._page_backoff_s = FIRST_BACKOFF_S
-        self._page_at = 0.0
+        self._workers = [
+            _Slot(f"worker {number}", worker_module, number) for number in range(config.workers)
+        ]
+        self._slots = [*self._workers]
+        if config.web is not None:
+            self._slots.append(_Slot("the page", PAGE_MODULE, -1, is_page=True))
         self._stopping = False
-        # Also where only workers need it: what is wrong with it is said before anything is loaded.
+        # Also if only workers need it: errors in it come before anything is loaded.
         secured = security.Security.of(config)
-        scheme = "http" if secured.tls is None else "https"
+        self._scheme = "http" if secured.tls is None else "https"
         if config.http_address is not None:
-            _log.info("HTTP endpoint on %s://%s", scheme, self._addresses["http_address"])
+            _log.info("HTTP endpoint on %s://%s", self._scheme, self._addresses["http_address"])
         self._endpoint = None
         if config.metrics_address is not None:
             self._endpoint = MetricsEndpoint(
@@ -193,12 +214,12 @@ class _Supervisor:
                 serving=self._serving,
             )
             stack.callback(self._endpoint.close)
-            _log.info("metrics on %s://%s/metrics", scheme, self._endpoint.address)
+            _log.info("metrics on %s://%s/metrics", self._scheme, self._endpoint.address)
         self._datasets = ServedDatasets(
             config,
-            self._folder,
+            folder,
             lambda payload: Child(worker_module, payload, {}),
-            functools.partial(self._order_all, timeout_s=config.start_timeout_s),
+            self._order_all,
             self._end_worker,
             self._count_change,
             self._mark_bad,
@@ -212,9 +233,8 @@ class _Supervisor:
             self._datasets.load_first(self._wait)
             self._start_workers()
             address = self._addresses["address"]
-            many = len(self._slots)
-            workers = "worker" if many == 1 else "workers"
-            _log.info("listening on %s with %d %s", address, many, workers)
+            workers = "worker" if len(self._workers) == 1 else "workers"
+            _log.info("listening on %s with %d %s", address, len(self._workers), workers)
             self._announce(address)
             looked = time.monotonic()
             while True:
@@ -222,7 +242,6 @@ class _Supervisor:
                 before, looked = looked, time.monotonic()
                 for slot in self._slots:
                     self._look_after(slot, min(looked - before, MAX_LOOK_S))
-                self._look_after_page()
                 self._end_rounds()
                 self._datasets.tick()
         except _Stopped:
@@ -233,9 +252,11 @@ class _Supervisor:
             self._drain()
             return 1
 
+    # -- orders and questions
+
     def _end_worker(self, number: int, reason: str) -> None:
         """End a worker at once; it is replaced."""
-        child = self._slots[number].child
+        child = self._workers[number].child
         if child is not None:
             _log.error("worker %d %s; it is ended", number, reason)
             child.kill()
@@ -248,26 +269,18 @@ class _Supervisor:
         if self._endpoint is not None:
             self._endpoint.dataset_bad.labels(name).set(bad)
 
-    def _order_all(
-        self,
-        order: Message,
-        done: Callable[[dict[int, Message], list[int]], None],
-        timeout_s: float,
-    ) -> None:
+    def _order_all(self, order: Message, done: RoundDone) -> None:
         """Order something of all workers, without waiting.
 
-        A worker that is started later gets no such order: what it orders must be in the payload of
-        new workers by then.
+        A worker that starts later gets the same from its payload.
 
         Args:
             order: ``order``, its name, and fields of its own.
-            done: called once, from the supervisor's loop, with the answers by worker, and the
-                workers that live and were silent; of one that died meanwhile there is neither.
-            timeout_s: for all to answer.
+            done: called once; a worker that died meanwhile is in neither argument.
         """
         number = next(self._order_ids)
-        asked = {slot.number: slot.child for slot in self._slots if slot.child is not None}
-        self._rounds[number] = _Round(asked, time.monotonic() + timeout_s, done)
+        asked = {slot.number: slot.child for slot in self._workers if slot.child is not None}
+        self._rounds[number] = _Round(asked, time.monotonic() + START_TIMEOUT_S, done)
         for child in asked.values():
             child.send({**order, "id": number})
 
@@ -276,20 +289,14 @@ class _Supervisor:
             if "metrics" in message:
                 if self._endpoint is not None:
                     self._endpoint.workers.told(child.pid, message["metrics"])
-                continue
-            if "ask" in message:
-                self._do(message, functools.partial(self._reply, child, message["id"]))
-                continue
-            current = self._rounds.get(message["answer"])
-            if current is not None and current.asked.pop(slot.number, None) is not None:
-                current.answers[slot.number] = message
-
-    def _do(self, request: Message, reply: Callable[[Message], None]) -> None:
-        """Do what a worker asked for, without waiting; ``reply`` is to be called once."""
-        if request["ask"] == "change_dataset":
-            self._datasets.ask(Change.of(request["change"], reply))
-        else:
-            reply({"error": f"the supervisor cannot {request['ask']}"})
+            elif "ask" in message:
+                reply = functools.partial(self._reply, child, message["id"])
+                change = message["change"]
+                self._datasets.ask(Change(**{**change, "mode": Mode(change["mode"])}, reply=reply))
+            else:
+                current = self._rounds.get(message["answer"])
+                if current is not None and current.asked.pop(slot.number, None) is not None:
+                    current.answers[slot.number] = message
 
     def _reply(self, child: Child, number: int, fields: Message) -> None:
         if child.exit_code() is None:
@@ -303,9 +310,7 @@ class _Supervisor:
                 del self._rounds[number]
                 current.done(current.answers, silent)
 
-    def _kill_all(self) -> None:
-        for child in self._children():
-            child.kill()
+    # -- processes
 
     def _start(self, slot: _Slot) -> None:
         payload = {
@@ -314,48 +319,39 @@ class _Supervisor:
             "worker": slot.number,
             **{name: str(address) for name, address in self._addresses.items()},
         }
-        ours = ALLOCATOR | QUIET_GRPC
+        ours = {} if slot.is_page else ALLOCATOR | QUIET_GRPC
         chosen = {name: os.environ.get(name, value) for name, value in ours.items()}
-        slot.child = Child(self._worker_module, payload, chosen)
+        slot.child = Child(slot.module, payload, chosen)
         slot.started = time.monotonic()
         slot.ready = False
-        _log.debug("worker %d started as process %d", slot.number, slot.child.pid)
+        _log.debug("%s started as process %d", slot.name, slot.child.pid)
 
     def _start_workers(self) -> None:
         """Start all workers and wait until every one of them serves."""
-        deadline = time.monotonic() + self._config.start_timeout_s
-        for slot in self._slots:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        for slot in self._workers:
             self._start(slot)
-        while not self._all_started():
+        while True:
+            # All are asked, so that one that failed is found while another is still loading.
+            started = [self._has_started(slot) for slot in self._workers]
+            if all(started):
+                return
             if time.monotonic() >= deadline:
-                raise ConsensusPRError(
-                    f"workers were not ready after start_timeout_s={self._config.start_timeout_s:g}"
-                )
+                raise ConsensusPRError(f"workers were not ready after {START_TIMEOUT_S:g} s")
             self._wait()
-
-    def _all_started(self) -> bool:
-        # All are asked, so that one that failed is found although another is still loading.
-        started = [self._has_started(slot) for slot in self._slots]
-        return all(started)
 
     def _has_started(self, slot: _Slot) -> bool:
         assert slot.child is not None
         report = slot.child.report()
         if report is not None and not report.ready:
-            kind = InputError if report.bad_input else ConsensusPRError
-            raise kind(f"worker {slot.number} cannot start: {report.reason}")
+            raise type(report.error())(f"{slot.name} cannot start: {report.reason}")
         if slot.child.exit_code() is not None:
-            raise ConsensusPRError(
-                f"worker {slot.number} {slot.child.describe_exit()} before it was ready"
-            )
+            raise ConsensusPRError(f"{slot.name} {slot.child.describe_exit()} before it was ready")
         slot.ready = report is not None
         return slot.ready
 
     def _look_after(self, slot: _Slot, looked_s: float) -> None:
-        """See to one worker: replace it where it died or hangs, give up where that does not help.
-
-        ``looked_s`` is how long the supervisor has looked since the last time.
-        """
+        """Replace a process that died or hangs; ``looked_s`` is the time since the last look."""
         now = time.monotonic()
         if slot.child is None:
             if now >= slot.replace_at:
@@ -365,7 +361,7 @@ class _Supervisor:
         if slot.child.exit_code() is not None:
             self._bury(slot, slot.child, slot.child.describe_exit())
         elif slot.ready:
-            if self._hangs(slot, slot.child, looked_s):
+            if slot.hangs(looked_s):
                 self._bury(slot, slot.child, f"hangs, no heartbeat for {slot.silent_s:.1f} s")
         else:
             report = slot.child.report()
@@ -373,45 +369,15 @@ class _Supervisor:
                 slot.ready = True
                 slot.failed_starts = 0
                 slot.silent_s = 0.0
-                _log.warning("worker %d serves again, process %d", slot.number, slot.child.pid)
-            elif now - slot.started > self._config.start_timeout_s:
+                if slot.is_page:
+                    _log.info("page on %s://%s", self._scheme, self._addresses["web"])
+                else:
+                    _log.warning("%s serves again, process %d", slot.name, slot.child.pid)
+            elif now - slot.started > START_TIMEOUT_S:
                 self._bury(slot, slot.child, "did not get ready")
 
-    def _look_after_page(self) -> None:
-        """Start the page, and again where it died, ever more seldom; scoring goes on without it."""
-        if "web" not in self._addresses:
-            return
-        if self._page is None:
-            if time.monotonic() >= self._page_at:
-                payload = {
-                    "config": self._config.model_dump(mode="json"),
-                    "web": str(self._addresses["web"]),
-                }
-                self._page = Child(PAGE_MODULE, payload, {})
-                self._page_ready = False
-            return
-        report = self._page.report()
-        if self._page.exit_code() is not None:
-            told = f" ({report.reason})" if report is not None and report.reason else ""
-            how = self._page.describe_exit() + told
-            _log.error("the page %s; it is started again in %.1f s", how, self._page_backoff_s)
-            self._page.kill()
-            self._page = None
-            self._page_at = time.monotonic() + self._page_backoff_s
-            self._page_backoff_s = min(MAX_BACKOFF_S, 2 * self._page_backoff_s)
-        elif report is not None and report.ready and not self._page_ready:
-            self._page_ready = True
-            scheme = "http" if self._config.tls_cert is None else "https"
-            _log.info("page on %s://%s", scheme, self._addresses["web"])
-
-    def _hangs(self, slot: _Slot, child: Child, looked_s: float) -> bool:
-        slot.silent_s += looked_s
-        if child.heartbeats != slot.heartbeats:
-            slot.heartbeats, slot.silent_s = child.heartbeats, 0.0
-        return slot.silent_s > self._config.heartbeat_timeout_s
-
     def _bury(self, slot: _Slot, child: Child, how: str) -> None:
-        """Clear up after a worker that died or is of no use, and plan its replacement."""
+        """Clean up after a process that died or is of no use, and plan its replacement."""
         lived_s = time.monotonic() - slot.started
         self._take_messages(slot, child)
         report = child.report()
@@ -421,12 +387,12 @@ class _Supervisor:
         slot.child = None
         slot.failed_starts = 0 if slot.ready else slot.failed_starts + 1
         slot.ready = False
-        if self._endpoint is not None:
+        if self._endpoint is not None and not slot.is_page:
             self._endpoint.worker_restarts.inc()
             self._endpoint.workers.died(child.pid)
-        if all(slot.failed_starts >= MAX_FAILED_STARTS for slot in self._slots):
+        if all(worker.failed_starts >= MAX_FAILED_STARTS for worker in self._workers):
             raise _CannotGoOnError(
-                f"no worker serves, and worker {slot.number} failed to start"
+                f"no worker serves, and {slot.name} failed to start"
                 f" {slot.failed_starts} times; the last {how}"
             )
         if slot.backoff_s == 0.0 or lived_s >= LONG_LIFE_S:
@@ -434,46 +400,51 @@ class _Supervisor:
         else:
             slot.backoff_s = min(MAX_BACKOFF_S, 2 * slot.backoff_s)
         slot.replace_at = time.monotonic() + slot.backoff_s
-        starts = f", the {slot.failed_starts}. failed start" if slot.failed_starts else ""
+        starts = f", failed start {slot.failed_starts}" if slot.failed_starts else ""
         _log.error(
-            "worker %d, process %d, %s after %.1f s%s; it is replaced in %.1f s; %d of %d serve",
-            slot.number, child.pid, how, lived_s, starts, slot.backoff_s, self._serving(),
-            len(self._slots),
+            "%s, process %d, %s after %.1f s%s; it is replaced in %.1f s; %d of %d workers serve",
+            slot.name, child.pid, how, lived_s, starts, slot.backoff_s, self._serving(),
+            len(self._workers),
         )  # fmt: skip
 
     def _serving(self) -> int:
         """Return how many workers take requests."""
-        return 0 if self._stopping else sum(slot.ready for slot in self._slots)
+        return 0 if self._stopping else sum(slot.ready for slot in self._workers)
+
+    # -- the end
 
     def _drain(self) -> None:
         """Tell all workers to end, wait for them, and kill what does not."""
-        config = self._config
-        limit_s = config.drain_delay_s + config.grace_s + STOP_MARGIN_S
+        limit_s = self._config.drain_delay_s + self._config.grace_s + STOP_MARGIN_S
         deadline = time.monotonic() + limit_s
         _log.info("stopping")
         self._stopping = True
-        workers = [(slot, slot.child) for slot in self._slots if slot.child is not None]
-        for _, worker in workers:
-            worker.terminate()
-        if self._page is not None:
-            self._page.kill()  # it holds nothing that anybody would miss
-            self._page = None
+        ending = [(slot, slot.child) for slot in self._slots if slot.child is not None]
+        for slot, child in ending:
+            if slot.is_page:
+                child.kill()  # it holds nothing that anybody would miss
+            else:
+                child.terminate()
         looked = time.monotonic()
-        while any(worker.exit_code() is None for _, worker in workers):
+        while any(child.exit_code() is None for _, child in ending):
             before, looked = looked, time.monotonic()
             if looked >= deadline:
                 _log.warning("workers did not stop within %g s and are killed", limit_s)
                 return
-            for slot, worker in workers:
-                worker.report()  # takes its heartbeats, too
-                hangs = self._hangs(slot, worker, min(looked - before, MAX_LOOK_S))
-                if worker.exit_code() is None and hangs:
-                    _log.warning("worker %d hangs and is killed", slot.number)
-                    worker.kill()
-            # Whoever presses Ctrl-C again while it drains does not want to wait.
+            for slot, child in ending:
+                child.report()  # takes its heartbeats, too
+                hangs = slot.hangs(min(looked - before, MAX_LOOK_S))
+                if hangs and child.exit_code() is None:
+                    _log.warning("%s hangs and is killed", slot.name)
+                    child.kill()
+            # A second Ctrl-C means: do not wait.
             if signal.SIGINT in self._pause():
                 _log.warning("interrupted while draining; workers are killed")
                 return
+
+    def _kill_all(self) -> None:
+        for child in self._children():
+            child.kill()
 
     def _wait(self) -> None:
         """Sleep until something may have happened; SIGTERM and SIGINT raise _Stopped."""
@@ -483,12 +454,11 @@ class _Supervisor:
             self._datasets.reload_all()
 
     def _pause(self) -> list[signal.Signals]:
-        """Sleep until a child or a signal makes itself felt, or a tick; return the signals."""
+        """Sleep until a child or a signal arrives, or a tick; return the signals."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._signals.socket, selectors.EVENT_READ)
             for child in self._children():
-                # What has ended is readable for ever, which would make this a busy loop; what was
-                # killed and does not go has no socket any more.
+                # The socket of a dead child is always readable, which would make this a busy loop.
                 if child.exit_code() is None and child.socket.fileno() >= 0:
                     unsent = selectors.EVENT_WRITE if child.unsent else 0
                     selector.register(child.socket, selectors.EVENT_READ | unsent)
@@ -496,6 +466,5 @@ class _Supervisor:
         return self._signals.take()
 
     def _children(self) -> list[Child]:
-        children = [slot.child for slot in self._slots]
-        others = [self._datasets.child, self._page]
-        return [child for child in [*others, *children] if child is not None]
+        children = [self._datasets.child, *(slot.child for slot in self._slots)]
+        return [child for child in children if child is not None]

@@ -1,10 +1,8 @@
 """The processes below the supervisor: one that loads the datasets, and those that serve them.
 
-The first has an end of its own, so that the memory of reading and deriving is gone when serving
-begins: what stays is a snapshot of each dataset, which the workers map and share.
-
-A worker maps the snapshots, serves until it is told to stop, drains, and ends with code 0: for
-SIGTERM, for SIGINT, and when the supervisor is gone.
+The first ends when it is done, which frees the memory of reading; what stays is a snapshot of each
+dataset, which the workers map and share.  A worker maps the snapshots, serves until SIGTERM, SIGINT
+or the end of the supervisor, drains, and exits with code 0.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ import asyncio
 import itertools
 import logging
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -20,7 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from consensuspr.errors import ConsensusPRError
+from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server import logs
 from consensuspr.server.config import ServerConfig
 from consensuspr.server.datasets import WorkerDatasets
@@ -39,10 +38,7 @@ _log = logging.getLogger(logs.LOGGER_NAME)
 
 
 class Front(Protocol):
-    """Another face of the server beside gRPC, on the same event loop.
-
-    A protocol, because HTTP knows this module and not the other way round.
-    """
+    """Another endpoint beside gRPC, on the same event loop."""
 
     async def start(self) -> None:
         """Listen and serve.
@@ -55,27 +51,11 @@ class Front(Protocol):
         """Tell load balancers to look elsewhere, and serve on."""
 
     async def stop(self) -> None:
-        """Let replies that are under way leave, and stop; nothing new is admitted any more."""
+        """Send the replies that are ready, and stop."""
 
 
 # Puts a front together from settings, what it serves and what the supervisor ordered.
 FrontFactory = Callable[[ServerConfig, "BuiltService", dict[str, Any]], Front]
-
-
-def save_snapshots(config: ServerConfig, snapshots: dict[str, str]) -> dict[str, str]:
-    """Load the datasets one after the other, and save each at the path of its name.
-
-    Returns:
-        Their digests, by name.
-    """
-    from consensuspr.scoring import DatasetIndex
-
-    digests = {}
-    for name, path in config.datasets.items():
-        index = DatasetIndex.load(Path(path), name=name, derive=config.derive)
-        index.save(snapshots[name])
-        digests[name] = index.digest
-    return digests
 
 
 def main(make_front: FrontFactory | None = None) -> int:
@@ -84,7 +64,7 @@ def main(make_front: FrontFactory | None = None) -> int:
     Args:
         make_front: makes what listens beside gRPC; None: nothing does.
     """
-    # It is for the supervisor alone; one sent to all processes of the server must not end them.
+    # It is for the supervisor alone.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     parent = Parent()
     config = ServerConfig.model_validate(parent.payload["config"])
@@ -95,7 +75,14 @@ def main(make_front: FrontFactory | None = None) -> int:
     try:
         if number is None:
             parent.listen(lambda: os._exit(1))  # nothing here needs an orderly end
-            parent.send(_prepare(config, parent.payload))
+            order = parent.payload
+            read = read_datasets(
+                config,
+                order["snapshots"],
+                with_folder=order["with_folder"],
+                optional=order["optional"],
+            )
+            parent.send(read)
             parent.report_ready()
         else:
             dropped = asyncio.run(_serve(parent, config, make_front))
@@ -109,22 +96,56 @@ def main(make_front: FrontFactory | None = None) -> int:
     return 0
 
 
-def _prepare(config: ServerConfig, payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Load the datasets; return their digests, and why optional ones have none.
+def read_datasets(
+    config: ServerConfig, place: str, *, with_folder: bool = False, optional: bool = False
+) -> Message:
+    """Load datasets one after the other, and save a snapshot of each below ``place``.
+
+    Args:
+        config: settings; its datasets are those to load.
+        place: a new folder.
+        with_folder: whether to load the files of ``dataset_folder`` too.
+        optional: whether a bad dataset is a fault, as it always is in ``dataset_folder``.
+
+    Returns:
+        ``loaded``: snapshot, path and digest by name, ``faults``: sentences by name, ``folder``:
+        names of ``dataset_folder``, None if it cannot be read.
 
     Raises:
-        ConsensusPRError: one that is not optional cannot be loaded.
+        ConsensusPRError: a dataset that is not optional cannot be loaded.
     """
-    optional, faults = payload.get("optional", ()), {}
-    needed = {name: path for name, path in config.datasets.items() if name not in optional}
-    digests = save_snapshots(config.model_copy(update={"datasets": needed}), payload["snapshots"])
-    for name in optional:
-        one = config.model_copy(update={"datasets": {name: config.datasets[name]}})
+    from consensuspr.scoring import DatasetIndex
+
+    loaded, faults = {}, {}
+    named, folder = config.datasets, {}
+    in_folder: list[str] | None = None
+    if with_folder:
         try:
-            digests |= save_snapshots(one, payload["snapshots"])
+            folder = config.folder_datasets()
+            in_folder = sorted(folder.keys() - named.keys())
         except ConsensusPRError as error:
+            if not optional:
+                raise
+            _log.error("%s; what was loaded from it is served on", error)
+    for number, (name, path) in enumerate((folder | named).items()):
+        snapshot = os.path.join(place, str(number), "dataset.index")
+        try:
+            at_first = with_folder and not optional and name in named
+            if not at_first and not os.path.isfile(path):  # a pipe may have no end
+                raise InputError(f"{path}: is no regular file")
+            os.makedirs(os.path.dirname(snapshot))
+            index = DatasetIndex.load(Path(path), name=name, derive=config.derive)
+            index.save(snapshot)
+        except (ConsensusPRError, OSError) as error:
+            if isinstance(error, OSError):
+                error = ConsensusPRError(f"{error.filename or place}: {error.strerror}")
+            if not optional and name in named:
+                raise error from None
             faults[name] = str(error)
-    return {"digests": digests, "faults": faults}
+            shutil.rmtree(os.path.dirname(snapshot), ignore_errors=True)
+        else:
+            loaded[name] = (snapshot, os.fspath(path), index.digest)
+    return {"loaded": loaded, "faults": faults, "folder": in_folder}
 
 
 async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory | None) -> int:
@@ -161,7 +182,9 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
     built = build_service(config, datasets.indexes(), Metrics())
     shown = None if config.metrics_address is None else built.metrics
     tasks: list[asyncio.Task[None]] = []
-    admin = AdminService(config, datasets, supervisor.ask, built.security.gate, built.metrics)
+    admin = AdminService(
+        config, datasets, supervisor.change_dataset, built.security.gate, built.metrics
+    )
     server = GrpcServer(
         built.service,
         int(config.max_message_bytes),
@@ -171,7 +194,7 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
     )
     front = None if make_front is None else make_front(config, built, parent.payload)
     datasets.attach(built.scorer)
-    handlers = order_handlers(datasets)
+    handlers = {"map_datasets": datasets.map, "serve_datasets": datasets.serve}
     try:
         # Or it would serve what all others have left behind.
         await supervisor.catch_up(handlers)
@@ -196,14 +219,9 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
         built.close()
 
 
-# Does what an order says, on the event loop; returns the fields of the answer.  A ConsensusPRError
-# is answered as its sentence.
+# Carries out an order, on the event loop; returns the fields of the answer.  The sentence of a
+# ConsensusPRError is the answer, too.
 OrderHandler = Callable[[Message], Awaitable[Message]]
-
-
-def order_handlers(datasets: WorkerDatasets) -> dict[str, OrderHandler]:
-    """Return what a worker that serves can be ordered to do, by name."""
-    return {"map_dataset": datasets.map, "serve_datasets": datasets.serve}
 
 
 class Supervisor:
@@ -227,19 +245,14 @@ class Supervisor:
         parent.listen(when_gone, on_message)
 
     async def beat(self, metrics: Metrics | None) -> None:
-        """Say for ever that the event loop turns, and what has changed in metrics."""
+        """Send heartbeats for ever, and what has changed in metrics."""
         while True:
             self._parent.send({"alive": True})
             if metrics is not None:
-                # Of thousands of series it takes tens of milliseconds to see what has changed.
-                await asyncio.to_thread(self.tell, metrics)
+                # Thousands of series take tens of milliseconds.
+                samples = await asyncio.to_thread(metrics.samples)
+                self._parent.send({"metrics": samples})
             await asyncio.sleep(HEARTBEAT_S)
-
-    def tell(self, metrics: Metrics) -> None:
-        """Say what has changed in metrics."""
-        changes = metrics.changes()
-        if changes and not self._parent.send({"metrics": changes}):
-            metrics.tell_all_again()
 
     async def obey(self, handlers: Mapping[str, OrderHandler]) -> None:
         """Carry out orders for ever, one after the other, and answer each."""
@@ -247,8 +260,8 @@ class Supervisor:
             await self._carry_out(await self._orders.get(), handlers)
 
     async def catch_up(self, handlers: Mapping[str, OrderHandler]) -> None:
-        """Carry out the orders that came so far, such as while this worker was starting."""
-        await asyncio.sleep(0)  # what the thread that listens has handed over becomes known
+        """Carry out the orders that came while this worker was starting."""
+        await asyncio.sleep(0)  # the listening thread has handed them over by then
         while not self._orders.empty():
             await self._carry_out(self._orders.get_nowait(), handlers)
 
@@ -262,26 +275,23 @@ class Supervisor:
             answer = {"error": f"order {order['order']} failed; the worker's log says why"}
         self._parent.send({"answer": order["id"], **answer})
 
-    async def ask(self, name: str, fields: Message, timeout_s: float) -> Message:
-        """Have the supervisor do what only it can do; return the fields of its reply.
+    async def change_dataset(self, change: Message, timeout_s: float) -> Message:
+        """Have the supervisor change a dataset; return the fields of its reply.
 
         Raises:
-            ConsensusPRError: it could not be done, or not in time.
+            ConsensusPRError: it did not answer in time.
         """
         number = next(self._ids)
         reply = self._replies[number] = asyncio.get_running_loop().create_future()
         try:
-            self._parent.send({**fields, "ask": name, "id": number})
-            message: Message = await asyncio.wait_for(reply, timeout_s)
+            self._parent.send({"ask": "change_dataset", "id": number, "change": change})
+            return await asyncio.wait_for(reply, timeout_s)
         except TimeoutError:
             raise ConsensusPRError(
-                f"the supervisor did not answer {name} within {timeout_s:g} s"
+                f"the supervisor did not change the dataset within {timeout_s:g} s"
             ) from None
         finally:
             del self._replies[number]
-        if "error" in message:
-            raise ConsensusPRError(message["error"])
-        return message
 
     def _take(self, message: Message) -> None:
         if "order" in message:

@@ -1,7 +1,7 @@
 """The page over HTTP: its files, its documents as JSON, and who may ask for them.
 
 ==============================  ==================================================================
-``GET /``, ``GET /NAME``        the page and its files; none of them holds anything of a run
+``GET /``, ``GET /assets/…``    the page and its files; none of them holds anything of a run
 ``GET /api/…``                  documents (:mod:`.views`), with parameters (:class:`.Filter`)
 ``GET /samples.csv``            the light columns of all samples of a filter
 ``POST /api/dataset/…/review``  writes a new dataset file
@@ -36,8 +36,9 @@ import pyarrow as pa
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from consensuspr.console import one_line
 from consensuspr.credentials import Scope
@@ -45,7 +46,7 @@ from consensuspr.data.writers import csv_cell
 from consensuspr.errors import ConsensusPRError, DataError, InputError
 from consensuspr.http.server import HttpServer, json_response, trusted_hosts
 from consensuspr.score_log.files import FOLDER_MODE, SCORES
-from consensuspr.scoring.dataset_index import is_image
+from consensuspr.scoring.dataset_index import is_index
 from consensuspr.server import logs
 from consensuspr.server.config import Address, ServerConfig
 from consensuspr.server.processes import Parent
@@ -75,15 +76,7 @@ _HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-# Not all systems know them.
-_TYPES: Final = {
-    ".js": "text/javascript",
-    ".css": "text/css",
-    ".html": "text/html",
-    ".woff2": "font/woff2",
-    ".svg": "image/svg+xml",
-    ".json": "application/json",
-}
+mimetypes.add_type("font/woff2", ".woff2")  # not all systems know it
 # Parameters of a document beside those of samples.
 _PAGE: Final = ("offset", "limit")
 _CHOSEN: Final = tuple(name for name in PARAMETERS if name not in ("sort", "q"))
@@ -115,7 +108,6 @@ class WatchApp:
         self._store = store
         self._gate = security.gate
         self._threads = ThreadPoolExecutor(THREADS, "watch-view")
-        self._files = dict(_read_files(ASSETS))
         routes = [
             self._document("/api/state", self._state),
             self._document("/api/curves", self._curves),
@@ -129,7 +121,8 @@ class WatchApp:
             self._document("/api/dataset/{digest}", self._dataset),
             Route("/api/dataset/{digest}/review", self._review, methods=["POST"]),
             Route("/samples.csv", self._csv, methods=["GET"]),
-            Route("/{name:path}", self._file, methods=["GET"]),
+            Route("/", _page, methods=["GET"]),
+            Mount("/assets", _Assets(directory=ASSETS)),
         ]
         self.application = Starlette(
             routes=routes,
@@ -141,15 +134,6 @@ class WatchApp:
     def close(self) -> None:
         """End the threads."""
         self._threads.shutdown(cancel_futures=True)
-
-    # Files
-
-    async def _file(self, request: Request) -> Response:
-        found = self._files.get(request.path_params["name"])
-        if found is None:
-            return _error(404, f"there is no {one_line(request.url.path, 80)}")
-        kind, content = found
-        return Response(content, 200, {**_HEADERS, "Cache-Control": "no-cache"}, kind)
 
     # Documents
 
@@ -344,14 +328,17 @@ async def _no_route(request: Request, error: Exception) -> Response:
     return _error(error.status_code, f"there is no {request.method} {request.url.path[:80]}")
 
 
-def _read_files(folder: Path) -> Iterator[tuple[str, tuple[str, bytes]]]:
-    """Yield the files of the page by address, the page itself under an empty one."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            guessed = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-            kind = _TYPES.get(path.suffix, guessed)
-            name = path.relative_to(folder.parent).as_posix()
-            yield "" if path.name == "index.html" else name, (kind, path.read_bytes())
+async def _page(request: Request) -> Response:
+    return FileResponse(ASSETS / "index.html", headers={**_HEADERS, "Cache-Control": "no-cache"})
+
+
+class _Assets(StaticFiles):
+    """The files of the page; none of them holds anything of a run."""
+
+    def file_response(self, *args: Any, **options: Any) -> Response:
+        response = super().file_response(*args, **options)
+        response.headers.update({**_HEADERS, "Cache-Control": "no-cache"})
+        return response
 
 
 def serve_page(
@@ -434,7 +421,7 @@ def main() -> int:
         (config.score_log / SCORES).mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         serve_page(
             [LogSource(config.score_log)],
-            [path for path in config.datasets.values() if not is_image(path)],
+            [path for path in config.datasets.values() if not is_index(path)],
             Address.parse(parent.payload["web"]),
             Security.of(config),
             parent.report_ready,

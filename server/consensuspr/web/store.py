@@ -118,6 +118,8 @@ VERDICTS: Final = {"right": "acc = 1", "wrong": "acc = 0", "unknown": "acc IS NU
 SORTS: Final = tuple(
     name for name in SHOWN if name not in ("run", "key", "identity", "message", "channels")
 )
+# What curves are kept apart by.
+LABELS: Final = ("split", "data_source", "model")
 _NEWEST: Final = 'step DESC NULLS LAST, "time" DESC NULLS LAST, writer DESC, "row" DESC'
 # Texts that are compared as they are; "" stands for those that have none.
 _TEXTS: Final = ("split", "source", "model", "diagnosis", "status", "problem", "group")
@@ -218,7 +220,7 @@ class Filter:
         """Return the condition in SQL and its values, the text aside.
 
         Args:
-            numbers: of the runs that are meant, in the table.
+            numbers: of the runs that are meant.
             scored_by: returns the identities of samples that a dataset scored, by its digest.
         """
         parts = ["run IN (SELECT unnest(?))"]
@@ -283,7 +285,6 @@ class Run:
 
     Attributes:
         id: in addresses, from 0 in the order of the command line.
-        number: of its rows in the table; another one once it was read anew.
         whole: whether it was read to its end once.
         rows: how many of its samples are there.
         failed: why it cannot be read on; empty where it can.
@@ -292,8 +293,7 @@ class Run:
 
     id: int
     source: Source
-    number: int
-    curves: Curves
+    curves: Curves = field(default_factory=lambda: Curves(LABELS))
     whole: bool = False
     rows: int = 0
     failed: str = ""
@@ -312,14 +312,12 @@ class _Search:
     """A search for text within a filter, as far as it has come; newest samples first.
 
     Attributes:
-        numbers: of the runs that it is about.
         until: of samples that arrived earlier, it knows which are meant.
         left: places to be read with their sizes, the next ones at the end of the last table.
         hits: writers and rows of samples with the text.
         lost: samples without a text.
     """
 
-    numbers: frozenset[int]
     until: int = 0
     left: list[pa.Table] = field(default_factory=list)
     candidates: int = 0
@@ -348,7 +346,7 @@ class Store:
         memory: that DuckDB may take.
 
     Attributes:
-        runs: as they are now.
+        runs: as they are now, by their ids.
         assumed: digest of the dataset of samples that do not say by which they were scored.
     """
 
@@ -373,9 +371,9 @@ class Store:
         self._database.execute("SET lock_configuration = true")
         self._database.execute(_TABLE)
         self._database.execute(_PROBLEMS)
-        self._numbers = itertools.count()
-        self.runs = [self._new_run(at, source) for at, source in enumerate(sources)]
-        self._writers: list[tuple[Source, str]] = []
+        self.runs = [Run(at, source) for at, source in enumerate(sources)]
+        # Of each number of a writer: its run and its name.
+        self._writers: list[tuple[int, str]] = []
         self._writer_numbers: dict[tuple[int, str], int] = {}
         self._identities: dict[tuple[Any, ...], int] = {}
         self._searches: OrderedDict[tuple[Any, ...], _Search] = OrderedDict()
@@ -448,10 +446,6 @@ class Store:
             runs = _chosen(self.runs, wanted.runs)
             return self._revision, [(replace(run), _points(run, wanted)) for run in runs]
 
-    def _new_run(self, at: int, source: Source) -> Run:
-        curves = Curves(("split", "data_source", "model"))
-        return Run(at, source, next(self._numbers), curves)
-
     # Reading
 
     def _fill(self) -> None:
@@ -469,10 +463,9 @@ class Store:
         try:
             yield from self._take(run)
             if run.source.outdated:
-                # What was done again is taken out by reading all of it once more, beside the old.
-                fresh = self._new_run(run.id, run.source.anew())
-                yield from self._take(fresh)
-                self._replace(run, fresh)
+                # What was done again is taken out by reading all of it once more.
+                self._reset(run)
+                yield from self._take(run)
             run.whole = True
         except (DataError, InputError, OSError) as error:
             failed = str(error)
@@ -488,26 +481,18 @@ class Store:
         if (run.whole, run.left_out()) != before:
             self.changed()
 
-    def _replace(self, run: Run, fresh: Run) -> None:
-        """Put a run as it was read anew in the place of what it was, all at once."""
-        old, gone = run.source, run.number
-        with self._changing:
-            run.number, run.source, run.curves = fresh.number, fresh.source, fresh.curves
-            run.rows, run.missing = fresh.rows, fresh.missing
-            self._revision += 1
-        # Whoever began to look before goes on with the rows and the places of then; the source of
-        # then would hold what it knows of each sample, and its places mean the same in the new one.
-        self._writers[:] = [
-            (run.source if source is old else source, stem) for source, stem in self._writers
-        ]
-        with self._lock:
-            for key, search in list(self._searches.items()):
-                if gone in search.numbers:
-                    del self._searches[key]
+    def _reset(self, run: Run) -> None:
+        """Drop what was read of a run, to read it from its beginning."""
         cursor = self._database.cursor()
-        cursor.execute("DELETE FROM samples WHERE run = ?", [gone])
+        with self._changing:
+            cursor.execute("DELETE FROM samples WHERE run = ?", [run.id])
+            run.source.close()
+            run.source, run.curves = run.source.anew(), Curves(LABELS)
+            run.rows, run.missing, run.whole = 0, 0, False
+            self._revision += 1
         cursor.close()
-        old.close()
+        with self._lock:
+            self._searches.clear()
 
     def _take(self, run: Run) -> Iterator[bool]:
         held: list[pa.RecordBatch] = []
@@ -554,19 +539,18 @@ class Store:
         cursor = self._database.cursor()
         cursor.register("batch", batch.drop_columns(list(IDENTITY)))
         with self._changing:
-            cursor.execute(_INSERT, {"run": run.number})
+            cursor.execute(_INSERT, {"run": run.id})
             run.curves.add(whole.to_batches()[0])
             run.rows += batch.num_rows
             self._arrived += batch.num_rows
-            # What is read anew beside what is shown changes nothing yet.
-            self._revision += run is self.runs[run.id]
+            self._revision += 1
         cursor.close()
 
     def _writers_of(self, run: Run, column: pa.ChunkedArray) -> pa.Array:
         def number(stem: str) -> int:
-            key = (run.number, stem)
+            key = (run.id, stem)
             if key not in self._writer_numbers:
-                self._writers.append((run.source, stem))
+                self._writers.append(key)
                 self._writer_numbers[key] = len(self._writers) - 1
             return self._writer_numbers[key]
 
@@ -648,13 +632,11 @@ class Store:
         self._drop_searches()
         return told, pa.table(places, names=["writer", "row"])
 
-    def search_of(
-        self, where: str, values: Sequence[Any], text: str, numbers: Iterable[int]
-    ) -> _Search:
+    def search_of(self, where: str, values: Sequence[Any], text: str) -> _Search:
         """Return the search for a text in samples of some runs; begin it if it is new."""
         key = (where, repr(values), text.casefold())
         with self._lock:
-            search = self._searches.setdefault(key, _Search(frozenset(numbers)))
+            search = self._searches.setdefault(key, _Search())
             self._searches.move_to_end(key)
             return search
 
@@ -670,7 +652,8 @@ class Store:
 
     def _search_some(self, search: _Search, text: str) -> None:
         writer, some = search.take()
-        source, stem = self._writers[writer]
+        run, stem = self._writers[writer]
+        source = self.runs[run].source
         search.searched += len(some)
         try:
             texts = source.rows_at(stem, some.tolist(), ["response"]).column("response")
@@ -705,7 +688,6 @@ class Moment:
         self._store = store
         self._cursor = cursor
         self._arrived = arrived
-        self._ids = {run.number: run.id for run in runs}
         # The last search; it goes on even after the store has dropped it for newer ones.
         self._search: tuple[Filter, _Search] | None = None
 
@@ -748,7 +730,7 @@ class Moment:
         Raises:
             LookupError: there is no such run.
         """
-        numbers = [run.number for run in _chosen(self.runs, wanted.runs)]
+        numbers = [run.id for run in _chosen(self.runs, wanted.runs)]
         return wanted.where(numbers, self.scored_by)
 
     def samples(self, wanted: Filter) -> tuple[int, list[Row], Row | None]:
@@ -767,7 +749,7 @@ class Moment:
         """Go on with the search of a filter; return how far it came, and the places it found."""
         where, values = self.condition(wanted)
         if self._search is None or self._search[0] != wanted:
-            search = self._store.search_of(where, values, wanted.q, self._ids)
+            search = self._store.search_of(where, values, wanted.q)
             self._search = wanted, search
         return self._store.search(self._search[1], where, values, wanted.q, self._arrived)
 
@@ -802,7 +784,7 @@ class Moment:
             f" WHERE {where} ORDER BY {wanted.order} LIMIT ? OFFSET ?) ORDER BY {wanted.order}",
             [*values, wanted.limit, wanted.offset],
         )
-        return [_with_flags(row, self._ids) for row in found]
+        return [_with_flags(row) for row in found]
 
     def sample(self, run: Run, key: str) -> tuple[Row, Row]:
         """Return a sample as in lists, and its whole row.
@@ -811,7 +793,7 @@ class Moment:
             LookupError: there is none.
             DataError: its row cannot be read any more.
         """
-        found = self._page("run = ? AND key = ?", [run.number, key], Filter(limit=1))
+        found = self._page("run = ? AND key = ?", [run.id, key], Filter(limit=1))
         if not found:
             raise LookupError(f"run {run.id} has no sample {_shown(key)}")
         return found[0], self.wholes(run, [key])[key]
@@ -825,11 +807,12 @@ class Moment:
         places = self.rows(
             'SELECT key, writer, "row", identity FROM samples'
             ' WHERE run = ? AND key IN (SELECT unnest(?)) ORDER BY writer, "row"',
-            [run.number, list(keys)],
+            [run.id, list(keys)],
         )
         found: dict[str, Row] = {}
         for writer, some in itertools.groupby(places, lambda place: int(place["writer"])):
-            source, stem = self._store._writers[writer]
+            number, stem = self._store._writers[writer]
+            source = self._store.runs[number].source
             here = list(some)
             wholes = source.rows_at(stem, [place["row"] for place in here], WHOLE.names)
             for place, whole in zip(here, wholes.to_pylist(), strict=True):
@@ -886,9 +869,9 @@ def _in_columns(cursor: duckdb.DuckDBPyConnection, sql: str, values: Sequence[An
     return cursor.sql(sql, params=list(values)).to_arrow_table()
 
 
-def _with_flags(row: Row, ids: Mapping[int, int]) -> Row:
+def _with_flags(row: Row) -> Row:
     flags = [name for name in FLAGS if row.pop(f"flag_{name}")]
-    return row | {"run": ids[row["run"]], "flags": flags}
+    return row | {"flags": flags}
 
 
 def _finite(table: pa.Table) -> pa.Table:

@@ -221,7 +221,7 @@ class Documents:
             "SELECT count(*) AS samples, min(step) AS first, max(step) AS last,"
             ' count(DISTINCT problem) AS problems, max("time") AS "time"'
             " FROM samples WHERE run = ?",
-            [run.number],
+            [run.id],
         )
         steps = None if sums["first"] is None else [sums["first"], sums["last"]]
 
@@ -229,18 +229,18 @@ class Documents:
             found = rows(
                 f'SELECT "{column}" AS name, count(*) AS n FROM samples WHERE run = ? GROUP BY 1'
                 " ORDER BY n DESC, name LIMIT ?",
-                [run.number, MAX_NAMES],
+                [run.id, MAX_NAMES],
             )
             return [row["name"] for row in found]
 
         statuses = rows(
             "SELECT status, count(*) AS n FROM samples WHERE run = ? GROUP BY 1 ORDER BY n DESC",
-            [run.number],
+            [run.id],
         )
         identities = rows(
             'SELECT identity, count(*) AS n, max("time") AS last FROM samples WHERE run = ?'
             " GROUP BY 1 ORDER BY last DESC LIMIT 20",
-            [run.number],
+            [run.id],
         )
         return {
             "samples": sums["samples"],
@@ -409,7 +409,7 @@ class Documents:
         if rollout is None:
             return None, Unscored.NO_TEXT.value
         if isinstance(index, Unscored):
-            return None, f"{index}; give it with --dataset FILE"
+            return None, index.value
         try:
             options = ScoreOptions() if identity["reward_spec"] is None else options_of(row)
             return self._views.explain(index, rollout, options), None
@@ -640,7 +640,6 @@ class Documents:
 
     def datasets(self) -> Document:
         """Return the datasets that scored, and those that were given."""
-        ids = {run.number: run.id for run in self._now.runs}
         where, values = self._now.condition(Filter())
         used = self._now.rows(
             "SELECT identity, count(*) AS n, list(DISTINCT run) AS runs FROM samples"
@@ -658,7 +657,7 @@ class Documents:
                 identities.setdefault(digest, []).append(row["identity"])
                 named = self._now.identity(row["identity"])["dataset"]
                 names[digest] = names.get(digest) or named
-                runs.setdefault(digest, set()).update(ids[number] for number in row["runs"])
+                runs.setdefault(digest, set()).update(row["runs"])
         told = []
         for digest in dict.fromkeys((*self._views.given, *samples)):
             index = self._views.index(digest)
@@ -708,7 +707,7 @@ class Documents:
         else:
             total = len(index)
             last = min(total, wanted.offset + wanted.limit)
-            ids = [index.image.problem_id(at) for at in range(wanted.offset, last)]
+            ids = index.problem_ids(wanted.offset, last)
         where, values = self._now.condition(wanted)
         counts = self._now.rows(
             f"SELECT problem, acc, channels, count(*) AS n FROM samples WHERE {where}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,23 +55,6 @@ def test_a_token_is_found_where_the_last_code_point_ends(text: str, cuts: list[i
     assert finder(tokens)(len(text) + 1) is None
 
 
-def sentence_piece(pieces: list[str]) -> Callable[[Sequence[int]], str]:
-    """Return the decoding of a tokenizer that writes blanks as ▁ and drops the first."""
-
-    def decode(ids: Sequence[int]) -> str:
-        return "".join(pieces[at] for at in ids).replace("▁", " ").removeprefix(" ")
-
-    return decode
-
-
-@pytest.mark.parametrize(("end", "token"), [(1, 0), (2, 1), (3, 1), (5, 3), (6, 4), (7, None)])
-def test_a_tokenizer_may_write_otherwise_at_the_start(end: int, token: int | None) -> None:
-    pieces = ["▁x", "▁=", "", "▁1", "2"]
-    decode = sentence_piece(pieces)
-    assert decode(range(5)) == "x = 12"
-    assert finder_of_decoding(range(5), decode)(end) == token
-
-
 # --- what each token earns
 
 
@@ -115,15 +98,6 @@ def test_the_sum_is_the_reward_in_any_order(
     placed = place_reward(reward, score, weight, lambda end: end - 1, policy)
     assert_adds_up(placed, reward)
     assert all(policy[token] for token in placed) or set(placed) == {99}
-
-
-def test_without_nodes_the_last_token_of_the_policy_earns_all() -> None:
-    score = Score(Status.NO_NODES, reward=None)
-    for reward in (1 / 3, -37.3, 1e6):
-        placed = place_reward(reward, score, 0.5, letters("abc"), [1, 1, 0])
-        assert set(placed) == {1}
-        assert_adds_up(placed, reward, within=max(2**-23, abs(reward) * 2**-23))
-    assert set(place_reward(1.0, score, 0.5, letters("abc"), [0, 0, 0])) == {2}
 
 
 def test_what_is_no_sum_of_nodes_is_earned_at_the_end() -> None:
@@ -228,16 +202,6 @@ def test_text_that_is_moved_about_earns_the_same(client: LocalClient) -> None:
         placed, _ = placed_by(client, "\n".join([*lines, LINES[-1]]), RewardSpec.linear(0.5))
         sums.add(sum(placed.values()))
     assert len(sums) == 1
-
-
-def test_a_node_that_is_reached_again_earns_nothing_more(client: LocalClient) -> None:
-    once = "\n".join(LINES)
-    again = "\n".join([*LINES[:4], *LINES])
-    spec = RewardSpec.linear(0.5)
-    [first, _], [second, _] = (placed_by(client, text, spec) for text in (once, again))
-    # The nodes where they were before, and the answer at the end that is the end now.
-    assert first.pop(len(once) - 1) == second.pop(len(again) - 1) == 0.5
-    assert first == second
 
 
 def test_what_the_guard_takes_is_taken_at_the_end(client: LocalClient) -> None:

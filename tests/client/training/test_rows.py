@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from consensuspr.client.training import ProblemIds, prompt_digest
+from consensuspr.client import GuardBudget, InlineNode
+from consensuspr.client.training import (
+    ProblemIds,
+    TrainingRow,
+    ground_truth_text,
+    prompt_digest,
+)
 from consensuspr.errors import InputError
 
 PROMPT = [{"role": "user", "content": "What is 6 * 7?"}]
@@ -70,3 +77,46 @@ def test_a_prompt_is_known_by_its_words() -> None:
     assert prompt_digest("What is 6 * 7?") == prompt_digest(" What is\t6 * 7? ")
     assert prompt_digest([{"role": "system", "content": "What is 6 * 7?"}]) != prompt_digest(PROMPT)
     assert prompt_digest("\ud800").startswith("prompt-")
+
+
+def row(**extra_info: Any) -> TrainingRow:
+    return TrainingRow("toy", "18", {"problem_id": "p", **extra_info}, None)
+
+
+def test_nodes_and_budget_come_with_the_row() -> None:
+    nodes = [{"expressions": ["1=1"], "weight": 0.75, "derived": None}, ("1=2",)]
+    budget = {"statements": np.int64(1), "numbers": 99, "length": None}
+    sent = row(nodes=nodes, budget=budget).rollout("text", ProblemIds(FORMAT))
+    assert sent.nodes == [InlineNode(["1=1"], weight=0.75), InlineNode(["1=2"])]
+    assert sent.budget == GuardBudget(1, 99, 0)
+    without = dict.fromkeys(budget)
+    assert row(budget=without).rollout("text", ProblemIds(FORMAT)).budget is None
+
+
+@pytest.mark.parametrize(
+    ("extra_info", "sentence"),
+    [
+        *(
+            ({"nodes": nodes}, "extra_info.nodes must be a list of")
+            for nodes in ("1=1", ["1=1"], [{"node_id": "a"}], [[1]], 7)
+        ),
+        *(
+            ({"budget": budget}, r"extra_info.budget must be \{statements, numbers\} or")
+            for budget in (3, {"statements": 3}, {"statements": 3, "numbers": "9"})
+        ),
+    ],
+)
+def test_nodes_and_budgets_of_another_shape_are_rejected(
+    extra_info: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        row(**extra_info).rollout("text", ProblemIds(FORMAT))
+
+
+def test_a_ground_truth_is_a_text_or_a_number() -> None:
+    assert [ground_truth_text(truth, "t") for truth in (18, 18.0, "18", 0.5, None)] == [
+        *("18", "18", "18", "0.5", None)
+    ]
+    for truth in (True, [18], float("nan")):
+        with pytest.raises(InputError, match="t must be a text, got"):
+            ground_truth_text(truth, "t")

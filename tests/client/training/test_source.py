@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -21,15 +19,12 @@ from consensuspr.client.training import (
     TooManyUnscorable,
     UnscorableSample,
     check_source,
-    score_log_of,
 )
-from consensuspr.client.training.source import MIN_UNEARNED, MIN_UNFINISHED, shared_source
+from consensuspr.client.training.source import MIN_UNEARNED
 from consensuspr.errors import (
     DatasetMismatch,
     InputError,
-    InvalidRequest,
     Overloaded,
-    RewardServiceError,
     Unavailable,
 )
 from consensuspr.score_log.schema import read_reward
@@ -84,44 +79,6 @@ def test_samples_get_what_the_server_says(real_server: str) -> None:
         "overlong_penalty": -0.5,
         "status": "OK",
     }
-
-
-@pytest.mark.parametrize(
-    ("response", "after_think", "unanswered"),
-    [
-        (r"16-3-4=9 \boxed{9}", False, 0),
-        ("16-3-4=9 #### 9", False, 0),
-        ("The answer is 9", False, 0),
-        # A last number earns Acc without a mark.
-        ("16-3-4=9, 9*2=18", False, 1),
-        ("18", False, 1),
-        ("", False, 1),
-        (r"\boxed{18}</think>16-3-4=9", False, 0),
-        (r"\boxed{18}</think>16-3-4=9", True, 1),
-        (r"hm</think>\boxed{18}", True, 0),
-    ],
-)
-@pytest.mark.parametrize("encoded", [False, True])
-def test_a_response_without_a_marked_answer_is_known(
-    real_server: str, response: str, after_think: bool, unanswered: int, encoded: bool
-) -> None:
-    settings = RewardSettings(address=real_server, after_think=after_think)
-    text = response.encode() if encoded else response
-    scored = run(settings, lambda source: source.score(Rollout("ducks", text), 0))
-    assert scored.fields()["unanswered"] == unanswered
-
-
-def test_the_curriculum_follows_the_epoch(real_server: str) -> None:
-    async def work(source: RewardSource) -> Any:
-        return [(await source.score(HALF, epoch)).reward for epoch in (0, 1)]
-
-    assert run(RewardSettings(address=real_server, reward="curriculum"), work) == [0.5, 0.0]
-
-
-def test_an_unscorable_sample_fails_with_its_status(real_server: str) -> None:
-    with pytest.raises(UnscorableSample, match="problem 'geese' ended with UNKNOWN_PROBLEM") as e:
-        run(RewardSettings(address=real_server), lambda source: source.score(UNKNOWN, 0))
-    assert e.value.status is Status.UNKNOWN_PROBLEM
 
 
 def test_an_unscorable_sample_gets_the_number_that_the_user_named(
@@ -282,27 +239,6 @@ def test_it_is_said_soon_that_samples_wait(caplog: pytest.LogCaptureFixture) -> 
     run(settings, work)
 
 
-@pytest.mark.parametrize(
-    ("response", "told"),
-    [("9*2=18", True), ("9*2=18</think>", True), ("hm</think>9*2=18", False)],
-)
-def test_thoughts_that_never_end_are_told_once(
-    dataset: Path, caplog: pytest.LogCaptureFixture, response: str, told: bool
-) -> None:
-    settings = RewardSettings(
-        address=f"127.0.0.1:{free_port()}", dataset_path=dataset, timeout_s=0.2, after_think=True
-    )
-
-    async def work(source: RewardSource) -> Any:
-        first = [await source.score(Rollout("ducks", response), 0)]
-        endless = Rollout("ducks", "9*2=18")
-        return first + [await source.score(endless, 0) for _ in range(2 * MIN_UNFINISHED)]
-
-    assert [sample.reward for sample in run(settings, work)][1:] == [0.0] * (2 * MIN_UNFINISHED)
-    lines = [line for line in caplog.messages if "with after_think nothing else is scored" in line]
-    assert len(lines) == told
-
-
 def test_while_the_server_is_away_samples_are_scored_here(
     dataset: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -363,16 +299,6 @@ def test_data_that_are_not_the_servers_are_not_used(
     assert "waiting for it" in refused
 
 
-def test_a_dataset_that_cannot_be_read_is_waited_out(scripted: Any, tmp_path: Path) -> None:
-    add_dataset(scripted)
-    (tmp_path / "broken.jsonl").write_text("{")
-    scripted.fail(grpc.StatusCode.UNAVAILABLE, times=8)
-    settings = RewardSettings(
-        address=scripted.address, dataset_path=tmp_path / "broken.jsonl", timeout_s=0.3
-    )
-    assert run(settings, lambda source: source.score(RIGHT, 0)).reward == 1.0
-
-
 @pytest.mark.parametrize("fallback", [False, True])
 def test_other_data_after_a_restart_are_reported(
     scripted: Any, dataset: Path, fallback: bool, caplog: pytest.LogCaptureFixture
@@ -398,23 +324,6 @@ def test_other_data_after_a_restart_are_reported(
     assert "digest sha256:new, it was sha256:0" in reported[0]
 
 
-def test_data_that_turn_out_not_to_be_the_servers_are_reported(
-    scripted: Any, dataset: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """No server was met when the first samples were scored here."""
-    add_dataset(scripted, digest="sha256:another")
-    scripted.info_script = lambda context: context.abort(grpc.StatusCode.UNAVAILABLE, "away")
-    settings = RewardSettings(address=scripted.address, dataset_path=dataset, timeout_s=0.3)
-
-    async def work(source: RewardSource) -> None:
-        assert (await source.score(RIGHT, 0)).scored_by == "local"
-        scripted.info_script = None
-        while not any("which is not the server's" in r.message for r in caplog.records):
-            await asyncio.sleep(0.01)
-
-    run(settings, work)
-
-
 def test_without_a_dataset_it_waits_for_the_server(scripted: Any) -> None:
     add_dataset(scripted)
 
@@ -433,32 +342,6 @@ def test_it_gives_up_when_the_settings_say_so(settings: dict[str, Any], least_s:
     with pytest.raises(Unavailable):
         run(read, lambda source: source.score(RIGHT, 0))
     assert least_s * 0.9 <= time.monotonic() - start
-
-
-@pytest.mark.parametrize("fallback", [False, True])
-def test_a_refusal_is_not_waited_out(scripted: Any, dataset: Path, fallback: bool) -> None:
-    add_dataset(scripted)
-    scripted.fail(grpc.StatusCode.INVALID_ARGUMENT)
-    settings = RewardSettings(address=scripted.address, dataset_path=dataset if fallback else None)
-    with pytest.raises(InvalidRequest):
-        run(settings, lambda source: source.score(RIGHT, 0))
-
-
-@pytest.mark.parametrize(
-    ("served", "wanted", "sentence"),
-    [
-        (["a", "b"], None, r"has several \('a', 'b'\); name one"),
-        (["a", "b"], "c", r"has no 'c', it has 'a', 'b'"),
-    ],
-)
-def test_the_dataset_has_to_be_there(
-    scripted: Any, served: list[str], wanted: str | None, sentence: str
-) -> None:
-    for name in served:
-        add_dataset(scripted, name)
-    settings = RewardSettings(address=scripted.address, dataset=wanted)
-    with pytest.raises(InputError, match=sentence):
-        run(settings, lambda source: source.score(RIGHT, 0))
 
 
 def test_an_answer_that_a_busy_machine_left_undecided_is_asked_again(scripted: Any) -> None:
@@ -502,23 +385,6 @@ def test_what_does_not_pass_ends_with_an_error_and_no_zero(
     assert len(scripted.requests) >= 3
 
 
-def test_one_source_serves_a_process(real_server: str) -> None:
-    settings = RewardSettings(address=real_server)
-
-    async def main() -> None:
-        source = shared_source(settings)
-        assert source is shared_source(RewardSettings(address=real_server))
-        assert source is not shared_source(RewardSettings(address=real_server, alpha=0.1))
-        await source.close()
-
-    asyncio.run(main())
-
-
-def test_a_missing_fallback_is_found_at_once(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="dataset_path: there is no file"):
-        RewardSource(RewardSettings(dataset_path=tmp_path / "none.jsonl"))
-
-
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
@@ -534,46 +400,6 @@ def test_a_file_that_is_not_there_is_found_before_the_first_sample(
 ) -> None:
     with pytest.raises(InputError, match=sentence):
         make(RewardSettings(**{name: tmp_path / "none"}))
-
-
-def test_a_closed_source_says_so(real_server: str) -> None:
-    async def work(source: RewardSource) -> None:
-        await source.close()
-        with pytest.raises((RuntimeError, RewardServiceError), match="closed"):
-            await source.score(RIGHT, 0)
-
-    run(RewardSettings(address=real_server), work)
-
-
-def test_a_run_with_an_expected_digest_fails_when_it_changes(scripted: Any) -> None:
-    """By the words of the server, and of an older one that knows of no expectations."""
-    add_dataset(scripted, digest=EXPECTED)
-    served = EXPECTED
-
-    def script(number: int, request: Any, context: Any) -> Any:
-        assert (request.run, request.expect_digest) == ("grpo", EXPECTED)
-        return scripted.reply(request, digest=served)
-
-    scripted.script = script
-    settings = RewardSettings(address=scripted.address, run="grpo", expect_digest=EXPECTED)
-
-    async def work(source: RewardSource) -> None:
-        nonlocal served
-        assert (await source.score(RIGHT, 0)).reward == 1.0
-        served = OTHER
-        for _ in range(2):
-            with pytest.raises(DatasetMismatch, match=f"digest {OTHER}, expected is {EXPECTED}"):
-                await source.score(RIGHT, 0)
-
-    run(settings, work)
-
-
-def test_a_run_does_not_begin_with_another_dataset(scripted: Any) -> None:
-    add_dataset(scripted, digest=OTHER)
-    settings = RewardSettings(address=scripted.address, expect_digest=EXPECTED)
-    with pytest.raises(DatasetMismatch, match=f"digest {OTHER}, expected is {EXPECTED}"):
-        run(settings, lambda source: source.score(RIGHT, 0))
-    assert scripted.requests == []
 
 
 @pytest.mark.parametrize("at_the_start", [True, False])
@@ -606,27 +432,6 @@ def test_a_run_may_wait_for_its_dataset(
     assert scripted.info_calls < 20
 
 
-def test_a_stand_in_scores_while_the_server_has_another_dataset(
-    scripted: Any, dataset: Path
-) -> None:
-    add_dataset(scripted, digest=OTHER)
-    settings = RewardSettings(
-        address=scripted.address,
-        dataset_path=dataset,
-        expect_digest=digest_of(dataset),
-        on_other_digest="wait",
-    )
-    sample = run(settings, lambda source: source.score(RIGHT, 0))
-    assert (sample.scored_by, sample.reward, scripted.requests) == ("local", 1.0, [])
-
-
-def test_unnamed_is_the_dataset_called_default(scripted: Any) -> None:
-    for name in ("another", "default"):
-        add_dataset(scripted, name)
-    settings = RewardSettings(address=scripted.address)
-    assert run(settings, lambda source: source.score(RIGHT, 0)).reward == 1.0
-
-
 def test_each_sample_is_logged_with_all_that_explains_it(real_server: str, tmp_path: Path) -> None:
     settings = RewardSettings(
         address=real_server, score_log=tmp_path, on_undecided="mask", run="mine", alpha=0.25
@@ -657,28 +462,3 @@ def test_each_sample_is_logged_with_all_that_explains_it(real_server: str, tmp_p
     assert (unknown["status"], unknown["final_score"]) == ("UNKNOWN_PROBLEM", None)
     assert len({row["key"] for row in rows.values()}) == 3
     assert RIGHT.sample is None
-
-
-def test_what_the_score_log_loses_is_among_the_troubles(
-    real_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The reward is there all the same."""
-
-    def full(*given: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    async def work(source: RewardSource) -> None:
-        monkeypatch.setattr("consensuspr.score_log.writer.write_parquet", full)
-        assert (await source.score(RIGHT, 0)).reward == 1.0
-        while "score log lost rows" not in source.troubles:
-            await asyncio.sleep(0.05)
-        assert source.troubles == {"score log lost rows": 1}
-
-    settings = RewardSettings(address=real_server, score_log=tmp_path)
-    run(settings, lambda source: asyncio.wait_for(work(source), 60))
-
-
-def test_a_score_log_that_cannot_be_written_is_found_at_the_start(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"score_log: cannot write .*file"):
-        score_log_of(RewardSettings(score_log=tmp_path / "file"))

@@ -234,17 +234,6 @@ def test_bad_usage_is_one_sentence_and_code_2(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_temperature_that_no_reply_would_have_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("CONSENSUSBENCH_BUILD_MODEL_TEMPERATURE", "0.7")
-    arguments = ["extract", "r.jsonl", "--output", str(tmp_path / "c.jsonl"), "--no-progress"]
-    assert main([*arguments, "--extractor", "llm", "--model", "m"]) == 2
-    sentence = "model.temperature is 0.7, but replies are asked for at llm.temperature, 0.0"
-    assert sentence in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_bad_input_leaves_no_journal_behind(
     tmp_path: Path, openai_server: OpenAIServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -304,9 +293,6 @@ def test_settings_come_from_a_file_the_environment_and_options(
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[llm]\nmax_nodes = 9\n", "llm.max_nodes is for --extractor llm"),
-        ("[llm]\ntemperature = 0.5\n", "--temperature is for --extractor llm"),
-        ("extractor = 'llm'\n[rules]\nmin_support = 3\n", "rules.min_support is for --extractor r"),
         ("[refine]\nmin_node = 1\n", "unknown setting 'refine.min_node' in {}; did you mean"),
         ("[refine]\nmax_nodes = 'x'\n", "refine.max_nodes (in {}): must be a whole number, got"),
         (

@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from consensusbench.extraction import Candidate, Extraction
 from consensusbench.extraction.refine import (
     PaperRefiner,
     RefineSettings,
@@ -14,6 +13,7 @@ from consensusbench.extraction.refine import (
     information_of,
     is_identity,
 )
+from consensusbench.extraction.types import Candidate, Extraction
 from consensuspr.data import Problem
 from consensuspr.errors import InputError
 

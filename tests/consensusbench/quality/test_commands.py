@@ -187,7 +187,7 @@ def test_rows_are_written_with_their_class(diagnose: Run, tmp_path: Path) -> Non
     assert [row["response"] for row in rows] == list(RESPONSES.values())
     assert all(row["diagnosis_reason"] for row in rows)
     lines = out.splitlines()
-    assert lines[0].split()[:3] == ["Model", "Data", "source"]
+    assert lines[1].split()[:3] == ["Model", "Data", "source"]
     [known] = [line.split() for line in lines if line.startswith("m ") and " sums " in line]
     assert known[:5] == ["m", "sums", "7", "2", "(28.6"]
 

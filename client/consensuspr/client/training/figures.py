@@ -20,9 +20,6 @@ _RISE = 0.1
 
 _CHANNELS = ("by_pattern", "by_statement", "by_code")
 
-# All names but those of statuses.
-NAMES = (*MEANS, "guarded", "with_nodes", *_CHANNELS)
-
 
 def figures(samples: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """Return the figures of some samples, by the names that they have in a log.

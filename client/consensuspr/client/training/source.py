@@ -337,10 +337,6 @@ class RewardSource:
         names = ("score log lost rows", "score log lost texts")
         return self._events.counts | {name: n for name, n in zip(names, lost, strict=True) if n}
 
-    def report(self, kind: str, message: str) -> None:
-        """Count and log a trouble of an adapter."""
-        self._events.report(kind, message)
-
     async def close(self) -> None:
         """Close the channel and stop local scoring.  May be called twice."""
         for task in (self._introduction, self._watch, self._silence):

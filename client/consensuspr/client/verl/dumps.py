@@ -121,7 +121,8 @@ def _sample(line: bytes, file: str, number: int) -> DumpedSample:
         if named is None:
             group = (rollout_id or "").rpartition("_")[0]
         for name in ("output", "problem_id", "rollout_id", "status"):
-            if not isinstance(row[name] if name == "output" else row.get(name), str | None):
+            kind = str if name == "output" else str | None
+            if not isinstance(row.get(name), kind):
                 raise DataError(file, number, f"{name} must be a text, got {row[name]!r:.80}")
         return DumpedSample(
             place=f"{file}:{number}",

@@ -1,7 +1,7 @@
 """The rows of verl's Parquet files, read once, and the server asked for their problems.
 
 Each row goes through the code that takes a sample apart in the reward manager.  Memory is bounded
-by a batch of rows and some 150 bytes a problem, for which 64-bit hashes stand.
+by a batch of rows and some 300 bytes a problem, for which 64-bit hashes stand.
 
 Each problem is asked for as a rollout without a ground truth: only then does the status of an
 unknown problem differ from that of a known one without nodes.  Its response is the row's ground
@@ -19,7 +19,7 @@ from enum import StrEnum
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from consensuspr.client.local import LocalClient
 from consensuspr.client.sync import RewardClient
@@ -36,9 +36,6 @@ from consensuspr.errors import DataError, InputError, RewardServiceError
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import AnswerRule, OnUndecided, Rollout, Score, ScoreOptions, Status
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _BATCH_ROWS = 512
 # Problems in one call.
 BATCH = 512
@@ -48,14 +45,8 @@ _BAR_ROWS = 64
 
 _LONGEST_TRUTH = 200
 
-_LOW_64 = (1 << 64) - 1
-
-# What a sample is made of, besides the prompt.
-_FIELDS = {
-    "data_source": (),
-    "reward_model": ("ground_truth",),
-    "extra_info": ("problem_id", "index", "split", "nodes"),
-}
+# Columns of a sample besides the prompt.
+_FIELDS = ("data_source", "reward_model", "extra_info")
 
 
 class Split(StrEnum):
@@ -143,10 +134,9 @@ class SeenProblems:
         self.two_prompts = Occurrences()
         self.two_truths = Occurrences()
         self.leaked = Occurrences()
-        # By hash of the id: the hash of the prompt above that of the ground truth, in one number,
-        # which takes half the memory of two.
-        self._known: dict[Split, dict[int, int]] = {split: {} for split in Split}
-        self._told: set[tuple[str, int]] = set()
+        # By hash of the id: the hashes of prompt and ground truth.
+        self._known: dict[Split, dict[int, tuple[int, int]]] = {split: {} for split in Split}
+        self._counted: set[tuple[int, int]] = set()
 
     def note(
         self, split: Split, problem_id: str, prompt: str, truth: str | None, place: str
@@ -155,26 +145,22 @@ class SeenProblems:
 
         ``prompt`` is its digest, ``place`` its file and number, for examples.
         """
-        key, now = _hash(problem_id), _hash(prompt) << 64 | _hash(truth or "")
+        key, now = _hash(problem_id), (_hash(prompt), _hash(truth or ""))
         example = f"{problem_id!r}, {place}"
         known = self._known[split]
         before = known.get(key)
-        is_new = before is None
         if before is None and split is Split.VALIDATION:
             before = self._known[Split.TRAIN].get(key)
             if before is not None:
                 self.leaked.add(example)
-        if before is not None:
-            changed = before ^ now
-            self._count("prompt", key, bool(changed >> 64), self.two_prompts, example)
-            self._count("truth", key, bool(changed & _LOW_64), self.two_truths, example)
+        for part, found in enumerate((self.two_prompts, self.two_truths)):
+            changed = before is not None and before[part] != now[part]
+            if changed and (part, key) not in self._counted:
+                self._counted.add((part, key))
+                found.add(example)
+        is_new = key not in known
         known.setdefault(key, now)
         return is_new
-
-    def _count(self, what: str, key: int, changed: bool, found: Occurrences, example: str) -> None:
-        if changed and (what, key) not in self._told:
-            self._told.add((what, key))
-            found.add(example)
 
 
 def _hash(text: str) -> int:
@@ -263,12 +249,8 @@ def _count(
     reason = _why_unscorable(question, score, settings)
     if reason is not None:
         rows.unscorable.setdefault(reason, Occurrences()).add(example)
-        rows.unknown += _is_unknown(question, score)
-
-
-def _is_unknown(question: ProblemQuestion, score: Score) -> bool:
-    """Return whether neither the dataset nor the row describes the problem."""
-    return score.status is Status.UNKNOWN_PROBLEM and question.rollout.nodes is None
+        unknown = score.status is Status.UNKNOWN_PROBLEM and question.rollout.nodes is None
+        rows.unknown += unknown
 
 
 def _why_unscorable(
@@ -282,7 +264,7 @@ def _why_unscorable(
     has_truth = bool(question.truth) or score.acc is not None
     if has_truth and settings.validate_by_acc and question.row_split in VALIDATION_SPLITS:
         return None
-    unknown = _is_unknown(question, score)
+    unknown = score.status is Status.UNKNOWN_PROBLEM and question.rollout.nodes is None
     # A setting for problems without nodes applies only to problems in the dataset.
     instead = None if score.num_nodes or unknown else settings.instead_of_nodes
     if isinstance(instead, float) or (instead == "acc" and has_truth):
@@ -417,32 +399,17 @@ def read_rows(path: Path, prompt_key: str) -> Iterator[Mapping[str, Any]]:
     import pyarrow.parquet as pq
 
     with _reading(path), pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
-        columns = _columns(path, prompt_key, file.schema_arrow)
+        names = file.schema_arrow.names
+        if prompt_key not in names:
+            raise DataError(
+                str(path),
+                None,
+                f"has no column {prompt_key!r} (data.prompt_key); its columns are"
+                f" {', '.join(names[:12])}",
+            )
+        columns = [prompt_key, *(name for name in _FIELDS if name in names)]
         for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
             yield from batch.to_pylist()
-
-
-def _columns(path: Path, prompt_key: str, schema: pa.Schema) -> list[str]:
-    """Return the columns to read, dotted where a part of a column does."""
-    import pyarrow as pa
-
-    if prompt_key not in schema.names:
-        raise DataError(
-            str(path),
-            None,
-            f"has no column {prompt_key!r} (data.prompt_key); its columns are"
-            f" {', '.join(schema.names[:12])}",
-        )
-    columns = [prompt_key]
-    for name, parts in _FIELDS.items():
-        if name not in schema.names:
-            continue
-        kind = schema.field(name).type
-        if parts and pa.types.is_struct(kind):
-            columns += [f"{name}.{part}" for part in parts if kind.get_field_index(part) >= 0]
-        else:
-            columns.append(name)
-    return columns
 
 
 @contextmanager

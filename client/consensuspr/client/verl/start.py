@@ -26,7 +26,8 @@ from consensuspr.wire.server_info import DatasetInfo
 
 logger = logging.getLogger(__name__)
 
-_PAUSE_S = 0.5
+# Between two looks at a server that is away or has another dataset.
+_PAUSE_S = 5.0
 
 
 class UnfitDataset(ConsensusPRError):

@@ -81,6 +81,7 @@
   function optionOf(chart, width) {
     const many = chart.series.length > 1 && chart.legend !== false;
     const lines = chart.kind === "line";
+    const rows = Math.ceil(chart.series.reduce((sum, one) => sum + 36 + 6.6 * one.name.length, 0) / width); // of the legend, about
     const series = chart.series.map((one, at) => seriesOf(chart, one, at));
     if (chart.diagonal) {
       series.push({ type: "line", silent: true, symbol: "none", data: [[0, 0], [1, 1]], lineStyle: { color: css("--quiet"), type: "dotted", width: 1 } });
@@ -88,9 +89,9 @@
     return {
       animation: false, backgroundColor: "transparent",
       textStyle: { fontFamily: css("--sans"), color: css("--ink") },
-      grid: { left: chart.y.title ? 62 : 48, right: 18, top: many ? 34 : 12, bottom: chart.x.title ? 42 : 26 },
+      grid: { left: chart.y.title ? 62 : 48, right: 18, top: many ? 14 + 20 * (rows > 3 ? 1 : rows) : 12, bottom: chart.x.title ? 42 : 26 },
       legend: many ? {
-        type: "scroll", top: 0, left: 0, icon: lines ? undefined : "roundRect",
+        type: rows > 3 ? "scroll" : "plain", top: 0, left: 0, icon: lines ? undefined : "roundRect",
         formatter: (name) => app.shorten(name, Math.max(12, Math.floor((width - 50) / 6.6))),
         itemWidth: lines ? 22 : 14, itemHeight: 4, itemGap: 10, textStyle: { color: css("--ink"), fontSize: 12 },
         data: chart.series.map((one) => one.name), pageIconColor: css("--accent"), pageTextStyle: { color: css("--quiet") },

@@ -216,7 +216,7 @@
         told.sections.length > 1 ? h("nav", { "aria-label": "Sections" }, h("ul", { class: "looks" }, told.sections.map((section) => h("li", {}, jump(section))))) : null,
         told.sections.map((section) => h("section", {},
           h("h2", { id: `section-${section.name}`, tabindex: "-1" }, section.title), (section.about || []).map((about) => h("p", { class: "about" }, about)),
-          h("div", { class: "charts" }, section.charts.map((chart) => app.chart(chart))), (section.tables || []).map((table) => app.table(table)), (section.notes || []).map((note) => h("p", { class: "about" }, note)))),
+          section.charts.length ? h("div", { class: "charts" }, section.charts.map((chart) => app.chart(chart))) : null, (section.tables || []).map((table) => app.table(table)), (section.notes || []).map((note) => h("p", { class: "about" }, note)))),
         told.facts && told.facts.length ? h("section", {}, h("h2", {}, "What the figures depend on"), h("dl", { class: "pairs" }, told.facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]))) : null,
         (told.footer || []).map((line) => h("p", { class: "about" }, line)),
       ],
