@@ -200,7 +200,7 @@ proto-check: .venv-proto/.installed ## fail where the committed stubs are stale
 .PHONY: images
 images: $(VENV)/.installed-dev ## draw the pictures of the README again
 	@$(BIN)/python examples/demo.py --svg docs/images/demo.svg
-	@$(BIN)/python examples/page_pictures.py docs/images
+	@$(BIN)/python -m examples.page_pictures docs/images
 
 # A wheel of this machine's compiler says linux_x86_64, which no index takes: auditwheel finds the
 # oldest glibc that it runs on, and writes that into its tag.

@@ -27,6 +27,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from consensusbench.cli import main as consensusbench
+from examples.stuffing.make import make_run
 
 EXAMPLES = Path(__file__).resolve().parent
 DATASET = EXAMPLES / "sample" / "dataset.jsonl"
@@ -85,26 +86,22 @@ def views(address: str) -> dict[str, str]:
     }
 
 
-def wait_for(browser: Chrome, condition: str) -> None:
-    """Return once a JavaScript expression is true."""
-    WebDriverWait(browser, MOST_WAIT_S).until(
-        lambda one: one.execute_script(f"return Boolean({condition})")
-    )
+class Browser(Chrome):
+    """A headless Chromium with a profile of its own."""
 
+    def __init__(self, profile: Path) -> None:
+        options = ChromeOptions()
+        options.binary_location = str(shutil.which("chromium") or shutil.which("google-chrome"))
+        for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
+            options.add_argument(flag)
+        options.add_argument(f"--user-data-dir={profile}")
+        super().__init__(options=options, service=Service(str(shutil.which("chromedriver"))))
 
-@contextmanager
-def browsing(profile: str) -> Iterator[Chrome]:
-    """Start a browser."""
-    options = ChromeOptions()
-    options.binary_location = str(shutil.which("chromium") or shutil.which("google-chrome"))
-    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
-        options.add_argument(flag)
-    options.add_argument(f"--user-data-dir={profile}")
-    browser = Chrome(options=options, service=Service(str(shutil.which("chromedriver"))))
-    try:
-        yield browser
-    finally:
-        browser.quit()
+    def until(self, condition: str) -> None:
+        """Return once a JavaScript expression is true."""
+        WebDriverWait(self, MOST_WAIT_S).until(
+            lambda _: self.execute_script(f"return Boolean({condition})")
+        )
 
 
 # Charts are there once each has its picture, or says why it has none.
@@ -114,33 +111,31 @@ DRAWN = (
 )
 
 
-def draw(address: str, folder: Path, profile: str) -> None:
+def draw(browser: Browser, address: str, folder: Path) -> None:
     """Write a picture of each view, and of one in dark colours."""
-    with browsing(profile) as browser:
-        states = views(address)
-        for name, state in {**states, "dark": states["sample"]}.items():
-            scheme = "dark" if name == "dark" else "light"
-            feature = {"name": "prefers-color-scheme", "value": scheme}
-            browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-            browser.set_window_size(WIDTH, 900)
-            browser.get("about:blank")
-            browser.get(f"{address}/{state}")
-            wait_for(browser, "document.querySelector('main').dataset.shown === location.hash")
-            height = browser.execute_script("return document.documentElement.scrollHeight")
-            browser.set_window_size(WIDTH, min(height, MOST_HEIGHT) + 90)
-            wait_for(browser, DRAWN)
-            browser.save_screenshot(str(folder / f"page-{name}.png"))
+    states = views(address)
+    for name, state in {**states, "dark": states["sample"]}.items():
+        scheme = "dark" if name == "dark" else "light"
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        browser.set_window_size(WIDTH, 900)
+        browser.get("about:blank")
+        browser.get(f"{address}/{state}")
+        browser.until("document.querySelector('main').dataset.shown === location.hash")
+        height = browser.execute_script("return document.documentElement.scrollHeight")
+        browser.set_window_size(WIDTH, min(height, MOST_HEIGHT) + 90)
+        browser.until(DRAWN)
+        browser.save_screenshot(str(folder / f"page-{name}.png"))
 
 
-def draw_report(page: Path, folder: Path, profile: str) -> None:
+def draw_report(browser: Browser, page: Path, folder: Path) -> None:
     """Write a picture of the charts of a report."""
-    with browsing(profile) as browser:
-        browser.set_window_size(WIDTH, 1600)
-        browser.get(f"{page.as_uri()}#/report")
-        wait_for(browser, "document.querySelectorAll('.charts .plot svg').length >= 6")
-        charts = browser.find_element(By.CSS_SELECTOR, ".charts")
-        browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", charts)
-        charts.screenshot(str(folder / "report-charts.png"))
+    browser.set_window_size(WIDTH, 1600)
+    browser.get(f"{page.as_uri()}#/report")
+    browser.until("document.querySelectorAll('.charts .plot svg').length >= 6")
+    charts = browser.find_element(By.CSS_SELECTOR, ".charts")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", charts)
+    charts.screenshot(str(folder / "report-charts.png"))
 
 
 def main() -> None:
@@ -148,18 +143,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="where the pictures go")
     folder = parser.parse_args().folder
-    with tempfile.TemporaryDirectory() as scratch:
-        runs = [Path(scratch) / "stuffing", Path(scratch) / "honest"]
-        make = [sys.executable, str(EXAMPLES / "stuffing" / "make.py")]
-        subprocess.run([*make, str(runs[0])], check=True)
-        subprocess.run([*make, str(runs[1]), "--honest"], check=True)
-        with watched(*runs) as address:
-            draw(address, folder, str(Path(scratch) / "profile"))
-        page = Path(scratch) / "report.html"
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        runs = [scratch / "stuffing", scratch / "honest"]
+        for run in runs:
+            for _ in make_run(run, learns=run.name == "stuffing"):
+                pass
+        page = scratch / "report.html"
         rollouts = [str(EXAMPLES / "sample" / "rollouts.jsonl"), "--dataset", str(DATASET)]
         if consensusbench(["report", *rollouts, "--output", str(page), "--no-probes"]):
             raise SystemExit(1)
-        draw_report(page, folder, str(Path(scratch) / "report-profile"))
+        with Browser(scratch / "profile") as browser, watched(*runs) as address:
+            draw(browser, address, folder)
+            draw_report(browser, page, folder)
 
 
 if __name__ == "__main__":

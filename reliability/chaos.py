@@ -1,8 +1,7 @@
-"""Faults, one after the other, while clients score what they know the score of.
+"""Faults, one after the other, while clients score rollouts and check every score.
 
-Each fault has a server of its own with two workers and four clients that go on scoring before,
-during and after it.  What is demanded: no rollout lost, none scored wrong, the server alive at the
-end, its workers small, its log short.
+Each fault has its own server with two workers.  No rollout may be lost or scored wrong, the server
+must survive, its workers stay small and its log short.
 
     python -m reliability.chaos [NAME ...] [--write docs/reliability.md]
 """
@@ -14,7 +13,6 @@ import contextlib
 import os
 import random
 import resource
-import shutil
 import signal
 import socket
 import struct
@@ -28,11 +26,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import grpc
-from rich.console import Console
 
 from benchmarks.markdown import publish, table
+from benchmarks.processes import family
 from consensuspr.client import Access, RewardClient
 from consensuspr.client.admin import AdminClient
 from consensuspr.credentials import new_token, write_token
@@ -40,15 +39,16 @@ from consensuspr.errors import AccessDenied, ConsensusPRError
 from consensuspr.score_log import LogReader
 from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
+from reliability import frames
 from reliability.load import (
     SAMPLE,
     Load,
-    Outcome,
     Server,
     is_running,
     machine,
     resident_mb,
     serving,
+    wait_until,
 )
 
 # Scored before a fault, and after it has ended.
@@ -56,9 +56,6 @@ AROUND = 600
 # Of a worker above its size before the fault, at its peak.
 MAX_GROWTH_MB = 300
 MAX_LOG_BYTES = 256 << 10
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-SCORE = b"/consensuspr.v1.ScoringService/Score"
-WATCH = b"/grpc.health.v1.Health/Watch"
 FIRST_TOKEN = new_token()
 
 
@@ -67,30 +64,18 @@ class Skipped(Exception):
 
 
 Fault = Callable[[Server, Load], None]
+# Returns environment variables of the server; gets its folder, and what ends with it.
+Prepare = Callable[[Path, ExitStack], Mapping[str, str]]
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A fault and the server that it is for.
+    """A fault, and the settings of its server and the command that runs it."""
 
-    Attributes:
-        name: for the command line.
-        fault: makes it, and returns when it is over.
-        settings: of the server.
-        within: a command that runs the server.
-        prepare: gives more of either, in a folder; it may raise Skipped.
-    """
-
-    name: str
     fault: Fault
     settings: Mapping[str, str | int | float]
     within: Sequence[str]
-    prepare: Callable[[Path, ExitStack], Mapping[str, str]] | None
-
-    @property
-    def what(self) -> str:
-        """One line on what happens."""
-        return " ".join((self.fault.__doc__ or "").partition("\n\n")[0].split()).rstrip(".")
+    prepare: Prepare
 
 
 SCENARIOS: dict[str, Scenario] = {}
@@ -98,14 +83,14 @@ SCENARIOS: dict[str, Scenario] = {}
 
 def scenario(
     *within: str,
-    prepare: Callable[[Path, ExitStack], Mapping[str, str]] | None = None,
+    prepare: Prepare = lambda folder, stack: {},
     **settings: str | int | float,
 ) -> Callable[[Fault], Fault]:
     """Register a fault; see :class:`Scenario`."""
 
     def register(fault: Fault) -> Fault:
         name = fault.__name__.replace("_", "-")
-        SCENARIOS[name] = Scenario(name, fault, settings, within, prepare)
+        SCENARIOS[name] = Scenario(fault, settings, within, prepare)
         return fault
 
     return register
@@ -120,7 +105,7 @@ def kill_a_worker(server: Server, load: Load) -> None:
     for _ in range(6):
         os.kill(random.choice(server.workers()), signal.SIGKILL)
         load.wait_for_rollouts(300)
-        _wait(lambda: len(server.workers()) == 2)
+        server.wait_for_workers()
 
 
 @scenario()
@@ -129,7 +114,7 @@ def kill_all_workers(server: Server, load: Load) -> None:
     for _ in range(2):
         for worker in server.workers():
             os.kill(worker, signal.SIGKILL)
-        _wait(lambda: len(server.workers()) == 2)
+        server.wait_for_workers()
         load.wait_for_rollouts(300)
 
 
@@ -139,7 +124,7 @@ def stop_a_worker(server: Server, load: Load) -> None:
     stopped = server.workers()[0]
     os.kill(stopped, signal.SIGSTOP)
     try:
-        _wait(lambda: stopped not in server.workers(), most_s=60)
+        wait_until(lambda: stopped not in server.workers(), "a stopped worker was not replaced")
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(stopped, signal.SIGKILL)
@@ -151,7 +136,7 @@ def kill_the_server(server: Server, load: Load) -> None:
     workers = server.workers()
     os.kill(workers[0], signal.SIGSTOP)
     os.kill(server.pid, signal.SIGKILL)
-    _wait(lambda: not any(map(is_running, workers)))
+    wait_until(lambda: not any(map(is_running, workers)), "workers outlived their supervisor")
     server.replace()
     load.wait_for_rollouts(300)
 
@@ -171,23 +156,23 @@ def stop_the_server(server: Server, load: Load) -> None:
 def kill_answer_processes(server: Server, load: Load) -> None:
     """SIGKILL all processes of computer algebra while they are asked, eight times."""
     with grpc.insecure_channel(server.address) as channel:
-        call = channel.unary_unary(SCORE.decode(), None, pb.ScoreResponse.FromString)
+        call = channel.unary_unary(frames.SCORE.decode(), None, pb.ScoreResponse.FromString)
         replies = []
         for at in range(8):
-            request = _request(rb"\boxed{\int_0^{%d} 2x dx}" % (at + 2), truth=str((at + 2) ** 2))
+            request = frames.score_request(
+                rb"\boxed{\int_0^{%d} 2x dx}" % (at + 2), truth=str((at + 2) ** 2)
+            )
             replies.append(call.future(request, timeout=60))
             time.sleep(0.1)
-            for process in server.below_workers():
+            for process in [pid for worker in server.workers() for pid in family(worker)[1:]]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
             # They start again; what is killed twice has no reward, and says so.
-            _wait(replies[-1].done)
+            wait_until(replies[-1].done, "an answer was not decided")
             load.wait_for_calls()
         # Killed twice, an answer has no Acc, and says so; it must not be a wrong one.
         wrong = [reply for reply in replies if list(reply.result().accs) == [0.0]]
-    if wrong:
-        load.outcome.wrong += len(wrong)
-        load.outcome.examples.append(f"right answers of which {len(wrong)} counted as wrong")
+    load.add_wrong(*["a right answer counted as wrong"] * len(wrong))
 
 
 # --- the machine ----------------------------------------------------------------------------------
@@ -214,7 +199,7 @@ def full_disk(server: Server, load: Load) -> None:
     os.kill(server.workers()[0], signal.SIGKILL)
     load.wait_for_rollouts(300)
     filler.unlink()
-    _wait(lambda: len(server.workers()) == 2, most_s=90)
+    server.wait_for_workers()
 
 
 def _small_disk_for_the_score_log(folder: Path, stack: ExitStack) -> Mapping[str, str]:
@@ -229,7 +214,7 @@ def full_disk_of_the_score_log(server: Server, load: Load) -> None:
     load.wait_for_rollouts(2000)
     before = _rows(disk)
     (disk / "filler").unlink()
-    _wait(lambda: _rows(disk) > before, most_s=90)
+    wait_until(lambda: _rows(disk) > before, "the score log did not grow", 90)
 
 
 @scenario("prlimit", "--nofile=256:256")
@@ -242,7 +227,7 @@ def few_descriptors(server: Server, load: Load) -> None:
 @scenario("prlimit", f"--as={3 << 30}")
 def little_memory(server: Server, load: Load) -> None:
     """Send the largest requests to a server that may have 3 GiB of address space a process."""
-    _send_raw(server, [_request(b"1+1=2 " * 2_500_000) for _ in range(8)])
+    _send_raw(server, [frames.score_request(b"1+1=2 " * 2_500_000) for _ in range(8)])
 
 
 def _fake_clock(folder: Path, stack: ExitStack) -> Mapping[str, str]:
@@ -286,8 +271,8 @@ def busy_machine(server: Server, load: Load) -> None:
 def vanished_clients(server: Server, load: Load) -> None:
     """Reset 500 connections in the middle of a request."""
     for _ in range(500):
-        with _connection(server.port) as sock:
-            sock.sendall(begun_request(1 << 20) + b"x" * 10_000)
+        with connected(server.port) as sock:
+            sock.sendall(frames.begun_request(1 << 20) + b"x" * 10_000)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
@@ -296,11 +281,11 @@ def stalled_clients(server: Server, load: Load) -> None:
     """Begin 400 requests and never go on, on gRPC and HTTP, for 15 s."""
     with ExitStack() as stack:
         for _ in range(400):
-            sock = stack.enter_context(_connection(server.port))
-            sock.sendall(begun_request(1 << 20))
+            sock = stack.enter_context(connected(server.port))
+            sock.sendall(frames.begun_request(1 << 20))
         http = _http_port(server)
         for _ in range(100):
-            sock = stack.enter_context(_connection(http))
+            sock = stack.enter_context(connected(http))
             sock.sendall(b"POST /openrlhf HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
         time.sleep(15)
 
@@ -308,11 +293,11 @@ def stalled_clients(server: Server, load: Load) -> None:
 @scenario()
 def half_closed_streams(server: Server, load: Load) -> None:
     """Send whole requests on 200 connections and shut the own side down before the reply."""
-    request = _request(b"1+1=2 " * 1000)
+    request = frames.score_request(b"1+1=2 " * 1000)
     with ExitStack() as stack:
         for _ in range(200):
-            sock = stack.enter_context(_connection(server.port))
-            sock.sendall(begun_request(len(request)) + _data(1, request, end=True))
+            sock = stack.enter_context(connected(server.port))
+            sock.sendall(frames.begun_request(len(request)) + frames.data(1, request, end=True))
             sock.shutdown(socket.SHUT_WR)
         time.sleep(3)
 
@@ -320,14 +305,14 @@ def half_closed_streams(server: Server, load: Load) -> None:
 @scenario()
 def clients_that_never_read(server: Server, load: Load) -> None:
     """Ask 40 connections for large replies and read nothing, for 15 s."""
-    request = _request(*[b"x"] * 2000)
+    request = frames.score_request(*[b"x"] * 2000)
     with ExitStack() as stack:
         for _ in range(40):
-            sock = stack.enter_context(_connection(server.port))
+            sock = stack.enter_context(connected(server.port))
             sock.settimeout(1)
             with contextlib.suppress(TimeoutError):
                 for stream in range(1, 41, 2):
-                    sock.sendall(_request_on(stream, request))
+                    sock.sendall(frames.request_on(stream, request))
         time.sleep(15)
 
 
@@ -336,7 +321,7 @@ def calls_without_end(server: Server, load: Load) -> None:
     """Open 30,000 calls that do not end: begun, with replies not taken, and watching; for 15 s."""
     with ExitStack() as stack:
         for kind in ("begun", "whole", "watching"):
-            for sock in open_calls(server.port, kind, 100, 100):
+            for sock in frames.open_calls(server.port, kind, 100, 100):
                 stack.enter_context(sock)
             load.wait_for_calls()
         time.sleep(15)
@@ -345,14 +330,14 @@ def calls_without_end(server: Server, load: Load) -> None:
 @scenario()
 def flooding_clients(server: Server, load: Load) -> None:
     """Let six connections send requests of 160 KB without waiting for replies, for 15 s."""
-    request = _request(*[b"so 14*118 = 1652 and " * 500] * 16)
+    request = frames.score_request(*[b"so 14*118 = 1652 and " * 500] * 16)
     until = time.monotonic() + 15
 
     def flood() -> None:
         with grpc.insecure_channel(
             server.address, [("grpc.use_local_subchannel_pool", 1)]
         ) as channel:
-            call = channel.unary_unary(SCORE.decode(), None, None)
+            call = channel.unary_unary(frames.SCORE.decode(), None, None)
             under_way: list[Any] = []
             while time.monotonic() < until:
                 under_way = [one for one in under_way if not one.done()]
@@ -381,11 +366,11 @@ def hand_made_frames(server: Server, load: Load) -> None:
     """Send HTTP/2 frames that no client sends: floods, resets, nonsense; 300 connections."""
     dice = random.Random(7)
     for _ in range(60):
-        for attack in (_nonsense, _ping_flood, _settings_flood, _rapid_reset, _endless_header):
-            with _connection(server.port) as sock:
+        for attack in frames.ATTACKS:
+            with connected(server.port) as sock:
                 sock.settimeout(2)
                 with contextlib.suppress(OSError):
-                    sock.sendall(PREFACE + _frame(4, 0, 0, b"") + attack(dice))
+                    sock.sendall(frames.PREFACE + frames.frame(4, 0, 0, b"") + attack(dice))
                     sock.recv(4096)
 
 
@@ -404,7 +389,7 @@ def hand_made_requests(server: Server, load: Load) -> None:
     )
     for _ in range(20):
         for attack in attacks:
-            with _connection(port) as sock, contextlib.suppress(OSError):
+            with connected(port) as sock, contextlib.suppress(OSError):
                 sock.settimeout(0.5)
                 sock.sendall(attack)
                 sock.recv(4096)
@@ -413,8 +398,9 @@ def hand_made_requests(server: Server, load: Load) -> None:
 @scenario()
 def memory_bombs(server: Server, load: Load) -> None:
     """Send requests that are small on the wire and large in memory, compressed and plain."""
-    empty = PROTOCOL + b"\x42\x00" * (16 << 20)
-    nodes = PROTOCOL + _field(8, _field(1, b"p") + b"\x32\x00" * (4 << 20))
+    protocol = pb.ScoreRequest(protocol_version=PROTOCOL_VERSION).SerializeToString()
+    empty = protocol + b"\x42\x00" * (16 << 20)
+    nodes = protocol + _field(8, _field(1, b"p") + b"\x32\x00" * (4 << 20))
     _send_raw(server, [empty, nodes])
     _send_raw(server, [empty, nodes], grpc.Compression.Gzip)
 
@@ -471,16 +457,9 @@ def changing_datasets(server: Server, load: Load) -> None:
 def _token(folder: Path, stack: ExitStack) -> Mapping[str, str]:
     for side in ("server", "client"):
         write_token(folder / f"token-of-{side}", FIRST_TOKEN)
-    # Of the clients, which are in this process.
-    known = os.environ.get("CONSENSUSPR_TOKEN_FILE")
-    os.environ["CONSENSUSPR_TOKEN_FILE"] = str(folder / "token-of-client")
-
-    def restore() -> None:
-        del os.environ["CONSENSUSPR_TOKEN_FILE"]
-        if known is not None:
-            os.environ["CONSENSUSPR_TOKEN_FILE"] = known
-
-    stack.callback(restore)
+    # The clients are in this process.
+    mine = {"CONSENSUSPR_TOKEN_FILE": str(folder / "token-of-client")}
+    stack.enter_context(mock.patch.dict(os.environ, mine))
     return {"CONSENSUSPR_TOKEN_FILE": str(folder / "token-of-server")}
 
 
@@ -526,19 +505,11 @@ def two_prepare_at_once(server: Server, load: Load) -> None:
         Load(second.address, clients=1) as more,
     ):
         more.wait_for_rollouts(AROUND)
-    load.outcome.wrong += more.outcome.wrong
-    load.outcome.lost += more.outcome.lost
+    if more.harm():
+        raise RuntimeError(str(more.harm()))
 
 
 # --- what they are made of ------------------------------------------------------------------------
-
-
-def _wait(condition: Callable[[], bool], most_s: float = 60.0) -> None:
-    until = time.monotonic() + most_s
-    while not condition():
-        if time.monotonic() > until:
-            raise TimeoutError("what has to follow the fault did not")
-        time.sleep(0.05)
 
 
 def _fill(filler: Path) -> None:
@@ -555,31 +526,8 @@ def _rows(run: Path) -> int:
     )
 
 
-def _varint(value: int) -> bytes:
-    out = b""
-    while value > 127:
-        out += bytes([value & 127 | 128])
-        value >>= 7
-    return out + bytes([value])
-
-
 def _field(number: int, content: bytes) -> bytes:
-    return bytes([number << 3 | 2]) + _varint(len(content)) + content
-
-
-PROTOCOL = pb.ScoreRequest(protocol_version=PROTOCOL_VERSION).SerializeToString()
-
-
-def _request(*responses: bytes, truth: str = "") -> bytes:
-    rollouts = [
-        pb.Rollout(problem_id="sample-arith-001", response=response, ground_truth=truth)
-        for response in responses
-    ]
-    request = pb.ScoreRequest(protocol_version=PROTOCOL_VERSION, rollouts=rollouts)
-    return request.SerializeToString()
-
-
-ONE_ROLLOUT = _request(b"x")
+    return bytes([number << 3 | 2]) + frames.varint(len(content)) + content
 
 
 def _send_raw(
@@ -588,17 +536,15 @@ def _send_raw(
     """Send requests at the same time, and wait for whatever comes back."""
     options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
     with grpc.insecure_channel(server.address, options, compression) as channel:
-        call = channel.unary_unary(SCORE.decode(), None, None)
+        call = channel.unary_unary(frames.SCORE.decode(), None, None)
         replies = [call.future(request, timeout=60) for request in requests]
         for reply in replies:
             with contextlib.suppress(grpc.RpcError):
                 reply.result()
 
 
-@contextlib.contextmanager
-def _connection(port: int) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as sock:
-        yield sock
+def connected(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=30)
 
 
 @contextlib.contextmanager
@@ -625,129 +571,11 @@ def _many_connections(port: int, number: int) -> Iterator[None]:
 
 def _http_port(server: Server) -> int:
     mark = "HTTP endpoint on http://127.0.0.1:"
-    _wait(lambda: mark in server.log())
+    wait_until(lambda: mark in server.log(), "the HTTP endpoint did not start")
     return int(server.log().partition(mark)[2].split()[0])
 
 
-def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
-
-
-def _text(value: bytes) -> bytes:
-    """Return a string of a header: its length with a prefix of seven bits, and its bytes."""
-    length = len(value)
-    return (bytes([length]) if length < 127 else b"\x7f" + _varint(length - 127)) + value
-
-
-def _headers(stream: int, path: bytes = SCORE, more: Mapping[bytes, bytes] | None = None) -> bytes:
-    """Return the header of a gRPC request, without Huffman coding or a table."""
-    fields = {
-        b":method": b"POST", b":scheme": b"http", b":path": path, b":authority": b"a",
-        b"content-type": b"application/grpc", b"te": b"trailers", **(more or {}),
-    }  # fmt: skip
-    block = b"".join(b"\x00" + _text(name) + _text(value) for name, value in fields.items())
-    return _frame(1, 4, stream, block)
-
-
-def _data(stream: int, content: bytes, *, end: bool) -> bytes:
-    frames = b""
-    for at in range(0, len(content), 16_384):
-        last = end and at + 16_384 >= len(content)
-        frames += _frame(0, int(last), stream, content[at : at + 16_384])
-    return frames
-
-
-def begun_request(size: int) -> bytes:
-    """Return the beginning of a connection and of a request of so many bytes, none of them yet."""
-    prefix = _frame(0, 0, 1, b"\x00" + struct.pack(">I", size))
-    return PREFACE + _frame(4, 0, 0, b"") + _headers(1) + prefix
-
-
-def open_calls(port: int, kind: str, connections: int, calls: int) -> Iterator[socket.socket]:
-    """Open so many calls on each of so many connections that will not end by themselves.
-
-    Args:
-        port: of gRPC.
-        kind: ``begun``: long headers, and nothing of a request; ``whole``: small requests, of
-            whose replies nothing may be sent; ``watching``: calls that watch the health.
-        connections: to be closed by whoever takes them.
-        calls: on each.
-    """
-    long = {b"x-%d" % at: b"v" * 1500 for at in range(4)}
-    request = b"\x00" + struct.pack(">I", len(ONE_ROLLOUT)) + ONE_ROLLOUT
-    begin = PREFACE + _frame(4, 0, 0, struct.pack(">HI", 4, 0 if kind == "whole" else 65_535))
-    for _ in range(connections):
-        sock = socket.create_connection(("127.0.0.1", port), timeout=30)
-        frames = [begin]
-        for stream in range(1, 2 * calls, 2):
-            if kind == "begun":
-                frames += [_headers(stream, more=long)]
-            elif kind == "whole":
-                frames += [_headers(stream), _data(stream, request, end=True)]
-            else:
-                frames += [_headers(stream, WATCH), _data(stream, bytes(5), end=False)]
-        with contextlib.suppress(OSError):  # the server may hang up
-            sock.sendall(b"".join(frames))
-        yield sock
-
-
-def _request_on(stream: int, request: bytes) -> bytes:
-    begin = PREFACE + _frame(4, 0, 0, struct.pack(">HI", 4, 0)) if stream == 1 else b""
-    whole = b"\x00" + struct.pack(">I", len(request)) + request
-    return begin + _headers(stream) + _data(stream, whole, end=True)
-
-
-def _nonsense(dice: random.Random) -> bytes:
-    return b"".join(
-        _frame(dice.randrange(16), dice.randrange(256), dice.randrange(8), dice.randbytes(60))
-        for _ in range(50)
-    )
-
-
-def _ping_flood(dice: random.Random) -> bytes:
-    return _frame(6, 0, 0, dice.randbytes(8)) * 5000
-
-
-def _settings_flood(dice: random.Random) -> bytes:
-    return _frame(4, 0, 0, struct.pack(">HI", 4, dice.randrange(1 << 16))) * 3000
-
-
-def _rapid_reset(dice: random.Random) -> bytes:
-    return b"".join(
-        _headers(stream) + _frame(3, 0, stream, struct.pack(">I", 8))
-        for stream in range(1, 4001, 2)
-    )
-
-
-def _endless_header(dice: random.Random) -> bytes:
-    begin = _frame(1, 0, 1, b"\x00" + _text(b"a") + _text(b"b"))
-    more = _frame(9, 0, 1, (b"\x00" + _text(b"a") + _text(b"b" * 100)) * 100)
-    return begin + more * 40
-
-
 # --- running --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Row:
-    """What a fault came to."""
-
-    scenario: Scenario
-    outcome: Outcome
-    pause_s: float
-    growth_mb: float
-    log_bytes: int
-    faults: list[str]
-
-    def cells(self) -> list[str]:
-        """Return it as a row of the page's table."""
-        outcome = self.outcome
-        return [
-            f"`{self.scenario.name}`", self.scenario.what, f"{outcome.right:,}",
-            str(sum(outcome.lost.values())), str(outcome.wrong), f"{self.pause_s:.1f} s",
-            f"{outcome.longest_s:.1f} s", f"{self.growth_mb:.0f} MB",
-        ]  # fmt: skip
-
 
 HEADER = [
     "fault", "what happens", "scored", "lost", "wrong", "longest pause", "longest call",
@@ -755,29 +583,21 @@ HEADER = [
 ]  # fmt: skip
 
 
-def run(chosen: Scenario) -> Row:
-    """Make one fault, and say what became of the rollouts.
+def run(name: str) -> tuple[list[str], list[str]]:
+    """Make a fault; return its row of the page's table, and the harm that it did.
 
     Raises:
         Skipped: it cannot be made here.
     """
+    chosen, harm = SCENARIOS[name], []
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
-        environment: dict[str, str] = {}
-        if chosen.prepare is not None:
-            environment.update(chosen.prepare(scratch, stack))
-        dataset = scratch / "dataset.jsonl"
-        shutil.copy(SAMPLE / "dataset.jsonl", dataset)
+        environment = chosen.prepare(scratch, stack)
         server = stack.enter_context(
             serving(
-                scratch,
-                dataset=dataset,
-                settings=chosen.settings,
-                within=chosen.within,
-                environment=environment,
+                scratch, settings=chosen.settings, within=chosen.within, environment=environment
             )
         )
-        faults = []
         with Load(server.address) as load:
             load.wait_for_rollouts(AROUND)
             base = max(map(resident_mb, server.workers()))
@@ -786,67 +606,51 @@ def run(chosen: Scenario) -> Row:
                 chosen.fault(server, load)
                 load.wait_for_rollouts(AROUND)
             except (TimeoutError, RuntimeError) as error:
-                faults.append(str(error))
+                harm.append(str(error))
         workers = server.workers()
         growth = max([0.0, *(resident_mb(pid, "VmHWM") - base for pid in workers)])
-        outcome, log = load.outcome, server.log()
-        if not server.alive() or not workers:
-            faults.append("the server did not survive: " + log[-400:])
-        if outcome.lost or outcome.wrong:
-            faults.append(f"lost {dict(outcome.lost)}, wrong {outcome.wrong}: {outcome.examples}")
-        if growth > MAX_GROWTH_MB:
-            faults.append(f"a worker grew by {growth:.0f} MB; the limit is {MAX_GROWTH_MB}")
-        if len(log) > MAX_LOG_BYTES:
-            faults.append(f"the log has {len(log)} bytes; the limit is {MAX_LOG_BYTES}")
-        return Row(chosen, outcome, outcome.pause_s(begun), growth, len(log), faults)
-
-
-def _written(page: Path) -> dict[str, list[str]]:
-    """Return the rows of the page's table, by the names of their faults."""
-    lines = [line for line in page.read_text("utf-8").splitlines() if line.startswith("| `")]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return {row[0].strip("`"): row for row in rows if len(row) == len(HEADER)}
+        log = server.log()
+        if not is_running(server.pid) or not workers:
+            harm.append("the server did not survive: " + log[-400:])
+    harm += load.harm()
+    if growth > MAX_GROWTH_MB:
+        harm.append(f"a worker grew by {growth:.0f} MB; the limit is {MAX_GROWTH_MB}")
+    if len(log) > MAX_LOG_BYTES:
+        harm.append(f"the log has {len(log)} bytes; the limit is {MAX_LOG_BYTES}")
+    row = [
+        f"`{name}`", (chosen.fault.__doc__ or "").rstrip("."), f"{load.right:,}",
+        str(load.lost.total()), str(load.wrong), f"{load.pause_s(begun):.1f} s",
+        f"{load.longest_s:.1f} s", f"{growth:.0f} MB",
+    ]  # fmt: skip
+    return row, harm
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the faults that were asked for; return 1 where one did harm."""
+    """Make the faults that were asked for; return 1 if one did harm."""
     parser = argparse.ArgumentParser(
         prog="python -m reliability.chaos", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"of faults (default: all): {', '.join(SCENARIOS)}"
     )
-    parser.add_argument("--write", type=Path, metavar="FILE", help="bring its table up to date")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the table into a page")
     chosen = parser.parse_args(arguments)
     unknown = [name for name in chosen.names if name not in SCENARIOS]
     if unknown:
         parser.error(f"there is no fault {unknown[0]!r}; there are {', '.join(SCENARIOS)}")
-    console = Console(stderr=True)
-    rows, skipped, failed = [], [], 0
+    rows, skipped, failed = [], [], False
     for name in chosen.names or SCENARIOS:
         try:
-            row = run(SCENARIOS[name])
+            row, harm = run(name)
         except Skipped as reason:
-            console.print(f"[yellow]skipped[/] {name}: {reason}")
             skipped.append(f"`{name}` was skipped: {reason}.")
             continue
         rows.append(row)
-        failed += bool(row.faults)
-        verdict = "[red]harm[/]" if row.faults else "[green]none[/]"
-        console.print(
-            f"{verdict} {name}: {row.outcome.right} scored, longest pause {row.pause_s:.1f} s,"
-            f" a worker grew by {row.growth_mb:.0f} MB, log of {row.log_bytes} bytes"
-        )
-        for fault in row.faults:
-            console.print(f"  {fault}", markup=False)
-    cells = {row.scenario.name: row.cells() for row in rows}
-    if chosen.names and chosen.write is not None:
-        # What was not made anew stays as it was.
-        cells = _written(chosen.write) | cells
-    text = table(HEADER, [cells[name] for name in SCENARIOS if name in cells], words=2)
-    text = "\n\n".join([f"On {machine()}.", text, *skipped])
+        failed |= bool(harm)
+        print(f"{name}: {'; '.join(harm) or 'no harm'}", file=sys.stderr)
+    text = "\n\n".join([f"On {machine()}.", table(HEADER, rows, words=2), *skipped])
     publish({"faults": text}, chosen.write)
-    return int(failed > 0)
+    return int(failed)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""Looks for input that makes a part fail, hang, or disagree with its twin, guided by coverage.
+"""Looks for input that makes a part fail, hang, or disagree with the pure engine.
 
-Each target runs in a process of its own under atheris (libFuzzer).  It begins with the corpus that
-is committed beside this file and with what earlier runs found (``build/fuzz``); what breaks a
-target is kept there, and named.  The plain-Python twin is instrumented for coverage in the place
-of the compiled core: it has the same rules.
+Each target runs in its own process under atheris (libFuzzer), from the committed corpus and what
+earlier runs found.  Input that breaks a target is kept in ``build/fuzz``.  The pure engine is
+instrumented for coverage instead of the compiled core: both follow the same rules.
 
     python -m reliability.fuzz [TARGET ...] [--seconds 30] [--write docs/reliability.md]
 """
@@ -18,6 +17,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
@@ -61,10 +61,10 @@ def core() -> Callable[[bytes], None]:
     def reached(hits: Sequence[Hit | None]) -> tuple[int, int]:
         """Count distinct values of the equations among hits, and operands of pattern hits."""
         values, operands = set(), set()
-        for hit in hits:
-            keys = [] if hit is None else expression_keys(hit.expression)
+        for hit in filter(None, hits):
+            keys = expression_keys(hit.expression)
             # A hit on a chain of several values need not state each of them.
-            if hit is not None and len(keys) == 1:
+            if len(keys) == 1:
                 values.add(keys[0].value)
                 operands |= {*keys[0].operands} if hit.channel is Channel.PATTERN else set()
         return len(values), len(operands)
@@ -250,27 +250,24 @@ def _fuzz(name: str, options: Sequence[str]) -> None:
     atheris.Fuzz()
 
 
-def _start(name: str, seconds: float) -> subprocess.Popen[str]:
-    """Run one target in a process of its own; its standard error is libFuzzer's."""
+def _run(name: str, seconds: float) -> tuple[int, str]:
+    """Run one target in its own process; return its exit code and libFuzzer's log."""
     found = FOUND / name
     (found / "corpus").mkdir(parents=True, exist_ok=True)
-    options = [
+    command = [
+        sys.executable, "-m", "reliability.fuzz", "--child", name,
         f"-max_total_time={seconds:g}", f"-max_len={MAX_BYTES}", f"-timeout={MAX_INPUT_S}",
         f"-rss_limit_mb={MAX_MEMORY_MB}", f"-artifact_prefix={found}/", "-print_final_stats=1",
         str(found / "corpus"), str(CORPUS / name),
     ]  # fmt: skip
-    return subprocess.Popen(
-        [sys.executable, "-m", "reliability.fuzz", "--child", name, *options],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        cwd=REPOSITORY,
+    done = subprocess.run(
+        command, capture_output=True, text=True, errors="replace", cwd=REPOSITORY, check=False
     )
+    return done.returncode, done.stderr
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the targets one after the other; return 1 where one broke."""
+    """Run the targets one after the other; return 1 if one broke."""
     given = sys.argv[1:] if arguments is None else [*arguments]
     if given[:1] == ["--child"]:
         _fuzz(given[1], given[2:])
@@ -279,35 +276,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
     parser.add_argument("--seconds", type=float, default=30, help="for each (default: 30)")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="bring its table up to date")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the table into a page")
     chosen = parser.parse_args(given)
     unknown = [name for name in chosen.targets if name not in TARGETS]
     if unknown:
         parser.error(f"there is no target {unknown[0]!r}; there are {', '.join(TARGETS)}")
-    try:
-        import atheris  # noqa: F401 - each target needs it
-    except ImportError:
+    if find_spec("atheris") is None:
         parser.error("fuzzing needs atheris: pip install 'consensuspr[fuzz]'")
-    rows, broken = [], 0
+    rows, broken = [], False
     for name in chosen.targets or TARGETS:
-        process = _start(name, chosen.seconds)
-        log = process.communicate()[1]
-        tried = re.search(r"number_of_executed_units: (\d+)", log) or re.search(r"Done (\d+)", log)
-        number = int(tried[1]) if tried else 0
-        features = re.findall(r" ft: (\d+)", log)
-        if process.returncode:
-            broken += 1
-            kept = re.findall(r"Test unit written to (\S+)", log)
+        code, log = _run(name, chosen.seconds)
+        if code:
+            broken = True
             print(f"{name} broke:\n{log[-3000:]}", file=sys.stderr)
-            for one in kept:
-                print(f"again: python -m reliability.fuzz --child {name} {one}", file=sys.stderr)
+            for file in re.findall(r"Test unit written to (\S+)", log):
+                print(f"again: python -m reliability.fuzz --child {name} {file}", file=sys.stderr)
+        inputs = re.search(r"number_of_executed_units: (\d+)", log) or re.search(r"Done (\d+)", log)
         what = (TARGETS[name].__doc__ or "").rstrip(".")
-        verdict = "broke" if process.returncode else "held"
-        rows.append([f"`{name}`", what, f"{number:,}", features[-1] if features else "", verdict])
-        print(f"{name}: {number} inputs, {verdict}", file=sys.stderr)
-    header = ["target", "what is demanded", "inputs", "features", "verdict"]
+        number = f"{int(inputs[1]):,}" if inputs else ""
+        rows.append([f"`{name}`", what, number, "broke" if code else "held"])
+    header = ["target", "what is demanded", "inputs", "verdict"]
     publish({"fuzzing": table(header, rows, words=2)}, chosen.write)
-    return int(broken > 0)
+    return int(broken)
 
 
 if __name__ == "__main__":

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
+import shutil
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
 from benchmarks.measure import REPOSITORY
-from benchmarks.processes import family, listening
+from benchmarks.processes import listening
 from consensuspr.client import LocalClient, RewardClient, Rollout, Score
+from consensuspr.data import read_rollouts
 from consensuspr.errors import ConsensusPRError
 
 SAMPLE = REPOSITORY / "examples/sample"
@@ -28,13 +29,7 @@ BATCH = 16
 
 @dataclass
 class Server:
-    """A server under attack.
-
-    Attributes:
-        address: of gRPC.
-        pid: of the supervisor; where it was replaced, of its successor.
-        scratch: its folder of temporary files, and its log.
-    """
+    """A server under attack: its address, its supervisor, its folder of files and its log."""
 
     address: str
     pid: int
@@ -43,7 +38,6 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The port of gRPC."""
         return int(self.address.rpartition(":")[2])
 
     def workers(self) -> list[int]:
@@ -51,12 +45,11 @@ class Server:
         tasks = Path(f"/proc/{self.pid}/task").glob("*/children")
         return [int(pid) for task in tasks for pid in task.read_text("ascii").split()]
 
-    def below_workers(self) -> list[int]:
-        """Return the answer processes."""
-        return [pid for worker in self.workers() for pid in family(worker)[1:]]
+    def wait_for_workers(self) -> None:
+        """Return when both workers run."""
+        wait_until(lambda: len(self.workers()) == 2, "a worker did not start again", 90)
 
     def log(self) -> str:
-        """Return what it has logged."""
         return next(self.scratch.glob("*.log")).read_text("utf-8", "replace")
 
     def replace(self) -> None:
@@ -65,10 +58,6 @@ class Server:
         folder.mkdir()
         successor = self._ends.enter_context(serving(folder, address=self.address))
         self.pid = successor.pid
-
-    def alive(self) -> bool:
-        """Say whether its supervisor lives."""
-        return is_running(self.pid)
 
 
 def is_running(pid: int) -> bool:
@@ -94,23 +83,19 @@ def serving(
     scratch: Path,
     *,
     address: str = "127.0.0.1:0",
-    dataset: Path = SAMPLE / "dataset.jsonl",
+    dataset: Path | None = None,
     settings: Mapping[str, str | int | float] | None = None,
     within: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Server]:
-    """Run a server with two workers.
+    """Run a server with two workers, all its files in ``scratch``: a copy of the sample, too.
 
-    Args:
-        scratch: gets its temporary files and its log.
-        address: where it listens.
-        dataset: what it serves.
-        settings: beside the defaults, by name.
-        within: a command that runs it, such as ``prlimit`` and its options.
-        environment: variables beside those of this process.
+    ``within`` is a command that runs it, such as ``prlimit`` and its options.
     """
     chosen = {"workers": 2, "log_level": "info", **(settings or {})}
     variables = {f"CONSENSUSPR_{name.upper()}": str(value) for name, value in chosen.items()}
+    if dataset is None:
+        dataset = Path(shutil.copy(SAMPLE / "dataset.jsonl", scratch))
     temporary = scratch / "tmp"
     temporary.mkdir(exist_ok=True)
     command = [*within, sys.executable, "-m", "consensuspr.cli", "serve"]
@@ -120,61 +105,33 @@ def serving(
         yield Server(where, pid, scratch, ends)
 
 
-def sample_rollouts() -> list[Rollout]:
-    """Return the rollouts of the sample."""
-    with (SAMPLE / "rollouts.jsonl").open(encoding="utf-8") as lines:
-        rows = map(json.loads, lines)
-        return [Rollout(row["problem_id"], row["response"]) for row in rows]
-
-
-def _told(score: Score) -> tuple[object, ...]:
+def _figures(score: Score) -> tuple[object, ...]:
     return score.status, score.reward, score.acc, score.ncr, score.matched
-
-
-@dataclass
-class Outcome:
-    """What became of the rollouts of a load.
-
-    Attributes:
-        right: scored as they have to be.
-        wrong: scored otherwise.
-        lost: whose call ended in an error, by the error's name.
-        longest_s: of all calls.
-        calls: when each began and ended, with how many rollouts were scored.
-        examples: of what was wrong or lost.
-    """
-
-    right: int = 0
-    wrong: int = 0
-    lost: Counter[str] = field(default_factory=Counter)
-    longest_s: float = 0.0
-    calls: list[tuple[float, float, int]] = field(default_factory=list)
-    examples: list[str] = field(default_factory=list)
-
-    def pause_s(self, since: float) -> float:
-        """Return the longest time after ``since`` in which no call ended well."""
-        ends = sorted(end for _, end, number in self.calls if number and end >= since)
-        return max((b - a for a, b in itertools.pairwise([since, *ends])), default=0.0)
 
 
 class Load:
     """Clients that score the sample's rollouts without a pause, and check every score.
 
-    Args:
-        address: of the server, or several.
-        clients: each a connection of its own, in a thread.
-        timeout_s: of each call, retries included.
+    Attributes:
+        right, wrong: rollouts by whether the score was the expected one.
+        lost: rollouts whose call raised an error, by the error's name.
+        longest_s: duration of the longest call.
     """
 
-    def __init__(self, address: str, clients: int = 4, timeout_s: float = PATIENCE_S) -> None:
+    def __init__(self, address: str, clients: int = 4) -> None:
+        self.right = self.wrong = 0
+        self.lost: Counter[str] = Counter()
+        self.longest_s = 0.0
+        self._examples: list[str] = []
+        # When calls ended that scored something.
+        self._ends: list[float] = []
         self._address = address
-        self._timeout_s = timeout_s
-        self._rollouts = sample_rollouts()
+        rows = read_rollouts(SAMPLE / "rollouts.jsonl")
+        self._rollouts = [Rollout(row["problem_id"], row["response"]) for row in rows]
         with LocalClient(dataset=SAMPLE / "dataset.jsonl") as client:
-            self._expected = [_told(score) for score in client.score(self._rollouts)]
+            self._expected = [_figures(score) for score in client.score(self._rollouts)]
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self.outcome = Outcome()
         self._calls = [0] * clients  # that have ended
         self._threads = [
             threading.Thread(target=self._score, args=(number,), daemon=True)
@@ -189,38 +146,43 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(self._timeout_s + 30)
+            thread.join(PATIENCE_S + 30)
             if thread.is_alive():
-                self.outcome.lost["a client that hangs"] += BATCH
+                self.lost["a client that hangs"] += BATCH
 
-    def wait_for_rollouts(self, number: int, most_s: float = 120.0) -> None:
-        """Return when so many more were scored.
+    def wait_for_rollouts(self, number: int) -> None:
+        """Return when so many more rollouts were scored."""
+        goal = self.right + number
+        wait_until(lambda: self.right >= goal, f"{number} rollouts were not scored", 120)
 
-        Raises:
-            TimeoutError: that did not come true.
-        """
-        until, goal = time.monotonic() + most_s, self.outcome.right + number
-        while self.outcome.right < goal:
-            if time.monotonic() > until:
-                raise TimeoutError(f"{number} rollouts were not scored within {most_s:g} s")
-            time.sleep(0.05)
+    def wait_for_calls(self) -> None:
+        """Return when all calls have ended that are under way now."""
+        before = [*self._calls]
+        wait_until(
+            lambda: all(now > then for now, then in zip(self._calls, before, strict=True)),
+            "a call did not end",
+            120,
+        )
 
-    def wait_for_calls(self, most_s: float = 120.0) -> None:
-        """Return when all calls have ended that are under way now.
+    def pause_s(self, since: float) -> float:
+        """Return the longest time after ``since`` in which no call scored anything."""
+        ends = sorted(end for end in self._ends if end >= since)
+        return max((b - a for a, b in itertools.pairwise([since, *ends])), default=0.0)
 
-        Raises:
-            TimeoutError: that did not come true.
-        """
-        until, before = time.monotonic() + most_s, [*self._calls]
-        while any(now == then for now, then in zip(self._calls, before, strict=True)):
-            if time.monotonic() > until:
-                raise TimeoutError(f"a call did not end within {most_s:g} s")
-            time.sleep(0.05)
+    def add_wrong(self, *examples: str) -> None:
+        """Count wrong rollouts, and keep some examples."""
+        self.wrong += len(examples)
+        self._examples += examples[: 5 - len(self._examples)]
+
+    def harm(self) -> list[str]:
+        """Return a sentence on lost and wrong rollouts, if there are any."""
+        if not self.lost and not self.wrong:
+            return []
+        return [f"lost {dict(self.lost)}, wrong {self.wrong}: {self._examples}"]
 
     def _score(self, number: int) -> None:
-        at = number * 37
-        count = len(self._rollouts)
-        with RewardClient(self._address, timeout_s=self._timeout_s) as client:
+        at, count = number * 37, len(self._rollouts)
+        with RewardClient(self._address, timeout_s=PATIENCE_S) as client:
             while not self._stop.is_set():
                 at = (at + BATCH) % count
                 chosen = [(at + one) % count for one in range(BATCH)]
@@ -228,31 +190,37 @@ class Load:
                 try:
                     scores = client.score([self._rollouts[one] for one in chosen])
                 except ConsensusPRError as error:
-                    self._count(start, Counter({type(error).__name__: BATCH}), str(error))
-                    self._calls[number] += 1
-                    continue
-                wrong = [
-                    f"{self._rollouts[one].problem_id}: {_told(score)}, not {self._expected[one]}"
-                    for one, score in zip(chosen, scores, strict=True)
-                    if _told(score) != self._expected[one]
-                ]
-                self._count(start, Counter(), *wrong)
+                    with self._lock:
+                        self.lost[type(error).__name__] += BATCH
+                        self._examples.append(str(error))
+                else:
+                    found = map(_figures, scores)
+                    wrong = [
+                        f"{self._rollouts[one].problem_id}: {figures}, not {self._expected[one]}"
+                        for one, figures in zip(chosen, found, strict=True)
+                        if figures != self._expected[one]
+                    ]
+                    with self._lock:
+                        self.right += BATCH - len(wrong)
+                        self.add_wrong(*wrong)
+                        self._ends.append(time.monotonic())
+                self.longest_s = max(self.longest_s, time.monotonic() - start)
                 self._calls[number] += 1
 
-    def _count(self, start: float, lost: Counter[str], *examples: str) -> None:
-        end = time.monotonic()
-        wrong = 0 if lost else len(examples)
-        right = 0 if lost else BATCH - wrong
-        with self._lock:
-            outcome = self.outcome
-            outcome.right += right
-            outcome.wrong += wrong
-            outcome.lost += lost
-            outcome.longest_s = max(outcome.longest_s, end - start)
-            outcome.calls.append((start, end, right))
-            outcome.examples += examples[: max(0, 5 - len(outcome.examples))]
+
+def wait_until(condition: Callable[[], bool], failure: str, most_s: float = 60) -> None:
+    """Return when a condition holds.
+
+    Raises:
+        TimeoutError: it does not hold in time; the text begins with ``failure``.
+    """
+    until = time.monotonic() + most_s
+    while not condition():
+        if time.monotonic() > until:
+            raise TimeoutError(f"{failure} within {most_s:g} s")
+        time.sleep(0.05)
 
 
 def machine() -> str:
-    """Say in a few words what a run ran on."""
+    """Return in a few words what a run ran on."""
     return f"{len(os.sched_getaffinity(0))} shared cores"

@@ -1,21 +1,14 @@
-"""The statistics of the study: fixed in `PLAN.md` before any run that counts.
+"""The statistics of the study, which `PLAN.md` fixes, and the tables of its page.
 
-Seeds pair the arms: the same warm start, order of problems and stream of random numbers.  If an
-arm's name meant nothing, each pair's difference would be as likely with the other sign; the test
-looks at all ways to put the signs (4,096 for twelve pairs), and assumes nothing else.  The
-primary contrasts are corrected by Holm, and tested once: `report` rejects a study that is not
-complete, because a look at p while runs come in is another test.  Everything else is shown with
-intervals and not tested.
-
-Words about results are made here too, by the rules of the plan, so that they follow from the
-numbers and from nothing else: `finding` for the question, `against_table` for what was to count
-against the reward.
+Seeds pair the arms: the same warm start, order of problems and stream of random numbers.  The
+exact sign-flip test compares all ways to put the signs of the paired differences.  The primary
+contrasts are corrected by Holm; everything else has intervals and no tests.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, median, stdev
@@ -23,6 +16,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import stats
+
+from benchmarks.markdown import table
 
 from .arms import ARMS, BUILT, CONTRASTS, NUM_WARM_STARTS, PRIMARY, SECOND_CONTRASTS
 from .task import STYLES
@@ -34,8 +29,6 @@ SIGNIFICANCE = 0.05
 OF_INTEREST = 0.02
 # Accuracy on the held-out curve that counts as reached.
 THRESHOLD = 0.3
-# A mean of so many standard deviations is found in 84 of 100 studies of twelve pairs.
-FOUND_MOSTLY = 1.2
 # Results are rounded to five decimals, so that a difference of two is off by so much at most.
 _ROUNDING = 1e-5
 
@@ -103,13 +96,9 @@ class Effect:
         """The mean in standard deviations of the differences."""
         return self.mean / self.spread if self.spread else math.nan
 
-    @property
-    def shown(self) -> str:
-        """In points, with the interval if it has one."""
-        return self.told(_points)
-
-    def told(self, write: Callable[[float], str]) -> str:
-        """Return the mean, with the interval if it has one, as `write` writes a number."""
+    def shown(self, write: Callable[[float], str] | None = None) -> str:
+        """Return the mean in points or as ``write`` writes it, with its interval if it has one."""
+        write = write or _points
         if math.isnan(self.low):
             return write(self.mean)
         return f"{write(self.mean)} ({write(self.low)} to {write(self.high)})"
@@ -212,22 +201,12 @@ class Contrast:
     corrected: float
 
     @property
-    def above(self) -> bool:
-        """Whether the test says that the arm is above the other."""
-        return self.tells and self.effect.mean > 0
-
-    @property
-    def tells(self) -> bool:
-        """Whether the test finds a difference."""
-        return self.corrected < SIGNIFICANCE
-
-    @property
     def verdict(self) -> str:
         """What the plan says of such an interval and such a p."""
         low, high = self.effect.low, self.effect.high
         within = low > -OF_INTEREST and high < OF_INTEREST
-        if self.tells:
-            side = "above" if self.above else "below"
+        if self.corrected < SIGNIFICANCE:
+            side = "above" if self.effect.mean > 0 else "below"
             if within:
                 return f"{side}, by less than two points"
             sure = low >= OF_INTEREST or high <= -OF_INTEREST
@@ -255,68 +234,6 @@ def contrasts(results: Results, of: Compared = CONTRASTS) -> list[Contrast]:
     ]
 
 
-def finding(results: Results) -> str:
-    """Return what was found, in three sentences."""
-    chains = Effect.of(results.differences("linear", "outcome", longer))
-    beyond = (
-        "ahead there" if chains.low > 0 else "behind there" if chains.high < 0 else "open there"
-    )
-    return (
-        f"{_told(results, contrasts(results))}"
-        f" On longer chains than it was trained on, `linear` is at"
-        f" {fmean(results.values('linear', longer)):.1%} and `outcome` at"
-        f" {fmean(results.values('outcome', longer)):.1%}, {chains.shown} points: {beyond}."
-    )
-
-
-def second_finding(results: Results) -> str:
-    """Return what the second study found."""
-    found = contrasts(results, SECOND_CONTRASTS)
-    by_start = ", ".join(map(_points, _by_start(results, "linear", "outcome")))
-    areas = {other: results.differences("linear", other, area) for _, other in SECOND_CONTRASTS}
-    higher = ", ".join(
-        f"{Effect.of(differences).shown} than of {other} (in {sum(x > 0 for x in differences)} of"
-        f" {len(differences)} seeds)"
-        for other, differences in areas.items()
-    )
-    reached = {arm: f"{median(results.values(arm, steps_to)):.0f}" for arm in ("linear", "outcome")}
-    return (
-        f"{_told(results, found)} At the three warm starts, `linear` less `outcome` is {by_start}."
-        f"\n\nBeside it, and not tested: the mean height of `linear`'s curve is, in points, more by"
-        f" {higher}; half of its runs are at {THRESHOLD:.0%} by step {reached['linear']}, of"
-        f" `outcome` by step {reached['outcome']}."
-    )
-
-
-def _told(results: Results, found: Sequence[Contrast]) -> str:
-    """Return what tested contrasts say: of linear with the outcome first, then with controls."""
-    first, controls = found[0], found[1:]
-    ends = {arm: fmean(results.values(arm, accuracy)) for arm in ("linear", "outcome")}
-    against = ", ".join(
-        f"{contrast.effect.shown} against {contrast.other} ({contrast.verdict})"
-        for contrast in controls
-    )
-    if not first.above:
-        meaning = "no lead over the outcome is shown, and so none that the nodes could explain"
-    elif all(contrast.above for contrast in controls):
-        meaning = "the lead needs nodes that mean something"
-    else:
-        meaning = "so the lead is not shown to be the meaning of the nodes"
-    return (
-        f"**After {results.steps} steps `linear` answers {ends['linear']:.1%} of the"
-        f" {results.problems} problems rightly and `outcome` {ends['outcome']:.1%}:"
-        f" {_points(first.effect.mean)} points, 95 % interval {_points(first.effect.low)} to"
-        f" {_points(first.effect.high)}, p"
-        f" {first.corrected:.4f} after Holm: {_sentence(first.verdict)}.**"
-        f" Of `linear` with controls whose nodes mean nothing, the differences are {against}:"
-        f" {meaning}."
-    )
-
-
-def _sentence(verdict: str) -> str:
-    return "the question is open" if verdict == "open" else verdict
-
-
 def _by_start(results: Results, arm: str, other: str) -> list[float]:
     """Return the mean difference in accuracy at each warm start that has pairs."""
     starts = [results.differences(arm, other, accuracy, start) for start in range(NUM_WARM_STARTS)]
@@ -326,7 +243,7 @@ def _by_start(results: Results, arm: str, other: str) -> list[float]:
 def primary_table(results: Results, of: Compared = CONTRASTS) -> str:
     """Return the contrasts that were to decide, as Markdown."""
     head = ("contrast", "pairs", "difference in Acc", "95 % interval", "SD", "standardised", "p")
-    return markdown(
+    return table(
         (*head, "p (Holm)", "by warm start", "says"),
         [
             (
@@ -343,29 +260,6 @@ def primary_table(results: Results, of: Compared = CONTRASTS) -> str:
             )
             for contrast in contrasts(results, of)
         ],
-    )
-
-
-def power_text(results: Results) -> str:
-    """Return what the test could have found, from the spread that was seen."""
-    could = ", ".join(
-        f"{100 * FOUND_MOSTLY * contrast.effect.spread:.1f} against {contrast.other}"
-        for contrast in contrasts(results)
-    )
-    starts = [
-        results.differences("linear", "outcome", accuracy, start)
-        for start in range(NUM_WARM_STARTS)
-    ]
-    means = [fmean(of_start) for of_start in starts if of_start]
-    alike = all(mean > 0 for mean in means) or all(mean < 0 for mean in means)
-    signs = "of one sign" if alike else "not of one sign"
-    # Pooled: each warm start about its own mean.
-    rest = sum((x - fmean(of_start)) ** 2 for of_start in starts for x in of_start)
-    within = math.sqrt(rest / max(1, sum(map(len, starts)) - len(means)))
-    return (
-        f"With the standard deviations that were seen (SD), the strictest of Holm's levels finds in"
-        f" 84 of 100 such studies a difference of, in points: {could}. By warm start, linear less"
-        f" outcome is {signs}; about the means of the starts the SD is {100 * within:.1f}."
     )
 
 
@@ -416,107 +310,21 @@ def beside_table(results: Results, of: Compared = (*CONTRASTS, *OTHER_CONTRASTS)
     """Return contrasts in all that was watched, with intervals and without tests, as Markdown."""
     # The second study was not evaluated on longer chains.
     names = [name for name in BESIDE if name != LONGER or results.problems == "held-out"]
-    reach = f"sooner at {THRESHOLD:.0%}"
-    head = ["contrast", *names, "Acc, by warm start", "larger area", reach]
-    rows = []
-    for arm, other in of:
-        areas = results.differences(arm, other, area)
-        ours, theirs = results.by_arm[arm], results.by_arm[other]
-        sooner = sum(steps_to(ours[at]) < steps_to(theirs[at]) for at in ours.keys() & theirs)
-        rows.append(
-            (
-                f"{arm} − {other}",
-                *(_effect_of(results, arm, other, name) for name in names),
-                ", ".join(map(_points, _by_start(results, arm, other))),
-                *(f"{number} of {len(areas)}" for number in (sum(x > 0 for x in areas), sooner)),
-            )
-        )
-    return markdown(head, rows)
+    count = partial(_plain, digits=2, sign=True)
 
+    def cell(arm: str, other: str, name: str) -> str:
+        effect = Effect.of(results.differences(arm, other, BESIDE[name]))
+        return effect.shown(count if name in _COUNTED else None)
 
-def _effect_of(results: Results, arm: str, other: str, name: str) -> str:
-    effect = Effect.of(results.differences(arm, other, BESIDE[name]))
-    if name not in _COUNTED:
-        return effect.shown
-    return effect.told(partial(_plain, digits=2, sign=True))
-
-
-# What would count, what was found, and whether it counts; None if it needs a lead and has none.
-_Against: TypeAlias = tuple[str, str, bool | None]
-
-
-def against_table(results: Results) -> str:
-    """Return what the plan says would count against the reward, and whether it came, as Markdown.
-
-    A difference that was not to be tested counts as there if its interval lies on that side of 0.
-    """
-    found = contrasts(results)
-    lead = found[0].above
-
-    def effect(name: str, arm: str = "linear", other: str = "outcome") -> Effect:
-        return Effect.of(results.differences(arm, other, BESIDE[name]))
-
-    def shown(names: Sequence[str], arm: str = "linear", other: str = "outcome") -> str:
-        return "; ".join(f"{name} {_effect_of(results, arm, other, name)}" for name in names)
-
-    ncr, more = effect("NCR"), ("equations", "duplicates", "tokens")
-    guarded = [effect(name, "unguarded", "roomy") for name in ("Acc", *more)]
-    rows: list[_Against] = [("a lead on NCR alone", f"NCR {ncr.shown}", ncr.low > 0 and not lead)]
-    for what, found_there in (
-        ("a lead that is not there on longer chains", effect(LONGER)),
-        ("... or with built nodes", effect("Acc", BUILT[0])),
-    ):
-        rows.append((what, found_there.shown, found_there.low <= 0 if lead else None))
-    rows += [
-        (
-            "more equations, duplicates or tokens in its place",
-            shown(more),
-            not lead and any(effect(name).low > 0 for name in more),
-        ),
-        (
-            "unguarded no different from roomy",
-            shown(("Acc", *more), "unguarded", "roomy"),
-            not any(effect.low > 0 or effect.high < 0 for effect in guarded),
-        ),
-    ]
-    return _against(found, rows)
-
-
-def second_against_table(results: Results) -> str:
-    """Return what would count against the reward by the second plan, as Markdown.
-
-    A lead on NCR alone would by the first, which holds where the second says nothing.
-    """
-    found = contrasts(results, SECOND_CONTRASTS)
-    lead = found[0].above
-    ncr = Effect.of(results.differences("linear", "outcome", at_end("ncr")))
-    starts = _by_start(results, "linear", "outcome")
-    what = "a lead that is not there at one of the three warm starts"
     rows = [
-        ("a lead on NCR alone", f"NCR {ncr.shown}", ncr.low > 0 and not lead),
-        (what, ", ".join(map(_points, starts)), min(starts) <= 0 if lead else None),
+        (
+            f"{arm} − {other}",
+            *(cell(arm, other, name) for name in names),
+            ", ".join(map(_points, _by_start(results, arm, other))),
+        )
+        for arm, other in of
     ]
-    return _against(found, rows)
-
-
-def _against(found: Sequence[Contrast], rows: Sequence[_Against]) -> str:
-    """Return a table of what counts against, begun with what both plans begin with."""
-    lead, controls = found[0], found[1:]
-    *first, last = [contrast.other for contrast in controls]
-    controlled = "; ".join(f"{contrast.other}: {contrast.effect.shown}" for contrast in controls)
-    missed = any(not contrast.above for contrast in controls) if lead.above else None
-    both: list[_Against] = [
-        ("linear not above outcome", lead.effect.shown, not lead.above),
-        (f"above outcome, but not above {', '.join(first)} and {last}", controlled, missed),
-    ]
-    says = {True: "**yes**", False: "no", None: "no lead is shown"}
-    return "\n".join(
-        [
-            "| what was to count against | found | |",
-            "| --- | --- | --- |",
-            *(f"| {what} | {shown} | {says[counts]} |" for what, shown, counts in [*both, *rows]),
-        ]
-    )
+    return table(["contrast", *names, "Acc, by warm start"], rows)
 
 
 def arms_table(results: Results) -> str:
@@ -532,7 +340,7 @@ def arms_table(results: Results) -> str:
     for arm in results.arms:
         against = "–"
         if arm != "outcome" and (differences := results.differences(arm, "outcome", accuracy)):
-            against = Effect.of(differences).shown
+            against = Effect.of(differences).shown()
         reached = results.values(arm, steps_to)
         middle = median(reached)
         row = [
@@ -548,35 +356,20 @@ def arms_table(results: Results) -> str:
             mean = fmean(results.values(arm, measure))
             row.append(f"{mean:.1f}" if name in _COUNTED else f"{mean:.1%}")
         rows.append(row)
-    return markdown(head, rows)
+    return table(head, rows)
 
 
 def seeds_table(results: Results, measure: Measure = accuracy) -> str:
-    """Return a share, else the accuracy, of every run, as Markdown."""
-    return _by_seed(
-        {
-            (arm, seed): f"{measure(run):.1%}"
-            for arm in results.arms
-            for seed, run in results.by_arm[arm].items()
-        }
-    )
-
-
-def _by_seed(cells: Mapping[tuple[str, int], str]) -> str:
-    """Return cells of arms and seeds as Markdown, the arms in their order."""
-    seeds = sorted({seed for _, seed in cells})
-    return markdown(
+    """Return a share, by default accuracy, of every run, as Markdown."""
+    seeds = sorted({seed for runs in results.by_arm.values() for seed in runs})
+    return table(
         ["arm", *map(str, seeds)],
         [
-            [arm, *(cells.get((arm, seed), "") for seed in seeds)]
-            for arm in dict.fromkeys(arm for arm, _ in cells)
+            [arm, *(f"{measure(runs[seed]):.1%}" if seed in runs else "" for seed in seeds)]
+            for arm in results.arms
+            for runs in [results.by_arm[arm]]
         ],
     )
-
-
-def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table as Markdown."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
 def rates_table(tries: Sequence[Result], chosen: Mapping[str, float]) -> str:
@@ -587,7 +380,7 @@ def rates_table(tries: Sequence[Result], chosen: Mapping[str, float]) -> str:
         of_arm = accs.setdefault(result["run"]["arm"], {})
         acc = f"{result['final']['selection']['acc']:.1%}"
         of_arm.setdefault(result["run"]["learning_rate"], []).append(acc)
-    return markdown(
+    return table(
         ["arm", *(f"{rate:g}" for rate in rates), "chosen"],
         [
             [arm, *(", ".join(accs[arm].get(rate, ())) for rate in rates), f"{chosen[arm]:g}"]
@@ -603,7 +396,10 @@ def verl_table(results: Results, verl: Sequence[Result], step: int) -> str:
     By the plan they do if the order of the arms' means is the same and each difference to the
     outcome lies in the loop's interval.
     """
-    reached = _verl_accs(verl)
+    reached: dict[str, dict[int, float]] = {}
+    for result in verl:
+        run = result["run"]
+        reached.setdefault(run["arm"], {})[run["seed"]] = result["validation"]["acc"][-1]
     loop = _loop_accs(results, reached, step)
     same = {
         arm: {seed: acc for seed, acc in accs.items() if seed in reached[arm]}
@@ -622,7 +418,7 @@ def verl_table(results: Results, verl: Sequence[Result], step: int) -> str:
             ]
             effects.append(Effect.of(differences))
             row.append(f"{fmean(by_arm[arm].values()):.1%}")
-            row.append("–" if arm == "outcome" else effects[-1].shown)
+            row.append("–" if arm == "outcome" else effects[-1].shown())
         if arm != "outcome":
             within = effects[2].low <= effects[0].mean <= effects[2].high
             agree, inside = agree and within, "yes" if within else "no"
@@ -633,98 +429,10 @@ def verl_table(results: Results, verl: Sequence[Result], step: int) -> str:
         "all its seeds", "less outcome", "in this interval",
     )  # fmt: skip
     return (
-        f"{markdown(head, rows)}\n\nThe order of the arms' means is"
+        f"{table(head, rows)}\n\nThe order of the arms' means is"
         f" {'the same' if in_order else 'not the same'}: by the plan's rule they"
         f" {'agree' if agree else 'do not agree'}."
     )
-
-
-def verl_starts_table(results: Results, verl: Sequence[Result], step: int) -> str:
-    """Return runs in verl less the loop's of the same arm and seed, by warm start.
-
-    At the end, and on the problems that they were trained on, over all steps up to the last: both
-    count every response that was sampled.  Beside the range of verl's runs stands that of all the
-    loop's of these arms and that start.
-    """
-    ends, heights = _verl_pairs(results, verl, step)
-    loop = _loop_accs(results, _verl_accs(verl), step)
-    head = (
-        "warm start", "runs", "Acc at the end, verl", "loop", "verl less loop", "verl's runs",
-        "the loop's", "Acc in training, verl", "loop", "verl less loop",
-    )  # fmt: skip
-    rows = []
-    for start in range(NUM_WARM_STARTS):
-        runs = [(arm, seed) for arm, seed in ends if seed % NUM_WARM_STARTS == start]
-        if not runs:
-            continue
-        theirs = [
-            acc
-            for accs in loop.values()
-            for seed, acc in accs.items()
-            if seed % NUM_WARM_STARTS == start
-        ]
-        row = [str(start + 1), str(len(runs))]
-        for pairs in (ends, heights):
-            both = [pairs[run] for run in runs]
-            row += [f"{fmean(values):.1%}" for values in zip(*both, strict=True)]
-            row.append(Effect.of([ours - loops for ours, loops in both]).shown)
-            if pairs is ends:
-                for values in ([ours for ours, _ in both], theirs):
-                    row.append(f"{min(values):.1%} to {max(values):.1%}")
-        rows.append(row)
-    return markdown(head, rows)
-
-
-def verl_seeds_table(results: Results, verl: Sequence[Result], step: int) -> str:
-    """Return the accuracy of each seed, in verl / in the loop at the same step."""
-    reached = _verl_accs(verl)
-    return _by_seed(
-        {
-            (arm, seed): " / ".join(
-                f"{of[seed]:.1%}" if seed in of else "–" for of in (reached[arm], accs)
-            )
-            for arm, accs in _loop_accs(results, reached, step).items()
-            for seed in sorted(accs.keys() | reached[arm])
-        }
-    )
-
-
-def verl_differences_table(results: Results, verl: Sequence[Result], step: int) -> str:
-    """Return verl less the loop of each run that both have, at the end / in training, in points."""
-    ends, heights = _verl_pairs(results, verl, step)
-    return _by_seed(
-        {
-            run: " / ".join(_points(ours - theirs) for ours, theirs in (ends[run], heights[run]))
-            for run in ends
-        }
-    )
-
-
-# Of runs that both have, by arm and seed: accuracy in verl and in the loop.
-_Pairs: TypeAlias = dict[tuple[str, int], tuple[float, float]]
-
-
-def _verl_pairs(results: Results, verl: Sequence[Result], step: int) -> tuple[_Pairs, _Pairs]:
-    """Return accuracies at the end, and in training: the mean over the steps up to a step."""
-    reached = _verl_accs(verl)
-    trained = {(run["run"]["arm"], int(run["run"]["seed"])): run["train"]["acc"] for run in verl}
-    ends: _Pairs = {}
-    heights: _Pairs = {}
-    for arm, accs in _loop_accs(results, reached, step).items():
-        for seed in sorted(accs.keys() & reached[arm]):
-            ends[arm, seed] = reached[arm][seed], accs[seed]
-            theirs = results.by_arm[arm][seed]["train"]["acc"]
-            heights[arm, seed] = fmean(trained[arm, seed][:step]), fmean(theirs[:step])
-    return ends, heights
-
-
-def _verl_accs(verl: Sequence[Result]) -> dict[str, dict[int, float]]:
-    """Return the accuracy at the end of each run in verl, by arm and seed."""
-    reached: dict[str, dict[int, float]] = {}
-    for result in verl:
-        run = result["run"]
-        reached.setdefault(run["arm"], {})[run["seed"]] = result["validation"]["acc"][-1]
-    return reached
 
 
 def _loop_accs(results: Results, arms: Collection[str], step: int) -> dict[str, dict[int, float]]:

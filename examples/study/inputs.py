@@ -1,8 +1,7 @@
 """What all runs begin from: problems, datasets of nodes, and warm-started models.
 
 Made once and committed, since a run is comparable with another only where both began alike, and
-floating-point sums differ from machine to machine.  `facts.json` has the digest of every file, and
-what is known of them before any run: how good the warm starts are, how often nodes are reached.
+floating-point sums differ from machine to machine.  `facts.json` has their digest.
 
 Training problems are those of a larger pool for which `consensusbench build` finds nodes, so that
 the author's nodes and the built ones are of the same problems; held-out ones are not chosen.
@@ -270,13 +269,6 @@ def prepare(inputs: Inputs, recipe: Recipe, say: Callable[[str], None]) -> None:
         "recipe": asdict(recipe),
         "warm_starts": starts,
         "built_for": f"{len(enough)} of {recipe.pool} problems",
-        "nodes": {
-            nodes.value: _reached(problems, texts)
-            for nodes, problems in datasets.items()
-            if nodes is not Nodes.NONE
-        },
-        # What the control `random` rewards: how much of it is a step of a right way after all.
-        "by_lot_of_the_author": _shared(datasets[Nodes.AUTHOR_RANDOM], train),
         "digest": _digest(inputs.files()),
     }
     # Last, because it says that the others are complete.
@@ -407,24 +399,3 @@ def _by_lot(problems: Sequence[Problem], texts: Sequence[Sequence[str]]) -> list
         by_lot(problem, written, _covers(problem), CONTROL_SEED)
         for problem, written in zip(problems, texts, strict=True)
     ]
-
-
-def _shared(problems: Sequence[Problem], others: Sequence[Problem]) -> float:
-    """Return the part of expressions, over all problems, that the other one's nodes have too."""
-    listed = shared = 0
-    for problem, other in zip(problems, others, strict=True):
-        of_other = {text for node in other.nodes for text in node.expressions}
-        texts = [text for node in problem.nodes for text in node.expressions]
-        listed += len(texts)
-        shared += sum(text in of_other for text in texts)
-    return round(shared / listed, 4)
-
-
-def _reached(problems: Sequence[Problem], texts: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Return how many nodes count, and how often the warm starts reach one."""
-    hits = []
-    for problem, written in zip(problems, texts, strict=True):
-        covers = _covers(problem)
-        hits.append(fmean(fmean(covers(text)) for text in written))
-    count = fmean(len(counted(problem)) for problem in problems)
-    return {"counted_nodes": round(count, 3), "hit_rate": round(fmean(hits), 4)}

@@ -41,8 +41,6 @@ from .inputs import Inputs
 
 HERE = Path(__file__).resolve().parent
 Say = Callable[[str], None]
-# Of the pilots, and of nothing else; it begins at the first warm start.
-PILOT_SEED = 900
 # Of folders for the nodes that grow with a run.
 GROWN = ".grown-"
 
@@ -91,11 +89,6 @@ class Run:
     @property
     def warm_start(self) -> int:
         return self.seed % NUM_WARM_STARTS
-
-
-def pilot_runs(plan: Plan) -> list[Run]:
-    """Return the runs that say whether outcomes alone can be learned from, and not too easily."""
-    return [Run("pilots", "outcome", PILOT_SEED, rate, plan.rate_steps) for rate in plan.rates]
 
 
 def groups(plan: Plan) -> tuple[tuple[tuple[str, ...], int], ...]:
@@ -263,12 +256,6 @@ def carry_out(study: Study, jobs: int, say: Say) -> None:
             do(counting_runs(plan, rates))
             # As soon as the primary runs are there: all else is exploratory.
             do(second_runs(plan))
-
-
-def carry_out_pilots(study: Study, jobs: int, say: Say) -> None:
-    """Do the pilots that are missing."""
-    with study.inputs.serving() as address:
-        study.do(pilot_runs(study.plan), partial(run_one, study, address), jobs, say)
 
 
 def _begin_process() -> None:

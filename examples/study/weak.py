@@ -163,7 +163,9 @@ _MEANS = {"before": [*_SHARES.values(), "stated"], "after": [*_SHARES.values(), 
 
 def weak_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the means of each arm, at the start and at the end, as Markdown."""
-    from .analysis import Effect, markdown
+    from benchmarks.markdown import table
+
+    from .analysis import Effect
 
     by_arm: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
     for row in rows:
@@ -171,7 +173,7 @@ def weak_table(rows: Sequence[Mapping[str, Any]]) -> str:
         by_arm.setdefault((run["kind"], run["arm"]), {})[run["seed"]] = row
     head = ["problems", "arm", "seeds", *_SHARES, "equations", "greedy Acc"]
     head.append(f"Acc less `{BEFORE}`")
-    table = []
+    lines = []
     for (problems, arm), by_seed in by_arm.items():
         before, after = (
             {name: fmean(row[when][name] for row in by_seed.values()) for name in _MEANS[when]}
@@ -182,7 +184,7 @@ def weak_table(rows: Sequence[Mapping[str, Any]]) -> str:
             by_seed[seed]["after"]["acc"] - base[seed]["after"]["acc"]
             for seed in by_seed.keys() & base
         ]
-        table.append(
+        lines.append(
             [
                 problems,
                 arm,
@@ -190,7 +192,7 @@ def weak_table(rows: Sequence[Mapping[str, Any]]) -> str:
                 *(f"{before[name]:.1%} → {after[name]:.1%}" for name in _SHARES.values()),
                 f"{before['stated']:.1f} → {after['stated']:.1f}",
                 f"{after['greedy']:.1%}",
-                Effect.of(differences).shown if differences else "–",
+                Effect.of(differences).shown() if differences else "–",
             ]
         )
-    return markdown(head, table)
+    return table(head, lines)

@@ -33,7 +33,7 @@ from consensuspr.scoring import (
 from consensuspr.scoring.types import Sample, SampleKeys
 
 SAMPLE = Path(__file__).resolve().parents[1] / "sample"
-STEPS = 60
+STEPS, SEED = 60, 7
 # Prompts of a step, and rollouts of each.
 PROMPTS, ROLLOUTS = 8, 8
 # Between the scoring times of two steps.
@@ -119,31 +119,23 @@ def _between(ends: tuple[float, float], part: float) -> float:
 
 
 def make_run(
-    run: Path,
-    *,
-    steps: int = STEPS,
-    seed: int = 7,
-    learns: bool = True,
-    delay_s: float = 0.0,
-    began: float | None = None,
+    run: Path, *, steps: int = STEPS, learns: bool = True, delay_s: float = 0.0
 ) -> Iterator[int]:
     """Write a run step by step; yield each step once it is logged.
 
     Args:
         run: folder.
         steps: how many.
-        seed: of all that is random.
         learns: whether the policy learns to name nodes.
-        delay_s: to wait behind each step.
-        began: when the run began, in Unix seconds; None: so that it ends now.
+        delay_s: seconds to wait after each step.
     """
     problems = list(read_problems(SAMPLE / "dataset.jsonl"))
     index = DatasetIndex.load(SAMPLE / "dataset.jsonl")
     run.mkdir(parents=True, exist_ok=True)
     keep_dataset(run, index)
-    policy, chosen, keys = Policy(seed, learns=learns), random.Random(seed + 1), SampleKeys()
+    policy, chosen, keys = Policy(SEED, learns=learns), random.Random(SEED + 1), SampleKeys()
     options = ScoreOptions(RewardSpec.linear(0.5), run=run.name)
-    begun = time.time() - steps * STEP_S if began is None else began
+    begun = time.time() - steps * STEP_S
     log = ScoreLog(run, "trainer")
     with AnswerVerifier() as verifier:
         scorer = Scorer({"default": index}, verifier=verifier)
@@ -197,19 +189,10 @@ def main() -> None:
     """Write the run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("run", type=Path, help="folder of the run; made if need be")
-    parser.add_argument("--steps", type=int, default=STEPS, metavar="N")
-    parser.add_argument("--seed", type=int, default=7, metavar="N")
     parser.add_argument("--honest", action="store_true", help="a policy that stays as it was")
-    parser.add_argument(
-        "--delay", type=float, default=0.0, metavar="S", help="wait so long behind each step"
-    )
     given = parser.parse_args()
-    for step in make_run(
-        given.run, steps=given.steps, seed=given.seed, learns=not given.honest, delay_s=given.delay
-    ):
-        if given.delay:
-            print(f"step {step} of {given.steps}", flush=True)
-    print(f"{given.steps} steps are logged in {given.run}")
+    steps = sum(1 for _ in make_run(given.run, learns=not given.honest))
+    print(f"{steps} steps are logged in {given.run}")
 
 
 if __name__ == "__main__":

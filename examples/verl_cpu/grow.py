@@ -69,7 +69,7 @@ def main(
     settings = Settings(steps=epochs * epoch_steps, epochs=epochs, validate_every=epoch_steps)
     recipe = start(settings.num_train)
     with count_progress("warm start", recipe.warm_start_steps, "updates") as advance_to:
-        files = prepare(output / "files", recipe, lambda done, loss: advance_to(done))
+        files = prepare(output / "files", recipe, advance_to)
         advance_to(recipe.warm_start_steps)
     with count_progress("training", settings.steps, "steps") as advance_to:
         launch(run, files, settings, advance_to, "--grow-nodes")

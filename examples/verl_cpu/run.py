@@ -7,25 +7,19 @@ an interrupted comparison goes on where it stopped.  What to install: README.md 
 
 from __future__ import annotations
 
-import os
-import platform
-from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from arithmetic_grpo.files import Files, Recipe, prepare
-from arithmetic_grpo.results import markdown_table, summarise, write_results
+from arithmetic_grpo.results import summarise
 from arithmetic_grpo.training import ARMS, EPOCHS, Run, Settings, running_server, train
 
 from consensuspr.console import count_progress
 
-VERSIONS = ("verl", "torch", "ray", "transformers")
-
 
 def main(
-    output: Annotated[Path, typer.Option(help="Folder for data, model, logs and results.json.")],
+    output: Annotated[Path, typer.Option(help="Folder for data, model and logs.")],
     arms: Annotated[str, typer.Option(help="Rewards to train with.")] = ",".join(ARMS),
     seeds: Annotated[str, typer.Option(help="Seeds: order of problems, and sampling.")] = "0,1,2",
     steps: Annotated[int, typer.Option(min=2, help="Training steps of a run, even.")] = 60,
@@ -33,23 +27,22 @@ def main(
         bool, typer.Option(help="Let a tool show the solution of every other problem.")
     ] = False,
 ) -> None:
-    """Train each arm with each seed, and write what came out to OUTPUT/results.json."""
+    """Train each arm with each seed, and print what came out."""
     names, numbers = _arms(arms), _seeds(seeds)
     if steps % EPOCHS:
         raise typer.BadParameter(f"must be a multiple of {EPOCHS}, got {steps}")
     settings = Settings(steps=steps, tool=tool)
     recipe = Recipe(settings.num_train, tool=tool)
     with count_progress("warm start", recipe.warm_start_steps, "updates") as advance_to:
-        files = prepare(output / "files", recipe, lambda done, loss: advance_to(done))
+        files = prepare(output / "files", recipe, advance_to)
         advance_to(recipe.warm_start_steps)
     # Seed by seed: an interrupted comparison has whole seeds.
     runs = [Run(arm, seed, output / "runs" / f"{arm}-{seed}") for seed in numbers for arm in names]
     _train_all(runs, files, settings)
-    results = output / "results.json"
-    summaries = [summarise(run) for run in runs]
-    write_results(results, _about(recipe, settings), summaries)
-    typer.echo(markdown_table(summaries))
-    typer.echo(f"wrote {results}")
+    typer.echo("run            Acc     NCR  in validation, after the last step")
+    for run in runs:
+        validation = summarise(run)["validation"]
+        typer.echo(f"{run.name:12} {validation['acc'][-1]:6.1%}  {validation['ncr'][-1]:6.1%}")
 
 
 def _train_all(runs: list[Run], files: Files, settings: Settings) -> None:
@@ -66,15 +59,6 @@ def _train_all(runs: list[Run], files: Files, settings: Settings) -> None:
                 advance_to(before + done)
 
             train(run, files, settings, address, report)
-
-
-def _about(recipe: Recipe, settings: Settings) -> dict[str, Any]:
-    return {
-        "recipe": asdict(recipe),
-        "settings": asdict(settings),
-        "versions": {name: version(name) for name in VERSIONS},
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}",
-    }
 
 
 def _arms(text: str) -> list[str]:

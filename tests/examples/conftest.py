@@ -38,4 +38,4 @@ def files(example: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) ->
     """
     recipe = replace(example.grow.start(NUM_TRAIN, NUM_VALIDATION), nodes=True, tool=True)
     folder = tmp_path_factory.mktemp("start") / "files"
-    return example.files.prepare(folder, recipe, lambda done, loss: None)
+    return example.files.prepare(folder, recipe, lambda done: None)

@@ -20,7 +20,7 @@ from consensuspr.client import RewardClient
 from consensuspr.server import service
 from consensuspr.server.reception import Reception
 from consensuspr.v1 import ADMIN_SERVICE_NAME, PROTOCOL_VERSION, SERVICE_NAME
-from reliability.chaos import begun_request, open_calls
+from reliability.frames import begun_request, open_calls
 from tests.processes import wait_for
 from tests.server.conftest import RIGHT, request_of
 from tests.servers import ServeProcess, free_port, serve_command

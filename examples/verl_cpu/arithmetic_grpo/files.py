@@ -77,13 +77,10 @@ class Files:
         return self.folder / "recipe.json"
 
 
-def prepare(folder: Path, recipe: Recipe, report: Callable[[int, float], None]) -> Files:
+def prepare(folder: Path, recipe: Recipe, report: Callable[[int], None]) -> Files:
     """Make the files of `recipe` in `folder`, unless they are there.
 
-    Args:
-        folder: Where to write.
-        recipe: What to make.
-        report: Called with (updates done, loss) during the supervised phase.
+    ``report`` is called with the number of updates done in the supervised phase.
 
     Raises:
         SystemExit: The folder holds the files of another recipe.
@@ -136,7 +133,7 @@ def _verl_row(problem: Problem, index: int, agent_name: str) -> Row:
 
 
 def _make_model(
-    folder: Path, recipe: Recipe, kept: set[str], report: Callable[[int, float], None]
+    folder: Path, recipe: Recipe, kept: set[str], report: Callable[[int], None]
 ) -> None:
     # torch and transformers take seconds to import, and a second run needs neither.
     try:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import random
 import string
-import time
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -139,8 +138,8 @@ def warm_up(
     varied: bool,
     seed: int,
     avoid: set[str],
-    report: Callable[[int, float], None],
-) -> float:
+    report: Callable[[int], None],
+) -> None:
     """Train the model to imitate the flawed teacher, in one thread of torch from here on.
 
     A batch is so small that several threads gain nothing, and on a busy machine lose most of the
@@ -156,12 +155,8 @@ def warm_up(
         varied: Whether the teacher writes a solution in several ways.
         seed: Where problems and errors start.
         avoid: Texts of problems that are kept for validation.
-        report: Called with (updates done, loss).
-
-    Returns:
-        The seconds that it took.
+        report: Called with the number of updates done.
     """
-    started = time.monotonic()
     torch.set_num_threads(1)
     rng = random.Random(seed)
     torch.manual_seed(seed)
@@ -186,9 +181,8 @@ def warm_up(
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        report(number, loss.item())
+        report(number)
     model.eval()
-    return time.monotonic() - started
 
 
 def _encode(

@@ -82,27 +82,22 @@ class Run:
 
     @property
     def scores(self) -> Path:
-        """The folder of our score log."""
         return self.logs / "scores" / self.name
 
     @property
     def metrics(self) -> Path:
-        """verl's own metrics, a JSON line for each step."""
         return self.folder / "metrics.jsonl"
 
     @property
     def tensorboard(self) -> Path:
-        """The folder of TensorBoard's events."""
         return self.folder / "tensorboard"
 
     @property
     def console(self) -> Path:
-        """All that the run printed."""
         return self.folder / "console.log"
 
     @property
     def finished(self) -> Path:
-        """Exists once the run has ended well."""
         return self.folder / "finished"
 
 
@@ -126,14 +121,9 @@ def running_server(*options: str) -> Iterator[str]:
 def train(
     run: Run, files: Files, settings: Settings, address: str, report: Callable[[int], None]
 ) -> None:
-    """Train one run to its end, from the start; what an earlier attempt left is removed.
+    """Train one run from the start, with rewards from the server at ``address``.
 
-    Args:
-        run: Which arm and seed, and where to.
-        files: Data and model.
-        settings: Shared by all runs.
-        address: HOST:PORT of the server.
-        report: Called with the training steps done, now and then.
+    ``report`` is called with the number of steps done.
 
     Raises:
         SystemExit: verl failed; its console log says why.
@@ -157,18 +147,10 @@ def launch(
     *options: str,
     resume: bool = False,
 ) -> None:
-    """Train one run by `consensuspr launch`, with a server of its own.
+    """Train one run by `consensuspr launch`, with its own server, as :func:`train`.
 
-    Args:
-        run: Its arm is the reward.
-        files: Data and model.
-        settings: Of the run.
-        report: Called with the training steps done, now and then.
-        options: More of the command, such as `--grow-nodes`.
-        resume: Go on in the folder of an earlier attempt, where its overrides make verl do so.
-
-    Raises:
-        SystemExit: It failed; its console log says why.
+    ``options`` are more of the command, such as `--grow-nodes`.  ``resume`` keeps the folder of an
+    earlier attempt, from which verl goes on if the overrides of the run say so.
     """
 
     def command(ray: Path) -> list[str]:

@@ -1,7 +1,7 @@
 """What verl asks of `torch.cuda`, answered for the CPU.
 
 `torch.cpu` itself knows streams and counts but nothing of memory; verl logs memory all the time.
-The figures are zero, never guessed: what a process really takes is the system's to say.
+The figures are zero, never guessed: the system knows what a process takes.
 """
 
 from __future__ import annotations
@@ -9,32 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.cpu import Stream, current_stream, stream, synchronize
+from torch.cpu import Stream, current_stream, device_count, is_available, stream, synchronize
 
-__all__ = ["Stream", "current_stream", "stream", "synchronize"]
-
-
-def is_available() -> bool:
-    return True
-
-
-def device_count() -> int:
-    return 1
-
-
-def set_device(device: Any) -> None:
-    return
+__all__ = ["Stream", "current_stream", "device_count", "is_available", "stream", "synchronize"]
 
 
 def get_device_name(device: Any = None) -> str:
     return "cpu"
 
 
-def empty_cache() -> None:
-    return
-
-
-def ipc_collect() -> None:
+def set_device(device: Any = None) -> None:
     return
 
 
@@ -42,16 +26,8 @@ def memory_allocated(device: Any = None) -> int:
     return 0
 
 
-def memory_reserved(device: Any = None) -> int:
-    return 0
-
-
-def max_memory_allocated(device: Any = None) -> int:
-    return 0
-
-
-def max_memory_reserved(device: Any = None) -> int:
-    return 0
+empty_cache = ipc_collect = set_device
+memory_reserved = max_memory_allocated = max_memory_reserved = memory_allocated
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
