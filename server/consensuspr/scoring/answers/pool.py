@@ -47,6 +47,7 @@ _LIMITS = {
     -signal.SIGTERM: "killed",
     255: "killed",  # together with its fork server
 }
+# The pool ended, because processes were killed that compared nothing.
 _BROKEN = "broken"
 _CLOSED = "the answer verifier is closed"
 _CANNOT_START = "the answer processes cannot start; standard error has the reason"
@@ -106,11 +107,11 @@ class SymbolicPool:
         outcomes = self._run(comparisons, first_s, until)
         open_yet = [one for one, outcome in outcomes.items() if outcome.equal is None]
         if open_yet and time.monotonic() < until:
-            # Out of time, or the process was killed: by the kernel, or by somebody.
+            # Out of time, or processes were killed: by the kernel, or by somebody.
             outcomes |= self._run(open_yet, self._budget_s - first_s, until)
-        if any(outcome.limit == _BROKEN for outcome in outcomes.values()):
-            self._retry_at = time.monotonic() + _RETRY_S
-            raise VerifierUnavailable(_CANNOT_START)
+            if any(outcome.limit == _BROKEN for outcome in outcomes.values()):
+                self._retry_at = time.monotonic() + _RETRY_S
+                raise VerifierUnavailable(_CANNOT_START)
         return outcomes
 
     def close(self) -> None:
@@ -122,17 +123,32 @@ class SymbolicPool:
     def _run(
         self, comparisons: Iterable[AnswerPair], cpu_s: float, until: float
     ) -> dict[AnswerPair, PairOutcome]:
-        futures = {one: self._schedule(one, cpu_s) for one in comparisons}
+        pool = self._started()
+        outcomes: dict[AnswerPair, PairOutcome] = {}
+        futures: dict[AnswerPair, Future[bool]] = {}
+        for one in comparisons:
+            try:
+                futures[one] = pool.schedule(_compare, [*one, cpu_s], timeout=_PATIENCE * cpu_s)
+            except RuntimeError:  # it ended since it was started
+                outcomes[one] = PairOutcome(None, _BROKEN)
         pending: set[Future[bool]] = set(futures.values())
-        while pending and not self._closed and (left_s := until - time.monotonic()) > 0:
+        # Pebble never ends a future that its pool had not taken up when the pool ended.
+        while pending and pool.active and (left_s := until - time.monotonic()) > 0:
             _, pending = wait(pending, min(left_s, _LOOK_S))
-        for future in pending:
-            future.cancel()
-        if pending and self._closed:
+        if self._closed and pending:
             raise VerifierUnavailable(_CLOSED)
-        return {one: _outcome(future) for one, future in futures.items()}
+        ended = bool(pending) and not pool.active
+        for one, future in futures.items():
+            if future in pending and ended and not future.done():
+                outcomes[one] = PairOutcome(None, _BROKEN)
+            else:
+                if future in pending:
+                    future.cancel()
+                outcomes[one] = _outcome(future)
+        return outcomes
 
-    def _schedule(self, comparison: AnswerPair, cpu_s: float) -> Future[bool]:
+    def _started(self) -> ProcessPool:
+        """Return the pool; a new one where there is none or its processes were killed."""
         with self._lock:
             if self._closed:
                 raise VerifierUnavailable(_CLOSED)
@@ -148,9 +164,8 @@ class SymbolicPool:
                         [self._memory_limit_bytes],
                         ChildContext(f"{__package__}.worker"),
                     )
-                return self._pool.schedule(
-                    _compare, [*comparison, cpu_s], timeout=_PATIENCE * cpu_s
-                )
+                    self._pool.active  # starts it  # noqa: B018
+                return self._pool
             except (OSError, AssertionError, RuntimeError) as error:
                 # BrokenProcessPool is a RuntimeError; a daemonic process may not have children.
                 self._stop()
