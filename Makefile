@@ -33,12 +33,15 @@ demo: $(VENV)/.installed ## start a real server, score the sample rollouts, expl
 	@$(BIN)/python examples/demo.py
 
 .PHONY: test
-test: $(VENV)/.installed-dev ## run the tests (a quarter of an hour)
-	@$(BIN)/pytest -q
+test: $(VENV)/.installed-dev ## run the tests
+	@$(BIN)/pytest -q $(TOGETHER)
 
 .PHONY: test-all
 test-all: $(VENV)/.installed-dev ## ... and those that take long, with more examples of each property
-	@$(BIN)/pytest -q --full
+	@$(BIN)/pytest -q --full $(TOGETHER)
+
+# Three files at a time: many tests wait for servers.
+TOGETHER := -n 3 --dist loadfile
 
 # TEST_FLAGS=--full runs the long tests too, wherever tests run.
 TEST_FLAGS ?=
