@@ -164,7 +164,7 @@ class ServedDatasets:
         datasets = {name: os.path.abspath(path) for name, path in self._config.datasets.items()}
         self._read(datasets, with_folder=True, optional=False)
         assert self.child is not None
-        while self.child.exit_code() is None:
+        while self._is_reading(self.child):
             wait()
         read = self._take_read()
         self._served, self._of_folder = read.loaded, {*(read.folder or ())}
@@ -208,7 +208,7 @@ class ServedDatasets:
 
     def _go_on(self) -> None:
         if self.child is not None:
-            if self.child.exit_code() is not None:
+            if not self._is_reading(self.child):
                 self._then(self._take_read())
         elif self._busy:
             pass
@@ -324,6 +324,10 @@ class ServedDatasets:
             self.child = self._start(payload)
         except OSError as error:
             raise ConsensusPRError(f"cannot start the reading process: {error.strerror}") from None
+
+    def _is_reading(self, child: Child) -> bool:
+        child.report()  # it ends when all that it sends has been received
+        return child.exit_code() is None
 
     def _take_read(self) -> _Read:
         """Return the result of the process that has ended.

@@ -309,6 +309,14 @@ class Parent:
         """Send what the socket takes now."""
         self._channel.flush()
 
+    def wait_until_sent(self) -> None:
+        """Wait until the parent has read enough for the rest to be sent, or is gone."""
+        poll = select.poll()
+        poll.register(self._channel.socket, select.POLLOUT)
+        while self.unsent:
+            poll.poll()
+            self.flush()
+
     def listen(
         self, when_gone: Callable[[], None], on_order: Callable[[Message], None] | None = None
     ) -> None:

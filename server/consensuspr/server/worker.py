@@ -89,6 +89,8 @@ def main(make_front: FrontFactory | None = None) -> int:
     except ConsensusPRError as error:
         parent.report_failure(error)
         return 1
+    if number is None:
+        parent.wait_until_sent()
     if dropped:
         # An orderly end of the interpreter would wait for the threads of what was dropped.
         logging.shutdown()
