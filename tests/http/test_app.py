@@ -15,6 +15,7 @@ import pytest
 from consensuspr.client import RewardClient, Rollout
 from consensuspr.errors import InputError
 from consensuspr.http import app
+from consensuspr.http import server as http_server
 from consensuspr.server import load_config, run
 from consensuspr.server.service import Draining
 from tests.certificates import Authority
@@ -134,6 +135,17 @@ def test_connections_beyond_the_limit_get_503(start: Serve) -> None:
     for one in idle:
         one.close()
     wait_for(lambda: server.post("/health", b"", "GET").code == 200)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost:"])
+def test_a_connection_without_a_header_is_closed(
+    start: Serve, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(http_server, "KEEP_ALIVE_S", 0.2)
+    host, port = start().http_address.split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as silent:
+        silent.sendall(sent)
+        assert silent.recv(4096) == b""
 
 
 def test_work_ends_when_the_sender_disconnects(start: Serve) -> None:
