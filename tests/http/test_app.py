@@ -7,6 +7,7 @@ import http.client
 import json
 import socket
 import ssl
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -125,6 +126,22 @@ def test_a_body_that_comes_too_slowly(
     with socket.create_connection((host, int(port)), timeout=60) as slow:
         slow.sendall(HEAD + b"Content-Length: 99\r\n\r\n{")
         assert slow.recv(4096).startswith(b"HTTP/1.1 504 ")
+
+
+def test_work_that_takes_too_long_is_given_up(
+    start: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "SCORE_S", 1.0)
+    server = start()
+    gate = Gate(server)
+    body = {"query": [HALF] * 1000, "prompts": [""] * 1000, "labels": ["ducks"] * 1000}
+    with ThreadPoolExecutor() as pool:
+        reply = pool.submit(server.post, "/openrlhf", body)
+        assert gate.entered.acquire(timeout=60)
+        time.sleep(1.0)
+        gate.open.set()
+        assert reply.result(60).code == 504
+    assert len(server.scorer.pieces) == 1, "the rest of the work is not done"
 
 
 def test_connections_beyond_the_limit_get_503(start: Serve) -> None:
