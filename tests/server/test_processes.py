@@ -86,6 +86,7 @@ def test_what_a_child_started_dies_with_it(start: Start, tmp_path: Path) -> None
     child.kill()
     wait_until_gone([other])
     child.kill()  # again does no harm
+    assert not child.send({"order": "none"})
 
 
 def test_a_child_learns_that_its_parent_is_gone(start: Start) -> None:

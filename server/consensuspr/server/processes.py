@@ -200,7 +200,8 @@ class Child:
 
     def send(self, message: Message) -> bool:
         """Send a message without waiting; False: it was dropped, the child reads nothing."""
-        return self._channel.send(message)
+        killed = self._channel.socket.fileno() < 0
+        return not killed and self._channel.send(message)
 
     def take(self) -> list[Message]:
         """Return what the child has sent since the last call, its report and heartbeats aside."""
