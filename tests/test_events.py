@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import pytest
 
@@ -24,3 +26,20 @@ def test_a_flood_is_counted_and_not_printed(caplog: pytest.LogCaptureFixture) ->
         "one was lost (lost: 251 so far in this process)",
         "something else (other: 1 so far in this process)",
     ]
+
+
+def test_a_second_thread_reports_during_the_first_event() -> None:
+    second: list[Future[None]] = []
+    times = itertools.count()
+
+    def clock() -> float:
+        if next(times) == 1:  # the first event is counted, and not yet logged
+            second.append(threads.submit(counter.report, "lost", "one was lost"))
+            wait(second, timeout=0.2)
+        return 0.0
+
+    counter = EventLog(logging.getLogger("test"), clock=clock)
+    with ThreadPoolExecutor() as threads:
+        counter.report("lost", "one was lost")
+        second[0].result(60)
+    assert counter.counts["lost"] == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -12,7 +13,7 @@ class EventLog:
     """Logs an event when it is new, and its count as it grows: never overlooked, no flood.
 
     Written are the 1st, 10th, 100th … event of a kind, and after that whatever comes a
-    minute or more after the last line of its kind.
+    minute or more after the last line of its kind.  Any thread may report.
     """
 
     _PAUSE_S = 60.0
@@ -22,17 +23,21 @@ class EventLog:
         self._clock = clock
         self._last: dict[str, float] = {}
         self.counts: Counter[str] = Counter()
+        self._lock = threading.RLock()
 
     def report(self, kind: str, message: str) -> None:
         """Count an event of a kind, and log its sentence where its turn has come."""
-        count, now = self.counts[kind] + 1, self._clock()
-        if str(count).strip("0") == "1" or now - self._last[kind] >= self._PAUSE_S:
-            self.tell(kind, message)
-        else:
-            self.counts[kind] = count
+        with self._lock:
+            count, now = self.counts[kind] + 1, self._clock()
+            if str(count).strip("0") == "1" or now - self._last[kind] >= self._PAUSE_S:
+                self.tell(kind, message)
+            else:
+                self.counts[kind] = count
 
     def tell(self, kind: str, message: str) -> None:
         """Count an event of a kind, and log its sentence in any case."""
-        self.counts[kind] += 1
-        self._last[kind] = self._clock()
-        self._logger.error("%s (%s: %d so far in this process)", message, kind, self.counts[kind])
+        with self._lock:
+            self.counts[kind] += 1
+            count = self.counts[kind]
+            self._last[kind] = self._clock()
+            self._logger.error("%s (%s: %d so far in this process)", message, kind, count)

@@ -7,6 +7,7 @@ import http.client
 import json
 import socket
 import ssl
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import pytest
 from consensuspr.client import RewardClient, Rollout
 from consensuspr.errors import InputError
 from consensuspr.http import app
+from consensuspr.http import server as http_server
 from consensuspr.server import load_config, run
 from consensuspr.server.service import Draining
 from tests.certificates import Authority
@@ -126,6 +128,22 @@ def test_a_body_that_comes_too_slowly(
         assert slow.recv(4096).startswith(b"HTTP/1.1 504 ")
 
 
+def test_work_that_takes_too_long_is_given_up(
+    start: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "SCORE_S", 1.0)
+    server = start()
+    gate = Gate(server)
+    body = {"query": [HALF] * 1000, "prompts": [""] * 1000, "labels": ["ducks"] * 1000}
+    with ThreadPoolExecutor() as pool:
+        reply = pool.submit(server.post, "/openrlhf", body)
+        assert gate.entered.acquire(timeout=60)
+        time.sleep(1.0)
+        gate.open.set()
+        assert reply.result(60).code == 504
+    assert len(server.scorer.pieces) == 1, "the rest of the work is not done"
+
+
 def test_connections_beyond_the_limit_get_503(start: Serve) -> None:
     server = start(max_connections=3)
     host, port = server.http_address.split(":")
@@ -134,6 +152,17 @@ def test_connections_beyond_the_limit_get_503(start: Serve) -> None:
     for one in idle:
         one.close()
     wait_for(lambda: server.post("/health", b"", "GET").code == 200)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost:"])
+def test_a_connection_without_a_header_is_closed(
+    start: Serve, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(http_server, "KEEP_ALIVE_S", 0.2)
+    host, port = start().http_address.split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as silent:
+        silent.sendall(sent)
+        assert silent.recv(4096) == b""
 
 
 def test_work_ends_when_the_sender_disconnects(start: Serve) -> None:

@@ -370,6 +370,15 @@ def test_bad_files_of_a_folder_do_not_stop_a_start(
     wait_for(lambda: 'dataset_bad{dataset="broken"} 0.0' in metrics_of(server), most_s=MOST_S)
 
 
+def test_a_report_longer_than_the_socket_buffer_arrives(start: StartServer, files: Files) -> None:
+    folder = files.folder / "many"
+    folder.mkdir()
+    for number in range(1000):
+        (folder / f"{number:0240}.jsonl").write_text("{")
+    server = start(workers=1, dataset_folder=str(folder))
+    assert served(server) == {"default": digest_of(files.first)}
+
+
 def test_a_folder_of_bad_files_alone_stops_a_start(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.jsonl").write_text("{")

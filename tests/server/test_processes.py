@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import textwrap
@@ -34,7 +35,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
         program += "from consensuspr.errors import *\n"
         program += "from consensuspr.server.processes import Parent\nparent = Parent()\n"
         (tmp_path / "child_of_a_test.py").write_text(program + textwrap.dedent(body))
-        children.append(Child("child_of_a_test", payload, {"PYTHONPATH": str(tmp_path)}))
+        path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+        children.append(Child("child_of_a_test", payload, {"PYTHONPATH": path}))
         return children[-1]
 
     yield start
@@ -84,6 +86,7 @@ def test_what_a_child_started_dies_with_it(start: Start, tmp_path: Path) -> None
     child.kill()
     wait_until_gone([other])
     child.kill()  # again does no harm
+    assert not child.send({"order": "none"})
 
 
 def test_a_child_learns_that_its_parent_is_gone(start: Start) -> None:
@@ -119,6 +122,31 @@ def test_orders_are_answered_while_the_child_runs(start: Start) -> None:
     wait_for(both_came)
     assert taken == [{"answer": 1, "sum": 3}, {"answer": 2, "sum": 4999950000}]
     assert child.heartbeats == 2
+
+
+def test_heartbeats_and_long_metrics_arrive_when_the_supervisor_reads(start: Start) -> None:
+    child = start(
+        """
+        import asyncio
+        from consensuspr.server.worker import Supervisor
+        class Metrics:
+            def samples(self):
+                return "x" * 5_000_000
+        async def main():
+            await Supervisor(parent, lambda: os._exit(0)).beat(Metrics())
+        asyncio.run(main())
+        """
+    )
+    select.select([child.socket], [], [], 60)
+    taken: list[Message] = []
+
+    def came() -> bool:
+        taken.extend(child.take())
+        return bool(taken) and child.heartbeats >= 2
+
+    wait_for(came)
+    assert len(taken[0]["metrics"]) == 5_000_000
+    assert child.heartbeats < 15, "the process sends as soon as the socket takes more"
 
 
 def test_signals_are_collected_while_a_block_lasts() -> None:

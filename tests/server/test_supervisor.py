@@ -215,6 +215,44 @@ def test_a_worker_that_cannot_start_does_not_end_those_that_serve(serve_real: Se
     assert "consensuspr_workers_serving 2.0" in scrape(server)
 
 
+# What a server runs first to start no process while a file is there.
+NO_PROCESSES = """
+import errno, os
+class Child(s.Child):
+    def __init__(self, *how):
+        if os.path.exists({path!r}):
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        super().__init__(*how)
+s.Child = Child
+"""
+
+
+def test_a_server_outlives_a_machine_that_starts_no_process(
+    serve_real: ServeReal, tmp_path: Path
+) -> None:
+    full = tmp_path / "full"
+    server = serve_real(prelude=HURRY + NO_PROCESSES.format(path=str(full)), workers=2)
+    served, killed = server.wait_until_listening().worker_pids()
+    full.touch()
+    os.kill(killed, signal.SIGKILL)
+    server.process.send_signal(signal.SIGHUP)
+    reason = "Resource temporarily unavailable"
+    wait_for(
+        lambda: f"worker 1 cannot be started: {reason}, failed start 2" in server.log.read_text(),
+        server.process,
+    )
+    wait_for(
+        lambda: (
+            f"SIGHUP asked for: cannot start the reading process: {reason}"
+            in server.log.read_text()
+        ),
+        server.process,
+    )
+    assert server.worker_pids() == [served]
+    full.unlink()
+    wait_for(lambda: "worker 1 serves again" in server.log.read_text())
+
+
 def test_a_worker_that_cannot_be_replaced_ends_the_server(serve_real: ServeReal) -> None:
     server = serve_real(prelude=HURRY).wait_until_listening()
     [snapshot] = server.scratch.glob("consensuspr-*/*/*/*.index")

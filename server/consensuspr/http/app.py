@@ -39,6 +39,8 @@ SHAPES = ("openrlhf", "slime")
 COPIES = 10
 # A body that takes longer comes from a stuck sender.
 RECEIVE_S = 120.0
+# For the work on a body, the wait in the queue included: HTTP clients do not send their timeout.
+SCORE_S = 120.0
 # While the server drains: another worker or a new server is there by then.
 SHUTDOWN_RETRY_S = 1.0
 
@@ -139,7 +141,8 @@ class HttpFront(HttpServer):
         trace = service.begin_trace(shape, request.headers.items())
         num_bytes = COPIES * len(body) + REQUEST_OVERHEAD_BYTES
         with trace or contextlib.nullcontext():
-            submitted = service.submit(work, body, num_bytes, None, options.run or "", trace)
+            deadline = time.monotonic() + SCORE_S
+            submitted = service.submit(work, body, num_bytes, deadline, options.run or "", trace)
             del body
             return await _unless_disconnected(submitted, request)
 

@@ -14,6 +14,7 @@ from starlette import types as asgi
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import Response
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from consensuspr.errors import ConsensusPRError
 from consensuspr.server.config import Address
@@ -47,7 +48,7 @@ class HttpServer:
         config = uvicorn.Config(
             application,
             # httptools, which vLLM installs, has no limit on headers.
-            http="h11",
+            http=_Connection,
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             limit_concurrency=max_connections,
             lifespan="off",
@@ -85,6 +86,23 @@ class HttpServer:
         self._server.should_exit = True
         if self._serving is not None:
             await self._serving
+
+
+class _Connection(H11Protocol):
+    """Also closed if its first header is incomplete after the keep-alive time."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        # uvicorn itself begins to count after the first reply.
+        self._first_header = self.loop.call_later(self.timeout_keep_alive, self._close_unused)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._first_header.cancel()
+        super().connection_lost(exc)
+
+    def _close_unused(self) -> None:
+        if self.cycle is None:
+            self.transport.close()
 
 
 class _Server(uvicorn.Server):

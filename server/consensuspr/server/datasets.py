@@ -164,7 +164,7 @@ class ServedDatasets:
         datasets = {name: os.path.abspath(path) for name, path in self._config.datasets.items()}
         self._read(datasets, with_folder=True, optional=False)
         assert self.child is not None
-        while self.child.exit_code() is None:
+        while self._is_reading(self.child):
             wait()
         read = self._take_read()
         self._served, self._of_folder = read.loaded, {*(read.folder or ())}
@@ -201,14 +201,15 @@ class ServedDatasets:
 
     def tick(self) -> None:
         """Go on with what can be gone on with; to be called often."""
+        try:
+            self._go_on()
+        except ConsensusPRError as error:
+            self._failed(error)
+
+    def _go_on(self) -> None:
         if self.child is not None:
-            if self.child.exit_code() is not None:
-                try:
-                    read = self._take_read()
-                except ConsensusPRError as error:
-                    self._failed(error)
-                else:
-                    self._then(read)
+            if not self._is_reading(self.child):
+                self._then(self._take_read())
         elif self._busy:
             pass
         elif self._waiting:
@@ -307,17 +308,26 @@ class ServedDatasets:
             datasets: paths by name.
             with_folder: whether to read ``dataset_folder`` too.
             optional: whether bad datasets are faults, and no failure, as those of the folder are.
+
+        Raises:
+            ConsensusPRError: the process cannot be started.
         """
         self._place = self._folder / f"{next(self._snapshots)}"
         config = self._config.model_dump(mode="json") | {"datasets": dict(datasets)}
-        self.child = self._start(
-            {
-                "config": config,
-                "snapshots": os.fspath(self._place),
-                "with_folder": with_folder,
-                "optional": optional,
-            }
-        )
+        payload = {
+            "config": config,
+            "snapshots": os.fspath(self._place),
+            "with_folder": with_folder,
+            "optional": optional,
+        }
+        try:
+            self.child = self._start(payload)
+        except OSError as error:
+            raise ConsensusPRError(f"cannot start the reading process: {error.strerror}") from None
+
+    def _is_reading(self, child: Child) -> bool:
+        child.report()  # it ends when all that it sends has been received
+        return child.exit_code() is None
 
     def _take_read(self) -> _Read:
         """Return the result of the process that has ended.

@@ -36,8 +36,9 @@ from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.parent_death import on_parent_death
 
 CAUGHT = (signal.SIGTERM, signal.SIGINT)
-# Unread messages of the other side; further ones are dropped.
+# Unread messages of the other side; further ones are dropped, except those named here.
 MAX_WAITING_BYTES = 1 << 20
+_NEVER_DROPPED = {"alive", "report"}
 # Between two looks for a child's report.
 _POLL_S = 0.02
 # For a killed process to disappear; one that waits for a dead disk may not.
@@ -111,8 +112,10 @@ class _Channel:
 
     def send(self, message: Message) -> bool:
         """Send a message without waiting; False: it is dropped, the other side reads nothing."""
+        self.flush()
         with self._lock:
-            if len(self.unsent) > MAX_WAITING_BYTES:
+            full = len(self.unsent) > MAX_WAITING_BYTES
+            if full and not _NEVER_DROPPED & message.keys():
                 return False
             self.unsent += json.dumps(message).encode() + b"\n"
         self.flush()
@@ -197,7 +200,8 @@ class Child:
 
     def send(self, message: Message) -> bool:
         """Send a message without waiting; False: it was dropped, the child reads nothing."""
-        return self._channel.send(message)
+        killed = self._channel.socket.fileno() < 0
+        return not killed and self._channel.send(message)
 
     def take(self) -> list[Message]:
         """Return what the child has sent since the last call, its report and heartbeats aside."""
@@ -288,9 +292,31 @@ class Parent:
         report = Report(False, str(error), isinstance(error, InputError))
         self.send({"report": asdict(report)})
 
+    @property
+    def socket(self) -> socket.socket:
+        """Writable when the parent takes more."""
+        return self._channel.socket
+
+    @property
+    def unsent(self) -> bool:
+        """Whether something waits for the socket to become writable."""
+        return bool(self._channel.unsent)
+
     def send(self, message: Message) -> bool:
         """Send a message without waiting, from any thread; False: it was dropped."""
         return self._channel.send(message)
+
+    def flush(self) -> None:
+        """Send what the socket takes now."""
+        self._channel.flush()
+
+    def wait_until_sent(self) -> None:
+        """Wait until the parent has read enough for the rest to be sent, or is gone."""
+        poll = select.poll()
+        poll.register(self._channel.socket, select.POLLOUT)
+        while self.unsent:
+            poll.poll()
+            self.flush()
 
     def listen(
         self, when_gone: Callable[[], None], on_order: Callable[[Message], None] | None = None

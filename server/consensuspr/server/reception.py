@@ -66,22 +66,29 @@ class Reception:
         if self._waiting[known] >= MAX_WAITING:
             raise TooBusy(f"{MAX_WAITING} requests wait to be received")
         self._waiting[known] += 1
+        its_turn = False
         try:
             async with asyncio.timeout(self._receive_s), self._turns[known]:
+                its_turn = True
+                if known and sender not in self._known:
+                    raise TooBusy("another request of this connection did not arrive in time")
                 crowded = self._waiting[known] > RECEIVED_AT_ONCE
                 limit_s = self._short_receive_s if crowded else self._receive_s
                 async with asyncio.timeout(limit_s):
                     message = await context.read()
         except TimeoutError:
-            self._known.pop(sender, None)
+            if its_turn:
+                self._known.pop(sender, None)
             raise TooBusy(f"the request did not arrive within {self._receive_s:g} s") from None
         finally:
             self._waiting[known] -= 1
+        if not isinstance(message, bytes):  # an empty call earns no turns
+            return None
         self._known.pop(sender, None)
         self._known[sender] = None
         if len(self._known) > MAX_KNOWN:
             del self._known[next(iter(self._known))]
-        return message if isinstance(message, bytes) else None
+        return message
 
 
 class SmallCalls(grpc.GenericRpcHandler):  # type: ignore[type-arg]

@@ -321,7 +321,10 @@ class _Supervisor:
         }
         ours = {} if slot.is_page else ALLOCATOR | QUIET_GRPC
         chosen = {name: os.environ.get(name, value) for name, value in ours.items()}
-        slot.child = Child(slot.module, payload, chosen)
+        try:
+            slot.child = Child(slot.module, payload, chosen)
+        except OSError as error:
+            raise ConsensusPRError(f"{slot.name} cannot be started: {error.strerror}") from None
         slot.started = time.monotonic()
         slot.ready = False
         _log.debug("%s started as process %d", slot.name, slot.child.pid)
@@ -355,7 +358,11 @@ class _Supervisor:
         now = time.monotonic()
         if slot.child is None:
             if now >= slot.replace_at:
-                self._start(slot)
+                try:
+                    self._start(slot)
+                except ConsensusPRError as error:
+                    slot.failed_starts += 1
+                    self._replace_later(slot, str(error), 0.0)
             return
         self._take_messages(slot, slot.child)
         if slot.child.exit_code() is not None:
@@ -390,10 +397,16 @@ class _Supervisor:
         if self._endpoint is not None and not slot.is_page:
             self._endpoint.worker_restarts.inc()
             self._endpoint.workers.died(child.pid)
+        self._replace_later(
+            slot, f"{slot.name}, process {child.pid}, {how} after {lived_s:.1f} s", lived_s
+        )
+
+    def _replace_later(self, slot: _Slot, how: str, lived_s: float) -> None:
+        """Plan the next start for a slot whose process ended, or could not be started."""
         if all(worker.failed_starts >= MAX_FAILED_STARTS for worker in self._workers):
             raise _CannotGoOnError(
                 f"no worker serves, and {slot.name} failed to start"
-                f" {slot.failed_starts} times; the last {how}"
+                f" {slot.failed_starts} times; the last: {how}"
             )
         if slot.backoff_s == 0.0 or lived_s >= LONG_LIFE_S:
             slot.backoff_s = FIRST_BACKOFF_S
@@ -402,9 +415,8 @@ class _Supervisor:
         slot.replace_at = time.monotonic() + slot.backoff_s
         starts = f", failed start {slot.failed_starts}" if slot.failed_starts else ""
         _log.error(
-            "%s, process %d, %s after %.1f s%s; it is replaced in %.1f s; %d of %d workers serve",
-            slot.name, child.pid, how, lived_s, starts, slot.backoff_s, self._serving(),
-            len(self._workers),
+            "%s%s; it is replaced in %.1f s; %d of %d workers serve",
+            how, starts, slot.backoff_s, self._serving(), len(self._workers),
         )  # fmt: skip
 
     def _serving(self) -> int:
@@ -455,7 +467,8 @@ class _Supervisor:
 
     def _pause(self) -> list[signal.Signals]:
         """Sleep until a child or a signal arrives, or a tick; return the signals."""
-        with selectors.DefaultSelector() as selector:
+        # It takes no file descriptor, unlike others: there may be none left.
+        with selectors.PollSelector() as selector:
             selector.register(self._signals.socket, selectors.EVENT_READ)
             for child in self._children():
                 # The socket of a dead child is always readable, which would make this a busy loop.

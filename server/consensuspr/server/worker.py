@@ -89,6 +89,8 @@ def main(make_front: FrontFactory | None = None) -> int:
     except ConsensusPRError as error:
         parent.report_failure(error)
         return 1
+    if number is None:
+        parent.wait_until_sent()
     if dropped:
         # An orderly end of the interpreter would wait for the threads of what was dropped.
         logging.shutdown()
@@ -237,7 +239,7 @@ class Supervisor:
         self._orders: asyncio.Queue[Message] = asyncio.Queue()
         self._replies: dict[int, asyncio.Future[Message]] = {}
         self._ids = itertools.count(1)
-        loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
 
         def on_message(message: Message) -> None:
             loop.call_soon_threadsafe(self._take, message)
@@ -245,14 +247,25 @@ class Supervisor:
         parent.listen(when_gone, on_message)
 
     async def beat(self, metrics: Metrics | None) -> None:
-        """Send heartbeats for ever, and what has changed in metrics."""
+        """Send heartbeats for ever, and metrics unless earlier messages are unsent."""
         while True:
-            self._parent.send({"alive": True})
-            if metrics is not None:
+            self._send({"alive": True})
+            # Samples are totals, so that the next ones make up for those skipped.
+            if metrics is not None and not self._parent.unsent:
                 # Thousands of series take tens of milliseconds.
                 samples = await asyncio.to_thread(metrics.samples)
-                self._parent.send({"metrics": samples})
+                self._send({"metrics": samples})
             await asyncio.sleep(HEARTBEAT_S)
+
+    def _send(self, message: Message) -> None:
+        self._parent.send(message)
+        if self._parent.unsent:
+            self._loop.add_writer(self._parent.socket, self._send_more)
+
+    def _send_more(self) -> None:
+        self._parent.flush()
+        if not self._parent.unsent:
+            self._loop.remove_writer(self._parent.socket)
 
     async def obey(self, handlers: Mapping[str, OrderHandler]) -> None:
         """Carry out orders for ever, one after the other, and answer each."""
@@ -273,7 +286,7 @@ class Supervisor:
         except Exception:
             _log.exception("order %s failed", order["order"])
             answer = {"error": f"order {order['order']} failed; the worker's log says why"}
-        self._parent.send({"answer": order["id"], **answer})
+        self._send({"answer": order["id"], **answer})
 
     async def change_dataset(self, change: Message, timeout_s: float) -> Message:
         """Have the supervisor change a dataset; return the fields of its reply.
@@ -284,7 +297,7 @@ class Supervisor:
         number = next(self._ids)
         reply = self._replies[number] = asyncio.get_running_loop().create_future()
         try:
-            self._parent.send({"ask": "change_dataset", "id": number, "change": change})
+            self._send({"ask": "change_dataset", "id": number, "change": change})
             return await asyncio.wait_for(reply, timeout_s)
         except TimeoutError:
             raise ConsensusPRError(
