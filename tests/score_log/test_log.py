@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,7 @@ from consensuspr.score_log import LogReader, ScoreLog, keep_dataset
 from consensuspr.score_log import writer as writing
 from consensuspr.score_log.files import log_files, write_parquet
 from consensuspr.scoring import DatasetIndex
-from consensuspr.scoring.types import SampleKeys, Score, Status
+from consensuspr.scoring.types import InlineNode, SampleKeys, Score, Status
 from tests.score_logs import part_of, rows_in, sample, wait_until
 from tests.watched import DATASET
 
@@ -408,6 +409,32 @@ def test_a_queue_that_is_full_drops_texts_and_then_rows(
     assert len(rows) - len(kept) == log.lost_texts > 0
     assert log.lost_rows > 0
     assert {row["response_size"] for row in rows} == {5000}
+
+
+def test_a_queue_counts_all_strings_and_drops_large_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "QUEUE_BYTES", 10_000)
+    monkeypatch.setattr(writing, "IDLE_S", 3600.0)
+    log = ScoreLog(tmp_path, "trainer")
+    large: list[dict[str, Any]] = [
+        {"ground_truth": "1" * 20_000},
+        {"nodes": [InlineNode(["x=1"], derived=["y" * 20_000])]},
+        {"nodes": [["x"] * 200]},
+        {"problem_id": "p" * 20_000},
+        {"ground_truth": "2"},
+    ]
+    for changes in large:
+        part = part_of(["text"])
+        part.rollouts = [replace(part.rollouts[0], **changes)]
+        log.put(part)
+    log.close()
+    rows = rows_in(tmp_path, "problem_id", "response", "response_size", "ground_truth", "inline")
+    nothing = {"problem_id": "p0", "response": None, "ground_truth": None, "inline": None}
+    nothing["response_size"] = 4  # type: ignore[assignment]
+    whole = {**nothing, "response": "text", "ground_truth": "2"}
+    assert rows == [nothing, nothing, nothing, whole]
+    assert (log.lost_texts, log.lost_rows) == (3, 1)
 
 
 def test_the_oldest_texts_are_given_up_first(tmp_path: Path, small_files: None) -> None:

@@ -137,13 +137,14 @@ class ScoreLog:
         size = rows * ROW_BYTES
         if self._text_bytes and self._bytes + size + texts <= QUEUE_BYTES:
             size += texts
-        elif self._bytes + size <= 2 * QUEUE_BYTES:
+        else:
             part = part.without_text()
+            size += part.text_bytes()
+            if self._bytes + size > 2 * QUEUE_BYTES:
+                self._lose(rows, 0, "scores come faster than they are written")
+                return
             if self._text_bytes:
                 self._lose(0, rows, "scores come faster than they are written")
-        else:
-            self._lose(rows, 0, "scores come faster than they are written")
-            return
         with self._changed:
             if not self._closing:
                 begins = not self._parts
