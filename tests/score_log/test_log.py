@@ -349,6 +349,19 @@ def test_a_full_disk_costs_texts_and_rows_and_nothing_else(
     assert texts(tmp_path) == [None, "room"]
 
 
+def test_rows_for_which_arrow_has_no_memory_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
+        raise pa.ArrowMemoryError("malloc of size 64 failed")
+
+    monkeypatch.setattr(writing, "write_parquet", no_memory)
+    log = ScoreLog(tmp_path, "trainer")
+    log.put(part_of(["a", "b"]))
+    log.close()
+    assert (log.lost_rows, log.lost_texts) == (2, 0)
+
+
 def test_a_row_with_a_defect_costs_itself_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -224,7 +224,8 @@ class ScoreLog:
 
     def _write(self, parts: list[LoggedPart]) -> None:
         """Write parts to a file; what cannot be written is counted."""
-        for attempt in (parts, [part.without_text() for part in parts]):
+        for with_text in (True, False):
+            attempt = parts if with_text else [part.without_text() for part in parts]
             batches = [*self._batches(attempt)] if attempt else []
             rows = sum(batch.num_rows for batch in batches)
             if not rows:
@@ -234,10 +235,10 @@ class ScoreLog:
                 path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
                 write_parquet(path, iter(batches))
                 size = path.stat().st_size
-            except (InputError, OSError) as error:
-                reason = str(error)
+            except Exception as error:  # a full disk, or no memory for Arrow
+                reason = str(error) or type(error).__name__
                 continue
-            if attempt is not parts:
+            if not with_text:
                 self._lose(0, rows, reason)
             self._next_row += rows
             self._written.append(_Written(LogFile.of_path(path), size, 0))
