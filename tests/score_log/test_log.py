@@ -269,6 +269,31 @@ def test_while_following_a_servers_row_waits_for_its_trainers(tmp_path: Path) ->
     assert len(rows_in(tmp_path)) == 3
 
 
+def test_while_following_a_verdict_replaces_a_row_without_one(tmp_path: Path) -> None:
+    def statuses() -> list[str]:
+        return [one for batch in reader.read() for one in batch["status"].to_pylist()]
+
+    def scored(at: int, score: Score, unix_s: float) -> None:
+        log_of(tmp_path, ["a"], side="server", scores=[[score]], samples=[[sample(at)]],
+               unix_s=[unix_s])  # fmt: skip
+
+    right, failed = Score(Status.OK, 1.0), Score(Status.INTERNAL, message="a defect")
+    now = time.time()
+    reader = LogReader(tmp_path, ["status"], following=True)
+    scored(1, failed, now + 3600)  # it waits
+    assert statuses() == []
+    scored(1, right, now + 3600)
+    assert (statuses(), reader.redone) == (["OK"], False)
+    scored(2, failed, now - 3600)
+    assert (statuses(), reader.redone) == (["INTERNAL"], False)
+    scored(2, failed, now - 3600)
+    assert (statuses(), reader.redone) == ([], False)
+    scored(2, right, now)
+    statuses()
+    assert reader.redone
+    assert [row["status"] for row in rows_in(tmp_path, "status")] == ["OK", "OK"]
+
+
 def start_of_run(run: Path, first: int, last: int, unix_s: float, text: str = "x") -> None:
     """Log a sample of each step, as a process of a trainer does."""
     keys = SampleKeys()
