@@ -486,6 +486,22 @@ def test_the_oldest_texts_are_given_up_first(tmp_path: Path, small_files: None) 
     assert set(kept) == {True, False}
 
 
+def test_one_file_at_a_time_loses_its_texts_and_the_oldest_of_any_writer(
+    tmp_path: Path, small_files: None
+) -> None:
+    names = ["20260101T000000000000-trainer-a", "20260102T000000000000-trainer-b"]
+    for age_s, name in zip((100, 200), names, strict=True):
+        log_of(tmp_path, [name])
+        [path] = [one for one in files(tmp_path) if "20260101" not in one.name]
+        path = path.rename(path.with_name(f"{name}-0000000000-0000000001.parquet"))
+        os.utime(path, (time.time() - age_s,) * 2)
+    with closing(ScoreLog(tmp_path, "trainer", text_bytes=1)) as log:
+        log.put(part_of(["new"]))
+        wait_until(lambda: None in texts(tmp_path))
+        wait_until(lambda: len(files(tmp_path)) == 3)
+        assert texts(tmp_path) == [names[0], None, "new"]
+
+
 def test_without_a_budget_no_text_is_kept(tmp_path: Path) -> None:
     with closing(ScoreLog(tmp_path, "trainer", text_bytes=0)) as log:
         log.put(part_of(["a"]))

@@ -289,10 +289,12 @@ class ScoreLog:
                 self._written.append(_Written(merged, merged.path.stat().st_size, last + 1))
 
     def _forget_texts(self) -> None:
-        """Take texts out of the oldest files until the rest fits."""
-        files = [file for of_writer in log_files(self.run).values() for file in of_writer]
-        total = sum(_size(file.path) for file in files)
-        if total <= self._text_bytes:
+        """Take the texts out of the oldest file that has some, if all take more than their bound.
+
+        One file at a time, because rows wait meanwhile; the next after the next write.
+        """
+        files = [file.path for of_writer in log_files(self.run).values() for file in of_writer]
+        if sum(map(_size, files)) <= self._text_bytes:
             return
         with open(self.run / SCORES / ".lock", "wb", opener=_private) as lock:
             try:
@@ -301,23 +303,22 @@ class ScoreLog:
                 return  # another process does so
             except OSError:
                 pass  # no locks here: two processes do the same at worst
-            for file in files:
-                if total <= self._text_bytes:
+            for path in sorted(files, key=_changed_s):
+                if self._closing:
                     return
-                size = _size(file.path)
                 try:
-                    texts = forget_texts(file.path)
+                    texts = forget_texts(path)
                 except FileNotFoundError:  # merged meanwhile
                     continue
                 except Exception as error:
-                    self._events.report("score log, texts", f"{file.path}: {error}")
+                    self._events.report("score log, texts", f"{path}: {error}")
                     continue
-                total += _size(file.path) - size
                 if texts:
                     logger.warning(
                         "score log %s: its texts take more than %d bytes; %d of the oldest are"
-                        " given up, in %s", self.run, self._text_bytes, texts, file.path.name,
+                        " given up, in %s", self.run, self._text_bytes, texts, path.name,
                     )  # fmt: skip
+                    return
 
     def _lose(self, rows: int, texts: int, reason: str) -> None:
         self.lost_rows += rows
@@ -334,6 +335,13 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
+
+
+def _changed_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _private(path: str, flags: int) -> int:
