@@ -176,7 +176,7 @@ def test_no_process_outlives_a_killed_parent(
         f"""
         import threading, time
         from consensuspr.scoring.answers import AnswerVerifier, Verdict
-        verifier = AnswerVerifier()
+        verifier = AnswerVerifier(budget_s=60.0)
         verifier.verify(*{hard_question(2)!r})
         threading.Thread(target=verifier.verify, args={POISON!r}, daemon=True).start()
         time.sleep(0.5)
