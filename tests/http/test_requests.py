@@ -13,11 +13,12 @@ from consensuspr.http import requests
 from consensuspr.http.settings import read_settings
 from consensuspr.scoring import AnswerRule, OnUndecided
 from consensuspr.scoring.types import ScoreOptions
+from tests.score_logs import rows_in
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.http.conftest import InProcessServer, Reply
+    from tests.http.conftest import InProcessServer, Reply, Serve
 
 PROMPT = "<|im_start|>user\nHow much?<|im_end|>\n<|im_start|>assistant\n"
 BOTH = "16 - 3 - 4 = 9 eggs are left, so 9 * 2 = 18. Answer: 18"
@@ -79,6 +80,24 @@ def test_rewards_are_those_of_the_local_client(server: InProcessServer, dataset_
             scores = local.score(rollouts, reward=reward, epoch=epoch)
             assert reply.body["rewards"] == [score.reward for score in scores]
             assert len(server.scorer.pieces) - before > 1
+
+
+def test_a_request_is_logged_once_it_has_succeeded(start: Serve, tmp_path: Path) -> None:
+    server = start(score_log=tmp_path)
+    body = batch_of(*[("ducks", BOTH)] * 360)  # more than one piece holds
+
+    def fail_at_the_second_piece(rollouts: object) -> None:
+        if len(server.scorer.pieces) > 1:
+            raise RuntimeError("a defect")
+
+    server.scorer.hook = fail_at_the_second_piece
+    assert server.post("/openrlhf", body).code == 500
+    server.scorer.hook = lambda rollouts: None
+    assert server.post("/openrlhf", body).code == 200
+    assert server.post("/openrlhf", batch_of(("nope", BOTH))).code == 422
+    assert server.built.score_log is not None
+    server.built.score_log.close()
+    assert len(rows_in(tmp_path, "key")) == 360
 
 
 @pytest.mark.parametrize(

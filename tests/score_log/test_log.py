@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,7 @@ from consensuspr.score_log import LogReader, ScoreLog, keep_dataset
 from consensuspr.score_log import writer as writing
 from consensuspr.score_log.files import log_files, write_parquet
 from consensuspr.scoring import DatasetIndex
-from consensuspr.scoring.types import SampleKeys, Score, Status
+from consensuspr.scoring.types import InlineNode, SampleKeys, Score, Status
 from tests.score_logs import part_of, rows_in, sample, wait_until
 from tests.watched import DATASET
 
@@ -268,6 +269,31 @@ def test_while_following_a_servers_row_waits_for_its_trainers(tmp_path: Path) ->
     assert len(rows_in(tmp_path)) == 3
 
 
+def test_while_following_a_verdict_replaces_a_row_without_one(tmp_path: Path) -> None:
+    def statuses() -> list[str]:
+        return [one for batch in reader.read() for one in batch["status"].to_pylist()]
+
+    def scored(at: int, score: Score, unix_s: float) -> None:
+        log_of(tmp_path, ["a"], side="server", scores=[[score]], samples=[[sample(at)]],
+               unix_s=[unix_s])  # fmt: skip
+
+    right, failed = Score(Status.OK, 1.0), Score(Status.INTERNAL, message="a defect")
+    now = time.time()
+    reader = LogReader(tmp_path, ["status"], following=True)
+    scored(1, failed, now + 3600)  # it waits
+    assert statuses() == []
+    scored(1, right, now + 3600)
+    assert (statuses(), reader.redone) == (["OK"], False)
+    scored(2, failed, now - 3600)
+    assert (statuses(), reader.redone) == (["INTERNAL"], False)
+    scored(2, failed, now - 3600)
+    assert (statuses(), reader.redone) == ([], False)
+    scored(2, right, now)
+    statuses()
+    assert reader.redone
+    assert [row["status"] for row in rows_in(tmp_path, "status")] == ["OK", "OK"]
+
+
 def start_of_run(run: Path, first: int, last: int, unix_s: float, text: str = "x") -> None:
     """Log a sample of each step, as a process of a trainer does."""
     keys = SampleKeys()
@@ -348,6 +374,19 @@ def test_a_full_disk_costs_texts_and_rows_and_nothing_else(
     assert texts(tmp_path) == [None, "room"]
 
 
+def test_rows_for_which_arrow_has_no_memory_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
+        raise pa.ArrowMemoryError("malloc of size 64 failed")
+
+    monkeypatch.setattr(writing, "write_parquet", no_memory)
+    log = ScoreLog(tmp_path, "trainer")
+    log.put(part_of(["a", "b"]))
+    log.close()
+    assert (log.lost_rows, log.lost_texts) == (2, 0)
+
+
 def test_a_row_with_a_defect_costs_itself_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -386,7 +425,7 @@ def test_a_folder_that_is_removed_is_made_again(tmp_path: Path, small_files: Non
     run = tmp_path / "run"
     with closing(ScoreLog(run, "server")) as log:
         put_one_by_one(log, 2)
-        wait_until(lambda: len(files(run)) == 2)
+        wait_until(lambda: log._next_row == 2)  # nothing is being written
         shutil.rmtree(run)
         put_one_by_one(log, 3, 2)
     assert texts(run) == ["2", "3", "4"]
@@ -410,6 +449,32 @@ def test_a_queue_that_is_full_drops_texts_and_then_rows(
     assert {row["response_size"] for row in rows} == {5000}
 
 
+def test_a_queue_counts_all_strings_and_drops_large_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "QUEUE_BYTES", 10_000)
+    monkeypatch.setattr(writing, "IDLE_S", 3600.0)
+    log = ScoreLog(tmp_path, "trainer")
+    large: list[dict[str, Any]] = [
+        {"ground_truth": "1" * 20_000},
+        {"nodes": [InlineNode(["x=1"], derived=["y" * 20_000])]},
+        {"nodes": [["x"] * 200]},
+        {"problem_id": "p" * 20_000},
+        {"ground_truth": "2"},
+    ]
+    for changes in large:
+        part = part_of(["text"])
+        part.rollouts = [replace(part.rollouts[0], **changes)]
+        log.put(part)
+    log.close()
+    rows = rows_in(tmp_path, "problem_id", "response", "response_size", "ground_truth", "inline")
+    nothing = {"problem_id": "p0", "response": None, "ground_truth": None, "inline": None}
+    nothing["response_size"] = 4  # type: ignore[assignment]
+    whole = {**nothing, "response": "text", "ground_truth": "2"}
+    assert rows == [nothing, nothing, nothing, whole]
+    assert (log.lost_texts, log.lost_rows) == (3, 1)
+
+
 def test_the_oldest_texts_are_given_up_first(tmp_path: Path, small_files: None) -> None:
     for number in range(4):
         with closing(ScoreLog(tmp_path, "trainer", text_bytes=150_000)) as log:
@@ -419,6 +484,22 @@ def test_the_oldest_texts_are_given_up_first(tmp_path: Path, small_files: None) 
     assert len(kept) == 4
     assert kept == sorted(kept)
     assert set(kept) == {True, False}
+
+
+def test_one_file_at_a_time_loses_its_texts_and_the_oldest_of_any_writer(
+    tmp_path: Path, small_files: None
+) -> None:
+    names = ["20260101T000000000000-trainer-a", "20260102T000000000000-trainer-b"]
+    for age_s, name in zip((100, 200), names, strict=True):
+        log_of(tmp_path, [name])
+        [path] = [one for one in files(tmp_path) if "20260101" not in one.name]
+        path = path.rename(path.with_name(f"{name}-0000000000-0000000001.parquet"))
+        os.utime(path, (time.time() - age_s,) * 2)
+    with closing(ScoreLog(tmp_path, "trainer", text_bytes=1)) as log:
+        log.put(part_of(["new"]))
+        wait_until(lambda: None in texts(tmp_path))
+        wait_until(lambda: len(files(tmp_path)) == 3)
+        assert texts(tmp_path) == [names[0], None, "new"]
 
 
 def test_without_a_budget_no_text_is_kept(tmp_path: Path) -> None:

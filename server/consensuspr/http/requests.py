@@ -32,7 +32,14 @@ from consensuspr.scoring.responses import (
     without_other_turns,
     without_special_tokens,
 )
-from consensuspr.scoring.types import InlineNode, Rollout, Score, Status
+from consensuspr.scoring.types import (
+    Identity,
+    InlineNode,
+    Rollout,
+    Score,
+    ScoreColumns,
+    Status,
+)
 from consensuspr.server.metrics import MeteredScorer
 from consensuspr.server.service import Abort, RunningCall
 from consensuspr.wire.codec import PIECE_BYTES, PIECE_ROLLOUTS, cut, encode_response
@@ -181,10 +188,12 @@ def _score(
     chosen = scorer.dataset(options)
     scorer.metrics.request_rollouts(len(rollouts))
     outcomes: list[_Outcome] = []
+    scored: list[tuple[Sequence[Rollout], ScoreColumns, Identity]] = []
     for piece in cut(rollouts, _size, PIECE_BYTES, PIECE_ROLLOUTS):
         call.check()
         present = [rollout for rollout in piece if rollout is not None]
-        columns, _ = scorer.score(present, options, call.deadline, chosen)
+        columns, identity = scorer.score(present, options, call.deadline, chosen, logged=False)
+        scored.append((present, columns, identity))
         scores = columns.scores()
         busy = sum(score.undecided_by_load for score in scores)
         if busy:
@@ -208,6 +217,9 @@ def _score(
                 for at in missing[:MAX_NAMED]
             ],
         )
+    # A request that fails is sent again, and its rollouts have no keys: they would count twice.
+    for piece_scored in scored:
+        scorer.log(*piece_scored, options, chosen)
     return outcomes
 
 

@@ -8,13 +8,15 @@ come batch by batch.
 
 **While it grows.** :meth:`LogReader.read` yields what has come since the last call.  Where both
 sides write, a server's row waits until its trainer's row is there or :data:`HOLD_S` have passed.
+A row without a verdict waits as long for one with a verdict.
 
 **The place of a row** is its writer and its number there, which stay the same when files are
 merged.  Who keeps places keeps no texts: :meth:`LogReader.rows_at` reads them later.
 
 **A run that was started again** in the same folder does some steps again: those of the earlier
 start do not count (:class:`Starts`).  Where that happens to rows which a following reader has
-yielded already, it says so (:attr:`LogReader.redone`): they cannot be taken back.
+yielded already, it says so (:attr:`LogReader.redone`): they cannot be taken back.  So it does where
+a sample gets its verdict after its row without one was yielded.
 """
 
 from __future__ import annotations
@@ -82,7 +84,8 @@ class LogReader:
         left_out: sentences about files that could not be read, by their names; they are logged
             too.
         redone: whether, since an earlier :meth:`read`, a later start has done steps again (or it
-            turned out that it had not), so that another reader would have yielded others by now.
+            turned out that it had not), or a sample has got a verdict, so that another reader
+            would have yielded others by now.
 
     Raises:
         InputError: there is no score log, or no column of such a name.
@@ -116,6 +119,9 @@ class LogReader:
         self._following = following
         self._places = places
         self._seen = _Seen()
+        # Rows without a verdict: those that wait for one, and the keys of those that were yielded.
+        self._waiting: list[pa.RecordBatch] = []
+        self._undecided = _Seen()
         self._starts: Starts | None = None
         self.redone = False
 
@@ -137,19 +143,26 @@ class LogReader:
                 if of_servers or self._following:
                     self._seen.add(_hashes(batch))
                 yield from self._shown(batch)
-        until = None
-        if self._following and of_trainers:
-            until = int((time.time() - HOLD_S) * 1e6)
-        without_verdict: list[pa.RecordBatch] = []
+        until = int((time.time() - HOLD_S) * 1e6) if self._following else None
         for writer in of_servers:
-            for batch in self._batches(found[writer], needed, until):
+            for batch in self._batches(found[writer], needed, until if of_trainers else None):
                 if self._following:
                     starts.look(batch, writer)
                 verdict = _has_verdict(batch)
-                without_verdict.append(batch.filter(pc.invert(verdict)))
-                yield from self._shown(self._new(batch.filter(verdict)))
-        for batch in without_verdict:
-            yield from self._shown(self._new(batch))
+                self._waiting.append(batch.filter(pc.invert(verdict)))
+                batch = self._new(batch.filter(verdict))
+                self.redone |= bool(self._undecided.has(_hashes(batch)).any())
+                yield from self._shown(batch)
+        waiting, self._waiting = self._waiting, []
+        for batch in waiting:
+            if until is not None:
+                waits = pc.greater(batch.column("time").cast(pa.int64()), until)
+                if pc.any(waits).as_py():
+                    self._waiting.append(batch.filter(waits))
+                batch = batch.filter(pc.invert(waits))
+            hashes = _hashes(batch)
+            new = ~self._seen.has(hashes) & self._undecided.add(hashes)
+            yield from self._shown(batch.filter(pa.array(new)))
         if self._following:
             self.redone |= starts.settle()
 
@@ -338,13 +351,19 @@ class _Seen:
     def __init__(self) -> None:
         self._sorted: list[Keys] = []
 
+    def has(self, hashes: Keys) -> npt.NDArray[np.bool_]:
+        """Return which keys there were."""
+        found = np.zeros(len(hashes), bool)
+        for known in self._sorted:
+            at = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+            found |= known[at] == hashes
+        return found
+
     def add(self, hashes: Keys) -> npt.NDArray[np.bool_]:
         """Add keys; return which of them were new, of equal ones the first."""
         first = np.zeros(len(hashes), bool)
         first[np.unique(hashes, return_index=True)[1]] = True
-        for known in self._sorted:
-            at = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
-            first &= known[at] != hashes
+        first &= ~self.has(hashes)
         added = np.sort(hashes[first])
         if len(added):
             self._sorted.append(added)

@@ -43,6 +43,8 @@ Side: TypeAlias = Literal["trainer", "server"]
 
 # Of a row without its text, roughly; what is weighed in memory.
 ROW_BYTES: Final = 1024
+# Of a node or one of its strings, besides the characters.
+_OBJECT_BYTES: Final = 64
 
 _SPAN = pa.struct([("start", pa.int32()), ("end", pa.int32())])
 _TEXT, _FLOAT, _INT, _COUNT = pa.string(), pa.float64(), pa.int64(), pa.int32()
@@ -62,8 +64,8 @@ COLUMNS: Final[tuple[tuple[str, pa.DataType, str], ...]] = (
     ("response", _TEXT, "the text; null where it was not kept"),
     ("response_raw", pa.binary(), "its bytes, only where they are not UTF-8"),
     ("response_size", _INT, "bytes of the text, kept or not"),
-    ("ground_truth", _TEXT, "as sent with the sample; null: the dataset's"),
-    ("inline", _TEXT, "nodes and budget sent with the sample, as JSON"),
+    ("ground_truth", _TEXT, "as sent with the sample; null: the dataset's, or dropped"),
+    ("inline", _TEXT, "nodes and budget sent with the sample, as JSON; null: none, or dropped"),
     ("num_tokens", _INT, "length of the response in tokens"),
     ("status", _TEXT, "what became of it; read it before any number"),
     ("reward", _FLOAT, "of the formula; null where the status allows none"),
@@ -121,15 +123,36 @@ class LoggedPart:
     sizes: Sequence[int] | None = None
 
     def text_bytes(self) -> int:
-        """Return about how much memory the texts take."""
-        return sum([len(rollout.response) for rollout in self.rollouts])
+        """Return about how much memory the strings of the rollouts take."""
+        return sum([len(one.response) + _sent_bytes(one) for one in self.rollouts])
 
     def without_text(self) -> LoggedPart:
-        """Return the same without the texts."""
+        """Return the same without the texts, and without large ground truths and nodes."""
         sizes = [len(encode_response(rollout.response)) for rollout in self.rollouts]
-        return replace(
-            self, rollouts=[replace(one, response=b"") for one in self.rollouts], sizes=sizes
-        )
+        return replace(self, rollouts=[_without_text(one) for one in self.rollouts], sizes=sizes)
+
+
+def _sent_bytes(rollout: Rollout) -> int:
+    """Return about how much memory the strings take that came with a response."""
+    texts = [rollout.problem_id, rollout.ground_truth, rollout.data_source, rollout.rollout_id]
+    if rollout.sample is not None:
+        texts += rollout.sample[2:]
+    number = 0
+    for node in rollout.nodes or ():
+        number += 1
+        if isinstance(node, InlineNode):
+            texts += [node.node_id, *node.expressions, *node.derived]
+            number += 2 + len(node.expressions) + len(node.derived)
+        else:
+            texts += node
+            number += len(node)
+    return sum([len(text) for text in texts if text]) + number * _OBJECT_BYTES
+
+
+def _without_text(rollout: Rollout) -> Rollout:
+    if _sent_bytes(rollout) <= ROW_BYTES:
+        return replace(rollout, response=b"")
+    return replace(rollout, response=b"", ground_truth=None, nodes=None, budget=None)
 
 
 def record_batch(parts: Sequence[LoggedPart], side: Side, keys: SampleKeys) -> pa.RecordBatch:

@@ -137,13 +137,14 @@ class ScoreLog:
         size = rows * ROW_BYTES
         if self._text_bytes and self._bytes + size + texts <= QUEUE_BYTES:
             size += texts
-        elif self._bytes + size <= 2 * QUEUE_BYTES:
+        else:
             part = part.without_text()
+            size += part.text_bytes()
+            if self._bytes + size > 2 * QUEUE_BYTES:
+                self._lose(rows, 0, "scores come faster than they are written")
+                return
             if self._text_bytes:
                 self._lose(0, rows, "scores come faster than they are written")
-        else:
-            self._lose(rows, 0, "scores come faster than they are written")
-            return
         with self._changed:
             if not self._closing:
                 begins = not self._parts
@@ -223,7 +224,8 @@ class ScoreLog:
 
     def _write(self, parts: list[LoggedPart]) -> None:
         """Write parts to a file; what cannot be written is counted."""
-        for attempt in (parts, [part.without_text() for part in parts]):
+        for with_text in (True, False):
+            attempt = parts if with_text else [part.without_text() for part in parts]
             batches = [*self._batches(attempt)] if attempt else []
             rows = sum(batch.num_rows for batch in batches)
             if not rows:
@@ -233,10 +235,10 @@ class ScoreLog:
                 path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
                 write_parquet(path, iter(batches))
                 size = path.stat().st_size
-            except (InputError, OSError) as error:
-                reason = str(error)
+            except Exception as error:  # a full disk, or no memory for Arrow
+                reason = str(error) or type(error).__name__
                 continue
-            if attempt is not parts:
+            if not with_text:
                 self._lose(0, rows, reason)
             self._next_row += rows
             self._written.append(_Written(LogFile.of_path(path), size, 0))
@@ -287,10 +289,12 @@ class ScoreLog:
                 self._written.append(_Written(merged, merged.path.stat().st_size, last + 1))
 
     def _forget_texts(self) -> None:
-        """Take texts out of the oldest files until the rest fits."""
-        files = [file for of_writer in log_files(self.run).values() for file in of_writer]
-        total = sum(_size(file.path) for file in files)
-        if total <= self._text_bytes:
+        """Take the texts out of the oldest file that has some, if all take more than their bound.
+
+        One file at a time, because rows wait meanwhile; the next after the next write.
+        """
+        files = [file.path for of_writer in log_files(self.run).values() for file in of_writer]
+        if sum(map(_size, files)) <= self._text_bytes:
             return
         with open(self.run / SCORES / ".lock", "wb", opener=_private) as lock:
             try:
@@ -299,23 +303,22 @@ class ScoreLog:
                 return  # another process does so
             except OSError:
                 pass  # no locks here: two processes do the same at worst
-            for file in files:
-                if total <= self._text_bytes:
+            for path in sorted(files, key=_changed_s):
+                if self._closing:
                     return
-                size = _size(file.path)
                 try:
-                    texts = forget_texts(file.path)
+                    texts = forget_texts(path)
                 except FileNotFoundError:  # merged meanwhile
                     continue
                 except Exception as error:
-                    self._events.report("score log, texts", f"{file.path}: {error}")
+                    self._events.report("score log, texts", f"{path}: {error}")
                     continue
-                total += _size(file.path) - size
                 if texts:
                     logger.warning(
                         "score log %s: its texts take more than %d bytes; %d of the oldest are"
-                        " given up, in %s", self.run, self._text_bytes, texts, file.path.name,
+                        " given up, in %s", self.run, self._text_bytes, texts, path.name,
                     )  # fmt: skip
+                    return
 
     def _lose(self, rows: int, texts: int, reason: str) -> None:
         self.lost_rows += rows
@@ -332,6 +335,13 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
+
+
+def _changed_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _private(path: str, flags: int) -> int:

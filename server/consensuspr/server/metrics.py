@@ -349,8 +349,13 @@ class MeteredScorer:
         options: ScoreOptions,
         deadline: float | None,
         chosen: Chosen,
+        *,
+        logged: bool = True,
     ) -> tuple[ScoreColumns, Identity]:
-        """Score a batch; arguments and errors are those of :meth:`Scorer.score_columns`."""
+        """Score a batch; arguments and errors are those of :meth:`Scorer.score_columns`.
+
+        With ``logged=False``, call :meth:`log` when the request has succeeded.
+        """
         self._verifier.take_seconds()
         start = time.perf_counter()
         scores, identity = self._scorer.score_columns(rollouts, options, deadline, chosen)
@@ -362,9 +367,21 @@ class MeteredScorer:
             self.metrics.batch(
                 rollouts, sources, scores, run=options.run, total_s=total_s, answers_s=answers_s
             )
-            if self._score_log is not None:
-                self._score_log.put_batch(rollouts, scores, identity, options, chosen[1])
+        if logged:
+            self.log(rollouts, scores, identity, options, chosen)
         return scores, identity
+
+    def log(
+        self,
+        rollouts: Sequence[Rollout],
+        scores: ScoreColumns,
+        identity: Identity,
+        options: ScoreOptions,
+        chosen: Chosen,
+    ) -> None:
+        """Write a batch that was scored to the score log, if there is one."""
+        if self._score_log is not None and rollouts and not options.probe:
+            self._score_log.put_batch(rollouts, scores, identity, options, chosen[1])
 
     def explain(
         self, rollout: Rollout, options: ScoreOptions, deadline: float | None

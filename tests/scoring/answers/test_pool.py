@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -10,14 +11,19 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
+from pebble import ProcessFuture
 
 from consensuspr.errors import VerifierUnavailable
 from consensuspr.scoring.answers import AnswerVerifier, Verdict
+from consensuspr.scoring.answers import pool as answer_pool
+from consensuspr.scoring.answers.pool import AnswerPair, PairOutcome, SymbolicPool
 from tests.commands import run_python
 from tests.processes import command_line, is_alive, wait_for, wait_until_gone
 
@@ -170,7 +176,7 @@ def test_no_process_outlives_a_killed_parent(
         f"""
         import threading, time
         from consensuspr.scoring.answers import AnswerVerifier, Verdict
-        verifier = AnswerVerifier()
+        verifier = AnswerVerifier(budget_s=60.0)
         verifier.verify(*{hard_question(2)!r})
         threading.Thread(target=verifier.verify, args={POISON!r}, daemon=True).start()
         time.sleep(0.5)
@@ -278,3 +284,74 @@ def test_poison_holds_up_neither_its_batch_nor_other_callers() -> None:
         assert batch.is_alive(), "it waits for first slices at most"
         batch.join()
     assert [one[::3] for one in found] == [(None, "budget")] * count + [(True, "symbolic")] * 3
+
+
+def test_a_deadline_leaves_its_comparisons_to_end_by_themselves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(future: ProcessFuture[object]) -> bool:
+        raise AssertionError("a cancelled future may end pebble's threads")
+
+    monkeypatch.setattr(ProcessFuture, "cancel", refuse)
+    poisons = [rf"\boxed{{(a+b+c+d+e+f+g)^{{{power}}}}}" for power in range(100, 200)]
+    with AnswerVerifier(budget_s=8.0) as verifier:
+        assert is_right(verifier, 2)
+        deadline = time.monotonic() + 0.2
+        verdicts = verifier.verify_batch(["x+1"] * 100, poisons, deadline=deadline)
+        assert {verdict.method for verdict in verdicts} == {"load"}
+        begin = time.monotonic()
+        assert is_right(verifier, 3)
+        assert time.monotonic() - begin < 50, "99 s of comparisons for which nobody waits"
+
+
+def test_a_pool_that_works_is_used_after_another_one_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool = SymbolicPool(1, 2.0, 1 << 30)
+    working: Any = SimpleNamespace(active=True)
+    pair = AnswerPair("1", "2", "")
+    monkeypatch.setattr(pool, "_run", lambda *_: {pair: PairOutcome(None, "broken")})
+    monkeypatch.setattr(pool, "_pool", working)
+    with pytest.raises(VerifierUnavailable):
+        pool.compare([pair], math.inf)
+    assert pool._started() is working
+    monkeypatch.setattr(working, "active", False)
+    with pytest.raises(VerifierUnavailable):
+        pool.compare([pair], math.inf)
+    with pytest.raises(VerifierUnavailable):
+        pool._started()
+
+
+def test_an_error_in_one_comparison_leaves_the_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    outcome = answer_pool._outcome
+    first: list[Future[bool | None]] = []
+
+    def all_but_one_fail(future: Future[bool | None]) -> PairOutcome:
+        if first:
+            future = Future()
+            future.set_exception(RecursionError("too deep"))
+        first.append(future)
+        return outcome(future)
+
+    monkeypatch.setattr(answer_pool, "_outcome", all_but_one_fail)
+    truths, responses = zip(*map(hard_question, (2, 3, 4)), strict=True)
+    with AnswerVerifier() as verifier:
+        found = verifier.verify_batch(truths, responses)
+    assert sorted(one.method for one in found) == ["crash", "crash", "symbolic"]
+    assert "RecursionError: too deep" in caplog.text
+
+
+def test_the_timer_of_a_comparison_that_fails_is_disarmed() -> None:
+    program = """
+import signal
+from consensuspr.scoring.answers import worker
+def fail(*texts): raise ValueError
+worker.symbolic.equal = fail
+try:
+    worker.compare("1", "2", "", 100.0)
+except ValueError:
+    print(signal.getitimer(signal.ITIMER_PROF))
+"""
+    assert run_python("-c", program) == (0, "(0.0, 0.0)\n", "")

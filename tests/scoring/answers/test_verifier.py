@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from consensuspr.errors import InputError
 from consensuspr.scoring import AnswerRule
 from consensuspr.scoring.answers import AnswerStatus, AnswerVerifier, Verdict, verify_answer
 from consensuspr.scoring.answers.dapo import normalize_answer, verify_dapo
+from consensuspr.scoring.answers.pool import AnswerPair, PairOutcome
 from tests.commands import run_python
 
 # (ground truth, answer, equal): cases that take algebra
@@ -166,6 +168,25 @@ def test_the_deadline_ends_the_wait(verifier: AnswerVerifier) -> None:
     assert verdicts[0].correct is None
     # What a deadline left open is not remembered.
     assert verifier.verify("x+1", poison).method == "budget"
+
+
+def test_the_cache_may_be_replaced_while_it_is_read() -> None:
+    class Replaced(dict[AnswerPair, PairOutcome]):
+        """A cache that another thread replaces when this one looks into it."""
+
+        def keys(self) -> Any:
+            verifier._known = {}
+            return super().keys()
+
+        def __contains__(self, key: object) -> bool:
+            verifier._known = {}
+            return super().__contains__(key)
+
+    with AnswerVerifier() as verifier:
+        before = verifier.verify(r"\sqrt{8}", r"\boxed{2\sqrt[4]{4}}")
+        assert len(verifier._known) == 1
+        verifier._known = Replaced(verifier._known)
+        assert verifier.verify(r"\sqrt{8}", r"\boxed{2\sqrt[4]{4}}") == before
 
 
 def test_the_module_level_function_needs_no_setting_up() -> None:

@@ -11,6 +11,7 @@ alike on a busy and on an idle machine.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -24,6 +25,9 @@ from pebble import ProcessExpired, ProcessPool
 
 from consensuspr.child_processes import ChildContext
 from consensuspr.errors import VerifierUnavailable
+from consensuspr.events import EventLog
+
+_events = EventLog(logging.getLogger(__name__))
 
 # An eighth of the budget: 0.25 s by default; honest answers take some milliseconds.
 _FIRST_SLICE = 1 / 8
@@ -110,7 +114,10 @@ class SymbolicPool:
             # Out of time, or processes were killed: by the kernel, or by somebody.
             outcomes |= self._run(open_yet, self._budget_s - first_s, until)
             if any(outcome.limit == _BROKEN for outcome in outcomes.values()):
-                self._retry_at = time.monotonic() + _RETRY_S
+                with self._lock:
+                    # Another thread may have started a pool that works.
+                    if self._pool is None or not self._pool.active:
+                        self._retry_at = time.monotonic() + _RETRY_S
                 raise VerifierUnavailable(_CANNOT_START)
         return outcomes
 
@@ -125,26 +132,25 @@ class SymbolicPool:
     ) -> dict[AnswerPair, PairOutcome]:
         pool = self._started()
         outcomes: dict[AnswerPair, PairOutcome] = {}
-        futures: dict[AnswerPair, Future[bool]] = {}
+        futures: dict[AnswerPair, Future[bool | None]] = {}
         for one in comparisons:
             try:
-                futures[one] = pool.schedule(_compare, [*one, cpu_s], timeout=_PATIENCE * cpu_s)
+                futures[one] = pool.schedule(
+                    _compare, [*one, cpu_s, until], timeout=_PATIENCE * cpu_s
+                )
             except RuntimeError:  # it ended since it was started
                 outcomes[one] = PairOutcome(None, _BROKEN)
-        pending: set[Future[bool]] = set(futures.values())
+        pending: set[Future[bool | None]] = set(futures.values())
         # Pebble never ends a future that its pool had not taken up when the pool ended.
         while pending and pool.active and (left_s := until - time.monotonic()) > 0:
             _, pending = wait(pending, min(left_s, _LOOK_S))
         if self._closed and pending:
             raise VerifierUnavailable(_CLOSED)
-        ended = bool(pending) and not pool.active
+        open_limit = _BROKEN if pending and not pool.active else "load"
         for one, future in futures.items():
-            if future in pending and ended and not future.done():
-                outcomes[one] = PairOutcome(None, _BROKEN)
-            else:
-                if future in pending:
-                    future.cancel()
-                outcomes[one] = _outcome(future)
+            # Pebble's threads may fail if a future is cancelled: what is open ends by itself.
+            done = future not in pending or future.done()
+            outcomes[one] = _outcome(future) if done else PairOutcome(None, open_limit)
         return outcomes
 
     def _started(self) -> ProcessPool:
@@ -179,20 +185,20 @@ class SymbolicPool:
             self._pool = None
 
 
-def _outcome(future: Future[bool]) -> PairOutcome:
-    """Return what became of a comparison that is done or cancelled."""
-    if future.cancelled():
-        return PairOutcome(None, "load")
+def _outcome(future: Future[bool | None]) -> PairOutcome:
+    """Return what became of a comparison that is done."""
     error = future.exception()
     if error is None:
-        return PairOutcome(future.result())
+        equal = future.result()
+        return PairOutcome(equal, "load" if equal is None else "")
     if isinstance(error, TimeoutError):
         return PairOutcome(None, "load")
     if isinstance(error, BrokenProcessPool):
         return PairOutcome(None, _BROKEN)
     if isinstance(error, ProcessExpired):
         return PairOutcome(None, _LIMITS.get(error.exitcode, "crash"))
-    raise error
+    _events.report("answers, failed comparison", f"{type(error).__name__}: {error}")
+    return PairOutcome(None, "crash")
 
 
 def _confine(memory_limit_bytes: int) -> None:
@@ -201,7 +207,12 @@ def _confine(memory_limit_bytes: int) -> None:
     worker.confine(memory_limit_bytes)
 
 
-def _compare(ground_truth: str, answer: str, context: str, cpu_s: float) -> bool:
+def _compare(
+    ground_truth: str, answer: str, context: str, cpu_s: float, until: float
+) -> bool | None:
+    """Return whether both are equal; None if nobody waits any more."""
+    if time.monotonic() >= until:  # of one clock in all processes
+        return None
     from consensuspr.scoring.answers import worker
 
     equal = worker.compare(ground_truth, answer, context, cpu_s)

@@ -151,7 +151,8 @@ class AnswerVerifier:
         self, wanted: set[AnswerPair], deadline: float | None
     ) -> dict[AnswerPair, PairOutcome]:
         """Return the results of comparisons, from the cache or from processes."""
-        known = {one: self._known[one] for one in wanted & self._known.keys()}
+        cache = self._known  # another thread may replace it
+        known = {one: cache[one] for one in wanted if one in cache}
         missing = wanted - known.keys()
         if not missing:
             return known

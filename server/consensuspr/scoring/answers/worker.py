@@ -77,7 +77,8 @@ def compare(ground_truth: str, answer: str, context: str, cpu_s: float) -> bool 
         equal = symbolic.equal(ground_truth, answer, context)
     except (MemoryError, symbolic.OutOfMemory):
         return None
-    signal.setitimer(signal.ITIMER_PROF, 0)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     doubtful = not equal and _status_bytes("VmPeak:") > _MEMORY_DOUBT * limit
     return None if doubtful else equal
