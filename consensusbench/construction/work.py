@@ -15,7 +15,8 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import Future, TimeoutError
+from concurrent.futures import Future, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -56,6 +57,8 @@ MAX_WAITING_CHARS = 256 << 20
 WINDOW = 8
 # Problems that may wait for a slow one before them, for each that a model is asked about.
 MODEL_WINDOW = 4
+# How soon a wait notices that all worker processes were killed.
+_LOOK_S = 0.5
 # After these no other problem has a chance either.
 _NO_CHANCE = (BudgetSpent, ModelNoAccess, InputError, VerifierUnavailable)
 # On Ray, problems that travel together.
@@ -181,40 +184,86 @@ class Workers:
     """Processes that run tasks, each for a limited time; a context manager."""
 
     def __init__(self, stages: Stages, workers: int) -> None:
-        self._stages = stages
-        self._window = WINDOW * workers
-        self._pool = ProcessPool(workers, context=ChildContext(__name__))
+        self.stages = stages
+        self._workers = workers
+        self._pool = self._new_pool()
+
+    def _new_pool(self) -> ProcessPool:
+        return ProcessPool(self._workers, context=ChildContext(__name__))
 
     def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
         self._pool.stop()  # type: ignore[no-untyped-call]
         self._pool.join()
 
     def work(self, items: Iterable[Item]) -> Iterator[Finished]:
         """Yield what becomes of each item, in order."""
-        return in_order(items, self._submit, self._window)
+        return in_order(items, lambda task: _Running(self, task).result, WINDOW * self._workers)
 
-    def _submit(self, task: ProblemTask) -> Callable[[], Outcome]:
-        limit_s = self._stages.time_limit_s
+    def schedule(self, given: bytes) -> tuple[ProcessPool, Future[Outcome]]:
+        """Begin a pickled task; return the pool that runs it too.
+
+        Raises:
+            ConsensusPRError: the processes cannot start.
+        """
+        limit_s = self.stages.time_limit_s
+        try:
+            return self._pool, self._pool.schedule(_run_pickled, args=(given,), timeout=limit_s)
+        except RuntimeError:  # the pool ended because its processes were killed
+            self._stop()
+            self._pool = self._new_pool()
+        try:
+            return self._pool, self._pool.schedule(_run_pickled, args=(given,), timeout=limit_s)
+        except RuntimeError as error:
+            raise ConsensusPRError(
+                "the worker processes cannot start; standard error has the reason"
+            ) from error
+
+
+class _Running:
+    """A task in worker processes; it runs once more if its process is killed."""
+
+    def __init__(self, workers: Workers, task: ProblemTask) -> None:
+        self._workers = workers
+        self._task = task
         # Pickled here: what cannot be unpickled there is an error of the task, not of the pool.
-        given = pickle.dumps((self._stages, task), pickle.HIGHEST_PROTOCOL)
-        future = self._pool.schedule(_run_pickled, args=(given,), timeout=limit_s)
+        self._given = pickle.dumps((workers.stages, task), pickle.HIGHEST_PROTOCOL)
+        self._pool, self._future = workers.schedule(self._given)
 
-        def outcome() -> Outcome:
-            try:
-                return future.result()
-            except TimeoutError:
-                return _failed(task, "time_limit", f"took more than {limit_s:g} s")
-            except ProcessExpired as error:
-                return _failed(task, "failed", f"its worker process ended ({error.exitcode})")
-            except (ImportError, AttributeError) as error:
-                raise ConsensusPRError(
-                    f"a worker process cannot load its stages: {type(error).__name__}: {error}"
-                ) from error
+    def result(self) -> Outcome:
+        try:
+            return self._wait()
+        except (ProcessExpired, BrokenProcessPool):
+            # Perhaps for the memory that another problem took.
+            self._pool, self._future = self._workers.schedule(self._given)
+        try:
+            return self._wait()
+        except ProcessExpired as error:
+            detail = f"its worker process ended ({error.exitcode})"
+        except BrokenProcessPool:
+            detail = "all worker processes were killed"
+        return _failed(self._task, "failed", detail)
 
-        return outcome
+    def _wait(self) -> Outcome:
+        # Pebble never ends a future that its pool had not taken up when the pool ended.
+        while self._pool.active and not self._future.done():
+            wait((self._future,), _LOOK_S)
+        if not self._future.done():
+            raise BrokenProcessPool
+        try:
+            return self._future.result()
+        except TimeoutError:
+            limit_s = self._workers.stages.time_limit_s
+            return _failed(self._task, "time_limit", f"took more than {limit_s:g} s")
+        except (ImportError, AttributeError) as error:
+            raise ConsensusPRError(
+                f"a worker process cannot load its stages: {type(error).__name__}: {error}"
+            ) from error
 
 
 def _run_pickled(given: bytes) -> Outcome:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import multiprocessing
+import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,7 +23,7 @@ from consensusbench.construction.types import (
     ProblemTask,
     UsedRollout,
 )
-from consensusbench.construction.work import Stages, in_order, work_here
+from consensusbench.construction.work import Stages, Workers, in_order, work_here
 from consensusbench.extraction.types import CorrectRollout
 from consensuspr.data import Problem
 from consensuspr.errors import ConsensusPRError
@@ -82,6 +85,23 @@ def test_a_problem_that_ends_its_worker_leaves_the_others_alone() -> None:
         None,
     ]
     assert all(one.extraction is not None for one in (outcomes[1], outcomes[4]))
+
+
+def test_a_problem_whose_worker_is_killed_runs_once_more(tmp_path: Path) -> None:
+    items = [task("p", f"KILL ONCE at {tmp_path / 'mark'}"), task("q")]
+    outcomes = list(work_here(items, Stages(ToyExtractor(), None), 1))
+    assert [one.failure for one in outcomes if isinstance(one, Outcome)] == [None, None]
+
+
+def test_problems_run_once_more_when_all_workers_are_killed() -> None:
+    with Workers(Stages(ToyExtractor(), None), 2) as workers:
+        # More than a pipe holds: the pool has not taken up the last ones when it ends.
+        items = [task(f"p{number}", response="1+1=2 " * 50_000) for number in range(6)]
+        assert len(list(workers.work(items[:1]))) == 1
+        for worker in multiprocessing.active_children():
+            os.kill(worker.pid or 0, signal.SIGKILL)
+        outcomes = [one for one in workers.work(items) if isinstance(one, Outcome)]
+    assert [one.failure for one in outcomes] == [None] * len(items)
 
 
 def test_few_are_taken_ahead_and_leaving_early_ends_the_workers() -> None:
