@@ -101,7 +101,7 @@ class BuildJob:
         on_error: what a bad row does, and a problem whose extraction fails.
         engine: processes of this machine, or a Ray cluster; the outputs are the same.
         workers: processes, 1 or more; the outputs are the same.
-        time_limit_s: seconds that one problem may take.
+        time_limit_s: seconds of CPU time that one problem may take.
 
     Raises:
         InputError: a number is out of its range.

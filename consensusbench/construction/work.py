@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import signal
 import tempfile
 import threading
 import traceback
@@ -59,6 +60,8 @@ WINDOW = 8
 MODEL_WINDOW = 4
 # How soon a wait notices that all worker processes were killed.
 _LOOK_S = 0.5
+# So many times its limit of CPU time may a problem take on a busy machine, or asleep.
+_PATIENCE = 20.0
 # After these no other problem has a chance either.
 _NO_CHANCE = (BudgetSpent, ModelNoAccess, InputError, VerifierUnavailable)
 # On Ray, problems that travel together.
@@ -77,7 +80,7 @@ class Stages:
     Attributes:
         extractor: None where all tasks carry their extraction.
         refiner: None where the build ends with stage 2.
-        time_limit_s: seconds that one problem may take.
+        time_limit_s: seconds of CPU time that one problem may take.
     """
 
     extractor: Extractor | None
@@ -181,7 +184,10 @@ def _failed(task: ProblemTask, reason: ExclusionReason, detail: str) -> Outcome:
 
 
 class Workers:
-    """Processes that run tasks, each for a limited time; a context manager."""
+    """Processes that run tasks, each for a limited time; a context manager.
+
+    The limit is CPU time, so that problems end alike on a busy and on an idle machine.
+    """
 
     def __init__(self, stages: Stages, workers: int) -> None:
         self.stages = stages
@@ -212,13 +218,14 @@ class Workers:
             ConsensusPRError: the processes cannot start.
         """
         limit_s = self.stages.time_limit_s
+        arguments, most_s = (given, limit_s), _PATIENCE * limit_s
         try:
-            return self._pool, self._pool.schedule(_run_pickled, args=(given,), timeout=limit_s)
+            return self._pool, self._pool.schedule(_run_pickled, arguments, timeout=most_s)
         except RuntimeError:  # the pool ended because its processes were killed
             self._stop()
             self._pool = self._new_pool()
         try:
-            return self._pool, self._pool.schedule(_run_pickled, args=(given,), timeout=limit_s)
+            return self._pool, self._pool.schedule(_run_pickled, arguments, timeout=most_s)
         except RuntimeError as error:
             raise ConsensusPRError(
                 "the worker processes cannot start; standard error has the reason"
@@ -255,19 +262,31 @@ class _Running:
             wait((self._future,), _LOOK_S)
         if not self._future.done():
             raise BrokenProcessPool
+        limit_s = self._workers.stages.time_limit_s
         try:
             return self._future.result()
         except TimeoutError:
-            limit_s = self._workers.stages.time_limit_s
-            return _failed(self._task, "time_limit", f"took more than {limit_s:g} s")
+            detail = f"took more than {_PATIENCE * limit_s:g} s on the clock"
+            return _failed(self._task, "time_limit", detail)
+        except ProcessExpired as error:
+            if error.exitcode != -signal.SIGPROF:
+                raise
+            detail = f"took more than {limit_s:g} s of CPU time"
+            return _failed(self._task, "time_limit", detail)
         except (ImportError, AttributeError) as error:
             raise ConsensusPRError(
                 f"a worker process cannot load its stages: {type(error).__name__}: {error}"
             ) from error
 
 
-def _run_pickled(given: bytes) -> Outcome:
-    return run_task(*pickle.loads(given))
+def _run_pickled(given: bytes, cpu_s: float) -> Outcome:
+    stages, task = pickle.loads(given)
+    # The kernel ends this process when the time is up, in the middle of C code too.
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+    try:
+        return run_task(stages, task)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def work_here(items: Iterable[Item], stages: Stages, workers: int) -> Stream:

@@ -219,7 +219,7 @@ def test_text_of_any_kind_passes_through(tmp_path: Path) -> None:
             "0 of 6 distinct rollouts are correct, the least is 3",
         ),
         ({"problem_id": "other"}, "no_rollouts", "there is no rollout of it"),
-        ({"problem": "SPIN"}, "time_limit", "took more than 2 s"),
+        ({"problem": "SPIN"}, "time_limit", "took more than 2 s of CPU time"),
     ],
 )
 def test_a_problem_that_cannot_be_used_is_excluded_by_name(

@@ -78,7 +78,7 @@ def test_a_problem_that_ends_its_worker_leaves_the_others_alone() -> None:
     outcomes = [one for one in work_here(items, stages, 2) if isinstance(one, Outcome)]
     failures = [one.failure and (one.failure.reason, one.failure.detail) for one in outcomes]
     assert failures == [
-        ("time_limit", "took more than 2 s"),
+        ("time_limit", "took more than 2 s of CPU time"),
         None,
         ("failed", "its worker process ended (-11)"),
         ("failed", "ZeroDivisionError: division by zero"),
@@ -102,6 +102,17 @@ def test_problems_run_once_more_when_all_workers_are_killed() -> None:
             os.kill(worker.pid or 0, signal.SIGKILL)
         outcomes = [one for one in workers.work(items) if isinstance(one, Outcome)]
     assert [one.failure for one in outcomes] == [None] * len(items)
+
+
+def test_the_time_limit_is_cpu_time() -> None:
+    def failures(sleep_s: float) -> list[Excluded | None]:
+        stages = Stages(ToyExtractor(sleep_s=sleep_s), None, time_limit_s=0.1)
+        found = work_here([task("p")], stages, 1)
+        return [one.failure for one in found if isinstance(one, Outcome)]
+
+    assert failures(0.5) == [None]
+    hung = failures(60.0)[0]
+    assert hung and (hung.reason, hung.detail) == ("time_limit", "took more than 2 s on the clock")
 
 
 def test_few_are_taken_ahead_and_leaving_early_ends_the_workers() -> None:
