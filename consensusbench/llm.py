@@ -185,7 +185,8 @@ class Budget:
     """What may be spent in all, and the switch that ends all asking; for one event loop.
 
     A request reserves the most that it can cost before it is sent, so that requests in flight
-    cannot run past the limit together.
+    cannot run past the limit together.  An attempt without a usable reply is charged nothing,
+    although a provider may charge for it.
 
     Args:
         max_cost: US dollars; None: no limit.
