@@ -20,7 +20,7 @@ from concurrent.futures import Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
@@ -152,29 +152,54 @@ def _num_chars(item: Item) -> int:
     return sum(len(one.response) for one in getattr(item, "rollouts", ()))
 
 
+class Pending(Protocol):
+    """Work on a task that has begun."""
+
+    def done(self) -> bool:
+        """Return whether the outcome is there."""
+
+    def result(self) -> Outcome:
+        """Wait for the outcome."""
+
+
 def in_order(
-    items: Iterable[Item], submit: Callable[[ProblemTask], Callable[[], Outcome]], window: int
+    items: Iterable[Item], submit: Callable[[ProblemTask], Pending | Finished], window: int
 ) -> Iterator[Finished]:
     """Yield what became of each item, in order; what is finished passes through.
 
+    What is finished is not held back, because it is not on disk before it is yielded.
+
     Args:
         items: taken as room comes up.
-        submit: begins the work on a task; returns what waits for its outcome.
+        submit: begins the work on a task.
         window: items that may be under way, or wait for one before them, while their texts are
             within :data:`MAX_WAITING_CHARS`.
     """
-    waiting: deque[tuple[Callable[[], Outcome] | Finished, int]] = deque()
+    waiting: deque[tuple[Pending | Finished, int]] = deque()
     num_chars = 0
+
+    def pop() -> Finished:
+        nonlocal num_chars
+        first, size = waiting.popleft()
+        num_chars -= size
+        return first if isinstance(first, Finished) else first.result()
+
     for item in items:
         size = _num_chars(item)
-        while waiting and (len(waiting) >= window or num_chars + size > MAX_WAITING_CHARS):
-            first, its_size = waiting.popleft()
-            num_chars -= its_size
-            yield first if isinstance(first, Finished) else first()
+        while waiting and (
+            len(waiting) >= window
+            or num_chars + size > MAX_WAITING_CHARS
+            or _is_finished(waiting[0][0])
+        ):
+            yield pop()
         num_chars += size
         waiting.append((submit(item) if isinstance(item, ProblemTask) else item, size))
-    for first, _ in waiting:
-        yield first if isinstance(first, Finished) else first()
+    while waiting:
+        yield pop()
+
+
+def _is_finished(one: Pending | Finished) -> bool:
+    return isinstance(one, Finished) or one.done()
 
 
 def _failed(task: ProblemTask, reason: ExclusionReason, detail: str) -> Outcome:
@@ -209,7 +234,7 @@ class Workers:
 
     def work(self, items: Iterable[Item]) -> Iterator[Finished]:
         """Yield what becomes of each item, in order."""
-        return in_order(items, lambda task: _Running(self, task).result, WINDOW * self._workers)
+        return in_order(items, lambda task: _Running(self, task), WINDOW * self._workers)
 
     def schedule(self, given: bytes) -> tuple[ProcessPool, Future[Outcome]]:
         """Begin a pickled task; return the pool that runs it too.
@@ -241,6 +266,9 @@ class _Running:
         # Pickled here: what cannot be unpickled there is an error of the task, not of the pool.
         self._given = pickle.dumps((workers.stages, task), pickle.HIGHEST_PROTOCOL)
         self._pool, self._future = workers.schedule(self._given)
+
+    def done(self) -> bool:
+        return self._future.done()
 
     def result(self) -> Outcome:
         try:
@@ -330,11 +358,10 @@ def ask_model(items: Iterable[Item], extractor: AsyncExtractor) -> Stream:
                 one.cancel()
         await asyncio.gather(*others, return_exceptions=True)
 
-    def submit(task: ProblemTask) -> Callable[[], Outcome]:
-        given = task.extraction
-        if given is not None:
-            return lambda: Outcome(task.chosen, given)
-        return begin(extract(task)).result
+    def submit(task: ProblemTask) -> Future[Outcome] | Outcome:
+        if task.extraction is not None:
+            return Outcome(task.chosen, task.extraction)
+        return begin(extract(task))
 
     thread.start()
     try:

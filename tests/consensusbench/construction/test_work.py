@@ -6,7 +6,9 @@ import importlib
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -55,20 +57,40 @@ def test_order_window_and_length_are_kept(kinds: list[bool], window: int, size: 
             one = Excluded(problem, "few_correct", "")
             yield task(str(number), response="x" * size) if is_task else one
 
-    def submit(one: ProblemTask) -> Callable[[], Outcome]:
-        under_way.append(size)
-        assert len(under_way) <= window and sum(under_way) <= max(size, 1000)
+    class Begun:
+        def __init__(self, one: ProblemTask) -> None:
+            self.one = one
+            under_way.append(size)
+            assert len(under_way) <= window and sum(under_way) <= max(size, 1000)
 
-        def outcome() -> Outcome:
+        def done(self) -> bool:
+            return False
+
+        def result(self) -> Outcome:
             under_way.pop()
-            return Outcome(one.chosen)
-
-        return outcome
+            return Outcome(self.one.chosen)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(work, "MAX_WAITING_CHARS", 1000)
-        seen = list(map(name_of, in_order(items(), submit, window)))
+        seen = list(map(name_of, in_order(items(), Begun, window)))
     assert seen == [str(number) for number in range(len(kinds))]
+
+
+def test_what_is_finished_is_not_held_back() -> None:
+    begun: list[Future[Outcome]] = []
+
+    def submit(one: ProblemTask) -> Future[Outcome]:
+        begun.append(Future())
+        if name_of(Outcome(one.chosen)) != "1":
+            begun[-1].set_result(Outcome(one.chosen))
+        return begun[-1]
+
+    stream = in_order((task(str(number)) for number in range(100)), submit, 8)
+    assert (name_of(next(stream)), len(begun)) == ("0", 1)
+    late = threading.Timer(0.2, lambda: begun[1].set_result(Outcome(task("1").chosen)))
+    late.start()
+    assert (name_of(next(stream)), len(begun)) == ("1", 9)
+    assert ([name_of(next(stream)) for _ in range(7)], len(begun)) == (list("2345678"), 9)
 
 
 def test_a_problem_that_ends_its_worker_leaves_the_others_alone() -> None:
