@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from consensusbench.answers import verify_patiently
 from consensusbench.construction.budgets import Stated, budget_of, stated_in
 from consensusbench.construction.outputs import (
     BuildReport,
@@ -494,8 +495,7 @@ class Tasks:
             return [rollout.label for _, rollout in portion]
         truths = [one.problem.ground_truth or "" for one, _ in portion]
         texts = [self.inputs.read(rollout.at).response for _, rollout in portion]
-        verdicts = self.verifier.verify_batch(truths, texts, rule)
-        return [verdict.correct for verdict in verdicts]
+        return verify_patiently(self.verifier, truths, texts, rule)
 
     def _item(self, judged: _Judged) -> Item:
         problem, correct = judged.problem, len(judged.correct)

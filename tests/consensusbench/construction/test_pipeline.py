@@ -331,6 +331,11 @@ def test_labels_are_trusted_where_asked_for(six: Toys) -> None:
 # Which rollouts count as correct.
 
 
+@pytest.mark.usefixtures("busy_machine")
+def test_answers_that_a_busy_machine_left_undecided_are_checked_once_more(six: Toys) -> None:
+    assert counts_of(six.build())["undecided"] == 36 / 3  # by their budget
+
+
 @pytest.mark.parametrize(
     ("own", "asked", "correct"),
     [
