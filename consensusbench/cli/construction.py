@@ -114,7 +114,7 @@ class BuildSettings(Settings):
     )
     time_limit: float = Field(
         DEFAULT_TIME_LIMIT_S,
-        description="Leave out a problem that takes longer, in seconds.",
+        description="Leave out a problem that takes longer, in seconds of CPU time.",
     )
     on_error: OnErrorChoice = Field(
         OnErrorChoice.STOP,

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from consensusbench.answers import verify_patiently
 from consensusbench.construction.budgets import Stated, budget_of, stated_in
 from consensusbench.construction.outputs import (
     BuildReport,
@@ -101,7 +102,7 @@ class BuildJob:
         on_error: what a bad row does, and a problem whose extraction fails.
         engine: processes of this machine, or a Ray cluster; the outputs are the same.
         workers: processes, 1 or more; the outputs are the same.
-        time_limit_s: seconds that one problem may take.
+        time_limit_s: seconds of CPU time that one problem may take.
 
     Raises:
         InputError: a number is out of its range.
@@ -494,8 +495,7 @@ class Tasks:
             return [rollout.label for _, rollout in portion]
         truths = [one.problem.ground_truth or "" for one, _ in portion]
         texts = [self.inputs.read(rollout.at).response for _, rollout in portion]
-        verdicts = self.verifier.verify_batch(truths, texts, rule)
-        return [verdict.correct for verdict in verdicts]
+        return verify_patiently(self.verifier, truths, texts, rule)
 
     def _item(self, judged: _Judged) -> Item:
         problem, correct = judged.problem, len(judged.correct)

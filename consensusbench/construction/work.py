@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import signal
 import tempfile
 import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import Future, TimeoutError
+from concurrent.futures import Future, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
@@ -56,6 +58,10 @@ MAX_WAITING_CHARS = 256 << 20
 WINDOW = 8
 # Problems that may wait for a slow one before them, for each that a model is asked about.
 MODEL_WINDOW = 4
+# How soon a wait notices that all worker processes were killed.
+_LOOK_S = 0.5
+# So many times its limit of CPU time may a problem take on a busy machine, or asleep.
+_PATIENCE = 20.0
 # After these no other problem has a chance either.
 _NO_CHANCE = (BudgetSpent, ModelNoAccess, InputError, VerifierUnavailable)
 # On Ray, problems that travel together.
@@ -74,7 +80,7 @@ class Stages:
     Attributes:
         extractor: None where all tasks carry their extraction.
         refiner: None where the build ends with stage 2.
-        time_limit_s: seconds that one problem may take.
+        time_limit_s: seconds of CPU time that one problem may take.
     """
 
     extractor: Extractor | None
@@ -146,29 +152,54 @@ def _num_chars(item: Item) -> int:
     return sum(len(one.response) for one in getattr(item, "rollouts", ()))
 
 
+class Pending(Protocol):
+    """Work on a task that has begun."""
+
+    def done(self) -> bool:
+        """Return whether the outcome is there."""
+
+    def result(self) -> Outcome:
+        """Wait for the outcome."""
+
+
 def in_order(
-    items: Iterable[Item], submit: Callable[[ProblemTask], Callable[[], Outcome]], window: int
+    items: Iterable[Item], submit: Callable[[ProblemTask], Pending | Finished], window: int
 ) -> Iterator[Finished]:
     """Yield what became of each item, in order; what is finished passes through.
 
+    What is finished is not held back, because it is not on disk before it is yielded.
+
     Args:
         items: taken as room comes up.
-        submit: begins the work on a task; returns what waits for its outcome.
+        submit: begins the work on a task.
         window: items that may be under way, or wait for one before them, while their texts are
             within :data:`MAX_WAITING_CHARS`.
     """
-    waiting: deque[tuple[Callable[[], Outcome] | Finished, int]] = deque()
+    waiting: deque[tuple[Pending | Finished, int]] = deque()
     num_chars = 0
+
+    def pop() -> Finished:
+        nonlocal num_chars
+        first, size = waiting.popleft()
+        num_chars -= size
+        return first if isinstance(first, Finished) else first.result()
+
     for item in items:
         size = _num_chars(item)
-        while waiting and (len(waiting) >= window or num_chars + size > MAX_WAITING_CHARS):
-            first, its_size = waiting.popleft()
-            num_chars -= its_size
-            yield first if isinstance(first, Finished) else first()
+        while waiting and (
+            len(waiting) >= window
+            or num_chars + size > MAX_WAITING_CHARS
+            or _is_finished(waiting[0][0])
+        ):
+            yield pop()
         num_chars += size
         waiting.append((submit(item) if isinstance(item, ProblemTask) else item, size))
-    for first, _ in waiting:
-        yield first if isinstance(first, Finished) else first()
+    while waiting:
+        yield pop()
+
+
+def _is_finished(one: Pending | Finished) -> bool:
+    return isinstance(one, Finished) or one.done()
 
 
 def _failed(task: ProblemTask, reason: ExclusionReason, detail: str) -> Outcome:
@@ -178,47 +209,112 @@ def _failed(task: ProblemTask, reason: ExclusionReason, detail: str) -> Outcome:
 
 
 class Workers:
-    """Processes that run tasks, each for a limited time; a context manager."""
+    """Processes that run tasks, each for a limited time; a context manager.
+
+    The limit is CPU time, so that problems end alike on a busy and on an idle machine.
+    """
 
     def __init__(self, stages: Stages, workers: int) -> None:
-        self._stages = stages
-        self._window = WINDOW * workers
-        self._pool = ProcessPool(workers, context=ChildContext(__name__))
+        self.stages = stages
+        self._workers = workers
+        self._pool = self._new_pool()
+
+    def _new_pool(self) -> ProcessPool:
+        return ProcessPool(self._workers, context=ChildContext(__name__))
 
     def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
         self._pool.stop()  # type: ignore[no-untyped-call]
         self._pool.join()
 
     def work(self, items: Iterable[Item]) -> Iterator[Finished]:
         """Yield what becomes of each item, in order."""
-        return in_order(items, self._submit, self._window)
+        return in_order(items, lambda task: _Running(self, task), WINDOW * self._workers)
 
-    def _submit(self, task: ProblemTask) -> Callable[[], Outcome]:
-        limit_s = self._stages.time_limit_s
+    def schedule(self, given: bytes) -> tuple[ProcessPool, Future[Outcome]]:
+        """Begin a pickled task; return the pool that runs it too.
+
+        Raises:
+            ConsensusPRError: the processes cannot start.
+        """
+        limit_s = self.stages.time_limit_s
+        arguments, most_s = (given, limit_s), _PATIENCE * limit_s
+        try:
+            return self._pool, self._pool.schedule(_run_pickled, arguments, timeout=most_s)
+        except RuntimeError:  # the pool ended because its processes were killed
+            self._stop()
+            self._pool = self._new_pool()
+        try:
+            return self._pool, self._pool.schedule(_run_pickled, arguments, timeout=most_s)
+        except RuntimeError as error:
+            raise ConsensusPRError(
+                "the worker processes cannot start; standard error has the reason"
+            ) from error
+
+
+class _Running:
+    """A task in worker processes; it runs once more if its process is killed."""
+
+    def __init__(self, workers: Workers, task: ProblemTask) -> None:
+        self._workers = workers
+        self._task = task
         # Pickled here: what cannot be unpickled there is an error of the task, not of the pool.
-        given = pickle.dumps((self._stages, task), pickle.HIGHEST_PROTOCOL)
-        future = self._pool.schedule(_run_pickled, args=(given,), timeout=limit_s)
+        self._given = pickle.dumps((workers.stages, task), pickle.HIGHEST_PROTOCOL)
+        self._pool, self._future = workers.schedule(self._given)
 
-        def outcome() -> Outcome:
-            try:
-                return future.result()
-            except TimeoutError:
-                return _failed(task, "time_limit", f"took more than {limit_s:g} s")
-            except ProcessExpired as error:
-                return _failed(task, "failed", f"its worker process ended ({error.exitcode})")
-            except (ImportError, AttributeError) as error:
-                raise ConsensusPRError(
-                    f"a worker process cannot load its stages: {type(error).__name__}: {error}"
-                ) from error
+    def done(self) -> bool:
+        return self._future.done()
 
-        return outcome
+    def result(self) -> Outcome:
+        try:
+            return self._wait()
+        except (ProcessExpired, BrokenProcessPool):
+            # Perhaps for the memory that another problem took.
+            self._pool, self._future = self._workers.schedule(self._given)
+        try:
+            return self._wait()
+        except ProcessExpired as error:
+            detail = f"its worker process ended ({error.exitcode})"
+        except BrokenProcessPool:
+            detail = "all worker processes were killed"
+        return _failed(self._task, "failed", detail)
+
+    def _wait(self) -> Outcome:
+        # Pebble never ends a future that its pool had not taken up when the pool ended.
+        while self._pool.active and not self._future.done():
+            wait((self._future,), _LOOK_S)
+        if not self._future.done():
+            raise BrokenProcessPool
+        limit_s = self._workers.stages.time_limit_s
+        try:
+            return self._future.result()
+        except TimeoutError:
+            detail = f"took more than {_PATIENCE * limit_s:g} s on the clock"
+            return _failed(self._task, "time_limit", detail)
+        except ProcessExpired as error:
+            if error.exitcode != -signal.SIGPROF:
+                raise
+            detail = f"took more than {limit_s:g} s of CPU time"
+            return _failed(self._task, "time_limit", detail)
+        except (ImportError, AttributeError) as error:
+            raise ConsensusPRError(
+                f"a worker process cannot load its stages: {type(error).__name__}: {error}"
+            ) from error
 
 
-def _run_pickled(given: bytes) -> Outcome:
-    return run_task(*pickle.loads(given))
+def _run_pickled(given: bytes, cpu_s: float) -> Outcome:
+    stages, task = pickle.loads(given)
+    # The kernel ends this process when the time is up, in the middle of C code too.
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+    try:
+        return run_task(stages, task)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def work_here(items: Iterable[Item], stages: Stages, workers: int) -> Stream:
@@ -262,11 +358,10 @@ def ask_model(items: Iterable[Item], extractor: AsyncExtractor) -> Stream:
                 one.cancel()
         await asyncio.gather(*others, return_exceptions=True)
 
-    def submit(task: ProblemTask) -> Callable[[], Outcome]:
-        given = task.extraction
-        if given is not None:
-            return lambda: Outcome(task.chosen, given)
-        return begin(extract(task)).result
+    def submit(task: ProblemTask) -> Future[Outcome] | Outcome:
+        if task.extraction is not None:
+            return Outcome(task.chosen, task.extraction)
+        return begin(extract(task))
 
     thread.start()
     try:

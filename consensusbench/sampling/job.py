@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from consensusbench.answers import verify_patiently
 from consensusbench.llm import (
     Budget,
     ChatModel,
@@ -399,8 +400,10 @@ class Sampler:
             return False
         if key not in self._verdicts:
             rule = self.job.settings.rule_of(asked.problem)
-            verdict = await asyncio.to_thread(self._verifier.verify, truth, reply.text, rule)
-            self._verdicts[key] = verdict.correct
+            found = await asyncio.to_thread(
+                verify_patiently, self._verifier, [truth], [reply.text], rule
+            )
+            self._verdicts[key] = found[0]
         return self._verdicts[key]
 
     async def _plan(self, asked: Sequence[_Asked]) -> ProblemPlan:

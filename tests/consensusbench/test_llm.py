@@ -32,6 +32,7 @@ from tests.consensusbench.openai_server import (
     OpenAIServer,
     Refuse,
     Say,
+    Trickle,
 )
 
 HELLO = [Message("user", "hello")]
@@ -115,6 +116,7 @@ async def test_trouble_that_may_pass_is_repeated(bench: ModelBench, trouble: Beh
         (Refuse(500, "on fire"), ModelUnavailable, 2, "HTTP 500: on fire (2 attempts)"),
         (HangUp(), ModelUnavailable, 2, "no connection: "),
         (Say("x", after_s=5), ModelUnavailable, 2, "no reply within 0.2 s"),
+        (Trickle(), ModelUnavailable, 2, "no reply within 0.2 s"),
         (Garbage(), ModelUnavailable, 1, "the reply is no chat completion: '{"),
         (Garbage(b"[1]"), ModelUnavailable, 1, "the reply is no chat completion: '[1]'"),
         (Say("x", choices=False), ModelUnavailable, 1, "the reply is no chat completion"),
@@ -127,7 +129,7 @@ async def test_other_trouble_is_one_sentence(
 ) -> None:
     bench.server.script(then=trouble)
     with pytest.raises(kind) as failure:
-        await bench.ask(max_retries=1, timeout_s=0.2 if isinstance(trouble, Say) else 5.0)
+        await bench.ask(max_retries=1, timeout_s=0.2 if isinstance(trouble, Say | Trickle) else 5.0)
     said = str(failure.value)
     assert said.startswith("toy at 127.0.0.1:") and sentence in said
     assert "sk-of-the-tests" not in said

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction
 from consensuspr.data import Problem, Row
@@ -147,6 +148,11 @@ def _misbehave(text: str) -> None:
         re.fullmatch(r"(a|a)*b", "a" * 60)
     if "CRASH" in text:
         os.kill(os.getpid(), signal.SIGSEGV)
+    if "KILL ONCE" in text:
+        mark = Path(text.partition(" at ")[2])
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
     if "RAISE" in text:
         raise ZeroDivisionError("division by zero")
 

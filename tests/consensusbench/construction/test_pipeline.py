@@ -219,7 +219,7 @@ def test_text_of_any_kind_passes_through(tmp_path: Path) -> None:
             "0 of 6 distinct rollouts are correct, the least is 3",
         ),
         ({"problem_id": "other"}, "no_rollouts", "there is no rollout of it"),
-        ({"problem": "SPIN"}, "time_limit", "took more than 2 s"),
+        ({"problem": "SPIN"}, "time_limit", "took more than 2 s of CPU time"),
     ],
 )
 def test_a_problem_that_cannot_be_used_is_excluded_by_name(
@@ -329,6 +329,11 @@ def test_labels_are_trusted_where_asked_for(six: Toys) -> None:
 
 
 # Which rollouts count as correct.
+
+
+@pytest.mark.usefixtures("busy_machine")
+def test_answers_that_a_busy_machine_left_undecided_are_checked_once_more(six: Toys) -> None:
+    assert counts_of(six.build())["undecided"] == 36 / 3  # by their budget
 
 
 @pytest.mark.parametrize(

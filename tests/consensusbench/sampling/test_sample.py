@@ -88,6 +88,14 @@ def test_the_real_verifier_decides(bench: SampleBench, reply: Say, correct: bool
     assert rows[0]["response"] == reply.text and rows[0]["finish_reason"] == reply.finish_reason
 
 
+@pytest.mark.usefixtures("busy_machine")
+def test_an_answer_that_a_busy_machine_left_undecided_is_checked_once_more(
+    bench: SampleBench,
+) -> None:
+    assert bench.sample(bench.problems(1)) == 0
+    assert {row["correct"] for row in bench.rollouts()} == {True}
+
+
 def test_too_few_correct_rollouts_are_reported(bench: SampleBench) -> None:
     bench.server.respond = wrong_where(
         lambda asked: is_problem(asked, 1) or (is_problem(asked, 2) and (asked.seed or 0) >= 4)
