@@ -33,7 +33,13 @@ from consensuspr.client.interface import (
 )
 from consensuspr.client.retries import RetryPolicy, RpcFailure
 from consensuspr.client.servers import Balancer, split_addresses
-from consensuspr.client.transport import Access, Connector, Metadata, keep_freed_memory
+from consensuspr.client.transport import (
+    LOOK_S,
+    Access,
+    Connector,
+    Metadata,
+    keep_freed_memory,
+)
 from consensuspr.errors import (
     DatasetMismatch,
     IncompatibleServer,
@@ -392,6 +398,12 @@ class Calls:
                 return reply  # type: ignore[return-value]
             if self.closed:
                 break
+            if failed.hangs_up:
+                limit_s = max(0.0, min(LOOK_S, deadline.remaining_s()))
+                misfit = self._connector.misfit
+                why = await asyncio.to_thread(misfit, servers[server], limit_s)
+                if why is not None:
+                    failed = RpcFailure(StatusCode.UNAUTHENTICATED, why)
             if failed.code is StatusCode.DEADLINE_EXCEEDED and deadline.remaining_s() <= 0:
                 raise out_of_time()
             failure = failed
