@@ -393,7 +393,8 @@ class Calls:
                 )
             finally:
                 failed = reply if isinstance(reply, RpcFailure) else None
-                elsewhere = self._balancer.ended(server, failed)
+                answered = isinstance(reply, bytes)
+                elsewhere = self._balancer.ended(server, failed, answered=answered)
             if failed is None:
                 return reply  # type: ignore[return-value]
             if self.closed:
