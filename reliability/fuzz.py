@@ -219,20 +219,20 @@ def derived_forms() -> Callable[[bytes], None]:
 def _service() -> BuiltService:
     """Return a service of the sample without a network, all answers decided without algebra."""
     from consensuspr.scoring import DatasetIndex
-    from consensuspr.scoring.answers.pool import PairOutcome, SymbolicPool
+    from consensuspr.scoring.answers.pool import PairOutcome
     from consensuspr.server.config import ServerConfig
     from consensuspr.server.metrics import Metrics
     from consensuspr.server.service import build_service
 
-    # No processes: what needs computer algebra stays undecided.
-    undecided = mock.patch.object(
-        SymbolicPool,
-        "compare",
-        lambda _, asked, __: dict.fromkeys(asked, PairOutcome(None, "budget")),
-    )
-    undecided.start()
     config = ServerConfig(datasets={"default": SAMPLE})
-    return build_service(config, {"default": DatasetIndex.load(SAMPLE)}, Metrics())
+    built = build_service(config, {"default": DatasetIndex.load(SAMPLE)}, Metrics())
+    # No processes: what needs computer algebra stays undecided, in this service alone.
+    mock.patch.object(
+        built.verifier._pool,
+        "compare",
+        lambda asked, _: dict.fromkeys(asked, PairOutcome(None, "budget")),
+    ).start()
+    return built
 
 
 # --- running --------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from tests.commands import run_python
             ["consensuspr.core", "consensuspr.scoring.answers", "pyarrow", "consensuspr.data",
              "sympy"],
         ),
-        ("DatasetIndex, Scorer", ["pyarrow", "sympy", "grpc"]),
+        ("DatasetIndex, Scorer", ["sympy", "grpc"]),
     ],
     ids=["describing rollouts", "a scorer"],
 )  # fmt: skip

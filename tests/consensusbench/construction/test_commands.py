@@ -327,7 +327,7 @@ def test_every_setting_is_described_once_for_all_three_commands(
     for line in (
         "# several, no consensus.",
         "# min_share = 0.4",
-        '# split = ""  # not set; "train" or "test"',
+        '# split = ""  # not set',
         '# api_key_env = "OPENAI_API_KEY"',
         "[rules]",
     ):
