@@ -102,9 +102,6 @@ class Worker(RewardLoopWorker):  # type: ignore[misc]  # verl has no types
     def __init__(self, config: Any, tokenizer: Any) -> None:
         self._given_tokenizer = tokenizer
         super().__init__(config)
-        # As our manager does in a reward worker of Ray; here for every side alike.
-        gc.collect()
-        gc.freeze()
 
     def _init_reward_fn(self) -> None:
         self.reward_manager = load_reward_manager(self.config, self._given_tokenizer)

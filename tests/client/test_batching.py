@@ -140,6 +140,19 @@ async def test_a_request_that_nobody_waits_for_is_cancelled(scripted: ScriptedSe
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def test_closing_ends_requests_that_have_not_begun_too() -> None:
+    async def score_batch(*_: object) -> ScoredBatch:
+        return ScoredBatch([Score(Status.OK)], IDENTITY)
+
+    batcher: Batcher[str] = Batcher(score_batch, len, 1)
+    call = asyncio.create_task(batcher.submit("p", ScoreOptions(), Deadline.after(5)))
+    while not batcher._sending:  # its task runs in the next turn of the loop
+        await asyncio.sleep(0)
+    batcher.close()
+    with pytest.raises(Unavailable, match="the client was closed"):
+        await call
+
+
 async def test_queues_of_past_options_are_not_kept(scripted: ScriptedServer) -> None:
     async with AsyncRewardClient(scripted.address) as client:
         for epoch in range(5):

@@ -50,8 +50,9 @@ def test_a_client_that_was_used_says_in_a_fork_that_it_cannot_be(
     scripted: ScriptedServer,
 ) -> None:
     program = """
-import os, sys, warnings
+import os, signal, sys, warnings
 warnings.simplefilter("ignore")
+signal.alarm(20)  # a call that hangs ends the program
 from consensuspr.client import RewardClient, Rollout
 unused = RewardClient(sys.argv[1])
 used = RewardClient(sys.argv[1])
@@ -62,9 +63,13 @@ if child == 0:
         used.score([])
     except RuntimeError as error:
         print(error, flush=True)
+    used.close()
     os._exit(0)
 os.waitpid(child, 0)
+used.server_info()
+print("the parent's client goes on")
 """
     said = run(program, scripted.address)
     assert "cannot be used in its child" in said
     assert "make a client in each process" in said
+    assert "the parent's client goes on" in said

@@ -118,6 +118,19 @@ def test_one_that_fails_or_refuses_rests(
     assert balancer.pick() == bad
 
 
+def test_one_that_was_silent_is_tried_by_one_request_at_a_time(
+    balance: Balance, clock: Clock
+) -> None:
+    balancer = balance(2)
+    silent = balancer.pick()
+    for rest in (LATE, None):  # an abandoned request tells nothing
+        balancer.ended(silent, rest)
+        clock.now += REST_S
+        assert picks(balancer, 20)[silent] == 1
+    balancer.ended(silent, answered=True)
+    assert picks(balancer, 10)[silent] == 10
+
+
 def test_where_all_rest_the_one_that_rested_longest_is_asked(
     balance: Balance, clock: Clock
 ) -> None:

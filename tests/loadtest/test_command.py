@@ -181,6 +181,10 @@ def test_a_server_that_is_not_there(load: Load) -> None:
         (("--rate", 0), "--rate must be above 0 requests a second, got 0"),
         (("--concurrency", 0), "'--concurrency'"),
         (("--duration", 0), "'--duration'"),
+        (
+            ("--find-saturation", "--rate", 1, "--duration", 1),
+            "--find-saturation needs at least 2 requests in its first step",
+        ),
         (("--max-p99", 5), "--max-p99 goes with --find-saturation"),
         (("--rollouts", "gone.jsonl"), "gone.jsonl: no such file"),
         (("--dataset", "gone.jsonl"), "--dataset 'gone.jsonl': no such file"),

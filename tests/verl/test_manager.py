@@ -233,5 +233,17 @@ def test_only_what_the_policy_wrote_is_scored(
     masked = make_batch([row(text)], tool_extra_fields=[{"response_mask": mask}])
     by_mask = one(made, masked)["reward_extra_info"]
     assert (by_policy["num_matched"] > 0, by_mask["num_matched"], by_mask["acc"]) == (True, 0, 1.0)
+
+
+def test_a_run_whose_loops_tell_no_mask_is_ended(
+    manager: Callable[..., Any], make_batch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr("consensuspr.client.verl.manager.end_run", ended.append)
+    monkeypatch.setattr("consensuspr.client.verl.manager.note_failures", lambda *_: None)
+    made = manager(address="127.0.0.1:1")
+    made._in_worker = True
     with pytest.raises(InputError, match="a response of 4 messages came without its response_mask"):
-        one(made, make_batch([row(text)], __num_turns__=[4]))
+        one(made, make_batch([row()], __num_turns__=[4]))
+    [reason] = ended
+    assert "MaskingAgentLoopManager" in reason and 'extra_fields["response_mask"]' in reason

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeAlias, TypeVar
 
 from consensuspr.client.interface import Deadline, ScoredBatch
@@ -95,28 +96,28 @@ class Batcher(Generic[T]):
         queue.flush_planned = False
         while queue.in_flight < self._max_in_flight and (batch := self._take(queue.waiting)):
             queue.in_flight += 1
-            task = asyncio.get_running_loop().create_task(self._send(batch, options, queue))
+            task = asyncio.get_running_loop().create_task(self._send(batch, options))
             self._sending[task] = batch
-            task.add_done_callback(self._sending.pop)
+            task.add_done_callback(partial(self._ended, options, queue))
         if not queue.in_flight and not queue.waiting and self._queues.get(options) is queue:
             del self._queues[options]  # options change with every epoch
 
-    async def _send(self, batch: list[_Waiter[T]], options: ScoreOptions, queue: _Queue[T]) -> None:
+    def _ended(self, options: ScoreOptions, queue: _Queue[T], task: asyncio.Task[None]) -> None:
+        # Not in the task: one that is cancelled before it begins runs nothing of itself.
+        _fail(self._sending.pop(task), Unavailable("the client was closed"))
+        queue.in_flight -= 1
+        self._flush(options, queue)
+
+    async def _send(self, batch: list[_Waiter[T]], options: ScoreOptions) -> None:
         last = max((waiter.deadline for waiter in batch), key=lambda deadline: deadline.at)
         try:
             scores = await self._score_batch([waiter.item for waiter in batch], options, last)
-        except asyncio.CancelledError:
-            _fail(batch, Unavailable("the client was closed"))
-            raise
         except Exception as error:
             _fail(batch, error)
         else:
             for waiter, score in zip(batch, scores, strict=True):
                 if not waiter.score.done():
                     waiter.score.set_result((score, scores.identity))
-        finally:
-            queue.in_flight -= 1
-            self._flush(options, queue)
 
     def _take(self, waiting: deque[_Waiter[T]]) -> list[_Waiter[T]]:
         """Take from the queue the items of one request."""

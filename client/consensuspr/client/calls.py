@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import os
 import random
 import threading
+import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from functools import partial
@@ -33,7 +35,13 @@ from consensuspr.client.interface import (
 )
 from consensuspr.client.retries import RetryPolicy, RpcFailure
 from consensuspr.client.servers import Balancer, split_addresses
-from consensuspr.client.transport import Access, Connector, Metadata, keep_freed_memory
+from consensuspr.client.transport import (
+    LOOK_S,
+    Access,
+    Connector,
+    Metadata,
+    keep_freed_memory,
+)
 from consensuspr.errors import (
     DatasetMismatch,
     IncompatibleServer,
@@ -211,7 +219,6 @@ class Calls:
         self._address = address
         self._balancer = Balancer(split_addresses(address))
         self._timeout_s = timeout_s
-        self.deadline(None)
         if max_in_flight < 1:
             raise InputError(f"max_in_flight must be at least 1, got {max_in_flight}")
         self._max_in_flight = max_in_flight * len(self._balancer.addresses)
@@ -222,12 +229,19 @@ class Calls:
         self._lock = threading.Lock()
         # The channel of each server, and its methods by name.
         self._channels: list[tuple[Any, dict[str, Any]]] = []
+        # Channels with certificates from before, and when the last call with them is over.
+        self._replaced: list[tuple[float, Any]] = []
+        self._last_end = 0.0
         self._pid = 0
         self.closed = False
+        self.deadline(None)
 
     def deadline(self, timeout_s: float | None) -> Deadline:
         """Return the deadline of a call that begins now."""
-        return Deadline.after(self._timeout_s if timeout_s is None else timeout_s)
+        deadline = Deadline.after(self._timeout_s if timeout_s is None else timeout_s)
+        with self._lock:
+            self._last_end = max(self._last_end, deadline.at)
+        return deadline
 
     async def score(
         self,
@@ -291,6 +305,7 @@ class Calls:
         with self._lock:
             self.closed = True
             if self._pid == os.getpid():
+                self._close_replaced(math.inf)
                 for channel, _ in self._channels:
                     channel.close()
 
@@ -312,11 +327,18 @@ class Calls:
                 keep_freed_memory()
                 self._pid = os.getpid()
                 # Calls in progress hold the channels from before until they end.
+                self._replaced += [(self._last_end, channel) for channel, _ in self._channels]
                 self._channels = [
                     (channel, {name: _method(channel, name) for name in _METHODS})
                     for channel in map(self._connector.open, self._balancer.addresses)
                 ]
+            self._close_replaced(time.monotonic())
             return self._channels
+
+    def _close_replaced(self, now: float) -> None:
+        """Close the channels whose last call ended before a time; the lock is held."""
+        while self._replaced and self._replaced[0][0] < now:
+            self._replaced.pop(0)[1].close()
 
     async def _one(
         self,
@@ -387,11 +409,18 @@ class Calls:
                 )
             finally:
                 failed = reply if isinstance(reply, RpcFailure) else None
-                elsewhere = self._balancer.ended(server, failed)
+                answered = isinstance(reply, bytes)
+                elsewhere = self._balancer.ended(server, failed, answered=answered)
             if failed is None:
                 return reply  # type: ignore[return-value]
             if self.closed:
                 break
+            if failed.hangs_up:
+                limit_s = max(0.0, min(LOOK_S, deadline.remaining_s()))
+                misfit = self._connector.misfit
+                why = await asyncio.to_thread(misfit, servers[server], limit_s)
+                if why is not None:
+                    failed = RpcFailure(StatusCode.UNAUTHENTICATED, why)
             if failed.code is StatusCode.DEADLINE_EXCEEDED and deadline.remaining_s() <= 0:
                 raise out_of_time()
             failure = failed

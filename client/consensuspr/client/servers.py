@@ -59,7 +59,10 @@ def is_local(address: str) -> bool:
 
 
 class Balancer:
-    """Picks the server with the fewest requests in flight; one that failed pauses.  Thread-safe."""
+    """Picks the server with the fewest requests in flight; one that failed pauses.  Thread-safe.
+
+    One that let a deadline pass gets a single request at a time until it answers one.
+    """
 
     def __init__(
         self, addresses: Sequence[str], clock: Callable[[], float] = time.monotonic
@@ -69,6 +72,7 @@ class Balancer:
         self._lock = threading.Lock()
         self._in_flight = [0] * len(addresses)
         self._rests_until = [0.0] * len(addresses)
+        self._silent = [False] * len(addresses)
         # Clients with one request each must not all begin with the same server.
         self._turn = random.randrange(len(addresses))
 
@@ -77,33 +81,47 @@ class Balancer:
         with self._lock:
             now, count = self._clock(), len(self.addresses)
 
-            def order(number: int) -> tuple[float, int, int]:
+            def order(number: int) -> tuple[bool, float, int, int]:
                 rest_s = max(0.0, self._rests_until[number] - now)
-                return rest_s, self._in_flight[number], (number - self._turn) % count
+                turn = (number - self._turn) % count
+                return self._is_tried(number), rest_s, self._in_flight[number], turn
 
             number = min(range(count), key=order)
             self._in_flight[number] += 1
             self._turn = number + 1
             return number
 
-    def ended(self, number: int, failure: RpcFailure | None = None) -> bool:
+    def ended(
+        self, number: int, failure: RpcFailure | None = None, *, answered: bool = False
+    ) -> bool:
         """Count the end of a request.
 
         Args:
             number: of its server.
             failure: None if it was answered or abandoned.
+            answered: whether it was answered.
 
         Returns:
             Whether another server can take the request now, if this one failed.
         """
         with self._lock:
             self._in_flight[number] -= 1
-            # A server that let the deadline pass may hang.
-            if failure is None or not (
-                failure.is_of_server or failure.code is StatusCode.DEADLINE_EXCEEDED
-            ):
+            if answered:
+                self._silent[number] = False
+            if failure is None:
+                return False
+            if failure.code is StatusCode.DEADLINE_EXCEEDED:  # it may hang
+                self._silent[number] = True
+            elif not failure.is_of_server:
                 return False
             now = self._clock()
             rest_s = REST_S if failure.retry_after_s is None else failure.retry_after_s
             self._rests_until[number] = max(self._rests_until[number], now + rest_s)
-            return any(until <= now for until in self._rests_until)
+            return any(
+                until <= now and not self._is_tried(other)
+                for other, until in enumerate(self._rests_until)
+            )
+
+    def _is_tried(self, number: int) -> bool:
+        """Return whether a request finds out now if a silent server answers again."""
+        return self._silent[number] and self._in_flight[number] > 0

@@ -52,13 +52,9 @@ class RewardClient(ServerClient[ScoredBatch, Explained, ServerInfo], BlockingCli
     ) -> None:
         own = OwnOptions(run, expect_digest)
         self._calls = Calls(address, timeout_s, max_in_flight, retry, own, access)
-        # Event loops that no call uses now.
-        self._runners: list[asyncio.Runner] = []
 
     def close(self) -> None:
         self._calls.close()
-        while self._runners:
-            self._runners.pop().close()
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
         try:
@@ -68,20 +64,6 @@ class RewardClient(ServerClient[ScoredBatch, Explained, ServerInfo], BlockingCli
         else:  # in a notebook, say: a thread runs one loop at a time
             with ThreadPoolExecutor(1) as thread:
                 return thread.submit(self._run, call).result()
-        try:
-            runner = self._runners.pop()
-        except IndexError:
-            runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-        reusable = False
-        try:
-            result = runner.run(call)
-            reusable = True
-            return result
-        except Exception:
-            reusable = True
-            raise
-        finally:  # not after an interruption, which leaves the call unfinished
-            if reusable and not self._calls.closed:
-                self._runners.append(runner)
-            else:
-                runner.close()
+        # A loop that is kept would be shared with a forked child, which breaks it by closing it.
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            return runner.run(call)

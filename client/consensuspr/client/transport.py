@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 import sys
 from dataclasses import dataclass, field
@@ -40,6 +41,17 @@ MAX_RECONNECT_BACKOFF_S = 2
 MAX_PORT = 65_535
 # More than the requests of a client in flight; glibc learns from up to 32 MiB.
 _KEPT_BYTES = 16 << 20
+
+# Limit of each step in which a client looks what a server requires that hung up.
+LOOK_S = 1.0
+
+_NEEDS_TLS = (
+    "the server requires TLS (--tls-ca, tls_ca or CONSENSUSPR_TLS_CA; or CONSENSUSPR_TLS=1)"
+)
+NO_CLIENT_CERTIFICATE = (
+    "the server does not accept this client's certificate"
+    " (tls_cert or CONSENSUSPR_TLS_CERT, with its key)"
+)
 
 
 def _variable(name: str) -> str | None:
@@ -98,7 +110,7 @@ class Access:
             given = self.tls_ca is not None or self.tls_cert is not None
             object.__setattr__(self, "tls", given or wanted in ("1", "true"))
         if self.tls:
-            self.check_tls_files()
+            self.tls_context()
 
     @property
     def tls_files(self) -> tuple[Path, ...]:
@@ -106,8 +118,12 @@ class Access:
         files = (self.tls_ca, self.tls_cert, self.tls_key) if self.tls else ()
         return tuple(Path(file) for file in files if file is not None)
 
-    def check_tls_files(self) -> None:
-        """Raise InputError if a file of certificates cannot be used; gRPC would only hang up."""
+    def tls_context(self) -> ssl.SSLContext:
+        """Return a context with the files.
+
+        Raises:
+            InputError: one of them cannot be used; gRPC would only hang up.
+        """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         names = "tls_ca"
         try:
@@ -121,6 +137,7 @@ class Access:
             raise InputError(f"{names}: {reason}") from None
         except OSError as error:
             raise InputError(f"{names}: {(error.strerror or str(error)).lower()}") from None
+        return context
 
 
 def _no_password() -> str:
@@ -180,11 +197,39 @@ class Connector:
             return False
         self._tls_stamp = stamp
         try:
-            self._access.check_tls_files()
+            self._access.tls_context()
             self._certificates = self._read_certificates()
         except (InputError, OSError):
             return False
         return True
+
+    def misfit(self, address: str, limit_s: float) -> str | None:
+        """Return what a server requires that hung up; None: that is not known.
+
+        gRPC says the same of a server that requires TLS and of one that ends.  So a connection is
+        made that only shakes hands.
+
+        Args:
+            address: of the server.
+            limit_s: of each step of it.
+        """
+        host, _, port = address.removeprefix("dns:").rpartition("/")[2].rpartition(":")
+        if address.startswith("unix:") or not port.isdigit():
+            return None
+        server = host.strip("[]"), int(port)
+        try:
+            if not self._access.tls:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+                return _NEEDS_TLS if _shakes_hands(server, context, limit_s) else None
+            if not _shakes_hands(server, self._access.tls_context(), limit_s):
+                return None
+            # The client's certificate is checked within the handshake of TLS 1.2, and behind that
+            # of TLS 1.3, where a proxy without a server hangs up too.
+            context = self._access.tls_context()
+            context.maximum_version = ssl.TLSVersion.TLSv1_2
+            return None if _shakes_hands(server, context, limit_s) else NO_CLIENT_CERTIFICATE
+        except (OSError, InputError):
+            return None
 
     def _read_certificates(self) -> list[bytes | None]:
         files = (self._access.tls_ca, self._access.tls_key, self._access.tls_cert)
@@ -192,6 +237,23 @@ class Connector:
             read_credentials(Path(file)) if self._access.tls and file is not None else None
             for file in files
         ]
+
+
+def _shakes_hands(server: tuple[str, int], context: ssl.SSLContext, limit_s: float) -> bool:
+    """Return whether a server goes through with a TLS handshake; False: it hangs up.
+
+    Raises:
+        OSError: it is not there, or does not speak TLS.
+    """
+    # gRPC says itself whom it does not trust.
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    with socket.create_connection(server, limit_s) as plain:
+        try:
+            context.wrap_socket(plain, server_hostname=server[0]).close()
+        except (ssl.SSLEOFError, ConnectionResetError):
+            return False
+    return True
 
 
 def _trace_context() -> list[tuple[str, str]]:

@@ -42,8 +42,8 @@ from consensuspr.client.training import (
 from consensuspr.errors import InputError
 from consensuspr.scoring.responses import said_by_policy
 
-# An older TRL trains on a reward of 0 if every reward function returns None for a completion.
-NEUTRAL_SINCE = (1, 6)
+# The oldest that is supported; one before 1.6 trains on 0 if every reward of a completion is None.
+OLDEST_TRL = (1, 16)
 
 Outcome: TypeAlias = ScoredSample | UnscorableSample
 
@@ -185,9 +185,9 @@ def _check_none_is_neutral() -> None:
     except importlib.metadata.PackageNotFoundError:
         version = "not installed"
     release = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if release < NEUTRAL_SINCE:
+    if release < OLDEST_TRL:
         raise InputError(
-            f"on_unscorable='none' needs TRL 1.6 or newer, TRL is {version}: an older one would"
+            f"on_unscorable='none' needs TRL 1.16 or newer, TRL is {version}: an older one may"
             " train on a reward of 0"
         )
 

@@ -37,6 +37,8 @@ RANKS = (50, 90, 95, 99, 99.9)
 PRECISION = 0.10
 MAX_STEPS = 24
 FIRST_RATE = 10.0
+# Of fewer in a step nothing can be judged.
+MIN_REQUESTS = 2
 SUSTAINED_SHARE = 0.9
 # Between the order to start and the start, for all processes to have connected.
 LEAD_S = 0.5
@@ -374,10 +376,18 @@ def perform(
         say: called with the result of each step of a search.
 
     Raises:
-        InputError: a batch is more than the server takes.
+        InputError: a batch is more than the server takes, or the first step of a search is too
+            short to judge by.
     """
     if load.batch > info.max_rollouts:
         raise InputError(f"--batch must be at most {info.max_rollouts}, got {load.batch}")
+    first_rate = load.rate or FIRST_RATE
+    if search and first_rate * load.duration_s < MIN_REQUESTS:
+        raise InputError(
+            f"--find-saturation needs at least {MIN_REQUESTS} requests in its first step, and"
+            f" {load.duration_s:g} s (--duration) at {first_rate:g} requests/s (--rate) have"
+            f" {first_rate * load.duration_s:g}"
+        )
     test = LoadTest(target.address, load)
     with senders(target, rollouts, load.processes) as measure:
 
@@ -407,8 +417,7 @@ def _search(
     """Double the rate until it is not sustained, then halve the gap."""
     low = high = 0.0
     rate = load.rate or FIRST_RATE
-    # Below two requests a step there is nothing to judge by.
-    while len(test.steps) < MAX_STEPS and rate * load.duration_s >= 2:
+    while len(test.steps) < MAX_STEPS and rate * load.duration_s >= MIN_REQUESTS:
         step = take(replace(load, rate=rate))
         why = step.broken_limit(max_p99_ms, max_error_rate)
         test.broken.append(why)

@@ -299,6 +299,25 @@ def test_data_that_are_not_the_servers_are_not_used(
     assert "waiting for it" in refused
 
 
+def test_samples_that_wait_for_unusable_data_go_to_the_server(scripted: Any, dataset: Path) -> None:
+    """Samples of two epochs are two batches; the first finds that the data are another."""
+    add_dataset(scripted, digest=EXPECTED)
+    scripted.script = lambda number, request, context: scripted.reply(request, digest=EXPECTED)
+    settings = RewardSettings(
+        address=scripted.address, dataset_path=dataset, expect_digest=EXPECTED, timeout_s=0.5
+    )
+
+    async def work(source: RewardSource) -> Any:
+        def away_for_now(context: Any) -> None:
+            if "unusable dataset_path" not in source.troubles:
+                context.abort(grpc.StatusCode.UNAVAILABLE, "away")
+
+        scripted.info_script = away_for_now
+        return await asyncio.gather(*(source.score(RIGHT, epoch) for epoch in (0, 1)))
+
+    assert [sample.scored_by for sample in run(settings, work)] == ["server", "server"]
+
+
 @pytest.mark.parametrize("fallback", [False, True])
 def test_other_data_after_a_restart_are_reported(
     scripted: Any, dataset: Path, fallback: bool, caplog: pytest.LogCaptureFixture

@@ -531,11 +531,16 @@ class RewardSource:
         settings = self.settings
         give_up_at = time.monotonic() + settings.unavailable_limit_s
         while True:
-            if self._fallback is not None and self._watch is not None:
+            fallback = self._fallback
+            if fallback is not None and self._watch is not None:
                 try:
-                    return await self._fallback.score_one(rollout, options), "local"
+                    return await fallback.score_one(rollout, options), "local"
                 except UnusableData as error:
                     self._drop_fallback(error)
+                except Unavailable:
+                    if fallback is self._fallback:
+                        raise
+                    # Another sample found its data unusable, and this one asks the server too.
             patience_s = min(settings.timeout_s, max(_PAUSE_S, give_up_at - time.monotonic()))
             try:
                 introduced = self._introduced()

@@ -40,7 +40,7 @@ from consensuspr.client.verl.run_end import (
     note,
     note_failures,
 )
-from consensuspr.client.verl.sample import BY_TOKEN, VerlSample
+from consensuspr.client.verl.sample import BY_TOKEN, MissingMask, VerlSample
 from consensuspr.client.verl.start import check_at_start
 from consensuspr.errors import ConsensusPRError
 
@@ -116,6 +116,7 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
         Raises:
             UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
             TooManyUnscorable: too many others have none either; the run is ended.
+            MissingMask: it has several turns without a mask; the run is ended.
             InputError: the row names no problem, or two.
             RewardServiceError: the server rejected it, or was away for too long.
         """
@@ -124,7 +125,7 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
         except Exception as error:  # verl drops the sample, whatever it is
             self._failed += 1
             self._last_failure = str(error) if isinstance(error, ConsensusPRError) else repr(error)
-            if isinstance(error, TooManyUnscorable) and self._in_worker:
+            if isinstance(error, TooManyUnscorable | MissingMask) and self._in_worker:
                 await asyncio.to_thread(end_run, str(error))
             raise
         finally:

@@ -27,6 +27,10 @@ BY_TOKEN = "consensuspr_by_token"
 ONE_TURN = 2
 
 
+class MissingMask(InputError):
+    """Nothing tells which tokens of a response of several turns the policy wrote."""
+
+
 class VerlSample(NamedTuple):
     """One sample as the reward manager gets it.
 
@@ -53,7 +57,8 @@ class VerlSample(NamedTuple):
         """Read the last sequence of a ``DataProto``.
 
         Raises:
-            InputError: a field has a wrong type, or nothing tells which tokens the policy wrote.
+            MissingMask: nothing tells which tokens the policy wrote.
+            InputError: a field has a wrong type.
         """
         # Cutting the last sequence out of all fields takes longer than everything else.
         tensors, columns = data.batch, data.non_tensor_batch
@@ -89,11 +94,12 @@ def _mask(from_loop: Any, tensors: Any, length: int, turns: Any) -> NDArray[Any]
     elif MASK in tensors.keys():  # noqa: SIM118  # a TensorDict has no `in`
         mask = tensors[MASK].numpy(force=True)[-1][:length]
     elif turns is not None and turns > ONE_TURN:
-        raise InputError(
+        raise MissingMask(
             f"a response of {turns} messages came without its {MASK}, so that a tool's words would"
-            " be scored as the policy's; set"
+            " be scored as the policy's; with verl 0.9 or newer set"
             " actor_rollout_ref.rollout.agent.agent_loop_manager_class="
-            "consensuspr.client.verl.agent_loop.MaskingAgentLoopManager"
+            "consensuspr.client.verl.agent_loop.MaskingAgentLoopManager, with an older one have the"
+            f' agent loop put it into extra_fields["{MASK}"] of its output'
         )
     else:
         mask = np.ones(length, dtype=np.uint8)
