@@ -144,7 +144,8 @@ def test_a_signal_drains(serve_real: ServeReal) -> None:
         codes = {grpc.StatusCode.OK}
         while grpc.StatusCode.OK in codes:  # until the delay is over
             codes = {ScoringServiceStub(channel).Score.future(empty).code()}
-        assert codes == {grpc.StatusCode.UNAVAILABLE}
+        # Cancelled: gRPC had taken it up when it stopped; clients send it again.
+        assert codes <= {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
         assert list(admitted.result(timeout=60).statuses) == [pb.STATUS_OK]
     assert server.process.wait(60) == 0
     assert "drained in" in server.log.read_text()
