@@ -97,7 +97,7 @@ def test_a_run_is_told_once(
         run_end.end_run(reason)
     assert len(asked) == 2, "once without an answer, once with one"
     assert notes["reason"] == "first"
-    failed = [line for line in caplog.messages if "could not be told" in line]
+    failed = [line for line in caplog.messages if "could not be notified" in line]
     assert len(failed) == 1
     assert "TimeoutError: Ray does not answer; again in 0 s" in failed[0]
 

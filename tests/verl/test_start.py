@@ -109,7 +109,7 @@ MANAGER = "reward.reward_manager.name=consensuspr"
 TYPOS = pytest.mark.parametrize(
     ("override", "sentence"),
     [
-        ("dataset_path=/none/derived.jsonl", "dataset_path: there is no file /none/derived.jsonl"),
+        ("dataset_path=/none/derived.jsonl", "dataset_path: file not found: /none/derived.jsonl"),
         ("token_file=/none/token", "token file /none/token: no such file"),
         ("dataset_pth=x", "unknown setting 'dataset_pth'"),
     ],

@@ -87,7 +87,7 @@ def doctor(
     if run and config is not None:
         raise InputError("give --config or the training command, not both")
     if config is not None and not config.is_file():
-        raise InputError(f"--config: there is no file {config}")
+        raise InputError(f"--config: file not found: {config}")
     is_file = dataset is not None and os.path.isfile(dataset)
     if dataset is not None and not is_file and os.sep in dataset:
         raise InputError(f"{dataset}: no such file, and no name of a dataset either")

@@ -1,4 +1,4 @@
-"""The synchronous client: each call runs in an event loop of its own, in the calling thread.
+"""The synchronous client: each call runs in a new event loop, in the calling thread.
 
 One client serves any number of threads.  It does not survive ``fork``, because gRPC's threads are
 not in the child: make it there.

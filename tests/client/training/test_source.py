@@ -407,7 +407,7 @@ def test_what_does_not_pass_ends_with_an_error_and_no_zero(
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("dataset_path", "dataset_path: there is no file"),
+        ("dataset_path", "dataset_path: file not found"),
         ("token_file", "token file .*none: no such file"),
         ("tls_ca", "tls_ca: no such file"),
         ("grown_nodes", "grown_nodes: there is no folder"),

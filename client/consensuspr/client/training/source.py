@@ -180,7 +180,7 @@ class LocalFallback:
         self._path = path
         self._name = name
         self._client: LocalClient | None = None
-        # One thread: batches form while one is scored, and matching has threads of its own.
+        # One thread: batches form while one is scored, and the matcher starts its own threads.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="consensuspr-local")
         self._batcher: Batcher[Rollout] = Batcher(self._score, lambda one: len(one.response), 1)
         self.expected_digest = expected_digest
@@ -718,7 +718,7 @@ def check_source(settings: RewardSettings) -> None:
     """
     settings.access  # noqa: B018  # reads its files
     if settings.dataset_path is not None and not settings.dataset_path.is_file():
-        raise InputError(f"dataset_path: there is no file {settings.dataset_path}")
+        raise InputError(f"dataset_path: file not found: {settings.dataset_path}")
     if settings.grown_nodes is not None and not settings.grown_nodes.is_dir():
         raise InputError(f"grown_nodes: there is no folder {settings.grown_nodes}")
 

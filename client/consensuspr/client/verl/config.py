@@ -19,7 +19,7 @@ INSTALL_VERL = 'pip install "consensuspr[verl]", in a checkout pip install ".[ve
 # Prefix of a mode of verl's V1 trainer (trainer.v1.trainer_mode): the same with our figures.
 OUR_TRAINERS = "consensuspr_"
 
-# The estimator needs a name of its own: verl's V1 trainer gives "grpo" a path on which all tokens
+# The estimator needs its own name: verl's V1 trainer gives "grpo" a path on which all tokens
 # of a response have the advantage of the first.
 STEP_CREDIT_MANAGER = "consensuspr.client.verl.step_credit.StepCreditManager"
 STEP_ESTIMATOR = "consensuspr_step"

@@ -102,7 +102,7 @@ def end_run(reason: str) -> None:
             except Exception as error:  # whatever Ray raises
                 again = "stop it by hand" if pause_s is None else f"again in {pause_s:g} s"
                 logger.error(
-                    "this run must end (%s), and its process could not be told: %s: %s; %s",
+                    "this run must end (%s), but its process could not be notified: %s: %s; %s",
                     reason,
                     type(error).__name__,
                     error,

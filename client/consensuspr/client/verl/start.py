@@ -42,7 +42,7 @@ def check_at_start(config: Any, settings: RewardSettings) -> None:
         logger.error("the files are not checked: %s", error)
     except ConsensusPRError as error:
         end_run(str(error))
-    except Exception:  # a defect of the check is no reason to end a run
+    except Exception:  # a defect of the check must not end a run
         logger.exception("the files are not checked")
 
 
