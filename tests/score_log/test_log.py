@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -167,6 +169,48 @@ def test_processes_are_killed_while_they_write_and_merge(tmp_path: Path, reposit
     number = sum(map(len, followed.values()))
     assert len(rows_in(tmp_path, "key")) == number
     assert len(files(tmp_path)) < number / 6, "they were merged"
+
+
+AWAITED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from consensuspr.score_log import ScoreLog
+from tests.score_logs import part_of
+
+log = ScoreLog(Path(sys.argv[1]), "trainer")
+
+async def score(at):
+    await asyncio.sleep(at * 0.002)
+    log.put(part_of([str(at)]))
+    await log.written()
+
+async def main():
+    await asyncio.gather(*map(score, range(100)))
+
+asyncio.run(main())
+log.put(part_of(["behind"]))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_kill_loses_no_row_that_was_awaited(tmp_path: Path, repository: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", AWAITED, str(tmp_path)], cwd=repository)
+    assert done.returncode == -signal.SIGKILL
+    assert sorted(map(int, filter(str.isdecimal, texts(tmp_path)))) == list(range(100))  # type: ignore[arg-type]
+    assert len(files(tmp_path)) < 60, "those that came meanwhile share one"
+
+
+def test_a_disk_that_hangs_holds_nobody_up_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung = threading.Event()
+    monkeypatch.setattr(writing, "WRITTEN_S", 0.05)
+    monkeypatch.setattr(writing, "write_parquet", lambda *_: hung.wait(30) and 0)
+    with closing(ScoreLog(tmp_path, "trainer")) as log:
+        log.put(part_of(["a"]))
+        asyncio.run(asyncio.wait_for(log.written(), 10))
+        hung.set()
+    asyncio.run(log.written())
 
 
 def test_a_merge_that_was_killed_counts_once_and_is_ended(
@@ -435,7 +479,7 @@ def test_a_queue_that_is_full_drops_texts_and_then_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "QUEUE_BYTES", 10_000)
-    monkeypatch.setattr(writing, "IDLE_S", 3600.0)
+    monkeypatch.setattr(writing, "FILE_S", 3600.0)
     log = ScoreLog(tmp_path, "trainer")
     for _ in range(30):
         log.put(part_of(["x" * 5000]))
@@ -453,7 +497,7 @@ def test_a_queue_counts_all_strings_and_drops_large_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "QUEUE_BYTES", 10_000)
-    monkeypatch.setattr(writing, "IDLE_S", 3600.0)
+    monkeypatch.setattr(writing, "FILE_S", 3600.0)
     log = ScoreLog(tmp_path, "trainer")
     large: list[dict[str, Any]] = [
         {"ground_truth": "1" * 20_000},
@@ -479,7 +523,8 @@ def test_the_oldest_texts_are_given_up_first(tmp_path: Path, small_files: None) 
     for number in range(4):
         with closing(ScoreLog(tmp_path, "trainer", text_bytes=150_000)) as log:
             log.put(part_of([os.urandom(30_000).hex() + str(number)]))
-            wait_until(lambda: not log._parts)
+            wait_until(lambda: log._next_row == 1)
+            wait_until(lambda: sum(path.stat().st_size for path in files(tmp_path)) <= 150_000)
     kept = [text is not None for text in texts(tmp_path)]
     assert len(kept) == 4
     assert kept == sorted(kept)

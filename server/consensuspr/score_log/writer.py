@@ -1,9 +1,12 @@
 """The writer of a score log: takes what was scored, and never makes anybody wait.
 
 ``put`` appends to a queue in memory.  A thread writes what is there to a Parquet file of its own,
-under a temporary name that it renames: after :data:`FILE_ROWS` rows, :data:`FILE_S` seconds or
-:data:`IDLE_S` seconds without a new row.  A process that is killed loses the rows that are not in
-a file yet.
+under a temporary name that it renames: after :data:`FILE_ROWS` rows or :data:`FILE_S` seconds.  A
+process that is killed loses the rows that are not in a file yet.
+
+Who must not lose any awaits :meth:`ScoreLog.written`: Ray kills the workers of a trainer at its end
+and lets none of them close its log.  Then files follow each other faster, and hold what has come
+since the last.
 
 Where the queue is full, rows go in without their texts, and where it is twice as full, not at all.
 Where a file cannot be written, it is tried without texts, then given up.  Both are counted, logged
@@ -12,7 +15,9 @@ and reported to ``on_loss``.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
+import contextlib
 import fcntl
 import logging
 import os
@@ -51,11 +56,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# A file is written after so many rows, so many bytes in memory, so many seconds, or a pause.
+# A file is written after so many rows, so many bytes in memory, or so many seconds.
 FILE_ROWS: Final = 10_000
 FILE_BYTES: Final = 16 << 20
-FILE_S: Final = 30.0
-IDLE_S: Final = 1.0
+FILE_S: Final = 1.0
+# Where rows are awaited: the next file after so many times what the last one took, a tenth of a
+# core at most.  A disk that hangs holds nobody up for longer than WRITTEN_S.
+REST: Final = 9
+WRITTEN_S: Final = 1.0
 # So many files are merged into one, or fewer that have so many bytes.
 MERGE_FILES: Final = 16
 MERGE_BYTES: Final = 64 << 20
@@ -121,6 +129,8 @@ class ScoreLog:
         self._indexes: dict[str, DatasetIndex] = {}
         self._rows = self._bytes = 0
         self._closing = False
+        # What the tasks of an event loop await.
+        self._awaited: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}
         self._next_row = 0
         self._written: list[_Written] = []
         # Arrow loads pandas, where it is, with its first array, which a process that ends cannot:
@@ -187,6 +197,18 @@ class ScoreLog:
             LoggedPart([rollout], [score], identity, options, at, scored_by, penalty, final_score)
         )
 
+    async def written(self) -> None:
+        """Wait until what was put is in a file or lost; :data:`WRITTEN_S` at most."""
+        loop = asyncio.get_running_loop()
+        with self._changed:
+            if self._closing:
+                return
+            if loop not in self._awaited:
+                self._awaited[loop] = loop.create_future()
+                self._changed.notify()
+            future = self._awaited[loop]
+        await asyncio.wait([future], timeout=WRITTEN_S)
+
     def close(self) -> None:
         """Write what waits; what comes later is lost.  Calling it again does nothing."""
         with self._changed:
@@ -199,27 +221,36 @@ class ScoreLog:
         return self._closing or self._rows >= FILE_ROWS or self._bytes >= FILE_BYTES
 
     def _work(self) -> None:
-        closing = False
+        closing, rested = False, 0.0
         while not closing:
             with self._changed:
-                self._changed.wait_for(lambda: self._closing or self._parts)
-                until, number = time.monotonic() + FILE_S, 0
-                while (
-                    not self._is_full() and number < self._rows and time.monotonic() < until
-                ):  # more may come
-                    number = self._rows
-                    self._changed.wait(IDLE_S)
+                self._changed.wait_for(lambda: self._closing or self._parts or self._awaited)
+                due = time.monotonic() + FILE_S
+                while not self._is_full():
+                    left = (rested if self._awaited else due) - time.monotonic()
+                    if left <= 0:
+                        break
+                    self._changed.wait(left)
                 parts, self._parts = self._parts, []
                 indexes, self._indexes = self._indexes, {}
+                awaited, self._awaited = self._awaited, {}
                 self._rows = self._bytes = 0
                 closing = self._closing
+            begun = time.monotonic()
             try:
                 self._write(parts)
+            except Exception:  # a thread that ends would lose all that comes
+                logger.exception("%s: a defect of the score log", self.run)
+            rested = time.monotonic() + min(REST * (time.monotonic() - begun), FILE_S)
+            for loop, future in awaited.items():
+                with contextlib.suppress(RuntimeError):  # the loop is closed, nobody waits
+                    loop.call_soon_threadsafe(future.set_result, None)
+            try:
                 for index in indexes.values():
                     self._keep(index)
                 if not closing:
                     self._tidy()
-            except Exception:  # a thread that ends would lose all that comes
+            except Exception:
                 logger.exception("%s: a defect of the score log", self.run)
 
     def _write(self, parts: list[LoggedPart]) -> None:

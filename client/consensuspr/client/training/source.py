@@ -326,6 +326,7 @@ class RewardSource:
                 self._log.put_sample(
                     rollout, score, identity, options, scored_by, penalty, final_score
                 )
+                await self._log.written()
         unanswered = self._is_unanswered(rollout.response, identity.answer_rule)
         return ScoredSample(reward, score, epoch, scored_by, unanswered)
 
