@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.client import Rollout, Score, Status
-from consensuspr.client.calls import Calls, ScorePlan
-from consensuspr.client.interface import Deadline, OwnOptions, ScoredBatch
+from consensuspr.client import RewardClient, Rollout, Score, Status
+from consensuspr.client.interface import Deadline, ScoredBatch
+from consensuspr.client.rpc import ScorePlan
 from consensuspr.errors import InputError
 from consensuspr.scoring.types import ScoreColumns, ScoreOptions
 from consensuspr.v1 import scoring_pb2 as pb
@@ -31,17 +31,17 @@ def test_a_timeout_must_be_a_positive_time(timeout_s: float) -> None:
 def test_channels_of_a_certificate_from_before_are_closed_when_their_calls_are_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    calls = Calls("host:1", 0.1, 1, None, OwnOptions(), None)
+    client = RewardClient("host:1", 0.1)
     opened = [MagicMock() for _ in range(2)]
-    monkeypatch.setattr(calls._connector, "open", lambda address: opened[len(calls._replaced)])
-    monkeypatch.setattr(calls._connector, "renewed", lambda: not calls._replaced)
-    calls.open()
-    calls.deadline(0.3)
-    calls.open()
+    monkeypatch.setattr(client._connector, "open", lambda address: opened[len(client._replaced)])
+    monkeypatch.setattr(client._connector, "renewed", lambda: not client._replaced)
+    client._open()
+    client._deadline(0.3)
+    client._open()
     assert not opened[0].close.called, "a call may still use it"
     time.sleep(0.35)
-    monkeypatch.setattr(calls._connector, "renewed", lambda: False)
-    calls.open()
+    monkeypatch.setattr(client._connector, "renewed", lambda: False)
+    client._open()
     assert [channel.close.call_count for channel in opened] == [1, 0]
 
 

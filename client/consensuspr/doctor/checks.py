@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from consensuspr.client.rpc import RewardClient
 from consensuspr.client.servers import is_local, split_addresses
-from consensuspr.client.sync import RewardClient
 from consensuspr.client.training import RewardSettings
 from consensuspr.client.transport import Access
 from consensuspr.client.verl.config import (

@@ -223,22 +223,6 @@ def test_a_policy_that_reaches_nothing_at_all_is_told_once(
     assert reaches or "problem 'ducks', begins 'lor em ips um'" in told[0]
 
 
-def test_it_is_said_soon_that_samples_wait(caplog: pytest.LogCaptureFixture) -> None:
-    settings = RewardSettings(
-        address=f"127.0.0.1:{free_port()}", timeout_s=60, unavailable_limit_s=60
-    )
-
-    async def work(source: RewardSource) -> None:
-        waiting = asyncio.create_task(source.score(RIGHT, 0))
-        while not any("no score from the server at" in line for line in caplog.messages):
-            await asyncio.sleep(0.1)
-        assert source.troubles["server away"] == 1
-        assert not waiting.done()
-        waiting.cancel()
-
-    run(settings, work)
-
-
 def test_while_the_server_is_away_samples_are_scored_here(
     dataset: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from consensuspr.client.local import LocalClient
-from consensuspr.client.sync import RewardClient
+from consensuspr.client.rpc import RewardClient
 from consensuspr.client.training import (
     VALIDATION_SPLITS,
     ProblemIds,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from consensuspr.client.sync import RewardClient
+from consensuspr.client.rpc import RewardClient
 from consensuspr.client.training import RewardSettings
 from consensuspr.client.training.grown import GrownDatasets
 from consensuspr.client.training.source import AWAY, chosen_dataset, missing_budgets
