@@ -161,8 +161,8 @@ def test_a_bad_row_stops_before_anything_is_written(
     [
         ([], 2, "give --dataset PATH to score here, or --address HOST:PORT"),
         (["--dataset", "nowhere.jsonl"], 2, "nowhere.jsonl: no such file"),
-        (["--dataset", "{problems}", "--alpha", "1.5"], 2, "alpha must be a number in [0, 1]"),
-        (["--dataset", "{problems}", "--alpha", "nan"], 2, "alpha must be a number in [0, 1]"),
+        (["--dataset", "{problems}", "--alpha", "1.5"], 2, "alpha (--alpha): must be"),
+        (["--dataset", "{problems}", "--alpha", "nan"], 2, "alpha (--alpha): must be"),
         (
             ["--dataset", "{problems}", "--reward", "max", "--alpha", "0.3"],
             2,

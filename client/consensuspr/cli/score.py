@@ -20,10 +20,10 @@ from consensuspr.cli.options import (
     REWARD_OPTIONS,
     Address,
     DatasetChoice,
-    HowToScore,
     Json,
     OnErrorChoice,
     RolloutsPath,
+    ScoringSettings,
     TlsCa,
     TokenFile,
     access_of,
@@ -48,7 +48,7 @@ class Engine(StrEnum):
     RAY = "ray"
 
 
-class ScoreSettings(HowToScore):
+class ScoreSettings(ScoringSettings):
     """How ``score`` reads, scores and writes a file."""
 
     spans: bool = Field(False, description="Also write where each node was first found.")
@@ -258,7 +258,7 @@ def _print(
     for line in status_lines(overall):
         console.print(line, markup=False)
     if overall.guarded:
-        without = "it" if settings.unanswered == "ncr" else "it and unanswered=zero"
+        without = "it and unanswered=zero" if settings.spec.unanswered == "zero" else "it"
         console.print(
             f"the guard lowered NCR of {count_of(overall.guarded, 'rollout')}, "
             f"{overall.guarded_right:,} of them right; without {without} NCR is "

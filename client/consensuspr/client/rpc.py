@@ -471,9 +471,7 @@ def _method(channel: Any, name: str) -> Any:
     return channel.unary_unary(f"/{SERVICE_NAME}/{name}")
 
 
-async def _send(
-    method: Any, request: bytes, timeout_s: float, metadata: Any
-) -> bytes | RpcFailure:
+async def _send(method: Any, request: bytes, timeout_s: float, metadata: Any) -> bytes | RpcFailure:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     future = method.future(request, timeout=timeout_s, metadata=metadata)

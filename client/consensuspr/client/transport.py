@@ -41,6 +41,7 @@ MAX_PORT = 65_535
 # More than the requests of a client in flight; glibc learns from up to 32 MiB.
 _KEPT_BYTES = 16 << 20
 
+
 def _variable(name: str) -> str | None:
     return os.environ.get(name) or None
 

@@ -27,9 +27,9 @@ from pydantic import (
 from consensuspr.client.transport import Access
 from consensuspr.credentials import TOKEN_FILE_VARIABLE
 from consensuspr.errors import InputError
-from consensuspr.scoring.rewards import CodeCredit, NcrKind, RewardKind, RewardSpec, Unanswered
-from consensuspr.scoring.types import AnswerRule, OnUndecided, check_digest, check_label
-from consensuspr.settings import Settings, what_is_wrong
+from consensuspr.scoring.reward_options import RewardOptions
+from consensuspr.scoring.types import check_digest, check_label
+from consensuspr.settings import what_is_wrong
 
 logger = logging.getLogger(__name__)
 
@@ -61,45 +61,13 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 
-class RewardSettings(Settings):
+class RewardSettings(RewardOptions):
     """How a trainer's samples are rewarded, and what happens when they cannot be."""
 
     address: str = Field(
         default_factory=lambda: os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS,
         description=f"HOST:PORT of the server (default: ${ADDRESS_VARIABLE}, else"
         f" {DEFAULT_ADDRESS})",
-    )
-    reward: Literal["linear", "max", "curriculum", "outcome"] = Field(
-        "linear", description="how Acc and NCR are combined (section 4.2 of the paper)"
-    )
-    alpha: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
-        0.5, description="weight of Acc in the linear reward"
-    )
-    switch_epoch: Annotated[int, Field(ge=0)] = Field(
-        1, description="first epoch, from 0, in which the curriculum rewards Acc instead of NCR"
-    )
-    guard: bool = Field(
-        True, description="lower NCR where a response states far more than a solution needs"
-    )
-    statements: bool = Field(
-        True, description="a true statement of a node's value reaches it, not its text alone"
-    )
-    final_nodes: bool = Field(True, description="count nodes that state the final answer")
-    ncr: NcrKind = Field(
-        NcrKind.PLAIN, description="each node counts the same, or by the dataset's weights"
-    )
-    after_think: bool = Field(
-        False, description="score only what follows the last `</think>`, nodes and answer"
-    )
-    code: CodeCredit = Field(
-        CodeCredit.WRITTEN,
-        description="a statement in program code counts if the response writes its result (written)"
-        " or always (computed)",
-    )
-    unanswered: Unanswered | None = Field(
-        None,
-        description="NCR of a response without a marked final answer: unchanged (ncr) or 0 (zero);"
-        " default: zero for linear and max, else ncr",
     )
     dataset: str | None = Field(
         None, description="name of the dataset, where the server has several"
@@ -120,13 +88,6 @@ class RewardSettings(Settings):
     )
     run: str | None = Field(
         None, description="name of this run at the server, for its fair share and for metrics"
-    )
-    answer_rule: AnswerRule | None = Field(
-        None, description="how the final answer is found and compared; null: the dataset's rule"
-    )
-    on_undecided: OnUndecided = Field(
-        OnUndecided.COUNT_WRONG,
-        description="an answer whose check spent its budget counts as wrong, or has no reward",
     )
     timeout_s: Seconds = Field(60.0, description="one sample at the server, retries included")
     dataset_path: Path | None = Field(
@@ -268,22 +229,6 @@ class RewardSettings(Settings):
         if self.without_nodes is None and self.grown_nodes is not None:
             return "acc"
         return self.without_nodes
-
-    @property
-    def spec(self) -> RewardSpec:
-        """The reward that these settings ask for."""
-        return RewardSpec(
-            RewardKind(self.reward),
-            self.alpha,
-            self.switch_epoch,
-            guard=self.guard,
-            statements=self.statements,
-            final_nodes=self.final_nodes,
-            ncr=self.ncr,
-            after_think=self.after_think,
-            code=self.code,
-            unanswered=self.unanswered or Unanswered.in_training(self.reward),
-        )
 
 
 class EpochClock:
