@@ -1,8 +1,8 @@
 """The check at the start: does the server have the problems of the training files?
 
-The first reward worker makes it in a thread, with the doctor's code: every row of both splits by
-the code that rewards it.  Files that do not fit end the run.  A check that cannot be made (no
-server, files on another node, a dataset class of the user's own) is logged and ends nothing.
+The first reward worker makes it in a thread, with the doctor's code.  Files that do not fit end the
+run.  A check that cannot be made (no server, files on another node, a dataset class of the user's
+own) is logged and ends nothing.
 """
 
 from __future__ import annotations
