@@ -27,12 +27,15 @@ DATASET = Path(__file__).resolve().parents[2] / "examples" / "sample" / "dataset
 
 @pytest.fixture
 def check(
-    start_server: Callable[..., Any], sample_problems: dict[str, dict[str, Any]], tmp_path: Path
+    address: str,
+    start_server: Callable[..., Any],
+    sample_problems: dict[str, dict[str, Any]],
+    tmp_path: Path,
 ) -> Callable[..., None]:
     """Check files of the sample's problems, of which so many have another id."""
 
     def checked(
-        wrong: int, *, split: str = "train", served: Path = DATASET, **settings: Any
+        wrong: int, *, split: str = "train", served: Path | None = None, **settings: Any
     ) -> None:
         for name in ("train", "val"):
             ids = list(sample_problems)
@@ -50,10 +53,8 @@ def check(
             pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{name}.parquet")
         data = {"train_files": str(tmp_path / "train.parquet")}
         data["val_files"] = [str(tmp_path / "val.parquet")]  # type: ignore[assignment]
-        config = {"data": data}
-        check_files(
-            config, RewardSettings(address=start_server(dataset=served).address, **settings)
-        )
+        asked = start_server(dataset=served).address if served else address
+        check_files({"data": data}, RewardSettings(address=asked, **settings))
 
     return checked
 
