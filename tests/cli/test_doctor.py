@@ -157,41 +157,6 @@ def test_one_thing_wrong_in_the_rows(
     assert [lines_of(done.out, other) for other in others] == [[]], done.out
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        # Nodes in the row: nobody has to know the problem.
-        [with_nodes([NODE])],
-        # The server's own ground truth, and one that is equal by value.
-        [row("p1", reward_model={"ground_truth": None}), row("p2")],
-        [row("p1", reward_model={"ground_truth": "18/2"})],
-        [row("p1", reward_model={"ground_truth": 9})],
-        # A ground truth that no box can hold is no reason to complain.
-        [row("p1", reward_model={"ground_truth": "9}"})],
-        # Repeated rows, as DAPO's data have them.
-        [row("p1"), row("p1"), row("p1")],
-    ],
-)
-def test_rows_that_are_fine(
-    run: Run, server: RunningServer, write: Write, rows: list[dict[str, Any]]
-) -> None:
-    done = run("doctor", "--address", server.address, "--train-files", write(*rows))
-    assert (done.code, lines_of(done.out, "warn"), lines_of(done.out, "FAIL")) == (0, [], [])
-
-
-def test_leakage_is_a_warning(run: Run, server: RunningServer, write: Write) -> None:
-    train = write(row("p1"), row("p2"))
-    val = write(row("p2"), name="val.parquet")
-    done = run("doctor", "--address", server.address, "--train-files", train, "--val-files", val)
-    assert done.code == 0
-    assert lines_of(done.out, "warn") == [
-        "warn problem ids 1 are in training and validation, the first: 'p2', val.parquet row 1 →"
-        " validate on other problems"
-    ]
-    for line in ("ok train rows 2 in 1 file, 2 problems", "ok val rows 1 in 1 file, 1 problem"):
-        assert line in lines_of(done.out, "ok")
-
-
 def test_files_that_cannot_be_read(run: Run, server: RunningServer, tmp_path: Path) -> None:
     absent, text, other = (tmp_path / name for name in ("no.parquet", "text", "other.parquet"))
     text.write_text("not Parquet")

@@ -57,14 +57,6 @@ def test_thoughts_are_shown_and_not_scored(run: Run, problems: Path, tmp_path: P
     assert "Reward 0.000" in endless
 
 
-def test_colour_replaces_brackets(run: Run, problems: Path, rollouts: Path) -> None:
-    done = run(
-        "explain", rollouts, "--dataset", problems, "--rollout-id", "wrong", "--color", "always"
-    )
-    assert "\x1b[1;7;32m4·12 = 48\x1b[0m" in done.out
-    assert "⟦" not in done.out
-
-
 def test_model_text_cannot_steer_the_terminal(run: Run, problems: Path, rollouts: Path) -> None:
     done = run("explain", rollouts, "--dataset", problems, "--rollout-id", "hostile")
     assert "\x1b" not in done.out

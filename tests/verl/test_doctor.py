@@ -1,4 +1,4 @@
-"""``consensuspr doctor`` on real verl, in this process: a new one takes half a minute to import it."""
+"""``consensuspr doctor`` on real verl, which takes half a minute to import: mostly in one process."""
 
 from __future__ import annotations
 
@@ -102,9 +102,7 @@ def files(tmp_path: Path, sample_problems: dict[str, dict[str, Any]]) -> list[st
 
 
 @pytest.mark.timeout(600)
-def test_a_good_run(
-    doctor: Doctor, address: str, files: list[str], tmp_path: Path
-) -> None:
+def test_a_good_run(doctor: Doctor, address: str, files: list[str], tmp_path: Path) -> None:
     """The whole command, as it is typed; a curriculum where this verl tells the step."""
     command = [
         "python3", "-m", "verl.trainer.main_ppo", *files, *(BY_PATH if OLD else BY_NAME),
@@ -139,7 +137,9 @@ def test_what_this_verl_does_not_say(doctor: Doctor, files: list[str]) -> None:
     assert found.code == 1
     assert found.has("FAIL address: 127.0.0.1:50051 is each node itself, and trainer.nnodes is 2")
     assert found.has("FAIL server: 127.0.0.1:1: ")
-    assert found.has("FAIL step credit: step credit needs actor_rollout_ref.rollout.agent.agent_loo")
+    assert found.has(
+        "FAIL step credit: step credit needs actor_rollout_ref.rollout.agent.agent_loo"
+    )
     assert found.has("warn group filter: algorithm.filter_groups.metric=score: ")
     if OLD:
         # Old settings are moved, and the name is not known without the plugin.
