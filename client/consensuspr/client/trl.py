@@ -9,9 +9,9 @@
         reward_funcs=consensus_reward(address="127.0.0.1:50051", reward="linear", alpha=0.5),
     )
 
-Nothing of TRL is imported; ``docs/train.md`` describes settings and columns.  A column ``answer`` or
-``solution`` is not taken for the ground truth unless it is named: in many datasets it holds a worked
-solution, against which every answer would be wrong.
+Nothing of TRL is imported; ``docs/train.md`` describes settings and columns.  A column ``answer``
+or ``solution`` is not taken for the ground truth unless it is named: in many datasets it holds a
+worked solution, against which every answer would be wrong.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ class EpochClock:
         steps_per_epoch: as the trainer knows it; the setting of that name takes precedence.
         unknown: why ``steps_per_epoch`` is None, a clause for the error message; None if the epoch
             comes with the samples.
-        missing: what a sample lacks if it does not, a clause as well.
+        missing: why a sample may come without it, a clause as well.
 
     Raises:
         InputError: the reward needs the epoch, and it cannot be known.
@@ -256,40 +256,30 @@ class EpochClock:
         missing: str = "the sample came without its step (global_steps)",
     ) -> None:
         self._settings = settings
-        self._needed = settings.needs_epoch
         self._steps_per_epoch = settings.steps_per_epoch or steps_per_epoch
         self._missing = missing
         # Late samples of the first stage may follow the switch.
         self._announced: set[bool] = set()
-        known = settings.epoch is not None or self._steps_per_epoch
-        if self._needed and not known and unknown is not None:
-            raise InputError(
-                f"{self._needed} needs the epoch, which cannot be known: {unknown}; set"
-                " steps_per_epoch, or one run per stage with a fixed epoch"
-            )
+        if unknown is not None and settings.epoch is None and not self._steps_per_epoch:
+            self._check_needless(f"which cannot be known: {unknown}; set steps_per_epoch, or one")
 
-    def epoch_of(self, step: int | None, told: int | None = None) -> int:
-        """Return the epoch, from 0, of a training step.
+    def epoch_of(self, step: int | None, epoch: int | None = None) -> int:
+        """Return the epoch, from 0, of a sample.
 
         Args:
             step: counted from 1; 0 or less is validation before training; None: unknown.
-            told: the epoch that the trainer passes.
+            epoch: as the trainer passes it.
 
         Raises:
             InputError: the reward needs the epoch and the sample came without.
         """
-        epoch = told
         if self._settings.epoch is not None:
             epoch = self._settings.epoch
         elif step is not None and self._steps_per_epoch:
             epoch = max(0, (step - 1) // self._steps_per_epoch)
-        if not self._needed:
-            return epoch or 0
         if epoch is None:
-            raise InputError(
-                f"{self._needed} needs the epoch, and {self._missing}; set a fixed epoch, one"
-                " run per stage"
-            )
+            self._check_needless(f"and {self._missing}; set a fixed epoch, one")
+            return 0
         by_acc = epoch >= self._settings.switch_epoch
         if self._settings.reward == "curriculum" and by_acc not in self._announced:
             self._announced.add(by_acc)
@@ -301,3 +291,8 @@ class EpochClock:
                 self._settings.switch_epoch,
             )
         return epoch
+
+    def _check_needless(self, reason: str) -> None:
+        needed = self._settings.needs_epoch
+        if needed:
+            raise InputError(f"{needed} needs the epoch, {reason} run per stage")
