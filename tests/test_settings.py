@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from consensuspr.errors import InputError
 from consensuspr.settings import (
@@ -23,7 +23,6 @@ from consensuspr.settings import (
     all_settings,
     load_settings,
     settings_template,
-    what_is_wrong,
 )
 
 
