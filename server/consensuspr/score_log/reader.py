@@ -37,7 +37,6 @@ from consensuspr.score_log.files import (
     SCORES,
     LogFile,
     begun_us,
-    earlier_files,
     log_files,
     open_parquet,
     reason_of,
@@ -112,13 +111,9 @@ class LogReader:
             )
         self.left_out: dict[str, str] = {}
         self.withdrawn: dict[str, Numbers] = {}
-        earlier = earlier_files(self.run)
         if not following and not log_files(self.run):
             empty = "holds no score log (scores/*.parquet)"
-            reason = empty if run.exists() else "no such file or directory"
-            raise InputError(earlier or f"{run}: {reason}")
-        if earlier:
-            self._leave_out("", earlier)
+            raise InputError(f"{run}: {empty if run.exists() else 'no such file or directory'}")
         self._columns = list(columns or SCHEMA.names)
         self._following = following
         self._places = places
