@@ -1,4 +1,4 @@
-"""``consensuspr doctor`` on real verl, which takes half a minute to import: mostly in one process."""
+"""``consensuspr doctor`` on real verl; its import is slow, so mostly in one process."""
 
 from __future__ import annotations
 

@@ -548,7 +548,7 @@ async def test_broken_for_ever_is_one_sentence_after_a_bounded_number_of_replies
     asking: Asking,
 ) -> None:
     asking.server.script(then=Say("I would rather not."))
-    with pytest.raises(UnusableReply, match="4 replies; .* no JSON object"):
+    with pytest.raises(UnusableReply, match=r"4 replies; .* no JSON object"):
         await asking.extract(re_asks=3)
     assert len(asking.server.asked) == 4
 
