@@ -1,7 +1,7 @@
 """The settings of a run, which stand in the URL that a trainer posts to.
 
 ``/openrlhf?reward=linear&alpha=0.5&dataset=math``.  A setting that is misspelt, given twice or
-without effect is rejected, so that no run trains on another reward than its command line says.
+without effect is rejected, so that no run trains on an unintended reward.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _BELONGS_TO = {
 
 
 class UrlSettings(BaseModel):
-    """What the URL says.
+    """The settings of a URL.
 
     Attributes:
         on_unscorable: reward of a rollout that cannot be scored; None: the request fails.
-        scores: what OpenRLHF's dynamic filtering decides by.
-        reply: what slime gets.
+        scores: the value for OpenRLHF's dynamic filtering.
+        reply: the form of slime's reply.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -581,7 +581,7 @@ class RewardSource:
                     told = None
                 elif self._waiting_samples and (told is None or now - told >= _SILENCE_AGAIN_S):
                     told = now
-                    self._events.tell(
+                    self._events.log(
                         "server away",
                         f"no score from the server at {self.settings.address} for {silent_s:.0f} s;"
                         f" samples that wait for it: {self._waiting_samples:,}",
