@@ -138,7 +138,7 @@ def test_beyond_loopback_it_takes_tokens(runs: list[Path], tmp_path: Path) -> No
             [*command, "--address", "0.0.0.0:0", *tls], capture_output=True, text=True, check=False
         )
         assert refused.returncode == 2
-        assert "whoever reaches it would read every prompt and response" in refused.stderr
+        assert "would read every prompt and response" in refused.stderr
     tokens = tmp_path / "tokens"
     tokens.write_text("a-token-of-a-reader read\na-token-of-an-admin admin\n")
     tokens.chmod(0o600)
@@ -221,7 +221,7 @@ def test_a_server_shows_what_it_scores(tmp_path: Path) -> None:
         [*command, "--web", "127.0.0.1:0"], capture_output=True, text=True, check=False
     )
     assert without.returncode == 2
-    assert "web shows what is logged; set score_log too (--score-log RUN)" in without.stderr
+    assert "web shows the score log; set score_log too (--score-log RUN)" in without.stderr
     web = f"127.0.0.1:{free_port()}"
     command += ["--score-log", str(tmp_path / "run"), "--web", web, "--workers", "1"]
     command += ["--address", "127.0.0.1:0"]
