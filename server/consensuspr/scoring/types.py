@@ -10,7 +10,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -356,11 +356,6 @@ def scored_from(response: str | bytes) -> int:
     else:
         at = response.rfind(END_OF_THINKING.encode())
     return len(response) if at < 0 else at + len(END_OF_THINKING)
-
-
-def count_past_thoughts(rollouts: Iterable[Rollout]) -> int:
-    """Return how many rollouts have a text to score with ``after_think``."""
-    return sum(scored_from(rollout.response) < len(rollout.response) for rollout in rollouts)
 
 
 @dataclass(slots=True)
