@@ -115,7 +115,7 @@ def test_step_credit_is_an_option_with_a_name_of_its_own(plan_for: MakePlan) -> 
         ),
         (
             {"overrides": ("custom_reward_function.path=f.py",)},
-            "verl would ignore custom_reward_function.path: .* is in reward now",
+            "verl would ignore custom_reward_function.path: .* are in reward now",
         ),
         ({"overrides": ("reward_model.reward_manager=dapo",)}, "would ignore reward_model"),
         (

@@ -170,10 +170,9 @@ def reward(
     compose: Callable[..., Any],
     tokenizer_dir: Path,
     make_batch: Callable[..., Any],
-    start_server: Callable[..., Any],
+    address: str,
 ) -> Callable[..., dict[str, Any]]:
     """Reward a response of the sample problem, one token a byte, by a real server."""
-    address = start_server().address
 
     def rewarded(response: str, from_loop: dict[str, Any], **given: object) -> dict[str, Any]:
         config = compose(
