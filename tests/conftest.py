@@ -34,7 +34,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"core under test: native, {Path(core.__file__).parent}")
     else:
         terminalreporter.write_line(
-            "WARNING: no compiled core is installed; the pure-Python twin was tested", yellow=True
+            "WARNING: no compiled core is installed; the pure-Python engine was tested", yellow=True
         )
 
 
@@ -53,11 +53,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose how much is tried; refuse to test another core than the one that is wanted.
+    """Choose how much is tried; leave no process behind; reject another core than the wanted one.
 
     ``make checked`` and ``make sanitize`` put a core of their own first on the path and name
     its folder in ``CONSENSUSPR_EXPECT_CORE``: without this they could pass on the usual one.
     """
+    from tests.processes import end_descendants_with_this_process
+
+    end_descendants_with_this_process()
     settings.load_profile("full" if config.getoption("--full") else "quick")
     wanted = os.environ.get("CONSENSUSPR_EXPECT_CORE")
     if wanted is None:
