@@ -90,7 +90,7 @@ def test_a_number_for_what_cannot_be_scored(address: str) -> None:
     ("settings", "row", "sentence"),
     [
         ({}, {"problem_id": "nobody"}, "problem 'nobody' ended with UNKNOWN_PROBLEM"),
-        ({"reward": "curriculum"}, ROW, "NeMo Gym tells a verifier neither step nor epoch"),
+        ({"reward": "curriculum"}, ROW, "NeMo Gym passes a verifier neither step nor epoch"),
         ({"rewrad": "max"}, ROW, "unknown setting 'rewrad' in consensuspr"),
     ],
 )

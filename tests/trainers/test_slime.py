@@ -74,7 +74,7 @@ async def test_the_curriculum_follows_the_prompts_that_were_drawn(
 
 async def test_a_curriculum_never_guesses(address: str) -> None:
     args = args_of(address, reward="curriculum")
-    with pytest.raises(InputError, match="slime tells no epoch without steps_per_epoch"):
+    with pytest.raises(InputError, match="slime passes no epoch without steps_per_epoch"):
         await slime.reward(args, sample_of(HALF))
     args.num_epoch, args.num_rollout = 2, 4
     assert (await slime.reward(args, sample_of(HALF, group_index=4)))["reward"] == 0.0

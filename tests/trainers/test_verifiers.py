@@ -177,7 +177,7 @@ async def test_without_tokens_the_messages_are_scored(address: str) -> None:
     [
         ("", "problem 'nobody' ended with NO_NODES: problem 'nobody' is not in the dataset"),
         ("without_nodes='acc'", "problem 'nobody' is not in the dataset"),
-        ("reward='curriculum'", "verifiers tells a reward neither step nor epoch"),
+        ("reward='curriculum'", "verifiers passes a reward neither step nor epoch"),
     ],
 )
 async def test_a_failure_is_no_reward(
