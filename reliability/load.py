@@ -1,4 +1,4 @@
-"""Servers as their users start them, and clients that score what they know the score of."""
+"""Servers as users start them, and clients that check every score."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def resident_mb(pid: int, what: str = "VmRSS") -> float:
-    """Return the memory of a process, 0 where it has ended; ``VmHWM`` for its peak."""
+def resident_mb(pid: int, field: str = "VmRSS") -> float:
+    """Return the memory of a process, 0 if it has ended; ``VmHWM`` for its peak."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:
         return 0.0
-    kilobytes = [line.split()[1] for line in status.splitlines() if line.startswith(what + ":")]
+    kilobytes = [line.split()[1] for line in status.splitlines() if line.startswith(field + ":")]
     return int(kilobytes[0]) / 1024 if kilobytes else 0.0
 
 
@@ -185,10 +185,10 @@ class Load:
         with RewardClient(self._address, timeout_s=PATIENCE_S) as client:
             while not self._stop.is_set():
                 at = (at + BATCH) % count
-                chosen = [(at + one) % count for one in range(BATCH)]
+                chosen = [index % count for index in range(at, at + BATCH)]
                 start = time.monotonic()
                 try:
-                    scores = client.score([self._rollouts[one] for one in chosen])
+                    scores = client.score([self._rollouts[index] for index in chosen])
                 except ConsensusPRError as error:
                     with self._lock:
                         self.lost[type(error).__name__] += BATCH
@@ -196,9 +196,9 @@ class Load:
                 else:
                     found = map(_figures, scores)
                     wrong = [
-                        f"{self._rollouts[one].problem_id}: {figures}, not {self._expected[one]}"
-                        for one, figures in zip(chosen, found, strict=True)
-                        if figures != self._expected[one]
+                        f"rollout {index}: {figures}, not {self._expected[index]}"
+                        for index, figures in zip(chosen, found, strict=True)
+                        if figures != self._expected[index]
                     ]
                     with self._lock:
                         self.right += BATCH - len(wrong)

@@ -34,9 +34,9 @@ from enum import Enum
 from functools import cache
 from importlib.resources import files
 from string import Template
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from consensusbench.extraction.statements import (
     Truth,
@@ -132,14 +132,6 @@ _START = re.compile(r'\{\s*+"')
 _STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.)*+"|,(?=\s*+[\]}])', re.DOTALL)
 # A backslash, with what makes it an escape; \t before a letter is the start of \times.
 _BACKSLASH = re.compile(r'\\(u[0-9A-Fa-f]{4}|["\\/]|[bfnrt](?![A-Za-z]))?')
-# The same after decoding: control characters that can only come from such a backslash.
-_SWALLOWED = re.compile(
-    r"\x08(?=[a-z])|\x0c(?=[a-z])"
-    r"|\t(?=(?:imes|ext[a-z]*|heta|an|o|frac|au|riangle|herefore)(?![A-Za-z]))"
-    r"|\n(?=(?:eq|e|u|abla|i|eg|ot|mid|otin)(?![A-Za-z]))"
-    r"|\r(?=(?:ight|ho|angle|ceil|floor|ightarrow)(?![A-Za-z]))"
-)
-_ESCAPED = {"\x08": "\\b", "\x0c": "\\f", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 logger = logging.getLogger(__name__)
 
@@ -315,14 +307,6 @@ def _mark(texts: Sequence[str]) -> str:
 # What it replied.
 
 
-def _restored(text: str) -> str:
-    """Give a string back the backslashes that JSON took for escapes: ``\\times``, ``\\frac``."""
-    return _SWALLOWED.sub(lambda one: _ESCAPED[one[0]], text)
-
-
-_Latex = Annotated[str, AfterValidator(_restored)]
-
-
 class MalformedReplyError(Exception):
     """A reply without the form asked for; its text is one clause for the model to read."""
 
@@ -332,10 +316,10 @@ class ClaimedNode(BaseModel):
 
     model_config = ConfigDict(strict=True, frozen=True)
 
-    label: _Latex = ""
+    label: str = ""
     type: NodeType
-    expressions: list[_Latex] = Field(min_length=1)
-    rewritten: list[_Latex] = []
+    expressions: list[str] = Field(min_length=1)
+    rewritten: list[str] = []
     # Only ever quoted in an audit, so that no form of it makes a reply unusable.
     solutions: Any = None
 
@@ -369,7 +353,7 @@ def read_reply(reply: Reply, max_chars: int) -> list[ClaimedNode]:
             try:
                 return _ClaimedNodes.model_validate(found).nodes
             except ValidationError as error:
-                fault = fault or _said(error)
+                fault = fault or _fault_text(error)
     if fault:
         raise MalformedReplyError(fault)
     if reply.finish_reason == "length":
@@ -384,52 +368,40 @@ def _objects(text: str) -> tuple[list[dict[str, Any]], str]:
     found: list[dict[str, Any]] = []
     faults: list[str] = []
     position = 0
+    if (start := _START.search(text)) is not None:
+        text = _STRING_OR_COMMA.sub(_repaired, text[start.start() :])
     while len(faults) < _MAX_BROKEN and (start := _START.search(text, position)) is not None:
         try:
             value, position = _DECODER.raw_decode(text, start.start())
             found.append(value)
             continue
-        except (ValueError, RecursionError):
-            rest = _STRING_OR_COMMA.sub(_repaired, text[start.start() :])
-        try:
-            value, position = _DECODER.raw_decode(rest)
-            found.append(value)
-            text = rest
-            continue
-        except RecursionError:
-            faults.append("its JSON is nested too deeply")
         except json.JSONDecodeError as error:
-            if error.pos >= len(rest.rstrip()) or error.msg.startswith("Unterminated"):
+            if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated"):
                 faults.append("its JSON object is never closed")
             else:
-                where = f"line {error.lineno} column {error.colno}"
-                faults.append(f"its JSON is broken at {where}: {error.msg}")
-        except ValueError:
-            faults.append("its JSON holds a number of too many digits")
+                faults.append(f"its JSON is broken at character {error.pos}: {error.msg}")
+        except (RecursionError, ValueError):
+            faults.append("its JSON is nested too deeply or holds a number of too many digits")
         position = start.start() + 1
     return found, faults[0] if faults else ""
 
 
 def _repaired(found: re.Match[str]) -> str:
-    """Drop a trailing comma, and double the backslashes of a string that escape nothing."""
+    """Drop a trailing comma, and double the backslashes of a string that LaTeX wrote."""
     if found[0] == ",":
         return ""
     return _BACKSLASH.sub(lambda one: one[0] if one[1] else "\\\\", found[0])
 
 
-def _said(error: ValidationError) -> str:
-    """Return the first faults in one clause: ``nodes[2].type: Input should be …``."""
+def _fault_text(error: ValidationError) -> str:
+    """Return the first faults in one clause: ``nodes.2.type: Input should be …``."""
     faults = error.errors(include_url=False, include_context=False, include_input=False)
-    said = [f"{_place(fault['loc'])}: {fault['msg']}" for fault in faults[:_MAX_QUOTED_FAULTS]]
-    rest = len(faults) - len(said)
-    return "; ".join(said) + (f"; and {rest} more" if rest else "")
-
-
-def _place(location: tuple[int | str, ...]) -> str:
-    place = ""
-    for part in location:
-        place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else str(part)
-    return place or "the object"
+    texts = [
+        f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
+        for fault in faults[:_MAX_QUOTED_FAULTS]
+    ]
+    more = len(faults) - len(texts)
+    return "; ".join(texts) + (f"; and {more} more" if more else "")
 
 
 # What is believed: of what a reply lists, that which correct rollouts state.
@@ -791,21 +763,6 @@ def _nothing_left(
 # The extractor.
 
 
-class _Turn(NamedTuple):
-    """One question of one conversation.
-
-    Attributes:
-        messages: the conversation so far.
-        how: temperature and seed.
-        sample: what tells its replies from those to another problem or run: two problems never
-            share one.
-    """
-
-    messages: Sequence[Message]
-    how: dict[str, Any]
-    sample: list[object]
-
-
 class LlmExtractor:
     """Extracts nodes by asking a model.  Belongs to the event loop of its model.
 
@@ -884,11 +841,11 @@ class LlmExtractor:
             temperature, seed = self._settings.temperature, self._settings.seed
             if run and temperature is not None:
                 temperature = max(temperature, RERUN_TEMPERATURE)
-            how = {"temperature": temperature, "seed": None if seed is None else seed + run}
+            options = {"temperature": temperature, "seed": None if seed is None else seed + run}
             asked = False
             fault = ""
             for _ in range(1 + self._settings.re_asks):
-                reply, fresh = await self._ask(_Turn(messages, how, [problem_id, run]))
+                reply, fresh = await self._ask(messages, options, [problem_id, run])
                 asked = asked or fresh
                 try:
                     return read_reply(reply, self._settings.max_reply_chars)
@@ -903,41 +860,42 @@ class LlmExtractor:
                 )
         raise AssertionError("counting has no end")
 
-    async def _ask(self, turn: _Turn) -> tuple[Reply, bool]:
+    async def _ask(
+        self, messages: Sequence[Message], options: dict[str, Any], sample: list[object]
+    ) -> tuple[Reply, bool]:
         """Return the reply, and whether the model was asked for it now.
 
-        A recorded reply counts, with or without the schema.
+        Args:
+            messages: the conversation so far.
+            options: temperature and seed.
+            sample: what tells its replies from those to another problem or run.
         """
         schemas = _SCHEMAS[self._settings.structured]
-        keys = [
-            ask_key(self._model.settings, turn.messages, **turn.how, json_schema=schema,
-                    sample=turn.sample)
-            for schema in schemas
-        ]  # fmt: skip
-        for key in keys:
-            record = self._journal.get(key)
+        settings = self._model.settings
+
+        def key(schema: dict[str, Any] | None) -> str:
+            return ask_key(settings, messages, **options, json_schema=schema, sample=sample)
+
+        # A recorded reply counts, with or without the schema.
+        for schema in schemas:
+            record = self._journal.get(key(schema))
             if record is not None:
                 return Reply.from_row(record), False
-        refused = False
-        for schema, key in zip(schemas, keys, strict=True):
-            is_last = schema is schemas[-1]
-            if self._schema_refused and not is_last:
-                continue
-            try:
-                reply = await self._model.ask(turn.messages, **turn.how, json_schema=schema)
-            except ModelRefused:
-                if is_last:
-                    raise
-                refused = True
-                continue
-            self._journal.append(key, reply.to_row())
+        schema = schemas[-1] if self._schema_refused else schemas[0]
+        try:
+            reply = await self._model.ask(messages, **options, json_schema=schema)
+        except ModelRefused:
+            if schema is schemas[-1]:
+                raise
+            schema = None
+            reply = await self._model.ask(messages, **options, json_schema=None)
             # A server that took the schema once refuses a question for something else.
-            self._schema_taken = self._schema_taken or schema is not None
-            if refused and not (self._schema_taken or self._schema_refused):
+            if not (self._schema_taken or self._schema_refused):
                 self._schema_refused = True
                 logger.warning(
                     "%s refuses the JSON schema; from now on it is asked for plain JSON",
-                    self._model.settings.name,
+                    settings.name,
                 )
-            return reply, True
-        raise AssertionError("one of the schemas is asked with")
+        self._schema_taken = self._schema_taken or schema is not None
+        self._journal.append(key(schema), reply.to_row())
+        return reply, True

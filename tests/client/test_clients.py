@@ -20,7 +20,6 @@ from consensuspr.client import (
     RewardClient,
     Rollout,
     ScoredBatch,
-    Status,
 )
 from consensuspr.errors import (
     DeadlineExceeded,
@@ -32,9 +31,7 @@ from consensuspr.errors import (
     ServerFault,
     Unavailable,
 )
-from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
-from consensuspr.v1.scoring_pb2_grpc import add_ScoringServiceServicer_to_server
 from tests.processes import wait_for
 
 if TYPE_CHECKING:
@@ -258,52 +255,6 @@ def test_nobody_at_the_address_is_unavailable(call: Call) -> None:
             call(address, "wait_until_ready", 0.5)
 
 
-def test_waiting_for_a_server_that_comes_later(call: Call, scripted: ScriptedServer) -> None:
-    with socket.socket() as placeholder:
-        placeholder.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{placeholder.getsockname()[1]}"
-    late = grpc.server(ThreadPoolExecutor(2))
-    add_ScoringServiceServicer_to_server(scripted, late)
-
-    def start() -> None:
-        late.add_insecure_port(address)
-        late.start()
-
-    timer = threading.Timer(0.5, start)
-    timer.start()
-    assert call(address, "wait_until_ready", 10).protocol_version == PROTOCOL_VERSION
-    timer.join()
-    late.stop(None).wait()
-
-
-def test_the_limits_of_the_server_are_kept_to(score: Call, scripted: ScriptedServer) -> None:
-    scripted.info.max_rollouts = 10
-    scripted.info.max_response_bytes = 100
-    rollouts = numbered(25)
-    rollouts[7] = Rollout("7", "x" * 101)
-    batch = score(rollouts)
-    assert sorted(len(request.rollouts) for request in scripted.requests) == [4, 10, 10]
-    assert batch[7].status is Status.OVERSIZE
-    assert batch[7].reward is None
-    assert [score.status for score in batch].count(Status.OK) == 24
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"epoch": -1}, "epoch must be a number in"),
-        ({"timeout_s": 0}, "timeout_s must be a positive number"),
-        ({"answer_rule": "guess"}, "answer_rule must be one of"),
-    ],
-)
-def test_wrong_arguments_are_found_before_anything_is_sent(
-    score: Call, scripted: ScriptedServer, options: dict[str, Any], sentence: str
-) -> None:
-    with pytest.raises(InputError, match=sentence):
-        score(numbered(1), **options)
-    assert scripted.info_calls == 0
-
-
 @pytest.mark.parametrize("made", [RewardClient, AsyncRewardClient])
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
@@ -325,26 +276,6 @@ def test_threads_share_a_client(scripted: ScriptedServer) -> None:
     with RewardClient(scripted.address) as client, ThreadPoolExecutor(8) as pool:
         scored = list(pool.map(client.score, batches))
     assert [answers(batch) for batch in scored] == [[r.problem_id for r in b] for b in batches]
-
-
-async def test_a_closed_async_client_says_so(scripted: ScriptedServer) -> None:
-    client = AsyncRewardClient(scripted.address)
-    await client.score(numbered(1))
-    await client.close()
-    await client.close()
-    with pytest.raises(RuntimeError, match="the client is closed"):
-        await client.score_one(numbered(1)[0])
-
-
-async def test_a_cancelled_call_cancels_its_requests(scripted: ScriptedServer) -> None:
-    held = scripted.hold()
-    async with AsyncRewardClient(scripted.address) as client:
-        task = asyncio.create_task(client.score(numbered(1)))
-        assert await asyncio.to_thread(held.started.wait, 10)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert await asyncio.to_thread(held.over.wait, 10)
 
 
 def test_an_async_client_belongs_to_its_event_loop(scripted: ScriptedServer) -> None:

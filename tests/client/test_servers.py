@@ -101,10 +101,6 @@ def test_requests_go_where_the_fewest_are_on_the_way(balance: Balance) -> None:
     assert picks(balancer, 2) == {1: 2}
 
 
-def test_clients_do_not_all_begin_with_the_same(balance: Balance) -> None:
-    assert len({balance(8).pick() for _ in range(200)}) > 1
-
-
 @pytest.mark.parametrize("failure", [GONE, FULL, LATE, OTHER_DATASET])
 def test_one_that_fails_or_refuses_rests(
     balance: Balance, clock: Clock, failure: RpcFailure
@@ -142,13 +138,6 @@ def test_where_all_rest_the_one_that_rested_longest_is_asked(
     assert balancer.pick() == second, "it rests for 1 s, the other one for 3"
     clock.now += 3.0
     assert balancer.pick() == first
-
-
-def test_a_wrong_request_says_nothing_of_its_server(balance: Balance) -> None:
-    balancer = balance(2)
-    number = balancer.pick()
-    assert not balancer.ended(number, WRONG)
-    assert picks(balancer, 2) == {0: 1, 1: 1}
 
 
 def test_a_hint_does_not_hold_up_what_another_server_can_do() -> None:

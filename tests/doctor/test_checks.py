@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 
 from consensuspr.client.verl.config import STEP_CREDIT_MANAGER, STEP_ESTIMATOR
-from consensuspr.doctor.checks import OF_RUN, OF_SETTINGS, Case, Check, check_schedule
-from consensuspr.doctor.findings import TrainingSetup
+from consensuspr.doctor.checks import (
+    OF_RUN,
+    OF_SETTINGS,
+    Case,
+    Check,
+    TrainingSetup,
+    check_schedule,
+)
 from consensuspr.doctor.verl_run import DEFAULT_MODULE, Named, TrainingCommand
 from consensuspr.errors import InputError
 from tests.doctor.conftest import MANAGER, plan

@@ -137,12 +137,6 @@ def test_what_cannot_go_well_is_refused_in_one_sentence(
         plan_for(**changes)
 
 
-def test_on_one_machine_the_server_is_closed_to_all_others(plan_for: MakePlan) -> None:
-    plan = plan_for()
-    assert plan.server is not None
-    assert (plan.address, str(plan.server.listen)) == ("127.0.0.1:50051", "127.0.0.1:50051")
-
-
 @pytest.mark.parametrize(
     ("overrides", "environment"),
     [

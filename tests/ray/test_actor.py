@@ -61,7 +61,7 @@ def test_serves_from_its_node_and_takes_no_gpu(
 
 
 def server_pid(actor: Any) -> int:
-    pid: int = ray.get(actor.__ray_call__.remote(lambda keeper: keeper._child.pid))
+    pid: int = ray.get(actor.__ray_call__.remote(lambda keeper: keeper._process.pid))
     return pid
 
 

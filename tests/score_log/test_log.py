@@ -327,14 +327,14 @@ def test_while_following_a_verdict_replaces_a_row_without_one(tmp_path: Path) ->
     scored(1, failed, now + 3600)  # it waits
     assert statuses() == []
     scored(1, right, now + 3600)
-    assert (statuses(), reader.redone) == (["OK"], False)
+    assert (statuses(), [*reader.withdrawn]) == (["OK"], [])
     scored(2, failed, now - 3600)
-    assert (statuses(), reader.redone) == (["INTERNAL"], False)
+    assert (statuses(), [*reader.withdrawn]) == (["INTERNAL"], [])
     scored(2, failed, now - 3600)
-    assert (statuses(), reader.redone) == ([], False)
+    assert (statuses(), [*reader.withdrawn]) == ([], [])
     scored(2, right, now)
-    statuses()
-    assert reader.redone
+    assert statuses() == ["OK"]
+    assert [numbers.tolist() for numbers in reader.withdrawn.values()] == [[0]]
     assert [row["status"] for row in rows_in(tmp_path, "status")] == ["OK", "OK"]
 
 
@@ -386,10 +386,11 @@ def test_who_follows_hears_that_steps_were_done_again(tmp_path: Path) -> None:
     assert steps(reader) == [1, 2, 3, 4, 5]
     start_of_run(tmp_path, 6, 7, begun + 100)  # goes on where the first ended
     assert steps(reader) == [6, 7]
-    assert not reader.redone
+    assert not reader.withdrawn
     start_of_run(tmp_path, 5, 6, begun + 200)
     assert steps(reader) == [5, 6]
-    assert reader.redone
+    assert [numbers.tolist() for numbers in reader.withdrawn.values()] == [[4], [0]]
+    assert (steps(reader), reader.withdrawn) == ([], {})
     assert sorted(steps(LogReader(tmp_path, ["step"], following=True))) == [1, 2, 3, 4, 5, 6]
 
 

@@ -220,10 +220,11 @@ def test_a_worker_that_cannot_start_does_not_end_those_that_serve(serve_real: Se
 NO_PROCESSES = """
 import errno, os
 class Child(s.Child):
-    def __init__(self, *how):
+    @classmethod
+    async def start(cls, *arguments):
         if os.path.exists({path!r}):
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        super().__init__(*how)
+        return await super().start(*arguments)
 s.Child = Child
 """
 

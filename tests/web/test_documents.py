@@ -65,7 +65,7 @@ def test_curves_are_those_of_the_command(
     for one, folder in zip(drawn["runs"], runs, strict=True):
         curve = read_curve(folder, split)
         assert one["x"] == [point.last_step for point in curve]
-        for name in FIGURES:
+        for name in set(FIGURES) - {"failed"}:
             assert one[name] == pytest.approx([getattr(point, name) for point in curve]), name
 
 
@@ -122,14 +122,17 @@ def test_text_is_searched_in_all_responses(page: Watched, runs: list[Path]) -> N
     meant = {
         r["key"].hex() for r in rows_in(runs[0]) if "recall the facts" in r["response"].lower()
     }
-    while True:
-        found = page.get("samples", run=0, q="RECALL the facts", limit=500)
-        if found["search"]["complete"]:
-            break
+    rows: list[dict[str, Any]] = []
+    search = {"searched": 0, "complete": False}
+    while not search["complete"]:
+        found = page.get(
+            "samples", run=0, q="RECALL the facts", limit=50, offset=search["searched"]
+        )
+        search = found["search"]
+        rows += found["rows"]
     assert meant
-    assert {row["key"] for row in found["rows"]} == meant
-    assert found["total"] == len(meant)
-    assert found["search"]["searched"] == found["search"]["candidates"]
+    assert sorted(row["key"] for row in rows) == sorted(meant)
+    assert search["searched"] == search["candidates"] == page.get("samples", run=0)["total"]
 
 
 def test_a_sample_tells_why(page: Watched, runs: list[Path]) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from consensuspr.score_log import ScoreLog
 from consensuspr.scoring.types import SampleKeys
-from consensuspr.web import LogSource, store
+from consensuspr.web import LogSource
 from consensuspr.web.store import Filter, Moment, Store
 from consensuspr.web.views import Views
 from tests.score_logs import part_of, sample, wait_until
@@ -51,7 +51,7 @@ def opened(run: Path) -> Iterator[Store]:
 
 def counts(now: Moment) -> list[int]:
     """Return how many samples there are, said in several ways."""
-    total, rows, _ = now.samples(Filter(limit=500))
+    total, rows = now.count(Filter(limit=500)), now.page(Filter(limit=500))
     where, values = now.condition(Filter())
     [steps] = now.rows(f"SELECT count(DISTINCT step) AS n FROM samples WHERE {where}", values)
     return [total, len(rows), now.runs[0].rows, 4 * steps["n"]]
@@ -66,9 +66,6 @@ def test_a_moment_stays_as_it_was_while_samples_come(opened: Store, run: Path) -
             assert counts(after) == [32] * 4
             assert after.revision > before.revision
         assert counts(before) == [20] * 4
-    revision, [(_, points)] = opened.curves(Filter())
-    assert sum(point.samples for point in points) == 32
-    assert revision >= after.revision
 
 
 def test_a_moment_stays_as_it_was_while_a_run_is_read_anew(opened: Store, run: Path) -> None:
@@ -77,64 +74,31 @@ def test_a_moment_stays_as_it_was_while_a_run_is_read_anew(opened: Store, run: P
         log_steps(run, 2, range(4, 7), each=4)  # steps 4 and 5 are done again
         opened.read_whole()
         assert counts(moment) == [20] * 4
-        assert before.state()["runs"][0]["samples"] == before.samples(Filter())["total"] == 20
-        key = moment.samples(Filter(limit=1))[1][0]["key"]
-        assert before.sample(0, key, True)["text"][0]["text"] == "start 1"
+        assert before.state()["runs"][0]["samples"] == before.answer("samples")["total"] == 20
+        key = moment.page(Filter(limit=1))[0]["key"]
+        assert before.answer(f"sample/0/{key}")["text"][0]["text"] == "start 1"
     with views.now() as after, opened.moment() as moment:
         assert counts(moment) == [24] * 4
-        assert after.state()["runs"][0]["samples"] == after.samples(Filter())["total"] == 24
-        key = moment.samples(Filter(limit=1))[1][0]["key"]
-        assert after.sample(0, key, True)["text"][0]["text"] == "start 2"
+        assert after.state()["runs"][0]["samples"] == after.answer("samples")["total"] == 24
+        key = moment.page(Filter(limit=1))[0]["key"]
+        assert after.answer(f"sample/0/{key}")["text"][0]["text"] == "start 2"
         # Of what was read before nothing is left.
         [left] = moment.rows("SELECT count(*) AS n FROM samples")
         assert left["n"] == 24
     views.close()
 
 
-def test_a_search_goes_on_with_what_comes(opened: Store, run: Path) -> None:
-    wanted = Filter(q="START")
-
-    def search(now: Moment) -> tuple[int, int, int]:
-        total, rows, told = now.samples(wanted)
-        assert told is not None and told["complete"] and len(rows) == total
-        return total, told["searched"], told["candidates"]
-
-    with opened.moment() as before:
-        assert search(before) == (20, 20, 20)
-        log_steps(run, 2, range(6, 9), each=4, text="started")
-        opened.read_whole()
-        with opened.moment() as after:
-            # The texts that were read are not read again.
-            assert search(after) == (32, 32, 32)
-        assert search(before)[0] == 20  # what it finds is what there was
-    with opened.moment() as after:
-        assert search(after) == (32, 32, 32)
-
-
-def test_searches_and_results_are_let_go(
-    opened: Store, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store, "MAX_HITS", 30)
-    with opened.moment() as now:
-        for text in ("s", "st", "nothing", "sta"):
-            now.samples(Filter(q=text))
-        # Two that found twenty each would be more than is kept.
-        assert len(opened._searches) == 2
-        made: list[int] = []
-        for _ in range(3):
-            now.remembered(("x",), lambda: made.append(1))
-        assert len(made) == 1
-    for at in range(store.MAX_SEARCHES + 3):
+def test_results_are_kept_until_more_samples_come(opened: Store, run: Path) -> None:
+    made: list[int] = []
+    for _ in range(3):
         with opened.moment() as now:
-            now.samples(Filter(q=f"none {at}"))
-    assert len(opened._searches) <= store.MAX_SEARCHES
-    log_steps(run, 2, range(4, 7), each=4)
+            now.remembered(("x",), lambda: made.append(1))
+    assert made == [1]
+    log_steps(run, 2, range(6, 7))
     opened.read_whole()
-    # Searches through rows that are gone, and sums of them, are nothing any more.
-    assert not opened._searches
     with opened.moment() as now:
-        now.remembered(("y",), lambda: None)
-    assert list(opened._kept) == [("y",)]
+        now.remembered(("x",), lambda: made.append(2))
+    assert made == [1, 2]
 
 
 def test_folders_of_pages_that_were_killed_are_removed(run: Path, tmp_path: Path) -> None:

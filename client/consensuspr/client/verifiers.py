@@ -32,6 +32,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from consensuspr.client.training import (
+    INFO_COLUMNS,
     METRICS,
     RewardSettings,
     SampleScorer,
@@ -53,9 +54,6 @@ from consensuspr.scoring.responses import said_by_policy
 TraceReward: TypeAlias = Callable[[Any, Any], Coroutine[Any, Any, float]]
 
 _BY_TOKEN = "by_token"
-
-# Of a task's data, what names its problem; ``id`` is what verifiers itself calls a durable one.
-_NAMES = ("problem_id", "index", "split", "nodes", "budget", "epoch", "global_step")
 
 
 def consensus_reward(
@@ -162,7 +160,7 @@ def _finder(turns: Sequence[Sequence[int]], texts: Sequence[str], decode: Any) -
 
 def _row(task: Any, ground_truth_field: str) -> TrainingRow:
     """Return what a task's data say; fields that the taskset does not have are not there."""
-    info = {name: getattr(task, name, None) for name in _NAMES}
+    info = {name: getattr(task, name, None) for name in INFO_COLUMNS}
     if info["problem_id"] is None:
         info["problem_id"] = task.id
     truth = getattr(task, ground_truth_field, None)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from consensuspr.client.training import RewardSettings
-from consensuspr.client.verl.config import SOURCE
+from consensuspr.client.verl.config import OLD_GROUPS, SOURCE
 from consensuspr.errors import InputError
 
 COMMON = "common"
@@ -24,9 +24,6 @@ MODELS = {"1.7b": "qwen3-1.7b", "4b": "qwen3-4b", "8b": "qwen3-8b"}
 
 SUFFIX = ".overrides"
 _FOLDER = "recipe_files"
-
-# Top groups of verl before 0.7. 0.9 accepts their keys and reads none of them.
-OLD_GROUPS = ("custom_reward_function", "reward_model", "sandbox_fusion")
 
 # Settings of verl's own among ours.
 _OVERLONG = "overlong_buffer_cfg"

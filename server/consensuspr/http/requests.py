@@ -185,7 +185,7 @@ def _score(
     scorer: MeteredScorer,
 ) -> list[_Outcome]:
     options = settings.options()
-    chosen = scorer.dataset(options)
+    chosen = scorer.scorer.dataset(options)
     scorer.metrics.request_rollouts(len(rollouts))
     outcomes: list[_Outcome] = []
     scored: list[tuple[Sequence[Rollout], ScoreColumns, Identity]] = []

@@ -230,7 +230,7 @@ class Handlers:
         options = decode_options(request)
         rollouts = decode_rollouts(request, with_samples=bool(self._scorer.logs))
         del request  # it holds a copy of every response
-        chosen = self._scorer.dataset(options)
+        chosen = self._scorer.scorer.dataset(options)
         if len(rollouts) > self._info.max_rollouts:
             raise Abort(
                 grpc.StatusCode.INVALID_ARGUMENT,
@@ -265,7 +265,7 @@ class Handlers:
         if not request.HasField("rollout"):
             raise Abort(grpc.StatusCode.INVALID_ARGUMENT, "rollout is required, got none")
         rollout = decode_rollout(request.rollout)
-        explanation = self._scorer.explain(rollout, options, call.deadline)
+        explanation = self._scorer.scorer.explain(rollout, options, call.deadline)
         call.check()
         return encode_explain_response(explanation).SerializeToString()
 
@@ -273,7 +273,7 @@ class Handlers:
         """Answer ``ServerInfo``; asked by clients of any protocol version."""
         call.check()
         parse_message(pb.ServerInfoRequest, raw)
-        datasets = self._scorer.datasets
+        datasets = self._scorer.scorer.datasets
         digests = {name: index.digest for name, index in datasets.items()}
         known, reply = self._info_reply
         if known != digests:

@@ -14,6 +14,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -88,11 +90,6 @@ class LogSource:
         """The folder that holds ``scores`` and ``datasets``."""
         return self._reader.run
 
-    @property
-    def outdated(self) -> bool:
-        """Whether the run was started again and did steps again that were yielded."""
-        return self._reader.redone
-
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield what has come since the last call."""
         for batch in self._reader.read():
@@ -100,6 +97,11 @@ class LogSource:
             for field in OF_FILES:
                 columns[field.name] = pa.nulls(batch.num_rows, field.type)
             yield pa.RecordBatch.from_arrays([columns[name] for name in LIGHT.names], schema=LIGHT)
+
+    def withdrawn(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Return by writer the rows that were yielded and do not count any more, once."""
+        gone, self._reader.withdrawn = self._reader.withdrawn, {}
+        return gone
 
     def read_share(self) -> float:
         """Return which part of the log has been read."""
@@ -114,10 +116,6 @@ class LogSource:
         return self._reader.rows_at(
             writer, rows, [name for name in columns if name in SCHEMA.names]
         )
-
-    def anew(self) -> LogSource:
-        """Return the log, to be read from its beginning."""
-        return LogSource(self.path, following=self._following)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -160,33 +158,26 @@ class FileSource:
         self._stack = ExitStack()
         self._folder = temporary_folder(FOLDER_PREFIX, self._stack)
 
-    @property
-    def outdated(self) -> bool:
-        """A file is read once."""
-        return False
-
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield all good rows, once."""
         if self._done:
             return
-        number = 0
+        first = 0
         rows = self._until_damage()
         with pq.ParquetWriter(self._folder / "rows.parquet", WHOLE, compression="zstd") as out:
             while some := _next_of(rows):
-                batch = self._batch_of(some, number)
+                batch = self._batch_of(some, first)
                 out.write_batch(batch)
-                placed = pa.RecordBatch.from_arrays(
-                    [
-                        *(batch.column(name) for name in LIGHT.names[: -len(PLACE)]),
-                        pa.array(["rows"] * batch.num_rows, pa.string()),
-                        pa.array(range(number, number + batch.num_rows), pa.int64()),
-                    ],
-                    schema=LIGHT,
-                )
-                number += batch.num_rows
+                places = {
+                    "writer": pa.repeat(pa.scalar("rows"), batch.num_rows),
+                    "row": pa.array(range(first, first + batch.num_rows), pa.int64()),
+                }
+                first += batch.num_rows
                 self._done = min(0.99, self._done + 0.01)
-                if batch.num_rows:
-                    yield placed
+                columns = [
+                    places[name] if name in places else batch.column(name) for name in LIGHT.names
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=LIGHT)
         self._done = 1.0
 
     def _until_damage(self) -> Iterator[tuple[int, Row]]:
@@ -243,9 +234,9 @@ class FileSource:
             raise DataError(str(self.path), None, "is still being read; its texts come then")
         return rows_of_parquet(path, rows, columns)
 
-    def anew(self) -> FileSource:
-        """Return the file, to be read from its beginning."""
-        return FileSource(self.path, self._digest, self._rows)
+    def withdrawn(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Return nothing: all rows of a file count."""
+        return {}
 
     def close(self) -> None:
         """Remove its copy."""

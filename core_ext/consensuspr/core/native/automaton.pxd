@@ -55,12 +55,8 @@ cdef struct Automaton:
 # Build the automaton of `count` patterns, pattern i being data[starts[i]:starts[i + 1]], none
 # empty, and with edges[i].  Returns 0, or -1 when memory runs out, with nothing left allocated.
 cdef int automaton_build(
-    Automaton* automaton,
-    const uint8_t* data,
-    const uint32_t* starts,
-    const uint32_t* edges,
-    uint32_t count,
-    Judge judge,
+    Automaton* automaton, const uint8_t* data, const uint32_t* starts, const uint32_t* edges,
+    uint32_t count, Judge judge
 ) noexcept nogil
 
 # Free what automaton_build allocated; harmless on a zeroed struct and when called twice.

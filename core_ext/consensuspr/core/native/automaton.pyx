@@ -9,8 +9,7 @@ from libc.string cimport memset
 # States in a row, each with its part [at[state], at[state] + size[state]).
 cdef struct Lists:
     uint32_t* items
-    size_t capacity
-    size_t used
+    size_t capacity, used
     uint32_t* at
     uint32_t* size
 
@@ -126,12 +125,9 @@ cdef void automaton_free(Automaton* automaton) noexcept nogil:
     memset(automaton, 0, sizeof(Automaton))
 
 
-cdef void number_columns(
-    Automaton* automaton, const uint8_t* data, uint32_t length
-) noexcept nogil:
+cdef void number_columns(Automaton* automaton, const uint8_t* data, uint32_t length) noexcept nogil:
     """Give each byte that occurs in a pattern a column, and settle the width of a row."""
-    cdef uint32_t columns = 1
-    cdef uint32_t index
+    cdef uint32_t columns = 1, index
     for index in range(length):
         if automaton.column[data[index]] == 0:
             # At most 255 distinct bytes: 0xFF occurs in no well-formed UTF-8.
@@ -143,15 +139,11 @@ cdef void number_columns(
 
 
 cdef uint32_t insert_patterns(
-    const Automaton* automaton,
-    Trie* trie,
-    const uint8_t* data,
-    const uint32_t* starts,
-    uint32_t count,
+    const Automaton* automaton, Trie* trie, const uint8_t* data, const uint32_t* starts,
+    uint32_t count
 ) noexcept nogil:
     """Fill the trie; return its number of states."""
-    cdef uint32_t states = 1
-    cdef uint32_t pattern, index, state, cell
+    cdef uint32_t states = 1, pattern, index, state, cell
     # Backwards and prepending, so that equal patterns end up in their own order.
     for pattern in range(count, 0, -1):
         pattern -= 1
@@ -172,9 +164,7 @@ cdef uint32_t insert_patterns(
 cdef void link_states(const Automaton* automaton, Trie* trie) noexcept nogil:
     """Complete all transitions breadth first; remember that order."""
     cdef uint32_t width = 1u << automaton.shift
-    cdef uint32_t head = 0
-    cdef uint32_t tail = 0
-    cdef uint32_t state, child, column
+    cdef uint32_t head = 0, tail = 0, state, child, column
     cdef uint32_t* row
     cdef const uint32_t* fallback
     for column in range(width):
@@ -198,13 +188,8 @@ cdef void link_states(const Automaton* automaton, Trie* trie) noexcept nogil:
 
 
 cdef int settle_suffixes(
-    Automaton* automaton,
-    Trie* trie,
-    uint32_t states,
-    const uint8_t* data,
-    const uint32_t* starts,
-    const uint32_t* edges,
-    Judge judge,
+    Automaton* automaton, Trie* trie, uint32_t states, const uint8_t* data, const uint32_t* starts,
+    const uint32_t* edges, Judge judge
 ) noexcept nogil:
     """Judge in each state all that ends there, as far as its text tells; -1 without memory.
 
@@ -259,11 +244,7 @@ cdef int lay_out(
 ) noexcept nogil:
     """Number final states last and write the automaton; -1 when memory runs out."""
     cdef uint32_t width = 1u << automaton.shift
-    cdef uint32_t inner = 1
-    cdef uint32_t index, state, column, finals, final
-    cdef uint32_t written = 0
-    cdef uint32_t opened = 0
-    cdef uint32_t given = 0
+    cdef uint32_t inner = 1, index, state, column, finals, final, written = 0, opened = 0, given = 0
     cdef int32_t pattern
     cdef size_t target
     for index in range(states - 1):
@@ -346,12 +327,8 @@ cdef int lay_out(
 
 
 cdef int automaton_build(
-    Automaton* automaton,
-    const uint8_t* data,
-    const uint32_t* starts,
-    const uint32_t* edges,
-    uint32_t count,
-    Judge judge,
+    Automaton* automaton, const uint8_t* data, const uint32_t* starts, const uint32_t* edges,
+    uint32_t count, Judge judge
 ) noexcept nogil:
     cdef Trie trie
     cdef uint32_t states

@@ -1,21 +1,13 @@
 # Code: which regions of a text are, and what their lines state.
 
 cdef enum Fence:
-    FENCE_NONE = 0
-    FENCE_PLAIN
-    FENCE_PYTHON
-    FENCE_OTHER
+    FENCE_NONE = 0, FENCE_PLAIN, FENCE_PYTHON, FENCE_OTHER
 
 cdef enum LineKind:
-    LINE_PROSE = 0
-    LINE_PYTHONIC
-    LINE_DECISIVE
+    LINE_PROSE = 0, LINE_PYTHONIC, LINE_DECISIVE
 
 cdef enum Mark:
-    MARK_NUMBER = 0
-    MARK_NAME
-    MARK_OPERATOR
-    MARK_OTHER
+    MARK_NUMBER = 0, MARK_NAME, MARK_OPERATOR, MARK_OTHER
 
 cdef enum:
     # Operators of code, by their bytes.
@@ -96,7 +88,7 @@ cdef int fence_at(const Reader* r, uint32_t start, uint32_t end) noexcept nogil:
     if at + 3 > end:
         return FENCE_NONE
     byte = r.text[at]
-    if (byte != c'`' and byte != c'~') or r.text[at + 1] != byte or r.text[at + 2] != byte:
+    if byte not in b"`~" or r.text[at + 1] != byte or r.text[at + 2] != byte:
         return FENCE_NONE
     at = past_blanks(r, at + 3, end)
     first = at
@@ -192,15 +184,13 @@ cdef bint has_in(const Reader* r, uint32_t at, uint32_t end) noexcept nogil:
 
 cdef bint may_hold_code(const Reader* r) noexcept nogil:
     """Turn nearly all texts away that hold no fence and no line by which code is told."""
-    cdef uint32_t start = 0
-    cdef uint32_t at, end
+    cdef uint32_t start = 0, at, end
     while start < r.length:
         at = past_blanks(r, start, r.length)
         if CODE_BEGINS[r.text[at]]:
             end = line_end(r, at)
             if (
-                r.text[at] == c'`'
-                or r.text[at] == c'~'
+                r.text[at] in b"`~"
                 or begins(r, at, end, b"print(", 6)
                 or begins_python(r, at, end)
             ):
@@ -274,7 +264,7 @@ cdef int line_kind(const Reader* r, uint32_t start, uint32_t end) noexcept nogil
     if at >= end:
         return LINE_PROSE
     byte = r.text[at]
-    if (byte == c'*' or byte == c'/') and at + 1 < end and r.text[at + 1] == byte:
+    if byte in b"*/" and at + 1 < end and r.text[at + 1] == byte:
         at += 2
     elif byte == c'+' or byte == c'-' or byte == c'*' or byte == c'/':
         at += 1
@@ -347,8 +337,7 @@ cdef uint32_t python_lines(
 cdef struct Code:
     Reader* r
     const uint8_t* text
-    uint32_t at
-    uint32_t end
+    uint32_t at, end
     int size            # tokens of the line
     bint whole          # they are all of it
     bint conditional
@@ -389,11 +378,9 @@ cdef bint code_number(
 ) noexcept nogil:
     """Read a number, and how many decimals it shows; tell whether it can be computed with."""
     cdef int64_t digits = 0
-    cdef uint32_t significant = 0
-    cdef uint32_t decimals = 0
+    cdef uint32_t significant = 0, decimals = 0, at
     cdef bint point = False
     cdef uint64_t divisor
-    cdef uint32_t at
     cdef uint8_t byte
     for at in range(start, end):
         byte = text[at]
@@ -442,13 +429,9 @@ cdef uint32_t operator_length(const Code* c, uint32_t* op) noexcept nogil:
 
 cdef uint32_t code_line(Code* c) noexcept nogil:
     """Read one logical line into the reader's tokens; return its indentation."""
-    cdef uint32_t indent = 0
-    cdef uint32_t depth = 0
-    cdef uint32_t start, op, size
-    cdef uint32_t decimals = 0
+    cdef uint32_t indent = 0, depth = 0, start, op, size, decimals = 0
     cdef uint8_t byte, mark
-    cdef int64_t num = 0
-    cdef int64_t den = 1
+    cdef int64_t num = 0, den = 1
     cdef Lexeme* lexeme
     c.size = 0
     c.whole = True
@@ -474,9 +457,7 @@ cdef uint32_t code_line(Code* c) noexcept nogil:
             c.at = min(line_end(c.r, start), c.end)
             read_prose(c.r, start + 1, c.at)
             continue
-        if byte == c'\\' and (
-            code_peek(c, start + 1) == c'\n' or code_peek(c, start + 1) == c'\r'
-        ):
+        if byte == c'\\' and (code_peek(c, start + 1) == c'\n' or code_peek(c, start + 1) == c'\r'):
             c.at += 2
             continue
         if byte == c'"' or byte == c"'":
@@ -504,7 +485,7 @@ cdef uint32_t code_line(Code* c) noexcept nogil:
                 mark = MARK_OPERATOR
                 if byte == c'(' or byte == c'[' or byte == c'{':
                     depth += 1
-                elif (byte == c')' or byte == c']' or byte == c'}') and depth:
+                elif byte in b")]}" and depth:
                     depth -= 1
             else:
                 c.at += 1
@@ -685,9 +666,7 @@ cdef bint code_items(Code* c, int start, int end) noexcept nogil:
         at += 1
         if lexeme.mark == MARK_NUMBER:
             item = code_item(c, I_NUMBER, lexeme)
-            if not code_number(
-                c.text, lexeme.start, lexeme.end, &item.num, &item.den, &decimals
-            ):
+            if not code_number(c.text, lexeme.start, lexeme.end, &item.num, &item.den, &decimals):
                 return False
         elif lexeme.mark == MARK_NAME:
             if at < end and c.r.line[at].mark == MARK_OPERATOR and c.r.line[at].op == c'(':
@@ -708,12 +687,7 @@ cdef bint code_items(Code* c, int start, int end) noexcept nogil:
                 code_item(c, I_OPERATOR, lexeme).op = c'^'
             elif lexeme.op == OP_FLOOR:
                 code_item(c, I_OPERATOR, lexeme).op = c'F'
-            elif (
-                lexeme.op == c'+'
-                or lexeme.op == c'-'
-                or lexeme.op == c'*'
-                or lexeme.op == c'/'
-            ):
+            elif lexeme.op in b"+-*/":
                 code_item(c, I_OPERATOR, lexeme).op = <uint8_t>lexeme.op
             elif lexeme.op == c'(':
                 if c.r.num_items > first:
@@ -757,8 +731,7 @@ cdef bint code_stated(Code* c, int start, int end, int64_t* num, int64_t* den) n
 
 cdef int argument_end(const Code* c, int start, int end) noexcept nogil:
     """Return where the piece from ``start`` on ends: a comma in no bracket, or ``end``."""
-    cdef int depth = 0
-    cdef int at
+    cdef int depth = 0, at
     cdef uint32_t op
     for at in range(start, end):
         if c.r.line[at].mark != MARK_OPERATOR:
@@ -775,8 +748,7 @@ cdef int argument_end(const Code* c, int start, int end) noexcept nogil:
 
 cdef int count_pieces(const Code* c, int start, int end) noexcept nogil:
     """Count the pieces between commas that are not empty."""
-    cdef int count = 0
-    cdef int stop_at
+    cdef int count = 0, stop_at
     while start <= end:
         stop_at = argument_end(c, start, end)
         count += stop_at > start
@@ -786,11 +758,8 @@ cdef int count_pieces(const Code* c, int start, int end) noexcept nogil:
 
 cdef void code_assignment(Code* c) noexcept nogil:
     cdef Lexeme* line = c.r.line
-    cdef int depth = 0
-    cdef int last = -1
-    cdef int index, begin, sign, at, piece, num_values, num_targets, first, op
-    cdef int64_t num = 0
-    cdef int64_t den = 1
+    cdef int depth = 0, last = -1, index, begin, sign, at, piece, num_values, num_targets, first, op
+    cdef int64_t num = 0, den = 1
     cdef bint known
     cdef Name* name
     cdef Item* item
@@ -813,9 +782,7 @@ cdef void code_assignment(Code* c) noexcept nogil:
                     known = False
                 if c.size > 3:
                     code_item(c, I_CLOSE, &line[c.size - 1])
-                known = known and code_value(
-                    c, 0, line[0].start, line[c.size - 1].end, &num, &den
-                )
+                known = known and code_value(c, 0, line[0].start, line[c.size - 1].end, &num, &den)
             bind_name(c, &line[0], known, num, den)
             return
     for index in range(c.size):
@@ -913,8 +880,7 @@ cdef bint is_straight(const Code* c, const Lexeme* first) noexcept nogil:
 cdef void code_statement(Code* c, uint32_t indent) noexcept nogil:
     cdef Lexeme* line = c.r.line
     cdef int index, at, sign
-    cdef int64_t num = 0
-    cdef int64_t den = 1
+    cdef int64_t num = 0, den = 1
     if c.conditional and indent <= c.conditional_indent:
         c.conditional = False
     forget_inner(c)
@@ -989,12 +955,7 @@ _KINDS = {
     tables.Command.FRAC: X_FRAC,
 }
 _COMMANDS_APART = {
-    "%": X_PERCENT,
-    "{": X_OPEN,
-    "}": X_CLOSE,
-    "\\": X_LINE,
-    "newline": X_LINE,
-    "linebreak": X_LINE,
+    "%": X_PERCENT, "{": X_OPEN, "}": X_CLOSE, "\\": X_LINE, "newline": X_LINE, "linebreak": X_LINE
 }
 
 
@@ -1060,9 +1021,7 @@ def _fill():
         MAY_BEGIN_CODE[code] = CODE_BEGINS[code] or is_blank(code)
         PYTHON_BEGINS[code] = code < 128 and chr(code) in "dcfirwe"
         BESIDE_EQUALS[code] = code < 128 and chr(code) in "!~:=<>"
-        MARKS[code] = kind in (
-            CH_MINUS, CH_STAR, CH_PLUS, CH_BULLET, CH_DIGIT, CH_OPEN, CH_BAR
-        )
+        MARKS[code] = kind in (CH_MINUS, CH_STAR, CH_PLUS, CH_BULLET, CH_DIGIT, CH_OPEN, CH_BAR)
         GOES_ON[code] = (
             kind in (CH_DIGIT, CH_UNDERSCORE, CH_PRIME) or code in (ord("-"), B_LETTER)
         )

@@ -117,13 +117,9 @@ cdef Py_ssize_t close_binom_top(
     return stop
 
 
-cdef Py_ssize_t open_fraction(
-    Pass* s, Py_ssize_t at, Py_ssize_t end, int group
-) noexcept nogil:
+cdef Py_ssize_t open_fraction(Pass* s, Py_ssize_t at, Py_ssize_t end, int group) noexcept nogil:
     cdef Py_ssize_t start, stop
-    cdef bint brace
-    cdef bint product = False
-    cdef bint separated = False
+    cdef bint brace, product = False, separated = False
     cdef int before
     cdef Frame frame
     if not read_argument(s, end, &start, &stop, &brace):

@@ -101,7 +101,7 @@ cdef Py_ssize_t tag_end(const Pass* s, Py_ssize_t at) noexcept nogil:
     """Return the index past a tag ``(1) `` or ``(ii) `` at a line's start, else 0."""
     cdef int count = 0
     cdef Unit unit = unit_at(s, at)
-    while count < 3 and (unit.cls == CH_DIGIT or unit.cls == CH_LETTER):
+    while count < 3 and unit.cls in (CH_DIGIT, CH_LETTER):
         at += unit.width
         count += 1
         unit = unit_at(s, at)
@@ -112,7 +112,7 @@ cdef Py_ssize_t tag_end(const Pass* s, Py_ssize_t at) noexcept nogil:
         return 0
     at = skip_spaces(s, at)
     unit = unit_at(s, at)
-    if (unit.code == u'x' or unit.code == u'X') and class_of(s, at + unit.width) == CH_SPACE:
+    if unit.code in (u'x', u'X') and class_of(s, at + unit.width) == CH_SPACE:
         # (5) x 3 is a product, (1) x = 3 is not.
         return at if class_of(s, skip_spaces(s, at + unit.width)) == CH_EQUALS else 0
     if unit.cls == CH_DIGIT or unit.cls == CH_LETTER or unit.cls == CH_MARK:
@@ -151,12 +151,10 @@ cdef bint mod_follows(const Pass* s, Py_ssize_t at) noexcept nogil:
 
 
 cdef Py_ssize_t open_paren(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
-    cdef int before
-    cdef bint product = False
-    cdef bint separated = False
+    cdef int before, unit_words = -1
+    cdef bint product = False, separated = False
     cdef Py_ssize_t units_at = s.unit_at
     cdef Py_ssize_t tag
-    cdef int unit_words = -1
     if s.flags & F_LINE_START:
         tag = tag_end(s, end)
         if tag:
@@ -187,9 +185,7 @@ cdef Py_ssize_t open_paren(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogi
     return end
 
 
-cdef Py_ssize_t close_raw(
-    Pass* s, uint8_t byte, Py_ssize_t at, Py_ssize_t end
-) noexcept nogil:
+cdef Py_ssize_t close_raw(Pass* s, uint8_t byte, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
     write_product(s)
     put_byte(s, byte, at, end)
     s.has_closed = False
@@ -236,9 +232,7 @@ cdef int paren_goes(const Pass* s, const Frame* frame) noexcept nogil:
     return KEEP_BRACKET
 
 
-cdef void keep_bracket(
-    Pass* s, const Frame* frame, Py_ssize_t at, Py_ssize_t end
-) noexcept nogil:
+cdef void keep_bracket(Pass* s, const Frame* frame, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
     s.has_closed = True
     s.closed_position = frame.position
     s.closed_end = s.size + 1
@@ -253,9 +247,7 @@ cdef void keep_bracket(
     after(s, K_CLOSE)
 
 
-cdef void drop_bracket(
-    Pass* s, const Frame* frame, int instead, Py_ssize_t end
-) noexcept nogil:
+cdef void drop_bracket(Pass* s, const Frame* frame, int instead, Py_ssize_t end) noexcept nogil:
     cdef Py_ssize_t tokens = s.tokens
     cdef Py_ssize_t factors = s.factors
     cdef int first = s.first
@@ -309,8 +301,7 @@ cdef Py_ssize_t close_paren(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nog
         s.unit_words > 0
         and not unit
         and (
-            frame.before == K_OPERATOR
-            or frame.before == K_RELATION
+            frame.before in (K_OPERATOR, K_RELATION)
             or is_operator(class_of(s, skip_spaces(s, end)))
         )
     ):
@@ -327,14 +318,7 @@ cdef Py_ssize_t close_paren(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nog
 
 
 cdef inline bint is_operator(int cls) noexcept nogil:
-    return (
-        cls == CH_PLUS
-        or cls == CH_MINUS
-        or cls == CH_STAR
-        or cls == CH_TIMES
-        or cls == CH_SLASH
-        or cls == CH_EQUALS
-    )
+    return cls in (CH_PLUS, CH_MINUS, CH_STAR, CH_TIMES, CH_SLASH, CH_EQUALS)
 
 
 cdef void drop_lone_unit(Pass* s) noexcept nogil:
@@ -357,8 +341,7 @@ cdef bint holds_words(const Pass* s, Py_ssize_t position, bint numbers) noexcept
     With ``numbers`` these may stand among the words.
     """
     cdef Py_ssize_t length = s.size - position
-    cdef bint word = False
-    cdef bint letter = False
+    cdef bint word = False, letter = False
     cdef bint plain = True  # no numbers, points and commas, among which a word has to stand
     cdef uint8_t byte
     if length < 2 or length > UNIT_BRACKET_LIMIT:
@@ -370,12 +353,7 @@ cdef bint holds_words(const Pass* s, Py_ssize_t position, bint numbers) noexcept
             letter = True
         else:
             letter = False
-            if not (
-                byte == c' '
-                or byte == c'-'
-                or byte == c"'"
-                or byte == c'/'
-            ):
+            if byte not in b" -/":
                 plain = False
                 if byte != c'.' and byte != c',' and not (numbers and c'0' <= byte <= c'9'):
                     return False

@@ -69,9 +69,7 @@ cdef void take_outputs(Scan* scan, uint32_t final, Py_ssize_t end) noexcept nogi
                 found.end = <uint32_t>end
 
 
-cdef bint begins_free(
-    Scan* scan, int lane, Py_ssize_t start, uint32_t edges
-) noexcept nogil:
+cdef bint begins_free(Scan* scan, int lane, Py_ssize_t start, uint32_t edges) noexcept nogil:
     """Return left_free at ``start``, worked out once while it is remembered.
 
     Of its edges only EDGE_LEFT_FRACTION depends on more of a pattern than its first character.
@@ -184,19 +182,14 @@ cdef Py_ssize_t scan_lanes(Scan* scan) noexcept nogil:
 
 cdef uint32_t count_missing(const Search* search, const uint8_t* matched) noexcept nogil:
     """Count the nodes that have not been found."""
-    cdef uint32_t missing = 0
-    cdef uint32_t node
+    cdef uint32_t missing = 0, node
     for node in range(search.num_nodes):
         missing += matched[node] == 0
     return missing
 
 
 cdef int scan_begin(
-    Scan* scan,
-    const Search* search,
-    uint8_t* matched,
-    Found* found,
-    const Workspace* counted,
+    Scan* scan, const Search* search, uint8_t* matched, Found* found, const Workspace* counted
 ) noexcept nogil:
     """Begin to look for the nodes that are not set in ``matched``; -1 when memory runs out.
 

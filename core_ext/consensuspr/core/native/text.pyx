@@ -6,21 +6,8 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
 
 from consensuspr.core.native.normal_form cimport (
-    CH_ARROW,
-    CH_BULLET,
-    CH_DROP,
-    CH_FRACTION,
-    CH_LETTER,
-    CH_MINUS,
-    CH_PLUS_MINUS,
-    CH_RELATION,
-    CH_ROOT,
-    CH_SUBSCRIPT,
-    CH_SUPERSCRIPT,
-    CH_SYMBOL,
-    CH_TIMES,
-    Unit,
-    character_at,
+    CH_ARROW, CH_BULLET, CH_DROP, CH_FRACTION, CH_LETTER, CH_MINUS, CH_PLUS_MINUS, CH_RELATION,
+    CH_ROOT, CH_SUBSCRIPT, CH_SUPERSCRIPT, CH_SYMBOL, CH_TIMES, Unit, character_at,
 )
 
 from consensuspr.core import tables
@@ -97,11 +84,8 @@ cdef int make_room(Text* text, Py_ssize_t length, bint offsets) noexcept nogil:
     return 0
 
 
-cdef int text_take(
-    Text* text, const uint8_t* data, Py_ssize_t length, bint offsets
-) noexcept nogil:
-    cdef Py_ssize_t at = 0
-    cdef Py_ssize_t plain, index
+cdef int text_take(Text* text, const uint8_t* data, Py_ssize_t length, bint offsets) noexcept nogil:
+    cdef Py_ssize_t at = 0, plain, index
     cdef uint32_t size = 0
     cdef Unit unit
     if make_room(text, length, offsets) < 0:

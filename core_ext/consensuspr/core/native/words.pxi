@@ -47,13 +47,11 @@ cdef bint letter_multiplies(const Pass* s, Py_ssize_t end) noexcept nogil:
     return False
 
 
-cdef Py_ssize_t single_letter(
-    Pass* s, uint32_t code, Py_ssize_t at, Py_ssize_t end
-) noexcept nogil:
+cdef Py_ssize_t single_letter(Pass* s, uint32_t code, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
     cdef int before
     cdef bint wordy, index, separated
     cdef uint8_t lower
-    if (code == u'x' or code == u'X') and letter_multiplies(s, end):
+    if code in (u'x', u'X') and letter_multiplies(s, end):
         return times(s, at, end)
     if s.last == K_NUMBER and code < 0x80 and UNIT_LETTER[code] and not s.product:
         if s.flags & F_DEGREE and UNIT_LETTER[code] & UNIT_OF_DEGREES and names_degrees(s, end):
@@ -312,12 +310,7 @@ cdef inline void finish_word(
         return
     if (
         units < UNIT_WORDS_LIMIT
-        and (
-            meaning == W_PLAIN
-            or meaning == W_GLUED_UNIT
-            or meaning == W_PERCENT
-            or meaning == W_CURRENCY
-        )
+        and meaning in (W_PLAIN, W_GLUED_UNIT, W_PERCENT, W_CURRENCY)
         and gap != GAP_BREAK
         and gap != GAP_NONE
     ):
@@ -342,7 +335,7 @@ cdef bint ends_with(const Pass* s, const char* words, Py_ssize_t length) noexcep
         return False
     if memcmp(s.out + cut, words, length) != 0:
         return False
-    return cut == 0 or memchr(b" \n.,;:?!()[]|=<>$", s.out[cut - 1], 17) != NULL
+    return cut == 0 or s.out[cut - 1] in b" \n.,;:?!()[]|=<>$"
 
 
 cdef bint ends_amount(const Pass* s) noexcept nogil:
@@ -380,7 +373,7 @@ cdef Py_ssize_t spelled_out(
     cdef Py_ssize_t cut = s.size - length
     cdef Py_ssize_t start = 0 if s.starts == NULL else <Py_ssize_t>s.starts[cut]
     cdef uint8_t tail
-    if cut > s.base and (s.out[cut - 1] == c' ' or s.out[cut - 1] == c'\n'):
+    if cut > s.base and s.out[cut - 1] in b" \n":
         cut -= 1
     if s.past_unit_end == cut:
         cut = s.past_unit_at

@@ -126,17 +126,16 @@
         options.map(([value, text]) => h("option", { value, selected: String(chosen) === String(value) }, text))));
   };
 
+  /** Return a button that turns to an offset; null: there is no such page. */
+  app.turn = (to, words, sign, key, change) => h("button", {
+    type: "button", disabled: to === null, "aria-label": words, "aria-keyshortcuts": key, onclick: () => change(to || null),
+  }, sign);
+
   /** Return how far a list is shown, with what turns its pages. */
-  app.pager = function pager(told, total, offset, limit, shown, change) {
-    const last = offset + shown;
-    const turn = (to, words, sign, key) => h("button", {
-      type: "button", disabled: to === null, "aria-label": words, "aria-keyshortcuts": key, onclick: () => change(to || null),
-    }, sign);
-    return [
-      h("p", { id: "count", role: "status" }, total ? `${format.int(offset + 1)}–${format.int(last)} of ${format.int(total)}` : told),
-      h("span", { class: "pager" }, turn(offset > 0 ? Math.max(0, offset - limit) : null, "previous page", "‹", "["), turn(last < total ? offset + limit : null, "next page", "›", "]")),
-    ];
-  };
+  app.pager = (nothing, total, offset, limit, shown, change) => [
+    h("p", { id: "count", role: "status" }, total ? `${format.int(offset + 1)}–${format.int(offset + shown)} of ${format.int(total)}` : nothing),
+    h("span", { class: "pager" }, app.turn(offset > 0 ? Math.max(0, offset - limit) : null, "previous page", "‹", "[", change), app.turn(offset + shown < total ? offset + limit : null, "next page", "›", "]", change)),
+  ];
 
   /** Return the form that says what is chosen; it changes the address. */
   function filters(chosen, state, onchange) {
@@ -167,6 +166,7 @@
     const read = () => {
       const next = { ...chosen, offset: null };
       for (const control of form.elements) if (control.name) next[control.name] = control.value.trim() || null;
+      if (next.q) next.sort = next.desc = null; // texts are searched from the newest on
       // Several of a kind come by link; the form knows one.
       for (const [name, value] of Object.entries(chosen)) if (Array.isArray(value) && next[name] === null) next[name] = value;
       onchange(next);
@@ -180,28 +180,32 @@
   app.views.samples = async function samples({ chosen, state, get, go }) {
     const limit = Number(chosen.limit) || PAGE;
     const offset = Number(chosen.offset) || 0;
-    const path = `samples?${app.query({ ...chosen, limit, offset })}`;
+    const ask = (more) => get(`samples?${app.query({ ...chosen, limit, offset, ...more })}`);
     // A filter that cannot be read is told beside the form in which it stands.
-    let page = await get(path).catch((error) => {
+    let page = await ask().catch((error) => {
       if (error.status !== 400) throw error;
       return { rows: [], total: 0, search: null, fault: error.message };
     });
     const change = (next) => go(["samples"], next);
     const sort = (id, up) => change({ ...chosen, sort: id, desc: up ? 0 : null, offset: null });
-    const keep = ({ kind: _, sort: __, desc: ___, offset: ____, ...rest }) => (app.source.kept ? {} : rest);
+    const keep = ({ kind: _, sort: __, desc: ___, offset: ____, ...others }, look) => (app.source.kept ? {} : look.sort ? { ...others, q: null } : others);
     const same = (look) => ["kind", "sort", "desc"].every((name) => String(chosen[name] === undefined ? "" : chosen[name]) === String(look[name] === undefined ? "" : look[name]));
     const fresh = h("button", { type: "button", class: "fresh", hidden: true, onclick: () => app.show() });
     const bar = h("div", { class: "bar" });
     const list = h("div");
+    const turn = (to) => change({ ...chosen, offset: to });
+    // Texts are searched from the offset on, until a page of samples is found.
+    const found = ({ rows, search }) => [
+      h("p", { id: "count", role: "status" }, `${format.count(rows.length, "sample")} with it in `, search.complete ? `all ${format.int(search.candidates)} texts` : `${format.int(search.searched)} of ${format.int(search.candidates)} texts`,
+        search.without_text ? `, ${format.int(search.without_text)} not kept` : ""),
+      h("span", { class: "pager" }, app.turn(offset ? 0 : null, "first page", "‹", "[", turn), app.turn(search.complete ? null : search.searched, "next page", "›", "]", turn)),
+    ];
     const fill = () => {
       const { search, rows, total, fault } = page;
       app.lastList = { hashes: rows.map(app.sampleLink), back: link(["samples"], chosen) };
-      const nothing = search && !search.complete ? "nothing yet" : "no sample is like that";
-      bar.replaceChildren(...app.pager(nothing, total, offset, limit, rows.length, (to) => change({ ...chosen, offset: to })),
-        search ? h("p", { class: "about", role: "status" }, search.complete ? `all ${format.int(search.candidates)} texts read` : `${format.int(search.searched)} of ${format.int(search.candidates)} texts read`,
-          search.without_text ? `, ${format.int(search.without_text)} not kept` : "") : "",
-        fresh, h("button", { type: "button", class: "quiet asks", disabled: !total, onclick: () => app.download(chosen) }, "download as CSV"));
-      list.replaceChildren(fault ? h("p", { class: "warned", role: "alert" }, fault) : rows.length ? app.sampleTable(rows, state, { chosen, onsort: sort, caption: "Samples" })
+      bar.replaceChildren(...(search ? found(page) : app.pager("no sample is like that", total, offset, limit, rows.length, turn)),
+        fresh, h("button", { type: "button", class: "quiet asks", disabled: !search && !total, onclick: () => app.download(chosen) }, "download as CSV"));
+      list.replaceChildren(fault ? h("p", { class: "warned", role: "alert" }, fault) : rows.length ? app.sampleTable(rows, state, { chosen, onsort: search ? null : sort, caption: "Samples" })
         : h("p", { class: "empty" }, search && !search.complete ? "Texts are being read." : "Nothing to show. Take back a choice above."));
     };
     fill();
@@ -210,19 +214,21 @@
       element: [
         h("h1", {}, "Samples"),
         h("ul", { class: "looks", "aria-label": "Ways to look" }, app.LOOKS.map((look) =>
-          app.look(look, link(["samples"], { ...keep(chosen), ...look[1] }), { "aria-current": same(look[1]) ? "true" : null }))),
+          app.look(look, link(["samples"], { ...keep(chosen, look[1]), ...look[1] }), { "aria-current": same(look[1]) ? "true" : null }))),
         filters(chosen, state, change), bar, list,
       ],
-      // A search reads texts for a second at a time, and goes on while one looks.
+      // A request reads texts for a second.
       async goOn() {
-        while (page.search && !page.search.complete) {
-          page = await get(path);
+        while (page.search && !page.search.complete && page.rows.length < limit) {
+          const { rows, search } = await ask({ offset: page.search.searched, limit: limit - page.rows.length });
+          search.without_text += page.search.without_text;
+          page = { ...page, search, rows: [...page.rows, ...rows] };
           if (!list.contains(document.activeElement)) fill();
         }
       },
       async update() {
         if (chosen.q || page.fault) return;
-        const { total } = await get(`samples?${app.query({ ...chosen, limit: 1, offset: 0 })}`);
+        const { total } = await ask({ limit: 1, offset: 0 });
         fresh.hidden = total <= page.total;
         fresh.textContent = `${format.count(total - page.total, "new sample")}: show`;
       },
