@@ -26,7 +26,7 @@
       axisLabel: { color: css("--quiet"), fontSize: 11, hideOverlap: true },
       type: names ? "category" : "value",
     };
-    if (names) return { ...told, data: names };
+    if (names) return { ...options, data: names };
     const whole = axis.format && axis.format.decimals === 0;
     options.axisLabel.formatter = (value) => formatted(value, { ...axis.format, decimals: whole ? 0 : null });
     // From the first to the last value, unless the chart says otherwise.
