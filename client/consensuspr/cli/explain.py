@@ -133,7 +133,7 @@ def explain(
         options = settings.options(spans=True)
         access = access_of(address, token_file, tls_ca)
         with connect(dataset, address, settings.timeout, access) as connection:
-            options = replace(options, dataset=connection.dataset)
+            options = replace(options, dataset=connection.dataset_name)
             explained = _of_rollouts(rollouts, wanted, worst, connection.client, options)
     if as_json:
         print(json.dumps([sample.to_json() for sample in explained]))

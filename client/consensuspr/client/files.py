@@ -40,23 +40,18 @@ NO_SOURCE = "(none)"
 MEASURES = ("acc", "ncr", "tpn", "reward", "ncr_raw")
 
 
+@dataclass(frozen=True, slots=True)
 class Connection:
-    """A client, which of its datasets to use, and the data sources of problems by their ids."""
+    """A client, the dataset to use, and a function from problem ids to data sources."""
 
-    def __init__(
-        self,
-        client: BlockingClient,
-        dataset: str | None,
-        source_of: Callable[[str], str | None],
-    ) -> None:
-        self.client = client
-        self.dataset = dataset
-        self._source_of = source_of
+    client: BlockingClient
+    dataset_name: str | None
+    source_of: Callable[[str], str | None]
 
     def data_source(self, row: Row) -> str | None:
-        """Return the data source of a rollout, its problem's where the rollout has none."""
+        """Return the data source of a rollout, its problem's if the rollout has none."""
         source: str | None = row.get("data_source")
-        return source or self._source_of(row["problem_id"])
+        return source or self.source_of(row["problem_id"])
 
 
 @contextmanager
@@ -231,7 +226,7 @@ def score_file(
     Raises:
         ServerFault: the server was restarted with another dataset meanwhile.
     """
-    options = replace(options, dataset=connection.dataset)
+    options = replace(options, dataset=connection.dataset_name)
     summary = Summary()
     identity: Identity | None = None
 

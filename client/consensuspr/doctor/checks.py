@@ -49,15 +49,15 @@ class TrainingSetup:
     """A training set-up as the user gives it; the rest is read from the run's configuration.
 
     Attributes:
-        dataset_file: the server's dataset must have its content.
+        dataset_path: file; the server's dataset must have its content.
         config_file: configuration of the run, instead of the command's.
     """
 
     address: str | None = None
     token_file: Path | None = None
     tls_ca: Path | None = None
-    dataset: str | None = None
-    dataset_file: Path | None = None
+    dataset_name: str | None = None
+    dataset_path: Path | None = None
     train_files: tuple[str, ...] = ()
     val_files: tuple[str, ...] = ()
     command: TrainingCommand | None = None
@@ -283,7 +283,7 @@ def check_dataset(case: Case) -> Iterator[Outcome]:
     """Find the dataset that will score samples, and compare its content with files."""
     if case.info is None:
         return
-    name = case.setup.dataset or case.settings.dataset
+    name = case.setup.dataset_name or case.settings.dataset
     try:
         dataset = case.dataset = chosen_dataset(case.info, name, case.address)
     except InputError as error:
@@ -298,7 +298,7 @@ def check_dataset(case: Case) -> Iterator[Outcome]:
     )
     from consensuspr.scoring import DatasetIndex
 
-    files = {"--dataset": case.setup.dataset_file, "dataset_path": case.settings.dataset_path}
+    files = {"--dataset": case.setup.dataset_path, "dataset_path": case.settings.dataset_path}
     for role, path in files.items():
         if path is None:
             continue
