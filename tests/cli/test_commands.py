@@ -89,8 +89,8 @@ def test_derive_fills_in_equal_forms(run: Run, rows: Rows, problems: Path, tmp_p
 
 
 def test_info_of_a_server(run: Run, server: RunningServer) -> None:
-    said = json.loads(run("info", "--address", server.address, "--json").out)
-    [dataset] = said["datasets"]
+    result = json.loads(run("info", "--address", server.address, "--json").out)
+    [dataset] = result["datasets"]
     assert (dataset["name"], dataset["num_problems"], dataset["num_nodes"]) == ("small", 3, 3)
     table = run("info", "--address", server.address).out
     assert "small" in table

@@ -89,8 +89,10 @@ def test_a_run_that_lost_samples_ends_with_the_reason_of_the_last(
         monkeypatch.setattr(run_end, "actor_name", lambda name=worker: name)
         run_end.note_failures(count, last)
     run_end._print_reason()
-    told = capsys.readouterr().err
-    assert told == "consensuspr: samples without a reward in this run: 1,002; the last: too late\n"
+    messages = capsys.readouterr().err
+    assert (
+        messages == "consensuspr: samples without a reward in this run: 1,002; the last: too late\n"
+    )
     run_end.note("reason", "no sample has a reward")
     run_end._print_reason()
     assert capsys.readouterr().err == "run ended by consensuspr: no sample has a reward\n"
