@@ -176,18 +176,13 @@ class ScorePlan:
     def _take(self, positions: Sequence[int], reply: bytes) -> None:
         try:
             scores, identity = decode_score_response(reply)
-            number = len(scores)
         except DecodeError:
-            raise ServerFault(
-                f"the {len(reply)} bytes of the server's reply are not a reply"
-            ) from None
+            raise ServerFault(f"{len(reply)} bytes of the server are not a reply") from None
         except InputError as error:
-            number = len(pb.ScoreResponse.FromString(reply).statuses)
-            if number == len(positions):
-                raise _unreadable(error) from None
-        if number != len(positions):
+            raise _unreadable(error) from None
+        if len(scores) != len(positions):
             raise ServerFault(
-                f"the server replied with {number} scores to {len(positions)} rollouts"
+                f"the server replied with {len(scores)} scores to {len(positions)} rollouts"
             )
         if self._identity is None:
             expected = self._options.expect_digest
