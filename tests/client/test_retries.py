@@ -91,7 +91,7 @@ def test_a_digest_makes_a_dataset_mismatch() -> None:
         ("errors resolving no:1: [… Domain name not found]", "there is no host of that name"),
         ("DNS resolution failed for no:1", "there is no host of that name"),
         ("last error: UNKNOWN: ipv4:10.0.0.1:1: … No route to host", "the host cannot be reached"),
-        ("ipv4:1.2.3.4:1: Failed parsing HTTP/2 (…)", "what listens there is no gRPC server"),
+        ("ipv4:1.2.3.4:1: Failed parsing HTTP/2 (…)", "the server there does not speak gRPC"),
         ("the server is draining", "the server is draining"),
     ],
 )

@@ -286,7 +286,7 @@ def _trained_on(row: Mapping[str, Any]) -> tuple[str, ...]:
         number = final_score - penalty
         by_acc = row["status"] == Status.NO_NODES and number == row["acc"]
         source = "its Acc" if by_acc else "the number that the run's settings give it"
-        lines.append(f"Trained on {number:.3f}, {source}, in place of a reward")
+        lines.append(f"Trained on {number:.3f}, {source}, instead of a reward")
     if penalty and final_score is not None:
         lines.append(f"Trained on {final_score:.3f}, penalty {penalty:.3f}")
     return tuple(lines)

@@ -31,8 +31,7 @@ CONNECT_TIMEOUT_S = 10.0
 # For one chunk of a file, also on the pure-Python core.
 REMOTE_TIMEOUT_S = 3600.0
 
-# What is in memory at a time, and what the client cuts into requests: enough to keep several
-# requests in flight and all cores busy.
+# Bounds of the rows in memory: enough to keep several requests in flight and all cores busy.
 CHUNK_ROLLOUTS = 4096
 CHUNK_CHARS = 32 << 20
 

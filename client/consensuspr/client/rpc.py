@@ -79,7 +79,7 @@ from consensuspr.wire.server_info import ServerInfo, decode_server_info
 # More than the fields of a request beside its rollouts can take.
 _ENVELOPE_BYTES = 64 * 1024
 
-# A call is scored anew so often if the server's dataset changed during it.
+# A call is scored again at most so often if the server's dataset changes during it.
 MAX_CHANGES = 2
 
 _METHODS = ("Score", "Explain", "ServerInfo")
@@ -297,7 +297,7 @@ class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
         deadline: Deadline,
         progress: Progress | None = None,
     ) -> ScoredBatch:
-        """Score a batch under one identity, anew if the server changed during the call."""
+        """Score a batch under one identity, again if the server changed during the call."""
         for changes in itertools.count():
             limits = self._limits
             if limits is None:
@@ -472,7 +472,7 @@ async def _send(method: Any, request: bytes, timeout_s: float, metadata: Any) ->
     future = method.future(request, timeout=timeout_s, metadata=metadata)
 
     def wake(_: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(ended.set)
 
     future.add_done_callback(wake)

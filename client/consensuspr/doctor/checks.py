@@ -66,7 +66,7 @@ class TrainingSetup:
 
 
 class Level(StrEnum):
-    """How bad a finding is; only FAIL says that the run must not be started."""
+    """Severity of a finding; only FAIL means that the run must not be started."""
 
     OK = "ok"
     SKIP = "skip"
@@ -457,8 +457,8 @@ def examine(setup: TrainingSetup, progress: ProgressBar) -> Iterator[Finding]:
     """Yield one finding after the other, as soon as it is known.
 
     Args:
-        setup: what is to be trained.
-        progress: shows how far the reading of rows is.
+        setup: of the training.
+        progress: shows the number of rows read.
     """
     case = Case(setup)
     try:

@@ -198,7 +198,7 @@ def test_a_server_that_rejects_every_sample_ends_the_run(scripted: Any) -> None:
     assert [type(one) for one in failures] == [DatasetMismatch] * 10 + [TooManyUnscorable]
     last = str(failures[-1])
     assert "11 refused of 12 samples in this process" in last
-    assert "the server refuses this run; the last: problem 'ducks'" in last
+    assert "the server rejects this run; the last: problem 'ducks'" in last
     assert last.endswith(f"digest {OTHER}, expected is {EXPECTED}")
     assert troubles["refused"] == 11
 
