@@ -22,7 +22,7 @@ from consensuspr.cli.options import (
     Address,
     DatasetChoice,
     Json,
-    ScoringSettings,
+    RewardCommandSettings,
     TlsCa,
     TokenFile,
     access_of,
@@ -48,7 +48,7 @@ _COLORS = ("green", "cyan", "magenta", "yellow", "blue", "red")
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
-class ExplainSettings(ScoringSettings):
+class ExplainSettings(RewardCommandSettings):
     """How ``explain`` scores and shows samples."""
 
     full: bool = Field(False, description="Show all of a long response, not only near its hits.")

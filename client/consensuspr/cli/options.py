@@ -105,7 +105,7 @@ def access_of(address: str | None, token_file: Path | None, tls_ca: Path | None)
     return Access(token_file, tls_ca)
 
 
-class ScoringSettings(RewardOptions):
+class RewardCommandSettings(RewardOptions):
     """How rollouts are scored and shown, for every command that scores some."""
 
     in_training = False
@@ -142,7 +142,7 @@ class ScoringSettings(RewardOptions):
         )
 
 
-# Options of ScoringSettings that every help shows.
+# Options of RewardCommandSettings that every help shows.
 REWARD_OPTIONS: Mapping[str, str | None] = dict.fromkeys(
     ("reward", "alpha", "epoch", "switch_epoch", "guard", "statements", "after_think")
 )

@@ -23,7 +23,7 @@ from consensuspr.cli.options import (
     Json,
     OnErrorChoice,
     RolloutsPath,
-    ScoringSettings,
+    RewardCommandSettings,
     TlsCa,
     TokenFile,
     access_of,
@@ -48,7 +48,7 @@ class Engine(StrEnum):
     RAY = "ray"
 
 
-class ScoreSettings(ScoringSettings):
+class ScoreSettings(RewardCommandSettings):
     """How ``score`` reads, scores and writes a file."""
 
     spans: bool = Field(False, description="Also write where each node was first found.")
