@@ -44,7 +44,7 @@ _CARD: Final = """\
 Math problems with *consensus nodes*: intermediate conclusions that correct solutions by several
 models share, in the order in which they are reached. The share of a problem's nodes that a
 response states is its Node Coverage Rate (NCR), a measure of the reasoning beside the final
-answer, found by matching text and without a judge.
+answer. It is found by matching text, without a judge.
 
 ## Composition
 

@@ -1,16 +1,17 @@
 """One ``sample`` command: draw rollouts within a budget, keep every reply, write the output.
 
-Every reply is in ``OUTPUT.journal`` before its answer is checked.  What stops a run (a signal, the
-budget, a rejected key) lets the requests in flight finish and begins no other; the next run, or
+Every reply is in ``OUTPUT.journal`` before its answer is checked.  A signal, a spent budget or a
+rejected key stops a run: requests in flight finish, and no other begins.  The next run, or
 ``finish``, goes on from the journal.  The output is written at the end from the journal, complete
 or not at all, in a fixed order: problems as in the dataset, then models, then the number of the
-rollout.  Beside it lies what a dataset that is built from it has to record.
+rollout.  The file beside it is for the provenance of a dataset that is built from it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import signal
 import zlib
 from collections import Counter
@@ -113,9 +114,15 @@ class SampleJob:
         }
 
 
+COUNTED = (
+    *("rollouts", "correct", "undecided", "cut", "refused", "requests"),
+    *("prompt_tokens", "completion_tokens", "cost"),
+)
+
+
 @dataclass(slots=True)
 class SampleReport:
-    """What a run came to, earlier runs on the same journal included.
+    """The result of a run, earlier runs on the same journal included.
 
     Attributes:
         rows: of the file.
@@ -128,15 +135,11 @@ class SampleReport:
     """
 
     rows: int = 0
-    problems: dict[str, int] = field(default_factory=dict)
+    problems: Counter[str] = field(default_factory=Counter)
     models: dict[str, dict[str, float]] = field(default_factory=dict)
     few: dict[str, int] = field(default_factory=dict)
     not_asked: dict[str, str] = field(default_factory=dict)
     refused: list[Row] = field(default_factory=list)
-
-    def add_problem(self, fate: str) -> None:
-        """Count a problem."""
-        self.problems[fate] = self.problems.get(fate, 0) + 1
 
     def add_reply(self, model: str, reply: Reply, correct: bool | None) -> None:
         """Count one rollout."""
@@ -155,13 +158,9 @@ class SampleReport:
 
     def to_json(self) -> Row:
         """Return everything counted, ready for ``json.dumps``."""
-        return asdict(self) | {"cost": sum(count["cost"] for count in self.models.values())}
+        cost = sum(count["cost"] for count in self.models.values())
+        return asdict(self) | {"problems": dict(self.problems), "cost": cost}
 
-
-COUNTED = (
-    *("rollouts", "correct", "undecided", "cut", "refused", "requests"),
-    *("prompt_tokens", "completion_tokens", "cost"),
-)
 
 # Called with the phase, the problems that are finished, and the budget.
 Watch: TypeAlias = Callable[[str, int, Budget], None]
@@ -179,7 +178,7 @@ class _Asked:
 
 
 def why_not_asked(problem: Problem, settings: SampleSettings) -> str | None:
-    """Return why a problem cannot be sampled; None where it can."""
+    """Return why a problem cannot be sampled, None if it can."""
     if not problem.problem.strip():
         return "no text"
     try:
@@ -196,11 +195,11 @@ class Sampler:
 
     Attributes:
         finished: problems with all their rollouts, or all their draws made.
-        unfinished: ids of problems that a later run has to come back to, with the reason.
+        unfinished: ids of problems for a later run, with the reason.
         gone: models that were given up, with the reason.
-        stopped_by: what ended the run before all problems were done; no output is written then.
+        stopped_by: the error that ended the run early; no output is written then.
         signal: that stopped it.
-        report: None where no output was written.
+        report: None if no output was written.
     """
 
     def __init__(self, job: SampleJob, journal: Journal, verifier: AnswerVerifier) -> None:
@@ -292,9 +291,9 @@ class Sampler:
         running: dict[asyncio.Task[DrawResult], Draw] = {}
         async with asyncio.TaskGroup() as group:
             while True:
-                for one in asked:
-                    if one.model.name in self.gone:
-                        plan.leave_out(one.number)
+                for question in asked:
+                    if question.model.name in self.gone:
+                        plan.leave_out(question.number)
                 while not self.budget.stopped and (draw := plan.take()) is not None:
                     ask = self._draw(models[draw.model], asked[draw.model], draw.index)
                     running[group.create_task(ask)] = draw
@@ -415,11 +414,11 @@ class Sampler:
             None if settings.samples else settings.per_problem,
             zlib.crc32(problem_id.encode("utf-8", "surrogatepass")),
         )
-        for one in asked:
-            for index, found, correct in await self._recorded(one):
+        for question in asked:
+            for index, found, correct in await self._recorded(question):
                 result = DrawResult.CORRECT if correct else DrawResult.WRONG
                 refused = isinstance(found, str)
-                plan.settle(Draw(one.number, index), DrawResult.REFUSED if refused else result)
+                plan.settle(Draw(question.number, index), DrawResult.REFUSED if refused else result)
         return plan
 
     async def estimate(self) -> Row:
@@ -428,13 +427,9 @@ class Sampler:
         ``most_tokens`` is None if a model has no ``max_tokens``, ``most_cost`` also if it has no
         price.
         """
-        counts = Counter(
-            dict.fromkeys(
-                ("problems", "not_asked", "recorded", "least_requests", "most_requests"), 0
-            )
-        )
-        tokens: int | None = 0
-        cost: float | None = 0.0
+        names = ("problems", "not_asked", "recorded", "least_requests", "most_requests")
+        counts = dict.fromkeys(names, 0)
+        tokens, cost = 0.0, 0.0
         for problem in self.job.read():
             counts["problems"] += 1
             if why_not_asked(problem, self.job.settings) is not None:
@@ -444,17 +439,20 @@ class Sampler:
             plan = await self._plan(asked)
             counts["least_requests"] += plan.at_least
             counts["most_requests"] += plan.at_most
-            for one in asked:
-                counts["recorded"] += len(await self._recorded(one))
-                left, longest = plan.left_of(one.number), one.model.max_tokens
-                if left and (longest is None or tokens is None):
-                    tokens = cost = None
-                elif left and longest is not None and tokens is not None:
-                    prompt = most_tokens(one.messages)
-                    tokens += left * (prompt + longest)
-                    each = one.model.cost(prompt, longest)
-                    cost = None if each is None or cost is None else cost + left * each
-        return {**counts, "most_tokens": tokens, "most_cost": cost, "spent": self.budget.cost}
+            for question in asked:
+                counts["recorded"] += len(await self._recorded(question))
+                if not (left := plan.left_of(question.number)):
+                    continue
+                prompt, longest = most_tokens(question.messages), question.model.max_tokens
+                each = None if longest is None else question.model.cost(prompt, longest)
+                tokens += left * (math.inf if longest is None else prompt + longest)
+                cost += left * (math.inf if each is None else each)
+        return {
+            **counts,
+            "most_tokens": None if tokens == math.inf else int(tokens),
+            "most_cost": None if cost == math.inf else cost,
+            "spent": self.budget.cost,
+        }
 
     async def write(self, watch: Watch) -> None:
         """Write the rollouts that the journal holds, and the file beside them."""
@@ -476,11 +474,11 @@ class Sampler:
         settings = self.job.settings
         reason = why_not_asked(problem, settings)
         if reason is not None:
-            report.add_problem("not asked")
+            report.problems["not asked"] += 1
             report.not_asked[problem.problem_id] = reason
             return []
         rows: list[Row] = []
-        rollouts = correct_ones = 0
+        rollouts = correct_rollouts = 0
         for asked in self._asked(problem):
             name = asked.model.name
             for index, found, correct in await self._recorded(asked):
@@ -491,16 +489,16 @@ class Sampler:
                     continue
                 report.add_reply(name, found, correct)
                 rollouts += 1
-                correct_ones += correct is True
+                correct_rollouts += correct is True
                 if correct or not settings.only_correct:
                     rows.append(self._row(asked, index, found, correct))
         if settings.samples is not None:
             has, wanted = rollouts, settings.samples * len(self.job.models)
             enough = wanted
         else:
-            has, wanted, enough = correct_ones, settings.per_problem, settings.minimum
+            has, wanted, enough = correct_rollouts, settings.per_problem, settings.minimum
         fate = "complete" if has >= wanted else "enough" if has >= enough else "few"
-        report.add_problem(fate)
+        report.problems[fate] += 1
         if fate == "few":
             report.few[problem.problem_id] = has
         return rows

@@ -1,4 +1,4 @@
-"""The settings of a sampling run, and which model is asked next for one problem.
+"""The settings of a sampling run, and the choice of the model that is asked next for a problem.
 
 The paper takes the union of N = 5 correct rollouts over its models (section 3.2).  Here the
 models take turns, so that each contributes.  A model that gives two wrong answers in a row gives
@@ -7,7 +7,7 @@ way to the others.  No more requests are in flight than correct rollouts are mis
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Annotated
 
@@ -34,9 +34,9 @@ class SampleSettings(Settings):
         "(pass@k).",
     )
     temperature: float = Field(
-        2.0, description="Of models of which the models file says no other temperature."
+        2.0, description="Temperature of models for which the models file has no other."
     )
-    top_p: float | None = Field(None, description="The same for top-p; else the server's.")
+    top_p: float | None = Field(None, description="Top-p of such models; else the server's.")
     max_tokens: int | None = Field(
         None,
         description="Longest reply of such models, reasoning included; else the server's limit.",
@@ -79,11 +79,12 @@ class SampleSettings(Settings):
         return str(self.answer_rule or problem.answer_rule or AnswerRule.AUTO)
 
 
+# A model that was wrong so often in a row gives way to the others.
 GIVE_WAY_AFTER = 2
 
 
 class DrawResult(Enum):
-    """What became of one draw."""
+    """The result of one draw."""
 
     CORRECT = auto()
     WRONG = auto()  # undecided, cut at the limit of tokens and empty ones too
@@ -99,6 +100,22 @@ class Draw:
     index: int
 
 
+@dataclass(slots=True)
+class _ModelDraws:
+    """The draws of one model; ``is_lost``: a later run may ask it again."""
+
+    settled: set[int] = field(default_factory=set)
+    in_flight: set[int] = field(default_factory=set)
+    correct: int = 0
+    wrong_in_a_row: int = 0
+    is_refused: bool = False
+    is_lost: bool = False
+
+    @property
+    def used(self) -> int:
+        return len(self.settled) + len(self.in_flight)
+
+
 class ProblemPlan:
     """The draws for one problem: pure bookkeeping.
 
@@ -110,82 +127,78 @@ class ProblemPlan:
     """
 
     def __init__(self, models: int, attempts_each: int, target: int | None, turn: int = 0) -> None:
-        self._models = range(models)
+        self._models = [_ModelDraws() for _ in range(models)]
         self._attempts_each = attempts_each
         self._target = target
         self._turn = turn
-        self._in_flight: list[set[int]] = [set() for _ in self._models]
-        self._settled: list[set[int]] = [set() for _ in self._models]
-        self._correct = [0] * models
-        self._wrong_in_a_row = [0] * models
-        self._refused: set[int] = set()
-        self._lost: set[int] = set()
 
     @property
     def at_least(self) -> int:
         """Draws still to make if every one is correct."""
-        if self._target is None:
-            return self.at_most
-        return min(self.at_most, self._target - sum(self._correct))
+        return self.at_most if self._target is None else min(self.at_most, self._missing)
 
     @property
     def at_most(self) -> int:
         """Draws still to make if none is correct."""
-        return sum(map(self.left_of, self._models))
+        return sum(map(self.left_of, range(len(self._models))))
 
     @property
     def is_short(self) -> bool:
         """Whether a later run could bring rollouts that are missing: a model was lost."""
-        return not self._has_enough() and any(
-            self._used(model) < self._attempts_each for model in self._lost
-        )
+        left = (draws.is_lost and draws.used < self._attempts_each for draws in self._models)
+        return self._missing > 0 and any(left)
+
+    @property
+    def _missing(self) -> int:
+        """Correct rollouts that are missing; 1 if every draw is made."""
+        if self._target is None:
+            return 1
+        return max(0, self._target - sum(draws.correct for draws in self._models))
 
     def left_of(self, model: int) -> int:
         """Return how many draws of one model may still be made."""
-        if model in self._refused | self._lost or self._has_enough():
+        draws = self._models[model]
+        if draws.is_refused or draws.is_lost or not self._missing:
             return 0
-        return max(0, self._attempts_each - self._used(model))
+        return max(0, self._attempts_each - draws.used)
 
     def take(self) -> Draw | None:
-        """Return the next draw to make now; None where none is needed or allowed."""
-        able = [model for model in self._models if self.left_of(model)]
-        if not able or self._has_enough(sum(map(len, self._in_flight))):
+        """Return the next draw to make now; None if none is needed or allowed."""
+        able = [model for model in range(len(self._models)) if self.left_of(model)]
+        in_flight = sum(len(draws.in_flight) for draws in self._models)
+        if not able or (self._target is not None and in_flight >= self._missing):
             return None
         model = min(able, key=self._rank)
-        taken = self._settled[model] | self._in_flight[model]
+        draws = self._models[model]
+        taken = draws.settled | draws.in_flight
         index = next(index for index in range(len(taken) + 1) if index not in taken)
-        self._in_flight[model].add(index)
+        draws.in_flight.add(index)
         return Draw(model, index)
 
     def settle(self, draw: Draw, result: DrawResult) -> None:
-        """Record what became of a draw, of this run or an earlier one."""
-        model, index = draw.model, draw.index
-        self._in_flight[model].discard(index)
+        """Record the result of a draw, of this run or an earlier one."""
+        draws = self._models[draw.model]
+        draws.in_flight.discard(draw.index)
         if result is DrawResult.LOST:
-            self._lost.add(model)
+            draws.is_lost = True
             return
-        self._settled[model].add(index)
+        draws.settled.add(draw.index)
         if result is DrawResult.REFUSED:
-            self._refused.add(model)
+            draws.is_refused = True
         elif result is DrawResult.WRONG:
-            self._wrong_in_a_row[model] += 1
+            draws.wrong_in_a_row += 1
         else:
-            self._correct[model] += 1
-            self._wrong_in_a_row[model] = 0
+            draws.correct += 1
+            draws.wrong_in_a_row = 0
 
     def leave_out(self, model: int) -> None:
         """Do not ask a model again, because it does not answer."""
-        self._lost.add(model)
-
-    def _used(self, model: int) -> int:
-        return len(self._settled[model]) + len(self._in_flight[model])
-
-    def _has_enough(self, hoped_for: int = 0) -> bool:
-        return self._target is not None and sum(self._correct) + hoped_for >= self._target
+        self._models[model].is_lost = True
 
     def _rank(self, model: int) -> tuple[int, int, int, int]:
         """Order the models: the least is asked next."""
-        behind = self._wrong_in_a_row[model] // GIVE_WAY_AFTER if self._target is not None else 0
-        contributed = self._correct[model] + len(self._in_flight[model])
+        draws = self._models[model]
+        behind = 0 if self._target is None else draws.wrong_in_a_row // GIVE_WAY_AFTER
+        contributed = draws.correct + len(draws.in_flight)
         turn = (model - self._turn) % len(self._models)
-        return behind, contributed, self._used(model), turn
+        return behind, contributed, draws.used, turn

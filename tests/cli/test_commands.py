@@ -54,15 +54,6 @@ def test_a_core_that_is_not_compiled_is_one_line(
     assert "RuntimeWarning" not in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["scor"], ["--nonsense"], ["score"]])
-def test_bad_usage_is_one_sentence_that_names_the_help(run: Run, arguments: list[str]) -> None:
-    done = run(*arguments)
-    assert done.code == 2
-    assert done.err.startswith("consensuspr: error: ")
-    assert "--help'" in done.err
-    assert done.err.count("\n") == 1
-
-
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make ``info`` fail as only a defect can."""

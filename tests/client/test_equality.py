@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
-import grpc
 import pytest
 
 from consensuspr.client import (
@@ -23,8 +22,6 @@ from consensuspr.client import (
     Status,
 )
 from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest
-from consensuspr.v1 import PROTOCOL_VERSION, scoring_pb2_grpc
-from consensuspr.v1 import scoring_pb2 as pb
 
 CODE = "```python\nleft = 16 - 3 - 4\nprint(left * 2)\n```\n#### 18"
 # All products of the problem's numbers, less one of them: two steps deep.
@@ -181,22 +178,3 @@ def test_both_name_the_rollout_and_its_field_of_a_wrong_type(
         for client in (local, remote):
             with pytest.raises(InputError, match=re.escape(sentence)):
                 client.score(batch)
-
-
-def test_a_client_that_knows_no_guard_is_scored_as_ever(
-    local: LocalClient, real_server: str
-) -> None:
-    texts = (RIGHT, CODE, LISTED)
-    request = pb.ScoreRequest(
-        protocol_version=PROTOCOL_VERSION,
-        reward=pb.RewardSpec(kind=pb.REWARD_KIND_MAX, alpha=0.5, switch_epoch=1),
-        rollouts=[pb.Rollout(problem_id="ducks", response=text.encode()) for text in texts],
-    )
-    with grpc.insecure_channel(real_server) as channel:
-        reply = scoring_pb2_grpc.ScoringServiceStub(channel).Score(request, timeout=30)
-    paper = RewardSpec.maximum(guard=False, statements=False)
-    here = local.score([Rollout("ducks", text) for text in texts], paper)
-    assert list(reply.ncrs) == [score.ncr for score in here] == [1.0, 0.0, 0.5]
-    # What says nothing is not sent.
-    assert not (reply.ncrs_raw or reply.guards or reply.tpns)
-    assert reply.identity.reward.guard is reply.identity.reward.statements is False

@@ -159,7 +159,7 @@ def test_a_signal_ends_the_training_and_then_the_server(
         launcher.send_signal(number)
         _, said = launcher.communicate(timeout=PATIENCE_S)
     assert launcher.returncode == 128 + number, said
-    assert f"{number.name}: ending what runs, then the server" in said
+    assert f"{number.name}: ending the training, then the server" in said
     assert is_gone(trainer.noted()[0]["pid"])
     assert is_gone(server)
     if number is signal.SIGINT:  # it still had its rewards when it ended

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +13,10 @@ import pytest
 from consensuspr.score_log import ScoreLog
 from consensuspr.scoring.types import SampleKeys
 from consensuspr.web import LogSource
+from consensuspr.web.sources import FOLDER_PREFIX
 from consensuspr.web.store import Filter, Moment, Store
 from consensuspr.web.views import Views
-from tests.score_logs import part_of, sample, wait_until
-from tests.watched import DATASET
+from tests.score_logs import part_of, sample
 
 BEGAN = time.time() - 1000
 
@@ -101,28 +99,16 @@ def test_results_are_kept_until_more_samples_come(opened: Store, run: Path) -> N
     assert made == [1, 2]
 
 
-def test_folders_of_pages_that_were_killed_are_removed(run: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    command = [sys.executable, "-m", "consensuspr.cli", "watch", str(run), "--address"]
-    command += ["127.0.0.1:0", "--dataset", str(DATASET)]
-    environment = os.environ | {"TMPDIR": str(folder)}
-
-    def start() -> subprocess.Popen[str]:
-        page = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-        assert page.stdout is not None
-        assert page.stdout.readline().startswith("watching on")
-        return page
-
-    with start() as killed:
-        [left] = folder.glob("consensuspr-page-*")
-        with start() as other:  # one that lives keeps its own
-            assert left.exists()
-            killed.kill()
-            killed.wait()
-            os.utime(left, (0, 0))
-            with start() as page:
-                assert not left.exists()
-                page.send_signal(signal.SIGTERM)
-            other.send_signal(signal.SIGTERM)
-    wait_until(lambda: not list(folder.glob("consensuspr-page-*")))
+def test_folders_of_pages_that_were_killed_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    killed = tmp_path / f"{FOLDER_PREFIX}killed"
+    killed.mkdir()
+    os.utime(killed, (0, 0))
+    first, second = Store([]), Store([])
+    assert not killed.exists()
+    assert len(list(tmp_path.glob(f"{FOLDER_PREFIX}*"))) == 2, "one that lives keeps its own"
+    for opened in (first, second):
+        opened.close()
+    assert not list(tmp_path.glob(f"{FOLDER_PREFIX}*"))

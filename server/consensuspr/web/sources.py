@@ -46,7 +46,7 @@ FROM_LOG: Final = (
     "answer_version", "server_version", "scoring_version", "reward_spec", "answer_rule",
     "on_undecided",
 )  # fmt: skip
-# ... and what files of rollouts have beside them.
+# Columns that files of rollouts have besides.
 OF_FILES: Final = tuple(pa.field(name, pa.string()) for name in ("model", "diagnosis"))
 LIGHT: Final = pa.schema([*(SCHEMA.field(name) for name in FROM_LOG), *OF_FILES, *PLACE])
 
@@ -55,7 +55,7 @@ FOLDER_PREFIX: Final = "consensuspr-page-"
 # Rows of a file, and characters of their texts, that are put into it together.
 _ROWS = 4096
 _CHARS = 8 << 20
-# What a whole sample has beside its light columns.
+# Columns of a whole sample besides the light ones.
 OTHER: Final = "other"
 _TEXTS: Final = ("response", "response_raw", "ground_truth", "inline", OTHER)
 WHOLE: Final = pa.schema(
@@ -125,9 +125,9 @@ class FileSource:
     """The samples of a file of scored rollouts, or of such rows.
 
     Args:
-        path: what ``consensuspr score`` wrote.
-        digest: of the dataset that it was scored with, where that is known.
-        rows: in place of those of the file, which is a name then; read once.
+        path: a file that ``consensuspr score`` wrote.
+        digest: of the dataset that it was scored with, if known.
+        rows: in place of those of the file; read once.
 
     Raises:
         InputError: there is no such file, or its rows are not scored.
@@ -271,7 +271,7 @@ def _batch_of(rows: Sequence[tuple[int, Row]], first: int, digest: str | None) -
         raise ValueError(f"matched, channels or status: {error}") from None
     for field in WHOLE:
         try:
-            column = arrow_array(pa, [one.get(field.name) for one in made], field.type)
+            column = arrow_array(pa, [sample.get(field.name) for sample in made], field.type)
             check_range(column, field)
         except (pa.ArrowException, TypeError, OverflowError) as error:
             raise ValueError(f"{field.name}: {one_line(str(error), 300)}") from None
@@ -294,8 +294,8 @@ def _sample_of(row: Mapping[str, Any], number: int, digest: str | None) -> dict[
     matched = known.pop("matched") or []
     channels = known["channels"]
     if channels is None or len(channels) != len(matched):
-        channels = ["pattern" if one else "" for one in matched]
-    others = {
+        channels = ["pattern" if reached else "" for reached in matched]
+    other = {
         name: value
         for name, value in row.items()
         if name not in known and name not in ("matched", "spans", "channels")
@@ -306,9 +306,9 @@ def _sample_of(row: Mapping[str, Any], number: int, digest: str | None) -> dict[
         "key": number.to_bytes(16, "big"),
         "response_size": len(row["response"].encode("utf-8", "surrogatepass")),
         "status": status if status in Status.__members__ else Status.INTERNAL.value,
-        "channels": [one if one in CHANNELS else "" for one in channels],
+        "channels": [name if name in CHANNELS else "" for name in channels],
         "dataset_digest": digest,
-        OTHER: json.dumps(others, default=str) if others else None,
+        OTHER: json.dumps(other, default=str) if other else None,
     }
 
 

@@ -385,8 +385,8 @@ class Documents:
 
     def sample(self, run: str, key: str, query: Query) -> Document:
         """Return one sample with its text, its nodes and the arithmetic of its reward."""
-        [whole], others = _taken(query, "whole")
-        Filter.of(others, ())
+        [whole], remaining = _taken(query, "whole")
+        Filter.of(remaining, ())
         light, row = self._now.sample(self._run(run), key)
         return self._sample(light, row, self._now.page(_group_filter(light)), whole == "1")
 
@@ -504,9 +504,9 @@ class Documents:
 
     def problems(self, query: Query) -> Document:
         """Return a page of problems."""
-        [sort, named], others = _taken(query, "sort", "q")
+        [sort, named], remaining = _taken(query, "sort", "q")
         sort = choice("sort", {"sort": sort}, PROBLEM_SORTS) or "samples"
-        wanted = self._filter(others, _CHOSEN)
+        wanted = self._filter(remaining, _CHOSEN)
         where, values = self._now.condition(wanted)
         found = self._now.remembered(
             ("problems", where, repr(values)),
@@ -562,7 +562,7 @@ class Documents:
 
     def compare(self, query: Query) -> Document:
         """Return what changes from one side to another: a page of problems, or of prompts."""
-        taken, others = _taken(query, "by", "change", "sort", "q")
+        taken, remaining = _taken(query, "by", "change", "sort", "q")
         by, change, sort, named = taken
         given = {"by": by, "change": change, "sort": sort}
         by = choice("by", given, COMPARED_BY) or "problem"
@@ -570,7 +570,7 @@ class Documents:
         sort = choice("sort", given, COMPARED_SORTS) or "acc"
         sides: dict[str, list[tuple[str, str]]] = {"a": [], "b": []}
         page = []
-        for name, value in others:
+        for name, value in remaining:
             side, _, own = name.partition("_")
             if side in sides and own in ("", "model", "step"):
                 sides[side].append((own or "run", value))
@@ -648,9 +648,9 @@ class Documents:
 
     def dataset(self, digest: str, query: Query) -> Document:
         """Return a page of a dataset's problems, with the rates of their nodes."""
-        [sort, named], others = _taken(query, "sort", "q")
+        [sort, named], remaining = _taken(query, "sort", "q")
         choice("sort", {"sort": sort}, ("gap",))
-        wanted = self._filter(others, [name for name in _CHOSEN if name != "problem"])
+        wanted = self._filter(remaining, [name for name in _CHOSEN if name != "problem"])
         wanted = replace(wanted, dataset=digest)
         index = self._index(digest)
         where, values = self._now.condition(wanted)
@@ -776,10 +776,10 @@ class Documents:
         for run in state["runs"]:
             yield made({"run": str(run["id"])}, "problems")
         for run_id, problem in problems:
-            name, told = made({}, "problem", run_id, problem)
-            yield name, told
-            for other in told["datasets"]:
-                if other["digest"] not in (None, told["dataset"]):
+            name, shown = made({}, "problem", run_id, problem)
+            yield name, shown
+            for other in shown["datasets"]:
+                if other["digest"] not in (None, shown["dataset"]):
                     yield made({"dataset": other["digest"]}, "problem", run_id, problem)
         for a, b in itertools.permutations(sides, 2):
             for look in COMPARED_LOOKS:
@@ -804,8 +804,8 @@ class Documents:
             wholes = self._now.wholes(self._now.run(run_id), [row["key"] for row in some])
             best = sorted(some, key=lambda row: math.inf if row["score"] is None else -row["score"])
             for row in some:
-                told = self._sample(row, wholes[row["key"]], best[:MAX_NEIGHBOURS], True)
-                yield f"sample/{run_id}/{row['key']}", told
+                sample = self._sample(row, wholes[row["key"]], best[:MAX_NEIGHBOURS], True)
+                yield f"sample/{run_id}/{row['key']}", sample
             pairs = zip(_GROUP, values, strict=True)
             asked = {name: str(value) for name, value in pairs if value is not None}
             yield _named(asked, "group", str(run_id)), self.group(str(run_id), [*asked.items()])
@@ -994,12 +994,14 @@ def _answer(light: Row, truth: str | None) -> Document:
     acc, answer, method = light["acc"], light["answer"], light["answer_method"]
     shown = "no answer" if answer is None else f"the answer {one_line(answer, 80)!r}"
     if acc is None:
-        sentence = light["message"] or "Nothing says whether the answer is right."
+        sentence = light["message"] or "It is not known whether the answer is right."
     elif truth is None:
         sentence = f"Found in the text: {shown}; it counts as {'right' if acc else 'wrong'}."
     else:
-        how = "equals" if acc else "does not equal"
-        sentence = f"Found in the text: {shown}, which {how} the ground truth {one_line(truth)!r}."
+        relation = "equals" if acc else "does not equal"
+        sentence = (
+            f"Found in the text: {shown}, which {relation} the ground truth {one_line(truth)!r}."
+        )
         if answer is None and not acc:
             sentence = f"No answer was found in the text; the ground truth is {one_line(truth)!r}."
     if light["status"] == Status.ANSWER_UNDECIDED:
@@ -1050,22 +1052,23 @@ def _arithmetic(light: Row, identity: Row, row: Row) -> Document:
 
 
 def _differs(light: Row, explained: Explanation) -> str | None:
-    """Say what comes out today otherwise than it was logged."""
+    """Return a sentence if the score of today differs from the logged one."""
     score = explained.score
     now = {"status": score.status.value, "acc": score.acc, "ncr": score.ncr}
     if light["reward"] is not None:
         now["reward"] = score.reward
-    other = [name for name, value in now.items() if not _same(light[name], value)]
-    if not other:
-        return None
-    changes = ", ".join(f"{name} {light[name]} then, {now[name]} now" for name in other)
-    return f"Scored again it comes out otherwise: {changes}."
+    changes = [
+        f"{name} was {light[name]} and is {value}"
+        for name, value in now.items()
+        if not _same(light[name], value)
+    ]
+    return f"Scored again, the result differs: {', '.join(changes)}." if changes else None
 
 
-def _same(one: object, other: object) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        return abs(one - other) <= _EQUAL
-    return one == other
+def _same(logged: object, now: object) -> bool:
+    if isinstance(logged, float) and isinstance(now, float):
+        return abs(logged - now) <= _EQUAL
+    return logged == now
 
 
 _OF_NEIGHBOURS: Final = ("key", "score", "acc", "ncr", "status", "flags")

@@ -240,6 +240,22 @@ def test_a_server_that_comes_back_is_used_again(scripted: Any, dataset: Path) ->
     assert seen[0] == "local" and seen[-1] == "server"
 
 
+def test_it_is_logged_soon_that_samples_wait(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consensuspr.client.training.source._SILENCE_S", 0.2)
+    settings = RewardSettings(address=f"127.0.0.1:{free_port()}")
+
+    async def work(source: RewardSource) -> None:
+        waiting = asyncio.create_task(source.score(RIGHT, 0))
+        while not any("no score from the server at" in line for line in caplog.messages):
+            await asyncio.sleep(0.05)
+        assert not waiting.done()
+        waiting.cancel()
+
+    run(settings, work)
+
+
 def digest_of(dataset: Path) -> str:
     with LocalClient(dataset) as client:
         info: DatasetInfo = client.server_info().datasets[0]

@@ -1,4 +1,4 @@
-"""Who is asked next: nothing that is not needed, everybody in turn, bad ones give way."""
+"""The choice of the model that is asked next."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ RIGHT, WRONG, REFUSED, LOST = DrawResult
 def play(plan: ProblemPlan, result: Callable[[Draw], DrawResult]) -> list[Draw]:
     """Take draws as far as they are given, settle the oldest, and go on to the end."""
     made: list[Draw] = []
-    open_ones: list[Draw] = []
+    in_flight: list[Draw] = []
     while True:
         while (draw := plan.take()) is not None:
-            open_ones.append(draw)
-        if not open_ones:
+            in_flight.append(draw)
+        if not in_flight:
             return made
-        draw = open_ones.pop(0)
+        draw = in_flight.pop(0)
         plan.settle(draw, result(draw))
         made.append(draw)
 
@@ -38,8 +38,6 @@ def shares(made: list[Draw]) -> dict[int, int]:
     [
         # Good models take turns.
         (ProblemPlan(1, 10, 5, 0), None, {0: 5}),
-        (ProblemPlan(5, 10, 5, 3), None, {0: 1, 1: 1, 2: 1, 3: 1, 4: 1}),
-        (ProblemPlan(2, 10, 5, 0), None, {0: 3, 1: 2}),
         (ProblemPlan(2, 10, 5, 1), None, {0: 2, 1: 3}),
         (ProblemPlan(3, 10, 5, 2), None, {0: 2, 1: 1, 2: 2}),
         (ProblemPlan(7, 10, 5, 5), None, {5: 1, 6: 1, 0: 1, 1: 1, 2: 1}),
@@ -53,23 +51,23 @@ def shares(made: list[Draw]) -> dict[int, int]:
 def test_models_share_the_draws(
     plan: ProblemPlan, bad: int | None, expected: dict[int, int]
 ) -> None:
-    made = play(plan, lambda one: WRONG if one.model == bad else RIGHT)
+    made = play(plan, lambda draw: WRONG if draw.model == bad else RIGHT)
     assert shares(made) == expected
 
 
 def test_a_refusal_and_a_loss_end_a_models_part() -> None:
     refused = ProblemPlan(2, 10, 4)
-    assert shares(play(refused, lambda one: REFUSED if one.model else RIGHT)) == {0: 4, 1: 2}
+    assert shares(play(refused, lambda draw: REFUSED if draw.model else RIGHT)) == {0: 4, 1: 2}
     assert not refused.is_short
     lost = ProblemPlan(1, 10, 4)
-    play(lost, lambda one: LOST if one.index == 2 else RIGHT)
+    play(lost, lambda draw: LOST if draw.index == 2 else RIGHT)
     # What was in flight with the lost one came in; a later run brings the rest.
     assert lost.is_short and lost.at_least == 0
 
 
 def test_every_sample_is_drawn_where_samples_are_counted() -> None:
-    made = play(ProblemPlan(2, 4, None), lambda one: WRONG if one.model else RIGHT)
-    assert sorted((one.model, one.index) for one in made) == [
+    made = play(ProblemPlan(2, 4, None), lambda draw: WRONG if draw.model else RIGHT)
+    assert sorted((draw.model, draw.index) for draw in made) == [
         (model, index) for model in range(2) for index in range(4)
     ]
 
@@ -91,7 +89,7 @@ def test_a_plan_goes_on_where_an_earlier_run_stopped() -> None:
     seed=st.integers(0, 2**32),
     odds=st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 1), st.integers(0, 1)),
 )
-def test_whatever_happens_a_plan_keeps_its_word(
+def test_a_plan_draws_enough_and_never_too_much(
     models: int,
     attempts_each: int,
     target: int | None,
@@ -102,19 +100,19 @@ def test_whatever_happens_a_plan_keeps_its_word(
     chance = random.Random(seed)
     weights = odds if any(odds) else (1, 0, 0, 0)
     plan = ProblemPlan(models, attempts_each, target, turn)
-    open_ones: list[Draw] = []
+    in_flight: list[Draw] = []
     made: list[Draw] = []
     out: set[int] = set()
     correct = 0
     while True:
         while (draw := plan.take()) is not None:
             assert draw.model not in out
-            open_ones.append(draw)
+            in_flight.append(draw)
             made.append(draw)
-            assert target is None or correct + len(open_ones) <= target
-        if not open_ones:
+            assert target is None or correct + len(in_flight) <= target
+        if not in_flight:
             break
-        draw = open_ones.pop(chance.randrange(len(open_ones)))
+        draw = in_flight.pop(chance.randrange(len(in_flight)))
         [result] = chance.choices((RIGHT, WRONG, REFUSED, LOST), weights)
         plan.settle(draw, result)
         correct += result is RIGHT

@@ -393,7 +393,7 @@ cdef bint may_hold(
 # --- the signs of equality of a text -------------------------------------------------------------
 
 cdef inline bint is_blank(uint8_t byte) noexcept nogil:
-    return byte == c' ' or byte == c'\n' or byte == c'\t' or byte == c'\r'
+    return byte in b" \n\t\r"
 
 
 cdef inline Py_ssize_t letters_end(
@@ -454,8 +454,7 @@ cdef bint may_stand_behind(
             return (
                 has_behind(behind, BEHIND_MINUS)
                 or is_blank(following)
-                or following == c'-'
-                or following == c'>'
+                or following in b"->"
                 or following >= 0x80
             )
         elif byte == c'\\':
@@ -651,7 +650,7 @@ cdef uint64_t numbers_of(const Sieve* sieve, const uint8_t* data, Py_ssize_t len
             continue
         else:
             unit = character_at(data, length, at)
-            if unit.cls == CH_DIGIT or unit.cls == CH_FRACTION:
+            if unit.cls in (CH_DIGIT, CH_FRACTION):
                 return ALL
             # Scripts of both kinds, one after the other, are two numbers.
             cls = unit.cls
