@@ -12,6 +12,7 @@ import typer
 from pydantic import Field
 from rich.console import Console
 
+from consensusbench.cli.options import file_argument, file_option
 from consensusbench.llm import read_models
 from consensusbench.outputs import check_outputs
 from consensusbench.sampling.job import SampleJob, Sampler, SampleReport, run_job
@@ -46,34 +47,19 @@ class SampleOptions(SampleSettings):
     },
 )
 def sample(
-    problems: Annotated[
-        Path,
-        typer.Argument(
-            metavar="PROBLEMS", show_default=False, help="Dataset: JSONL, JSONL.gz or Parquet."
-        ),
-    ],
+    problems: Annotated[Path, file_argument("PROBLEMS", "Dataset: JSONL, JSONL.gz or Parquet.")],
     *,
-    output: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE", show_default=False, help="Rollouts: .jsonl, .jsonl.gz or .parquet."
-        ),
-    ],
+    output: Annotated[Path, file_option("Rollouts: .jsonl, .jsonl.gz or .parquet.")],
     model: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME[@BASE_URL]",
-            show_default=False,
-            help="Model to ask; repeat it for several. Without a URL it is OpenAI's.",
+        file_option(
+            "Model to ask; repeat it for several. Without a URL it is OpenAI's.",
+            "NAME[@BASE_URL]",
         ),
     ] = None,
     models: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="TOML file of models with their own prices, limits, keys and temperatures.",
-        ),
+        file_option("TOML file of models with their prices, limits, keys and temperatures."),
     ] = None,
     finish: Annotated[
         bool,
