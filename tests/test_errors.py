@@ -30,9 +30,8 @@ def _errors() -> Iterator[ConsensusPRError]:
 
 
 @pytest.mark.parametrize("error", list(_errors()), ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
-def test_an_error_survives_pickling(error: ConsensusPRError, protocol: int) -> None:
-    copy = pickle.loads(pickle.dumps(error, protocol))
+def test_an_error_survives_pickling(error: ConsensusPRError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error)
     assert str(copy) == str(error)
     assert vars(copy) == vars(error)

@@ -406,7 +406,7 @@ def grow(
     ```
 
     Nodes that a problem has stay, and so does every problem without. With `--address` it goes on
-    until it is stopped, on one core and with the least priority: what is ready is in `RUN/nodes`,
+    until it is stopped, on one core and with the least priority: ready datasets are in `RUN/nodes`,
     and rewards the next epoch of trainings whose `grown_nodes` is that folder. `consensuspr launch
     --grow-nodes` does all of it.
     """

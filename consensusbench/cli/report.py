@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from pydantic import Field
+
 from consensusbench.cli.options import (
     FIGURE_OPTIONS,
     SCORING_OPTIONS,
@@ -14,10 +16,10 @@ from consensusbench.cli.options import (
     file_option,
 )
 from consensusbench.outputs import check_outputs
-from consensusbench.report import ReportSettings
 from consensuspr.cli.options import Address, Json, with_settings
 from consensuspr.console import count_of, count_progress, make_console
 from consensuspr.errors import InputError
+from consensuspr.scoring.types import AnswerRule
 from consensuspr.web import LogSource, require_web
 
 if TYPE_CHECKING:
@@ -25,8 +27,16 @@ if TYPE_CHECKING:
     from consensuspr.web.sources import Source
 
 
-class PageSettings(ReportSettings, FigureSettings):
-    """What stands in the pages of ``report``, and how they are made."""
+class PageSettings(FigureSettings):
+    """Settings of ``report``."""
+
+    title: str = Field("", description="Heading of the page; by default made of file names.")
+    answer_rule: AnswerRule | None = Field(
+        None,
+        description="Rule that the rollouts were asked to follow, for format errors; auto sees "
+        "right answers anywhere. By default the one the scores were made with.",
+    )
+    no_probes: bool = Field(False, description="Leave out the attacks on the dataset's nodes.")
 
 
 @with_settings(
@@ -117,4 +127,12 @@ def _evaluated(
     scored = settings.score(rollouts, dataset, address, spans=True, plain=True)
     hidden = settings.no_progress or settings.no_probes
     with count_progress("probing", len(scored.problems), "problems", hidden=hidden) as advance_to:
-        return prepare(scored, dataset, settings, figures=figures, progress=advance_to)
+        return prepare(
+            scored,
+            dataset,
+            title=settings.title,
+            answer_rule=settings.answer_rule,
+            probes=not settings.no_probes,
+            figures=figures,
+            progress=advance_to,
+        )

@@ -54,21 +54,6 @@ def test_a_core_that_is_not_compiled_is_one_line(
     assert "RuntimeWarning" not in done.stderr
 
 
-def test_no_command_is_bad_usage(run: Run) -> None:
-    done = run()
-    assert done.code == 2
-    assert "Usage" in done.out + done.err
-
-
-@pytest.mark.parametrize("arguments", [["scor"], ["--nonsense"], ["score"]])
-def test_bad_usage_is_one_sentence_that_names_the_help(run: Run, arguments: list[str]) -> None:
-    done = run(*arguments)
-    assert done.code == 2
-    assert done.err.startswith("consensuspr: error: ")
-    assert "--help'" in done.err
-    assert done.err.count("\n") == 1
-
-
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make ``info`` fail as only a defect can."""
@@ -97,17 +82,6 @@ def test_help_does_not_wait_for_heavy_imports() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stderr.splitlines()[-1] == "[]"
-
-
-def test_a_reader_that_leaves_is_no_error(problems: Path, rollouts: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "consensuspr.cli", "explain", str(rollouts)]
-    command += ["--dataset", str(problems), "--row", "1"]
-    read, write = os.pipe()
-    os.close(read)
-    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
-    os.close(write)
-    assert "Traceback" not in done.stderr
-    assert "error" not in done.stderr
 
 
 def test_derive_fills_in_equal_forms(run: Run, rows: Rows, problems: Path, tmp_path: Path) -> None:

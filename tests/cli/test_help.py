@@ -26,14 +26,6 @@ COMMANDS = [(program, name) for program, group in GROUPS.items() for name in gro
 MOST = {"build": 23, "score": 19, "explain": 23, "loadtest": 19}
 
 
-@pytest.mark.parametrize("program", GROUPS)
-def test_the_list_of_commands(program: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert MAIN[program](["--help"]) == 0
-    shown = capsys.readouterr().out
-    assert [name for name in GROUPS[program].commands if f" {name} " not in shown] == []
-    assert "--install-completion" in shown
-
-
 @pytest.mark.parametrize(("program", "command"), COMMANDS)
 def test_help_has_an_example_and_explains_every_option(
     program: str, command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

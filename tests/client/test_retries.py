@@ -14,7 +14,6 @@ from consensuspr.errors import (
     DatasetMismatch,
     DeadlineExceeded,
     IncompatibleServer,
-    InputError,
     InvalidRequest,
     Overloaded,
     RewardServiceError,
@@ -137,25 +136,9 @@ def test_the_wait_doubles_up_to_its_bound(attempts: int, ceiling: float) -> None
     assert RetryPolicy().delay_s(attempts, GONE, most) == pytest.approx(ceiling)
 
 
-def test_the_wait_is_jitter_after_the_hint() -> None:
-    failure = RpcFailure(Code.UNAVAILABLE, "", 3.0)
-    assert (
-        RetryPolicy(initial_backoff_s=0.5).delay_s(1, failure, lambda low, high: high / 2) == 3.25
-    )
-
-
 def test_what_is_not_repeated() -> None:
     failure = RpcFailure(Code.INVALID_ARGUMENT, "no", retry_after_s=1.0)
     assert RetryPolicy().delay_s(1, failure, most) is None
     policy = RetryPolicy(max_attempts=2)
     assert policy.delay_s(1, GONE, most) is not None
     assert policy.delay_s(2, GONE, most) is None
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [{"initial_backoff_s": 0}, {"initial_backoff_s": 9, "max_backoff_s": 5}, {"max_attempts": 0}],
-)
-def test_a_policy_without_sense_is_refused(arguments: dict[str, float]) -> None:
-    with pytest.raises(InputError):
-        RetryPolicy(**arguments)  # type: ignore[arg-type]

@@ -272,17 +272,6 @@ def test_a_worker_stays_within_its_bound_by_http(dataset_file: Path, tmp_path: P
             worker.check(body)
 
 
-@pytest.mark.parametrize("text", ["a" * 5_000_000, "\u4e2d" * 1_000_000])
-def test_a_long_name_of_a_dataset_gets_a_short_answer(serve: Serve, text: str) -> None:
-    with pytest.raises(grpc.RpcError) as caught:
-        serve().stub.Score(request_of(RIGHT, dataset=text))
-    assert caught.value.code() is Code.NOT_FOUND
-    said = caught.value.details() or ""
-    assert said.startswith(f"no dataset is called '{text[:60]}")
-    assert said.endswith("there is: default")
-    assert len(said) < 200
-
-
 def test_requests_that_stall_keep_nobody_out(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that has sent a request before takes other turns than new ones."""
     monkeypatch.setattr(service, "Reception", lambda: Reception(receive_s=3, short_receive_s=1))

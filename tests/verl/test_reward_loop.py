@@ -20,12 +20,12 @@ from tests.score_logs import rows_in, wait_until
 
 SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "sample"
 
-NUM_ROLLOUTS = 2048
+NUM_ROLLOUTS = 512
 KEYS = (
     "score acc ncr ncr_raw guard num_nodes num_matched by_pattern by_statement by_code tpn"
     " unanswered overlong_penalty status problem_id rollout_id"
 ).split()
-# Parts of a rollout, so that 2,048 differ and no cache makes the run easy.
+# Parts of a rollout, so that many differ and no cache makes the run easy.
 CUTS = (1.0, 0.9, 0.75, 0.5, 0.3, 0.1, 0.0)
 
 OLD = verl.__version__ < "0.9"
@@ -92,17 +92,16 @@ def reward_loop(
             ray.kill(worker)
 
 
-# Eight processes that import torch, on whatever machine.
 @pytest.mark.timeout(900)
 def test_the_reward_equals_the_formula_for_every_sample(
-    start_server: Callable[..., Any],
+    address: str,
     reward_loop: Callable[..., Any],
     make_batch: Callable[..., Any],
     rollouts: list[dict[str, Any]],
     expected: list[Any],
 ) -> None:
-    """Eight workers, 2,048 rollouts, as a whole batch."""
-    loop = reward_loop(start_server().address, workers=8, alpha=0.25)
+    """Several workers, as a whole batch."""
+    loop = reward_loop(address, workers=2, alpha=0.25)
     result = loop.compute_rm_score(make_batch(rollouts))
     fields = result.non_tensor_batch
     assert list(result.meta_info["reward_extra_keys"]) == KEYS
@@ -142,8 +141,7 @@ def streamed(loop: Any, batch: Any, disturb: Callable[[], None] | None = None) -
     pending: list[Any] = []
     for number in range(len(batch)):
         if number == len(workers):
-            # verl does not wait for its workers, and they take seconds to start: until each has
-            # scored a sample, the rest would only queue up before them.
+            # verl does not wait for its workers, which take seconds to start.
             ray.get(pending)
         worker = workers[number % len(workers)]
         pending.append(worker.compute_score.remote(batch[number : number + 1]))
@@ -168,12 +166,12 @@ def test_no_rollout_is_lost_when_the_server_is_killed(
     tmp_path: Path,
 ) -> None:
     """Killed in the middle of a streaming run: every sample comes back once, as without it."""
-    part = slice(0, 700)
+    part = slice(0, 300)
     server = start_server()
     settings: dict[str, object] = {"score_log": tmp_path / "log", "timeout_s": 2}
     if fallback:
         settings["dataset_path"] = SAMPLE / "dataset.jsonl"
-    loop = reward_loop(server.address, workers=3, **settings)
+    loop = reward_loop(server.address, workers=2, **settings)
 
     def rows() -> list[str]:
         # None, as long as no worker has begun.
@@ -187,7 +185,7 @@ def test_no_rollout_is_lost_when_the_server_is_killed(
     def disturb() -> None:
         server.kill()
         away.set()
-        time.sleep(4)
+        time.sleep(2)
         # However long the workers take to find out on a busy machine.
         deadline = time.monotonic() + 300
         while fallback and not locally() and time.monotonic() < deadline:

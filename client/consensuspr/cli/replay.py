@@ -60,7 +60,7 @@ def _lines(result: Replay) -> list[str]:
     ]
     lines += [f"{number:,} changed: {reason}" for reason, number in result.changed.items()]
     lines += [f"{number:,} not scored: {reason}" for reason, number in result.unscored.items()]
-    for one in result.told:
+    for one in result.examples:
         lines.append(
             f"step {one['step']}, problem {one['problem_id']}: reward {one['was']['reward']}"
             f" ({one['was']['status']}) is {one['now']['reward']} ({one['now']['status']}):"

@@ -4,16 +4,14 @@
 
     client ── gRPC ──▶ proxy of a node (_Front) ── Ray ──▶ RewardReplica, on any node
 
-A replica is one worker of the plain server without its port.  Its number and place stand in Serve's
-configuration, ``deploy/ray/serve.yaml``.
-
-A front is what a proxy runs, named in ``grpc_servicer_functions``.  Serve replaces the behaviour of
-each method that is registered with its proxies by its own, which carries the request to a replica.
-The front wraps that, so that clients see the protocol of the plain server:
+A replica is one worker of the plain server without its port; ``deploy/ray/serve.yaml`` configures
+how many run, and where.  A proxy runs a front, named in ``grpc_servicer_functions``.  Serve
+replaces each method's behaviour by its own, which carries the request to a replica.  The front
+wraps that, so that clients see the protocol of the plain server:
 
 - Messages pass as bytes, and the caller's deadline travels on to the replica.
 - A replica that died, or an application that is not deployed yet, is UNAVAILABLE, which clients
-  retry; Serve says INTERNAL or NOT_FOUND, which they do not.
+  retry, instead of Serve's INTERNAL or NOT_FOUND.
 - A full queue of Serve is RESOURCE_EXHAUSTED with the hint ``retry-after-ms``.
 
 Health (``grpc.health.v1``, ``Check`` alone) is answered by a replica.
@@ -41,16 +39,16 @@ from consensuspr.v1 import RETRY_AFTER_KEY, SERVICE_NAME, scoring_pb2
 Metadata = tuple[tuple[str, str], ...]
 Behaviour = Callable[[bytes, Any], Awaitable[bytes]]
 
-# What the deployment is called in Serve's configuration.
+# Name of the deployment in Serve's configuration.
 DEPLOYMENT = "RewardReplica"
 
-# Beside what is in work (max_concurrent_requests, 16), as much again waits at the replica, so
+# Beside the requests in work (max_concurrent_requests, 16), as many wait at the replica, so
 # that its threads do not wait for Serve between two requests.
 MAX_ONGOING_REQUESTS = 32
 # Waiting in a proxy, of about a mebibyte each; more is refused with a hint.
 MAX_QUEUED_REQUESTS = 256
 
-# Serve is told where to listen, how many processes there are and how they end.
+# Configured in Serve instead.
 _SERVES_BUSINESS = (
     "address", "metrics_address", "http_address", "workers", "drain_delay_s", "grace_s",
     "log_format", "tls_cert", "tls_key", "tls_client_ca",
@@ -60,7 +58,7 @@ _SERVES_BUSINESS = (
 APPLICATION = "consensuspr"
 METHODS = ("Score", "Explain", "ServerInfo")
 
-# Imported so that Serve's reflection finds the messages of what is registered here.
+# Imported so that Serve's reflection finds the messages.
 assert scoring_pb2.DESCRIPTOR.services_by_name["ScoringService"].full_name == SERVICE_NAME
 
 # A queue of Serve's has no pace that could be measured here; a request of one mebibyte takes
@@ -107,7 +105,7 @@ def app(arguments: dict[str, Any]) -> Any:
 def _config(arguments: Mapping[str, Any]) -> ServerConfig:
     for key in arguments:
         if key in _SERVES_BUSINESS:
-            raise InputError(f"{key} cannot be set here, it is the business of Ray Serve")
+            raise InputError(f"{key} cannot be set here; configure it in Ray Serve")
     datasets = arguments.get("datasets")
     if not isinstance(datasets, Mapping) or not datasets:
         raise InputError(f"datasets must be paths by name, got {datasets!r}")
@@ -120,8 +118,7 @@ def _config(arguments: Mapping[str, Any]) -> ServerConfig:
     if not arguments.get("token_file") and not arguments.get("insecure"):
         raise InputError(
             "Serve listens on all addresses of its nodes: give token_file, a path that every node"
-            " has (`consensuspr token FILE` makes one), or insecure: true where only friends reach"
-            " them"
+            " has (`consensuspr token FILE` makes one), or insecure: true on a trusted network"
         )
     # One worker, to which all cores that Serve gives its process belong.
     return load_config(overrides={"threads": 1, **arguments, "workers": 1})
@@ -146,7 +143,6 @@ class RewardReplica:
         datasets = await asyncio.to_thread(open_datasets, settings)
         self._built = build_service(settings, datasets, Metrics())
         self._max_message_bytes = int(settings.max_message_bytes)
-        # What the service would do on a server of its own.
         self._behaviours: dict[str, Any] = {
             name: self._built.service.behaviour(name) for name in METHODS
         }
@@ -161,23 +157,23 @@ class RewardReplica:
         return await self._serve("ServerInfo", request, grpc_context)
 
     async def Check(self, request: bytes, grpc_context: Any) -> _Reply:
-        """Say that a request finds a replica, by being one."""
+        """Answer that a replica can be reached."""
         call = _ReplicaCall(grpc_context)
-        asked = health_pb2.HealthCheckRequest.FromString(request).service
-        if asked not in ("", SERVICE_NAME):
-            call.set(grpc.StatusCode.NOT_FOUND, f"no service is called {asked!r}")
+        service = health_pb2.HealthCheckRequest.FromString(request).service
+        if service not in ("", SERVICE_NAME):
+            call.set(grpc.StatusCode.NOT_FOUND, f"no service is called {service!r}")
         serving = health_pb2.HealthCheckResponse.SERVING
         return _Reply(health_pb2.HealthCheckResponse(status=serving).SerializeToString())
 
     async def _serve(self, method: str, request: bytes, context: Any) -> _Reply:
         call = _ReplicaCall(context)
-        shown = context.invocation_metadata()
-        refused = refusal(self._built.security.gate, SERVICE_NAME, method, shown)
+        metadata = context.invocation_metadata()
+        refused = refusal(self._built.security.gate, SERVICE_NAME, method, metadata)
         if refused is not None:
             call.set(code_of(refused), refused.sentence)
             return _Reply(b"")
         if len(request) > self._max_message_bytes:
-            # Without a hint: it will not go away.
+            # Without a hint: a retry would fail too.
             call.set(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"the request has {len(request)} bytes; the limit is {self._max_message_bytes}",
@@ -212,11 +208,11 @@ class _ReplicaCall:
         return None if self._deadline is None else self._deadline - time.monotonic()
 
     def invocation_metadata(self) -> Any:
-        """Return what the caller sent beside the request."""
+        """Return the caller's metadata."""
         return self._context.invocation_metadata()
 
     def peer(self) -> str:
-        """Name nobody: all callers share the connection of Serve's proxy."""
+        """Return nothing: all callers share the connection of Serve's proxy."""
         return ""
 
     def set(self, code: grpc.StatusCode, details: str, metadata: Metadata = ()) -> None:
@@ -234,7 +230,7 @@ class _ReplicaCall:
 def add_scoring_to_server(servicer: object, server: Any) -> None:
     """Register the scoring and the health service with a proxy's server.
 
-    ``servicer`` is a stand-in that Serve passes as for generated functions.
+    Serve passes a ``servicer`` as it does to generated functions.
     """
     server.add_generic_rpc_handlers((_Front(),))
 
@@ -243,7 +239,7 @@ class _Front(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     """The methods of one proxy.
 
     Serve finds them in ``_method_handlers``, under which gRPC's own handlers keep theirs, and
-    puts its behaviour in place of each; what gRPC gets to see has ours around it.
+    puts its behaviour in place of each; gRPC gets ours around it.
     """
 
     def __init__(self) -> None:
@@ -321,8 +317,8 @@ class _ProxyCall:
         return getattr(self._context, name)
 
     def translate(self) -> None:
-        """Say what Serve said of a call that no replica answered in the words of our protocol."""
-        # It may be a traceback, larger than what gRPC lets through.
+        """Replace Serve's own failure by one of our protocol."""
+        # It may be a traceback, too large for gRPC.
         self._details = " ".join(self._details.split())[:MAX_DETAILS_CHARS]
         if self._code is grpc.StatusCode.RESOURCE_EXHAUSTED:
             self._trailing = ((RETRY_AFTER_KEY, str(BACKPRESSURE_RETRY_MS)),)

@@ -119,7 +119,7 @@ def test_the_card_has_a_header_and_a_text(bench: ExportBench) -> None:
     ]
     assert "| arithmetic | train | 1 | 2.00 |" in body
     assert "| **Total** | test | 2 | 2.00 |" in body
-    assert "2 of 3 problems say in" in body
+    assert "2 of 3 problems record in" in body
     assert "| large | 2 |" in body and r"| small\|one | 2 |" in body
     assert "settings: 2" in body and '"n_min": 3' in body
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from consensusbench.extraction.statements import forms_beyond
-from consensusbench.quality.findings import Code, DatasetFinding, Severity
 from consensusbench.quality.validate import (
+    Code,
+    DatasetFinding,
+    Severity,
     ValidationReport,
     ValidationSettings,
     checked_problems,
@@ -48,7 +49,7 @@ def findings(
 ) -> tuple[ValidationReport, list[DatasetFinding]]:
     told: list[DatasetFinding] = []
     report = validate_dataset(
-        path, rollouts, ValidationSettings(processes=0, **settings), tell=told.append
+        path, rollouts, ValidationSettings(processes=0, **settings), on_finding=told.append
     )
     return report, told
 
@@ -111,10 +112,7 @@ def test_nodes_by_themselves(
         # Whoever writes b has written a.
         ([node("a", "=4000"), node("b", "5*800=4000"), FINAL], [(Code.IMPLIED_NODE, "a")]),
         # Only one of two ways to write b holds a.
-        (
-            [node("a", "=4000"), node("b", "5*800=4000", "it is 4 thousand"), FINAL],
-            [(Code.COLLISION, "a")],
-        ),
+        ([node("a", "=4000"), node("b", "5*800=4000", "it is 4 thousand"), FINAL], []),
         ([node("a", "5*8=40"), node("b", "5*80=400"), FINAL], []),
     ],
 )
@@ -145,43 +143,13 @@ def test_nodes_among_each_other(
             {},
             [(Code.SEVERAL_FINAL_NODES, None)],
         ),
-        ([*SOUND, node("n3", "y=" + "z" * 5000)], {}, [(Code.INLINE_LIMIT, None)]),
         ([SOUND[0] | {"weight": 0.5}, SOUND[1]], {}, [(Code.PARTIAL_WEIGHTS, None)]),
-        (
-            [SOUND[0] | {"weight": 0}, SOUND[1] | {"weight": 1}],
-            {},
-            [(Code.ZERO_WEIGHTS, None)],
-        ),
-        ([SOUND[0] | {"weight": 0.1}, SOUND[1] | {"weight": 0}], {}, []),
-        (
-            [*SOUND, *(node(f"e{n}", f"u={n}+v") for n in range(1000, 1063))],
-            {},
-            [(Code.NODE_COUNT, None), (Code.INLINE_LIMIT, None)],
-        ),
     ],
 )
 def test_problems_as_a_whole(
     write_dataset: Write, nodes: list[dict[str, Any]], changes: dict[str, Any], wanted: Found
 ) -> None:
     assert found_in(write_dataset, *nodes, **changes) == wanted
-
-
-def test_derived_forms_that_are_absent_or_stale(write_dataset: Write) -> None:
-    absent = {"node_id": "a", "expressions": ["x=12*4"]}
-    stale = {"node_id": "b", "expressions": ["y=30+7"], "derived": ["30+7=y"]}
-    assert found_in(write_dataset, absent, stale, FINAL) == [
-        (Code.DERIVED_ABSENT, "a"),
-        (Code.DERIVED_DIFFER, "b"),
-    ]
-
-
-def test_derived_forms_of_another_order_of_the_wordings_are_no_stale_ones(
-    write_dataset: Write,
-) -> None:
-    # As construction makes them: the nearest forms of either wording before the farther ones.
-    wordings = ["20·21/2 = 210", r"\frac{1}{2} \cdot 20 \cdot 21 = 210"]
-    made = {"node_id": "a", "expressions": wordings, "derived": list(forms_beyond(wordings))}
-    assert found_in(write_dataset, made, FINAL) == []
 
 
 def test_absent_forms_count_when_nodes_are_matched(write_dataset: Write) -> None:

@@ -163,14 +163,13 @@ def write_page(
         for package in ("duckdb", "sklearn", "starlette"):
             pytest.importorskip(package, reason="the extra consensusbench is not installed")
     from consensusbench.evaluation.scored import score_files
-    from consensusbench.report import ReportSettings
     from consensusbench.report.page import prepare, write_pages
 
     dataset = Path(write_rows(folder / "problems.jsonl", problems))
     output = folder / "report.html"
     answers = write_rows(folder / "rollouts.jsonl", rollouts)
     scored_set = score_files([answers], dataset, spans=True)
-    report, sources = prepare(scored_set, dataset, ReportSettings(**settings))
+    report, sources = prepare(scored_set, dataset, **settings)
     return Written(output, write_pages(sources, dataset, output, "", report))
 
 
@@ -189,7 +188,6 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Written:
     return write_page(tmp_path_factory.mktemp("hostile"), problems, rollouts)
 
 
-def scored(problem_id: str = "p1", *, row: int = 0, **changes: Any) -> ScoredRollout:
+def scored(problem_id: str = "p1", **changes: Any) -> ScoredRollout:
     """Return a scored rollout without a file."""
-    name = f"r{row}"
-    return scored_rollout(problem_id=problem_id, rollout_id=name, row=row, **changes)
+    return scored_rollout(problem_id=problem_id, **changes)

@@ -102,7 +102,7 @@ def test_the_head_warns_of_attacks_that_pay_better_than_being_wrong(tmp_path: Pa
 def test_the_facts_count_problems_and_the_results_what_they_are_over(tmp_path: Path) -> None:
     rollouts = [*ordinary_rollouts(), rollout(99, "lost", "text", ground_truth="7")]
     problems = [problem(number) for number in range(11, 20)]
-    page = write_page(tmp_path, problems, rollouts, no_probes=True)
+    page = write_page(tmp_path, problems, rollouts, probes=False)
     facts = dict(page.report["facts"])
     assert facts["Problems of the dataset"] == "9"
     assert facts["Problems with rollouts"] == "7, of them 1 without nodes"
@@ -123,7 +123,7 @@ def test_without_tokens_there_is_a_line_and_no_chart(
 
     assert "tpn" in charts(ordinary_page)
     rows = [row | {"num_tokens": None} for row in ordinary_rollouts()]
-    page = write_page(tmp_path, ordinary_problems(), rollouts=rows, no_probes=True)
+    page = write_page(tmp_path, ordinary_problems(), rollouts=rows, probes=False)
     assert "tpn" not in charts(page)
     line = "Tokens per node: No rollout has both a length in tokens and a matched node."
     assert page.section("distributions")["notes"] == [line]
@@ -142,7 +142,7 @@ def test_models_stand_in_one_order_everywhere(tmp_path: Path) -> None:
         for at, model in enumerate(models)
         for number in range(11, 12 + at)
     ]
-    page = write_page(tmp_path, ordinary_problems(), rows, no_probes=True)
+    page = write_page(tmp_path, ordinary_problems(), rows, probes=False)
     ordered = ["Beta", "alpha", "zeta", "(none)"]
     assert [row[0] for row in page.rows("results", "Answers and nodes")][:5] == ["all", *ordered]
     classes = dict.fromkeys(row[0] for row in page.rows("diagnosis", "Classes"))
@@ -152,7 +152,7 @@ def test_models_stand_in_one_order_everywhere(tmp_path: Path) -> None:
 def test_a_page_tells_no_folder(tmp_path: Path, ordinary_page: Written) -> None:
     for told, shown in ((str(tmp_path), tmp_path.name), ("maker/model", "maker/model")):
         made = ScoredSet({}, [scored()], tokenizer=told, num_tokenized=3)
-        facts = dict(facts_of(made, evaluate(made), "/x/d.jsonl", "abc"))
+        facts = dict(facts_of(made, evaluate(made, dataset="/x/d.jsonl"), "abc"))
         assert facts["Tokens"] == f"3 rollouts counted by {shown}"
     assert str(ordinary_page.path.parent) not in str(ordinary_page.documents)
 
@@ -162,7 +162,7 @@ def test_a_problem_without_nodes_and_an_empty_response_are_shown(tmp_path: Path)
         tmp_path,
         [problem(11, nodes=[]), problem(12)],
         [rollout(11, "nodeless", response(11)), rollout(12, "empty", "", num_tokens=None)],
-        no_probes=True,
+        probes=False,
     )
     assert page.sample("p11-nodeless")["nodes"] == []
     assert page.sample("p11-nodeless")["sample"]["status"] == "NO_NODES"
@@ -171,7 +171,6 @@ def test_a_problem_without_nodes_and_an_empty_response_are_shown(tmp_path: Path)
 
 def test_files_are_runs_that_can_be_compared(tmp_path: Path) -> None:
     from consensusbench.evaluation.scored import score_files
-    from consensusbench.report import ReportSettings
     from consensusbench.report.page import prepare, write_pages
     from tests.rows import write_rows
 
@@ -179,7 +178,7 @@ def test_files_are_runs_that_can_be_compared(tmp_path: Path) -> None:
     rows = ordinary_rollouts()
     files = [write_rows(tmp_path / f"{at}.jsonl", rows[at::2]) for at in range(2)]
     scored_set = score_files(files, dataset, spans=True)
-    report, sources = prepare(scored_set, dataset, ReportSettings(no_probes=True))
+    report, sources = prepare(scored_set, dataset, probes=False)
     output = tmp_path / "r.html"
     page = Written(output, write_pages(sources, dataset, output, "", report))
     assert [run["name"] for run in page.documents["state"]["runs"]] == ["0.jsonl", "1.jsonl"]

@@ -17,8 +17,7 @@ cdef enum:
 cdef struct Reading:
     const uint8_t* data
     const uint8_t* table
-    Py_ssize_t limit
-    Py_ssize_t count
+    Py_ssize_t limit, count
 
 
 def count_fields(bytes message not None, bytes table not None, Py_ssize_t limit):
@@ -38,9 +37,7 @@ def count_fields(bytes message not None, bytes table not None, Py_ssize_t limit)
     return reading.count
 
 
-cdef bint _count(
-    Reading* reading, Py_ssize_t at, Py_ssize_t end, Py_ssize_t kind
-) noexcept nogil:
+cdef bint _count(Reading* reading, Py_ssize_t at, Py_ssize_t end, Py_ssize_t kind) noexcept nogil:
     """Count the fields in [at, end); False where that was stopped."""
     cdef uint64_t tag, size
     cdef uint8_t inner

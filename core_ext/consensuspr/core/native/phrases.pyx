@@ -41,11 +41,8 @@ cdef inline uint64_t mixed(uint64_t value) noexcept nogil:
 cdef Py_ssize_t _count(const uint8_t* data, Py_ssize_t length, Py_ssize_t limit) noexcept nogil:
     """Return how many phrases there are, -1 if memory runs out."""
     cdef Phrases phrases
-    cdef Py_ssize_t at = 0
-    cdef Py_ssize_t words = 0
-    cdef uint64_t first = 0
-    cdef uint64_t second = 0
-    cdef uint64_t word
+    cdef Py_ssize_t at = 0, words = 0
+    cdef uint64_t first = 0, second = 0, word
     cdef bint failed = False
     phrases.slots = NULL
     phrases.capacity = 0

@@ -11,9 +11,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 # A number that matters: the bits of the needed ones that it is, begins and ends.
 cdef struct Number:
     uint64_t value      # modulo 2 ** 64, and 1, so that 0 is an empty slot
-    uint64_t whole
-    uint64_t head
-    uint64_t tail
+    uint64_t whole, head, tail
 
 # What one pattern needs.
 cdef struct Need:
@@ -49,11 +47,7 @@ cdef struct Sieve:
 # Take count patterns, pattern i being data[starts[i]:starts[i + 1]] of node nodes[i], those of a
 # node together.  Returns -1 where memory runs out, with nothing left allocated.
 cdef int sieve_build(
-    Sieve* sieve,
-    const uint8_t* data,
-    const uint32_t* starts,
-    const uint32_t* nodes,
-    uint32_t count,
+    Sieve* sieve, const uint8_t* data, const uint32_t* starts, const uint32_t* nodes, uint32_t count
 ) noexcept nogil
 
 cdef size_t sieve_nbytes(const Sieve* sieve) noexcept nogil
@@ -62,9 +56,7 @@ cdef size_t sieve_nbytes(const Sieve* sieve) noexcept nogil
 cdef void sieve_free(Sieve* sieve) noexcept nogil
 
 # Return the bits of the numbers that the normal form of whole paragraphs may have.
-cdef uint64_t numbers_of(
-    const Sieve* sieve, const uint8_t* data, Py_ssize_t length
-) noexcept nogil
+cdef uint64_t numbers_of(const Sieve* sieve, const uint8_t* data, Py_ssize_t length) noexcept nogil
 
 # Tell whether a pattern of a node that is not in `matched` needs so few numbers that it is not
 # worth looking for them: fewer than three where all patterns are `equations`, else none.

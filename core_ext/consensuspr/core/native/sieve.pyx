@@ -20,12 +20,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp, memset
 
 from consensuspr.core.native.normal_form cimport (
-    CH_DIGIT,
-    CH_FRACTION,
-    CH_SUBSCRIPT,
-    CH_SUPERSCRIPT,
-    Unit,
-    character_at,
+    CH_DIGIT, CH_FRACTION, CH_SUBSCRIPT, CH_SUPERSCRIPT, Unit, character_at,
 )
 
 from consensuspr.core import tables
@@ -189,9 +184,7 @@ cdef int need_number(
     Sieve* sieve, const uint8_t* data, uint32_t start, uint32_t end, uint64_t* numbers
 ) noexcept nogil:
     """Give digits of a pattern their bit, and their beginnings and ends theirs."""
-    cdef uint64_t value = 0
-    cdef uint64_t power = 1
-    cdef uint64_t bit
+    cdef uint64_t value = 0, power = 1, bit
     cdef uint32_t at
     cdef Number* number
     for at in range(start, end):
@@ -278,8 +271,7 @@ cdef bint need_behind(Related* related, const uint8_t* begin, const uint8_t* end
     """
     cdef const uint8_t* at = begin
     cdef const uint8_t* best = NULL
-    cdef int most = 0
-    cdef int digits, cls
+    cdef int most = 0, digits, cls
     while at < end:
         at += 1
         if at[-1] == c'=':
@@ -304,14 +296,9 @@ cdef bint need_behind(Related* related, const uint8_t* begin, const uint8_t* end
 
 
 cdef int sieve_build(
-    Sieve* sieve,
-    const uint8_t* data,
-    const uint32_t* starts,
-    const uint32_t* nodes,
-    uint32_t count,
+    Sieve* sieve, const uint8_t* data, const uint32_t* starts, const uint32_t* nodes, uint32_t count
 ) noexcept nogil:
-    cdef uint32_t first = 0
-    cdef uint32_t index, at, kept
+    cdef uint32_t first = 0, index, at, kept
     cdef uint64_t numbers
     cdef bint idle, unrelated
     memset(sieve, 0, sizeof(Sieve))
@@ -377,9 +364,7 @@ cdef bint is_weak(const Sieve* sieve, const uint8_t* matched, bint equations) no
     return False
 
 
-cdef bint are_equations(
-    const Sieve* sieve, const uint8_t* matched, Behind* behind
-) noexcept nogil:
+cdef bint are_equations(const Sieve* sieve, const uint8_t* matched, Behind* behind) noexcept nogil:
     cdef uint32_t index, word
     cdef bint equations = True
     memset(behind, 0, sizeof(Behind))
@@ -408,7 +393,7 @@ cdef bint may_hold(
 # --- the signs of equality of a text -------------------------------------------------------------
 
 cdef inline bint is_blank(uint8_t byte) noexcept nogil:
-    return byte == c' ' or byte == c'\n' or byte == c'\t' or byte == c'\r'
+    return byte in b" \n\t\r"
 
 
 cdef inline Py_ssize_t letters_end(
@@ -469,8 +454,7 @@ cdef bint may_stand_behind(
             return (
                 has_behind(behind, BEHIND_MINUS)
                 or is_blank(following)
-                or following == c'-'
-                or following == c'>'
+                or following in b"->"
                 or following >= 0x80
             )
         elif byte == c'\\':
@@ -480,7 +464,7 @@ cdef bint may_stand_behind(
             if end == length or data[end] >= 0x80:
                 return True
             if end == at:
-                if memchr(b",:;! ([{$", following, 9) == NULL:
+                if following not in b",:;! ([{$":
                     return True
                 end += 1
             elif (
@@ -625,8 +609,7 @@ cdef uint64_t divided(
     const Sieve* sieve, Seen* seen, const uint8_t* data, Py_ssize_t start, Py_ssize_t end
 ) noexcept nogil:
     """Return the bits of digits of which a command takes the first as arguments."""
-    cdef uint64_t numbers = 0
-    cdef uint64_t value
+    cdef uint64_t numbers = 0, value
     cdef Py_ssize_t begin, at
     for begin in range(start, min(start + ARGUMENTS, end - 1)):
         numbers |= numbers_as(sieve, seen, data[begin] - c'0')
@@ -637,14 +620,10 @@ cdef uint64_t divided(
     return numbers
 
 
-cdef uint64_t numbers_of(
-    const Sieve* sieve, const uint8_t* data, Py_ssize_t length
-) noexcept nogil:
+cdef uint64_t numbers_of(const Sieve* sieve, const uint8_t* data, Py_ssize_t length) noexcept nogil:
     cdef bint commands = memchr(data, c'\\', length) != NULL
-    cdef uint64_t found = 0
-    cdef uint64_t value
-    cdef Py_ssize_t at = 0
-    cdef Py_ssize_t start
+    cdef uint64_t found = 0, value
+    cdef Py_ssize_t at = 0, start
     cdef uint8_t byte
     cdef int cls
     cdef bint command
@@ -671,11 +650,11 @@ cdef uint64_t numbers_of(
             continue
         else:
             unit = character_at(data, length, at)
-            if unit.cls == CH_DIGIT or unit.cls == CH_FRACTION:
+            if unit.cls in (CH_DIGIT, CH_FRACTION):
                 return ALL
             # Scripts of both kinds, one after the other, are two numbers.
             cls = unit.cls
-            while unit.cls == cls and (cls == CH_SUPERSCRIPT or cls == CH_SUBSCRIPT):
+            while unit.cls == cls and cls in (CH_SUPERSCRIPT, CH_SUBSCRIPT):
                 if is_digit(SCRIPT_DIGIT[unit.code]):
                     value = value * 10 + (SCRIPT_DIGIT[unit.code] - c'0')
                 at += unit.width
@@ -685,9 +664,7 @@ cdef uint64_t numbers_of(
                 continue
         found |= numbers_as(sieve, &seen, value)
         if byte < 0x80:
-            if value and value % 10 == 0 and (
-                seen.chained or (start and data[start - 1] == c'.')
-            ):
+            if value and value % 10 == 0 and (seen.chained or (start and data[start - 1] == c'.')):
                 while value % 10 == 0:
                     value //= 10
                 found |= numbers_as(sieve, &seen, value)
