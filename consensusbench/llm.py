@@ -63,7 +63,7 @@ class ModelSettings:
         concurrency: requests in flight at once.
         price_in: US dollars for a million prompt tokens.
         price_out: US dollars for a million completion tokens.
-        label: name in files and tables where it is not ``model``; tells two settings apart.
+        label: name in files and tables; by default ``model``.
         extra_body: further keys of a request, such as ``top_k`` or ``reasoning_effort``.
     """
 
@@ -446,7 +446,7 @@ def ask_key(
     Address, limits and prices do not count.
 
     Args:
-        sample: tells apart samples of the same question; any JSON value.
+        sample: distinguishes samples of the same question; any JSON value.
     """
     asked = settings.sampling() | ({} if temperature is None else {"temperature": temperature})
     turns = [[message.role, message.content] for message in messages]

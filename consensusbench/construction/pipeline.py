@@ -101,7 +101,7 @@ class BuildJob:
     Attributes:
         rollouts: files, in any order; or folders of training runs, whose logs say which of their
             rollouts are correct.
-        paths: what is written.
+        paths: of the outputs.
         extractor: stage 2.
         refiner: stage 3; None: end with stage 2.
         problems: a file of problems; None: the rollouts' own columns.
@@ -254,8 +254,7 @@ def add_budgets(job: BuildJob, progress: ProgressBar = no_progress) -> BuildRepo
     The metadata record what attacks earn.  Nothing else changes.
 
     Args:
-        job: its ``problems`` are the dataset, ``paths.dataset`` is what is written; stages 2 and
-            3 are not used.
+        job: its ``problems`` are the dataset; writes ``paths.dataset``, without stages 2 and 3.
 
     Raises:
         InputError: an input or an output is bad, or no problem has a correct rollout.
@@ -263,7 +262,7 @@ def add_budgets(job: BuildJob, progress: ProgressBar = no_progress) -> BuildRepo
     if job.of_run:
         raise InputError(
             f"{job.rollouts[0]} is a training run: budgets are not made of the rollouts of the"
-            " policy that is trained, for they would grow with what it learns to print"
+            " policy that is trained, because they would grow with its habits"
         )
     dataset, output = job.problems, job.paths.main
     assert dataset is not None, "budgets are added to a dataset"
