@@ -173,9 +173,7 @@ def answers() -> Callable[[bytes], None]:
     def run(data: bytes) -> None:
         truth, _, response = data.decode("utf-8", "replace").partition("\n---\n")
         for rule in rules:
-            # Bytes and text are the same response.
             found = rule(response)
-            assert found == rule(response.encode("utf-8", "surrogatepass"))
             if found is not None:
                 assert normalize.canonical(found.answer) is not None
                 compare(form_of(truth), form_of(found.answer))

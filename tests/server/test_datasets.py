@@ -425,7 +425,7 @@ def test_the_command(
     assert (changed["digest"], changed["previous_digest"]) == (second, first)
     assert done("remove", "more") == {"name": "more", "digest": second}
     code, out, _ = consensuspr("datasets", "replace", "default", *at)
-    assert (code, out.split(",")[0]) == (0, "default: loaded anew")
+    assert (code, out.split(",")[0]) == (0, "default: loaded again")
     code, _, err = consensuspr("datasets", "add", "default", str(files.first), *at)
     assert code == 2 and "dataset 'default' is there" in err
     code, out, _ = consensuspr("datasets", "list", *at)

@@ -42,7 +42,7 @@ from consensuspr.scoring import (
     rollout_from_row,
     scored_row,
 )
-from consensuspr.scoring.types import ScoreOptions, count_past_thoughts
+from consensuspr.scoring.types import ScoreOptions
 from consensuspr.wire.codec import as_sent
 
 # Large enough that the hops of a part cost little beside its scoring (some 50 ms), small
@@ -76,8 +76,7 @@ class ScoredPart:
     """The scored rows of one part, as lines or as objects, and the counts.
 
     Attributes:
-        counted: data source and score of each row, without matches and spans.
-        past_thoughts: responses of which something is scored with ``after_think``.
+        counted: data source and score of each row, without what summaries do not count.
         fault: the bad row or the damage at which the part ends early; nothing comes after it.
         identity: under which it was scored, None if no row was.
     """
@@ -85,7 +84,6 @@ class ScoredPart:
     lines: bytes = b""
     rows: list[Row] = field(default_factory=list)
     counted: list[tuple[str | None, Score]] = field(default_factory=list)
-    past_thoughts: int = 0
     report: ReadReport = field(default_factory=ReadReport)
     fault: DataError | None = None
     identity: Identity | None = None
@@ -115,8 +113,6 @@ class PartScorer:
             return done
         rollouts = [as_sent(rollout_from_row(row)) for row in rows]
         scores, done.identity = self._scorer.score(rollouts, options.options)
-        if options.options.reward.after_think:
-            done.past_thoughts = count_past_thoughts(rollouts)
         for row, score in zip(rows, scores, strict=True):
             source = row.get("data_source") or self._index.data_source(row["problem_id"])
             done.counted.append((source, replace(score, matched=(), spans=None)))
