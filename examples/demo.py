@@ -89,10 +89,10 @@ def table_by(column: str, title: str, rows: list[Row], scores: dict[str, list[Sc
         table.add_row(
             "all" if value is None else value.replace("_", " "),
             f"{first.rollouts:,}",
-            mean_text(first.acc, first.rollouts, ".1%"),
-            mean_text(first.ncr, first.rollouts, ".1%"),
-            mean_text(first.tpn, first.rollouts, ",.1f"),
-            *(mean_text(group.reward, group.rollouts, ",.3f") for group in groups.values()),
+            mean_text(first.means["acc"], first.rollouts, ".1%"),
+            mean_text(first.means["ncr"], first.rollouts, ".1%"),
+            mean_text(first.means["tpn"], first.rollouts, ",.1f"),
+            *(mean_text(g.means["reward"], g.rollouts, ",.3f") for g in groups.values()),
             style="bold" if value is None else "",
         )
     return table

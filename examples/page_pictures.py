@@ -81,15 +81,12 @@ def watched(browser: Browser, *runs: Path) -> Iterator[str]:
 
 def views(address: str) -> dict[str, str]:
     """Return the state of the page for each picture."""
-    search = "samples?run=0&kind=wrong_high&q=Recall&limit=1"
-    while not (found := fetch(address, search))["search"]["complete"]:
-        pass
-    [named] = found["rows"]
+    [named] = fetch(address, "samples?run=0&kind=wrong_high&q=Recall&limit=1")["rows"]
     [listed] = fetch(address, "samples?run=0&kind=guarded&sort=ncr_raw&limit=1")["rows"]
     [worse] = fetch(address, "compare?a=0&b=1&change=worse&desc=0&limit=1")["rows"]
     digest = quote(fetch(address, "datasets")["rows"][0]["digest"], safe="")
     return {
-        "overview": "#/overview?smooth=5",
+        "overview": "#/overview",
         "samples": "#/samples?kind=wrong_high",
         "sample": f"#/sample/0/{listed['key']}",
         "group": f"#/group/0?step={named['step']}&group={quote(named['group'])}",

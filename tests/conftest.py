@@ -50,11 +50,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set the number of examples; stop if another core is under test than the expected one.
+    """Set the number of examples; leave no process behind; stop if another core is under test.
 
     ``make checked`` and ``make sanitize`` put a core of their own first on the path and name
     its folder in ``CONSENSUSPR_EXPECT_CORE``: without this they could pass on the usual one.
     """
+    from tests.processes import end_descendants_with_this_process
+
+    end_descendants_with_this_process()
     usual = FULL_EXAMPLES if config.getoption("--full") else QUICK_EXAMPLES
     # Without a deadline: on a slow machine it would fail at random.
     examples = config.getoption("--examples") or usual

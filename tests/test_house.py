@@ -21,21 +21,20 @@ SOURCE_ROOTS = ("proto", "core_ext", "server", "client")
 CODE_FOLDERS = (*SOURCE_ROOTS, "consensusbench", "benchmarks", "reliability", "examples", "tests")
 
 # What each package may import of the project itself; docs/design/architecture.md draws it.
-BASE = {"child_processes", "errors", "events", "lazy", "parent_death", "version"}
+BASE = {"child_processes", "errors", "events", "lazy", "version"}
 MAY_IMPORT = {
     "v1": set(),
     "child_processes": set(),
     "errors": set(),
     "events": set(),
     "lazy": set(),
-    "parent_death": set(),
     "version": set(),
     "settings": BASE,
     "credentials": BASE,
     "console": BASE | {"core"},
     "core": BASE,
     "data": BASE,
-    "scoring": BASE | {"core", "data"},
+    "scoring": BASE | {"settings", "core", "data"},
     "wire": BASE | {"v1", "core", "scoring"},
     "score_log": BASE | {"core", "data", "scoring", "wire"},
     "server": BASE

@@ -143,7 +143,7 @@ def test_a_setting_without_a_default_that_is_not_given() -> None:
 MODELS = [
     ("consensuspr.server.config", "ServerConfig"),
     ("consensuspr.launch.request", "Request"),
-    ("consensuspr.cli.options", "HowToScore"),
+    ("consensuspr.cli.options", "RewardCommandSettings"),
     ("consensusbench.cli.compare", "CompareSettings"),
     ("consensusbench.cli.construction", "BuildSettings"),
     ("consensusbench.cli.diagnose", "DiagnoseSettings"),

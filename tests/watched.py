@@ -121,7 +121,9 @@ class Opened(Watched):
 
 
 @contextmanager
-def opened(*runs: Path, dataset: Path | None = None) -> Iterator[Opened]:
+def opened(
+    *runs: Path, dataset: Path | None = None, tokens: Path | None = None
+) -> Iterator[Opened]:
     """Open the page of some runs in this process, until the block is left."""
     from consensuspr.server.config import Address
     from consensuspr.server.security import Gate, Security
@@ -134,7 +136,7 @@ def opened(*runs: Path, dataset: Path | None = None) -> Iterator[Opened]:
     store.start()
     views = Views(store, [] if dataset is None else [dataset])
     address = Address.parse("127.0.0.1:1")
-    page = WatchApp(views, store, Security(Gate(None), None), address)
+    page = WatchApp(views, store, Security(Gate(tokens), None), address)
     try:
         yield Opened("", 0, page.application)
     finally:

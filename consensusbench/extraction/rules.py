@@ -54,7 +54,7 @@ from consensuspr.data import Problem, Row
 from consensuspr.settings import check_fields
 
 # Counts up whenever the same rollouts may give other candidates.
-RULES_VERSION = "2"
+RULES_VERSION = "3"
 
 
 AtLeastOne: TypeAlias = Annotated[int, Field(ge=1)]

@@ -42,9 +42,7 @@ from consensuspr.scoring.answers.compare import Form, compare, form_of
 from consensuspr.scoring.answers.extract import (
     MAX_ANSWER_CHARS,
     answer_in_prose,
-    extract_boxed,
-    extract_boxed_run,
-    extract_gsm8k,
+    reference_answer,
 )
 
 
@@ -380,7 +378,7 @@ def states_answer(expression: str, ground_truth: str | None) -> bool:
     """
     if ground_truth is None:
         return False
-    gold = form_of(_bare(ground_truth))
+    gold = form_of(reference_answer(ground_truth)[:MAX_ANSWER_CHARS])
     text = expression.strip()[:MAX_ANSWER_CHARS]
     if not gold.text or not text:
         return False
@@ -423,14 +421,3 @@ def _sides(text: str) -> list[str]:
     if start:
         sides.append(text[start:].strip())
     return [side for side in sides if side]
-
-
-def _bare(ground_truth: str) -> str:
-    """Return the answer within what a dataset gives: bare, boxed, or behind ``####``."""
-    found = None
-    if "\\boxed" in ground_truth or "\\fbox" in ground_truth:
-        found = extract_boxed_run(ground_truth) or extract_boxed(ground_truth)
-    elif "####" in ground_truth:
-        found = extract_gsm8k(ground_truth)
-    text = ground_truth if found is None else found.answer
-    return text.strip()[:MAX_ANSWER_CHARS]

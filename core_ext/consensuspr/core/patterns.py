@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from consensuspr.core.statements import MAX_DIGITS
-from consensuspr.core.tables import CHAR_CLASSES, PARAGRAPH, Char
+from consensuspr.core.tables import CHAR_CLASSES, PARAGRAPH, Char, classes_of
 
 # Limits of one matcher; far above any dataset, and what keeps a hostile one bounded.
 MAX_NODES: Final = 65_536
@@ -115,15 +115,8 @@ class Hit(NamedTuple):
     channel: Channel
 
 
-_RIGHT_OPERANDS: Final = (
-    Char.DIGIT,
-    Char.LETTER,
-    Char.SYMBOL,
-    Char.CLOSE,
-    Char.BRACKET_CLOSE,
-    Char.BANG,
-    Char.BAR,
-)
+_LEFT_OPERANDS: Final = classes_of("0aα√|([-+±")
+_RIGHT_OPERANDS: Final = classes_of("0aα)]!|")
 
 
 def _edges(text: str) -> Edge:
@@ -134,15 +127,11 @@ def _edges(text: str) -> Edge:
     """
     first = CHAR_CLASSES.get(text[0], Char.OTHER)
     last = CHAR_CLASSES.get(text[-1], Char.OTHER)
-    edges = Edge.NONE
-    if first in (Char.DIGIT, Char.LETTER, Char.SYMBOL, Char.ROOT):
-        edges |= Edge.LEFT_OPERAND
-    elif first is Char.BAR:
-        edges |= Edge.LEFT_OPERAND
-    elif first in (Char.OPEN, Char.BRACKET_OPEN):
-        edges |= Edge.LEFT_OPERAND | Edge.LEFT_BRACKET
+    edges = Edge.LEFT_OPERAND if first in _LEFT_OPERANDS else Edge.NONE
+    if first in (Char.OPEN, Char.BRACKET_OPEN):
+        edges |= Edge.LEFT_BRACKET
     elif first in (Char.MINUS, Char.PLUS, Char.PLUS_MINUS):
-        edges |= Edge.LEFT_OPERAND | Edge.LEFT_SIGN
+        edges |= Edge.LEFT_SIGN
     digits = len(text) - len(text.lstrip("0123456789"))
     if 0 < digits <= 3 and text[digits : digits + 1] == "/":
         edges |= Edge.LEFT_FRACTION

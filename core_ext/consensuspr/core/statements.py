@@ -112,7 +112,6 @@ def _words() -> dict[str, Meaning]:
 
 
 WORDS: Final[dict[str, Meaning]] = _words()
-MAX_WORD: Final = max(map(len, WORDS))
 
 
 # Fenced code in these languages is read as Python; fences without one where it plainly is.

@@ -133,21 +133,14 @@ class Word(IntEnum):
     MINUTES = 16  # "min": a glued unit behind a number where no bracket follows, else a function
 
 
-def _pairs(text: str) -> list[str]:
-    return text.split()
-
-
-_GREEK_NAMES: Final = {
-    name: unicodedata.lookup(f"GREEK SMALL LETTER {long}")
-    for name, long in {
-        "alpha": "ALPHA", "beta": "BETA", "gamma": "GAMMA", "delta": "DELTA",
-        "epsilon": "EPSILON", "zeta": "ZETA", "eta": "ETA", "theta": "THETA",
-        "iota": "IOTA", "kappa": "KAPPA", "lambda": "LAMDA", "mu": "MU", "nu": "NU",
-        "xi": "XI", "omicron": "OMICRON", "pi": "PI", "rho": "RHO", "sigma": "SIGMA",
-        "tau": "TAU", "upsilon": "UPSILON", "phi": "PHI", "chi": "CHI", "psi": "PSI",
-        "omega": "OMEGA",
-    }.items()
-}  # fmt: skip
+_GREEK_NAMES: Final = dict(
+    zip(
+        "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho "
+        "sigma tau upsilon phi chi psi omega".split(),
+        "αβγδεζηθικλμνξοπρστυφχψω",
+        strict=True,
+    )
+)
 
 # --- characters ---------------------------------------------------------------------------
 
@@ -170,31 +163,14 @@ def _char_map() -> dict[int, str]:
     put("".join(map(chr, range(0x2066, 0x206A))), " ")
     put("\u0085\u2028\u2029", "\n")
     put("\u2010\u2011\u2012\u2013\ufe63", "-")
-    put("·⋅∗∙✕✖⨯⨉", "×")
-    put("∕⁄÷", "/")
-    put("∶：", ":")
-    put("“”„‟«»″", '"')
-    put("‘’‚‛′ʼ´", "'")
-    put("£€¥₹￥￡", "$")
-    put("￠", "¢")
-    put("。", ".")
-    put("、", ",")
-    put("ϵ", "ε")
-    put("ϑ", "θ")
-    put("ϕ", "φ")
-    put("ϖ", "π")
-    put("ϱ", "ρ")
-    put("ς", "σ")
-    put("µ", "μ")
-    put("Ω", "Ω")
-    put("∆△", "Δ")
-    put("－", "−")
-    put("⩽≦", "≤")
-    put("⩾≧", "≥")
-    put("≃≒≐", "≈")
-    put("∣", "|")
-    put("⇒⟹⟶↦⇔⟺↔⟷⟵←⇐∴∵➜➔⟸➡", "→")
-    put("ºÂ°˚"[0] + "˚", "°")
+    for chars, canonical in (
+        ("·⋅∗∙✕✖⨯⨉", "×"), ("∕⁄÷", "/"), ("∶：", ":"), ("“”„‟«»″", '"'), ("‘’‚‛′ʼ´", "'"),
+        ("£€¥₹￥￡", "$"), ("￠", "¢"), ("。", "."), ("、", ","), ("ϵ", "ε"), ("ϑ", "θ"),
+        ("ϕ", "φ"), ("ϖ", "π"), ("ϱ", "ρ"), ("ς", "σ"), ("µ", "μ"), ("Ω", "Ω"), ("∆△", "Δ"),
+        ("－", "−"), ("⩽≦", "≤"), ("⩾≧", "≥"), ("≃≒≐", "≈"), ("∣", "|"), ("⇒⟹⟶↦⇔⟺↔⟷⟵←⇐∴∵➜➔⟸➡", "→"),
+        ("ºÂ°˚"[0] + "˚", "°"),
+    ):  # fmt: skip
+        put(chars, canonical)
     # One step must be enough: a mathematical final sigma is a sigma.
     return {code: table.get(ord(char), char) for code, char in table.items()}
 
@@ -263,94 +239,44 @@ FRACTIONS: Final = {
 }  # fmt: skip
 CHAR_CLASSES: Final[dict[str, Char]] = _char_classes()
 
+
+def classes_of(chars: str) -> frozenset[Char]:
+    """Return the classes of some canonical characters."""
+    return frozenset(map(CHAR_CLASSES.__getitem__, chars))
+
+
 # --- LaTeX commands: name without the backslash -> (action, payload) -------------------------
+
+# A canonical character, and the commands that stand for it.
+_EMITTED: Final = (
+    "ε varepsilon;θ vartheta;φ varphi;π varpi;ρ varrho;σ varsigma;× times cdot ast bullet star "
+    "cdotp;/ div;± pm;∓ mp;≤ le leq leqslant leqq;≥ ge geq geqslant geqq;≠ ne neq;≈ approx "
+    "simeq doteq thickapprox;≡ equiv;≅ cong;∼ sim;∝ propto;< lt;> gt;∈ in;∉ notin;∌ notni;∤ "
+    "nmid;∦ nparallel;≮ nless;≯ ngtr;≰ nleq nleqslant;≱ ngeq ngeqslant;≇ ncong;≁ nsim;⊈ "
+    "nsubseteq;⊉ nsupseteq;⊂ subset;⊆ subseteq;⊃ supset;⊇ supseteq;∪ cup;∩ cap;⊥ perp;∥ "
+    "parallel;∧ land wedge;∨ lor vee;≪ ll;≫ gg;∞ infty;∅ emptyset varnothing;∑ sum;∏ prod;∫ int;"
+    "∂ partial;∇ nabla;∠ angle measuredangle;Δ triangle;| mid vert;' prime;° degree;: colon;… "
+    "ldots cdots dots dotsc dotsb vdots ddots;[ lbrack;] rbrack;⌊ lfloor;⌋ rfloor;⌈ lceil;⌉ "
+    "rceil;⟨ langle;⟩ rangle;→ to rightarrow Rightarrow longrightarrow Longrightarrow implies "
+    "iff leftrightarrow Leftrightarrow Longleftrightarrow mapsto therefore because leftarrow "
+    "Leftarrow xrightarrow longmapsto"
+)
 
 
 def _commands() -> dict[str, tuple[Command, str]]:
     table: dict[str, tuple[Command, str]] = {}
 
     def put(names: str, action: Command, payload: str = "") -> None:
-        for name in _pairs(names):
+        for name in names.split():
             table[name] = (action, payload)
 
     for name, char in _GREEK_NAMES.items():
         put(name, Command.EMIT, char)
         put(name.capitalize(), Command.EMIT, char.upper())
-    put("varepsilon", Command.EMIT, "ε")
-    put("vartheta", Command.EMIT, "θ")
-    put("varphi", Command.EMIT, "φ")
-    put("varpi", Command.EMIT, "π")
-    put("varrho", Command.EMIT, "ρ")
-    put("varsigma", Command.EMIT, "σ")
-    put("times cdot ast bullet star cdotp", Command.EMIT, "×")
-    put("div", Command.EMIT, "/")
-    put("pm", Command.EMIT, "±")
-    put("mp", Command.EMIT, "∓")
-    put("le leq leqslant leqq", Command.EMIT, "≤")
-    put("ge geq geqslant geqq", Command.EMIT, "≥")
-    put("ne neq", Command.EMIT, "≠")
-    put("approx simeq doteq thickapprox", Command.EMIT, "≈")
-    put("equiv", Command.EMIT, "≡")
-    put("cong", Command.EMIT, "≅")
-    put("sim", Command.EMIT, "∼")
-    put("propto", Command.EMIT, "∝")
-    put("lt", Command.EMIT, "<")
-    put("gt", Command.EMIT, ">")
-    put("in", Command.EMIT, "∈")
-    put("notin", Command.EMIT, "∉")
-    put("notni", Command.EMIT, "∌")
-    put("nmid", Command.EMIT, "∤")
-    put("nparallel", Command.EMIT, "∦")
-    put("nless", Command.EMIT, "≮")
-    put("ngtr", Command.EMIT, "≯")
-    put("nleq nleqslant", Command.EMIT, "≰")
-    put("ngeq ngeqslant", Command.EMIT, "≱")
-    put("ncong", Command.EMIT, "≇")
-    put("nsim", Command.EMIT, "≁")
-    put("nsubseteq", Command.EMIT, "⊈")
-    put("nsupseteq", Command.EMIT, "⊉")
-    put("subset", Command.EMIT, "⊂")
-    put("subseteq", Command.EMIT, "⊆")
-    put("supset", Command.EMIT, "⊃")
-    put("supseteq", Command.EMIT, "⊇")
-    put("cup", Command.EMIT, "∪")
-    put("cap", Command.EMIT, "∩")
-    put("perp", Command.EMIT, "⊥")
-    put("parallel", Command.EMIT, "∥")
-    put("land wedge", Command.EMIT, "∧")
-    put("lor vee", Command.EMIT, "∨")
-    put("ll", Command.EMIT, "≪")
-    put("gg", Command.EMIT, "≫")
-    put("infty", Command.EMIT, "∞")
-    put("emptyset varnothing", Command.EMIT, "∅")
-    put("sum", Command.EMIT, "∑")
-    put("prod", Command.EMIT, "∏")
-    put("int", Command.EMIT, "∫")
-    put("partial", Command.EMIT, "∂")
-    put("nabla", Command.EMIT, "∇")
-    put("angle measuredangle", Command.EMIT, "∠")
-    put("triangle", Command.EMIT, "Δ")
-    put("mid vert", Command.EMIT, "|")
+    for emitted in _EMITTED.split(";"):
+        char, _, names = emitted.partition(" ")
+        put(names, Command.EMIT, char)
     put("lvert rvert", Command.BAR)
-    put("prime", Command.EMIT, "'")
-    put("degree", Command.EMIT, "°")
-    put("colon", Command.EMIT, ":")
-    put("ldots cdots dots dotsc dotsb vdots ddots", Command.EMIT, "…")
-    put("lbrack", Command.EMIT, "[")
-    put("rbrack", Command.EMIT, "]")
-    put("lfloor", Command.EMIT, "⌊")
-    put("rfloor", Command.EMIT, "⌋")
-    put("lceil", Command.EMIT, "⌈")
-    put("rceil", Command.EMIT, "⌉")
-    put("langle", Command.EMIT, "⟨")
-    put("rangle", Command.EMIT, "⟩")
-    put(
-        "to rightarrow Rightarrow longrightarrow Longrightarrow implies iff leftrightarrow "
-        "Leftrightarrow Longleftrightarrow mapsto therefore because leftarrow Leftarrow "
-        "xrightarrow longmapsto",
-        Command.EMIT,
-        "→",
-    )
     put("quad qquad hfill newline linebreak hline cline par item", Command.BREAK)
     put("space nobreakspace", Command.SPACE)
     put("enspace thinspace medspace thickspace", Command.THIN)
@@ -389,21 +315,13 @@ def _commands() -> dict[str, tuple[Command, str]]:
     put("not", Command.NOT)
     put("mod bmod pmod", Command.MOD)
     # Commands of one character that is not a letter.
-    for char in ",:;>":
-        table[char] = (Command.THIN, "")
-    table[" "] = (Command.SPACE, "")
-    for char in "!/@-+":
-        table[char] = (Command.NOTHING, "")
-    for char in "()[]$":
-        table[char] = (Command.MARK, "")
-    table["\\"] = (Command.BREAK, "")
-    table["|"] = (Command.EMIT, "|")
-    for char in "{}":
-        table[char] = (Command.NOTHING, "")
-    for char in "&#_^*\"'`=?":
+    put(", : ; >", Command.THIN)
+    put("! / @ - + { } %", Command.NOTHING)
+    put("( ) [ ] $", Command.MARK)
+    put("\\", Command.BREAK)
+    table[" "] = table["~"] = (Command.SPACE, "")
+    for char in "|&#_^*\"'`=?":
         table[char] = (Command.EMIT, char)
-    table["%"] = (Command.NOTHING, "")
-    table["~"] = (Command.SPACE, "")
     return table
 
 
@@ -419,7 +337,7 @@ def _words() -> dict[str, tuple[Word, str]]:
     table: dict[str, tuple[Word, str]] = {}
 
     def put(words: str, meaning: Word) -> None:
-        for word in _pairs(words):
+        for word in words.split():
             table[word] = (meaning, "")
 
     put(
@@ -475,4 +393,3 @@ UNIT_LETTERS: Final = "gmshlL"
 DEGREE_LETTERS: Final = "CFK"
 # Longest word that can have a meaning; longer ones are plain without a look-up.
 MAX_WORD: Final = max(map(len, WORDS))
-MAX_COMMAND: Final = max(map(len, COMMANDS))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.extraction.programs import MAX_CODE_CHARS, read_equations
+from consensusbench.extraction.programs import read_equations
 from consensusbench.extraction.rules import RulesExtractor, RulesSettings
 from consensusbench.extraction.statements import Truth, truth_of
 from consensusbench.extraction.types import CorrectRollout
@@ -30,13 +30,12 @@ def fenced(code: str) -> str:
         ("print('of', 3 * 7)", ["3*7=21"]),
         ("def f(n):\n    half = 10 / 4\n    return half * 6 + n\nf(2)", ["10/4=2.5"]),
         ("def f():\n    return 6 * 7", ["6*7=42"]),
-        ("y = int(6 / 2) + 1", ["6/2+1=4"]),
-        ("y = Rational(3, 8) * 64", ["3/8*64=24"]),
-        ("y = -3 * 2", ["(-3)*2=-6"]),
-        ("y = 2 ** 3 ** 2", ["2^(3^2)=512"]),
+        ("y = int(6 / 2) + 1", ["(6/2)+1=4"]),
+        ("y = Rational(3, 8) * 64", ["(3/8)*64=24"]),
+        ("y = -3 * 2", ["-3*2=-6"]),
+        ("y = 2 ** 3 ** 2", ["2^3^2=512"]),
         ("y = 8 / (4 / 2)\nz = 10 - (4 - 1)", ["8/(4/2)=4", "10-(4-1)=7"]),
         ("y: float = 1_000 * 1.5", ["1000*1.5=1500"]),
-        (">>> 3 * 4", ["3*4=12"]),
         # A result that is rounded is stated, and nothing is worked out from it.
         ("y = 50 / 7\nz = y * 3", ["50/7=7.14"]),
         # What may be assigned anew is unknown from then on.
@@ -55,10 +54,10 @@ def test_what_is_read(code: str, steps: list[str]) -> None:
     assert [one.text for one in read_equations(fenced(code))] == steps
 
 
-def test_a_step_has_the_place_of_its_line() -> None:
+def test_a_step_has_the_place_of_its_expression() -> None:
     response = fenced("a = 1\nb = 3 * 4")
     (step,) = read_equations(response)
-    assert response[step.start :].startswith("b = 3 * 4")
+    assert response[step.start :].startswith("3 * 4")
 
 
 def test_prose_and_other_languages_are_no_programs() -> None:
@@ -80,7 +79,7 @@ def test_parts_of_one_response_share_their_names() -> None:
         "a" * 30_000 + " = 3 * 4",
         "\n".join(f"x{n} = {n} * 2" for n in range(1500)),
         "x = 3 * 4\n" * 10_000,
-        "x = 1\n" * (MAX_CODE_CHARS // 6 + 1),
+        "x = 1\n" * 6000,
         "x = '\\d'\x00",
         "x = \ud800",
     ],

@@ -15,7 +15,6 @@ from consensusbench.extraction.refine import (
 )
 from consensusbench.extraction.types import Candidate, Extraction
 from consensuspr.data import Problem
-from consensuspr.errors import InputError
 
 # How much an expression says.
 
@@ -163,24 +162,3 @@ def test_hundreds_of_candidates_take_no_time_for_each_pair() -> None:
     started = time.process_time()
     assert len(refined(*many).candidates) == 12
     assert time.process_time() - started < 20.0
-
-
-def test_nothing_gives_nothing() -> None:
-    assert refined() == Extraction(())
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"min_nodes": 13}, "^min_nodes must be from 0 to max_nodes, got 13 and 12$"),
-        ({"max_nodes": 0}, "^max_nodes must be at least 1, got 0"),
-        ({"min_support": 0}, "at least 1, got 0"),
-        ({"min_share": 3}, "^min_share must be at most 1, got 3$"),
-        ({"min_formula_share": -0.5}, "^min_formula_share must be at least 0, got -0.5$"),
-        ({"min_information": -1}, "at least 0, got -1"),
-        ({"max_finals": -1}, "at least 0, got -1"),
-    ],
-)
-def test_thresholds_out_of_range_are_refused(settings: dict[str, float], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        RefineSettings(**settings)  # type: ignore[arg-type]

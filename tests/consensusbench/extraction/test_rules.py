@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -13,13 +12,11 @@ from hypothesis import strategies as st
 from consensusbench.extraction.rules import (
     Cluster,
     ConclusionKind,
-    Link,
     RulesExtractor,
     RulesSettings,
     add_phrases,
     cluster,
     is_distinctive,
-    numbers_of,
     prose_of,
     read_chains,
     read_conclusions,
@@ -28,7 +25,6 @@ from consensusbench.extraction.rules import (
 from consensusbench.extraction.types import CorrectRollout, Extraction
 from consensuspr.core import Matcher
 from consensuspr.data import Problem
-from consensuspr.errors import InputError
 
 # Statements found in responses: where they begin and end, and which links they have.
 
@@ -66,11 +62,6 @@ def test_chains(response: str, chains: list[str]) -> None:
     assert texts == chains
 
 
-def test_a_chain_links_its_neighbours() -> None:
-    [chain] = read_chains("10*3 + 8*5 = 30 + 40 = 70")
-    assert chain == (Link("10*3+8*5", "=", "30+40"), Link("30+40", "=", "70"))
-
-
 @pytest.mark.parametrize(
     ("response", "prose"),
     [
@@ -83,12 +74,6 @@ def test_a_chain_links_its_neighbours() -> None:
 )
 def test_code_and_tags_are_no_prose(response: str, prose: str) -> None:
     assert prose_of(response) == prose
-
-
-@given(st.text(alphabet="ab1=+-*/()[]{},.;:<>≤ \n`$\\", max_size=200))
-def test_any_text_has_chains_of_sound_sides(response: str) -> None:
-    for chain in read_chains(response):
-        assert chain and all(map(all, chain))
 
 
 # What a single rollout concludes.
@@ -145,12 +130,6 @@ def test_a_chain_is_one_place() -> None:
         "30 + 40 = 70": 0,
         "7 * 10 = 70": 1,
     }
-
-
-def test_statements_that_differ_in_order_have_one_structure() -> None:
-    response = "3 * 10 = 30. Again: 30 = 10 * 3."
-    first, second = read_conclusions(CorrectRollout("r", "m", response), RulesSettings())
-    assert first.structure == second.structure
 
 
 def test_what_is_looked_at_is_bounded() -> None:
@@ -211,15 +190,6 @@ def test_distinctive_numbers(number: str, distinctive: bool) -> None:
     assert is_distinctive(number) is distinctive
 
 
-def test_numbers_are_read_as_the_normal_form_spells_them() -> None:
-    assert numbers_of("Ann has $1,200 and 3.50 more") == numbers_of("1200 or 3.5")
-
-
-def test_what_is_looked_at_of_phrases_is_bounded() -> None:
-    response = " ".join(f"{number} apples." for number in range(10, 500))
-    assert len(read_phrases(response, 20)) == 20
-
-
 # Which statements of several rollouts count as one conclusion.
 
 
@@ -256,12 +226,6 @@ def clusters_of(*responses: str) -> list[Cluster]:
 )
 def test_clusters(responses: list[str], clusters: list[set[str]]) -> None:
     assert [set(one.wordings) for one in clusters_of(*responses)] == clusters
-
-
-def test_a_cluster_knows_its_value_and_its_rollouts() -> None:
-    [found] = clusters_of("200-50=150", "300-150=150", "200-50=150")
-    assert found.value == 150
-    assert found.rollouts == {0, 1, 2}
 
 
 def phrased(*responses: str) -> tuple[list[Cluster], list[Cluster]]:
@@ -367,11 +331,6 @@ def test_what_one_model_alone_writes_is_its_style() -> None:
     assert "5 + 9 = 14" in [one.label for one in extract(solutions, min_models=1).candidates]
 
 
-def test_one_model_alone_is_enough_where_there_is_no_other() -> None:
-    solutions = [("ada", text) for _, text in SOLUTIONS]
-    assert [one.num_models for one in extract(solutions).candidates] == [1, 1]
-
-
 def test_phrases_are_wordings_only_where_they_are_wanted() -> None:
     plain = extract(SOLUTIONS, phrases=False).candidates[0]
     assert "168 rolls" not in plain.expressions
@@ -385,21 +344,6 @@ def test_numbers_of_the_problem_are_no_conclusion() -> None:
     other = Problem("p", problem="A town", ground_truth="3")
     [value] = extract(told, other).candidates
     assert (value.type, value.label) == ("value", "12500")
-
-
-def test_without_rollouts_there_is_nothing() -> None:
-    assert extract([]) == Extraction(())
-
-
-def test_it_travels_to_workers() -> None:
-    extractor = RulesExtractor(RulesSettings(min_support=3))
-    assert pickle.loads(pickle.dumps(extractor)) == extractor
-
-
-@pytest.mark.parametrize("name", ["min_support", "max_candidates", "max_forms"])
-def test_thresholds_below_one_are_refused(name: str) -> None:
-    with pytest.raises(InputError, match=f"{name} must be at least 1, got 0"):
-        RulesSettings(**{name: 0})  # type: ignore[arg-type]
 
 
 STATEMENTS = st.sampled_from(

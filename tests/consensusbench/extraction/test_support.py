@@ -53,9 +53,3 @@ def test_many_groups_are_searched_in_batches(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(support, "MAX_MATCHER_CHARS", 4)
     assert find_mentions(groups, given) == whole
     assert [len(mentions) for mentions in whole] == [1, 0, 1]
-
-
-def test_no_groups_no_rollouts_and_empty_responses() -> None:
-    assert find_mentions([], rollouts("x")) == []
-    assert find_mentions([["x=5"], []], []) == [[], []]
-    assert find_mentions([["x=5"], ["$$"]], rollouts("")) == [[], []]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consensuspr.core import EXPANSION_VERSION, Matcher, derive_forms, normalize
-from consensuspr.core.expressions import derive, evaluate
+from consensuspr.core.expressions import evaluate
 from consensuspr.core.expressions.derive import (
     MAX_FORMS,
     StatementScope,
@@ -271,22 +271,12 @@ def test_a_tight_exclamation_mark_is_a_factorial_where_it_can_be(
     assert derive_forms(text) == forms
 
 
-def test_a_factorial_before_an_equals_sign_stays_one() -> None:
-    for form in derive_forms("5!*2=240"):
-        assert "≠" not in normalize(form)
-
-
 def test_other_forms_have_another_version() -> None:
     forms = json.dumps([derive_forms(text) for text in EXPRESSIONS])
     digest = hashlib.sha256(forms.encode()).hexdigest()
     assert DIGESTS.get(EXPANSION_VERSION) == digest, (
         "derive_forms gives other forms: raise EXPANSION_VERSION and write the new digest here"
     )
-
-
-def test_the_expressions_have_forms_to_watch() -> None:
-    with_forms = [text for text in EXPRESSIONS if derive_forms(text)]
-    assert len(with_forms) > len(EXPRESSIONS) / 2
 
 
 @pytest.mark.parametrize(
@@ -355,23 +345,6 @@ def test_sums(signs: str, forms: list[str]) -> None:
 )
 def test_products(roles: str, forms: list[str]) -> None:
     assert filled(product_templates(roles)) == forms
-
-
-def test_products_with_a_divisor_take_it_with_any_factor() -> None:
-    forms = filled(product_templates("nnd"))
-    assert forms[0] == "a*b/c"
-    assert set(forms) == {
-        "a*b/c", "a/c*b", "b*a/c", "b/c*a",
-        "(a/c)*b", "b*(a/c)", "(b/c)*a", "a*(b/c)", "(a*b)/c", "(b*a)/c",
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("roles", ["nnnn", "nnnd", "nndd", "ssss", "n1dd"])
-def test_templates_are_distinct_and_the_original_is_cheapest(roles: str) -> None:
-    templates = product_templates(roles)
-    assert templates[0][0] == 0
-    assert len({text for _, text in templates}) == len(templates)
-    assert all(cost > 0 for cost, _ in templates[1:])
 
 
 @pytest.mark.parametrize(
@@ -474,37 +447,6 @@ def test_any_text_yields_distinct_bounded_forms(text: str) -> None:
     assert len(set(normal)) == len(normal)
     assert normalize(text) not in normal
     assert derive_forms(text) == derived
-
-
-_NAMES = st.lists(st.sampled_from("abcdpqtyz"), min_size=2, max_size=3, unique=True)
-
-
-@given(_NAMES, st.sampled_from(["+", "*", "-"]), st.sampled_from(["=", "<", ">=", "≠"]))
-def test_forms_of_forms_are_the_same_set(names: list[str], sign: str, relation: str) -> None:
-    expression = f"{sign.join(names)}{relation}7"
-    with pytest.MonkeyPatch.context() as patch:
-        # Orders, brackets and sides form a family, from which the limit takes the remote.
-        patch.setattr(derive, "MAX_COST", 100)
-        family = {normalize(form) for form in [expression, *derive_forms(expression)]}
-        for form in derive_forms(expression):
-            assert {normalize(other) for other in [form, *derive_forms(form)]} == family
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ("0.25*240=60", "240*25%=60"),
-        ("1/4*240=60", "0.25*240=60"),
-        ("x=1/2", "x=0.5"),
-        ("x=5/2", "x=2.5"),
-        ("(20+30)*4=200", "4*(30+20)=200"),
-        ("a-b-c=d", "a-(c+b)=d"),
-        ("60*2/5=24", "2/5*60=24"),
-    ],
-)
-def test_each_of_two_forms_is_derived_from_the_other(first: str, second: str) -> None:
-    for one, other in ((first, second), (second, first)):
-        assert Matcher([[one]], expand=True).match(other) == [True]
 
 
 HOSTILE = {

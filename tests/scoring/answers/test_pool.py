@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import subprocess
@@ -11,10 +10,8 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
@@ -22,8 +19,6 @@ from pebble import ProcessFuture
 
 from consensuspr.errors import VerifierUnavailable
 from consensuspr.scoring.answers import AnswerVerifier, Verdict
-from consensuspr.scoring.answers import pool as answer_pool
-from consensuspr.scoring.answers.pool import AnswerPair, PairOutcome, SymbolicPool
 from tests.commands import run_python
 from tests.processes import command_line, is_alive, wait_for, wait_until_gone
 
@@ -135,21 +130,6 @@ def test_processes_killed_from_outside_are_replaced(
 
 
 @linux
-def test_a_comparison_whose_process_is_killed_runs_once_more(
-    started: Callable[[], list[psutil.Process]],
-) -> None:
-    with AnswerVerifier(budget_s=8.0) as verifier, ThreadPoolExecutor(1) as pool:
-        assert is_right(verifier, 2)
-        verdict = pool.submit(verifier.verify, *POISON)
-        for _ in range(2):
-            wait_for(lambda: any(sum(one.cpu_times()[:2]) > 0.1 for one in started()))
-            for one in started():
-                one.kill()
-                wait_until_gone([one.pid])
-        assert verdict.result(120)[::3] == (None, "killed")
-
-
-@linux
 def test_verdicts_are_the_same_on_a_busy_machine() -> None:
     # What takes some 0.1 s of a core, of which it gets a small part.
     questions = [
@@ -191,50 +171,6 @@ def test_no_process_outlives_a_killed_parent(
     wait_until_gone([one.pid for one in ours], most_s=20)
 
 
-@linux
-def test_an_interrupt_from_the_terminal_does_not_reach_the_processes(
-    script: Callable[[str], subprocess.Popen[str]],
-) -> None:
-    parent = script(
-        f"""
-        import signal, time
-        from consensuspr.scoring.answers import AnswerVerifier, Verdict
-        # A shell's background job inherits an ignored interrupt.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        with AnswerVerifier(budget_s=300.0) as verifier:
-            verifier.verify(*{hard_question(2)!r})
-            try:
-                print("ready", flush=True)
-                time.sleep(600)
-            except KeyboardInterrupt:
-                pass
-            print(verifier.verify(*{hard_question(3)!r}).correct, flush=True)
-        """
-    )
-    [before] = answer_processes(parent.pid)
-    os.killpg(parent.pid, signal.SIGINT)
-    assert parent.stdout is not None
-    assert parent.stdout.readline() == "True\n"
-    assert parent.wait(60) == 0
-    wait_until_gone([before.pid])
-
-
-def test_a_forked_process_starts_processes_of_its_own() -> None:
-    program = f"""
-import os
-from consensuspr.scoring.answers import AnswerVerifier, Verdict
-with AnswerVerifier() as verifier:
-    assert verifier.verify(*{hard_question(2)!r}).correct is True
-    pid = os.fork()
-    right = verifier.verify(*{hard_question(3)!r}).correct is True
-    if pid == 0:
-        verifier.close()
-        os._exit(0 if right else 1)
-    print(right, os.waitpid(pid, 0)[1])
-"""
-    assert run_python("-c", program) == (0, "True 0\n", "")
-
-
 QUESTION = f"""
 print('top', flush=True)
 from consensuspr.scoring.answers import verify_answer
@@ -246,17 +182,6 @@ def test_a_script_without_a_main_guard_is_not_imported_again(tmp_path: Path) -> 
     program = tmp_path / "program.py"
     program.write_text(QUESTION)
     assert run_python("-W", "error", program) == (0, "top\nTrue\n", "")
-
-
-def test_a_program_from_standard_input_can_have_processes(tmp_path: Path) -> None:
-    folder = tmp_path / ("x" * 100)  # too long for the path of a socket
-    folder.mkdir()
-    environment = {**os.environ, "TMPDIR": str(folder)}
-    done = subprocess.run(
-        [sys.executable], input=QUESTION, env=environment, text=True, capture_output=True
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "top\nTrue\n", "")
-    assert not list(folder.iterdir())
 
 
 def test_processes_that_cannot_start_make_no_verdict() -> None:
@@ -302,56 +227,3 @@ def test_a_deadline_leaves_its_comparisons_to_end_by_themselves(
         begin = time.monotonic()
         assert is_right(verifier, 3)
         assert time.monotonic() - begin < 50, "99 s of comparisons for which nobody waits"
-
-
-def test_a_pool_that_works_is_used_after_another_one_has_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pool = SymbolicPool(1, 2.0, 1 << 30)
-    working: Any = SimpleNamespace(active=True)
-    pair = AnswerPair("1", "2", "")
-    monkeypatch.setattr(pool, "_run", lambda *_: {pair: PairOutcome(None, "broken")})
-    monkeypatch.setattr(pool, "_pool", working)
-    with pytest.raises(VerifierUnavailable):
-        pool.compare([pair], math.inf)
-    assert pool._started() is working
-    monkeypatch.setattr(working, "active", False)
-    with pytest.raises(VerifierUnavailable):
-        pool.compare([pair], math.inf)
-    with pytest.raises(VerifierUnavailable):
-        pool._started()
-
-
-def test_an_error_in_one_comparison_leaves_the_others(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    outcome = answer_pool._outcome
-    first: list[Future[bool | None]] = []
-
-    def all_but_one_fail(future: Future[bool | None]) -> PairOutcome:
-        if first:
-            future = Future()
-            future.set_exception(RecursionError("too deep"))
-        first.append(future)
-        return outcome(future)
-
-    monkeypatch.setattr(answer_pool, "_outcome", all_but_one_fail)
-    truths, responses = zip(*map(hard_question, (2, 3, 4)), strict=True)
-    with AnswerVerifier() as verifier:
-        found = verifier.verify_batch(truths, responses)
-    assert sorted(one.method for one in found) == ["crash", "crash", "symbolic"]
-    assert "RecursionError: too deep" in caplog.text
-
-
-def test_the_timer_of_a_comparison_that_fails_is_disarmed() -> None:
-    program = """
-import signal
-from consensuspr.scoring.answers import worker
-def fail(*texts): raise ValueError
-worker.symbolic.equal = fail
-try:
-    worker.compare("1", "2", "", 100.0)
-except ValueError:
-    print(signal.getitimer(signal.ITIMER_PROF))
-"""
-    assert run_python("-c", program) == (0, "(0.0, 0.0)\n", "")

@@ -5,52 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from consensuspr.core.patterns import Edge
-from consensuspr.core.tables import CHAR_CLASSES, MAX_REWRITE_BYTES, MIN_NAME, Char
+from consensuspr.core.tables import CHAR_CLASSES, MAX_REWRITE_BYTES, MIN_NAME, Char, classes_of
 
 _DIGITS: Final = frozenset(b"0123456789")
 _LETTERS: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-_OPERANDS: Final = (Char.DIGIT, Char.LETTER, Char.SYMBOL)
-_BINDS_RIGHTWARD: Final = (
-    Char.PLUS,
-    Char.MINUS,
-    Char.PLUS_MINUS,
-    Char.STAR,
-    Char.SLASH,
-    Char.CARET,
-    Char.UNDERSCORE,
-)
+_OPERANDS: Final = classes_of("0aα")
+_BINDS_RIGHTWARD: Final = classes_of("+-±*/^_")
+_BINDS_LEFTWARD: Final = classes_of("0aα*^_(")
+_SIGNS: Final = classes_of("+-±/")
 # What may follow + - / when the expression goes on.
-_GOES_ON: Final = (
-    Char.DIGIT,
-    Char.LETTER,
-    Char.SYMBOL,
-    Char.ROOT,
-    Char.OPEN,
-    Char.BRACKET_OPEN,
-    Char.MINUS,
-    Char.BAR,
-)
+_GOES_ON: Final = classes_of("0aα√([-|")
 # What may follow ! when it is a factorial rather than the end of an exclamation.
-_FACTORIAL_GOES_ON: Final = (
-    Char.DIGIT,
-    Char.LETTER,
-    Char.SYMBOL,
-    Char.ROOT,
-    Char.OPEN,
-    Char.CLOSE,
-    Char.BRACKET_CLOSE,
-    Char.COMMA,
-    Char.PLUS,
-    Char.MINUS,
-    Char.PLUS_MINUS,
-    Char.STAR,
-    Char.SLASH,
-    Char.CARET,
-    Char.EQUALS,
-    Char.LESS,
-    Char.GREATER,
-    Char.RELATION,
-)
+_FACTORIAL_GOES_ON: Final = classes_of("0aα√()],+-±*/^=<>≤")
 
 
 def class_before(data: bytes, at: int) -> Char:
@@ -178,11 +144,11 @@ def right_free(data: bytes, end: int, edges: Edge) -> bool:
     if not edges & Edge.RIGHT_OPERAND or end == len(data):
         return True
     after = class_at(data, end)
-    if after in (*_OPERANDS, Char.STAR, Char.CARET, Char.UNDERSCORE, Char.OPEN):
+    if after in _BINDS_LEFTWARD:
         return False
     if after is Char.ROOT:
         return data[end : end + 3] not in _RADICALS
-    if after in (Char.PLUS, Char.MINUS, Char.PLUS_MINUS, Char.SLASH):
+    if after in _SIGNS:
         width = 3 if data[end] >= 0x80 and data[end] >= 0xE0 else 2 if data[end] >= 0x80 else 1
         return class_at(data, end + width) not in _GOES_ON
     if after is Char.POINT:

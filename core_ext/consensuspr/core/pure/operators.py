@@ -6,29 +6,23 @@ from math import factorial
 
 from consensuspr.core.pure.groups import Groups
 from consensuspr.core.pure.state import OPERAND_ENDS, Content, Gap, Kind, fold_case
-from consensuspr.core.tables import MAX_REWRITE_BYTES, MAX_UNIT_WORDS, MAX_WORD, Char, Word
+from consensuspr.core.tables import (
+    MAX_REWRITE_BYTES,
+    MAX_UNIT_WORDS,
+    Char,
+    Word,
+    classes_of,
+)
 
 # What may stand to the right of a product sign.
-_FACTOR_STARTS = frozenset(
-    (
-        Char.DIGIT,
-        Char.LETTER,
-        Char.SYMBOL,
-        Char.ROOT,
-        Char.OPEN,
-        Char.BRACKET_OPEN,
-        Char.BACKSLASH,
-        Char.BRACE_OPEN,
-        Char.FRACTION,
-        Char.MARK,
-    )
-)
+_FACTOR_STARTS = classes_of("0aα√([\\{½$")
+_SUBSCRIPT_STARTS = classes_of("0aα{\\(")
 _BLANKS = (Char.SPACE, Char.NEWLINE)
 _RAISED = ("\\circ", "\\prime", "°")
 _MOST_PRIMES = 3
 _MOST_INDEX_DIGITS = 6
 # What a sign stands tight before.
-_SIGNED = (Char.DIGIT, Char.LETTER, Char.SYMBOL, Char.OPEN, Char.POINT, Char.BACKSLASH)
+_SIGNED = classes_of("0aα(.\\")
 
 
 class Operators(Groups):
@@ -179,15 +173,12 @@ class Operators(Groups):
             end += 1
         if end - at < 2:
             return 0
-        if end - at <= MAX_WORD:
-            meaning, _ = self.meaning(fold_case(self.chars[at:end]))
-            if meaning is Word.STOP:
-                return end if stop_words else 0
-            if meaning is Word.MINUTES:
-                return 0 if self.classes[end] in (Char.OPEN, Char.UNDERSCORE) else end
-            if meaning not in (Word.PLAIN, Word.GLUED_UNIT, Word.CURRENCY):
-                return 0
-        return end
+        meaning, _ = self.meaning(fold_case(self.chars[at:end]))
+        if meaning is Word.STOP:
+            return end if stop_words else 0
+        if meaning is Word.MINUTES:
+            return 0 if self.classes[end] in (Char.OPEN, Char.UNDERSCORE) else end
+        return end if meaning in (Word.PLAIN, Word.GLUED_UNIT, Word.CURRENCY) else 0
 
     def append_letters(self, sign: str, at: int, start: int, stop: int) -> None:
         """Write ``sign`` and the letters [start, stop) as a part of the last word."""
@@ -384,15 +375,7 @@ class Operators(Groups):
         run, count = self.run_end(at, end, "_")
         tight = self.gap <= Gap.GLUE and self.last in OPERAND_ENDS and self.product is None
         right = self.classes[end]
-        subscript = right in (
-            Char.DIGIT,
-            Char.LETTER,
-            Char.SYMBOL,
-            Char.BRACE_OPEN,
-            Char.BACKSLASH,
-            Char.OPEN,
-        )
-        if count > 1 or not tight or not subscript:
+        if count > 1 or not tight or right not in _SUBSCRIPT_STARTS:
             self.widen(Gap.BREAK if count >= 3 else Gap.MARK)
             return run
         if self.last is Kind.LETTER and not self.out[-1:].isdigit():

@@ -38,7 +38,6 @@ MAX_PARTS = 64
 MAX_NESTING = 4
 
 _INTEGER = re.compile(r"-?\d{1,400}")
-_FRACTION = re.compile(r"(-?)\\[dtc]?frac\{(-?\d{1,400})\}\{(\d{1,400})\}")
 _DECIMAL = re.compile(r"-?(?:\d{1,400}\.\d{0,400}|\.\d{1,400})")
 _SCIENTIFIC = re.compile(r"-?\d{1,40}(?:\.\d{1,40})?[eE][+-]?\d{1,3}")
 _REPEATING = re.compile(r"(-?)(\d{0,40})\.(\d{0,40})\\overline\{?(\d{1,40})\}?")
@@ -112,28 +111,10 @@ def form_of(text: str) -> Form:
 
 
 def _form(text: str) -> Form:
-    return _quickly_read(text) or _read(canonical(text), 0)
+    return _read(canonical(text), 0)
 
 
 memoised_form = lru_cache(_MEMO_ENTRIES)(_form)
-
-
-def _quickly_read(text: str) -> Form | None:
-    """Read an integer or a plain fraction, the most frequent answers of all."""
-    if (text.isdigit() and text.isascii() and len(text) <= 400) or _INTEGER.fullmatch(text):
-        form = Form(text)
-        form.value = Value(int(text), False, 1.0)
-        return form
-    if "frac" not in text:
-        return None
-    fraction = _FRACTION.fullmatch(text)
-    if fraction is None or not int(fraction[3]):
-        return None
-    sign, top, bottom = fraction.groups()
-    form = Form(f"{sign}\\frac{{{top}}}{{{bottom}}}")
-    value = Fraction(int(top), int(bottom))
-    form.value = Value(-value if sign else value, False, 1.0)
-    return form
 
 
 def _read(text: str, nesting: int) -> Form:

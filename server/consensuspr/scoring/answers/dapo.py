@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from consensuspr.scoring.answers.extract import clip_tail, closing_brace
+from consensuspr.scoring.answers.extract import closing_brace
 from consensuspr.scoring.answers.verdicts import NO_ANSWER, Verdict, decided
 
 _TAIL_CHARS = 300
@@ -46,7 +46,7 @@ _UNWRAPPED = (
 )
 
 
-def verify_dapo(ground_truth: str, response: str | bytes) -> Verdict:
+def verify_dapo(ground_truth: str, response: str) -> Verdict:
     """Return the verdict of verl's ``math_dapo``, whose -1 is False here."""
     found = dapo_answer(response)
     if found is None:
@@ -56,9 +56,9 @@ def verify_dapo(ground_truth: str, response: str | bytes) -> Verdict:
     return decided(answer == expected, answer, method)
 
 
-def dapo_answer(response: str | bytes) -> tuple[str, str] | None:
+def dapo_answer(response: str) -> tuple[str, str] | None:
     """Return the answer and the method that finds it, or None."""
-    tail = clip_tail(response, _TAIL_CHARS)
+    tail = response[-_TAIL_CHARS:]
     lines = _ANSWER_LINE.findall(tail)
     answer = normalize_answer(lines[-1]) if lines else _INVALID
     if answer != _INVALID:

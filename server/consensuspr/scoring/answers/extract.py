@@ -6,9 +6,8 @@ the response itself where it is a bare answer, else the last number or formula. 
 the first must lie in the last 300 characters.
 
 The box is found by a backward substring search; nothing else looks at more than the tail,
-and no regular expression runs before the text is clipped.  Of a response in bytes only the
-window in question is decoded.  In running text dollar signs are the trouble: they enclose
-formulas and stand before amounts of money.  A pair of them is a formula only where no prose stands
+and no regular expression runs before the text is clipped.  In running text dollar signs enclose
+formulas and stand before amounts of money: a pair of them is a formula only if no prose stands
 between.
 """
 
@@ -26,11 +25,7 @@ TAIL_CHARS = 300
 # How far back of the last box its neighbours are looked for.
 _RUN_CHARS = 700
 _MAX_EMPTY_BOXES = 8
-# A box that ends within this many characters or bytes may be plain.
-_PLAIN_CHARS = 128
 _MAX_RUN = 32
-# Longest UTF-8 sequence, so that a window of n characters always fits 4 n bytes.
-_UTF8_MAX = 4
 
 
 class AnswerSource(StrEnum):
@@ -66,40 +61,29 @@ _UNCLOSED_STOP = re.compile(r"[\n$]|\\[)\]]|\.\s")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
-def clip_tail(response: str | bytes, chars: int = TAIL_CHARS) -> str:
-    """Return the last ``chars`` characters, decoding no more than needed."""
-    if isinstance(response, str):
-        return response[-chars:]
-    tail = response[-_UTF8_MAX * (chars + 1) :]
-    return tail.decode("utf-8", "replace")[-chars:]
-
-
-def extract_auto(response: str | bytes) -> Extracted | None:
+def extract_auto(response: str) -> Extracted | None:
     """Find the answer as rule ``auto`` does; None where there is none."""
     found = extract_marked(response)
     if found is not None:
         return found
-    tail = clip_tail(response)
-    if len(response) <= _UTF8_MAX * TAIL_CHARS:
-        whole = response if isinstance(response, str) else response.decode("utf-8", "replace")
-        if len(whole) <= TAIL_CHARS and is_bare(whole):
-            return _found(whole, AnswerSource.BARE)
-    answer = answer_in_prose(tail)
+    if len(response) <= TAIL_CHARS and is_bare(response):
+        return _found(response, AnswerSource.BARE)
+    answer = answer_in_prose(response[-TAIL_CHARS:])
     return None if answer is None else _found(answer, AnswerSource.PROSE)
 
 
-def extract_marked(response: str | bytes) -> Extracted | None:
+def extract_marked(response: str) -> Extracted | None:
     """Find the answer that a mark announces, as rule ``auto`` does; None without a mark."""
     found = extract_boxed(response)
     if found is not None:
         return found
-    tail = clip_tail(response)
+    tail = response[-TAIL_CHARS:]
     return _after_hash(tail) or _after_marker(tail)
 
 
-def extract_gsm8k(response: str | bytes) -> Extracted | None:
+def extract_gsm8k(response: str) -> Extracted | None:
     """Find the number after the last ``####`` of the last 300 characters."""
-    tail = clip_tail(response)
+    tail = response[-TAIL_CHARS:]
     position = tail.rfind("####")
     if position < 0:
         return None
@@ -110,15 +94,12 @@ def extract_gsm8k(response: str | bytes) -> Extracted | None:
 _HASH_NUMBER = re.compile(r"[ \t]*\$?[ \t]*(-?[ \t]*\$?[0-9.,]*[0-9][0-9.,]*)")
 
 
-def extract_boxed(response: str | bytes) -> Extracted | None:
+def extract_boxed(response: str) -> Extracted | None:
     """Find the last box that holds something.
 
     Understands ``\\boxed`` and ``\\fbox``, ``\\boxed 5``, and a box that the end of the
     response left open.
     """
-    plain = _plain_last_box(response)
-    if plain:
-        return Extracted(plain, AnswerSource.BOXED)
     end = len(response)
     for _ in range(_MAX_EMPTY_BOXES):
         start = _last_box(response, end)
@@ -135,7 +116,7 @@ def extract_boxed(response: str | bytes) -> Extracted | None:
     return None
 
 
-def extract_boxed_run(response: str | bytes) -> Extracted | None:
+def extract_boxed_run(response: str) -> Extracted | None:
     """Find the last boxes as one list, side by side or with a few words between them.
 
     For ground truths that are lists: ``\\boxed{(3,3)} for part (a) and \\boxed{(1,1)}``.
@@ -151,42 +132,29 @@ def extract_boxed_run(response: str | bytes) -> Extracted | None:
     return _found(",".join(run), AnswerSource.BOXED) if len(run) > 1 else None
 
 
+def reference_answer(ground_truth: str) -> str:
+    """Return the reference answer inside what a dataset gives as ground truth.
+
+    Most datasets give the bare answer; some a sentence with a box, some a whole solution
+    that ends with ``#### 18``.
+    """
+    found = None
+    if "\\boxed" in ground_truth or "\\fbox" in ground_truth:
+        found = extract_boxed_run(ground_truth) or extract_boxed(ground_truth)
+    elif "####" in ground_truth:
+        found = extract_gsm8k(ground_truth)
+    return (ground_truth if found is None else found.answer).strip()
+
+
 def _found(answer: str, source: AnswerSource) -> Extracted:
     answer = answer.strip()
     return Extracted(answer[:MAX_ANSWER_CHARS], source, len(answer) > MAX_ANSWER_CHARS)
 
 
-def _last_box(response: str | bytes, end: int) -> int:
+def _last_box(response: str, end: int) -> int:
     """Return the position of the last ``\\boxed`` or ``\\fbox`` before ``end``, else -1."""
-    if isinstance(response, str):
-        boxed = response.rfind("\\boxed", 0, end)
-        return max(boxed, response.rfind("\\fbox", max(boxed, 0), end))
-    boxed = response.rfind(b"\\boxed", 0, end)
-    return max(boxed, response.rfind(b"\\fbox", max(boxed, 0), end))
-
-
-def _plain_last_box(response: str | bytes) -> str:
-    """Return what the last box holds where that takes no more than a look, else "".
-
-    It does for nearly all: a short ``\\boxed{…}``, no box inside it or behind it, no brace
-    escaped.
-    """
-    if isinstance(response, str):
-        start = response.rfind("\\boxed{") + 7
-        if start < 7 or response.find("box", start) >= 0:
-            return ""
-        window = response[start : start + _PLAIN_CHARS]
-    else:
-        start = response.rfind(b"\\boxed{") + 7
-        if start < 7 or response.find(b"box", start) >= 0:
-            return ""
-        window = response[start : start + _PLAIN_CHARS].decode("utf-8", "replace")
-    text, brace, _ = window.partition("}")
-    if "{" in text:
-        close = closing_brace(window)
-        text, brace = window[:close], window[close : close + 1]
-    escaped = "\\" in text and ("\\{" in text or "\\}" in text + brace)
-    return "" if not brace or escaped else text.strip()
+    boxed = response.rfind("\\boxed", 0, end)
+    return max(boxed, response.rfind("\\fbox", max(boxed, 0), end))
 
 
 def closing_brace(text: str) -> int:
@@ -197,16 +165,10 @@ def closing_brace(text: str) -> int:
     return close if close >= 0 else len(text)
 
 
-def _window(response: str | bytes, start: int) -> tuple[str, int]:
+def _window(response: str, start: int) -> tuple[str, int]:
     """Return the text around a box and the position of the box in it."""
-    if isinstance(response, str):
-        first = max(0, start - _RUN_CHARS)
-        return response[first : start + MAX_ANSWER_CHARS + 16], start - first
     first = max(0, start - _RUN_CHARS)
-    before = response[first:start].decode("utf-8", "replace")
-    after = response[start : start + _UTF8_MAX * (MAX_ANSWER_CHARS + 16)]
-    text = after.decode("utf-8", "replace")[: MAX_ANSWER_CHARS + 16]
-    return before + text, len(before)
+    return response[first : start + MAX_ANSWER_CHARS + 16], start - first
 
 
 def _box_content(window: str, box: int) -> tuple[str, int] | None:
@@ -221,26 +183,15 @@ def _box_content(window: str, box: int) -> tuple[str, int] | None:
         stop = _TOKEN_STOP.search(window, position)
         last = stop.start() if stop is not None else end
         return window[position:last], last
-    close = window.find("}", position)
-    plain = close >= 0 and window.find("{", position + 1, close) < 0
-    if plain and window[close - 1] != "\\":
-        return window[position + 1 : close], close + 1
-    return _braced_content(window, position, box)
-
-
-def _braced_content(window: str, position: int, box: int) -> tuple[str, int] | None:
     depth = 0
     for found in _BRACE.finditer(window, position):
-        if found[0] == "{":
-            depth += 1
-        elif found[0] == "}":
-            depth -= 1
-            if depth == 0:
-                return window[position + 1 : found.start()], found.end()
-    if len(window) - box >= MAX_ANSWER_CHARS + 16:
+        depth += (found[0] == "{") - (found[0] == "}")
+        if depth == 0 and found[0] == "}":
+            return window[position + 1 : found.start()], found.end()
+    if end - box >= MAX_ANSWER_CHARS + 16:
         return None
     stop = _UNCLOSED_STOP.search(window, position)
-    last = stop.start() if stop is not None else len(window)
+    last = stop.start() if stop is not None else end
     return window[position + 1 : last], last
 
 

@@ -19,10 +19,10 @@ from consensuspr.scoring.answers.compare import Form, compare, form_of
 from consensuspr.scoring.answers.dapo import dapo_answer, verify_dapo
 from consensuspr.scoring.answers.extract import (
     MAX_ANSWER_CHARS,
+    TAIL_CHARS,
     AnswerSource,
     Extracted,
     answer_in_prose,
-    clip_tail,
     extract_auto,
     extract_boxed,
     extract_boxed_run,
@@ -30,6 +30,7 @@ from consensuspr.scoring.answers.extract import (
     extract_marked,
     numbers_in_sentence,
     only_number,
+    reference_answer,
 )
 from consensuspr.scoring.answers.pool import AnswerPair, PairOutcome, SymbolicPool
 from consensuspr.scoring.answers.screening import screen
@@ -48,8 +49,6 @@ _RULES = (*_EXTRACTORS, "dapo")
 _UNCERTAIN = (AnswerSource.BARE, AnswerSource.PROSE)
 # Results of slow comparisons, some 10 kB each at worst.  A full cache starts anew.
 _MAX_KNOWN = 4096
-# A group shares its ground truth; long ones would make the memo large.
-_TRUTH_MEMO_CHARS = 256
 
 
 class _Open(NamedTuple):
@@ -127,7 +126,7 @@ class AnswerVerifier:
             )
         rule = _known_rule(rule)
         found = [
-            _fast_verdict(truth, response, rule)
+            _fast_verdict(truth, _text(response), rule)
             for truth, response in zip(ground_truths, responses, strict=True)
         ]
         wanted = {one.comparison for one in found if isinstance(one, _Open)}
@@ -183,11 +182,11 @@ def has_marked_answer(response: str | bytes, rule: str | AnswerRule = "auto") ->
     Raises:
         InputError: the rule is unknown.
     """
-    rule = _known_rule(rule)
+    rule, text = _known_rule(rule), _text(response)
     if rule == "dapo":
-        line = dapo_answer(response)
+        line = dapo_answer(text)
         return line is not None and bool(line[0].strip())
-    found = extract_marked(response) if rule == "auto" else _EXTRACTORS[rule](response)
+    found = extract_marked(text) if rule == "auto" else _EXTRACTORS[rule](text)
     return found is not None and (found.overlong or bool(form_of(found.answer).text))
 
 
@@ -197,7 +196,11 @@ def _known_rule(rule: str) -> str:
     return str(rule)
 
 
-def _fast_verdict(ground_truth: str, response: str | bytes, rule: str) -> Verdict | _Open:
+def _text(response: str | bytes) -> str:
+    return response if isinstance(response, str) else response.decode("utf-8", "replace")
+
+
+def _fast_verdict(ground_truth: str, response: str, rule: str) -> Verdict | _Open:
     if rule == "dapo":
         return verify_dapo(ground_truth, response)
     gold = _bare_truth(ground_truth)
@@ -234,13 +237,13 @@ def _fast_verdict(ground_truth: str, response: str | bytes, rule: str) -> Verdic
     return _screened(gold, answer, response, found.source)
 
 
-def _number_meant(found: Extracted, response: str | bytes) -> str | None:
+def _number_meant(found: Extracted, response: str) -> str | None:
     """Return the number that a marked answer in words means, where a number is asked for."""
     if found.source in (AnswerSource.BOXED, AnswerSource.HASH):
         return only_number(found.answer)
     if found.source is AnswerSource.MARKER and form_of(found.answer).words is not None:
         # "The answer is as expected" announces nothing; the last number is the answer.
-        return answer_in_prose(clip_tail(response))
+        return answer_in_prose(response[-TAIL_CHARS:])
     return None
 
 
@@ -252,10 +255,8 @@ def _states_another_number(gold: Form, answer: str) -> bool:
     )
 
 
-def _screened(
-    gold: str, answer: str, response: str | bytes, source: AnswerSource
-) -> Verdict | _Open:
-    context = clip_tail(response) if source in _UNCERTAIN else ""
+def _screened(gold: str, answer: str, response: str, source: AnswerSource) -> Verdict | _Open:
+    context = response[-TAIL_CHARS:] if source in _UNCERTAIN else ""
     for text in (answer, gold, context):
         if screen(text) is not None:
             return undecided(answer, "screened")
@@ -263,29 +264,8 @@ def _screened(
 
 
 def _bare_truth(ground_truth: str) -> str:
-    if len(ground_truth) <= _TRUTH_MEMO_CHARS:
-        if ground_truth.isdigit():
-            return ground_truth
-        return _memoised_truth(ground_truth)
-    return _truth_within(ground_truth)
-
-
-def _truth_within(ground_truth: str) -> str:
-    """Return the reference answer inside what a dataset gives as ground truth.
-
-    Most datasets give the bare answer; some a sentence with a box, some a whole solution
-    that ends with ``#### 18``.  What is longer than any answer is cut, and then screened.
-    """
-    found: Extracted | None = None
-    if "\\boxed" in ground_truth or "\\fbox" in ground_truth:
-        found = extract_boxed_run(ground_truth) or extract_boxed(ground_truth)
-    elif "####" in ground_truth:
-        found = extract_gsm8k(ground_truth)
-    text = ground_truth if found is None else found.answer
-    return text.strip()[: MAX_ANSWER_CHARS + 1]
-
-
-_memoised_truth = lru_cache(maxsize=8192)(_truth_within)
+    # What is longer than any answer is cut, and then screened.
+    return reference_answer(ground_truth)[: MAX_ANSWER_CHARS + 1]
 
 
 def _slow_verdict(one: _Open, outcome: PairOutcome) -> Verdict:

@@ -15,6 +15,8 @@ from fractions import Fraction
 from itertools import zip_longest
 from typing import NamedTuple
 
+from consensuspr.core.patterns import encode
+from consensuspr.core.pure.characters import canonical_characters
 from consensuspr.core.pure.statements.arithmetic import (
     OPERAND_ENDS,
     ArithmeticItem,
@@ -310,6 +312,24 @@ _ASSIGNING = ("=", ",", ":", ")", *_AUGMENTED)
 _MAIN = "__name__"  # if __name__ == "__main__" does run
 
 
+class CodeStep(NamedTuple):
+    """An expression with an operation, names being their values, at character ``start``."""
+
+    items: list[ArithmeticItem]
+    value: Fraction
+    start: int
+
+
+def code_steps(text: str) -> list[CodeStep]:
+    """Return what the code of a text works out, in order."""
+    chars, _ = canonical_characters(encode(text))
+    program = Program(chars, StatementLog(), lambda start, end: None)
+    for start, end, is_code in split_code(chars):
+        if is_code:
+            program.read(start, end)
+    return program.steps
+
+
 class Program:
     """Reads the code of one text, region by region; names outlive a region.
 
@@ -327,6 +347,7 @@ class Program:
         self._read_prose = read_prose
         # None: a name whose value is unknown.
         self._names: dict[str, Fraction | None] = {}
+        self.steps: list[CodeStep] = []
 
     def read(self, start: int, end: int) -> None:
         """Read characters [start, end) of the text."""
@@ -435,6 +456,8 @@ class Program:
             return None
         value, parts = result
         self._log.state(parts, start, end, code=True)
+        if value.operations:
+            self.steps.append(CodeStep(items, value.number, start))
         return value.number
 
     def _items(self, tokens: list[CodeToken]) -> list[ArithmeticItem] | None:
