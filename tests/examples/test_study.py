@@ -485,8 +485,8 @@ def test_the_rate_with_the_best_accuracy_is_chosen_and_of_equals_the_lower() -> 
 
 
 def test_primary_arms_are_done_before_others_are_begun() -> None:
-    [primary, *others] = [set(names) for names, _ in groups(Plan())]
-    assert primary == set(PRIMARY) and primary.union(*others) == set(ARMS)
+    [primary, *remaining] = [set(names) for names, _ in groups(Plan())]
+    assert primary == set(PRIMARY) and primary.union(*remaining) == set(ARMS)
     assert {run.arm for run in rate_runs(Plan(), PRIMARY)} == primary
     assert rate_runs(Plan(), BUILT) == []
 
