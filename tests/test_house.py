@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "console": BASE | {"core"},
     "core": BASE,
     "data": BASE,
-    "scoring": BASE | {"core", "data"},
+    "scoring": BASE | {"settings", "core", "data"},
     "wire": BASE | {"v1", "core", "scoring"},
     "score_log": BASE | {"core", "data", "scoring", "wire"},
     "server": BASE

@@ -1,4 +1,4 @@
-"""``consensusbench report``: pages about what was evaluated, or about runs, to keep."""
+"""``consensusbench report``: pages about rollouts or runs, to keep."""
 
 from __future__ import annotations
 

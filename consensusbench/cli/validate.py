@@ -1,4 +1,4 @@
-"""``consensusbench validate``: errors and warnings about a dataset."""
+"""``consensusbench validate``: check a dataset."""
 
 from __future__ import annotations
 

@@ -478,7 +478,7 @@ class _Run:
         batch = connection.client.score(
             [rollout_from_row(row) for row in rows],
             reward=RewardSpec.linear(code=self.code),
-            dataset=connection.dataset,
+            dataset=connection.dataset_name,
             include_spans=self.spans,
             progress=lambda scored, of_chunk: self.progress(before + scored),
         )
@@ -592,13 +592,10 @@ def label_order(label: str) -> tuple[int, int, str]:
     return int(label == UNKNOWN), 0, label
 
 
-def ncr_of(hits: Ints | Floats, nodes: Ints) -> Floats:
-    """Return the Node Coverage Rate of each rollout (equation 1); NaN without nodes."""
-    ncr: Floats = np.divide(hits, nodes, out=np.full(len(hits), np.nan), where=nodes > 0)
-    return ncr
+def per_node(values: Ints | Floats, nodes: Ints) -> Floats:
+    """Return values over numbers of nodes, NaN without nodes.
 
-
-def tpn_of(tokens: Floats, hits: Ints) -> Floats:
-    """Return the tokens per node of each rollout (equation 2); NaN without a length or a hit."""
-    tpn: Floats = np.divide(tokens, hits, out=np.full(len(hits), np.nan), where=hits > 0)
-    return tpn
+    Hits over nodes are NCR (equation 1), tokens over hits TPN (equation 2).
+    """
+    ratios: Floats = np.divide(values, nodes, out=np.full(len(nodes), np.nan), where=nodes > 0)
+    return ratios

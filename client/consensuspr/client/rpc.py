@@ -79,7 +79,7 @@ from consensuspr.wire.server_info import ServerInfo, decode_server_info
 # More than the fields of a request beside its rollouts can take.
 _ENVELOPE_BYTES = 64 * 1024
 
-# A call is scored anew so often if the server's dataset changed during it.
+# A call is scored again at most so often if the server's dataset changes during it.
 MAX_CHANGES = 2
 
 _METHODS = ("Score", "Explain", "ServerInfo")
@@ -176,18 +176,13 @@ class ScorePlan:
     def _take(self, positions: Sequence[int], reply: bytes) -> None:
         try:
             scores, identity = decode_score_response(reply)
-            number = len(scores)
         except DecodeError:
-            raise ServerFault(
-                f"the {len(reply)} bytes of the server's reply are not a reply"
-            ) from None
+            raise ServerFault(f"{len(reply)} bytes of the server are not a reply") from None
         except InputError as error:
-            number = len(pb.ScoreResponse.FromString(reply).statuses)
-            if number == len(positions):
-                raise _unreadable(error) from None
-        if number != len(positions):
+            raise _unreadable(error) from None
+        if len(scores) != len(positions):
             raise ServerFault(
-                f"the server replied with {number} scores to {len(positions)} rollouts"
+                f"the server replied with {len(scores)} scores to {len(positions)} rollouts"
             )
         if self._identity is None:
             expected = self._options.expect_digest
@@ -302,7 +297,7 @@ class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
         deadline: Deadline,
         progress: Progress | None = None,
     ) -> ScoredBatch:
-        """Score a batch under one identity, anew if the server changed during the call."""
+        """Score a batch under one identity, again if the server changed during the call."""
         for changes in itertools.count():
             limits = self._limits
             if limits is None:
@@ -477,7 +472,7 @@ async def _send(method: Any, request: bytes, timeout_s: float, metadata: Any) ->
     future = method.future(request, timeout=timeout_s, metadata=metadata)
 
     def wake(_: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(ended.set)
 
     future.add_done_callback(wake)

@@ -72,7 +72,7 @@ class ServerPlan:
     """
 
     request: Request
-    dataset: Path
+    dataset_path: Path
     listen: Address
     token_file: Path | None
     grown_nodes: Path | None = None
@@ -86,7 +86,7 @@ class ServerPlan:
     def command(self, listen: Address) -> list[str]:
         """Return the command of the server as a process, at an address."""
         words = [sys.executable, "-m", "consensuspr.cli", "serve"]
-        words += ["--dataset", f"default={self.dataset}", "--address", str(listen)]
+        words += ["--dataset", f"default={self.dataset_path}", "--address", str(listen)]
         if self.token_file is not None:
             words += ["--token-file", str(self.token_file)]
         if self.request.server_workers is not None:
@@ -112,7 +112,7 @@ class Plan:
         if self.server is None or self.server.grown_nodes is None:
             return None
         words = [sys.executable, "-m", "consensusbench.cli", "grow"]
-        words += [str(self.server.grown_nodes.parent), "--dataset", str(self.server.dataset)]
+        words += [str(self.server.grown_nodes.parent), "--dataset", str(self.server.dataset_path)]
         words += ["--address", address]
         for name in ("token_file", "tls_ca"):
             value = self.training.overrides.value(f"{SOURCE}.{name}")

@@ -621,7 +621,8 @@ class Moment:
         sizes = np.cumsum(places.column("size").to_numpy())
         found: list[int] = []
         at = without_text = 0
-        while at < len(sizes) and len(found) < wanted.limit and time.monotonic() < end:
+        # At least one part, however slow the query was.
+        while at < len(sizes) and len(found) < wanted.limit and not (at and time.monotonic() > end):
             before = int(sizes[at - 1]) if at else 0
             behind = max(at + 1, int(np.searchsorted(sizes, before + SEARCH_BYTES, "right")))
             with self._store.texts:
