@@ -200,7 +200,6 @@ class Budget:
         self.max_requests = max_requests
         self.cost = 0.0
         self.requests = 0
-        self.tokens = 0
         self.stopped: str | None = None
         self._reserved = 0.0
         self._in_flight = 0
@@ -209,11 +208,7 @@ class Budget:
     def charge_earlier(self, reply: Reply) -> None:
         """Count a reply that an earlier run of the same work paid for."""
         self.requests += 1
-        self._charge(reply)
-
-    def _charge(self, reply: Reply) -> None:
         self.cost += reply.cost or 0.0
-        self.tokens += (reply.prompt_tokens or 0) + (reply.completion_tokens or 0)
 
     async def reserve(self, cost: float) -> None:
         """Set aside the most that one request can cost; wait while others may give some back.
@@ -236,7 +231,7 @@ class Budget:
             self._reserved -= cost
             self._in_flight -= 1
             if reply is not None:
-                self._charge(reply)
+                self.cost += reply.cost or 0.0
             self._changed.notify_all()
 
     def stop(self, reason: str) -> None:
@@ -302,7 +297,8 @@ class ChatModel:
         self.budget = budget or Budget()
         self._openai = require("openai", "asking a model")
         self._key = os.environ.get(settings.api_key_env, "")
-        if not self._key and settings.base_url is None and not os.environ.get("OPENAI_BASE_URL"):
+        has_own_server = settings.base_url is not None or os.environ.get("OPENAI_BASE_URL")
+        if not (self._key or has_own_server):
             raise InputError(
                 f"the environment variable {settings.api_key_env} holds no key for {settings.name}"
             )

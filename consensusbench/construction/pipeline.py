@@ -14,11 +14,11 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import pyarrow.compute as pc
 
@@ -85,11 +85,13 @@ SAMPLING_COLUMNS = ("temperature", "top_p", "max_tokens", "seed")
 MAX_FAILURES = 20
 
 Engine: TypeAlias = Literal["local", "ray"]
-_Advance: TypeAlias = Any
+_Advance: TypeAlias = Callable[[int], None]
 _Extracted = TypeVar("_Extracted", bound=Item)
 
 
-def no_progress(what: str, total: int | None, unit: str) -> AbstractContextManager[Any]:
+def no_progress(
+    what: str, total: int | None, unit: str
+) -> AbstractContextManager[Callable[[int], None]]:
     """Show nothing."""
     return nullcontext(lambda done: None)
 
@@ -459,7 +461,7 @@ def _verify(
     done = 0
     with progress("verifying", None, "rollouts") as advance:
         # Many at a time, because the few that need computer algebra then overlap.
-        for batch in batches(pairs, lambda one: num_bytes(one[2]), BATCH_ROLLOUTS, BATCH_BYTES):
+        for batch in batches(pairs, lambda pair: num_bytes(pair[2]), BATCH_ROLLOUTS, BATCH_BYTES):
             by_rule: dict[str, list[tuple[int, Problem, DistinctRollout]]] = {}
             for number, problem, rollout in batch:
                 rule = answer_rule or problem.answer_rule or "auto"

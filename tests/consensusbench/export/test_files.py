@@ -127,14 +127,6 @@ def test_a_share_of_the_problems_without_split_is_validation(bench: ExportBench)
     assert set(bench.ids("val")) != validation
 
 
-def test_validation_may_come_from_other_files(bench: ExportBench) -> None:
-    others = (bench.write(train(3), name="3.jsonl"), bench.write(problem(200), name="200.jsonl"))
-    report = bench.export(*[problem(number) for number in range(100)], val_datasets=others)
-    assert bench.ids("val") == ["p3", "p200"]
-    assert (report.rows(ExportSplit.TRAIN), report.read.rows) == (99, 102)
-    assert report.left_out == {LeftOut.HELD_OUT: 1}
-
-
 @pytest.mark.parametrize(
     ("rows", "wanted"),
     [

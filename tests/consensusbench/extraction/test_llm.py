@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -24,7 +22,6 @@ from consensusbench.extraction.llm import (
     LlmSettings,
     MalformedReplyError,
     check_nodes,
-    clip_middle,
     quote,
     read_reply,
 )
@@ -91,16 +88,6 @@ def test_a_rollout_cannot_end_its_own_quotation() -> None:
     assert second.split()[2] != mark
     assert second.count(f"END SOLUTION 1 {second.split()[2]}") == 1
     assert quote(problem, texts("a", "b"), 10_000) == first
-
-
-def test_clipping_keeps_both_ends_and_whole_lines_where_it_can() -> None:
-    text = "\n".join(f"line {number}" for number in range(1_000))
-    clipped = clip_middle(text, 400)
-    head, _, tail = clipped.partition("\n[... ")
-    assert len(clipped) <= 400
-    assert head.splitlines() == [f"line {number}" for number in range(len(head.splitlines()))]
-    assert tail.endswith("line 998\nline 999")
-    assert re.search(r"left out \.\.\.\]\nline \d+\n", clipped)
 
 
 # Replies.
@@ -290,24 +277,6 @@ def test_wordings_that_do_not_belong_to_the_anchor_are_out(wording: str, reason:
     extraction = check(node("15*12=180", wording))
     assert only(extraction).expressions == ("15 \\times 12 = 180", "12*15 = 180")
     assert reasons(extraction) == [(reason, (wording,))]
-
-
-def test_nodes_that_say_the_same_are_one() -> None:
-    extraction = check(node("15*12=180"), node("180 = 12*15"))
-    assert only(extraction).label == "15 \\times 12 = 180"
-    assert [found.reason for found in extraction.dropped] == ["duplicate"]
-
-
-def test_sizes_are_bounded() -> None:
-    settings = LlmSettings(max_nodes=2, max_wordings=3)
-    many = node("15*12=180", *[f"x_{i}=180" for i in range(10)])
-    extraction = check(many, node("5*180=900"), node("75*12=900"), settings=settings)
-    assert len(extraction.candidates) == 2
-    assert reasons(extraction) == [
-        ("over the limit", ("75*12=900",)),
-        ("unverified wording", ("x_0=180", "x_1=180")),
-        ("overlong wording", tuple(f"x_{i}=180" for i in range(2, 10))),
-    ]
 
 
 # No reply, whatever it says, makes a node that the rollouts do not state.
@@ -535,14 +504,3 @@ async def test_a_run_that_was_given_up_is_begun_anew(asking: Asking, journal: Jo
     assert len(anew["messages"]) == 2
     # At temperature 0 it would only repeat itself.
     assert (anew["temperature"], anew["seed"]) == (0.7, 8)
-
-
-async def test_problems_with_one_text_do_not_share_a_reply(
-    asking: Asking, journal: Journal
-) -> None:
-    asking.server.script(then=Say(GOOD))
-    async with ChatModel(asking.settings()) as model:
-        extractor = LlmExtractor(model, journal=journal)
-        problems = [replace(PENS, problem_id=name) for name in ("a", "b")]
-        await asyncio.gather(*(extractor.extract(each, ROLLOUTS) for each in problems))
-    assert len(journal) == 2

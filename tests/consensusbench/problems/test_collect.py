@@ -88,17 +88,6 @@ def test_each_problem_is_written_once(bench: CollectBench) -> None:
     assert (first["read"], first["repeated"], first["written"]) == (7, 2, 2)
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "parquet"])
-def test_the_output_is_a_dataset(suffix: str, write_dataset: WriteDataset, tmp_path: Path) -> None:
-    from consensuspr.scoring.dataset_index import DatasetIndex
-
-    path = write_dataset(*[math500(number, f"Find ${number}x$.", "1") for number in range(5)])
-    output = tmp_path / f"out.{suffix}"
-    collect_problems([source_input(f"math-500={path}")], output)
-    assert DatasetIndex.load(output).info.num_without_nodes == 5
-    assert [p.metadata["level"] for p in read_problems(output)] == [3] * 5
-
-
 def test_bad_rows_stop_or_are_counted(bench: CollectBench) -> None:
     origin = bench.source(
         "gsm8k", gsm8k("One?", "1"), {"question": "No answer?"}, gsm8k("Two?", "2")
