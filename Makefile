@@ -46,8 +46,10 @@ TOGETHER := -n 3 --dist loadfile
 # TEST_FLAGS=--full runs the long tests too, wherever tests run.
 TEST_FLAGS ?=
 
-# Trainers bring two gigabytes, so that they have an environment of their own.
-TRAINER_TESTS := $(addprefix tests/, verl ray deploy launch examples)
+# Trainers bring two gigabytes, so that they have an environment of their own, where only those
+# tests run that `make test` skips.
+TRAINER_TESTS := $(addprefix tests/, verl ray deploy/test_verl_recipes.py \
+  $(addprefix examples/test_, verl_cpu.py grow.py study.py))
 # On a cluster of their own, and a process is connected to one cluster at a time.
 BENCH_TRAINER_TESTS := $(addprefix tests/consensusbench/, \
   export/test_verl_reads.py construction/test_ray_engine.py)
@@ -167,10 +169,11 @@ soak: $(VENV)/.installed-dev ## let a server live under load and small accidents
 	@$(BIN)/python -m reliability.soak $(SOAK_FLAGS)
 
 # The core again, built with every check on, or with sanitizers, beside the one in $(VENV).
+COMPILED_TESTS := tests/core --ignore tests/core/expressions
 .PHONY: checked
 checked: build/checked/.built ## run the tests of compiled code with all run-time checks compiled in
 	@PYTHONPATH=build/checked/site CONSENSUSPR_EXPECT_CORE=build/checked/site \
-	  $(BIN)/pytest -q $(TEST_FLAGS) -p no:cacheprovider tests/core
+	  $(BIN)/pytest -q $(TEST_FLAGS) -p no:cacheprovider $(COMPILED_TESTS)
 
 # Leaks are not looked for: the interpreter itself never frees all that it allocates.
 SANITIZED = PYTHONPATH=build/sanitize/site CONSENSUSPR_EXPECT_CORE=build/sanitize/site \
@@ -179,7 +182,7 @@ SANITIZED = PYTHONPATH=build/sanitize/site CONSENSUSPR_EXPECT_CORE=build/sanitiz
   LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)"
 .PHONY: sanitize
 sanitize: build/sanitize/.built ## run the tests of compiled code under AddressSanitizer and UBSan
-	@$(SANITIZED) $(BIN)/pytest -q $(TEST_FLAGS) -p no:cacheprovider tests/core
+	@$(SANITIZED) $(BIN)/pytest -q $(TEST_FLAGS) -p no:cacheprovider $(COMPILED_TESTS)
 
 build/%/.built: $(VENV)/.installed-dev $(BUILT_FROM) $(shell find core_ext -name '*.py')
 	@echo "building the core ($*)"
@@ -190,7 +193,12 @@ build/%/.built: $(VENV)/.installed-dev $(BUILT_FROM) $(shell find core_ext -name
 
 .PHONY: audit
 audit: $(VENV)/.installed-dev .venv-audit/.installed ## look for known weaknesses of what is installed; list it in build/sbom.json
-	@.venv-audit/bin/python .ci/audit.py $(BIN)/python build
+	@mkdir -p build; rm -f build/audit.json
+	@.venv-audit/bin/cyclonedx-py environment $(BIN)/python --output-reproducible \
+	  --output-file build/sbom.json
+	@.venv-audit/bin/pip-audit --format json --output build/audit.json --progress-spinner off \
+	  --path $$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))") || \
+	  { test ! -e build/audit.json && echo "not audited: the package index does not answer"; }
 
 .PHONY: proto
 proto: .venv-proto/.installed ## write the protocol's stubs again from its .proto

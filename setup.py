@@ -1,10 +1,8 @@
 """Build consensuspr: four source roots, one optional compiled core.
 
-Static metadata lives in ``pyproject.toml``.  Here is what needs code: packages that are
-gathered from four roots into the namespace package ``consensuspr``, and extensions that
-may fail to compile without failing the install.
-
-Environment variables read at build time:
+``pyproject.toml`` has the static metadata.  This file gathers the packages of four roots into the
+namespace package ``consensuspr``, and compiles extensions that may fail without failing the
+install.  Environment variables read at build time:
 
 ``CONSENSUSPR_BUILD``
     ``release`` (default): ``-O2``, on which the normaliser is 3 % faster than on ``-O3``.
@@ -13,7 +11,7 @@ Environment variables read at build time:
 ``CONSENSUSPR_REQUIRE_NATIVE=1``
     A compile that fails is an error instead of a warning.
 ``CONSENSUSPR_PURE_PYTHON=1``
-    Build no extension at all.
+    Build no extension.
 """
 
 from __future__ import annotations
@@ -28,45 +26,34 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import BaseError, CompileError, LinkError
 
 SOURCE_ROOTS = ("proto", "core_ext", "server", "client")
-
-# The root whose consensuspr/ directory holds the modules that belong to no subpackage.
-TOP_MODULES_ROOT = "server"
-
-# Where Cython modules are looked for, at any depth, and what they are made of.
-CYTHON_ROOTS = (Path("core_ext"),)
-CYTHON_FILES = (".pyx", ".pxd", ".pxi", ".h")
-
-RELEASE, CHECKED, SANITIZE = "release", "checked", "sanitize"
+CYTHON_ROOT = Path("core_ext")
+PACKAGE_DATA = (
+    "py.typed *.pyi *.proto *.pxd *.pxi *.h *.overrides prompts/*.txt assets/**/*".split()
+)
 
 # No -march=native: a wheel built on one machine must run on the next.  -fno-wrapv: Python is
-# built with -fwrapv, under which a signed overflow counts as wanted and is not reported.
+# built with -fwrapv, which defines signed overflow, so that it is not reported.
+_DEBUG = ["-O1", "-g", "-UNDEBUG", "-fno-wrapv"]
 COMPILE_ARGS = {
-    RELEASE: ["-O2", "-g0"],
-    CHECKED: [
-        "-O1",
-        "-g",
-        "-UNDEBUG",
-        "-fno-wrapv",
+    "release": ["-O2", "-g0"],
+    "checked": [
+        *_DEBUG,
         # Cython's own overflowcheck cannot translate constant expressions in enums.
         "-fsanitize=signed-integer-overflow,shift,bounds",
         "-fsanitize-undefined-trap-on-error",
     ],
-    SANITIZE: [
-        "-O1",
-        "-g",
-        "-UNDEBUG",
-        "-fno-wrapv",
+    "sanitize": [
+        *_DEBUG,
         "-fno-omit-frame-pointer",
         "-fsanitize=address,undefined",
         "-fno-sanitize-recover=undefined",
     ],
 }
-LINK_ARGS = {RELEASE: [], CHECKED: [], SANITIZE: ["-fsanitize=address,undefined"]}
+LINK_ARGS = {"sanitize": ["-fsanitize=address,undefined"]}
 
-# What a source file switches off for speed, ``checked`` switches on again.  Directives in
-# a file win over those given to cythonize, hence a rewritten copy of the sources.
+# ``checked`` switches on what a source file switches off for speed.  Directives in a file
+# override those given to cythonize, hence a rewritten copy of the sources.
 CHECK_SWITCHED_OFF = re.compile(r"\b(boundscheck|initializedcheck|nonecheck)(\s*[=(]\s*)False\b")
-CHECK_SWITCHED_ON = {"boundscheck": True, "initializedcheck": True, "nonecheck": True}
 
 FALLBACK = (
     "WARNING: the compiled core of consensuspr could not be built ({reason}); "
@@ -76,92 +63,86 @@ FALLBACK = (
 
 def variant() -> str:
     """Return the build variant that CONSENSUSPR_BUILD names."""
-    name = os.environ.get("CONSENSUSPR_BUILD") or RELEASE
+    name = os.environ.get("CONSENSUSPR_BUILD") or "release"
     if name not in COMPILE_ARGS:
         sys.exit(f"CONSENSUSPR_BUILD must be one of {', '.join(COMPILE_ARGS)}, got {name!r}")
     return name
 
 
-def flag(name: str) -> bool:
-    """Tell whether an environment variable is set to something other than 0."""
+def is_set(name: str) -> bool:
+    """Return whether an environment variable has a value other than 0."""
     return os.environ.get(name, "0") not in ("", "0")
 
 
 def packages() -> dict[str, str]:
     """Return every package with its directory, relative to this file."""
-    found = {"consensuspr": f"{TOP_MODULES_ROOT}/consensuspr"}
+    found = {"consensuspr": "server/consensuspr"}
     for root in SOURCE_ROOTS:
         for name in find_namespace_packages(where=root, include=["consensuspr.*"]):
             found[name] = f"{root}/{name.replace('.', '/')}"
-    # An ordinary package: it counts once it has an __init__.py.
     for name in find_packages(include=["consensusbench", "consensusbench.*"]):
         found[name] = name.replace(".", "/")
     return found
 
 
-def cython_files(root: Path, *suffixes: str) -> list[Path]:
-    """Return the files of these kinds below a folder."""
+def cython_files(root: Path) -> list[Path]:
+    """Return the files that extensions are made of."""
+    suffixes = (".pyx", ".pxd", ".pxi", ".h")
     return sorted(path for path in root.rglob("*") if path.suffix in suffixes)
 
 
 def copy_with_checks_on(target: Path) -> None:
-    """Copy all Cython files to a folder, with what they switch off for speed switched on."""
-    for root in CYTHON_ROOTS:
-        for source in cython_files(root, *CYTHON_FILES):
-            text = source.read_text(encoding="utf-8")
-            if source.suffix != ".h":
-                text = CHECK_SWITCHED_OFF.sub(r"\1\2True", text)
-            copy = target / source.relative_to(root)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_text(text, encoding="utf-8")
+    """Copy the Cython files to a folder, with all run-time checks switched on."""
+    for source in cython_files(CYTHON_ROOT):
+        copy = target / source.relative_to(CYTHON_ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(CHECK_SWITCHED_OFF.sub(r"\1\2True", source.read_text()))
 
 
 def extensions() -> list[Extension]:
     """Translate each Cython module to C and return what is to be compiled."""
-    if flag("CONSENSUSPR_PURE_PYTHON") or not any(cython_files(r, ".pyx") for r in CYTHON_ROOTS):
+    if is_set("CONSENSUSPR_PURE_PYTHON"):
         return []
     from Cython.Build import cythonize
 
     # A folder per variant: the C text depends on it.
-    build_dir = Path("build") / f"cython-{variant()}"
-    roots: tuple[Path, ...] = CYTHON_ROOTS
-    if variant() == CHECKED:
-        roots = (build_dir / "sources",)
-        copy_with_checks_on(roots[0])
-    modules = [
-        Extension(
-            ".".join(source.relative_to(root).with_suffix("").parts),
-            [str(source)],
-            depends=[str(path) for path in cython_files(root, *CYTHON_FILES)],
-            include_dirs=sorted({str(path.parent) for path in cython_files(root, ".h")}),
-            extra_compile_args=COMPILE_ARGS[variant()],
-            extra_link_args=LINK_ARGS[variant()],
-        )
-        for root in roots
-        for source in cython_files(root, ".pyx")
-    ]
+    build_dir, root = Path("build") / f"cython-{variant()}", CYTHON_ROOT
+    if variant() == "checked":
+        root = build_dir / "sources"
+        copy_with_checks_on(root)
+    checks = dict.fromkeys(("boundscheck", "initializedcheck", "nonecheck"), True)
     translated: list[Extension] = cythonize(  # type: ignore[no-untyped-call]
-        modules,
+        [
+            Extension(
+                ".".join(source.relative_to(root).with_suffix("").parts),
+                [str(source)],
+                depends=list(map(str, cython_files(root))),
+                include_dirs=sorted({str(path.parent) for path in root.rglob("*.h")}),
+                extra_compile_args=COMPILE_ARGS[variant()],
+                extra_link_args=LINK_ARGS.get(variant(), []),
+            )
+            for source in sorted(root.rglob("*.pyx"))
+        ],
         build_dir=str(build_dir),
-        compiler_directives=CHECK_SWITCHED_ON if variant() == CHECKED else {},
-        include_path=[str(root) for root in roots],
+        include_path=[str(root)],
+        compiler_directives=checks if variant() == "checked" else {},
     )
     for module in translated:  # cythonize makes new objects and drops this
-        module.optional = not flag("CONSENSUSPR_REQUIRE_NATIVE")
+        module.optional = not is_set("CONSENSUSPR_REQUIRE_NATIVE")
     return translated
 
 
 class OptionalBuildExt(build_ext):
-    """Compile the extensions; where that fails, say so once and go on without them.
+    """Compile the extensions; if that fails, print a warning and go on without them.
 
-    Objects of another variant look up to date to setuptools, hence ``force`` whenever the
-    flags are not the usual ones and a directory for objects per variant.
+    Objects of another variant look up to date to setuptools: hence a directory of objects for
+    each variant, and ``force`` for all but the release build.
     """
 
     def finalize_options(self) -> None:
         super().finalize_options()
         self.build_temp = os.path.join(self.build_temp, variant())
-        self.force = self.force or variant() != RELEASE
+        self.force = self.force or variant() != "release"
 
     def build_extension(self, ext: Extension) -> None:
         try:
@@ -176,23 +157,16 @@ class OptionalBuildExt(build_ext):
             print(FALLBACK.format(reason=reason), file=sys.stderr)
 
 
-# What consensusbench asks models with, and what its reports are made of.
-_DATA = "prompts/*.txt assets/**/*"
-
-
 def main() -> None:
-    """Run setuptools with what pyproject.toml cannot say."""
+    """Run setuptools with what pyproject.toml cannot express."""
     found = packages()
-    # What stands in build/lib counts as built, and the next plain build would take it.
-    apart = {} if variant() == RELEASE else {"build": {"build_base": f"build/{variant()}/base"}}
+    # A plain build would take what stands in build/lib.
+    base = {} if variant() == "release" else {"build": {"build_base": f"build/{variant()}/base"}}
     setup(
-        options=apart,
+        options=base,
         packages=list(found),
         package_dir=found,
-        package_data={
-            name: f"py.typed *.pyi *.proto *.pxd *.pxi *.h *.overrides {_DATA}".split()
-            for name in found
-        },
+        package_data=dict.fromkeys(found, PACKAGE_DATA),
         ext_modules=extensions(),
         cmdclass={"build_ext": OptionalBuildExt},
     )

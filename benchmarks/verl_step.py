@@ -236,9 +236,9 @@ def whole_steps(step: texts.Batch, folder: Path) -> Iterator[Row]:
             best = fastest(sides, rounds=2)
             ours.loop.run_until_complete(close(manager(address)))
         for side in ("manager", "one batch"):
-            what = f"plain Python in verl's naive manager over the {side}"
+            quantity = f"plain Python in verl's naive manager over the {side}"
             note = f"{name}; {len(step.rows):,} rollouts of 10 KB, step of {best[side]:.2f} s"
-            yield Row("verl_step", what, f"{best['plain'] / best[side]:.1f}x", note)
+            yield Row("verl_step", quantity, f"{best['plain'] / best[side]:.1f}x", note)
 
 
 def worker_step(step: texts.Batch, folder: Path) -> Row:

@@ -65,17 +65,13 @@ def ask(address: str, path: str) -> Any:
 
 def views(address: str) -> dict[str, str]:
     """Return the state of the page for each picture."""
-    while not (found := ask(address, "samples?run=0&kind=wrong_high&q=Recall&limit=1"))["search"][
-        "complete"
-    ]:
-        pass
-    [named] = found["rows"]
+    [named] = ask(address, "samples?run=0&kind=wrong_high&q=Recall&limit=1")["rows"]
     [listed] = ask(address, "samples?run=0&kind=guarded&sort=ncr_raw&limit=1")["rows"]
     [worse] = ask(address, "compare?a=0&b=1&change=worse&desc=0&limit=1")["rows"]
     group = f"step={named['step']}&group={quote(named['group'])}"
     digest = quote(ask(address, "datasets")["rows"][0]["digest"], safe="")
     return {
-        "overview": "#/overview?smooth=5",
+        "overview": "#/overview",
         "samples": "#/samples?kind=wrong_high",
         "sample": f"#/sample/0/{listed['key']}",
         "group": f"#/group/0?{group}",

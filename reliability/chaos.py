@@ -3,7 +3,7 @@
 Each fault has its own server with two workers.  No rollout may be lost or scored wrong, the server
 must survive, its workers stay small and its log short.
 
-    python -m reliability.chaos [NAME ...] [--write docs/reliability.md]
+    python -m reliability.chaos [NAME ...]
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import random
 import resource
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -26,22 +25,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import grpc
 
-from benchmarks.markdown import publish, table
-from benchmarks.processes import family
-from consensuspr.client import Access, RewardClient
+from benchmarks.markdown import table
 from consensuspr.client.admin import AdminClient
-from consensuspr.credentials import new_token, write_token
-from consensuspr.errors import AccessDenied, ConsensusPRError
+from consensuspr.errors import ConsensusPRError
 from consensuspr.score_log import LogReader
 from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
 from reliability import frames
 from reliability.load import (
-    SAMPLE,
     Load,
     Server,
     is_running,
@@ -56,7 +50,6 @@ AROUND = 600
 # Of a worker above its size before the fault, at its peak.
 MAX_GROWTH_MB = 300
 MAX_LOG_BYTES = 256 << 10
-FIRST_TOKEN = new_token()
 
 
 class Skipped(Exception):
@@ -64,7 +57,7 @@ class Skipped(Exception):
 
 
 Fault = Callable[[Server, Load], None]
-# Returns environment variables of the server; gets its folder, and what ends with it.
+# Returns environment variables of the server; gets its folder, and a stack that ends with it.
 Prepare = Callable[[Path, ExitStack], Mapping[str, str]]
 
 
@@ -109,28 +102,6 @@ def kill_a_worker(server: Server, load: Load) -> None:
 
 
 @scenario()
-def kill_all_workers(server: Server, load: Load) -> None:
-    """SIGKILL both workers at once, twice."""
-    for _ in range(2):
-        for worker in server.workers():
-            os.kill(worker, signal.SIGKILL)
-        server.wait_for_workers()
-        load.wait_for_rollouts(300)
-
-
-@scenario()
-def stop_a_worker(server: Server, load: Load) -> None:
-    """SIGSTOP a worker, which the kernel goes on giving connections to."""
-    stopped = server.workers()[0]
-    os.kill(stopped, signal.SIGSTOP)
-    try:
-        wait_until(lambda: stopped not in server.workers(), "a stopped worker was not replaced")
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(stopped, signal.SIGKILL)
-
-
-@scenario()
 def kill_the_server(server: Server, load: Load) -> None:
     """SIGKILL the supervisor while a worker is stopped, and start another server at its address."""
     workers = server.workers()
@@ -141,80 +112,33 @@ def kill_the_server(server: Server, load: Load) -> None:
     load.wait_for_rollouts(300)
 
 
-@scenario()
-def stop_the_server(server: Server, load: Load) -> None:
-    """SIGSTOP all processes of the server for 20 s, as a suspended machine does."""
-    everybody = [server.pid, *server.workers()]
-    for pid in everybody:
-        os.kill(pid, signal.SIGSTOP)
-    time.sleep(20)
-    for pid in everybody:
-        os.kill(pid, signal.SIGCONT)
-
-
-@scenario()
-def kill_answer_processes(server: Server, load: Load) -> None:
-    """SIGKILL all processes of computer algebra while they are asked, eight times."""
-    with grpc.insecure_channel(server.address) as channel:
-        call = channel.unary_unary(frames.SCORE.decode(), None, pb.ScoreResponse.FromString)
-        replies = []
-        for at in range(8):
-            request = frames.score_request(
-                rb"\boxed{\int_0^{%d} 2x dx}" % (at + 2), truth=str((at + 2) ** 2)
-            )
-            replies.append(call.future(request, timeout=60))
-            time.sleep(0.1)
-            for process in [pid for worker in server.workers() for pid in family(worker)[1:]]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
-            # They start again; what is killed twice has no reward, and says so.
-            wait_until(replies[-1].done, "an answer was not decided")
-            load.wait_for_calls()
-        # Killed twice, an answer has no Acc, and says so; it must not be a wrong one.
-        wrong = [reply for reply in replies if list(reply.result().accs) == [0.0]]
-    load.add_wrong(*["a right answer counted as wrong"] * len(wrong))
-
-
 # --- the machine ----------------------------------------------------------------------------------
 
 
 def _small_disk(folder: Path, stack: ExitStack) -> Mapping[str, str]:
     disk = folder / "disk"
     disk.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", disk], capture_output=True, check=False
-    )
-    if made.returncode:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
         raise Skipped("a small disk needs the right to mount one")
     stack.callback(lambda: subprocess.run(["umount", "--lazy", disk], check=False))
-    return {"TMPDIR": str(disk)}
+    return {"CONSENSUSPR_SCORE_LOG": str(disk), "TMPDIR": str(disk)}
 
 
 @scenario(prepare=_small_disk)
 def full_disk(server: Server, load: Load) -> None:
-    """Fill the disk of the server's temporary files, kill a worker meanwhile, and free it again."""
-    filler = server.scratch / "disk/filler"
-    _fill(filler)
-    load.wait_for_rollouts(300)
-    os.kill(server.workers()[0], signal.SIGKILL)
-    load.wait_for_rollouts(300)
-    filler.unlink()
-    server.wait_for_workers()
-
-
-def _small_disk_for_the_score_log(folder: Path, stack: ExitStack) -> Mapping[str, str]:
-    return {"CONSENSUSPR_SCORE_LOG": _small_disk(folder, stack)["TMPDIR"]}
-
-
-@scenario(prepare=_small_disk_for_the_score_log)
-def full_disk_of_the_score_log(server: Server, load: Load) -> None:
-    """Fill the disk of the score log, free it again, and read what was written."""
+    """Fill the disk of the score log and of temporary files, kill a worker, and free the disk."""
     disk = server.scratch / "disk"
-    _fill(disk / "filler")
-    load.wait_for_rollouts(2000)
+    with (disk / "filler").open("wb") as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(1 << 16))
+    load.wait_for_rollouts(1000)
+    os.kill(server.workers()[0], signal.SIGKILL)
+    load.wait_for_rollouts(1000)
     before = _rows(disk)
     (disk / "filler").unlink()
     wait_until(lambda: _rows(disk) > before, "the score log did not grow", 90)
+    server.wait_for_workers()
 
 
 @scenario("prlimit", "--nofile=256:256")
@@ -224,106 +148,16 @@ def few_descriptors(server: Server, load: Load) -> None:
         time.sleep(5)
 
 
-@scenario("prlimit", f"--as={3 << 30}")
-def little_memory(server: Server, load: Load) -> None:
-    """Send the largest requests to a server that may have 3 GiB of address space a process."""
-    _send_raw(server, [frames.score_request(b"1+1=2 " * 2_500_000) for _ in range(8)])
-
-
-def _fake_clock(folder: Path, stack: ExitStack) -> Mapping[str, str]:
-    found = [*Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")]
-    if not found:
-        raise Skipped("clock jumps need libfaketime (Debian's package libfaketime)")
-    (folder / "clock").write_text("+0")
-    return {
-        "LD_PRELOAD": str(found[0]),
-        "FAKETIME_TIMESTAMP_FILE": str(folder / "clock"),
-        "FAKETIME_NO_CACHE": "1",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-    }
-
-
-@scenario(prepare=_fake_clock)
-def clock_jumps(server: Server, load: Load) -> None:
-    """Put the wall clock a year ahead, ten years back, and right again."""
-    for offset in ("+365d", "-3650d", "+0"):
-        (server.scratch / "clock").write_text(offset)
-        load.wait_for_rollouts(400)
-
-
-@scenario()
-def busy_machine(server: Server, load: Load) -> None:
-    """Let four times as many other processes want the cores, for 15 s."""
-    spin = [sys.executable, "-c", "while True: pass"]
-    others = [subprocess.Popen(spin) for _ in range(4 * len(os.sched_getaffinity(0)))]
-    try:
-        time.sleep(15)
-    finally:
-        for other in others:
-            other.kill()
-            other.wait()
-
-
 # --- clients --------------------------------------------------------------------------------------
 
 
 @scenario()
-def vanished_clients(server: Server, load: Load) -> None:
-    """Reset 500 connections in the middle of a request."""
-    for _ in range(500):
-        with connected(server.port) as sock:
-            sock.sendall(frames.begun_request(1 << 20) + b"x" * 10_000)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-
-
-@scenario(http_address="127.0.0.1:0")
 def stalled_clients(server: Server, load: Load) -> None:
-    """Begin 400 requests and never go on, on gRPC and HTTP, for 15 s."""
+    """Begin 400 requests and never go on, for 15 s."""
     with ExitStack() as stack:
         for _ in range(400):
             sock = stack.enter_context(connected(server.port))
             sock.sendall(frames.begun_request(1 << 20))
-        http = _http_port(server)
-        for _ in range(100):
-            sock = stack.enter_context(connected(http))
-            sock.sendall(b"POST /openrlhf HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
-        time.sleep(15)
-
-
-@scenario()
-def half_closed_streams(server: Server, load: Load) -> None:
-    """Send whole requests on 200 connections and shut the own side down before the reply."""
-    request = frames.score_request(b"1+1=2 " * 1000)
-    with ExitStack() as stack:
-        for _ in range(200):
-            sock = stack.enter_context(connected(server.port))
-            sock.sendall(frames.begun_request(len(request)) + frames.data(1, request, end=True))
-            sock.shutdown(socket.SHUT_WR)
-        time.sleep(3)
-
-
-@scenario()
-def clients_that_never_read(server: Server, load: Load) -> None:
-    """Ask 40 connections for large replies and read nothing, for 15 s."""
-    request = frames.score_request(*[b"x"] * 2000)
-    with ExitStack() as stack:
-        for _ in range(40):
-            sock = stack.enter_context(connected(server.port))
-            sock.settimeout(1)
-            with contextlib.suppress(TimeoutError):
-                for stream in range(1, 41, 2):
-                    sock.sendall(frames.request_on(stream, request))
-        time.sleep(15)
-
-
-@scenario()
-def calls_without_end(server: Server, load: Load) -> None:
-    """Open 30,000 calls that do not end: begun, with replies not taken, and watching; for 15 s."""
-    with ExitStack() as stack:
-        for kind in ("begun", "whole", "watching"):
-            for sock in frames.open_calls(server.port, kind, 100, 100):
-                stack.enter_context(sock)
-            load.wait_for_calls()
         time.sleep(15)
 
 
@@ -340,25 +174,18 @@ def flooding_clients(server: Server, load: Load) -> None:
             call = channel.unary_unary(frames.SCORE.decode(), None, None)
             under_way: list[Any] = []
             while time.monotonic() < until:
-                under_way = [one for one in under_way if not one.done()]
+                under_way = [reply for reply in under_way if not reply.done()]
                 while len(under_way) < 100:
                     under_way.append(call.future(request, timeout=30))
                 time.sleep(0.01)
-            for one in under_way:
-                one.cancel()
+            for reply in under_way:
+                reply.cancel()
 
     threads = [threading.Thread(target=flood) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-
-
-@scenario()
-def ten_thousand_connections(server: Server, load: Load) -> None:
-    """Hold 10,000 connections open that say nothing."""
-    with _many_connections(server.port, 10_000):
-        load.wait_for_rollouts(300)
 
 
 @scenario()
@@ -374,27 +201,6 @@ def hand_made_frames(server: Server, load: Load) -> None:
                     sock.recv(4096)
 
 
-@scenario(http_address="127.0.0.1:0")
-def hand_made_requests(server: Server, load: Load) -> None:
-    """Send HTTP requests that no client sends, on the HTTP endpoint; 120 connections."""
-    port = _http_port(server)
-    begin = b"POST /openrlhf HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-    attacks = (
-        b"\x16\x03\x01" + bytes(500),
-        b"GET /" + b"a" * 200_000,
-        begin + b"".join(b"X-%d: %s\r\n" % (at, b"y" * 500) for at in range(500)) + b"\r\n",
-        begin + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        begin + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n" + b"[" * 50_000,
-        begin + b"Content-Length: 200000\r\n\r\n" + b'{"query":' + b"[" * 199_991,
-    )
-    for _ in range(20):
-        for attack in attacks:
-            with connected(port) as sock, contextlib.suppress(OSError):
-                sock.settimeout(0.5)
-                sock.sendall(attack)
-                sock.recv(4096)
-
-
 @scenario()
 def memory_bombs(server: Server, load: Load) -> None:
     """Send requests that are small on the wire and large in memory, compressed and plain."""
@@ -406,19 +212,6 @@ def memory_bombs(server: Server, load: Load) -> None:
 
 
 # --- datasets and ends ----------------------------------------------------------------------------
-
-
-@scenario()
-def replaced_and_truncated_dataset(server: Server, load: Load) -> None:
-    """Cut the dataset's file off, have it read again, put it back, and have it read again."""
-    file = server.scratch / "dataset.jsonl"
-    whole = file.read_bytes()
-    file.write_bytes(whole[: len(whole) // 2 + 7])
-    os.kill(server.pid, signal.SIGHUP)
-    load.wait_for_rollouts(400)
-    file.write_bytes(whole)
-    os.kill(server.pid, signal.SIGHUP)
-    load.wait_for_rollouts(400)
 
 
 @scenario()
@@ -445,7 +238,7 @@ def changing_datasets(server: Server, load: Load) -> None:
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
-        # In its place at once: what is read is always whole.
+        # Renamed into place, so that every read is whole.
         (server.scratch / "new").write_bytes(whole + b"\n" * random.randrange(9))
         (server.scratch / "new").rename(other)
         os.kill(server.pid, signal.SIGHUP)
@@ -454,69 +247,7 @@ def changing_datasets(server: Server, load: Load) -> None:
         raise RuntimeError(f"a change was not made: {faults[0]}")
 
 
-def _token(folder: Path, stack: ExitStack) -> Mapping[str, str]:
-    for side in ("server", "client"):
-        write_token(folder / f"token-of-{side}", FIRST_TOKEN)
-    # The clients are in this process.
-    mine = {"CONSENSUSPR_TOKEN_FILE": str(folder / "token-of-client")}
-    stack.enter_context(mock.patch.dict(os.environ, mine))
-    return {"CONSENSUSPR_TOKEN_FILE": str(folder / "token-of-server")}
-
-
-@scenario(prepare=_token)
-def replaced_and_truncated_tokens(server: Server, load: Load) -> None:
-    """Empty the token file, cut it off, fill it with nonsense, remove it; then rotate the token."""
-    mine, theirs = server.scratch / "token-of-client", server.scratch / "token-of-server"
-    for content in (b"", FIRST_TOKEN[:5].encode(), random.Random(7).randbytes(5000), None):
-        theirs.unlink()
-        if content is not None:
-            theirs.write_bytes(content)
-        time.sleep(4)  # what was read counts for three seconds more
-        load.wait_for_rollouts(200)
-    second = new_token()
-    theirs.write_text(f"{FIRST_TOKEN}\n{second}\n")
-    time.sleep(4)
-    write_token(mine, second)
-    load.wait_for_rollouts(400)
-    write_token(theirs, second)
-    time.sleep(4)
-    with RewardClient(server.address, access=Access(token=FIRST_TOKEN)) as client:
-        try:
-            client.server_info()
-        except AccessDenied:
-            return
-    raise RuntimeError("a token that was taken away opens the server")
-
-
-@scenario()
-def two_prepare_at_once(server: Server, load: Load) -> None:
-    """Prepare one dataset twice at the same time to the same file, and serve from it."""
-    prepared = server.scratch / "prepared.index"
-    command = [sys.executable, "-m", "consensuspr.cli", "derive", str(SAMPLE / "dataset.jsonl")]
-    command += ["--output", str(prepared)]
-    both = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(2)]
-    codes = [one.wait() for one in both]
-    if 0 not in codes:
-        raise RuntimeError(f"neither prepared it: exit codes {codes}")
-    folder = server.scratch / "second"
-    folder.mkdir()
-    with (
-        serving(folder, dataset=prepared) as second,
-        Load(second.address, clients=1) as more,
-    ):
-        more.wait_for_rollouts(AROUND)
-    if more.harm():
-        raise RuntimeError(str(more.harm()))
-
-
-# --- what they are made of ------------------------------------------------------------------------
-
-
-def _fill(filler: Path) -> None:
-    """Write a file until its disk is full."""
-    with filler.open("wb") as file, contextlib.suppress(OSError):
-        while True:
-            file.write(bytes(1 << 16))
+# --- helpers ------------------------------------------------------------------------
 
 
 def _rows(run: Path) -> int:
@@ -569,16 +300,10 @@ def _many_connections(port: int, number: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def _http_port(server: Server) -> int:
-    mark = "HTTP endpoint on http://127.0.0.1:"
-    wait_until(lambda: mark in server.log(), "the HTTP endpoint did not start")
-    return int(server.log().partition(mark)[2].split()[0])
-
-
 # --- running --------------------------------------------------------------------------------------
 
 HEADER = [
-    "fault", "what happens", "scored", "lost", "wrong", "longest pause", "longest call",
+    "fault", "action", "scored", "lost", "wrong", "longest pause", "longest call",
     "a worker grew by",
 ]  # fmt: skip
 
@@ -633,7 +358,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"of faults (default: all): {', '.join(SCENARIOS)}"
     )
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write the table into a page")
     chosen = parser.parse_args(arguments)
     unknown = [name for name in chosen.names if name not in SCENARIOS]
     if unknown:
@@ -648,8 +372,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows.append(row)
         failed |= bool(harm)
         print(f"{name}: {'; '.join(harm) or 'no harm'}", file=sys.stderr)
-    text = "\n\n".join([f"On {machine()}.", table(HEADER, rows, words=2), *skipped])
-    publish({"faults": text}, chosen.write)
+    print(f"On {machine()}.", table(HEADER, rows, words=2), *skipped, sep="\n\n")
     return int(failed)
 
 

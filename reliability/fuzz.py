@@ -1,16 +1,15 @@
 """Looks for input that makes a part fail, hang, or disagree with the pure engine.
 
-Each target runs in its own process under atheris (libFuzzer), from the committed corpus and what
-earlier runs found.  Input that breaks a target is kept in ``build/fuzz``.  The pure engine is
+Each target runs in its own process under atheris (libFuzzer), from the committed corpus and the
+findings of earlier runs.  Input that breaks a target is kept in ``build/fuzz``.  The pure engine is
 instrumented for coverage instead of the compiled core: both follow the same rules.
 
-    python -m reliability.fuzz [TARGET ...] [--seconds 30] [--write docs/reliability.md]
+    python -m reliability.fuzz [TARGET ...] [--seconds 30]
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
 import os
 import re
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from benchmarks.markdown import publish, table
+from benchmarks.markdown import table
 from benchmarks.measure import REPOSITORY
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ TARGETS: dict[str, Target] = {}
 
 
 def target(make: Target) -> Target:
-    """Register what makes a target, in the process that runs it."""
+    """Register a function that makes a target in the process that runs it."""
     TARGETS[make.__name__.replace("_", "-")] = make
     return make
 
@@ -51,7 +50,7 @@ def core() -> Callable[[bytes], None]:
     """Nodes and a text (divided by a line of `---`): both engines agree and count every hit."""
     from consensuspr.core import BACKEND, Hit, Matcher, match_batch, normalize
     from consensuspr.core.patterns import Channel
-    from consensuspr.core.pure import matcher as twin
+    from consensuspr.core.pure import matcher as pure_matcher
     from consensuspr.core.pure import normal_form
     from consensuspr.core.pure.statements import expression_keys
 
@@ -78,10 +77,10 @@ def core() -> Callable[[bytes], None]:
         ]
         assert normalize(text) == normal_form.normalize(text)
         expand = len(data) % 2 == 0
-        ours, theirs = Matcher(nodes, expand), twin.Matcher(nodes, expand)
+        ours, theirs = Matcher(nodes, expand), pure_matcher.Matcher(nodes, expand)
         hits = ours.hits(text)
         assert hits == theirs.hits(text)
-        found, expected = match_batch([ours], [text]), twin.match_batch([theirs], [text])
+        found, expected = match_batch([ours], [text]), pure_matcher.match_batch([theirs], [text])
         assert found.rows() == expected.rows()
         assert (found.num_values, found.num_numbers) == (expected.num_values, expected.num_numbers)
         values, operands = reached(hits)
@@ -114,21 +113,6 @@ def request() -> Callable[[bytes], None]:
                 assert len(str(error)) < 2000
             else:
                 assert pb.STATUS_INTERNAL not in getattr(answer, "statuses", ())
-
-    return run
-
-
-@target
-def messages() -> Callable[[bytes], None]:
-    """Bytes of a reply: scores, or an error that the client reports."""
-    from google.protobuf.message import DecodeError
-
-    from consensuspr.errors import InputError
-    from consensuspr.wire.codec import decode_score_response
-
-    def run(data: bytes) -> None:
-        with contextlib.suppress(DecodeError, InputError):
-            decode_score_response(data)
 
     return run
 
@@ -198,21 +182,6 @@ def answers() -> Callable[[bytes], None]:
     return run
 
 
-@target
-def derived_forms() -> Callable[[bytes], None]:
-    """An expression: its derived forms are bounded, and stay matched by themselves."""
-    from consensuspr.core import Matcher, derive_forms
-
-    def run(data: bytes) -> None:
-        text = data.decode("utf-8", "replace")[:600]
-        forms = derive_forms(text)
-        assert len(forms) <= 1000
-        if forms:
-            assert Matcher([[forms[-1]]]).num_nodes == 1
-
-    return run
-
-
 @functools.cache
 def _service() -> BuiltService:
     """Return a service of the sample without a network, all answers decided without algebra."""
@@ -224,7 +193,7 @@ def _service() -> BuiltService:
 
     config = ServerConfig(datasets={"default": SAMPLE})
     built = build_service(config, {"default": DatasetIndex.load(SAMPLE)}, Metrics())
-    # No processes: what needs computer algebra stays undecided, in this service alone.
+    # No processes: answers that need computer algebra stay undecided.
     mock.patch.object(
         built.verifier._pool,
         "compare",
@@ -274,7 +243,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
     parser.add_argument("--seconds", type=float, default=30, help="for each (default: 30)")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write the table into a page")
     chosen = parser.parse_args(given)
     unknown = [name for name in chosen.targets if name not in TARGETS]
     if unknown:
@@ -290,11 +258,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for file in re.findall(r"Test unit written to (\S+)", log):
                 print(f"again: python -m reliability.fuzz --child {name} {file}", file=sys.stderr)
         inputs = re.search(r"number_of_executed_units: (\d+)", log) or re.search(r"Done (\d+)", log)
-        what = (TARGETS[name].__doc__ or "").rstrip(".")
+        demand = (TARGETS[name].__doc__ or "").rstrip(".")
         number = f"{int(inputs[1]):,}" if inputs else ""
-        rows.append([f"`{name}`", what, number, "broke" if code else "held"])
-    header = ["target", "what is demanded", "inputs", "verdict"]
-    publish({"fuzzing": table(header, rows, words=2)}, chosen.write)
+        rows.append([f"`{name}`", demand, number, "broke" if code else "held"])
+    header = ["target", "demand", "inputs", "verdict"]
+    print(table(header, rows, words=2))
     return int(broken)
 
 

@@ -1,4 +1,4 @@
-"""Servers as their users start them, and clients that score what they know the score of."""
+"""Servers as users start them, and clients that check every score."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def resident_mb(pid: int, what: str = "VmRSS") -> float:
-    """Return the memory of a process, 0 where it has ended; ``VmHWM`` for its peak."""
+def resident_mb(pid: int, field: str = "VmRSS") -> float:
+    """Return the memory of a process, 0 if it has ended; ``VmHWM`` for its peak."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:
         return 0.0
-    kilobytes = [line.split()[1] for line in status.splitlines() if line.startswith(what + ":")]
+    kilobytes = [line.split()[1] for line in status.splitlines() if line.startswith(field + ":")]
     return int(kilobytes[0]) / 1024 if kilobytes else 0.0
 
 
@@ -132,7 +132,6 @@ class Load:
             self._expected = [_figures(score) for score in client.score(self._rollouts)]
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._calls = [0] * clients  # that have ended
         self._threads = [
             threading.Thread(target=self._score, args=(number,), daemon=True)
             for number in range(clients)
@@ -155,24 +154,10 @@ class Load:
         goal = self.right + number
         wait_until(lambda: self.right >= goal, f"{number} rollouts were not scored", 120)
 
-    def wait_for_calls(self) -> None:
-        """Return when all calls have ended that are under way now."""
-        before = [*self._calls]
-        wait_until(
-            lambda: all(now > then for now, then in zip(self._calls, before, strict=True)),
-            "a call did not end",
-            120,
-        )
-
     def pause_s(self, since: float) -> float:
         """Return the longest time after ``since`` in which no call scored anything."""
         ends = sorted(end for end in self._ends if end >= since)
         return max((b - a for a, b in itertools.pairwise([since, *ends])), default=0.0)
-
-    def add_wrong(self, *examples: str) -> None:
-        """Count wrong rollouts, and keep some examples."""
-        self.wrong += len(examples)
-        self._examples += examples[: 5 - len(self._examples)]
 
     def harm(self) -> list[str]:
         """Return a sentence on lost and wrong rollouts, if there are any."""
@@ -185,10 +170,10 @@ class Load:
         with RewardClient(self._address, timeout_s=PATIENCE_S) as client:
             while not self._stop.is_set():
                 at = (at + BATCH) % count
-                chosen = [(at + one) % count for one in range(BATCH)]
+                chosen = [index % count for index in range(at, at + BATCH)]
                 start = time.monotonic()
                 try:
-                    scores = client.score([self._rollouts[one] for one in chosen])
+                    scores = client.score([self._rollouts[index] for index in chosen])
                 except ConsensusPRError as error:
                     with self._lock:
                         self.lost[type(error).__name__] += BATCH
@@ -196,16 +181,16 @@ class Load:
                 else:
                     found = map(_figures, scores)
                     wrong = [
-                        f"{self._rollouts[one].problem_id}: {figures}, not {self._expected[one]}"
-                        for one, figures in zip(chosen, found, strict=True)
-                        if figures != self._expected[one]
+                        f"rollout {index}: {figures}, not {self._expected[index]}"
+                        for index, figures in zip(chosen, found, strict=True)
+                        if figures != self._expected[index]
                     ]
                     with self._lock:
                         self.right += BATCH - len(wrong)
-                        self.add_wrong(*wrong)
+                        self.wrong += len(wrong)
+                        self._examples += wrong[: 5 - len(self._examples)]
                         self._ends.append(time.monotonic())
                 self.longest_s = max(self.longest_s, time.monotonic() - start)
-                self._calls[number] += 1
 
 
 def wait_until(condition: Callable[[], bool], failure: str, most_s: float = 60) -> None:
@@ -222,5 +207,5 @@ def wait_until(condition: Callable[[], bool], failure: str, most_s: float = 60) 
 
 
 def machine() -> str:
-    """Return in a few words what a run ran on."""
+    """Return the machine in a few words."""
     return f"{len(os.sched_getaffinity(0))} shared cores"

@@ -1,7 +1,7 @@
 """A real browser: Chromium, headless, driven through chromedriver.
 
-Tests are skipped where there is none, unless ``CONSENSUSPR_REQUIRE_BROWSER`` is 1: then its absence
-is a failure, so that a machine that is meant to look at pages cannot pass without it.
+Without a Chromium, tests are skipped, or fail if ``CONSENSUSPR_REQUIRE_BROWSER`` is 1.  A Chromium
+without its chromedriver is a failure.
 """
 
 from __future__ import annotations
@@ -32,11 +32,26 @@ FLAGS = (
 )
 
 
-def absent(what: str) -> None:
-    """Fail where a browser is required, else skip."""
+def absent(reason: str) -> None:
+    """Fail if a browser is required, else skip."""
     if BROWSER_REQUIRED:
-        pytest.fail(f"CONSENSUSPR_REQUIRE_BROWSER is set, but {what}")
-    pytest.skip(what)
+        pytest.fail(f"CONSENSUSPR_REQUIRE_BROWSER is set, but {reason}")
+    pytest.skip(reason)
+
+
+def binaries() -> tuple[str, str]:
+    """Return the paths of Chromium and chromedriver; skip or fail without them."""
+    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if browser is None:
+        absent(f"no Chromium is on the path (tried {', '.join(BROWSERS)})")
+        raise AssertionError
+    driver = shutil.which("chromedriver")
+    if driver is None:
+        pytest.fail(
+            f"{browser} is installed, but chromedriver is not on the path; install the chromedriver"
+            " of its version (Debian: chromium-driver)"
+        )
+    return browser, driver
 
 
 class Browser:
@@ -102,11 +117,11 @@ class Browser:
         urls, blocked = {}, {}
         for entry in self.driver.get_log("performance"):
             event = json.loads(entry["message"])["message"]
-            told = event["params"]
+            parameters = event["params"]
             if event["method"] == "Network.requestWillBeSent":
-                urls[told["requestId"]] = told["request"]["url"]
+                urls[parameters["requestId"]] = parameters["request"]["url"]
             elif event["method"] == "Network.loadingFailed":
-                blocked[told["requestId"]] = told.get("blockedReason", "")
+                blocked[parameters["requestId"]] = parameters.get("blockedReason", "")
         return faults, {url: blocked.get(name, "") for name, url in urls.items()}
 
     @classmethod
@@ -122,17 +137,14 @@ class Browser:
             from selenium.webdriver.chrome.service import Service
         except ModuleNotFoundError:
             absent("the package selenium is not installed")
-        binary = next((found for name in BROWSERS if (found := shutil.which(name))), None)
-        driver_binary = shutil.which("chromedriver")
-        if binary is None or driver_binary is None:
-            absent("there is no Chromium with its chromedriver on the path")
+        browser, driver_binary = binaries()
         options = ChromeOptions()
-        options.binary_location = str(binary)
+        options.binary_location = browser
         for flag in FLAGS:
             options.add_argument(flag)
         options.add_argument(f"--user-data-dir={profile}")
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        driver = Chrome(options=options, service=Service(str(driver_binary)))
+        driver = Chrome(options=options, service=Service(driver_binary))
         try:
             yield cls(driver)
         finally:

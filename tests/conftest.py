@@ -1,7 +1,7 @@
-"""What all tests share: how much is tested, the optional outside data, which core is under test.
+"""Shared by all tests: how much is tested, the optional outside data, which core is under test.
 
-``pytest`` takes minutes: what takes long and seldom finds anything more is marked ``slow`` and
-left out, and Hypothesis tries few examples.  ``pytest --full`` (``make test-all``) runs it all.
+``pytest`` leaves out tests that are marked ``slow``, and Hypothesis tries few examples.
+``pytest --full`` (``make test-all``) runs everything; ``--examples`` sets the number of examples.
 """
 
 from __future__ import annotations
@@ -13,11 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# How long an example takes is for the tests that measure time; elsewhere a slow machine would
-# make a deadline fail at random.  A test names no number of its own: the profile says how many.
-settings.register_profile("quick", deadline=None, print_blob=True, max_examples=50)
-settings.register_profile("full", deadline=None, print_blob=True, max_examples=500)
-settings.load_profile("quick")
+QUICK_EXAMPLES, FULL_EXAMPLES = 50, 500
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -27,23 +23,24 @@ if str(REPOSITORY) not in sys.path:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which core the run was about; a missing compiler must not go unnoticed."""
+    """Print which core was tested; a missing compiler must not go unnoticed."""
     from consensuspr import core
 
     if core.BACKEND == "native":
         terminalreporter.write_line(f"core under test: native, {Path(core.__file__).parent}")
     else:
         terminalreporter.write_line(
-            "WARNING: no compiled core is installed; the pure-Python twin was tested", yellow=True
+            "WARNING: no compiled core is installed; the pure-Python core was tested", yellow=True
         )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--full", action="store_true", help="also what is marked slow; more examples")
+    parser.addoption("--full", action="store_true", help="also tests marked slow; more examples")
+    parser.addoption("--examples", type=int, help="Hypothesis examples of each property")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is slow, unless all is asked for or a test is named by itself."""
+    """Leave out slow tests, unless ``--full`` is given or a test is named by itself."""
     if config.getoption("--full") or any("::" in argument for argument in config.args):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]
@@ -53,12 +50,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose how much is tried; refuse to test another core than the one that is wanted.
+    """Set the number of examples; leave no process behind; stop if another core is under test.
 
     ``make checked`` and ``make sanitize`` put a core of their own first on the path and name
     its folder in ``CONSENSUSPR_EXPECT_CORE``: without this they could pass on the usual one.
     """
-    settings.load_profile("full" if config.getoption("--full") else "quick")
+    from tests.processes import end_descendants_with_this_process
+
+    end_descendants_with_this_process()
+    usual = FULL_EXAMPLES if config.getoption("--full") else QUICK_EXAMPLES
+    # Without a deadline: on a slow machine it would fail at random.
+    examples = config.getoption("--examples") or usual
+    settings.register_profile("tests", deadline=None, print_blob=True, max_examples=examples)
+    settings.load_profile("tests")
     wanted = os.environ.get("CONSENSUSPR_EXPECT_CORE")
     if wanted is None:
         return
@@ -79,10 +83,7 @@ def repository() -> Path:
 
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:
-    """The folder of outside data; the test is skipped where there is none.
-
-    ``CONSENSUSPR_SHARED`` names it, else it is looked for beside the repository.
-    """
+    """The folder of outside data: ``CONSENSUSPR_SHARED``, else ``../shared``; skips without it."""
     named = os.environ.get("CONSENSUSPR_SHARED")
     folder = Path(named) if named else REPOSITORY.parent / "shared"
     if not folder.is_dir():

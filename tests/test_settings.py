@@ -1,4 +1,4 @@
-"""Settings values: their sources, their templates, and what is said of wrong ones.
+"""Settings values: their sources, their templates, and the messages about wrong ones.
 
 Those of the server, which cover file, environment and command line, are in
 ``tests/server/test_config.py``.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from consensuspr.errors import InputError
 from consensuspr.settings import (
@@ -23,7 +23,6 @@ from consensuspr.settings import (
     all_settings,
     load_settings,
     settings_template,
-    what_is_wrong,
 )
 
 
@@ -144,7 +143,7 @@ def test_a_setting_without_a_default_that_is_not_given() -> None:
 MODELS = [
     ("consensuspr.server.config", "ServerConfig"),
     ("consensuspr.launch.request", "Request"),
-    ("consensuspr.cli.options", "HowToScore"),
+    ("consensuspr.cli.options", "RewardCommandSettings"),
     ("consensusbench.cli.compare", "CompareSettings"),
     ("consensusbench.cli.construction", "BuildSettings"),
     ("consensusbench.cli.diagnose", "DiagnoseSettings"),
@@ -167,25 +166,8 @@ def test_a_template_is_toml_that_says_every_default(module: str, name: str) -> N
             assert value == ""
         else:
             kind: Any = setting.field.annotation
-            said = TypeAdapter(kind).validate_python(value)
-            assert said == setting.default, setting.name
-    assert not any(found.values()), "nothing else stands in it"
-
-
-@pytest.mark.parametrize("value", [object(), [object()], {"x": object()}, "", "?", -0.5, 1e99])
-@pytest.mark.parametrize(("module", "name"), MODELS, ids=[name for _, name in MODELS])
-def test_what_is_accepted_is_said_in_plain_words(module: str, name: str, value: object) -> None:
-    model = House if name == "House" else getattr(importlib.import_module(module), name)
-    said = []
-    for setting in all_settings(model):
-        group, dot, leaf = setting.rpartition(".")
-        try:
-            model(**({group: {leaf: value}} if dot else {leaf: value}))
-        except ValidationError as error:
-            faults = error.errors(include_url=False)
-            said += [what_is_wrong(fault) for fault in faults if fault["type"] != "missing"]
-    assert said
-    assert not [words for words in said if re.search("[Ii]nput|valid|should|greater", words)]
+            assert TypeAdapter(kind).validate_python(value) == setting.default, setting.name
+    assert not any(found.values())
 
 
 def test_a_template_says_what_each_setting_means() -> None:

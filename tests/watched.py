@@ -23,7 +23,7 @@ DATASET = SAMPLE / "dataset.jsonl"
 
 
 class Reply(NamedTuple):
-    """What came back: code, headers in small letters, body."""
+    """A reply: code, headers in small letters, body."""
 
     code: int
     headers: Mapping[str, str]
@@ -61,8 +61,7 @@ class Watched:
 
     def get(self, path: str, **query: object) -> Any:
         """Return a document, which must be there."""
-        told = urllib.parse.urlencode(query)
-        reply = self.ask(f"/api/{path}{'?' + told if told else ''}")
+        reply = self.ask(f"/api/{path}?{urllib.parse.urlencode(query)}".rstrip("?"))
         assert reply.code == 200, reply
         return reply.json
 
@@ -122,7 +121,9 @@ class Opened(Watched):
 
 
 @contextmanager
-def opened(*runs: Path, dataset: Path | None = None) -> Iterator[Opened]:
+def opened(
+    *runs: Path, dataset: Path | None = None, tokens: Path | None = None
+) -> Iterator[Opened]:
     """Open the page of some runs in this process, until the block is left."""
     from consensuspr.server.config import Address
     from consensuspr.server.security import Gate, Security
@@ -135,7 +136,7 @@ def opened(*runs: Path, dataset: Path | None = None) -> Iterator[Opened]:
     store.start()
     views = Views(store, [] if dataset is None else [dataset])
     address = Address.parse("127.0.0.1:1")
-    page = WatchApp(views, store, Security(Gate(None), None), address)
+    page = WatchApp(views, store, Security(Gate(tokens), None), address)
     try:
         yield Opened("", 0, page.application)
     finally:

@@ -44,7 +44,7 @@ _CARD: Final = """\
 Math problems with *consensus nodes*: intermediate conclusions that correct solutions by several
 models share, in the order in which they are reached. The share of a problem's nodes that a
 response states is its Node Coverage Rate (NCR), a measure of the reasoning beside the final
-answer, found by matching text and without a judge.
+answer. It is found by matching text, without a judge.
 
 ## Composition
 
@@ -288,12 +288,12 @@ def _body(text: CardText, report: ExportReport, layout: _HubLayout) -> str:
 
 def _making(layout: _HubLayout) -> Iterator[str]:
     if not layout.recorded:
-        yield "The rows do not say how their nodes were made."
+        yield "The rows do not record how their nodes were made."
         return
     yield (
         "Right solutions are sampled from several models, their common conclusions are extracted, "
-        f"and those that say little are removed. {layout.recorded:,} of {layout.problems:,} "
-        "problems say in `metadata.construction` how their nodes were made."
+        f"and trivial ones are removed. {layout.recorded:,} of {layout.problems:,} "
+        "problems record in `metadata.construction` how their nodes were made."
     )
     if layout.models:
         models = layout.models.most_common()

@@ -1,4 +1,4 @@
-"""Child processes that leave the caller's main module and its threads alone.
+"""Child processes: pools that leave the caller's main module alone, and the death of a parent.
 
 ``multiprocessing`` imports the caller's main module in each child: a training script without a main
 guard would start over, and one read from standard input cannot be imported.  Forking a process with
@@ -8,9 +8,11 @@ imported one module and nothing else and ends with the process that uses it.
 
 from __future__ import annotations
 
+import ctypes
 import io
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from functools import lru_cache
@@ -20,6 +22,18 @@ from typing import Any
 
 # A socket's path has at most 104 bytes on macOS, some 20 of them for the name of the socket.
 _MAX_TEMP_DIR = 80
+_PR_SET_PDEATHSIG = 1
+
+
+def on_parent_death(number: signal.Signals) -> None:
+    """Have Linux send this process a signal when its parent dies; do nothing elsewhere.
+
+    A process that is stopped (SIGSTOP, a debugger) cannot notice that its parent is gone: SIGCONT
+    wakes it.  The signal comes when the *thread* that started the process ends, so SIGKILL is for
+    children of single-threaded parents.  A parent that is dead by now sends none.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 class ChildContext(context.ForkServerContext):

@@ -6,11 +6,11 @@ import json
 import re
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from consensuspr.cli.explain import Marker
+from consensuspr.cli.explain import mark_hits
 from consensuspr.score_log import ScoreLog, keep_dataset
 from consensuspr.scoring import AnswerVerifier, DatasetIndex, Scorer
 from consensuspr.scoring.marks import Mark
@@ -50,19 +50,11 @@ def test_thoughts_are_shown_and_not_scored(run: Run, problems: Path, tmp_path: P
         for row in (1, 2)
     )
     assert "4*12=48, </think>so ⟦₂48-39=9₂⟧. Answer: 9" in ended
-    assert "Scored only what follows the last </think>, from character 18 on" in ended
+    assert "Scored only the text after the last </think>, from character 18 on" in ended
     assert "Reward 0.750" in ended
     assert "hm4*12=48, so 48-39=9. Answer: 9" in endless
-    assert "Scored nothing: no </think> ends the thoughts" in endless
+    assert "Scored nothing: the response has no </think>" in endless
     assert "Reward 0.000" in endless
-
-
-def test_colour_replaces_brackets(run: Run, problems: Path, rollouts: Path) -> None:
-    done = run(
-        "explain", rollouts, "--dataset", problems, "--rollout-id", "wrong", "--color", "always"
-    )
-    assert "\x1b[1;7;32m4·12 = 48\x1b[0m" in done.out
-    assert "⟦" not in done.out
 
 
 def test_model_text_cannot_steer_the_terminal(run: Run, problems: Path, rollouts: Path) -> None:
@@ -78,7 +70,7 @@ def test_model_text_cannot_steer_the_terminal(run: Run, problems: Path, rollouts
         ("lost", "Status UNKNOWN_PROBLEM", "Acc unknown", "Reward unknown"),
     ],
 )
-def test_what_cannot_be_scored_says_why(
+def test_an_unscorable_rollout_has_a_reason(
     run: Run,
     problems: Path,
     rollouts: Path,
@@ -90,8 +82,8 @@ def test_what_cannot_be_scored_says_why(
     done = run("explain", rollouts, "--dataset", problems, "--rollout-id", rollout_id)
     assert done.code == 0
     lines = [" ".join(line.split()) for line in done.out.splitlines()]
-    [said] = [line for line in lines if line.startswith(status)]
-    assert len(said) > len(status)  # with a reason
+    [output] = [line for line in lines if line.startswith(status)]
+    assert len(output) > len(status)  # with a reason
     assert any(line.startswith(acc) for line in lines)
     assert any(line.startswith(reward) for line in lines)
 
@@ -115,11 +107,10 @@ def test_the_worst_of_a_file_of_rollouts(
 
 
 def test_json_names_the_samples_alike(
-    run: Run, problems: Path, rollouts: Path, dumps: Path, tmp_path: Path
+    run: Run, problems: Path, rollouts: Path, tmp_path: Path
 ) -> None:
     here = ["--dataset", problems, "--json"]
     (of_rollouts,) = json.loads(run("explain", rollouts, "--row", "3", *here).out)
-    (of_dump,) = json.loads(run("explain", dumps, "--rollout-id", "g10_0", *here).out)
     rollout = Rollout("p1", "4*12=48. Answer: 10", "9", rollout_id="g1_0")
     index = DatasetIndex.load(problems)
     keep_dataset(tmp_path / "run", index)
@@ -131,11 +122,10 @@ def test_json_names_the_samples_alike(
     log.put_sample(rollout, scores[0], identity, options, "server", -0.1, 0.15)
     log.close()
     (of_run,) = json.loads(run("explain", tmp_path / "run", "--json").out)
-    assert list(of_rollouts) == list(of_dump) == list(of_run)
+    assert list(of_rollouts) == list(of_run)
     names = list(of_run)[: list(of_run).index("score")]
-    assert [[one[name] for name in names] for one in (of_rollouts, of_dump, of_run)] == [
+    assert [[one[name] for name in names] for one in (of_rollouts, of_run)] == [
         ["p2", None, "row 3", "no-source", None, None, None, None],
-        ["p1", None, f"{dumps}/10.jsonl:1", "g10_0", 10, None, "g10", pytest.approx(-0.05)],
         ["p1", b"k".hex() * 16, None, "g1_0", 3, "train", "g1", 0.15],
     ]
 
@@ -170,7 +160,7 @@ def test_of_a_step_with_validation_one_split_can_be_asked_for(
         (["--address", "127.0.0.1:1"], "--address"),
     ],
 )
-def test_a_run_knows_itself_how_it_was_scored(
+def test_a_run_takes_no_options_of_scoring(
     run: Run, tmp_path: Path, options: list[str], named: str
 ) -> None:
     done = run("explain", tmp_path, "--color", "never", *options)
@@ -204,9 +194,6 @@ def test_bad_usage(
     assert done.err.count("\n") == 1
 
 
-BRACKETS = Marker(brackets=("⟦", "⟧"))
-
-
 @pytest.mark.parametrize(
     ("response", "marks", "shown"),
     [
@@ -223,82 +210,4 @@ BRACKETS = Marker(brackets=("⟦", "⟧"))
     ],
 )
 def test_marks_without_colour(response: str, marks: list[Mark], shown: str) -> None:
-    assert BRACKETS.mark(response, marks).plain == shown
-
-
-@pytest.fixture
-def dumps(tmp_path: Path) -> Path:
-    """verl's dumps of two steps: of a trainer that says what the reward said."""
-
-    def line(step: int, session: int, output: str, score: float, **said: object) -> dict[str, Any]:
-        told = {"problem_id": "p1", "rollout_id": f"g{step}_{session}", "status": "OK"}
-        named = {"step": step, "uid": f"g{step}_{session}_0", **told, **said}
-        return {"input": "?", "output": output, "gts": "9", "score": score, **named}
-
-    folder = tmp_path / "dumps"
-    folder.mkdir()
-    right, wrong = "4*12=48, 48-39=9. Answer: 9", "4*12=48. Answer: 10"
-    late = line(10, 0, wrong, 0.15, overlong_penalty=-0.2)
-    odd = line(10, 2, right, 0.5)
-    write_rows(folder / "9.jsonl", [line(9, 0, right, 1.0), line(9, 1, wrong, 0.15)])
-    write_rows(folder / "10.jsonl", [late, line(10, 1, right, 1.0), odd])
-    with (folder / "10.jsonl").open("a") as file:
-        file.write('{"input": "verl is writing')
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("asked", "titles"),
-    [
-        (["--worst", "9"], ["g10_0", "g9_1", "g10_2", "g9_0", "g10_1"]),
-        (["--step", "10", "--worst", "2"], ["g10_0", "g10_2"]),
-        (["--group", "g9"], ["g9_1"]),
-        (["--rollout-id", "g9_0"], ["g9_0"]),
-        (["--problem", "p1", "--step", "9", "--worst", "3"], ["g9_1", "g9_0"]),
-    ],
-)
-def test_verls_dumps_are_explained(
-    run: Run, problems: Path, dumps: Path, asked: list[str], titles: list[str]
-) -> None:
-    done = run("explain", dumps, "--dataset", problems, "--alpha", "0.7", *asked)
-    assert done.code == 0, done.err
-    assert re.findall(r"^(\S+), step \d+, problem p1$", done.out, re.M) == titles
-
-
-def test_a_dump_says_what_it_was_trained_on(run: Run, problems: Path, dumps: Path) -> None:
-    ask = ["explain", dumps / "10.jsonl", "--dataset", problems, "--alpha", "0.7"]
-    done = run(*ask, "--rollout-id", "g10_0")
-    assert "⟦₁4*12=48₁⟧. Answer: 10" in done.out
-    assert "Reward 0.150 = 0.7 · Acc + 0.3 · NCR" in done.out
-    assert "Trained on -0.050, penalty -0.200" in done.out
-    assert "verl has" not in done.out
-    assert "verl has 0.500: trained with" in run(*ask, "--rollout-id", "g10_2").out
-    (told,) = json.loads(run(*ask, "--json").out)
-    assert told["score"]["reward"] == pytest.approx(0.15)
-
-
-@pytest.mark.parametrize(
-    ("changed", "asked", "sentence"),
-    [
-        ({"problem_id": None}, [], "1.jsonl:1: names no problem (problem_id): verl's own trainer"),
-        ({"uid": "g_0_0"}, ["--group", "h"], "holds no sample of group_id 'h'"),
-        ({}, ["--row", "1"], "--row does not go with a dump"),
-        ({"gts": ["9"]}, [], "1.jsonl:1: gts must be a text, got ['9']"),
-        ({"output": None}, [], "1.jsonl:1: output must be a text, got None"),
-        ({"problem_id": 5}, [], "1.jsonl:1: problem_id must be a text, got 5"),
-        ({"step": "x"}, [], "1.jsonl:1: is not a line of verl's dumps: invalid literal"),
-    ],
-)
-def test_what_a_dump_does_not_tell_is_one_sentence(
-    run: Run,
-    problems: Path,
-    tmp_path: Path,
-    changed: dict[str, object],
-    asked: list[str],
-    sentence: str,
-) -> None:
-    row = {"input": "?", "output": "x", "gts": "9", "score": 0.0, "step": 1, "problem_id": "p1"}
-    write_rows(tmp_path / "1.jsonl", [row | changed])
-    done = run("explain", tmp_path / "1.jsonl", "--dataset", problems, *asked)
-    assert done.code == 2
-    assert sentence in done.err
+    assert mark_hits(response, marks, brackets=True).plain == shown

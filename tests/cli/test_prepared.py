@@ -26,26 +26,6 @@ def prepared(run: Run, server: RunningServer, tmp_path: Path) -> Path:
     return path
 
 
-def test_explain_takes_it(run: Run, server: RunningServer, prepared: Path, rollouts: Path) -> None:
-    done, expected = (
-        run("explain", rollouts, "--dataset", dataset, "--row", "1")
-        for dataset in (prepared, server.dataset)
-    )
-    assert (done.code, done.out) == (0, expected.out)
-
-
-def test_doctor_takes_it(run: Run, server: RunningServer, prepared: Path) -> None:
-    done = run("doctor", "--address", server.address, "--dataset", prepared)
-    assert f"{prepared} has the content of 'small'" in " ".join(done.out.split())
-
-
-def test_loadtest_takes_it(run: Run, server: RunningServer, prepared: Path, rollouts: Path) -> None:
-    common = ("loadtest", "--address", server.address, "--dataset", prepared)
-    short = ("--duration", "0.2", "--concurrency", "1", "--batch", "2")
-    done = run(*common, "--rollouts", rollouts, *short)
-    assert done.code == 0, done.err
-
-
 def test_derive_refuses_it(run: Run, prepared: Path, tmp_path: Path) -> None:
     done = run("derive", prepared, "--output", tmp_path / "out.jsonl", "--no-progress")
     assert (done.code, done.err) == (2, f"consensuspr: error: {prepared}: {REFUSED}\n")
@@ -72,6 +52,6 @@ def test_the_dataset_tools_refuse_it(
     }  # fmt: skip
     capsys.readouterr()
     code = consensusbench([str(paths.get(word, word)) for word in arguments])
-    said = capsys.readouterr().err
-    assert code == 2, said
-    assert said.splitlines()[-1] == f"consensusbench: error: {prepared}: {REFUSED}"
+    message = capsys.readouterr().err
+    assert code == 2, message
+    assert message.splitlines()[-1] == f"consensusbench: error: {prepared}: {REFUSED}"

@@ -40,7 +40,9 @@ def test_scores_in_this_process(
     assert (scored[1]["num_nodes"], scored[1]["num_matched"]) == (2, 1)
 
 
-def test_the_guard_is_told_and_can_be_turned_off(run: Run, problems: Path, tmp_path: Path) -> None:
+def test_the_guard_is_printed_and_can_be_turned_off(
+    run: Run, problems: Path, tmp_path: Path
+) -> None:
     listed = "\n".join(f"{a} * {b} - {a} = {a * b - a}" for a in range(1, 40) for b in (4, 12, 48))
     rows = [
         {"problem_id": "p1", "response": "4*12 = 48 and 48-39 = 9. Answer: 9"},
@@ -50,17 +52,20 @@ def test_the_guard_is_told_and_can_be_turned_off(run: Run, problems: Path, tmp_p
     command = ("score", write_rows(tmp_path / "in.jsonl", rows), "--dataset", problems)
     done = run(*command, "--output", output)
     assert (
-        "the guard lowered NCR of 1 rollout, 1 of them right; without it NCR is 100.0 %"
+        "the guard lowered NCR of 1 rollout, 1 of them right; mean NCR before it is 100.0 %"
     ) in done.out
     honest, lists = read_rows(output)
     assert (honest["ncr"], honest["ncr_raw"], honest["guard"]) == (1.0, 1.0, 1.0)
     assert honest["channels"] == ["statement", "statement"]
     assert lists["ncr"] == lists["ncr_raw"] * lists["guard"] < 0.25
     done = run(*command, "--output", output, "--no-guard", "--no-statements", "--json")
-    said = json.loads(done.out)
-    reward = said["identity"]["reward"]
+    result = json.loads(done.out)
+    reward = result["identity"]["reward"]
     assert (reward["guard"], reward["statements"]) == (False, False)
-    assert (said["overall"]["guarded"], said["overall"]["ncr_raw"]) == (0, said["overall"]["ncr"])
+    assert (result["overall"]["guarded"], result["overall"]["ncr_raw"]) == (
+        0,
+        result["overall"]["ncr"],
+    )
     assert read_rows(output)[0]["channels"] == ["pattern", "pattern"]
 
 
@@ -161,8 +166,8 @@ def test_a_bad_row_stops_before_anything_is_written(
     [
         ([], 2, "give --dataset PATH to score here, or --address HOST:PORT"),
         (["--dataset", "nowhere.jsonl"], 2, "nowhere.jsonl: no such file"),
-        (["--dataset", "{problems}", "--alpha", "1.5"], 2, "alpha must be a number in [0, 1]"),
-        (["--dataset", "{problems}", "--alpha", "nan"], 2, "alpha must be a number in [0, 1]"),
+        (["--dataset", "{problems}", "--alpha", "1.5"], 2, "alpha (--alpha): must be"),
+        (["--dataset", "{problems}", "--alpha", "nan"], 2, "alpha (--alpha): must be"),
         (
             ["--dataset", "{problems}", "--reward", "max", "--alpha", "0.3"],
             2,
@@ -218,25 +223,3 @@ def test_not_one_reward_is_a_failure_of_the_work(
     assert "warning: none of 1 rollout got a reward; " in done.err
     assert [row["status"] for row in rows.read(output)] == ["UNKNOWN_PROBLEM"]
     assert run("score", strangers, "--dataset", problems, "--output", output, "--json").code == 1
-
-
-@pytest.mark.parametrize("engine", ["local", "ray"])
-def test_thoughts_that_never_end_are_told(
-    run: Run, rows: Rows, problems: Path, tmp_path: Path, engine: str
-) -> None:
-    if engine == "ray":
-        pytest.importorskip("ray")
-    open_end = {"problem_id": "p1", "response": "4*12 = 48 and 48-39 = 9. Answer: 9"}
-    ended = {"problem_id": "p1", "response": "</think>4*12 = 48 and 48-39 = 9. Answer: 9"}
-    output = tmp_path / "out.jsonl"
-
-    def warned(*given: dict[str, str], options: tuple[str, ...] = ("--after-think",)) -> bool:
-        rollouts = rows.write(tmp_path / "in.jsonl", list(given))
-        common = ("--dataset", problems, "--output", output, "--engine", engine)
-        done = run("score", rollouts, *common, *options)
-        assert done.code == 0, done.err
-        return "no response has a </think>" in done.err
-
-    assert warned(open_end, open_end)
-    assert not warned(open_end, ended)
-    assert not warned(open_end, options=())

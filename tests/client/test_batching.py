@@ -37,41 +37,6 @@ async def test_calls_of_one_moment_are_one_request(scripted: ScriptedServer) -> 
     assert sizes(scripted) == [64]
 
 
-async def test_calls_that_come_while_all_requests_are_out_wait_for_the_next(
-    scripted: ScriptedServer,
-) -> None:
-    held = scripted.hold(times=2)
-    async with AsyncRewardClient(scripted.address, max_in_flight=2) as client:
-        tasks = []
-        for i in range(40):
-            tasks.append(asyncio.create_task(client.score_one(Rollout(str(i), "text"))))
-            await asyncio.sleep(0.005)
-        held.over.set()
-        scores = await asyncio.gather(*tasks)
-    assert [score.answer for score in scores] == [str(i) for i in range(40)]
-    assert sizes(scripted)[:2] == [1, 1]
-    assert sum(sizes(scripted)) == 40
-    assert len(sizes(scripted)) <= 4
-
-
-async def test_large_rollouts_are_not_piled_into_one_request(scripted: ScriptedServer) -> None:
-    async with AsyncRewardClient(scripted.address) as client:
-        await asyncio.gather(*(client.score_one(Rollout(str(i), "x" * 400_000)) for i in range(7)))
-    assert sorted(sizes(scripted)) == [1, 2, 2, 2]
-
-
-async def test_one_slow_request_does_not_hold_up_the_others(scripted: ScriptedServer) -> None:
-    held = scripted.hold("slow")
-    async with AsyncRewardClient(scripted.address) as client:
-        slow = asyncio.create_task(client.score_one(Rollout("slow", "text")))
-        await asyncio.sleep(0.1)
-        score = await asyncio.wait_for(client.score_one(Rollout("fast", "text")), 5)
-        assert score.answer == "fast"
-        assert not slow.done()
-        held.over.set()
-        await slow
-
-
 async def test_a_failed_request_fails_exactly_those_that_it_carried(
     scripted: ScriptedServer,
 ) -> None:
@@ -138,27 +103,6 @@ async def test_a_request_that_nobody_waits_for_is_cancelled(scripted: ScriptedSe
             task.cancel()
         assert await asyncio.to_thread(held.over.wait, 10)
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def test_closing_ends_requests_that_have_not_begun_too() -> None:
-    async def score_batch(*_: object) -> ScoredBatch:
-        return ScoredBatch([Score(Status.OK)], IDENTITY)
-
-    batcher: Batcher[str] = Batcher(score_batch, len, 1)
-    call = asyncio.create_task(batcher.submit("p", ScoreOptions(), Deadline.after(5)))
-    while not batcher._sending:  # its task runs in the next turn of the loop
-        await asyncio.sleep(0)
-    batcher.close()
-    with pytest.raises(Unavailable, match="the client was closed"):
-        await call
-
-
-async def test_queues_of_past_options_are_not_kept(scripted: ScriptedServer) -> None:
-    async with AsyncRewardClient(scripted.address) as client:
-        for epoch in range(5):
-            await client.score_one(Rollout("p", "text"), epoch=epoch)
-        await asyncio.sleep(0)
-        assert client._batcher._queues == {}
 
 
 @given(st.data())

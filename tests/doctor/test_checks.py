@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 
 from consensuspr.client.verl.config import STEP_CREDIT_MANAGER, STEP_ESTIMATOR
-from consensuspr.doctor.checks import OF_RUN, OF_SETTINGS, Case, Check, check_schedule
-from consensuspr.doctor.findings import TrainingSetup
+from consensuspr.doctor.checks import (
+    OF_RUN,
+    OF_SETTINGS,
+    Case,
+    Check,
+    TrainingSetup,
+    check_schedule,
+)
 from consensuspr.doctor.verl_run import DEFAULT_MODULE, Named, TrainingCommand
 from consensuspr.errors import InputError
 from tests.doctor.conftest import MANAGER, plan
@@ -82,14 +88,6 @@ def examined(check: str, changes: dict[str, Any], **fields: Any) -> list[str]:
             {},
             "FAIL max_resp_len must be a number of tokens of at least",
         ),
-        ("old keys", {}, {}, None),
-        (
-            "old keys",
-            {"reward_model.reward_manager": "x"},
-            {},
-            "FAIL verl 0.9.1 ignores reward_model.reward_manager=x → docs/train.md has its key",
-        ),
-        ("old keys", {"reward_model.reward_manager": "x"}, {"version": "0.8.0"}, None),
         ("group filter", {}, {}, None),
         ("group filter", {FILTER: {"enable": True, "metric": "acc"}}, {}, "ok algorithm.filter"),
         ("group filter", {FILTER: {"enable": True, "metric": "ncr"}}, {}, "warn algorithm.filter"),

@@ -17,28 +17,14 @@ from consensuspr.client.verl.files import (
     Occurrences,
     ProblemQuestion,
     RowScan,
-    SeenProblems,
     Split,
     SplitRows,
     ask_for,
 )
-from consensuspr.doctor.row_checks import check_rows
+from consensuspr.doctor.checks import check_rows
 from consensuspr.errors import InvalidRequest, Unavailable
 from tests.doctor.conftest import lines, no_progress
 from tests.rows import write_rows
-
-
-def test_ids_with_two_prompts_or_truths_and_ids_of_both_splits_count_once() -> None:
-    seen = SeenProblems()
-    for row, prompt in enumerate(["p", "q", "r", "p"]):
-        is_new = seen.note(Split.TRAIN, "a", prompt, "1", f"row {row}")
-        assert is_new == (row == 0)
-    assert (seen.two_prompts.count, seen.two_prompts.first) == (1, "'a', row 1")
-    assert (seen.two_truths.count, seen.leaked.count) == (0, 0)
-    assert seen.note(Split.VALIDATION, "a", "p", "2", "v row 1")
-    assert (seen.two_truths.count, seen.two_truths.first) == (1, "'a', v row 1")
-    assert (seen.leaked.count, seen.leaked.first) == (1, "'a', v row 1")
-
 
 NODES = [{"node_id": "a", "expressions": ["x=55"]}]
 PROBLEMS: list[dict[str, Any]] = [

@@ -180,11 +180,6 @@ def test_a_malformed_request_is_rejected(
     assert sentence in reply.body["error"]
 
 
-def test_a_lone_surrogate_costs_no_other_rollout_its_score(server: InProcessServer) -> None:
-    body = batch_of(("ducks", f"\ud800 {BOTH}"), ("ducks", BOTH))
-    assert server.post("/openrlhf", body).body["rewards"] == [1.0, 1.0]
-
-
 def test_values_of_a_large_body_are_counted_without_those_in_its_texts() -> None:
     text = b'{"query": ["' + b'[1, 2], \\"' * 200_000 + b'"]}'
     assert requests.parse_body(text)
@@ -218,7 +213,7 @@ def test_settings_in_the_url() -> None:
         ("rewrad=linear", "setting rewrad: Extra inputs are not permitted"),
         ("alpha=1&alpha=1", "a setting is in the URL twice"),
         ("reward=Linear", "setting reward: Input should be 'linear', 'max'"),
-        ("alpha=1.5", "alpha must be a number in [0, 1], got 1.5"),
+        ("alpha=1.5", "setting alpha: Input should be less than or equal to 1, got"),
         ("alpha=nan", "setting alpha: Input should be a finite number, got 'nan'"),
         ("reward=max&alpha=0.5", "alpha has no effect on /slime with reward=max"),
         ("scores=acc", "scores has no effect on /slime"),

@@ -1,4 +1,4 @@
-"""A release in one step: what is written and tagged, what refuses, and the workflow behind it."""
+"""A release in one step: files, commit and tag, versions it rejects, and the workflow behind it."""
 
 from __future__ import annotations
 
@@ -46,8 +46,7 @@ def release(folder: Path, *words: str) -> tuple[int, str]:
 
 
 def test_a_release_is_one_commit_with_a_tag(tree: Path) -> None:
-    code, said = release(tree, "0.2.0")
-    assert (code, said) == (0, "tagged v0.2.0; publish it: git push --follow-tags\n")
+    assert release(tree, "0.2.0") == (0, "tagged v0.2.0; publish it: git push --follow-tags\n")
     assert 'VERSION: Final = "0.2.0"\n' in (tree / "server/consensuspr/version.py").read_text()
     assert (tree / "CHANGELOG.md").read_text() == (
         f"# Changelog\n\n## Unreleased\n\n## 0.2.0 - {TODAY}\n\n### Added\n- A thing.\n\n"
@@ -82,9 +81,9 @@ def test_nothing_is_released_twice_or_without_a_word(tree: Path) -> None:
     # The version that the tree has been worked on under, for the first time.
     assert release(tree, "0.1.0")[0] == 0
     assert release(tree, "0.1.0") == (2, "0.1.0 is not newer than 0.1.0, or was released\n")
-    assert release(tree, "0.1.1") == (2, "CHANGELOG.md says nothing under Unreleased\n")
+    assert release(tree, "0.1.1") == (2, "CHANGELOG.md has nothing under Unreleased\n")
     (tree / "new").touch()
-    assert release(tree, "0.1.1") == (2, "the working tree has changes; commit or stash them\n")
+    assert release(tree, "0.1.1") == (2, "the working tree has changes; commit them first\n")
 
 
 @pytest.fixture(scope="module")

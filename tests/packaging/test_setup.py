@@ -1,4 +1,4 @@
-"""What setup.py decides: packages from four roots, and how the core is compiled."""
+"""setup.py: packages from four roots, and the variants of the compiled core."""
 
 from __future__ import annotations
 
@@ -35,16 +35,10 @@ def test_every_module_belongs_to_a_package(setup_module: ModuleType, repository:
     assert forgotten == []
 
 
-def test_a_package_has_the_name_of_its_folder(setup_module: ModuleType) -> None:
+def test_only_the_two_packages_are_installed(setup_module: ModuleType) -> None:
     for name, folder in setup_module.packages().items():
+        assert name.partition(".")[0] in ("consensuspr", "consensusbench")
         assert folder.endswith(name.replace(".", "/"))
-
-
-def test_tests_and_tools_are_not_packaged(setup_module: ModuleType) -> None:
-    assert {name.partition(".")[0] for name in setup_module.packages()} <= {
-        "consensuspr",
-        "consensusbench",
-    }
 
 
 @pytest.mark.parametrize(
@@ -68,20 +62,17 @@ def test_a_checked_build_switches_checks_on(
     assert setup_module.CHECK_SWITCHED_OFF.sub(r"\1\2True", source) == checked
 
 
-def test_a_checked_build_copies_what_the_core_is_made_of(
+def test_a_checked_build_copies_the_sources_of_the_core(
     setup_module: ModuleType, tmp_path: Path
 ) -> None:
     setup_module.copy_with_checks_on(tmp_path)
-    kinds = setup_module.CYTHON_FILES
-    copied = {path.relative_to(tmp_path) for path in setup_module.cython_files(tmp_path, *kinds)}
-    assert copied == {
-        path.relative_to(root)
-        for root in setup_module.CYTHON_ROOTS
-        for path in setup_module.cython_files(root, *kinds)
+    copies = setup_module.cython_files(tmp_path)
+    assert {path.relative_to(tmp_path) for path in copies} == {
+        path.relative_to(setup_module.CYTHON_ROOT)
+        for path in setup_module.cython_files(setup_module.CYTHON_ROOT)
     }
-    assert any(path.suffix == ".pyx" for path in copied)
-    texts = [path.read_text() for path in setup_module.cython_files(tmp_path, ".pyx", ".pxi")]
-    assert not any("boundscheck=False" in text or "boundscheck(False)" in text for text in texts)
+    assert any(path.suffix == ".pyx" for path in copies)
+    assert not any(setup_module.CHECK_SWITCHED_OFF.search(path.read_text()) for path in copies)
 
 
 def test_an_unknown_build_is_refused(
@@ -92,24 +83,16 @@ def test_an_unknown_build_is_refused(
         setup_module.variant()
 
 
-def test_without_the_core_nothing_is_compiled(
+def test_a_build_with_checks_has_a_folder_of_its_own(
     setup_module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CONSENSUSPR_PURE_PYTHON", "1")
-    assert setup_module.extensions() == []
-
-
-def test_what_is_built_with_checks_is_not_taken_for_a_plain_build(
-    setup_module: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bases: list[str | None] = []
-
-    def asked(**said: Any) -> None:
-        bases.append(said["options"].get("build", {}).get("build_base"))
-
-    monkeypatch.setattr(setup_module, "setup", asked)
+    """Else a plain build would take its binaries; without the core, nothing is compiled."""
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr(setup_module, "setup", lambda **settings: calls.append(settings))
     monkeypatch.setenv("CONSENSUSPR_PURE_PYTHON", "1")
     for variant in ("release", "checked", "sanitize"):
         monkeypatch.setenv("CONSENSUSPR_BUILD", variant)
         setup_module.main()
+    bases = [call["options"].get("build", {}).get("build_base") for call in calls]
     assert bases == [None, "build/checked/base", "build/sanitize/base"]
+    assert [call["ext_modules"] for call in calls] == [[], [], []]

@@ -98,26 +98,6 @@ def test_what_is_not_there_or_cannot_be_written_is_one_sentence(tmp_path: Path) 
         LogReader(tmp_path, ["text"], following=True)
 
 
-def test_files_of_earlier_versions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    scores = tmp_path / "scores"
-    scores.mkdir()
-    (scores / "20260101T000000000000-server-x-1-0001-abcdef.arrows").write_bytes(b"")
-    with pytest.raises(InputError, match=r"not read .*run `consensuspr serve --dataset FILE"):
-        LogReader(tmp_path)
-    log_of(tmp_path, ["a"])
-    (path,) = files(tmp_path)
-    table = pq.read_table(path).drop_columns(["scoring_version"])
-    path.unlink()
-    pq.write_table(table, scores / "20260101T000000000000-trainer-x-1-0001-abcdef.parquet")
-    reader = LogReader(tmp_path, following=True, places=True)
-    [row] = [row for batch in reader.read() for row in batch.to_pylist()]
-    assert (row["response"], row["scoring_version"]) == ("a", None)
-    assert reader.rows_at(row["writer"], [0], ["response"])["response"].to_pylist() == ["a"]
-    assert not list(reader.read())
-    [sentence] = reader.left_out.values()
-    assert "1 files of an earlier version are not read" in sentence
-
-
 KILLED = """
 import itertools, pathlib, sys, time
 from consensuspr.score_log import ScoreLog, writer
@@ -327,14 +307,14 @@ def test_while_following_a_verdict_replaces_a_row_without_one(tmp_path: Path) ->
     scored(1, failed, now + 3600)  # it waits
     assert statuses() == []
     scored(1, right, now + 3600)
-    assert (statuses(), reader.redone) == (["OK"], False)
+    assert (statuses(), [*reader.withdrawn]) == (["OK"], [])
     scored(2, failed, now - 3600)
-    assert (statuses(), reader.redone) == (["INTERNAL"], False)
+    assert (statuses(), [*reader.withdrawn]) == (["INTERNAL"], [])
     scored(2, failed, now - 3600)
-    assert (statuses(), reader.redone) == ([], False)
+    assert (statuses(), [*reader.withdrawn]) == ([], [])
     scored(2, right, now)
-    statuses()
-    assert reader.redone
+    assert statuses() == ["OK"]
+    assert [numbers.tolist() for numbers in reader.withdrawn.values()] == [[0]]
     assert [row["status"] for row in rows_in(tmp_path, "status")] == ["OK", "OK"]
 
 
@@ -386,10 +366,11 @@ def test_who_follows_hears_that_steps_were_done_again(tmp_path: Path) -> None:
     assert steps(reader) == [1, 2, 3, 4, 5]
     start_of_run(tmp_path, 6, 7, begun + 100)  # goes on where the first ended
     assert steps(reader) == [6, 7]
-    assert not reader.redone
+    assert not reader.withdrawn
     start_of_run(tmp_path, 5, 6, begun + 200)
     assert steps(reader) == [5, 6]
-    assert reader.redone
+    assert [numbers.tolist() for numbers in reader.withdrawn.values()] == [[4], [0, 1]]
+    assert (steps(reader), reader.withdrawn) == ([], {})
     assert sorted(steps(LogReader(tmp_path, ["step"], following=True))) == [1, 2, 3, 4, 5, 6]
 
 

@@ -92,7 +92,7 @@ def test_a_reward_that_changed_has_a_reason_or_is_an_error(
     assert older.unexplained == 0
     same = score_again(tmp_path / "same")
     assert set(same.changed) == {Changed.NO_REASON}
-    assert same.told[0]["now"]["reward"] == 0.25
+    assert same.examples[0]["now"]["reward"] == 0.25
     assert main(["replay", str(tmp_path / "same")]) == 1
     assert "no reason is known" in capsys.readouterr().out
 

@@ -21,7 +21,6 @@ from consensuspr.scoring import (
     Scorer,
     Status,
 )
-from consensuspr.scoring.types import Limits, scored_from
 from tests.rows import write_rows
 
 PROBLEM = {
@@ -118,17 +117,3 @@ def test_the_explanation_shows_places_in_the_whole_response(thinker: Scorer) -> 
     assert told.normal_form == normalize(f"{STEPS} {ANSWER}")
     assert told.guard is not None
     assert told.guard.statements == 2
-
-
-def test_the_limit_is_of_the_whole_response(thinker: Scorer) -> None:
-    small = Scorer(thinker.datasets, verifier=thinker._verifier, limits=Limits(100))
-    assert scored(small, "hm " * 50 + f"</think>{ANSWER}").status is Status.OVERSIZE
-
-
-@pytest.mark.parametrize(
-    ("response", "start"),
-    [("a</think>b", 9), ("a", 1), ("", 0), ("</think></think>b", 16), ("é</think>b", 9)],
-)
-def test_where_the_scored_part_begins(response: str, start: int) -> None:
-    assert scored_from(response) == start
-    assert response.encode()[scored_from(response.encode()) :] == response[start:].encode()

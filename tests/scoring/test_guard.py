@@ -104,7 +104,7 @@ def test_the_default_budget(nodes: int, length: int, statements: float, numbers:
         (GuardBudget(20, 30, 1600), 6399, 40, 60),  # the default does not count yet
         (GuardBudget(20, 30, 1600), 6400, 48, 72),  # from here on it is the least
         (GuardBudget(20, 60, 1600), 6400, 48, 120),
-        (GuardBudget(20, 30), 1, 20, 30),  # made by an earlier release
+        (GuardBudget(20, 30), 1, 20, 30),  # its length is not known
         (GuardBudget(20, 30), 6400, 48, 72),
         (GuardBudget(1, 1), 1, 14, 29),
         (None, 6400, 48, 72),

@@ -130,11 +130,3 @@ def test_what_is_no_completion(completion: Any) -> None:
 def test_turns_of_others_are_left_out(response: str, policy: str) -> None:
     assert without_other_turns(response) == policy
     assert said_by_policy(response) == policy
-
-
-@pytest.mark.parametrize(
-    "hostile", ["<|im_start|>user", "<tool_response>", "<|im_start|>assistant", "\nuser\n"]
-)
-def test_turns_are_found_in_linear_time(hostile: str) -> None:
-    """A policy under training writes the response."""
-    assert_linear(without_other_turns, lambda size: hostile * (size // len(hostile)), 20_000)

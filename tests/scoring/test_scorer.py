@@ -13,16 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.core import NORMAL_FORM_VERSION, match_batch, normalize
+from consensuspr.core import match_batch, normalize
 from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest, UnknownDataset
 from consensuspr.scoring import (
-    ANSWER_VERSION,
     AnswerRule,
     AnswerStatus,
     AnswerVerifier,
     DatasetIndex,
-    Identity,
-    InlineNode,
     Limits,
     RewardSpec,
     Rollout,
@@ -32,8 +29,7 @@ from consensuspr.scoring import (
     Status,
     Verdict,
 )
-from consensuspr.scoring.types import SCORING_VERSION, NodeExplanation, OnUndecided
-from consensuspr.version import VERSION
+from consensuspr.scoring.types import NodeExplanation, OnUndecided
 
 LINEAR = RewardSpec.linear()
 GOOD = "She has 16 - 3 - 4 = 9 eggs and makes 9 * 2 = $18. The answer is \\boxed{18}."
@@ -137,14 +133,6 @@ def test_any_batch_is_scored_consistently(
                 assert None not in (score.acc, score.ncr, score.reward)
 
 
-@pytest.mark.parametrize(("tokens", "tpn"), [(10, 10.0), (1, 1.0), (0, None), (-3, None)])
-def test_tokens_per_node(scorer: Scorer, tokens: int, tpn: float | None) -> None:
-    score = score_one(scorer, Rollout("duck", "9*2=18", num_tokens=tokens))
-    assert (score.status, score.tpn) == (Status.OK, tpn)
-    assert score_one(scorer, Rollout("duck", "no node", num_tokens=tokens)).tpn is None
-    assert score_one(scorer, Rollout("duck", "9*2=18")).tpn is None
-
-
 @pytest.mark.parametrize("response", ["ééé 9 * 2 = 18", "ééé 9 * 2 = 18".encode()])
 def test_spans_are_code_points_of_the_response(scorer: Scorer, response: str | bytes) -> None:
     score = score_one(scorer, Rollout("duck", response), include_spans=True)
@@ -161,39 +149,7 @@ def test_the_rollout_overrides_the_dataset(scorer: Scorer, scripted: Any) -> Non
     assert score.matched == (True, False)
 
 
-def test_nothing_is_derived_from_inline_nodes(scorer: Scorer) -> None:
-    text = "y = x/2 and b*a = 18"
-    plain = score_one(scorer, Rollout("new", text, nodes=[["x/2=y"], ("a*b=18", "b*a=18")]))
-    assert plain.matched == (False, True)
-    node = InlineNode(["x/2=y"], derived=["y=x/2"])
-    assert score_one(scorer, Rollout("new", text, nodes=[node])).matched == (True,)
-
-
-def test_inline_nodes_sent_again_are_compiled_once(dataset: DatasetIndex, scorer: Scorer) -> None:
-    dataset.cache.clear()
-    before = dataset.cache.stats().misses
-    batch = [Rollout(f"new-{n}", "x=55", nodes=[InlineNode(["x=55"], f"id{n}")]) for n in range(50)]
-    scorer.score(batch)
-    assert dataset.cache.stats().misses == before + 1
-
-
 # --- identity
-
-
-def test_the_identity_says_all_that_a_replay_needs(scorer: Scorer, dataset: DatasetIndex) -> None:
-    spec = RewardSpec.curriculum(switch_epoch=2)
-    _, identity = scorer.score([], ScoreOptions(spec, 1))
-    assert identity == Identity(
-        dataset="default",
-        dataset_digest=dataset.digest,
-        normal_form_version=NORMAL_FORM_VERSION,
-        answer_version=ANSWER_VERSION,
-        reward=spec,
-        epoch=1,
-        answer_rule=AnswerRule.AUTO,
-        server_version=VERSION,
-        scoring_version=SCORING_VERSION,
-    )
 
 
 def other_set(folder: Path, row: str) -> DatasetIndex:
@@ -287,36 +243,6 @@ def test_the_deadline_is_looked_at_between_portions(
     assert 1 <= len(portions) < 10
     assert set(portions) == {2}
     assert scripted.seen == []
-
-
-@pytest.mark.parametrize("when", ["while matching", "before the spans"])
-def test_the_deadline_is_heard_inside_a_portion(
-    scorer: Scorer, scripted: Any, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
-    def slow(matchers: Sequence[Any], texts: Sequence[Any], **how: Any) -> Any:
-        found = match_batch(matchers, texts, **how)
-        time.sleep(0.06)
-        return match_batch(matchers, texts, **how) if when == "while matching" else found
-
-    monkeypatch.setattr("consensuspr.scoring.scorer.match_batch", slow)
-    options = ScoreOptions(include_spans=when == "before the spans")
-    with pytest.raises(DeadlineExceeded, match="before the node matching of a batch of 1 was done"):
-        scorer.score([Rollout("duck", GOOD)], options, deadline=time.monotonic() + 0.05)
-    assert scripted.seen == []
-
-
-def test_a_deadline_during_the_answer_check_raises(
-    scorer: Scorer, scripted: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check = scripted.verify_batch
-
-    def slow(*args: Any, **kwargs: Any) -> Any:
-        time.sleep(0.1)
-        return check(*args, **kwargs)
-
-    monkeypatch.setattr(scripted, "verify_batch", slow)
-    with pytest.raises(DeadlineExceeded, match="the answer check"):
-        scorer.score([Rollout("duck", "")], deadline=time.monotonic() + 0.05)
 
 
 # --- busy machines
@@ -447,10 +373,3 @@ def test_the_score_is_that_of_score(scorer: Scorer, rollout: Rollout) -> None:
         assert explanation.identity == identity
         assert [node.matched for node in explanation.nodes] == list(score.matched)
         assert [node.span for node in explanation.nodes] == list(score.spans or ())
-
-
-def test_inline_nodes_are_explained_by_name(scorer: Scorer) -> None:
-    nodes: list[InlineNode | list[str]] = [InlineNode(["x=55"], "mine", derived=["55=x"]), ["y=66"]]
-    explanation = scorer.explain(Rollout("duck", "so 55 = x", nodes=nodes))
-    found = [(n.node_id, n.matched, n.expression, n.expressions) for n in explanation.nodes]
-    assert found == [("mine", True, "55=x", ("x=55",)), ("n2", False, "", ("y=66",))]

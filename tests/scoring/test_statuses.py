@@ -213,19 +213,6 @@ def test_inline_nodes_past_a_limit(scorer: Scorer, nodes: Any, sentence: str) ->
     assert (found.acc, found.ncr, found.reward) == (1.0, None, None)
 
 
-@pytest.mark.parametrize(
-    "nodes", [[["a"]] * 64, [["a"] * 64], [["y" * 4096]], [["é" * 2048]], [["y" * 4096] * 4]]
-)
-def test_inline_nodes_at_a_limit_are_fine(scorer: Scorer, nodes: Any) -> None:
-    (found,) = score(scorer, [Rollout("duck", "RIGHT", nodes=nodes)])
-    assert found.status is Status.OK
-
-
-def test_an_inline_node_without_any_normal_form_never_matches(scorer: Scorer) -> None:
-    (found,) = score(scorer, [Rollout("duck", "$$ x=5", nodes=[["$$", ""], ["x=5"]])])
-    assert (found.status, found.matched) == (Status.OK, (False, True))
-
-
 # --- defects of ours
 
 
@@ -252,19 +239,6 @@ def test_a_scan_that_raises_costs_one_rollout(
     assert (third.status, third.ncr) == (Status.NO_GROUND_TRUTH, 0.5)
     assert "the node matching failed for rollout 'r1' of problem 'duck'" in caplog.text
     assert "MemoryError: scripted" in caplog.text
-
-
-def test_nodes_that_do_not_compile_cost_their_rollouts(
-    scorer: Scorer, dataset: DatasetIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(nodes: Any) -> Any:
-        raise RuntimeError("no automaton today")
-
-    dataset.cache.clear()
-    monkeypatch.setattr("consensuspr.scoring.dataset_index.Matcher", refuse)
-    found = score(scorer, [Rollout("duck", "RIGHT"), Rollout("bare", "RIGHT")])
-    assert [one.status for one in found] == [Status.INTERNAL, Status.NO_NODES]
-    assert found[0].message == "compiling the nodes failed by a defect; the log has the details"
 
 
 def test_a_defect_of_all_rollouts_is_logged_a_few_times(

@@ -113,7 +113,7 @@ def test_workers_add_up_and_what_rises_outlives_them() -> None:
     def tell() -> None:
         for pid, metrics in enumerate(both):
             # As they come through the channel.
-            workers.told(pid, json.loads(json.dumps(metrics.samples())))
+            workers.update(pid, json.loads(json.dumps(metrics.samples())))
 
     for metrics in both:
         metrics.request("Score", "OK", 0.02)

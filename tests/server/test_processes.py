@@ -2,42 +2,45 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-import select
-import signal
-import socket
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from consensuspr.errors import ConsensusPRError, InputError
-from consensuspr.server.processes import (
-    Child,
-    Message,
-    Report,
-    caught_signals,
-)
-from tests.processes import wait_for, wait_until_gone
+from consensuspr.server.processes import Child, Message
+from tests.processes import wait_until_gone
 
-Start = Callable[..., Child]
+Start = Callable[..., Awaitable[Child]]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def received() -> list[Message]:
+    """The messages of children that are neither reports nor heartbeats nor answers."""
+    return []
+
+
+@pytest_asyncio.fixture
+async def start(tmp_path: Path, received: list[Message]) -> Any:
     """Start a child with a body of its own, after ``parent = Parent()``."""
     children: list[Child] = []
 
-    def start(body: str, **payload: Any) -> Child:
-        program = "import os, sys, subprocess, time\n"
+    async def start(body: str, **payload: Any) -> Child:
+        program = "import asyncio, os, sys, subprocess, time\n"
         program += "from consensuspr.errors import *\n"
         program += "from consensuspr.server.processes import Parent\nparent = Parent()\n"
         (tmp_path / "child_of_a_test.py").write_text(program + textwrap.dedent(body))
         path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-        children.append(Child("child_of_a_test", payload, {"PYTHONPATH": path}))
-        return children[-1]
+        child = await Child.start(
+            "child_of_a_test", payload, {"PYTHONPATH": path}, lambda _, m: received.append(m)
+        )
+        children.append(child)
+        return child
 
     yield start
     for child in children:
@@ -45,122 +48,82 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.mark.parametrize(
-    ("body", "report", "error"),
+    ("body", "error"),
     [
-        ("assert parent.payload == {'n': 3, 's': 'ü'}\nparent.report_ready()", Report(True), None),
-        (
-            "parent.report_failure(InputError('no such file'))",
-            Report(False, "no such file", True),
-            InputError("no such file"),
-        ),
-        (
-            "parent.report_failure(ConsensusPRError('no port'))",
-            Report(False, "no port", False),
-            ConsensusPRError("no port"),
-        ),
+        ("assert parent.payload == {'n': 3, 's': 'ü'}\nparent.report_ready()", None),
+        ("parent.report_failure(InputError('no such file'))", InputError("no such file")),
+        ("parent.report_failure(ConsensusPRError('no port'))", ConsensusPRError("no port")),
+        ("os._exit(3)", ConsensusPRError("exited with code 3 before it was ready")),
+        ("os.kill(os.getpid(), 9)", ConsensusPRError("was ended by SIGKILL before it was ready")),
     ],
 )
-def test_a_child_gets_its_orders_and_reports_once(
-    start: Start, body: str, report: Report, error: Exception | None
+async def test_a_child_gets_its_payload_and_reports(
+    start: Start, body: str, error: Exception | None
 ) -> None:
-    child = start(body, n=3, s="ü")
-    wait_for(lambda: child.report() is not None)
-    assert child.report() == report
-    wait_for(lambda: child.exit_code() is not None)
-    assert child.describe_exit() == "exited with code 0"
-    if error is not None:
-        assert (type(report.error()), str(report.error())) == (type(error), str(error))
+    child = await start(body, n=3, s="ü")
+    if error is None:
+        await child.ready()
+    else:
+        with pytest.raises(type(error), match=str(error)):
+            await child.ready()
+    assert await child.ended(60)
 
 
-def test_what_a_child_started_dies_with_it(start: Start, tmp_path: Path) -> None:
-    child = start(
+async def test_descendants_of_a_child_die_with_it(start: Start, received: list[Message]) -> None:
+    child = await start(
         """
         other = subprocess.Popen(["sleep", "60"])
-        open(parent.payload["path"], "w").write(f"{other.pid}\\n")
+        parent.send({"pid": other.pid})
+        parent.report_ready()
         time.sleep(60)
-        """,
-        path=str(tmp_path / "pid"),
+        """
     )
-    wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "")
-    other = int((tmp_path / "pid").read_text())
+    await child.ready()
     child.kill()
-    wait_until_gone([other])
+    await asyncio.to_thread(wait_until_gone, [received[0]["pid"]])
     child.kill()  # again does no harm
     assert not child.send({"order": "none"})
 
 
-def test_a_child_learns_that_its_parent_is_gone(start: Start) -> None:
-    child = start("parent.listen(lambda: os._exit(5))\nparent.report_ready()\ntime.sleep(60)")
-    wait_for(lambda: child.report() is not None)
-    assert child.exit_code() is None
-    child.socket.shutdown(socket.SHUT_RDWR)
-    wait_for(lambda: child.exit_code() is not None)
-    assert child.describe_exit() == "exited with code 5"
-
-
-def test_orders_are_answered_while_the_child_runs(start: Start) -> None:
-    child = start(
+async def test_orders_are_answered_while_the_child_runs(start: Start) -> None:
+    child = await start(
         """
         def answer(order):
             parent.send({"alive": True})
             parent.send({"answer": order["id"], "sum": sum(order["numbers"])})
         parent.listen(lambda: os._exit(0), answer)
-        parent.report_ready()
         assert sys.stdin.read() == "", "nobody else reads what the parent sends"
         time.sleep(60)
         """
     )
-    assert child.send({"id": 1, "order": "add", "numbers": [1, 2]}), "also before it is ready"
-    assert child.first_report() == Report(True)
-    assert child.send({"id": 2, "order": "add", "numbers": list(range(100_000))})
-    taken: list[Message] = []
-
-    def both_came() -> bool:
-        taken.extend(child.take())
-        return len(taken) == 2
-
-    wait_for(both_came)
-    assert taken == [{"answer": 1, "sum": 3}, {"answer": 2, "sum": 4999950000}]
+    for numbers in ([1, 2], list(range(100_000))):
+        answer = await child.order({"order": "add", "numbers": numbers})
+        assert answer is not None and answer["sum"] == sum(numbers)
     assert child.heartbeats == 2
+    open_order = asyncio.create_task(child.order({"order": "add", "numbers": ["wrong"]}))
+    await asyncio.sleep(0)
+    child.kill()
+    assert await open_order is None, "a child that ends gives no answer"
 
 
-def test_heartbeats_and_long_metrics_arrive_when_the_supervisor_reads(start: Start) -> None:
-    child = start(
+async def test_long_metrics_arrive_and_the_end_of_the_parent_is_noticed(
+    start: Start, received: list[Message]
+) -> None:
+    child = await start(
         """
-        import asyncio
         from consensuspr.server.worker import Supervisor
         class Metrics:
             def samples(self):
                 return "x" * 5_000_000
         async def main():
-            await Supervisor(parent, lambda: os._exit(0)).beat(Metrics())
+            await Supervisor(parent, lambda: os._exit(5)).beat(Metrics())
         asyncio.run(main())
         """
     )
-    select.select([child.socket], [], [], 60)
-    taken: list[Message] = []
-
-    def came() -> bool:
-        taken.extend(child.take())
-        return bool(taken) and child.heartbeats >= 2
-
-    wait_for(came)
-    assert len(taken[0]["metrics"]) == 5_000_000
-    assert child.heartbeats < 15, "the process sends as soon as the socket takes more"
-
-
-def test_signals_are_collected_while_a_block_lasts() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with caught_signals() as signals:
-        assert signals.take() == []
-        os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGINT)
-        taken: list[signal.Signals] = []
-
-        def both_came() -> bool:
-            taken.extend(signals.take())
-            return len(taken) == 2
-
-        wait_for(both_came)
-        assert sorted(taken) == [signal.SIGINT, signal.SIGTERM]
-    assert signal.getsignal(signal.SIGTERM) is before
+    while child.heartbeats < 2 or not received:
+        await asyncio.sleep(0.05)
+    assert len(received[0]["metrics"]) == 5_000_000
+    assert child.exit_code() is None
+    child._writer.close()
+    assert await child.ended(60)
+    assert child.describe_exit() == "exited with code 5"

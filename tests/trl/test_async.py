@@ -91,13 +91,6 @@ def test_rewards_and_names_and_no_word_of_a_tool_counts(address: str) -> None:
     assert [one.metrics["rewards/outcome"] for one in samples] == [1.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize(("epoch", "rewards"), [(0, [1.0, 0.5, 0.0]), (1, [1.0, 0.0, 0.0])])
-def test_the_epoch_planned_with_the_data(address: str, epoch: int, rewards: list[float]) -> None:
-    with loop_of(consensus_reward(address=address, reward="curriculum")) as loop:
-        samples = score(loop, problem_id="toy/1", epoch=epoch)
-    assert [one.metrics["reward"] for one in samples] == rewards
-
-
 def test_what_cannot_be_scored_is_left_out_or_ends_the_rollouts(address: str) -> None:
     with loop_of(consensus_reward(address=address, on_unscorable="none")) as loop:
         left_out = score(loop, problem_id="x")

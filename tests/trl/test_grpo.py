@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -147,30 +146,6 @@ def test_rewards_equal_the_formula_and_metrics_are_logged(
         assert entry["consensuspr/unscorable"] == 0.0
 
 
-def test_the_curriculum_switches_with_the_epoch(
-    address: str, dataset_file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    recorded = Recorded(consensus_reward(address=address, reward="curriculum", switch_epoch=1))
-    with caplog.at_level(logging.WARNING, "consensuspr"):
-        train(tmp_path, recorded.function)
-
-    assert [int(batch["epoch"]) for batch in recorded.batches] == [0, 0, 1, 1]
-    assert [batch["rewards"] for batch in recorded.batches] == [
-        expected(batch, dataset_file, RewardSpec.curriculum(1)) for batch in recorded.batches
-    ]
-    by_stage = [
-        expected(batch, dataset_file, spec)
-        for batch, spec in zip(
-            recorded.batches,
-            [RewardSpec.linear(0.0)] * 2 + [RewardSpec.outcome()] * 2,
-            strict=True,
-        )
-    ]
-    assert [batch["rewards"] for batch in recorded.batches] == by_stage, "NCR, then Acc"
-    said = [record.getMessage() for record in caplog.records if "curriculum" in record.message]
-    assert [line.split(" is ")[0] for line in said] == ["curriculum: NCR", "curriculum: Acc"]
-
-
 def test_what_cannot_be_scored_is_left_out_of_its_group(address: str, tmp_path: Path) -> None:
     """Its reward is no number, and its advantage is 0."""
     reward = consensus_reward(address=address, on_unscorable="none")
@@ -187,13 +162,3 @@ def test_what_cannot_be_scored_is_left_out_of_its_group(address: str, tmp_path: 
     for entry in trainer.state.log_history:
         if "reward" in entry:
             assert entry["consensuspr/unscorable"] == 0.25
-
-
-def test_what_cannot_be_scored_stops_the_training(address: str, tmp_path: Path) -> None:
-    async def unknown(problem_id: list[str], **arguments: Any) -> Any:
-        return await consensus_reward(address=address)(
-            problem_id=["nobody"] * len(problem_id), **arguments
-        )
-
-    with pytest.raises(Exception, match="problem 'nobody' ended with UNKNOWN_PROBLEM"):
-        train(tmp_path, unknown)

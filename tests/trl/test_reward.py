@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from consensuspr.client import LocalClient, RewardSpec, Rollout
-from consensuspr.client.training import TooManyUnscorable, UnscorableSample
 from consensuspr.client.trl import consensus_reward
-from consensuspr.errors import InputError, Unavailable
+from consensuspr.errors import InputError
 from tests.score_logs import rows_in, wait_until
 
 TEXTS = ["1+1=2 and 2+2=4 Answer: 2", "1+1=2 Answer: 3", "nothing", ""]
@@ -128,23 +127,6 @@ async def test_what_is_logged(address: str, tmp_path: Path) -> None:
 MIXED = {"problem_id": ["toy/1", "bare", "nobody", "toy/1"]}
 
 
-async def test_what_cannot_be_scored_fails(address: str) -> None:
-    with pytest.raises(UnscorableSample, match=r"problem '(bare|nobody)' ended with"):
-        await call(consensus_reward(address=address), **MIXED)
-
-
-async def test_ids_of_another_dataset_stop_the_training_also_with_a_reward_without_nodes(
-    address: str,
-) -> None:
-    reward = consensus_reward(address=address, without_nodes="acc")
-    with pytest.raises(UnscorableSample, match="problem 'nobody' is not in the dataset"):
-        await call(reward, problem_id=["bare", "bare", "bare", "nobody"], ground_truth=["5"] * 4)
-    number = consensus_reward(address=address, on_unscorable=0)
-    with pytest.raises(TooManyUnscorable, match="11 UNKNOWN_PROBLEM of"):
-        for _ in range(3):
-            await call(number, problem_id=["nobody"] * 4, ground_truth=["5"] * 4)
-
-
 async def test_or_gets_the_number_that_the_user_names(address: str) -> None:
     logged = Logged()
     reward = consensus_reward(address=address, on_unscorable=-1)
@@ -173,28 +155,6 @@ def test_a_trl_that_would_train_on_zeros_is_refused(
     monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
     with pytest.raises(InputError, match=f"TRL is {version}: an older one may train"):
         consensus_reward(on_unscorable="none")
-
-
-async def test_a_server_that_is_away(dataset_file: Path) -> None:
-    nowhere: dict[str, Any] = {"address": "127.0.0.1:1", "timeout_s": 0.2}
-    with pytest.raises(Unavailable):
-        await call(consensus_reward(**nowhere, on_unavailable="raise"))
-    rewards = await call(consensus_reward(**nowhere, dataset_path=dataset_file))
-    assert rewards == [1.0, 0.25, 0.0, 0.0]
-
-
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"rewrad": "max"}, "unknown setting 'rewrad' in consensus_reward; did you mean 'reward'?"),
-        ({"alpha": 2}, "consensus_reward.alpha"),
-        ({"on_unscorable": "drop"}, "consensus_reward.on_unscorable"),
-    ],
-)
-def test_wrong_settings_are_refused_at_once(settings: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(InputError) as error:
-        consensus_reward(**settings)
-    assert sentence in str(error.value)
 
 
 def test_trl_sees_that_it_is_asynchronous_and_its_name() -> None:

@@ -67,6 +67,16 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., RunningServer]]:
 
 
 @pytest.fixture(scope="session")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server of the sample dataset that all tests share."""
+    server = RunningServer(
+        tmp_path_factory.mktemp("server"), SAMPLE / "dataset.jsonl", "--workers", "1"
+    )
+    yield server.address
+    server.stop()
+
+
+@pytest.fixture(scope="session")
 def sample_problems() -> dict[str, dict[str, Any]]:
     """The problems of the sample dataset by id."""
     return {problem["problem_id"]: problem for problem in read_rows(SAMPLE / "dataset.jsonl")}

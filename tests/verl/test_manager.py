@@ -73,7 +73,7 @@ def test_verl_loads_it_from_its_module(compose: Callable[..., Any], tokenizer_di
 def test_verl_loads_the_function_from_its_module(
     compose: Callable[..., Any],
     tokenizer_dir: Path,
-    start_server: Callable[..., Any],
+    address: str,
     make_batch: Callable[..., Any],
 ) -> None:
     from verl.trainer.ppo.reward import load_reward_manager
@@ -81,7 +81,7 @@ def test_verl_loads_the_function_from_its_module(
     config = compose(
         "reward.custom_reward_function.path=pkg://consensuspr.client.verl",
         "reward.custom_reward_function.name=compute_score",
-        f"+reward.custom_reward_function.reward_kwargs.address={start_server().address}",
+        f"+reward.custom_reward_function.reward_kwargs.address={address}",
         "+reward.custom_reward_function.reward_kwargs.reward=max",
     )
     naive = load_reward_manager(config, AutoTokenizer.from_pretrained(tokenizer_dir))
@@ -117,14 +117,14 @@ def test_a_run_that_cannot_be_rewarded_does_not_start(
 @pytest.mark.skipif(BEFORE_0_8, reason="no trainer of verl 0.7 tells the reward its step")
 def test_the_curriculum_switches_with_the_step_of_the_sample(
     manager: Callable[..., Any],
-    start_server: Callable[..., Any],
+    address: str,
     make_batch: Callable[..., Any],
     tmp_path: Path,
 ) -> None:
     made = manager(
         "trainer.total_epochs=2",
         "actor_rollout_ref.actor.optim.total_training_steps=20",
-        address=start_server().address,
+        address=address,
         reward="curriculum",
         score_log=tmp_path / "log",
     )
@@ -146,11 +146,11 @@ def test_the_curriculum_switches_with_the_step_of_the_sample(
     assert {line["split"] for line in logged} == {"train"}
 
 
-@pytest.mark.parametrize("num_tokens", [10, 60, 61, 80, 100])
+@pytest.mark.parametrize("num_tokens", [60, 80])
 def test_the_overlong_penalty_is_that_of_verls_own_manager(
     num_tokens: int,
     manager: Callable[..., Any],
-    start_server: Callable[..., Any],
+    address: str,
     make_batch: Callable[..., Any],
 ) -> None:
     settings = {
@@ -167,35 +167,16 @@ def test_the_overlong_penalty_is_that_of_verls_own_manager(
         return 0.0
 
     dapo.compute_score, dapo.is_async_reward_score = nothing, True
-    ours = manager(address=start_server().address, **settings)
+    ours = manager(address=address, **settings)
     result = one(ours, batch)
     assert result["reward_score"] == pytest.approx(float(one(dapo, batch)["reward_score"]))
     assert result["reward_extra_info"]["score"] == 0.0
     assert result["reward_extra_info"]["overlong_penalty"] == result["reward_score"]
 
 
-@pytest.mark.parametrize(("on_unscorable", "reward"), [("raise", None), (-0.5, -0.5), (0, 0.0)])
-def test_what_cannot_be_scored_follows_the_setting(
-    on_unscorable: object,
-    reward: float | None,
+def test_samples_without_a_reward_are_noted_for_the_driver(
     manager: Callable[..., Any],
-    start_server: Callable[..., Any],
-    make_batch: Callable[..., Any],
-) -> None:
-    made = manager(address=start_server().address, on_unscorable=on_unscorable)
-    batch = make_batch([row(problem_id="nobody knows it")])
-    if reward is None:
-        with pytest.raises(UnscorableSample, match="NO_NODES"):
-            one(made, batch)
-        return
-    result = one(made, batch)
-    assert result["reward_score"] == reward
-    assert result["reward_extra_info"]["status"] == "NO_NODES"
-
-
-def test_the_driver_hears_of_samples_that_have_no_reward(
-    manager: Callable[..., Any],
-    start_server: Callable[..., Any],
+    address: str,
     make_batch: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -204,7 +185,7 @@ def test_the_driver_hears_of_samples_that_have_no_reward(
     module = "consensuspr.client.verl.manager."
     monkeypatch.setattr(f"{module}note_failures", lambda *failures: noted.append(failures))
     monkeypatch.setattr(f"{module}note", lambda *_: True)
-    made = manager(address=start_server().address)
+    made = manager(address=address)
     made._in_worker = True
 
     async def main() -> None:
@@ -221,9 +202,9 @@ def test_the_driver_hears_of_samples_that_have_no_reward(
 
 
 def test_only_what_the_policy_wrote_is_scored(
-    manager: Callable[..., Any], start_server: Callable[..., Any], make_batch: Callable[..., Any]
+    manager: Callable[..., Any], address: str, make_batch: Callable[..., Any]
 ) -> None:
-    made = manager(address=start_server().address)
+    made = manager(address=address)
     tool = "118*14=1652"
     text = f"I look. {tool} Answer: 1"
     mask = [
@@ -235,7 +216,7 @@ def test_only_what_the_policy_wrote_is_scored(
     assert (by_policy["num_matched"] > 0, by_mask["num_matched"], by_mask["acc"]) == (True, 0, 1.0)
 
 
-def test_a_run_whose_loops_tell_no_mask_is_ended(
+def test_a_run_without_masks_is_ended(
     manager: Callable[..., Any], make_batch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[str] = []

@@ -1,4 +1,4 @@
-"""verl's own reward loop, on a real Ray, against a real server."""
+"""verl's own reward loop on a real Ray against a real server, and how a worker ends its run."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ pytest.importorskip("verl", reason="verl is not installed: run make test-verl")
 
 import ray
 import verl
+from ray.experimental import internal_kv
 
 from consensuspr.client import LocalClient, RewardSpec, Rollout
+from consensuspr.client.verl import run_end
 from tests.score_logs import rows_in, wait_until
 
 SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "sample"
 
-NUM_ROLLOUTS = 2048
+NUM_ROLLOUTS = 512
 KEYS = (
     "score acc ncr ncr_raw guard num_nodes num_matched by_pattern by_statement by_code tpn"
     " unanswered overlong_penalty status problem_id rollout_id"
 ).split()
-# Parts of a rollout, so that 2,048 differ and no cache makes the run easy.
+# Parts of a rollout, so that many differ and no cache makes the run easy.
 CUTS = (1.0, 0.9, 0.75, 0.5, 0.3, 0.1, 0.0)
 
 OLD = verl.__version__ < "0.9"
@@ -92,17 +94,16 @@ def reward_loop(
             ray.kill(worker)
 
 
-# Eight processes that import torch, on whatever machine.
 @pytest.mark.timeout(900)
 def test_the_reward_equals_the_formula_for_every_sample(
-    start_server: Callable[..., Any],
+    address: str,
     reward_loop: Callable[..., Any],
     make_batch: Callable[..., Any],
     rollouts: list[dict[str, Any]],
     expected: list[Any],
 ) -> None:
-    """Eight workers, 2,048 rollouts, as a whole batch."""
-    loop = reward_loop(start_server().address, workers=8, alpha=0.25)
+    """Several workers, as a whole batch."""
+    loop = reward_loop(address, workers=2, alpha=0.25)
     result = loop.compute_rm_score(make_batch(rollouts))
     fields = result.non_tensor_batch
     assert list(result.meta_info["reward_extra_keys"]) == KEYS
@@ -142,8 +143,7 @@ def streamed(loop: Any, batch: Any, disturb: Callable[[], None] | None = None) -
     pending: list[Any] = []
     for number in range(len(batch)):
         if number == len(workers):
-            # verl does not wait for its workers, and they take seconds to start: until each has
-            # scored a sample, the rest would only queue up before them.
+            # verl does not wait for its workers, which take seconds to start.
             ray.get(pending)
         worker = workers[number % len(workers)]
         pending.append(worker.compute_score.remote(batch[number : number + 1]))
@@ -168,12 +168,12 @@ def test_no_rollout_is_lost_when_the_server_is_killed(
     tmp_path: Path,
 ) -> None:
     """Killed in the middle of a streaming run: every sample comes back once, as without it."""
-    part = slice(0, 700)
+    part = slice(0, 300)
     server = start_server()
     settings: dict[str, object] = {"score_log": tmp_path / "log", "timeout_s": 2}
     if fallback:
         settings["dataset_path"] = SAMPLE / "dataset.jsonl"
-    loop = reward_loop(server.address, workers=3, **settings)
+    loop = reward_loop(server.address, workers=2, **settings)
 
     def rows() -> list[str]:
         # None, as long as no worker has begun.
@@ -187,7 +187,7 @@ def test_no_rollout_is_lost_when_the_server_is_killed(
     def disturb() -> None:
         server.kill()
         away.set()
-        time.sleep(4)
+        time.sleep(2)
         # However long the workers take to find out on a busy machine.
         deadline = time.monotonic() + 300
         while fallback and not locally() and time.monotonic() < deadline:
@@ -202,3 +202,86 @@ def test_no_rollout_is_lost_when_the_server_is_killed(
         assert list(result["reward_extra_info"]) == KEYS
     wait_until(lambda: len(rows()) == len(results))
     assert (locally() > 0) == fallback
+
+
+def start_runner() -> Any:
+    """Start an actor that makes a reward worker, as verl's task runner does."""
+
+    # In here, so that Ray sends the classes themselves and not the name of a module of tests.
+    class Worker:
+        def end(self, reason: str) -> None:
+            from consensuspr.client.verl import run_end as here
+
+            here.end_run(reason)
+
+    class Runner:
+        def __init__(self) -> None:
+            worker = ray.remote(num_cpus=0)(Worker)
+            self.worker = worker.options(name="reward_loop_worker_of_test").remote()
+
+        def call(self, method: str, *given: str) -> Any:
+            return ray.get(getattr(self.worker, method).remote(*given))
+
+        def run(self) -> None:
+            time.sleep(600)
+
+    return ray.remote(num_cpus=0)(Runner).remote()
+
+
+@pytest.fixture
+def no_notes(ray_cluster: None) -> None:
+    """One run after the other in one job of Ray."""
+    for key in internal_kv._internal_kv_list(run_end._key("")):
+        internal_kv._internal_kv_del(key)
+
+
+@pytest.mark.timeout(300)
+def test_the_process_that_made_the_worker_ends(no_notes: None) -> None:
+    runner = start_runner()
+    ended = runner.call.remote("end", "no sample has a reward")
+    with pytest.raises(ray.exceptions.RayError):
+        ray.get(ended, timeout=240)
+    with pytest.raises(ray.exceptions.RayActorError):
+        ray.get(runner.run.remote(), timeout=240)
+    assert run_end.read_note("reason") == "no sample has a reward"
+
+
+def test_a_run_is_ended_once_and_again_if_ray_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: dict[str, str] = {}
+    signals: list[int] = []
+
+    def note(name: str, text: str, *, once: bool = False) -> bool:
+        return notes.setdefault(name, text) is text
+
+    def send() -> None:
+        signals.append(1)
+        if len(signals) == 1:
+            raise TimeoutError("Ray does not answer")
+
+    monkeypatch.setattr(run_end, "note", note)
+    monkeypatch.setattr(run_end, "read_note", notes.get)
+    monkeypatch.setattr(run_end, "actor_name", lambda: "worker")
+    monkeypatch.setattr(run_end, "_signal_task_runner", send)
+    for reason in ("first", "second", "third"):
+        run_end.end_run(reason)
+    assert len(signals) == 2, "one that failed, one that was sent"
+    assert notes["reason"] == "first"
+
+
+def test_a_run_that_lost_samples_ends_with_the_reason_of_the_last(
+    no_notes: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """verl drops them, and where a step has none left it ends with other advice."""
+    run_end._print_reason()
+    assert capsys.readouterr().err == ""
+    for worker, count, last in (("a", 1, "early"), ("b", 2, "refused"), ("a", 1_000, "too late")):
+        monkeypatch.setattr(run_end, "actor_name", lambda name=worker: name)
+        run_end.note_failures(count, last)
+    run_end._print_reason()
+    messages = capsys.readouterr().err
+    assert (
+        messages == "consensuspr: samples without a reward in this run: 1,002; the last: too late\n"
+    )
+    run_end.note("reason", "no sample has a reward")
+    run_end._print_reason()
+    assert capsys.readouterr().err == "run ended by consensuspr: no sample has a reward\n"

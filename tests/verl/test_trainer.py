@@ -55,7 +55,7 @@ def test_the_step_log_warns_when_ncr_rises_without_acc(
         }
 
     for step in range(1, 41):
-        monkeypatch.setattr(trainer, "_said_of", lambda _, step=step: samples(step))
+        monkeypatch.setattr(trainer, "_figures_of", lambda _, step=step: samples(step))
         metrics: dict[str, Any] = {}
         made._compute_metrics(None, metrics, None, step, 0)
     assert metrics["consensuspr/by_code"] == 0.5

@@ -30,7 +30,7 @@ from consensuspr.scoring import (
     rollout_from_row,
 )
 from consensuspr.scoring.types import Sample, SampleKeys, Score, Status, scored_row
-from consensuspr.web import open_source
+from consensuspr.web import open_source, store
 from tests.rows import write_rows
 from tests.score_logs import part_of, rows_in, sample
 from tests.watched import DATASET, SAMPLE, Watched, opened
@@ -53,8 +53,6 @@ def test_state_tells_what_there_is(page: Watched, runs: list[Path]) -> None:
         assert set(run["sources"]) == {row["data_source"] for row in logged}
         assert run["problems"] == len({row["problem_id"] for row in logged})
         assert run["left_out"] == []
-        [identity] = run["identities"]
-        assert identity["reward_spec"]["formula"] == "0.5 · Acc + 0.5 · NCR"
 
 
 @pytest.mark.parametrize("split", [None, "train", "test"])
@@ -65,7 +63,7 @@ def test_curves_are_those_of_the_command(
     for one, folder in zip(drawn["runs"], runs, strict=True):
         curve = read_curve(folder, split)
         assert one["x"] == [point.last_step for point in curve]
-        for name in FIGURES:
+        for name in set(FIGURES) - {"failed"}:
             assert one[name] == pytest.approx([getattr(point, name) for point in curve]), name
 
 
@@ -122,14 +120,17 @@ def test_text_is_searched_in_all_responses(page: Watched, runs: list[Path]) -> N
     meant = {
         r["key"].hex() for r in rows_in(runs[0]) if "recall the facts" in r["response"].lower()
     }
-    while True:
-        found = page.get("samples", run=0, q="RECALL the facts", limit=500)
-        if found["search"]["complete"]:
-            break
+    rows: list[dict[str, Any]] = []
+    search = {"searched": 0, "complete": False}
+    while not search["complete"]:
+        found = page.get(
+            "samples", run=0, q="RECALL the facts", limit=50, offset=search["searched"]
+        )
+        search = found["search"]
+        rows += found["rows"]
     assert meant
-    assert {row["key"] for row in found["rows"]} == meant
-    assert found["total"] == len(meant)
-    assert found["search"]["searched"] == found["search"]["candidates"]
+    assert sorted(row["key"] for row in rows) == sorted(meant)
+    assert search["searched"] == search["candidates"] == page.get("samples", run=0)["total"]
 
 
 def test_a_sample_tells_why(page: Watched, runs: list[Path]) -> None:
@@ -147,7 +148,7 @@ def test_a_sample_tells_why(page: Watched, runs: list[Path]) -> None:
         list(node.expressions) for node in problem.nodes
     ]
     for at, node in enumerate(told["nodes"]):
-        assert node["matched"] == node["logged"] == (light["channels"][at] != "-")
+        assert node["matched"] == (light["channels"][at] != "-")
         covered = "".join(p["text"] for p in told["text"] if at in p["nodes"])
         start, end = node["span"] or (0, 0)
         assert covered == row["response"][start:end]
@@ -351,7 +352,10 @@ def test_a_file_of_scored_rollouts(tmp_path: Path) -> None:
         assert [node["matched"] for node in told["nodes"]] == [c != "-" for c in light["channels"]]
 
 
-def test_rows_of_a_file_that_cannot_be_shown_stay_on_the_page(tmp_path: Path) -> None:
+def test_rows_of_a_file_that_cannot_be_shown_stay_on_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "POLL_S", 0.01)
     noise = random.Random(0)  # gzip makes several blocks of it
     rows = [
         {"problem_id": "p", "response": f"{at} {noise.random()}", "status": "OK", "acc": 1.0}
@@ -368,7 +372,7 @@ def test_rows_of_a_file_that_cannot_be_shown_stay_on_the_page(tmp_path: Path) ->
     cut.write_bytes(cut.read_bytes()[:-1000])
     with opened(some, one, cut) as page:
         page.wait_read()
-        time.sleep(2.5)  # an error went when the page looked for more rows, a second later
+        time.sleep(0.2)  # the page looks for more rows
         runs = page.get("state")["runs"]
         assert [run["samples"] for run in runs[:2]] == [5995, 4500]
         assert 0 < runs[2]["samples"] < 4500

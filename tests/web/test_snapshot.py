@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consensuspr.errors import InputError
@@ -94,6 +94,7 @@ def test_only_what_the_page_brings_may_run(tmp_path: Path) -> None:
     assert not re.search(r"url\((?!data:|\"data:|#)", "".join(parts.inline["style"]))
 
 
+@settings(max_examples=15)
 @given(st.dictionaries(st.text(max_size=20), st.text(max_size=50), max_size=8))
 def test_any_text_comes_back(kept: dict[str, str]) -> None:
     assert kept_documents(snapshot._render("t", kept.items()).decode()) == kept

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +12,11 @@ import pytest
 
 from consensuspr.score_log import ScoreLog
 from consensuspr.scoring.types import SampleKeys
-from consensuspr.web import LogSource, store
+from consensuspr.web import LogSource
+from consensuspr.web.sources import FOLDER_PREFIX
 from consensuspr.web.store import Filter, Moment, Store
 from consensuspr.web.views import Views
-from tests.score_logs import part_of, sample, wait_until
-from tests.watched import DATASET
+from tests.score_logs import part_of, sample
 
 BEGAN = time.time() - 1000
 
@@ -51,7 +49,7 @@ def opened(run: Path) -> Iterator[Store]:
 
 def counts(now: Moment) -> list[int]:
     """Return how many samples there are, said in several ways."""
-    total, rows, _ = now.samples(Filter(limit=500))
+    total, rows = now.count(Filter(limit=500)), now.page(Filter(limit=500))
     where, values = now.condition(Filter())
     [steps] = now.rows(f"SELECT count(DISTINCT step) AS n FROM samples WHERE {where}", values)
     return [total, len(rows), now.runs[0].rows, 4 * steps["n"]]
@@ -66,9 +64,6 @@ def test_a_moment_stays_as_it_was_while_samples_come(opened: Store, run: Path) -
             assert counts(after) == [32] * 4
             assert after.revision > before.revision
         assert counts(before) == [20] * 4
-    revision, [(_, points)] = opened.curves(Filter())
-    assert sum(point.samples for point in points) == 32
-    assert revision >= after.revision
 
 
 def test_a_moment_stays_as_it_was_while_a_run_is_read_anew(opened: Store, run: Path) -> None:
@@ -77,88 +72,43 @@ def test_a_moment_stays_as_it_was_while_a_run_is_read_anew(opened: Store, run: P
         log_steps(run, 2, range(4, 7), each=4)  # steps 4 and 5 are done again
         opened.read_whole()
         assert counts(moment) == [20] * 4
-        assert before.state()["runs"][0]["samples"] == before.samples(Filter())["total"] == 20
-        key = moment.samples(Filter(limit=1))[1][0]["key"]
-        assert before.sample(0, key, True)["text"][0]["text"] == "start 1"
+        assert before.state()["runs"][0]["samples"] == before.answer("samples")["total"] == 20
+        key = moment.page(Filter(limit=1))[0]["key"]
+        assert before.answer(f"sample/0/{key}")["text"][0]["text"] == "start 1"
     with views.now() as after, opened.moment() as moment:
         assert counts(moment) == [24] * 4
-        assert after.state()["runs"][0]["samples"] == after.samples(Filter())["total"] == 24
-        key = moment.samples(Filter(limit=1))[1][0]["key"]
-        assert after.sample(0, key, True)["text"][0]["text"] == "start 2"
+        assert after.state()["runs"][0]["samples"] == after.answer("samples")["total"] == 24
+        key = moment.page(Filter(limit=1))[0]["key"]
+        assert after.answer(f"sample/0/{key}")["text"][0]["text"] == "start 2"
         # Of what was read before nothing is left.
         [left] = moment.rows("SELECT count(*) AS n FROM samples")
         assert left["n"] == 24
     views.close()
 
 
-def test_a_search_goes_on_with_what_comes(opened: Store, run: Path) -> None:
-    wanted = Filter(q="START")
-
-    def search(now: Moment) -> tuple[int, int, int]:
-        total, rows, told = now.samples(wanted)
-        assert told is not None and told["complete"] and len(rows) == total
-        return total, told["searched"], told["candidates"]
-
-    with opened.moment() as before:
-        assert search(before) == (20, 20, 20)
-        log_steps(run, 2, range(6, 9), each=4, text="started")
-        opened.read_whole()
-        with opened.moment() as after:
-            # The texts that were read are not read again.
-            assert search(after) == (32, 32, 32)
-        assert search(before)[0] == 20  # what it finds is what there was
-    with opened.moment() as after:
-        assert search(after) == (32, 32, 32)
-
-
-def test_searches_and_results_are_let_go(
-    opened: Store, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store, "MAX_HITS", 30)
-    with opened.moment() as now:
-        for text in ("s", "st", "nothing", "sta"):
-            now.samples(Filter(q=text))
-        # Two that found twenty each would be more than is kept.
-        assert len(opened._searches) == 2
-        made: list[int] = []
-        for _ in range(3):
-            now.remembered(("x",), lambda: made.append(1))
-        assert len(made) == 1
-    for at in range(store.MAX_SEARCHES + 3):
+def test_results_are_kept_until_more_samples_come(opened: Store, run: Path) -> None:
+    made: list[int] = []
+    for _ in range(3):
         with opened.moment() as now:
-            now.samples(Filter(q=f"none {at}"))
-    assert len(opened._searches) <= store.MAX_SEARCHES
-    log_steps(run, 2, range(4, 7), each=4)
+            now.remembered(("x",), lambda: made.append(1))
+    assert made == [1]
+    log_steps(run, 2, range(6, 7))
     opened.read_whole()
-    # Searches through rows that are gone, and sums of them, are nothing any more.
-    assert not opened._searches
     with opened.moment() as now:
-        now.remembered(("y",), lambda: None)
-    assert list(opened._kept) == [("y",)]
+        now.remembered(("x",), lambda: made.append(2))
+    assert made == [1, 2]
 
 
-def test_folders_of_pages_that_were_killed_are_removed(run: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    command = [sys.executable, "-m", "consensuspr.cli", "watch", str(run), "--address"]
-    command += ["127.0.0.1:0", "--dataset", str(DATASET)]
-    environment = os.environ | {"TMPDIR": str(folder)}
-
-    def start() -> subprocess.Popen[str]:
-        page = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-        assert page.stdout is not None
-        assert page.stdout.readline().startswith("watching on")
-        return page
-
-    with start() as killed:
-        [left] = folder.glob("consensuspr-page-*")
-        with start() as other:  # one that lives keeps its own
-            assert left.exists()
-            killed.kill()
-            killed.wait()
-            os.utime(left, (0, 0))
-            with start() as page:
-                assert not left.exists()
-                page.send_signal(signal.SIGTERM)
-            other.send_signal(signal.SIGTERM)
-    wait_until(lambda: not list(folder.glob("consensuspr-page-*")))
+def test_folders_of_pages_that_were_killed_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    killed = tmp_path / f"{FOLDER_PREFIX}killed"
+    killed.mkdir()
+    os.utime(killed, (0, 0))
+    first, second = Store([]), Store([])
+    assert not killed.exists()
+    assert len(list(tmp_path.glob(f"{FOLDER_PREFIX}*"))) == 2, "one that lives keeps its own"
+    for opened in (first, second):
+        opened.close()
+    assert not list(tmp_path.glob(f"{FOLDER_PREFIX}*"))

@@ -21,8 +21,8 @@ from consensuspr.cli.options import (
     REWARD_OPTIONS,
     Address,
     DatasetChoice,
-    HowToScore,
     Json,
+    RewardCommandSettings,
     TlsCa,
     TokenFile,
     access_of,
@@ -30,7 +30,7 @@ from consensuspr.cli.options import (
 )
 from consensuspr.console import count_of, load_core, make_console, one_line, printable
 from consensuspr.errors import InputError
-from consensuspr.scoring.marks import Mark, Piece, cut_at_marks, parts_to_show
+from consensuspr.scoring.marks import Mark, cut_at_marks, parts_to_show
 from consensuspr.scoring.rewards import NcrKind, RewardSpec
 from consensuspr.scoring.types import END_OF_THINKING, Status, scored_from
 
@@ -45,13 +45,11 @@ logger = logging.getLogger(__name__)
 
 # Colours of nodes in turn, all from the 16 that a terminal theme defines.
 _COLORS = ("green", "cyan", "magenta", "yellow", "blue", "red")
-# verl sums rewards by token in 32 bits.
-_SINGLE_PRECISION = 1e-5
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
-class ExplainSettings(HowToScore):
-    """How ``explain`` scores and what it shows."""
+class ExplainSettings(RewardCommandSettings):
+    """How ``explain`` scores and shows samples."""
 
     full: bool = Field(False, description="Show all of a long response, not only near its hits.")
 
@@ -63,9 +61,8 @@ def explain(
     rollouts: Annotated[
         Path,
         typer.Argument(
-            metavar="RUN|DUMP|ROLLOUTS",
-            help="Folder of a run with its score log; verl's own dumps (STEP.jsonl, one or all of "
-            "a folder); or rollouts: JSONL, JSONL.gz or Parquet.",
+            metavar="RUN|ROLLOUTS",
+            help="Folder of a run with its score log, or rollouts: JSONL, JSONL.gz or Parquet.",
         ),
     ],
     *,
@@ -76,9 +73,7 @@ def explain(
     problem: Annotated[
         str | None, typer.Option(metavar="ID", help="Samples of this problem.")
     ] = None,
-    step: Annotated[
-        int | None, typer.Option(help="Of a run or dump: samples of this step.")
-    ] = None,
+    step: Annotated[int | None, typer.Option(help="Of a run: samples of this step.")] = None,
     split: Annotated[
         str | None,
         typer.Option(
@@ -87,7 +82,7 @@ def explain(
         ),
     ] = None,
     group: Annotated[
-        str | None, typer.Option(metavar="ID", help="Of a run or dump: samples of this group.")
+        str | None, typer.Option(metavar="ID", help="Of a run: samples of this group.")
     ] = None,
     row: Annotated[int | None, typer.Option(min=1, help="Of rollouts: the N-th, from 1.")] = None,
     worst: Annotated[
@@ -104,32 +99,29 @@ def explain(
     ```text
     consensuspr explain rollouts.jsonl --dataset dataset.jsonl --rollout-id r17
     consensuspr explain runs/qwen3-4b --step 40 --split train --worst 3
-    consensuspr explain dumps --dataset dataset.jsonl --alpha 0.3 --step 40 --worst 3
     ```
 
     Of the samples that match, shows those with the lowest scores, and first those without any.
 
     Samples of a run are scored as they were then, with the dataset that the run keeps (or
-    `--dataset`). verl's own dumps (`trainer.rollout_data_dir`, `trainer.validation_data_dir`) hold
-    neither dataset nor settings: give those of the training.
+    `--dataset`).
 
     Each node has a number and a colour; the table below the response shows which of its
     expressions was found. Control characters in the response are written out.
     """
     from consensuspr.client.files import connect
-    from consensuspr.client.verl.dumps import is_dump
 
     names = {
         "rollout_id": rollout_id, "problem_id": problem, "step": step, "split": split,
         "group_id": group, "row": row,
     }  # fmt: skip
     wanted = {name: value for name, value in names.items() if value is not None}
-    kind = "dump" if is_dump(rollouts) else "run" if rollouts.is_dir() else "file of rollouts"
-    foreign = {"run": ("row",), "dump": ("row", "split")}.get(kind, ("step", "split", "group_id"))
-    for name in foreign:
+    is_run = rollouts.is_dir()
+    for name in ("row",) if is_run else ("step", "split", "group_id"):
         if name in wanted:
+            kind = "run" if is_run else "file of rollouts"
             raise InputError(f"--{name.removesuffix('_id')} does not go with a {kind}")
-    if kind == "run":
+    if is_run:
         scoring = settings.model_fields_set - {"full", "color"}
         if scoring or address is not None:
             raise InputError(
@@ -141,18 +133,21 @@ def explain(
         options = settings.options(spans=True)
         access = access_of(address, token_file, tls_ca)
         with connect(dataset, address, settings.timeout, access) as connection:
-            options = replace(options, dataset=connection.dataset)
-            of_kind = _of_dump if kind == "dump" else _of_rollouts
-            explained = of_kind(rollouts, wanted, worst, connection.client, options)
+            options = replace(options, dataset=connection.dataset_name)
+            explained = _of_rollouts(rollouts, wanted, worst, connection.client, options)
     if as_json:
-        print(json.dumps([one.to_json() for one in explained]))
+        print(json.dumps([sample.to_json() for sample in explained]))
         return
     console = make_console(settings.color)
-    for one in explained:
+    for sample in explained:
         print_explanation(
-            console, one.explanation, one.response, title=one.title(), full=settings.full
+            console,
+            sample.explanation,
+            sample.response,
+            title=sample.title(),
+            full=settings.full,
         )
-        for remark in one.remarks:
+        for remark in sample.remarks:
             console.print(remark, markup=False)
 
 
@@ -163,7 +158,7 @@ class _Explained:
     Attributes:
         key: in the score log.
         place: in its file.
-        final_score: what was trained on, if that is known.
+        final_score: number that the policy was trained on, if known.
         remarks: lines below the explanation.
     """
 
@@ -192,10 +187,10 @@ class _Explained:
         """Return its names, and all of the explanation."""
         hidden = ("response", "explanation", "remarks")
         names = [name for name in self.__dataclass_fields__ if name not in hidden]
-        told = asdict(self.explanation)
-        del told["score"]["channel_numbers"]
-        told["score"]["channels"] = self.explanation.score.channels
-        return {name: getattr(self, name) for name in names} | told
+        explanation = asdict(self.explanation)
+        del explanation["score"]["channel_numbers"]
+        explanation["score"]["channels"] = self.explanation.score.channels
+        return {name: getattr(self, name) for name in names} | explanation
 
 
 def _of_run(
@@ -243,38 +238,6 @@ def _of_run(
     return explained
 
 
-def _of_dump(
-    path: Path, wanted: Mapping[str, Any], worst: int, client: BlockingClient, options: ScoreOptions
-) -> list[_Explained]:
-    """Explain samples of a dump, those with the lowest scores."""
-    from consensuspr.client.verl.dumps import read_dump
-
-    chosen = (
-        sample
-        for sample in read_dump(path, wanted.get("step"))
-        if all(getattr(sample, name) == value for name, value in wanted.items())
-    )
-    found = heapq.nsmallest(worst, chosen, key=lambda sample: sample.final_score)
-    if not found:
-        raise _none_of(path, wanted)
-    explained = []
-    for sample in found:
-        rollout = sample.rollout()
-        explanation = client.explain_with(rollout, options)
-        score, remarks = explanation.score, _penalty_remarks(sample.final_score, sample.penalty)
-        if score.reward is None and sample.status == str(score.status):
-            remarks = (_in_place_of_reward(sample.reward, score.acc, sample.status), *remarks)
-        elif score.reward is None or not abs(score.reward - sample.reward) <= _SINGLE_PRECISION:
-            remarks += (
-                f"verl has {sample.reward:.3f}: trained with other settings or another dataset",
-            )
-        named: dict[str, Any] = {"place": sample.place, "problem_id": rollout.problem_id}
-        for name in ("rollout_id", "step", "group_id", "final_score"):
-            named[name] = getattr(sample, name)
-        explained.append(_Explained(sample.response, explanation, remarks=remarks, **named))
-    return explained
-
-
 def _of_rollouts(
     path: Path, wanted: Mapping[str, Any], worst: int, client: BlockingClient, options: ScoreOptions
 ) -> list[_Explained]:
@@ -314,26 +277,19 @@ def _of_rollouts(
 
 
 def _trained_on(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what the policy was trained on, if that is not the reward."""
-    penalized = _penalty_remarks(row["final_score"], row["penalty"])
-    if row["side"] != "trainer" or row["reward"] is not None:
-        return penalized
-    if row["final_score"] is None:
-        return ("Trained on nothing: the sample failed for want of a reward",)
-    number = row["final_score"] - (row["penalty"] or 0.0)
-    return (_in_place_of_reward(number, row["acc"], row["status"]), *penalized)
-
-
-def _in_place_of_reward(number: float, acc: float | None, status: str) -> str:
-    by_acc = status == Status.NO_NODES and number == acc
-    of = "its Acc" if by_acc else "the number that the run's settings give it"
-    return f"Trained on {number:.3f}, {of}, in place of a reward"
-
-
-def _penalty_remarks(final_score: float | None, penalty: float | None) -> tuple[str, ...]:
-    if not penalty or final_score is None:
-        return ()
-    return (f"Trained on {final_score:.3f}, penalty {penalty:.3f}",)
+    """Return lines on what the policy was trained on, if that is not the reward."""
+    final_score, penalty = row["final_score"], row["penalty"] or 0.0
+    lines = []
+    if row["side"] == "trainer" and row["reward"] is None:
+        if final_score is None:
+            return ("Not trained on: the sample has no reward",)
+        number = final_score - penalty
+        by_acc = row["status"] == Status.NO_NODES and number == row["acc"]
+        source = "its Acc" if by_acc else "the number that the run's settings give it"
+        lines.append(f"Trained on {number:.3f}, {source}, instead of a reward")
+    if penalty and final_score is not None:
+        lines.append(f"Trained on {final_score:.3f}, penalty {penalty:.3f}")
+    return tuple(lines)
 
 
 def _none_of(path: Path, wanted: Mapping[str, Any]) -> InputError:
@@ -342,7 +298,7 @@ def _none_of(path: Path, wanted: Mapping[str, Any]) -> InputError:
 
 
 def _final_score(row: dict[str, Any]) -> float:
-    """Return what a sample was trained on; what has no reward comes first."""
+    """Return the sort key of a sample: its final score; without a reward it comes first."""
     for name in ("final_score", "reward"):
         if row[name] is not None:
             return float(row[name])
@@ -357,7 +313,6 @@ def print_explanation(
     Args:
         full: show all of a long response.
     """
-    marker = Marker.of(console)
     marks = [
         Mark(*node.span, number)
         for number, node in enumerate(explanation.nodes, start=1)
@@ -366,7 +321,9 @@ def print_explanation(
     console.print(Text(one_line(title, 200), style="bold"))
     console.print()
     # A hit must stay on one line to be found in a pipe. A recorded picture has to be wrapped.
-    console.print(marker.mark(response, marks, full=full), soft_wrap=not console.record)
+    coloured = console.color_system is not None and not console.no_color
+    marked = mark_hits(response, marks, brackets=not coloured, full=full)
+    console.print(marked, soft_wrap=not console.record)
     console.print()
     if explanation.nodes:
         console.print(_node_table(explanation.nodes))
@@ -377,40 +334,29 @@ def print_explanation(
         console.print(_thoughts_line(response))
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """How hits are marked: by colour, or by brackets.
+def mark_hits(
+    response: str, marks: Sequence[Mark], *, brackets: bool = False, full: bool = False
+) -> Text:
+    """Return the response as text with every hit in its node's style, followed by its number.
 
-    Each hit carries its node's number, so that it can be found without colour.
+    Args:
+        brackets: also enclose hits, for a console without colour.
+        full: show all of a long response.
     """
-
-    brackets: tuple[str, str] = ("", "")
-
-    @classmethod
-    def of(cls, console: Console) -> Marker:
-        """Return the marker for a console."""
-        coloured = console.color_system is not None and not console.no_color
-        return cls() if coloured else cls(("⟦", "⟧"))
-
-    def mark(self, response: str, marks: Sequence[Mark], *, full: bool = False) -> Text:
-        """Return the response as text with every hit in its node's style."""
-        text = Text()
-        end_of_last, length = 0, len(response)
-        for start, end in [(0, length)] if full else parts_to_show(response, marks):
-            _append_gap(text, start - end_of_last)
-            for piece in cut_at_marks(response, marks, start, end):
-                self._append(text, piece)
-            end_of_last = end
-        _append_gap(text, length - end_of_last)
-        return text
-
-    def _append(self, text: Text, piece: Piece) -> None:
-        opening, closing = self.brackets
-        if opening:
-            text.append("".join(opening + _label(node) for node in piece.begins))
-        text.append(printable(piece.text), style=node_style(piece.node) if piece.node else None)
-        for node in piece.ends:
-            text.append(_label(node) + closing, style=f"bold {_color(node)}")
+    text = Text()
+    opening, closing = ("⟦", "⟧") if brackets else ("", "")
+    end_of_last, length = 0, len(response)
+    for start, end in [(0, length)] if full else parts_to_show(response, marks):
+        _append_gap(text, start - end_of_last)
+        for piece in cut_at_marks(response, marks, start, end):
+            if brackets:
+                text.append("".join(opening + _label(node) for node in piece.begins))
+            text.append(printable(piece.text), style=node_style(piece.node) if piece.node else None)
+            for node in piece.ends:
+                text.append(_label(node) + closing, style=f"bold {_color(node)}")
+        end_of_last = end
+    _append_gap(text, length - end_of_last)
+    return text
 
 
 def _label(node: int) -> str:
@@ -459,8 +405,9 @@ def _found(node: NodeExplanation) -> Text:
     if node.matched:
         return Text(one_line(node.expression))
     looked_for = " | ".join(one_line(expression, 40) for expression in node.expressions[:3])
-    more = len(node.expressions) - 3
-    return Text(f"not found: {looked_for}" + (f" | {more} more" if more > 0 else ""), style="dim")
+    hidden = len(node.expressions) - 3
+    ending = f" | {hidden} more" if hidden > 0 else ""
+    return Text(f"not found: {looked_for}{ending}", style="dim")
 
 
 def _score_lines(score: Score, reward: RewardSpec, explanation: Explanation) -> list[Text]:
@@ -474,19 +421,19 @@ def _score_lines(score: Score, reward: RewardSpec, explanation: Explanation) -> 
             lines.append(_guard_line(score, explanation.guard))
     if score.tpn is not None:
         lines.append(Text.assemble(("TPN    ", "bold"), f"{score.tpn:,.1f} tokens per node"))
-    how = reward.formula(explanation.identity.epoch)
-    lines.append(Text.assemble(("Reward ", "bold"), f"{_value(score.reward, '.3f')} = {how}"))
+    formula = reward.formula(explanation.identity.epoch)
+    lines.append(Text.assemble(("Reward ", "bold"), f"{_value(score.reward, '.3f')} = {formula}"))
     return lines
 
 
 def _thoughts_line(response: str) -> Text:
-    """Return what of a response is scored with after_think."""
+    """Return which part of a response is scored with after_think."""
     if END_OF_THINKING in response:
         first = scored_from(response) + 1
-        told = f"only what follows the last {END_OF_THINKING}, from character {first:,} on"
+        part = f"only the text after the last {END_OF_THINKING}, from character {first:,} on"
     else:
-        told = f"nothing: no {END_OF_THINKING} ends the thoughts"
-    return Text.assemble(("Scored ", "bold"), told)
+        part = f"nothing: the response has no {END_OF_THINKING}"
+    return Text.assemble(("Scored ", "bold"), part)
 
 
 def _share(score: Score, reward: RewardSpec) -> str:
@@ -501,12 +448,12 @@ def _share(score: Score, reward: RewardSpec) -> str:
 
 
 def _guard_line(score: Score, figures: GuardFigures) -> Text:
-    told = (
+    counts = (
         f"{_value(score.guard, '.3f')}: {count_of(figures.statements, 'value')} stated of "
         f"{figures.max_statements:,.4g} allowed, {count_of(figures.numbers, 'number')} written of "
         f"{figures.max_numbers:,.4g}"
     )
-    return Text.assemble(("Guard  ", "bold"), told)
+    return Text.assemble(("Guard  ", "bold"), counts)
 
 
 def _value(value: float | None, form: str) -> str:

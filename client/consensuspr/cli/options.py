@@ -27,8 +27,9 @@ from pydantic import BeforeValidator, ByteSize, Field
 from consensuspr.console import ColorMode
 from consensuspr.credentials import TOKEN_FILE_VARIABLE
 from consensuspr.errors import InputError
-from consensuspr.scoring.rewards import CodeCredit, NcrKind, RewardKind, RewardSpec, Unanswered
-from consensuspr.scoring.types import AnswerRule, OnUndecided, ScoreOptions
+from consensuspr.scoring.reward_options import OF_ONE_REWARD, RewardOptions
+from consensuspr.scoring.rewards import RewardKind
+from consensuspr.scoring.types import ScoreOptions
 from consensuspr.settings import Setting, Settings, all_settings, load_settings, settings_template
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ TokenFile: TypeAlias = Annotated[
     typer.Option(
         metavar="FILE",
         show_default=f"${TOKEN_FILE_VARIABLE}",
-        help="File whose first token the server is shown.",
+        help="File whose first token each call sends.",
     ),
 ]
 TlsCa: TypeAlias = Annotated[
@@ -92,7 +93,7 @@ Color: TypeAlias = Annotated[
 
 
 def access_of(address: str | None, token_file: Path | None, tls_ca: Path | None) -> Access | None:
-    """Return the access to a server; None where none is asked.
+    """Return the access to a server, None without an address.
 
     Raises:
         InputError: a file cannot be used.
@@ -104,48 +105,12 @@ def access_of(address: str | None, token_file: Path | None, tls_ca: Path | None)
     return Access(token_file, tls_ca)
 
 
-class HowToScore(Settings):
+class RewardCommandSettings(RewardOptions):
     """How rollouts are scored and shown, for every command that scores some."""
 
-    reward: RewardKind = Field(
-        RewardKind.LINEAR, description="How accuracy and node coverage are combined."
-    )
-    alpha: float = Field(0.5, description="Weight of accuracy in the linear reward, from 0 to 1.")
-    epoch: int = Field(
-        0, ge=0, description="Training epoch counted from 0; the curriculum has to be told it."
-    )
-    switch_epoch: int = Field(
-        1, ge=0, description="First epoch in which the curriculum rewards the answer."
-    )
-    guard: bool = Field(
-        True, description="Lower NCR where a response states far more than a solution needs."
-    )
-    statements: bool = Field(
-        True, description="A true statement of a node's value reaches it, not its text alone."
-    )
-    final_nodes: bool = Field(True, description="Count nodes that state the final answer.")
-    ncr: NcrKind = Field(
-        NcrKind.PLAIN, description="Each node counts the same, or by the dataset's weights."
-    )
-    after_think: bool = Field(
-        False, description="Score only what follows the last `</think>`, nodes and answer."
-    )
-    code: CodeCredit = Field(
-        CodeCredit.WRITTEN,
-        description="A statement in code counts if its result is written, or always (computed).",
-    )
-    unanswered: Unanswered = Field(
-        Unanswered.NCR,
-        description="NCR of a response without a marked final answer: unchanged (ncr) or 0 (zero).",
-    )
-    answer_rule: AnswerRule | None = Field(
-        None,
-        description="How the final answer is found; where not set, the dataset's own, else auto.",
-    )
-    on_undecided: OnUndecided = Field(
-        OnUndecided.COUNT_WRONG,
-        description="Reward where the answer check ran out of time: as wrong, or none.",
-    )
+    in_training = False
+
+    epoch: int = Field(0, ge=0, description="Training epoch, from 0; the curriculum needs it.")
     timeout: float | None = Field(
         None, gt=0, description="Limit in seconds for each call to the server."
     )
@@ -154,8 +119,8 @@ class HowToScore(Settings):
     )
 
     def check_options(self, given: Collection[str]) -> None:
-        """Refuse options of another reward."""
-        for name, kind in _OF_ONE_REWARD.items():
+        """Reject options of another reward."""
+        for name, kind in OF_ONE_REWARD.items():
             if name in given and self.reward is not kind:
                 raise InputError(
                     f"--{name.replace('_', '-')} belongs to the {kind} reward, and the reward is"
@@ -163,23 +128,13 @@ class HowToScore(Settings):
                 )
 
     def options(self, *, spans: bool = False) -> ScoreOptions:
-        """Return the options of the scorer.
-
-        Raises:
-            InputError: alpha is outside [0, 1], an epoch does not fit the protocol, or the
-                curriculum is not told the epoch.
-        """
+        """Return the options of the scorer; raise InputError if the curriculum has no epoch."""
         if self.reward is RewardKind.CURRICULUM and "epoch" not in self.model_fields_set:
             raise InputError(
                 "the curriculum rewards NCR in early epochs and Acc in later ones: give --epoch"
             )
-        names = RewardSpec.__dataclass_fields__.keys() & HowToScore.model_fields.keys()
-        try:
-            reward = RewardSpec(self.reward, **{name: getattr(self, name) for name in names})
-        except ValueError as error:
-            raise InputError(str(error)) from None
-        return ScoreOptions.checked(
-            reward,
+        return ScoreOptions(
+            self.spec,
             self.epoch,
             answer_rule=self.answer_rule,
             on_undecided=self.on_undecided,
@@ -187,31 +142,18 @@ class HowToScore(Settings):
         )
 
 
-# Of HowToScore, what has an effect on one reward alone.
-_OF_ONE_REWARD: Mapping[str, RewardKind] = {
-    "alpha": RewardKind.LINEAR,
-    "epoch": RewardKind.CURRICULUM,
-    "switch_epoch": RewardKind.CURRICULUM,
-}
-
-# Of HowToScore, what every help shows.
-REWARD_OPTIONS: Mapping[str, str | None] = {
-    "reward": None,
-    "alpha": None,
-    "epoch": None,
-    "switch_epoch": None,
-    "guard": None,
-    "statements": None,
-    "after_think": None,
-}
+# Options of RewardCommandSettings that every help shows.
+REWARD_OPTIONS: Mapping[str, str | None] = dict.fromkeys(
+    ("reward", "alpha", "epoch", "switch_epoch", "guard", "statements", "after_think")
+)
 
 _ConfigFile: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         "--config",
         metavar="FILE",
-        help="Settings as TOML; --list-settings prints all of them. A flag set there is taken back "
-        "by --no-FLAG.",
+        help="Settings as TOML; --list-settings prints all of them. Use --no-FLAG to override a "
+        "flag set there.",
     ),
 ]
 
@@ -300,7 +242,7 @@ def _option(name: str, setting: Setting, kind: Any, metavar: str | None, *, hidd
     # A default that is made may depend on the machine; its description says how.
     default = None if setting.field.default_factory else setting.default
     flag = "--" + name.replace("_", "-")
-    # So that the command line can turn off what a file or the environment turns on.
+    # Lets the command line override a flag that a file or the environment sets.
     opposite = flag.replace("--no-", "--", 1) if flag.startswith("--no-") else f"--no-{flag[2:]}"
     flags = [f"{flag}/{opposite}" if kind is bool else flag]
     if get_origin(kind) is list and flag.endswith("s"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -20,9 +20,9 @@ from consensuspr.cli.options import (
     REWARD_OPTIONS,
     Address,
     DatasetChoice,
-    HowToScore,
     Json,
     OnErrorChoice,
+    RewardCommandSettings,
     RolloutsPath,
     TlsCa,
     TokenFile,
@@ -33,10 +33,10 @@ from consensuspr.console import count_of, count_progress, load_core, make_consol
 from consensuspr.errors import InputError
 
 if TYPE_CHECKING:
-    from consensuspr.client import Access
     from consensuspr.client.files import FileScores, Mean, ScoreCounts, Summary
     from consensuspr.data import ReadReport, RowWriter
     from consensuspr.ray.data import ScoredPart
+    from consensuspr.scoring.types import ScoreOptions
 
 SPANS_TYPE = {"spans": "list<list<int64>>"}
 
@@ -48,7 +48,7 @@ class Engine(StrEnum):
     RAY = "ray"
 
 
-class ScoreSettings(HowToScore):
+class ScoreSettings(RewardCommandSettings):
     """How ``score`` reads, scores and writes a file."""
 
     spans: bool = Field(False, description="Also write where each node was first found.")
@@ -96,38 +96,50 @@ def score(
     reward. If no rollout gets a reward, the exit code is 1. A mean `(of N)` is over the N rollouts
     that have the value.
     """
-    from consensuspr.data import ReadReport
-    from consensuspr.scoring.types import END_OF_THINKING
+    from consensuspr.client.files import connect, score_file
+    from consensuspr.data import ReadReport, open_writer, read_rollouts, scan_rollouts
+    from consensuspr.scoring import SCORED_TYPES
 
-    if settings.engine is Engine.RAY and (address is not None or settings.timeout is not None):
+    on_ray = settings.engine is Engine.RAY
+    if on_ray and (address is not None or settings.timeout is not None):
         raise InputError("--address and --timeout are for a server, not for --engine ray")
-    read = ReadReport()
-    if settings.engine is Engine.RAY:
-        scores, elapsed_s = _score_on_ray(rollouts, dataset, settings, output, read)
-    else:
-        access = access_of(address, token_file, tls_ca)
-        scores, elapsed_s = _score_by_client(
-            rollouts, dataset, address, access, settings, output, read
+    read, options = ReadReport(), settings.options(spans=settings.spans)
+    columns = SCORED_TYPES | (SPANS_TYPE if settings.spans else {})
+    total = None
+    with ExitStack() as stack:
+        if on_ray:
+            parts = stack.enter_context(_ray_parts(rollouts, dataset, options, settings, output))
+        else:
+            # A bad row at the end of a long file is found before anything is scored.  Skipping,
+            # rows are counted on the way: reading twice would report each bad one twice.
+            if settings.on_error is OnErrorChoice.STOP:
+                total = scan_rollouts(rollouts).rows
+            access = access_of(address, token_file, tls_ca)
+            connection = stack.enter_context(connect(dataset, address, settings.timeout, access))
+        out = stack.enter_context(open_writer(output, columns))
+        advance_to = stack.enter_context(
+            count_progress("scoring", total, "rollouts", hidden=settings.no_progress)
         )
+        start = time.monotonic()
+        if on_ray:
+            scores = _collect(parts, out, read, rollouts, advance_to)
+        else:
+            rows = read_rollouts(rollouts, settings.on_error.value, read)
+            scores = score_file(rows, connection, options, out, advance_to)
+        elapsed_s = time.monotonic() - start
     overall = scores.summary.overall
     if as_json:
-        said = {
+        result = {
             **scores.summary.to_json(),
             "skipped_rows": read.skipped,
             "elapsed_s": round(elapsed_s, 3),
             "identity": asdict(scores.identity),
             "output": str(output),
         }
-        print(json.dumps(said))
+        print(json.dumps(result))
     else:
         _print(scores, read, elapsed_s, output, settings)
-    if settings.after_think and not scores.past_thoughts:
-        typer.echo(
-            f"warning: no response has a {END_OF_THINKING}, and --after-think scores nothing before"
-            " it",
-            err=True,
-        )
-    if not overall.reward.count:
+    if not overall.means["reward"].count:
         typer.echo(
             f"warning: none of {count_of(overall.rollouts, 'rollout')} got a reward; see the"
             " statuses, and compare the keys of the rows with docs/datasets.md",
@@ -136,43 +148,15 @@ def score(
         raise typer.Exit(1)
 
 
-def _score_by_client(
+@contextmanager
+def _ray_parts(
     rollouts: Path,
     dataset: str | None,
-    address: str | None,
-    access: Access | None,
+    options: ScoreOptions,
     settings: ScoreSettings,
     output: Path,
-    read: ReadReport,
-) -> tuple[FileScores, float]:
-    """Score here or by a server; return the counts and the seconds of scoring."""
-    from consensuspr.client.files import connect, score_file
-    from consensuspr.data import read_rollouts, scan_rollouts
-
-    options = settings.options(spans=settings.spans)
-    # A bad row at the end of a long file is found before anything is scored.  Skipping, rows are
-    # counted on the way: reading twice would report each bad one twice.
-    total = scan_rollouts(rollouts).rows if settings.on_error is OnErrorChoice.STOP else None
-    with (
-        connect(dataset, address, settings.timeout, access) as connection,
-        _writing(output, total, settings) as (out, advance_to),
-    ):
-        start = time.monotonic()
-        scores = score_file(
-            read_rollouts(rollouts, settings.on_error.value, read),
-            connection,
-            options,
-            out,
-            advance_to,
-        )
-        elapsed_s = time.monotonic() - start
-    return scores, elapsed_s
-
-
-def _score_on_ray(
-    rollouts: Path, dataset: str | None, settings: ScoreSettings, output: Path, read: ReadReport
-) -> tuple[FileScores, float]:
-    """Score on all cores of a cluster; return the counts and the seconds of scoring."""
+) -> Iterator[Iterable[ScoredPart]]:
+    """Score on all cores of a cluster; yield the scored parts in the order of the file."""
     if dataset is None:
         raise InputError("give --dataset PATH to score with --engine ray")
     load_core()
@@ -186,32 +170,9 @@ def _score_on_ray(
     open_data(rollouts)[0].close()  # a wrong path is found before a cluster is started
     # Rows of JSON are made where they are scored; those of Parquet share a schema.
     as_lines = not is_parquet_output(output)
-    options = settings.options(spans=settings.spans)
-    how = PartOptions(str(rollouts), options, settings.on_error.value, as_lines=as_lines)
-    with (
-        closing(score_parts(DatasetIndex.load(dataset), how)) as parts,
-        _writing(output, None, settings) as (out, advance_to),
-    ):
-        start = time.monotonic()
-        scores = _collect(parts, out, read, rollouts, advance_to)
-        elapsed_s = time.monotonic() - start
-    return scores, elapsed_s
-
-
-@contextmanager
-def _writing(
-    output: Path, total: int | None, settings: ScoreSettings
-) -> Iterator[tuple[RowWriter, Callable[[int], None]]]:
-    """Open the output and a progress bar; yield what takes rows and how many are scored."""
-    from consensuspr.data import open_writer
-    from consensuspr.scoring import SCORED_TYPES
-
-    columns = SCORED_TYPES | (SPANS_TYPE if settings.spans else {})
-    with (
-        open_writer(output, columns) as out,
-        count_progress("scoring", total, "rollouts", hidden=settings.no_progress) as advance_to,
-    ):
-        yield out, advance_to
+    part_options = PartOptions(str(rollouts), options, settings.on_error.value, as_lines=as_lines)
+    with closing(score_parts(DatasetIndex.load(dataset), part_options)) as parts:
+        yield parts
 
 
 def _collect(
@@ -221,16 +182,16 @@ def _collect(
     rollouts: Path,
     advance_to: Callable[[int], None],
 ) -> FileScores:
-    """Write parts, in the order of the file, and count them up."""
+    """Write parts and count them."""
     from consensuspr.client.files import FileScores, Summary
     from consensuspr.data import JsonRows, refuse_empty
 
-    summary, identity, past_thoughts = Summary(), None, 0
+    summary, identity = Summary(), None
     for part in parts:
         read.rows += part.report.rows
         read.skipped += part.report.skipped - len(part.report.reasons)
         for fault in part.report.reasons:
-            # Counts it, and logs why while there are few.
+            # Counts it, and logs the reason while there are few.
             read.skip(fault)
         if part.fault is not None:
             raise part.fault
@@ -240,29 +201,32 @@ def _collect(
             out.write(row)
         for source, score in part.counted:
             summary.add(source, score)
-        past_thoughts += part.past_thoughts
         identity = identity or part.identity
         advance_to(summary.overall.rollouts)
     refuse_empty(str(rollouts), read)
     assert identity is not None, "a good row was scored"
-    return FileScores(summary, identity, past_thoughts)
+    return FileScores(summary, identity)
 
 
 def _print(
     scores: FileScores, read: ReadReport, elapsed_s: float, output: Path, settings: ScoreSettings
 ) -> None:
+    from consensuspr.scoring.types import Status
+
     overall = scores.summary.overall
     console = make_console(settings.color)
     console.print(summary_table(scores.summary, f"Reward ({settings.reward})"))
     console.print()
-    for line in status_lines(overall):
-        console.print(line, markup=False)
+    counts = sorted(overall.statuses.items(), key=lambda item: (item[0] is not Status.OK, item[0]))
+    for status, count in counts:
+        message = overall.messages.get(status)
+        example = f"  (the first: {one_line(message, 200)})" if message else ""
+        console.print(f"{status} {count:,}{example}", markup=False)
     if overall.guarded:
-        without = "it" if settings.unanswered == "ncr" else "it and unanswered=zero"
         console.print(
             f"the guard lowered NCR of {count_of(overall.guarded, 'rollout')}, "
-            f"{overall.guarded_right:,} of them right; without {without} NCR is "
-            f"{mean_text(overall.ncr_raw, overall.rollouts, '.1%')}",
+            f"{overall.guarded_right:,} of them right; mean NCR before it is "
+            f"{mean_text(overall.means['ncr_raw'], overall.rollouts, '.1%')}",
             markup=False,
         )
     if read.skipped:
@@ -276,7 +240,7 @@ def _print(
 
 
 def mean_text(mean: Mean, rollouts: int, form: str) -> str:
-    """Return a mean, with its count where some values are unknown."""
+    """Return a mean, with its count if some values are unknown."""
     if mean.value is None:
         return "–"
     return format(mean.value, form).replace("%", " %") + (
@@ -286,31 +250,19 @@ def mean_text(mean: Mean, rollouts: int, form: str) -> str:
 
 def summary_table(summary: Summary, reward: str) -> Table:
     """Return the table of a file, with a heading for the reward's column."""
+    forms = {"acc": ".1%", "ncr": ".1%", "tpn": ",.1f", "reward": ",.3f"}
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("Data source")
     for heading in ("Rollouts", "Acc", "NCR", "TPN", reward):
         table.add_column(heading, justify="right")
-    rows = list(summary)
-    for source, group in rows:
-        table.add_row(Text(one_line(source)), *_cells(group))
-    if len(rows) > 1:
+
+    def add(name: Text | str, counts: ScoreCounts, style: str = "") -> None:
+        means = (mean_text(counts.means[m], counts.rollouts, form) for m, form in forms.items())
+        table.add_row(name, f"{counts.rollouts:,}", *means, style=style)
+
+    for source, counts in summary.by_source.items():
+        add(Text(one_line(source)), counts)
+    if len(summary.by_source) > 1:
         table.add_section()
-        table.add_row(Text("all"), *_cells(summary.overall), style="bold")
+        add("all", summary.overall, "bold")
     return table
-
-
-def _cells(group: ScoreCounts) -> list[str]:
-    means = ((group.acc, ".1%"), (group.ncr, ".1%"), (group.tpn, ",.1f"), (group.reward, ",.3f"))
-    return [f"{group.rollouts:,}", *(mean_text(mean, group.rollouts, form) for mean, form in means)]
-
-
-def status_lines(group: ScoreCounts) -> list[str]:
-    """Return the count of every status met, OK first, with the first reason of each."""
-    from consensuspr.scoring.types import Status
-
-    met = sorted(group.statuses.items(), key=lambda item: (item[0] is not Status.OK, item[0]))
-    return [f"{status} {count:,}" + _example(group.messages.get(status)) for status, count in met]
-
-
-def _example(message: str | None) -> str:
-    return f"  (the first: {one_line(message, 200)})" if message else ""

@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING
 from consensuspr.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from consensuspr.client.aio import AsyncRewardClient
     from consensuspr.client.interface import ScoredBatch
     from consensuspr.client.local import LocalClient
     from consensuspr.client.retries import RetryPolicy
-    from consensuspr.client.sync import RewardClient
+    from consensuspr.client.rpc import AsyncRewardClient, RewardClient
     from consensuspr.client.transport import Access
     from consensuspr.scoring.guard import GuardBudget
     from consensuspr.scoring.rewards import CodeCredit, NcrKind, RewardKind, RewardSpec, Unanswered
@@ -65,11 +64,10 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        ".aio": "AsyncRewardClient",
         ".interface": "ScoredBatch",
         ".local": "LocalClient",
         ".retries": "RetryPolicy",
-        ".sync": "RewardClient",
+        ".rpc": "AsyncRewardClient RewardClient",
         ".transport": "Access",
         "consensuspr.scoring.guard": "GuardBudget",
         "consensuspr.scoring.rewards": "CodeCredit NcrKind RewardKind RewardSpec Unanswered",

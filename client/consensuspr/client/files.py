@@ -17,7 +17,7 @@ from consensuspr.console import load_core
 from consensuspr.data import Row, RowWriter
 from consensuspr.errors import InputError, ServerFault
 from consensuspr.scoring import Identity, rollout_from_row, scored_row
-from consensuspr.scoring.types import Score, ScoreOptions, Status, count_past_thoughts
+from consensuspr.scoring.types import Score, ScoreOptions, Status
 from consensuspr.wire.codec import cut
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ CONNECT_TIMEOUT_S = 10.0
 # For one chunk of a file, also on the pure-Python core.
 REMOTE_TIMEOUT_S = 3600.0
 
-# What is in memory at a time, and what the client cuts into requests: enough to keep several
-# requests in flight and all cores busy.
+# Bounds of the rows in memory: enough to keep several requests in flight and all cores busy.
 CHUNK_ROLLOUTS = 4096
 CHUNK_CHARS = 32 << 20
 
@@ -40,23 +39,18 @@ NO_SOURCE = "(none)"
 MEASURES = ("acc", "ncr", "tpn", "reward", "ncr_raw")
 
 
+@dataclass(frozen=True, slots=True)
 class Connection:
-    """A client, which of its datasets to use, and the data sources of problems by their ids."""
+    """A client, the dataset to use, and a function from problem ids to data sources."""
 
-    def __init__(
-        self,
-        client: BlockingClient,
-        dataset: str | None,
-        source_of: Callable[[str], str | None],
-    ) -> None:
-        self.client = client
-        self.dataset = dataset
-        self._source_of = source_of
+    client: BlockingClient
+    dataset_name: str | None
+    source_of: Callable[[str], str | None]
 
     def data_source(self, row: Row) -> str | None:
-        """Return the data source of a rollout, its problem's where the rollout has none."""
+        """Return the data source of a rollout, its problem's if the rollout has none."""
         source: str | None = row.get("data_source")
-        return source or self._source_of(row["problem_id"])
+        return source or self.source_of(row["problem_id"])
 
 
 @contextmanager
@@ -108,7 +102,7 @@ def connect(
 
 
 def _unknown(_: str) -> None:
-    """Answer for problems of a dataset that only the server has."""
+    """Return None, the data source of problems that only the server has."""
 
 
 def _same_content(served: tuple[DatasetInfo, ...], digest: str, path: str, address: str) -> str:
@@ -152,19 +146,15 @@ class Mean:
 
 @dataclass(slots=True)
 class ScoreCounts:
-    """What the rollouts of one data source scored."""
+    """The scores of the rollouts of one data source."""
 
     rollouts: int = 0
-    acc: Mean = field(default_factory=Mean)
-    ncr: Mean = field(default_factory=Mean)
-    tpn: Mean = field(default_factory=Mean)
-    reward: Mean = field(default_factory=Mean)
-    ncr_raw: Mean = field(default_factory=Mean)
-    # Whose NCR the guard lowered, and how many of them are right.
+    means: dict[str, Mean] = field(default_factory=lambda: {name: Mean() for name in MEASURES})
+    # Rollouts whose NCR the guard lowered, and how many of them are right.
     guarded: int = 0
     guarded_right: int = 0
     statuses: Counter[Status] = field(default_factory=Counter)
-    # What the first rollout of each status was told.
+    # The message of the first rollout of each status.
     messages: dict[Status, str] = field(default_factory=dict)
 
     def add(self, score: Score) -> None:
@@ -173,8 +163,8 @@ class ScoreCounts:
         self.statuses[score.status] += 1
         if score.message:
             self.messages.setdefault(score.status, score.message)
-        for measure in MEASURES:
-            getattr(self, measure).add(getattr(score, measure))
+        for measure, mean in self.means.items():
+            mean.add(getattr(score, measure))
         if score.guard is not None and score.guard < 1.0:
             self.guarded += 1
             self.guarded_right += score.acc == 1.0
@@ -182,10 +172,8 @@ class ScoreCounts:
     def to_json(self) -> dict[str, object]:
         """Return means with their counts, and the count of each status met."""
         means: dict[str, object] = {}
-        for measure in MEASURES:
-            mean: Mean = getattr(self, measure)
-            means[measure] = mean.value
-            means[f"{measure}_count"] = mean.count
+        for measure, mean in self.means.items():
+            means |= {measure: mean.value, f"{measure}_count": mean.count}
         return {
             "rollouts": self.rollouts,
             **means,
@@ -195,45 +183,32 @@ class ScoreCounts:
         }
 
 
+@dataclass(slots=True)
 class Summary:
-    """All scores of a run, by data source in the order of first appearance, and overall."""
+    """All scores of a file, by data source in the order of first appearance, and overall."""
 
-    def __init__(self) -> None:
-        self.overall = ScoreCounts()
-        self._by_source: dict[str, ScoreCounts] = {}
+    overall: ScoreCounts = field(default_factory=ScoreCounts)
+    by_source: dict[str, ScoreCounts] = field(default_factory=dict)
 
     def add(self, data_source: str | None, score: Score) -> None:
         """Count one score."""
-        self._by_source.setdefault(data_source or NO_SOURCE, ScoreCounts()).add(score)
+        self.by_source.setdefault(data_source or NO_SOURCE, ScoreCounts()).add(score)
         self.overall.add(score)
 
-    def __iter__(self) -> Iterator[tuple[str, ScoreCounts]]:
-        return iter(self._by_source.items())
-
-    def __getitem__(self, data_source: str) -> ScoreCounts:
-        return self._by_source[data_source]
-
     def to_json(self) -> dict[str, object]:
-        """Return everything counted, ready for ``json.dumps``."""
+        """Return all counts, ready for ``json.dumps``."""
         return {
             "overall": self.overall.to_json(),
-            "by_data_source": {source: group.to_json() for source, group in self},
+            "by_data_source": {name: counts.to_json() for name, counts in self.by_source.items()},
         }
 
 
 @dataclass(frozen=True, slots=True)
 class FileScores:
-    """What became of a file.
-
-    Attributes:
-        summary: the counts.
-        identity: under which all of it was scored.
-        past_thoughts: responses of which something is scored with ``after_think``.
-    """
+    """The scores of a file, all under one identity."""
 
     summary: Summary
     identity: Identity
-    past_thoughts: int
 
 
 def score_file(
@@ -250,10 +225,9 @@ def score_file(
     Raises:
         ServerFault: the server was restarted with another dataset meanwhile.
     """
-    options = replace(options, dataset=connection.dataset)
+    options = replace(options, dataset=connection.dataset_name)
     summary = Summary()
     identity: Identity | None = None
-    past_thoughts = 0
 
     def report(scored: int, of_chunk: int) -> None:
         advance_to(summary.overall.rollouts + scored)
@@ -267,13 +241,11 @@ def score_file(
                 f"under {identity}, the next under {batch.identity}; nothing was written"
             )
         identity = batch.identity
-        if options.reward.after_think:
-            past_thoughts += count_past_thoughts(rollouts)
         for row, score in zip(chunk, batch, strict=True):
             out.write(scored_row(row, score))
             summary.add(connection.data_source(row), score)
     assert identity is not None, "the reader refuses a file without a row"
-    return FileScores(summary, identity, past_thoughts)
+    return FileScores(summary, identity)
 
 
 def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:

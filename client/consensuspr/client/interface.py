@@ -82,37 +82,11 @@ class Deadline:
         return DeadlineExceeded(f"{context}: not done within timeout_s={self.timeout_s:g}")
 
 
-@dataclass(frozen=True, slots=True)
-class OwnOptions:
-    """The options of a client that its calls do not set.
-
-    Attributes:
-        run: name of the training run.
-        expect_digest: of the dataset; another one is rejected.
-
-    Raises:
-        InputError: one of them is not valid.
-    """
-
-    run: str | None = None
-    expect_digest: str | None = None
-
-    def __post_init__(self) -> None:
-        self.of(ScoreOptions())
-
-    def of(self, options: ScoreOptions) -> ScoreOptions:
-        """Return the options completed."""
-        if self.run is None and self.expect_digest is None:
-            return options
-        return replace(
-            options,
-            run=options.run or self.run,
-            expect_digest=options.expect_digest or self.expect_digest,
-        )
-
-
 class ScoringClient(ABC, Generic[ScoredT, ExplainedT, InfoT]):
     """Scores rollouts; the type arguments are what its calls return."""
+
+    # Its ``run`` and ``expect_digest`` apply to calls that name none.
+    _defaults: ScoreOptions
 
     def score(
         self,
@@ -170,6 +144,17 @@ class ScoringClient(ABC, Generic[ScoredT, ExplainedT, InfoT]):
         """
         options = ScoreOptions.checked(reward, epoch, dataset, answer_rule, on_undecided, True)
         return self.explain_with(rollout, options, timeout_s=timeout_s)
+
+    def _completed(self, options: ScoreOptions) -> ScoreOptions:
+        """Return the options of a call with the client's own run and expected digest."""
+        own = self._defaults
+        if own.run is None and own.expect_digest is None:
+            return options
+        return replace(
+            options,
+            run=options.run or own.run,
+            expect_digest=options.expect_digest or own.expect_digest,
+        )
 
     @abstractmethod
     def score_with(

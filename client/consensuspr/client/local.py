@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from consensuspr.client.interface import (
     BlockingClient,
     Deadline,
-    OwnOptions,
     Progress,
     ScoredBatch,
     convert_rollout,
@@ -69,7 +68,7 @@ class LocalClient(BlockingClient):
         # Not imported above: a client of a server needs none of this.
         from consensuspr.scoring import AnswerVerifier, DatasetIndex, Limits, Scorer
 
-        self._own = OwnOptions(run, expect_digest)
+        self._defaults = ScoreOptions(run=run, expect_digest=expect_digest)
         self._timeout_s = timeout_s
         self._deadline(None)
         paths = dataset if isinstance(dataset, Mapping) else {DEFAULT_DATASET: dataset}
@@ -91,7 +90,7 @@ class LocalClient(BlockingClient):
         progress: Progress | None = None,
     ) -> ScoredBatch:
         self._check_open()
-        options = self._own.of(options)
+        options = self._completed(options)
         deadline = self._deadline(timeout_s)
         sent = [convert_rollout(at, rollout, as_sent) for at, rollout in enumerate(rollouts)]
         if progress is None:
@@ -108,7 +107,7 @@ class LocalClient(BlockingClient):
     ) -> Explanation:
         self._check_open()
         sent = convert_rollout(0, rollout, as_sent)
-        return self._scorer.explain(sent, self._own.of(options), self._deadline(timeout_s))
+        return self._scorer.explain(sent, self._completed(options), self._deadline(timeout_s))
 
     def server_info(self, timeout_s: float | None = None) -> ServerInfo:
         """Return versions, limits and datasets; limits on messages are 0, there are none."""

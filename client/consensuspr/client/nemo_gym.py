@@ -33,7 +33,7 @@ from pydantic import ConfigDict, Field
 from consensuspr.client.training import RewardSettings, SampleScorer, ScoredSample, labelled_row
 from consensuspr.scoring.types import END_OF_THINKING
 
-# Of a score's fields, what goes back beside the reward.
+# Figures of a sample in the reply.
 _FIGURES = ("acc", "ncr", "ncr_raw", "guard", "num_nodes", "num_matched", "status")
 
 
@@ -41,7 +41,7 @@ class ConsensusConfig(BaseResourcesServerConfig):  # type: ignore[misc]  # NeMo 
     """Configuration of the server.
 
     Attributes:
-        consensuspr: settings of the reward, as everywhere (docs/train.md).
+        consensuspr: settings of the reward (docs/train.md).
     """
 
     consensuspr: dict[str, Any] = Field(default_factory=dict)
@@ -54,11 +54,10 @@ class ConsensusVerifyRequest(BaseVerifyRequest):  # type: ignore[misc]
 
 
 class ConsensusVerifyResponse(BaseVerifyResponse):  # type: ignore[misc]
-    """A reward and what explains it.
+    """A reward and the figures of its sample.
 
     Attributes:
-        reward_components: what of the reward each part brought, the same parts for all samples
-            of a run; their sum is the reward.
+        reward_components: parts of the reward, the same for all samples of a run.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -77,12 +76,12 @@ class ConsensusResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
         Raises:
             InputError: a setting is wrong, or the row names no problem.
             UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
-            RewardServiceError: the server refused, or was away for too long.
+            RewardServiceError: the server rejected it, or was away for too long.
         """
         row = labelled_row(None, body.model_extra or {}, None)
-        said = "\n".join(_said(body.response.output))
+        response = "\n".join(_texts(body.response.output))
         usage = body.response.usage
-        scored = await self._samples.score(row, said, usage.output_tokens if usage else None)
+        scored = await self._samples.score(row, response, usage.output_tokens if usage else None)
         fields = scored.fields()
         return ConsensusVerifyResponse(
             **body.model_dump(exclude=set(_FIGURES)),
@@ -95,11 +94,11 @@ class ConsensusResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
     def _samples(self) -> SampleScorer:
         return SampleScorer(
             RewardSettings.of(self.config.consensuspr, "consensuspr"),
-            missing="NeMo Gym tells a verifier neither step nor epoch",
+            missing="NeMo Gym passes a verifier neither step nor epoch",
         )
 
 
-def _said(output: Any) -> Iterator[str]:
+def _texts(output: Any) -> Iterator[str]:
     for item in output:
         if item.type == "reasoning":
             yield from (part.text for part in item.summary)
@@ -111,27 +110,15 @@ def _said(output: Any) -> Iterator[str]:
 
 
 def components(scored: ScoredSample, settings: RewardSettings) -> dict[str, float]:
-    """Return what Acc and NCR brought to a reward; the sum is the reward, in floating point too.
+    """Return what Acc and NCR add to a reward; their sum is the reward.
 
-    Of ``max`` it is the greater of the two, Acc where they are equal; of a curriculum what its
-    stage rewards.  A number of the user's own (``on_unscorable``, ``without_nodes``) is a part of
-    its own.
+    A number of the user's own (``on_unscorable``, ``without_nodes``) is a part of its own.
     """
     score, reward = scored.score, scored.reward
     numbers = {settings.on_unscorable, settings.without_nodes} - {"raise", "acc", None}
     parts = {"acc": 0.0, "ncr": 0.0, **({"unscorable": 0.0} if numbers else {})}
     if score.reward is None and reward in numbers:
-        parts["unscorable"] = reward
-    elif score.ncr is None:  # worth its Acc
-        parts["acc"] = reward
-    elif settings.reward == "linear":
-        parts["acc"] = settings.alpha * (score.acc or 0.0)
-        parts["ncr"] = (1.0 - settings.alpha) * score.ncr
-    else:
-        by_acc = settings.reward == "outcome" or (
-            scored.epoch >= settings.switch_epoch
-            if settings.reward == "curriculum"
-            else (score.acc or 0.0) >= score.ncr
-        )
-        parts["acc" if by_acc else "ncr"] = reward
-    return parts
+        return parts | {"unscorable": reward}
+    if score.ncr is None:  # worth its Acc
+        return parts | {"acc": reward}
+    return parts | settings.spec.terms(score.acc or 0.0, score.ncr, scored.epoch)

@@ -9,7 +9,6 @@ from typing import Any
 
 import grpc
 
-from consensuspr.client.transport import NO_CLIENT_CERTIFICATE
 from consensuspr.errors import (
     AccessDenied,
     DatasetMismatch,
@@ -49,7 +48,7 @@ _NO_TRUST = (
     ("has expired|not yet valid", "the server's certificate is not valid now"),
     (
         "CERTIFICATE_VERIFY_FAILED.*(issuer|self.signed)",
-        f"the server's certificate is signed by nobody who is trusted here {_TLS_OPTIONS}",
+        f"the server's certificate is not signed by a trusted authority {_TLS_OPTIONS}",
     ),
     (
         "[Hh]ostname [Vv]erification|[Pp]eer name .* is not in peer certificate",
@@ -58,7 +57,8 @@ _NO_TRUST = (
     ("CERTIFICATE_VERIFY_FAILED", "the server's certificate cannot be verified"),
     (
         "CERTIFICATE_REQUIRED|UNKNOWN_CA|BAD_CERTIFICATE|HANDSHAKE_FAILURE",
-        NO_CLIENT_CERTIFICATE,
+        "the server does not accept this client's certificate"
+        " (tls_cert or CONSENSUSPR_TLS_CERT, with its key)",
     ),
 )
 _NO_CONNECTION = (
@@ -68,10 +68,13 @@ _NO_CONNECTION = (
     ),
     ("errors resolving|DNS|[Dd]omain name|lookup failed", "there is no host of that name"),
     ("No route to host|unreachable|[Tt]ime(d |)out", "the host cannot be reached"),
-    ("http2 header with status|parsing HTTP/2|http1", "what listens there is no gRPC server"),
+    ("http2 header with status|parsing HTTP/2|http1", "the server there does not speak gRPC"),
+    (
+        "(failed to connect|backends failing).*(Socket closed|Connection reset|recvmsg)",
+        "the server hangs up at once; it may require TLS (--tls-ca, tls_ca, CONSENSUSPR_TLS_CA or"
+        " CONSENSUSPR_TLS=1) or a client's certificate (tls_cert or CONSENSUSPR_TLS_CERT)",
+    ),
 )
-# A server that ends, or one that requires TLS or a client's certificate.
-_HANGS_UP = "(failed to connect|backends failing).*(Socket closed|Connection reset|recvmsg)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +85,12 @@ class RpcFailure:
         details: the server's or gRPC's sentence.
         retry_after_s: the server's hint; None: it gave none.
         digest: of the dataset, if another one was expected.
-        hangs_up: whether the server ended the connection before it said anything.
     """
 
     code: grpc.StatusCode
     details: str
     retry_after_s: float | None = None
     digest: str | None = None
-    hangs_up: bool = False
 
     @classmethod
     def of(cls, error: Any) -> RpcFailure:
@@ -99,8 +100,6 @@ class RpcFailure:
             for pattern, sentence in _NO_TRUST:
                 if re.search(pattern, details):
                     return cls(Code.UNAUTHENTICATED, sentence)
-            if re.search(_HANGS_UP, details):
-                return cls(code, "the server hangs up at once", hangs_up=True)
         if code in (Code.UNAVAILABLE, Code.UNIMPLEMENTED):
             plain = (text for pattern, text in _NO_CONNECTION if re.search(pattern, details))
             details = next(plain, details)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import ssl
 import sys
 from dataclasses import dataclass, field
@@ -41,17 +40,6 @@ MAX_RECONNECT_BACKOFF_S = 2
 MAX_PORT = 65_535
 # More than the requests of a client in flight; glibc learns from up to 32 MiB.
 _KEPT_BYTES = 16 << 20
-
-# Limit of each step in which a client looks what a server requires that hung up.
-LOOK_S = 1.0
-
-_NEEDS_TLS = (
-    "the server requires TLS (--tls-ca, tls_ca or CONSENSUSPR_TLS_CA; or CONSENSUSPR_TLS=1)"
-)
-NO_CLIENT_CERTIFICATE = (
-    "the server does not accept this client's certificate"
-    " (tls_cert or CONSENSUSPR_TLS_CERT, with its key)"
-)
 
 
 def _variable(name: str) -> str | None:
@@ -203,57 +191,12 @@ class Connector:
             return False
         return True
 
-    def misfit(self, address: str, limit_s: float) -> str | None:
-        """Return what a server requires that hung up; None: that is not known.
-
-        gRPC says the same of a server that requires TLS and of one that ends.  So a connection is
-        made that only shakes hands.
-
-        Args:
-            address: of the server.
-            limit_s: of each step of it.
-        """
-        host, _, port = address.removeprefix("dns:").rpartition("/")[2].rpartition(":")
-        if address.startswith("unix:") or not port.isdigit():
-            return None
-        server = host.strip("[]"), int(port)
-        try:
-            if not self._access.tls:
-                context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-                return _NEEDS_TLS if _shakes_hands(server, context, limit_s) else None
-            if not _shakes_hands(server, self._access.tls_context(), limit_s):
-                return None
-            # The client's certificate is checked within the handshake of TLS 1.2, and behind that
-            # of TLS 1.3, where a proxy without a server hangs up too.
-            context = self._access.tls_context()
-            context.maximum_version = ssl.TLSVersion.TLSv1_2
-            return None if _shakes_hands(server, context, limit_s) else NO_CLIENT_CERTIFICATE
-        except (OSError, InputError):
-            return None
-
     def _read_certificates(self) -> list[bytes | None]:
         files = (self._access.tls_ca, self._access.tls_key, self._access.tls_cert)
         return [
             read_credentials(Path(file)) if self._access.tls and file is not None else None
             for file in files
         ]
-
-
-def _shakes_hands(server: tuple[str, int], context: ssl.SSLContext, limit_s: float) -> bool:
-    """Return whether a server goes through with a TLS handshake; False: it hangs up.
-
-    Raises:
-        OSError: it is not there, or does not speak TLS.
-    """
-    # gRPC says itself whom it does not trust.
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.set_alpn_protocols(["h2"])
-    with socket.create_connection(server, limit_s) as plain:
-        try:
-            context.wrap_socket(plain, server_hostname=server[0]).close()
-        except (ssl.SSLEOFError, ConnectionResetError):
-            return False
-    return True
 
 
 def _trace_context() -> list[tuple[str, str]]:

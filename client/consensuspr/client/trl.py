@@ -9,17 +9,9 @@
         reward_funcs=consensus_reward(address="127.0.0.1:50051", reward="linear", alpha=0.5),
     )
 
-Nothing of TRL is imported; ``docs/train.md`` describes settings and columns.  The columns of the
-dataset arrive as lists, one value a completion.  What is read of them::
-
-    problem_id | index (with data_source, split) | the prompt     which problem
-    ground_truth, or another column that the user names           overrides the dataset's
-    nodes                                                         override the dataset's
-    data_source                                                   label for metrics
-    extra_info, reward_model                                      as verl's rows have them
-
-A column ``answer`` or ``solution`` is not taken for the ground truth unless it is named: in
-many datasets it holds a worked solution, against which every answer would be wrong.
+Nothing of TRL is imported; ``docs/train.md`` describes settings and columns.  A column ``answer``
+or ``solution`` is not taken for the ground truth unless it is named: in many datasets it holds a
+worked solution, against which every answer would be wrong.
 """
 
 from __future__ import annotations
@@ -29,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from consensuspr.client.training import (
+    INFO_COLUMNS,
     METRICS,
     RewardSettings,
     SampleScorer,
@@ -57,11 +50,11 @@ def consensus_reward(
     """Return a reward function for ``reward_funcs`` of TRL's trainers.
 
     Args:
-        ground_truth_column: column of the dataset with the ground truth of each row.  Where
-            it is absent, and by default it may be, the server's dataset knows it.
-        name: what the trainer's log calls this reward.
-        settings: of the reward, as everywhere (``address``, ``reward``, …; docs/train.md).
-            ``on_unscorable`` may also be ``"none"``: such a completion is left out.
+        ground_truth_column: column of the dataset with the ground truth of each row; by default
+            it may be absent.
+        name: of this reward in the trainer's log.
+        settings: of the reward (docs/train.md); with ``on_unscorable="none"`` a completion that
+            cannot be scored is left out.
 
     Raises:
         InputError: a setting is unknown or wrong, or ``"none"`` would be trained on as 0 by the
@@ -79,16 +72,7 @@ def consensus_reward(
 
 
 class RewardFunction:
-    """A reward function as TRL calls it, asynchronous and for a whole batch.
-
-    An object, because the asynchronous trainer pickles it.
-
-    Args:
-        samples: scores the completions.
-        ground_truth_column: name of the column that holds the ground truth.
-        name: of the reward in the trainer's log.
-        leave_out: return None for a completion that cannot be scored, instead of raising.
-    """
+    """A reward function as TRL calls it, for a whole batch; the asynchronous trainer pickles it."""
 
     def __init__(
         self, samples: SampleScorer, ground_truth_column: str, name: str, leave_out: bool
@@ -108,22 +92,31 @@ class RewardFunction:
         log_extra: Callable[[str, list[Any]], None] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        """Return the rewards of a batch, (n,), None where a completion is left out.
+        """Return the rewards of a batch, (n,), None for a completion that is left out.
 
         Args:
-            prompts: (n,) texts, or lists of chat messages.
-            completions: (n,) texts, or lists of chat messages.
-            completion_ids: (n,) token ids of the completions, where the trainer tells them.
-            trainer_state: a ``transformers.TrainerState``; None where the trainer passes none.
+            prompts: (n,) texts, or lists of chat messages; ``completions`` alike.
+            completions: see ``prompts``.
+            completion_ids: (n,) token ids of the completions, if the trainer passes them.
+            trainer_state: a ``transformers.TrainerState``, if the trainer passes it.
             log_metric: takes a figure of the batch for the trainer's log.
             log_extra: takes a column, one value a completion.
-            columns: of the dataset, (n,) values each, and whatever else the trainer passes.
+            columns: of the dataset, (n,) values each, and other arguments of the trainer.
         """
         rows = rows_of(prompts, columns, self._column)
         counts = [None] * len(rows) if completion_ids is None else map(len, completion_ids)
         step, epoch = progress(trainer_state)
+
+        async def score(row: TrainingRow, response: str, num_tokens: int | None) -> Outcome:
+            try:
+                return await self._samples.score(row, response, num_tokens, step=step, epoch=epoch)
+            except UnscorableSample as error:
+                if self._leave_out:
+                    return error
+                raise
+
         outcomes = await together(
-            self._one(row, said_by_policy(completion), count, step, epoch)
+            score(row, said_by_policy(completion), count)
             for row, completion, count in zip(rows, completions, counts, strict=True)
         )
         if log_metric is not None:
@@ -132,23 +125,8 @@ class RewardFunction:
         if log_extra is not None:
             fields = list(map(_fields, outcomes))
             for column in ("acc", "ncr", "ncr_raw", "guard", "status"):
-                log_extra(column, [one.get(column) for one in fields])
-        return [None if isinstance(one, UnscorableSample) else one.reward for one in outcomes]
-
-    async def _one(
-        self,
-        row: TrainingRow,
-        response: str,
-        num_tokens: int | None,
-        step: int | None,
-        epoch: int | None,
-    ) -> Outcome:
-        try:
-            return await self._samples.score(row, response, num_tokens, step=step, epoch=epoch)
-        except UnscorableSample as error:
-            if self._leave_out:
-                return error
-            raise
+                log_extra(column, [sample.get(column) for sample in fields])
+        return [o.reward if isinstance(o, ScoredSample) else None for o in outcomes]
 
 
 def batch_figures(outcomes: Sequence[Outcome]) -> dict[str, float]:
@@ -195,14 +173,10 @@ def _check_none_is_neutral() -> None:
 def rows_of(
     prompts: Sequence[Any], columns: Mapping[str, Any], ground_truth_column: str
 ) -> list[TrainingRow]:
-    """Return what the dataset says of each completion of a batch.
+    """Return the row of the dataset of each completion of a batch.
 
-    Args:
-        prompts: (n,) texts, or lists of chat messages.
-        columns: the dataset's, (n,) values each, and whatever else the trainer passed: what is
-            no column of that length is not read.
-        ground_truth_column: name of the column that holds the ground truth; may be absent if
-            it is ``ground_truth``.
+    Values that are no column of the batch's length are not read.  The column of the ground truth
+    may be absent if it is ``ground_truth``.
 
     Raises:
         InputError: a column is missing or has another shape.
@@ -224,13 +198,9 @@ def rows_of(
 
 
 def _info(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what names the problem, columns before what ``extra_info`` says."""
+    """Return the columns that name the problem, before those of ``extra_info``."""
     info = row.get("extra_info")
-    own = {
-        name: row[name]
-        for name in ("problem_id", "index", "split", "nodes", "budget", "epoch", "global_step")
-        if name in row
-    }
+    own = {name: row[name] for name in INFO_COLUMNS if name in row}
     return {**info, **own} if isinstance(info, Mapping) else own
 
 

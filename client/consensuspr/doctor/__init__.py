@@ -4,7 +4,6 @@ Settings and rows are read by the code that reads them in training. Nothing that
 tokenizer or a Ray cluster is checked.
 """
 
-from consensuspr.doctor.checks import examine
-from consensuspr.doctor.findings import Finding, Level, TrainingSetup
+from consensuspr.doctor.checks import Finding, Level, TrainingSetup, examine
 
 __all__ = ["Finding", "Level", "TrainingSetup", "examine"]

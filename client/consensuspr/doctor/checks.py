@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from consensuspr.client.rpc import RewardClient
 from consensuspr.client.servers import is_local, split_addresses
-from consensuspr.client.sync import RewardClient
 from consensuspr.client.training import RewardSettings
+from consensuspr.client.training.source import chosen_dataset
 from consensuspr.client.transport import Access
 from consensuspr.client.verl.config import (
     INSTALL_VERL,
@@ -20,14 +22,12 @@ from consensuspr.client.verl.config import (
     verl_is_installed,
 )
 from consensuspr.client.verl.config import SOURCE as MANAGER_SOURCE
-from consensuspr.client.verl.files import RowScan, Split
+from consensuspr.client.verl.files import RowScan, Split, SplitRows
 from consensuspr.client.verl.function import SOURCE as FUNCTION_SOURCE
-from consensuspr.console import ProgressBar, count_of
-from consensuspr.doctor.findings import Finding, Level, TrainingSetup
-from consensuspr.doctor.row_checks import check_rows
+from consensuspr.console import ProgressBar, count_of, share
 from consensuspr.doctor.verl_run import RunUnreadable, TrainingCommand, VerlRun, describe
 from consensuspr.errors import DataError, InputError, RewardServiceError
-from consensuspr.scoring.types import DEFAULT_DATASET, SCORING_VERSION
+from consensuspr.scoring.types import SCORING_VERSION
 from consensuspr.version import VERSION
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 
@@ -35,8 +35,6 @@ from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 CONNECT_TIMEOUT_S = 10.0
 # Versions of verl: the oldest that works, the first that reads entry points and ignores old keys.
 OLDEST, PLUGINS_SINCE = (0, 7, 1), (0, 9, 1)
-# Top groups of the reward settings before verl 0.7.
-OLD_GROUPS = ("custom_reward_function", "reward_model", "sandbox_fusion")
 
 BY_NAME = "set reward.reward_manager.name=consensuspr"
 BY_PATH = (
@@ -45,35 +43,67 @@ BY_PATH = (
     " reward.reward_manager.name=ConsensusRewardManager"
 )
 
+
+@dataclass(frozen=True, slots=True)
+class TrainingSetup:
+    """A training set-up as the user gives it; the rest is read from the run's configuration.
+
+    Attributes:
+        dataset_path: file; the server's dataset must have its content.
+        config_file: configuration of the run, instead of the command's.
+    """
+
+    address: str | None = None
+    token_file: Path | None = None
+    tls_ca: Path | None = None
+    dataset_name: str | None = None
+    dataset_path: Path | None = None
+    train_files: tuple[str, ...] = ()
+    val_files: tuple[str, ...] = ()
+    command: TrainingCommand | None = None
+    config_file: Path | None = None
+    timeout_s: float = 60.0
+
+
+class Level(StrEnum):
+    """Severity of a finding; only FAIL means that the run must not be started."""
+
+    OK = "ok"
+    SKIP = "skip"
+    WARN = "warn"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The outcome of a check: its name, level, finding and advice."""
+
+    check: str
+    level: Level
+    found: str
+    advice: str = ""
+
+
 OK, SKIP, WARN, FAIL = Level.OK, Level.SKIP, Level.WARN, Level.FAIL
 
-# How bad it is, what was found, and what to do.
+# Level, finding and advice.
 Outcome: TypeAlias = tuple[Level, str] | tuple[Level, str, str]
 
 
 @dataclass(slots=True)
 class Case:
-    """A set-up, and what its checks have found out so far.
-
-    Attributes:
-        run: as verl sees it; without a version if there is none.
-        settings: of the reward; the defaults if they could not be read.
-        settings_are_known: whether they could be read.
-        by_manager: rewards come from our reward manager, not from a function.
-        dataset: at the server, that will score the samples.
-        train_rows: of all training files; None if they could not be counted.
-    """
+    """A set-up, and the results of its checks so far."""
 
     setup: TrainingSetup
-    run: VerlRun = field(default_factory=lambda: VerlRun({}, ""))
+    run: VerlRun = field(default_factory=lambda: VerlRun({}, ""))  # without a version if none
     settings: RewardSettings = field(default_factory=RewardSettings)
     settings_are_known: bool = False
     overlong: OverlongPenalty | None = None
-    by_manager: bool = True
+    by_manager: bool = True  # rewards come from our reward manager, not from a function
     client: RewardClient | None = None
     info: ServerInfo | None = None
-    dataset: DatasetInfo | None = None
-    train_rows: int | None = None
+    dataset: DatasetInfo | None = None  # at the server, that will score the samples
+    train_rows: int | None = None  # of all training files; None if they could not be counted
 
     @property
     def address(self) -> str:
@@ -96,32 +126,32 @@ def check_verl(case: Case) -> Iterator[Outcome]:
 def check_manager(case: Case) -> Iterator[Outcome]:
     """Check where verl will take rewards from."""
     run, errors = case.run, case.run.errors
-    custom = run.get("reward.custom_reward_function.path")
+    manager, function = run.manager, run.function
     advice = BY_NAME if run.release >= PLUGINS_SINCE else BY_PATH
-    if run.manager is None:
+    if manager is None:
         reason = errors.get("plugin") or errors.get("manager") or "verl cannot be asked"
         name = run.get("reward.reward_manager.name")
         yield FAIL, f"reward manager {name!r} cannot be loaded: {reason}", advice
-    elif run.manager.ours and run.get("reward.reward_model.enable") is True and not custom:
+    elif manager.ours and run.get("reward.reward_model.enable") is True and function is None:
         yield (
             FAIL,
             "reward.reward_model.enable=True: verl asks the reward model, and never the manager",
             "set reward.reward_model.enable=False",
         )
-    elif run.manager.ours:
-        yield OK, run.manager.name
-    elif run.function is not None and run.function.ours:
-        yield OK, f"{run.manager.name} with compute_score of consensuspr"
+    elif manager.ours:
+        yield OK, manager.name
+    elif function is not None and function.ours:
+        yield OK, f"{manager.name} with compute_score of consensuspr"
     else:
         detail = f"; {errors['function']}" if "function" in errors else ""
-        yield FAIL, f"rewards come from {run.manager.name}, not from consensuspr{detail}", advice
+        yield FAIL, f"rewards come from {manager.name}, not from consensuspr{detail}", advice
 
 
 def check_settings(case: Case) -> Iterator[Outcome]:
     """Read the reward's settings as training will."""
     run = case.run
-    ours = (run.manager is not None and run.manager.ours, run.function and run.function.ours)
-    case.by_manager = bool(ours[0] or not ours[1])
+    by_function = run.function is not None and run.function.ours
+    case.by_manager = (run.manager is not None and run.manager.ours) or not by_function
     source = MANAGER_SOURCE if case.by_manager else FUNCTION_SOURCE
     given = run.get(source) or {}
     try:
@@ -138,27 +168,6 @@ def check_settings(case: Case) -> Iterator[Outcome]:
     case.settings_are_known = True
     shown = ", ".join(f"{key}={value}" for key, value in given.items()) or "all defaults"
     yield OK, f"{source}: {shown}"
-
-
-def check_old_keys(case: Case) -> Iterator[Outcome]:
-    """Find reward settings that verl 0.9 accepts and does not read."""
-    if case.run.release < PLUGINS_SINCE:
-        return
-    for group in OLD_GROUPS:
-        for key, value in _leaves(group, case.run.get(group)):
-            yield (
-                FAIL,
-                f"verl {case.run.version} ignores {key}={value}",
-                "docs/train.md has its key",
-            )
-
-
-def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _leaves(f"{key}.{name}", inner)
-    elif value is not None:
-        yield key, value
 
 
 def check_filter(case: Case) -> Iterator[Outcome]:
@@ -272,32 +281,29 @@ def check_address(case: Case) -> Iterator[Outcome]:
 
 def check_dataset(case: Case) -> Iterator[Outcome]:
     """Find the dataset that will score samples, and compare its content with files."""
-    info = case.info
-    if info is None:
+    if case.info is None:
         return
-    served = {dataset.name: dataset for dataset in info.datasets}
-    name = case.setup.dataset or case.settings.dataset
-    if name is None:
-        name = next(iter(served)) if len(served) == 1 else DEFAULT_DATASET
-    dataset = case.dataset = served.get(name)
-    if dataset is None:
-        yield (
-            FAIL,
-            f"the server has no {name!r}, it has {', '.join(map(repr, served))}",
-            "set reward.reward_kwargs.dataset, or serve it: --dataset NAME=PATH",
-        )
+    name = case.setup.dataset_name or case.settings.dataset
+    try:
+        dataset = case.dataset = chosen_dataset(case.info, name, case.address)
+    except InputError as error:
+        advice = "set reward.reward_kwargs.dataset, or serve it: --dataset NAME=PATH"
+        yield FAIL, str(error), advice
         return
+    name = dataset.name
     yield (
         OK,
         f"{name!r}: {count_of(dataset.num_problems, 'problem')}, {dataset.num_without_nodes:,} of"
         f" them without nodes, {dataset.digest[:19]}…",
     )
-    files = {"--dataset": case.setup.dataset_file, "dataset_path": case.settings.dataset_path}
+    from consensuspr.scoring import DatasetIndex
+
+    files = {"--dataset": case.setup.dataset_path, "dataset_path": case.settings.dataset_path}
     for role, path in files.items():
         if path is None:
             continue
         try:
-            digest = _digest_of(Path(path))
+            digest = DatasetIndex.load(path).digest
         except DataError as error:
             yield FAIL, f"{role}: {error}", "correct the path or the file"
             continue
@@ -309,12 +315,6 @@ def check_dataset(case: Case) -> Iterator[Outcome]:
                 f"{role}: {path} ({digest[:19]}…) is not the server's {name!r}",
                 "serve this file, or name the dataset that is served",
             )
-
-
-def _digest_of(path: Path) -> str:
-    from consensuspr.scoring import DatasetIndex
-
-    return DatasetIndex.load(path).digest
 
 
 def check_data(case: Case, progress: ProgressBar) -> Iterator[Finding]:
@@ -332,6 +332,71 @@ def check_data(case: Case, progress: ProgressBar) -> Iterator[Finding]:
     train = scan.rows[Split.TRAIN]
     case.train_rows = train.rows if train.files and not train.bad_files else None
     yield from check_rows(scan, case.settings)
+
+
+def check_rows(scan: RowScan, settings: RewardSettings) -> Iterator[Finding]:
+    """Check that rows can be read, name one problem each, and will get a reward."""
+    for split, rows in scan.rows.items():
+        name = f"{split} rows"
+        for reason in rows.bad_files:
+            yield Finding(name, FAIL, reason, "correct the path or the file")
+        if rows.bad_rows.count:
+            yield Finding(
+                name,
+                FAIL,
+                f"{share(rows.bad_rows.count, rows.rows)} of {rows.rows:,} cannot be rewarded, the"
+                f" first: {rows.bad_rows.first}",
+                "correct these rows",
+            )
+        elif rows.files and (rows.rows or not rows.bad_files):
+            level = OK if rows.rows else WARN
+            files, problems = count_of(rows.files, "file"), count_of(rows.problems, "problem")
+            yield Finding(name, level, f"{rows.rows:,} in {files}, {problems}")
+    if scan.leaked.count:
+        found = f"{scan.leaked.count:,} are in training and validation, the first: "
+        yield Finding("problem ids", WARN, found + scan.leaked.first, "validate on other problems")
+    for split, rows in scan.rows.items():
+        if rows.files:
+            yield from _check_problems(scan, split, rows, settings)
+
+
+def _check_problems(
+    scan: RowScan, split: Split, rows: SplitRows, settings: RewardSettings
+) -> Iterator[Finding]:
+    """Check which problems the server knows, and which will have no reward."""
+    name = f"{split} problems"
+    if not scan.asked:
+        yield Finding(name, SKIP, "there is no server or dataset to ask")
+    elif scan.server_error is not None:
+        yield Finding(name, FAIL, f"the server failed: {scan.server_error}", "see its log")
+    elif rows.asked and not rows.unscorable:
+        known = f"{share(rows.known, rows.asked)} of {rows.asked:,} known to the server"
+        inline = f", {rows.inline:,} with nodes in the row" if rows.inline else ""
+        nodes = f", {share(rows.with_nodes, rows.asked)} have nodes"
+        yield Finding(name, OK, known + inline + nodes)
+    elif rows.asked:
+        reasons = "; ".join(
+            f"{found.count:,} {reason} (the first: {found.first})"
+            for reason, found in rows.unscorable.items()
+        )
+        count = sum(found.count for found in rows.unscorable.values())
+        trained = settings.on_unscorable != "raise" and not rows.exceeds(settings)
+        then = f"; they get on_unscorable={settings.on_unscorable}" if trained else ""
+        yield Finding(
+            name,
+            WARN if trained else FAIL,
+            f"{share(count, rows.asked)} of {rows.asked:,} have no reward under"
+            f" reward={settings.reward}: {reasons}{then}",
+            "serve the dataset of these rows, or drop them",
+        )
+    if rows.other_truth.count:
+        yield Finding(
+            f"{split} truths",
+            WARN,
+            f"{share(rows.other_truth.count, rows.asked)} of {rows.asked:,} problems have another"
+            f" ground truth in the row than at the server, the first: {rows.other_truth.first}",
+            "the row's counts in training; export the rows from the dataset that is served",
+        )
 
 
 def _named(files: Any) -> tuple[str, ...]:
@@ -378,7 +443,6 @@ OF_RUN: dict[str, Check] = {
     "verl": check_verl,
     "reward manager": check_manager,
     "settings": check_settings,
-    "old keys": check_old_keys,
 }
 OF_SETTINGS: dict[str, Check] = {
     "group filter": check_filter,
@@ -393,8 +457,8 @@ def examine(setup: TrainingSetup, progress: ProgressBar) -> Iterator[Finding]:
     """Yield one finding after the other, as soon as it is known.
 
     Args:
-        setup: what is to be trained.
-        progress: shows how far the reading of rows is.
+        setup: of the training.
+        progress: shows the number of rows read.
     """
     case = Case(setup)
     try:

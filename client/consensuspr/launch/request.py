@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from consensuspr.scoring.reward_options import RewardOptions
 from consensuspr.scoring.rewards import RewardKind
 from consensuspr.settings import Settings
 
@@ -37,7 +38,7 @@ class Request(Settings):
         " rewarded by Acc until they have some.",
     )
     alpha: float | None = Field(
-        None, description="Weight of accuracy in the linear reward; where not set, 0.5."
+        None, ge=0, le=1, description=RewardOptions.model_fields["alpha"].description
     )
     step_credit: bool = Field(
         False, description="Experimental: node rewards on the tokens that reached the nodes."

@@ -19,7 +19,7 @@ from consensuspr.client import LocalClient, Rollout, Score, Status
 from consensuspr.console import count_of
 from consensuspr.data import read_rollouts
 from consensuspr.errors import InputError
-from consensuspr.loadtest.sender import Load, Tally, Target, send
+from consensuspr.loadtest.sender import Load, SendCounts, Target, send
 from consensuspr.scoring import rollout_from_row
 from consensuspr.scoring.types import Limits
 from consensuspr.version import VERSION
@@ -50,7 +50,7 @@ LATE_SHARE = 0.10
 OF_NODES = ("ncr", "ncr_raw", "guard", "num_nodes", "num_matched", "matched", "channels", "tpn")
 OF_ALL = ("status", "reward", "acc", *OF_NODES, "answer")
 
-Measure = Callable[[Load], Tally]
+Measure = Callable[[Load], SendCounts]
 
 
 def read_pool(path: str | os.PathLike[str]) -> list[Rollout]:
@@ -80,11 +80,11 @@ def senders(target: Target, rollouts: Sequence[Rollout], processes: int) -> Iter
     with ProcessPoolExecutor(processes, context, _keep, (target, rollouts)) as pool:
         list(pool.map(_wake, range(processes)))
 
-        def measure(load: Load) -> Tally:
+        def measure(load: Load) -> SendCounts:
             start_at = time.monotonic() + LEAD_S
             offsets = [number / load.rate if load.rate else 0.0 for number in range(processes)]
             parts = [load.share(number) for number in range(processes)]
-            total = Tally()
+            total = SendCounts()
             for tally in pool.map(_send_kept, parts, [start_at + offset for offset in offsets]):
                 total.add(tally)
             return total
@@ -105,7 +105,7 @@ def _wake(number: int) -> None:
     time.sleep(0.1)
 
 
-def _send_kept(load: Load, start_at: float) -> Tally:
+def _send_kept(load: Load, start_at: float) -> SendCounts:
     target, rollouts = _kept
     return send(target, load, rollouts, start_at)
 
@@ -184,7 +184,7 @@ class LoadFigures:
     busy: float
 
     @classmethod
-    def of(cls, load: Load, tally: Tally) -> LoadFigures:
+    def of(cls, load: Load, tally: SendCounts) -> LoadFigures:
         """Return the figures of a load."""
         failed = tally.errors.total() - tally.refused
         taken = tally.sent - tally.refused
@@ -247,7 +247,7 @@ class LoadTest:
     load: Load
     steps: list[LoadFigures] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
-    tally: Tally = field(default_factory=Tally)
+    tally: SendCounts = field(default_factory=SendCounts)
     check: Check = field(default_factory=Check)
 
     @property

@@ -81,7 +81,7 @@ class Load:
 
 
 @dataclass(slots=True)
-class Tally:
+class SendCounts:
     """How requests ended.
 
     Attributes:
@@ -119,7 +119,7 @@ class Tally:
         """Requests that the server refused for load."""
         return self.errors[Overloaded.__name__]
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: SendCounts) -> None:
         """Add what another process counted."""
         self.latencies_s += other.latencies_s
         self.late_s += other.late_s
@@ -134,7 +134,7 @@ class Tally:
         self.busy = max(self.busy, other.busy)
 
 
-def send(target: Target, load: Load, rollouts: Sequence[Rollout], start_at: float) -> Tally:
+def send(target: Target, load: Load, rollouts: Sequence[Rollout], start_at: float) -> SendCounts:
     """Send one process's share of a load and return how it ended.
 
     Args:
@@ -147,11 +147,11 @@ class _Sender:
     def __init__(self, target: Target, load: Load, rollouts: Sequence[Rollout]) -> None:
         self._target, self._load, self._rollouts = target, load, rollouts
         self._sizes = [len(_as_bytes(rollout.response)) for rollout in rollouts]
-        self._tally = Tally()
+        self._tally = SendCounts()
         self._draw = random.Random(0)
         self._end = 0.0
 
-    async def run(self, start_at: float) -> Tally:
+    async def run(self, start_at: float) -> SendCounts:
         load, target = self._load, self._target
         async with contextlib.AsyncExitStack() as stack:
             clients = [

@@ -1,65 +1,40 @@
 """The settings of a run, which stand in the URL that a trainer posts to.
 
 ``/openrlhf?reward=linear&alpha=0.5&dataset=math``.  A setting that is misspelt, given twice or
-without effect is rejected, so that no run trains on another reward than its command line says.
+without effect is rejected, so that no run trains on an unintended reward.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import BaseModel, FiniteFloat, ValidationError
 
 from consensuspr.errors import InputError
-from consensuspr.scoring.rewards import CodeCredit, NcrKind, RewardKind, RewardSpec, Unanswered
-from consensuspr.scoring.types import MAX_UINT32, AnswerRule, OnUndecided, ScoreOptions
+from consensuspr.scoring.reward_options import OF_ONE_REWARD, Epoch, RewardOptions
+from consensuspr.scoring.rewards import RewardKind
+from consensuspr.scoring.types import ScoreOptions
 
 M = TypeVar("M", bound=BaseModel)
-_Epoch = Annotated[int, Field(ge=0, le=MAX_UINT32)]
 
-_OF_REWARD = {
-    "alpha", "switch_epoch", "guard", "statements", "final_nodes", "ncr", "after_think", "code",
-    "unanswered",
-}  # fmt: skip
-_OF_SCORING = {"epoch", "dataset", "run", "expect_digest", "answer_rule", "on_undecided"}
 # Settings that only one reward or one trainer uses.
-_BELONGS_TO = {
-    "alpha": RewardKind.LINEAR,
-    "switch_epoch": RewardKind.CURRICULUM,
-    "epoch": RewardKind.CURRICULUM,
-    "scores": "openrlhf",
-    "reply": "slime",
-}
+_BELONGS_TO = {**OF_ONE_REWARD, "scores": "openrlhf", "reply": "slime"}
 
 
-class UrlSettings(BaseModel):
-    """What the URL says.
+class UrlSettings(RewardOptions):
+    """Settings of a URL.
 
     Attributes:
         on_unscorable: reward of a rollout that cannot be scored; None: the request fails.
-        scores: what OpenRLHF's dynamic filtering decides by.
-        reply: what slime gets.
+        scores: value by which OpenRLHF's dynamic filtering decides.
+        reply: form of the reply to slime.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    reward: RewardKind = RewardKind.LINEAR
-    alpha: FiniteFloat = 0.5
-    switch_epoch: _Epoch = 1
-    epoch: _Epoch = 0
-    guard: bool = True
-    statements: bool = True
-    final_nodes: bool = True
-    ncr: NcrKind = NcrKind.PLAIN
-    after_think: bool = False
-    code: CodeCredit = CodeCredit.WRITTEN
-    unanswered: Unanswered = Unanswered.NCR
+    epoch: Epoch = 0
     dataset: str | None = None
     run: str | None = None
     expect_digest: str | None = None
-    answer_rule: AnswerRule | None = None
-    on_undecided: OnUndecided = OnUndecided.COUNT_WRONG
     on_unscorable: FiniteFloat | None = None
     scores: Literal["reward", "acc"] = "reward"
     reply: Literal["object", "number"] = "object"
@@ -70,11 +45,8 @@ class UrlSettings(BaseModel):
         Raises:
             InputError: a value is out of its range.
         """
-        formula = {"unanswered": Unanswered.in_training(self.reward), **self._given(_OF_REWARD)}
-        return ScoreOptions(RewardSpec(self.reward, **formula), **self._given(_OF_SCORING))
-
-    def _given(self, names: set[str]) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in names & self.model_fields_set}
+        names = ("epoch", "dataset", "run", "expect_digest", "answer_rule", "on_undecided")
+        return ScoreOptions(self.spec, **{name: getattr(self, name) for name in names})
 
 
 def read_settings(query: Sequence[tuple[str, str]], shape: str) -> UrlSettings:

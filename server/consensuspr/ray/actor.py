@@ -16,7 +16,10 @@ the loss of a node.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import subprocess
 import threading
 import time
 import warnings
@@ -29,12 +32,17 @@ from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.ray.node import require_ray, user_folder
 from consensuspr.server import ServerConfig, load_config
 from consensuspr.server.config import DEFAULT_DATASET, Address, claim
-from consensuspr.server.processes import Child
+from consensuspr.server.processes import (
+    Report,
+    describe_exit,
+    encode,
+    kill_session,
+    start_process,
+)
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
 HEAD = "head"
-WATCH_S = 0.5
 # Before a restart that failed is tried again; Ray itself waits for nothing.
 RESTART_PAUSE_S = 2.0
 # What a server may take to stop past its own grace.
@@ -58,7 +66,7 @@ class RewardServer:
     token: str | None = field(default=None, repr=False)
 
     def stop(self) -> None:
-        """Let the server finish what it has admitted, and end it and its actor.
+        """Let the server finish admitted requests, and end it and its actor.
 
         May be called twice, and after the job's other parts have ended.
         """
@@ -95,8 +103,8 @@ def start_server(
         node: where it runs: ``"head"``, a node's id or IP; None: the node of this process.
         port: to listen on, on the node's IP; 0: any free one, kept over restarts.
         settings: other settings of the server by name, see ``docs/serve.md``.
-        num_cpus: CPUs that the actor reserves in Ray; its worker processes are as many as
-            ``settings["workers"]`` says.
+        num_cpus: CPUs that the actor reserves in Ray; ``settings["workers"]`` is the number
+            of its worker processes.
         ready_timeout_s: how long to wait, loading the datasets included; None: for ever.
 
     Raises:
@@ -188,25 +196,23 @@ class _ServerKeeper:
         self._stop_s = settings.drain_delay_s + settings.grace_s + STOP_MARGIN_S
         self._stopping = False
         self._failure: tuple[str, bool] | None = None
-        self._child: Child | None = None
-        payload = {"config": settings.model_dump(mode="json")}
-        child = Child("consensuspr.ray.server_process", payload, {})
-        report = child.first_report()
+        self._process, self._socket = start_process("consensuspr.ray.server_process", {})
+        self._socket.sendall(encode({"config": settings.model_dump(mode="json")}))
+        line = self._socket.makefile("rb").readline()
+        report = Report(**json.loads(line)["report"]) if line else None
         if report is not None and report.ready:
-            self._child = child
-            threading.Thread(target=self._watch, args=(child,), daemon=True).start()
+            threading.Thread(target=self._watch, daemon=True).start()
             return
-        child.kill()
+        kill_session(self._process)
         if report is None:
-            self._failure = child.describe_exit(), False
+            self._failure = describe_exit(self._process.returncode), False
+        elif report.bad_input:
+            self._failure = report.reason, True
         else:
-            error = report.error()
-            self._failure = str(error), True
-            if not isinstance(error, InputError):
-                self._failure = f"cannot start: {error}", False
+            self._failure = f"cannot start: {report.reason}", False
         if _is_restart():
-            # It has served before, and what is in its way may pass: the processes of the server
-            # before hold the port for a moment.
+            # It has served before, and the obstacle may pass: the processes of the server before
+            # hold the port for a moment.
             print(f"the reward server cannot be restarted: {self._failure[0]}", flush=True)
             time.sleep(RESTART_PAUSE_S)
             os._exit(1)
@@ -218,20 +224,17 @@ class _ServerKeeper:
     def stop(self) -> None:
         """End the server in order."""
         self._stopping = True
-        if self._child is None:
-            return
-        self._child.terminate()
-        deadline = time.monotonic() + self._stop_s
-        while self._child.exit_code() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        self._child.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.terminate()
+            self._process.wait(self._stop_s)
+        kill_session(self._process)
 
-    def _watch(self, child: Child) -> None:
+    def _watch(self) -> None:
         """Wait until the server is dead, and end this process, which Ray replaces."""
-        while child.exit_code() is None:
-            time.sleep(WATCH_S)
+        code = self._process.wait()
         if not self._stopping:
-            print(f"the reward server {child.describe_exit()}; it is restarted", flush=True)
+            kill_session(self._process)
+            print(f"the reward server {describe_exit(code)}; it is restarted", flush=True)
             os._exit(1)
 
 

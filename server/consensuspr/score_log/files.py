@@ -6,8 +6,7 @@
     RUN/datasets/HEX.index                 each dataset once, as a prepared dataset, by its digest
 
 A writer numbers its rows.  It merges small files into larger ones and removes the small ones
-afterwards, so a file whose rows another file holds as well does not count.  A name without row
-numbers is of an earlier version: that file holds all rows of its writer.
+afterwards, so a file whose rows another file holds as well does not count.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from consensuspr.console import one_line
 from consensuspr.data.writers import atomic_file
 from consensuspr.errors import DataError
 from consensuspr.score_log.schema import SCHEMA, TEXT_COLUMNS, Side
@@ -39,14 +39,12 @@ FOLDER_MODE: Final = 0o750
 # Of a Parquet file's row groups: what a reader holds at a time.
 GROUP_BYTES = 16 << 20
 GROUP_ROWS = 8192
-# END of a file whose name does not tell it.
-UNKNOWN_END: Final = 1 << 62
 # A temporary file without changes for so long has no writer any more.
 _LEFTOVER_S: Final = 3600.0
 
 # What may say the same in many rows; to look for that in texts and keys is lost work.
 _REPEATED: Final = [name for name in SCHEMA.names if name not in ("key", *TEXT_COLUMNS)]
-_NUMBERED: Final = re.compile(r"(.+)-(\d{10})-(\d{10})")
+_NAME: Final = re.compile(r"(\d{8}T\d{12}-[a-z]+-.+)-(\d{10})-(\d{10})")
 _BEGUN: Final = "%Y%m%dT%H%M%S%f"
 
 
@@ -60,11 +58,10 @@ class LogFile:
     path: Path
 
     @classmethod
-    def of_path(cls, path: Path) -> LogFile:
-        """Return what the name of a file tells."""
-        if match := _NUMBERED.fullmatch(path.stem):
-            return cls(match[1], int(match[2]), int(match[3]), path)
-        return cls(path.stem, 0, UNKNOWN_END, path)
+    def of_path(cls, path: Path) -> LogFile | None:
+        """Return what the name of a file says, None if it is no file of a score log."""
+        found = _NAME.fullmatch(path.stem)
+        return found and cls(found[1], int(found[2]), int(found[3]), path)
 
 
 def new_writer(side: Side) -> str:
@@ -74,15 +71,12 @@ def new_writer(side: Side) -> str:
 
 def side_of(writer: str) -> str:
     """Return the side of a writer: ``trainer`` or ``server``."""
-    return writer.split("-")[1] if "-" in writer else ""
+    return writer.split("-")[1]
 
 
-def begun_us(writer: str) -> int | None:
-    """Return when a writer began, in microseconds since 1970; None: its name does not tell."""
-    try:
-        begun = datetime.strptime(writer.partition("-")[0].ljust(21, "0"), _BEGUN)
-    except ValueError:
-        return None
+def begun_us(writer: str) -> int:
+    """Return when a writer began, in microseconds since 1970."""
+    begun = datetime.strptime(writer.partition("-")[0], _BEGUN)
     return round(begun.replace(tzinfo=UTC).timestamp() * 1e6)
 
 
@@ -99,7 +93,7 @@ def log_files(run: Path) -> dict[str, list[LogFile]]:
 def _sorted(run: Path) -> tuple[dict[str, list[LogFile]], list[LogFile]]:
     """Return the files that count by writer, and those whose rows another file holds as well."""
     paths = [path for path in _entries(run) if path.suffix == ".parquet"]
-    files = [LogFile.of_path(path) for path in paths if not path.name.startswith(".")]
+    files = [file for path in paths if (file := LogFile.of_path(path))]
     counted: defaultdict[str, list[LogFile]] = defaultdict(list)
     merged: list[LogFile] = []
     for file in sorted(files, key=lambda file: (file.writer, file.first, -file.end)):
@@ -113,18 +107,6 @@ def _entries(run: Path) -> list[Path]:
         return list((run / SCORES).iterdir())
     except FileNotFoundError:
         return []
-
-
-def earlier_files(run: Path) -> str:
-    """Return a sentence about files of an earlier version that are not read; empty: none."""
-    found = sorted(path.name for path in _entries(run) if path.suffix in (".arrows", ".lost"))
-    if not found:
-        return ""
-    return (
-        f"{run / SCORES}: {len(found)} files of an earlier version are not read ({found[0]});"
-        f" run `consensuspr serve --dataset FILE --score-log {run}` of that version once, which"
-        " turns .arrows files into Parquet, and delete the .lost files"
-    )
 
 
 def remove_leftovers(run: Path) -> None:
@@ -141,9 +123,8 @@ def remove_leftovers(run: Path) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the first line of an error, printable, because Arrow may quote the file's content."""
-    line = str(error).strip().partition("\n")[0][:300]
-    return "".join(sign if sign.isprintable() else "\ufffd" for sign in line)
+    """Return an error in a line, printable, because Arrow may quote the file's content."""
+    return one_line(str(error).strip().partition("\n")[0], 300)
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
@@ -162,18 +143,6 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         raise DataError(str(path), None, reason) from None
 
 
-def with_columns(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """Return the columns of a batch; null where it is older than one of them."""
-    fields = [SCHEMA.field(name) for name in columns]
-    arrays = [
-        batch.column(field.name)
-        if field.name in batch.schema.names
-        else pa.nulls(batch.num_rows, field.type)
-        for field in fields
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-
-
 def write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
     """Write batches, small ones together; return the number of rows.
 
@@ -186,7 +155,7 @@ def write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
         pq.ParquetWriter(target, SCHEMA, compression="zstd", use_dictionary=_REPEATED) as out,
     ):
         for batch in batches:
-            held.append(with_columns(batch, SCHEMA.names))
+            held.append(batch)
             held_bytes += batch.nbytes
             held_rows += batch.num_rows
             rows += batch.num_rows
@@ -217,7 +186,7 @@ def merge(files: Sequence[LogFile], run: Path) -> LogFile:
         if found != end - first:
             raise DataError(str(files[0].path), None, f"and later files have {found} rows")
 
-    merged = LogFile.of_path(path_of(run, files[0].writer, first, end))
+    merged = LogFile(files[0].writer, first, end, path_of(run, files[0].writer, first, end))
     write_parquet(merged.path, rows())
     for file in files:
         file.path.unlink(missing_ok=True)
@@ -235,7 +204,9 @@ def forget_texts(path: Path) -> int:
     at = file.schema_arrow.get_field_index("response")
     groups = range(file.metadata.num_row_groups)
     chunks = [file.metadata.row_group(group).column(at) for group in groups]
-    if all(one.statistics and one.statistics.null_count == one.num_values for one in chunks):
+    if all(
+        chunk.statistics and chunk.statistics.null_count == chunk.num_values for chunk in chunks
+    ):
         return 0
     forgotten = 0
 
@@ -243,8 +214,10 @@ def forget_texts(path: Path) -> int:
         nonlocal forgotten
         for batch in file.iter_batches(batch_size=GROUP_ROWS):
             forgotten += batch.num_rows - batch.column("response").null_count
-            kept = [name for name in batch.schema.names if name not in TEXT_COLUMNS]
-            yield with_columns(batch.select(kept), SCHEMA.names)
+            for name in TEXT_COLUMNS:
+                nulls = pa.nulls(batch.num_rows, SCHEMA.field(name).type)
+                batch = batch.set_column(SCHEMA.get_field_index(name), SCHEMA.field(name), nulls)
+            yield batch
 
     write_parquet(path, without_text())
     return forgotten

@@ -32,8 +32,7 @@ from consensuspr.scoring.types import (
     Status,
 )
 
-# Of changed rewards that are told one by one.
-MAX_TOLD = 20
+MAX_EXAMPLES = 20  # of changed rewards
 
 
 class Unscored(StrEnum):
@@ -41,7 +40,7 @@ class Unscored(StrEnum):
 
     NO_TEXT = "its text was not kept"
     NO_DATASET = "its dataset is not kept; give it with --dataset FILE"
-    OTHER_VERSION = "its dataset is kept in an earlier format; give it with --dataset FILE"
+    OTHER_VERSION = "its dataset is kept for other versions; give it with --dataset FILE"
     UNKNOWN_SETTINGS = "its settings are not known here"
 
 
@@ -56,11 +55,11 @@ class Changed(StrEnum):
 
 @dataclass(slots=True)
 class Replay:
-    """What came of a run that was scored again: how many samples, by reason.
+    """A run that was scored again: how many samples, by reason.
 
     Attributes:
         other_versions: number of samples by scoring version, if it is not this release's.
-        told: the first changed samples, with what they had and have.
+        examples: the first changed samples, with what they had and have.
         left_out: sentences about what of the log could not be read.
     """
 
@@ -69,7 +68,7 @@ class Replay:
     changed: Counter[str] = field(default_factory=Counter)
     unscored: Counter[str] = field(default_factory=Counter)
     other_versions: Counter[str] = field(default_factory=Counter)
-    told: list[dict[str, Any]] = field(default_factory=list)
+    examples: list[dict[str, Any]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
     @property
@@ -79,7 +78,7 @@ class Replay:
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it by name."""
-        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
         return {**found, "unexplained": self.unexplained}
 
 
@@ -138,7 +137,7 @@ class Datasets:
         """Return the dataset of a digest, or why there is none."""
         if digest not in self._found:
             kept = (dataset_path(run, digest) for run in self._runs)
-            path = next((one for one in kept if one.is_file()), None)
+            path = next((path for path in kept if path.is_file()), None)
             try:
                 self._found[digest] = (
                     Unscored.NO_DATASET if path is None else DatasetIndex.open(path)
@@ -214,11 +213,11 @@ def _compare(row: Mapping[str, Any], score: Score, result: Replay) -> None:
         return
     reason = _reason(row, score)
     result.changed[reason] += 1
-    if len(result.told) < MAX_TOLD:
-        told = {name: row[name] for name in ("step", "problem_id", "rollout_id")}
+    if len(result.examples) < MAX_EXAMPLES:
+        sample = {name: row[name] for name in ("step", "problem_id", "rollout_id")}
         was = {name: row[name] for name in ("reward", "status", "acc", "ncr", "answer_method")}
         now = {name: getattr(score, name) for name in was} | {"status": score.status.value}
-        result.told.append({**told, "reason": reason.value, "was": was, "now": now})
+        result.examples.append({**sample, "reason": reason.value, "was": was, "now": now})
 
 
 def _reason(row: Mapping[str, Any], score: Score) -> Changed:

@@ -4,7 +4,7 @@
 Columns are added, never changed: whoever reads takes a missing one as null, and leaves alone what
 it does not know.
 
-Whoever scores hands over :class:`LoggedPart` values, which hold what is there anyway by reference;
+The writer takes :class:`LoggedPart` values, which refer to rollouts and scores;
 :func:`record_batch` makes rows of them, later and in another thread.
 """
 
@@ -67,7 +67,7 @@ COLUMNS: Final[tuple[tuple[str, pa.DataType, str], ...]] = (
     ("ground_truth", _TEXT, "as sent with the sample; null: the dataset's, or dropped"),
     ("inline", _TEXT, "nodes and budget sent with the sample, as JSON; null: none, or dropped"),
     ("num_tokens", _INT, "length of the response in tokens"),
-    ("status", _TEXT, "what became of it; read it before any number"),
+    ("status", _TEXT, "status of the score; read it before any number"),
     ("reward", _FLOAT, "of the formula; null where the status allows none"),
     ("acc", _FLOAT, "final answer right: 0 or 1"),
     ("ncr", _FLOAT, "node coverage, guarded, as the reward uses it"),
@@ -83,7 +83,7 @@ COLUMNS: Final[tuple[tuple[str, pa.DataType, str], ...]] = (
     ("answer", _TEXT, "the answer taken from the text"),
     ("answer_method", _TEXT, "how it was decided"),
     ("message", _TEXT, "one sentence where the status is not OK"),
-    ("scored_by", _TEXT, "`server`, or `local` for the trainer's stand-in"),
+    ("scored_by", _TEXT, "`server`, or `local` for the trainer's fallback"),
     ("dataset", _TEXT, "name of the dataset"),
     ("dataset_digest", _TEXT, "of all that decides a score"),
     ("normal_form_version", _TEXT, "of the rules of matching"),
@@ -104,7 +104,7 @@ TEXT_COLUMNS: Final = ("response", "response_raw")
 
 @dataclass(slots=True)
 class LoggedPart:
-    """Some rollouts and what became of them, by reference.
+    """Some rollouts and their scores, by reference.
 
     Attributes:
         scores: of each, at least as many: the columns of a reply grow when its next part is done.
@@ -218,29 +218,16 @@ _IDENTITY_TEXTS = (
 
 def _merged(parts: Sequence[LoggedPart]) -> ScoreColumns:
     """Return the scores of all parts, of each as many as it has rollouts."""
-    # A trainer's parts have a score each: columns for every one of them would be most of the work.
-    singles = [
-        score
-        for part in parts
-        if not isinstance(part.scores, ScoreColumns)
-        for score in part.scores[: len(part.rollouts)]
-    ]
-    merged = ScoreColumns.of(singles)
-    if len(merged) == sum(len(part.rollouts) for part in parts):
-        return merged
+    singles = [part.scores for part in parts if not isinstance(part.scores, ScoreColumns)]
+    if len(singles) == len(parts):
+        # Columns for each of a trainer's parts, one score each, would be most of the work.
+        return ScoreColumns.of([score for scores in singles for score in scores])
     merged = ScoreColumns.of([])
     for part in parts:
-        scores, count, behind = part.scores, len(part.rollouts), len(merged)
-        if not isinstance(scores, ScoreColumns):
-            scores = ScoreColumns.of(scores)
-        for name in ScoreColumns.__slots__:
-            column, added = getattr(merged, name), getattr(scores, name)
-            if isinstance(column, dict):
-                # Not by its items: the reply's dictionary may grow at this moment.
-                found = ((at, added.get(at)) for at in range(count if added else 0))
-                column.update((behind + at, value) for at, value in found if value is not None)
-            else:
-                column += added[:count]
+        columns = part.scores
+        if not isinstance(columns, ScoreColumns):
+            columns = ScoreColumns.of(columns)
+        merged.extend(columns, len(part.rollouts))
     return merged
 
 
@@ -263,31 +250,14 @@ def _texts(parts: Sequence[LoggedPart]) -> dict[str, Any]:
             sizes += map(len, encoded)
     found = {"response_raw": pa.nulls(len(raw), pa.binary()), "response_size": sizes}
     try:
-        return {"response": _strings(raw, sizes), **found}
+        return {"response": pa.array(raw, pa.binary()).cast(pa.string()), **found}
     except pa.ArrowInvalid:
-        odd = [None if one is None or _is_utf8(one) else one for one in raw]
-        shown = [None if one is None else one.decode("utf-8", "replace") for one in raw]
+        shown = [None if text is None else text.decode("utf-8", "replace") for text in raw]
+        odd = [
+            None if readable is None or readable.encode() == text else text
+            for text, readable in zip(raw, shown, strict=True)
+        ]
         return {**found, "response": pa.array(shown), "response_raw": pa.array(odd, pa.binary())}
-
-
-def _strings(raw: list[bytes | None], sizes: list[int]) -> pa.Array:
-    """Return texts as an array; ArrowInvalid where one is not UTF-8."""
-    if None in raw:
-        return pa.array(raw, pa.binary()).cast(pa.string())
-    # One copy, into memory of the size that it takes.
-    offsets = pa.array(accumulate(sizes, initial=0), pa.int32()).buffers()[1]
-    data = b"".join(raw)  # type: ignore[arg-type]  # none of them is None
-    text = pa.StringArray.from_buffers(len(raw), offsets, pa.py_buffer(data))
-    text.validate(full=True)
-    return text
-
-
-def _is_utf8(raw: bytes) -> bool:
-    try:
-        raw.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _channels(numbers: Sequence[bytes]) -> pa.Array:

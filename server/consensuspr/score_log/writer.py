@@ -1,16 +1,15 @@
-"""The writer of a score log: takes what was scored, and never makes anybody wait.
+"""The writer of a score log, which never holds up a reward.
 
-``put`` appends to a queue in memory.  A thread writes what is there to a Parquet file of its own,
-under a temporary name that it renames: after :data:`FILE_ROWS` rows or :data:`FILE_S` seconds.  A
-process that is killed loses the rows that are not in a file yet.
+``put`` appends to a queue in memory.  A thread writes the queue to a Parquet file of its own, under
+a temporary name that it renames: after :data:`FILE_ROWS` rows or :data:`FILE_S` seconds.  A process
+that is killed loses the rows that are not in a file yet.
 
-Who must not lose any awaits :meth:`ScoreLog.written`: Ray kills the workers of a trainer at its end
-and lets none of them close its log.  Then files follow each other faster, and hold what has come
-since the last.
+A trainer's reward awaits :meth:`ScoreLog.written`, because Ray kills the workers of a trainer at
+its end and lets none of them close its log.  Then files follow each other faster.
 
-Where the queue is full, rows go in without their texts, and where it is twice as full, not at all.
-Where a file cannot be written, it is tried without texts, then given up.  Both are counted, logged
-and reported to ``on_loss``.
+If the queue is full, rows go in without their texts; if it is twice as full, they are dropped.  A
+file that cannot be written is tried without texts, then dropped.  Both are counted, logged and
+reported to ``on_loss``.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import fcntl
 import logging
 import os
 import tempfile
@@ -38,7 +36,6 @@ from consensuspr.score_log.files import (
     FOLDER_MODE,
     SCORES,
     LogFile,
-    earlier_files,
     forget_texts,
     log_files,
     merge,
@@ -60,14 +57,14 @@ logger = logging.getLogger(__name__)
 FILE_ROWS: Final = 10_000
 FILE_BYTES: Final = 16 << 20
 FILE_S: Final = 1.0
-# Where rows are awaited: the next file after so many times what the last one took, a tenth of a
-# core at most.  A disk that hangs holds nobody up for longer than WRITTEN_S.
+# If rows are awaited: the next file after so many times what the last one took, a tenth of a core
+# at most.  A disk that hangs holds no reward up for longer than WRITTEN_S.
 REST: Final = 9
 WRITTEN_S: Final = 1.0
 # So many files are merged into one, or fewer that have so many bytes.
 MERGE_FILES: Final = 16
 MERGE_BYTES: Final = 64 << 20
-# Of parts that wait for the thread; twice as much where they are rows alone.
+# Of parts that wait for the thread; twice as much for rows without texts.
 QUEUE_BYTES: Final = 64 << 20
 # Disk that a run's texts may take.  Eight million samples of 10 KB, a long run, pack to about that.
 TEXT_BYTES: Final = 20 << 30
@@ -115,8 +112,6 @@ class ScoreLog:
             tempfile.TemporaryFile(dir=run / SCORES).close()
         except OSError as error:
             raise InputError(f"score_log: cannot write {run}: {error.strerror}") from None
-        if sentence := earlier_files(run):
-            logger.warning("%s", sentence)
         self.lost_rows = self.lost_texts = 0
         self._side = side
         self._writer = new_writer(side)
@@ -254,14 +249,15 @@ class ScoreLog:
                 logger.exception("%s: a defect of the score log", self.run)
 
     def _write(self, parts: list[LoggedPart]) -> None:
-        """Write parts to a file; what cannot be written is counted."""
+        """Write parts to a file; rows and texts that cannot be written are counted."""
         for with_text in (True, False):
             attempt = parts if with_text else [part.without_text() for part in parts]
             batches = [*self._batches(attempt)] if attempt else []
             rows = sum(batch.num_rows for batch in batches)
             if not rows:
                 return
-            path = path_of(self.run, self._writer, self._next_row, self._next_row + rows)
+            first, end = self._next_row, self._next_row + rows
+            path = path_of(self.run, self._writer, first, end)
             try:
                 path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
                 write_parquet(path, iter(batches))
@@ -271,8 +267,8 @@ class ScoreLog:
                 continue
             if not with_text:
                 self._lose(0, rows, reason)
-            self._next_row += rows
-            self._written.append(_Written(LogFile.of_path(path), size, 0))
+            self._next_row = end
+            self._written.append(_Written(LogFile(self._writer, first, end, path), size, 0))
             return
         self._lose(rows, 0, reason)
 
@@ -308,13 +304,13 @@ class ScoreLog:
         """Merge the files of this writer, so that a long run leaves few."""
         while len(self._written) > 1:
             last = self._written[-1].merges
-            alike = [one for one in self._written if one.merges == last]
-            whole = sum(one.size for one in self._written) >= MERGE_BYTES
+            alike = [written for written in self._written if written.merges == last]
+            whole = sum(written.size for written in self._written) >= MERGE_BYTES
             if whole:
                 alike = self._written
             elif len(alike) < MERGE_FILES:
                 return
-            merged = merge([one.file for one in alike], self.run)
+            merged = merge([written.file for written in alike], self.run)
             del self._written[-len(alike) :]
             if not whole:
                 self._written.append(_Written(merged, merged.path.stat().st_size, last + 1))
@@ -325,58 +321,44 @@ class ScoreLog:
         One file at a time, because rows wait meanwhile; the next after the next write.
         """
         files = [file.path for of_writer in log_files(self.run).values() for file in of_writer]
-        if sum(map(_size, files)) <= self._text_bytes:
+        known = {path: _size_and_time(path) for path in files}
+        if sum(size for size, _ in known.values()) <= self._text_bytes:
             return
-        with open(self.run / SCORES / ".lock", "wb", opener=_private) as lock:
+        for path in sorted(files, key=lambda path: known[path][1]):
+            if self._closing:
+                return
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return  # another process does so
-            except OSError:
-                pass  # no locks here: two processes do the same at worst
-            for path in sorted(files, key=_changed_s):
-                if self._closing:
-                    return
-                try:
-                    texts = forget_texts(path)
-                except FileNotFoundError:  # merged meanwhile
-                    continue
-                except Exception as error:
-                    self._events.report("score log, texts", f"{path}: {error}")
-                    continue
-                if texts:
-                    logger.warning(
-                        "score log %s: its texts take more than %d bytes; %d of the oldest are"
-                        " given up, in %s", self.run, self._text_bytes, texts, path.name,
-                    )  # fmt: skip
-                    return
+                texts = forget_texts(path)
+            except FileNotFoundError:  # merged meanwhile
+                continue
+            except Exception as error:
+                self._events.report("score log, texts", f"{path}: {error}")
+                continue
+            if texts:
+                logger.warning(
+                    "score log %s: its texts take more than %d bytes; %d of the oldest are given"
+                    " up, in %s", self.run, self._text_bytes, texts, path.name,
+                )  # fmt: skip
+                return
 
     def _lose(self, rows: int, texts: int, reason: str) -> None:
         self.lost_rows += rows
         self.lost_texts += texts
-        what = f"{rows} rows are lost" if rows else f"{texts} rows have no text"
-        kind = "lost rows" if rows else "lost texts"
-        self._events.report(f"score log, {kind}", f"{self.run}: {what}: {reason}")
+        kind, loss = "lost rows", f"{rows} rows are lost"
+        if not rows:
+            kind, loss = "lost texts", f"{texts} rows have no text"
+        self._events.report(f"score log, {kind}", f"{self.run}: {loss}: {reason}")
         if self._on_loss is not None:
             self._on_loss(rows, texts)
 
 
-def _size(path: Path) -> int:
+def _size_and_time(path: Path) -> tuple[int, float]:
+    """Return bytes and time of the last change of a file, 0 if it is gone."""
     try:
-        return path.stat().st_size
+        found = path.stat()
     except OSError:
-        return 0
-
-
-def _changed_s(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, FILE_MODE)
+        return 0, 0.0
+    return found.st_size, found.st_mtime
 
 
 def dataset_path(run: Path, digest: str) -> Path:

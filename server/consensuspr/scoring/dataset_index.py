@@ -1,9 +1,8 @@
 """The dataset index: problems by id, their matchers compiled when first needed.
 
 An index is immutable and safe to share between threads.  It is an Arrow IPC file, mapped into
-memory: a server loads a dataset once, saves the index, and each worker maps that.  A dataset that
-is prepared ahead is such a file of its own.  A problem becomes Python objects when it is asked for.
-``docs/datasets.md`` describes what deriving costs, what the digest covers and what is rejected.
+memory: a server loads a dataset once and saves the index, which each worker maps.  A prepared
+dataset is such a file.
 
 **Columns**, rows sorted by the bytes of ``problem_id``:
 
@@ -43,7 +42,7 @@ from consensuspr.data import (
     atomic_file,
     read_problem_rows,
 )
-from consensuspr.data.readers import ARROW_MAGIC, OLD_INDEX_MAGIC, PREPARED_SUFFIX
+from consensuspr.data.readers import ARROW_MAGIC, PREPARED_SUFFIX
 from consensuspr.data.writers import on_disk
 from consensuspr.errors import DataError, InputError
 from consensuspr.scoring.derive import (
@@ -60,9 +59,6 @@ from consensuspr.scoring.types import AnswerRule
 DIGEST_VERSION = 2
 # Entries kept ready, some 2 MB; a step of a large training run has fewer problems.
 RECENT_ENTRIES = 8192
-# Between two log lines of a long load.
-PROGRESS_S = 10.0
-_PROGRESS_EVERY = 256  # problems, after which the clock is looked at
 # Of a record batch of the file: so much is held in memory while an index is made.
 _BATCH_ROWS = 512
 _BATCH_BYTES = 4 << 20
@@ -82,7 +78,7 @@ _log = logging.getLogger(__name__)
 
 
 class Entry:
-    """One problem of an index; reads its nodes when they are asked for."""
+    """One problem of an index, made by :meth:`DatasetIndex.entry`."""
 
     # Not the index, which remembers entries: in a cycle it would outlive its last user.
     __slots__ = (
@@ -91,7 +87,7 @@ class Entry:
     )  # fmt: skip
 
     def __init__(self, index: DatasetIndex, problem_id: str, position: int) -> None:
-        """Made by :meth:`DatasetIndex.entry`."""
+        """Read a row of the index."""
         _, source, self._scoring, self._display = (column[position] for column in index.columns)
         self._key = (index.digest, position)
         self._cache = index.cache
@@ -106,19 +102,11 @@ class Entry:
     def nodes(self) -> tuple[Node, ...]:
         """The nodes in order, with the derived forms in use and without unknown keys."""
         scoring = json.loads(self._scoring.as_py())[2]
+        display = json.loads(self._display.as_py())
         return tuple(
-            Node(
-                node_id=node_id,
-                expressions=tuple(expressions),
-                label=label,
-                type=kind,
-                derived=tuple(derived),
-                support=support,
-                is_final=is_final,
-                weight=weight,
-            )
-            for (node_id, expressions, derived, is_final, weight), (label, kind, support) in zip(
-                scoring, json.loads(self._display.as_py()), strict=True
+            Node(node_id, tuple(written), label, kind, tuple(derived), support, is_final, weight)
+            for (node_id, written, derived, is_final, weight), (label, kind, support) in zip(
+                scoring, display, strict=True
             )
         )
 
@@ -181,19 +169,18 @@ class DatasetIndex:
         """Read a dataset file, or map one that is prepared.
 
         Args:
-            path: JSONL, gzip'd JSONL or Parquet; or an index that was made with the same
-                ``derive`` (:func:`prepare_dataset`).
+            path: JSONL, gzip'd JSONL or Parquet; or an index made with the same ``derive``.
             name: what requests call the dataset.
-            derive: ``"missing"`` derives equal forms for nodes that have none stored,
-                ``"stored"`` uses what the file has, ``"off"`` matches expressions as
-                written only.  The digest tells them apart wherever they differ.
+            derive: ``"missing"`` derives equal forms for nodes that have none stored, ``"stored"``
+                uses what the file has, ``"off"`` matches expressions as written only.  The digest
+                differs wherever they differ.
             on_error: ``"stop"`` raises at the first bad row, ``"skip"`` counts it.
             cache: matchers, if several indexes share one cache.
             processes: child processes for deriving at most; None for as many as cores.
 
         Raises:
-            DataError: the file or a row of it is bad; an index is damaged, or made for
-                another normal form, for other derived forms or with another ``derive``.
+            DataError: the file or a row of it is bad; an index is damaged, or made for other
+                versions or with another ``derive``.
             InputError: derive is none of the three, or the temporary directory has no room.
         """
         if derive not in ("missing", "stored", "off"):
@@ -210,9 +197,9 @@ class DatasetIndex:
                 index = cls(_mapped(file)[0], name, cache)
             if derived.outdated:
                 _log.warning(
-                    "dataset %s: the derived forms of %d nodes were made by another version and "
-                    "are made anew at each load; store those of %s: consensuspr derive %s --output"
-                    " FILE", name, derived.outdated, FORMS_VERSION, os.fspath(path),
+                    "dataset %s: the derived forms of %d nodes are of another version than %s and"
+                    " are made at each load; store them: consensuspr derive %s --output FILE",
+                    name, derived.outdated, FORMS_VERSION, os.fspath(path),
                 )  # fmt: skip
             if derived.nodes:
                 _log.info(
@@ -238,8 +225,7 @@ class DatasetIndex:
         """Map an index that :meth:`save` wrote; processes that do so share its memory.
 
         Raises:
-            DataError: not an index, damaged, or made for another normal form or for other
-                derived forms.
+            DataError: not an index, damaged, or made for other versions.
         """
         return cls(_open(os.fspath(path)), name, cache)
 
@@ -281,7 +267,7 @@ class DatasetIndex:
 
     def problem_ids(self, start: int = 0, stop: int | None = None) -> list[str]:
         """Return the ids from one position to another, sorted by their UTF-8 bytes."""
-        return [_text(one) for one in self.columns[0][start:stop]]
+        return [_text(scalar) for scalar in self.columns[0][start:stop]]
 
     @property
     def nbytes(self) -> int:
@@ -290,7 +276,7 @@ class DatasetIndex:
 
     def _find(self, problem_id: str) -> int | None:
         ids, wanted = self.columns[0], _bytes(problem_id)
-        at = bisect.bisect_left(ids, wanted, key=lambda one: one.as_py())
+        at = bisect.bisect_left(ids, wanted, key=lambda scalar: scalar.as_py())
         return at if at < len(ids) and ids[at].as_py() == wanted else None
 
 
@@ -298,7 +284,7 @@ def is_index(path: str | os.PathLike[str]) -> bool:
     """Say whether a file begins as an index does; False if it cannot be read."""
     try:
         with open(path, "rb") as stream:
-            return stream.read(8).startswith((ARROW_MAGIC, OLD_INDEX_MAGIC))
+            return stream.read(len(ARROW_MAGIC)) == ARROW_MAGIC
     except OSError:
         return False
 
@@ -372,14 +358,16 @@ def _build(
         rows = forget_derived(rows)
     if derive == "missing":
         rows = derive_missing(forget_outdated(rows, derived), derived, processes)
-    counts = _Counts(os.fspath(path))
+    counts = _Counts()
 
     def packed() -> Iterator[tuple[bytes, ...]]:
         for problem, _ in rows:
             if derive == "off":
                 for node in problem.nodes:
                     node.derived = ()
-            counts.add(problem, progress)
+            counts.add(problem)
+            if progress is not None:
+                progress(counts.info.num_problems)
             ids.append(problem.problem_id)
             yield pack(problem)
 
@@ -391,7 +379,7 @@ def _build(
         # By their letters, which is the order of their UTF-8 bytes.
         order = sorted(range(len(ids)), key=ids.__getitem__)
         counts.info.num_skipped = read.skipped
-        counts.report()
+        counts.report(os.fspath(path))
         about = {
             "digest": _digest((columns[2][at].as_py() for at in order), counts.answer_rule),
             "normal_form_version": NORMAL_FORM_VERSION,
@@ -409,14 +397,12 @@ def _build(
 class _Counts:
     """Counts problems while they are read, and finds expressions that are worth little."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self) -> None:
         self.info = IndexInfo()
         self.answer_rule: str | None = None
-        self._path = path
         self._example = ""
-        self._started = self._spoke = time.monotonic()
 
-    def add(self, problem: Problem, progress: Callable[[int], None] | None) -> None:
+    def add(self, problem: Problem) -> None:
         nodes, info = problem.nodes, self.info
         self.answer_rule = self.answer_rule or problem.answer_rule
         info.num_problems += 1
@@ -428,38 +414,24 @@ class _Counts:
         for node in nodes:
             info.num_expressions += len(node.expressions)
             info.num_derived += len(node.derived or ())
-            self._weigh(problem, node)
-        if info.num_problems % _PROGRESS_EVERY == 0:
-            if progress is not None:
-                progress(info.num_problems)
-            now = time.monotonic()
-            if now - self._spoke >= PROGRESS_S:
-                self._spoke = now
-                seconds = now - self._started
-                _log.info("%s: %d problems read in %.0f s", self._path, info.num_problems, seconds)
+            forms = [normalize(text).strip(_SET_ASIDE) for text in node.expressions]
+            weak = [len(form) < 2 and (not form or form.isdigit()) for form in forms]
+            info.num_empty_expressions += forms.count("")
+            info.num_single_digit_expressions += sum(weak) - forms.count("")
+            info.num_unmatchable_nodes += not any(forms) and not node.derived
+            if any(weak) and not self._example:
+                text = node.expressions[weak.index(True)][:60]
+                self._example = (
+                    f"{text!r} of node {node.node_id!r} of problem {problem.problem_id!r}"
+                )
 
-    def _weigh(self, problem: Problem, node: Node) -> None:
-        empty = 0
-        for expression in node.expressions:
-            form = normalize(expression).strip(_SET_ASIDE)
-            if len(form) > 1 or (form and not form.isdigit()):
-                continue
-            empty += not form
-            self.info.num_single_digit_expressions += bool(form)
-            self._example = self._example or (
-                f"{expression[:60]!r} of node {node.node_id!r} of problem {problem.problem_id!r}"
-            )
-        self.info.num_empty_expressions += empty
-        self.info.num_unmatchable_nodes += empty == len(node.expressions) and not node.derived
-
-    def report(self) -> None:
+    def report(self, path: str) -> None:
         if self._example:
             _log.warning(
                 "%s: %d expressions are empty in normal form and never match, %d are a single "
                 "digit and match nearly everything, %d nodes can never be matched; first: %s",
-                self._path, self.info.num_empty_expressions,
-                self.info.num_single_digit_expressions, self.info.num_unmatchable_nodes,
-                self._example,
+                path, self.info.num_empty_expressions, self.info.num_single_digit_expressions,
+                self.info.num_unmatchable_nodes, self._example,
             )  # fmt: skip
 
 
@@ -510,14 +482,10 @@ def _open(path: str) -> pa.Table:
     again = f"make it again: consensuspr derive DATASET --output {path}"
     try:
         with open(path, "rb") as file:
-            if file.read(len(OLD_INDEX_MAGIC)) == OLD_INDEX_MAGIC:
-                raise DataError(path, None, f"was made by an earlier version; {again}")
             table, mapping = _mapped(file)
         table.validate(full=True)
         metadata = table.schema.metadata or {}
     except (pa.ArrowException, ValueError, OSError) as error:
-        if isinstance(error, DataError):
-            raise
         raise DataError(path, None, f"is not an index of a dataset, or damaged; {again}") from error
     text = metadata.get(_METADATA, b"")
     if not text or not table.schema.equals(_SCHEMA):
@@ -525,12 +493,12 @@ def _open(path: str) -> pa.Table:
     if _sha256(text) != metadata.get(_CHECKSUM):
         raise DataError(path, None, f"is damaged: its metadata has changed; {again}")
     about = json.loads(text)
-    for what, key, ours in (
+    for subject, key, ours in (
         ("normal form", "normal_form_version", NORMAL_FORM_VERSION),
         ("derived forms", "expansion_version", EXPANSION_VERSION),
     ):
         if about[key] != ours:
-            reason = f"was made for {what} {about[key]}, this version has {ours}; {again}"
+            reason = f"was made for {subject} {about[key]}, this version has {ours}; {again}"
             raise DataError(path, None, reason)
     ids, _, scoring, _ = (_values(column) for column in table.columns)
     digest = _digest(_named(ids, scoring), about["answer_rule"])

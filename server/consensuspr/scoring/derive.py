@@ -66,15 +66,9 @@ def derive_dataset(
     """
     read, derived = ReadReport(), DeriveReport()
     rows = read_problem_rows(source, on_error, read)
+    rows = forget_derived(rows) if again else forget_outdated(rows, derived)
     with open_writer(target) as out:
-        for count, (problem, row) in enumerate(
-            derive_missing(
-                forget_derived(rows) if again else forget_outdated(rows, derived),
-                derived,
-                processes,
-            ),
-            start=1,
-        ):
+        for count, (problem, row) in enumerate(derive_missing(rows, derived, processes), start=1):
             for node, raw in zip(problem.nodes, row.get("nodes") or (), strict=True):
                 raw["derived"] = list(node.derived or ())
             provenance = _provenance(row.get("metadata"))
@@ -107,18 +101,16 @@ def forget_outdated(
 
 
 def is_outdated(problem: Problem) -> bool:
-    """Say whether the forms that a problem stores are of another version, and made anew at a load.
+    """Return whether the forms that a problem stores are of another version.
 
-    A problem tells its version where ``consensusbench build`` made it.  What tells none may have
-    been written by hand and stays.
+    Problems that ``consensusbench build`` made have a version.  Forms without one stay.
     """
     provenance = _provenance(problem.metadata)
-    # Before the forms had a version of their own in there, that of both was 1.
     return provenance is not None and provenance.get("forms") != FORMS_VERSION
 
 
 def _provenance(metadata: Any) -> Row | None:
-    """Return what a problem's metadata says of the versions that made its nodes, if they do."""
+    """Return the versions that made a problem's nodes, from its metadata."""
     found = metadata
     for key in ("construction", "provenance"):
         found = found.get(key) if isinstance(found, dict) else None

@@ -1,8 +1,8 @@
 """The guard: what a response may state before its NCR falls.
 
-A deviation from the paper, whose NCR (equation 1) can be had without solving anything: a text that
-lists all sums, products and quotients of the problem's numbers states the nodes' equations among
-hundreds of others.  So NCR is multiplied by
+A deviation from the paper, whose NCR (equation 1) can be earned without solving anything: a text
+that lists all sums, products and quotients of the problem's numbers states the nodes' equations
+among hundreds of others.  So NCR is multiplied by
 
     min(1, S / s) * min(1, M / m)
 
@@ -20,9 +20,9 @@ solution that it was made from.  Then a response of length L may state
     max(S0 sqrt(L / L0), S)        if L >= 4 L0
     max(S0, S)                     if L0 is not known (files of earlier releases)
 
-and write as many numbers as M0 and M give in the same way.  Concise solutions bound texts of their
-own length tightly.  They are little evidence about a thinking model's text of ten times that
-length, so there the limit is at least the default budget.
+and write as many numbers as M0 and M give in the same way.  Concise solutions are little evidence
+about a thinking model's text of ten times their length, so there the limit is at least the default
+budget.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def factors_of(
 
 
 class GuardWatch:
-    """Counts right rollouts, and those of them that the guard lowers: what it costs honest ones."""
+    """Counts right rollouts, and those whose NCR the guard lowers."""
 
     def __init__(self) -> None:
         self.right = 0

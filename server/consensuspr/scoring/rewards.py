@@ -1,7 +1,6 @@
 """The paper's rewards (section 4.2) as pure, vectorised functions of Acc, NCR and epoch.
 
-NaN in, NaN out: an unknown Acc or NCR makes an unknown reward exactly where the
-formula needs it, so that a missing value can never become a number by accident.
+NaN in, NaN out: an unknown Acc or NCR makes an unknown reward exactly where the formula needs it.
 """
 
 from __future__ import annotations
@@ -137,8 +136,8 @@ class RewardSpec:
             Before ``switch_epoch`` the curriculum keeps the paper's NCR.
 
     Raises:
-        InputError: a choice is unknown, alpha is not in [0, 1], switch_epoch is negative, or what
-            is to be true or false is neither.
+        InputError: a choice is unknown, alpha is not in [0, 1], switch_epoch is negative, or a
+            flag is not a bool.
     """
 
     kind: RewardKind

@@ -7,24 +7,19 @@ state: equal arguments give equal scores.
 **Status.** Of several that apply, the first of these counts: INTERNAL, OVERSIZE, UNKNOWN_PROBLEM,
 INVALID_NODES, NO_NODES, NO_GROUND_TRUTH, ANSWER_UNDECIDED, OK.  A problem is known if the dataset
 has it, or if the rollout brings nodes or a ground truth.  An undecided answer with MASK has no
-reward; without, it counts as 0, also where there are no nodes.
+reward; without, it counts as 0, also if there are no nodes.
 
-**Failures.** What goes wrong for one rollout is a status of that rollout.  An exception for the
-whole call means that nothing can be scored: an unknown dataset, a field of a wrong type, a
-deadline.  If the batch scan or the batched answer check raises, the rollouts are tried one by one,
-and only those that fail are INTERNAL.
-
-**Busy machines.** An answer that is open shortly before the caller's deadline is no wrong answer:
-it has no acc, and the method ``load``.  One whose processes were killed from outside, twice, is
-INTERNAL.
+**Failures.** A failure of one rollout is a status of that rollout.  An exception for the whole call
+means that nothing can be scored: an unknown dataset, a field of a wrong type, a deadline.  If the
+batch scan or the batched answer check raises, the rollouts are tried one by one, and only those
+that fail are INTERNAL.  An answer that is open shortly before the deadline has no acc and the
+method ``load``.  An answer whose processes were killed from outside, twice, is INTERNAL.
 
 **Matching** goes in portions of about a megabyte of text for each thread, so that a deadline is
-looked at every few milliseconds, and so that the matchers in use stay below a fixed size.  Nothing
-is derived from nodes that arrive with a rollout.
+checked every few milliseconds and the matchers in use stay below a fixed size.
 
 **Thinking models.** With ``after_think`` only what follows the last ``</think>`` is scored.  Spans
-are positions in the whole response, TPN has all of its tokens, and the limit on its size is that of
-the whole.
+are positions in the whole response; TPN and the limit on its size are of the whole response.
 """
 
 from __future__ import annotations
@@ -93,8 +88,7 @@ Chosen: TypeAlias = tuple[str, DatasetIndex]
 
 DEFAULT_OPTIONS = ScoreOptions()
 
-# How long before the deadline the wait for answers ends, so that one that stays open does not make
-# the scores of a whole batch late.
+# How long before the deadline the wait for answers ends, so that an open one delays no batch.
 REPLY_S = 1.0
 PORTION_BYTES = 1 << 20  # of text, for each thread
 MAX_THREADS_COUNTED = 16
@@ -264,21 +258,20 @@ class Scorer:
 class _Batch:
     """Rollouts and, position by position, what is known of them so far.
 
-    Lists, not an object for each rollout or arrays: the scan, the answer check and the rewards take
-    and give columns, and a request holds a hundred rollouts.
+    Lists, because the scan, the answer check and the rewards take and return columns.
 
     Attributes:
         texts: the scored part of each response.
         status: OK until something is found.
         messages: one sentence by position, for each whose status is not OK.
         tokens: checked token counts, None where not given.
-        truths: the ground truth that applies, None where unknown or not to be checked.
+        truths: the ground truth that applies, None if unknown or not to be checked.
         num_nodes, num_matched: of the nodes that count.
-        shares: NCR by position, where not every node adds the same.
-        channels, spans: of all nodes of the problem, where they were matched.
-        node_shares: what each of them adds to NCR, where spans were asked for.
-        num_values, num_numbers: what the guard counts.
-        budgets: what the guard allows of them by position, where it is not the default.
+        shares: NCR by position, if not every node adds the same.
+        channels, spans: of all nodes of the problem.
+        node_shares: what each of them adds to NCR, if spans were asked for.
+        num_values, num_numbers: counts of the guard.
+        budgets: of the guard by position, if it is not the default.
         verdicts: of the answers that were checked.
         unanswered: positions of responses that reach nodes but have an NCR of 0, because they
             mark no final answer.
@@ -326,43 +319,45 @@ class _Batch:
         self.status[at] = status
         self.messages[at] = message
 
-    def defect(self, at: int, what: str) -> None:
+    def defect(self, at: int, stage: str) -> None:
         """Set INTERNAL for one rollout; call it while the exception is handled."""
         self._defects += 1
         if self._defects <= MAX_TRACEBACKS:
             rollout = self.rollouts[at]
             _log.exception(
                 "%s failed for rollout %s of problem %s",
-                what, _shown(rollout.rollout_id or ""), _shown(rollout.problem_id),
+                stage, _shown(rollout.rollout_id or ""), _shown(rollout.problem_id),
             )  # fmt: skip
-        self.fail(at, Status.INTERNAL, f"{what} failed by a defect; the log has the details")
+        self.fail(at, Status.INTERNAL, f"{stage} failed by a defect; the log has the details")
 
-    def together(self, positions: list[int], work: Callable[[list[int]], None], what: str) -> None:
+    def together(self, positions: list[int], work: Callable[[list[int]], None], stage: str) -> None:
         """Do work for all positions at once; if that fails, one by one to spare the others."""
-        self.check_deadline(what)
+        self.check_deadline(stage)
         try:
             work(positions)
         except DeadlineExceeded:
             raise
         except Exception:
             for at in positions:
-                self.check_deadline(what)
+                self.check_deadline(stage)
                 try:
                     work([at])
                 except DeadlineExceeded:
                     raise
                 except Exception:
-                    self.defect(at, what)
+                    self.defect(at, stage)
 
-    def check_deadline(self, what: str) -> None:
+    def check_deadline(self, stage: str) -> None:
         """Raise DeadlineExceeded if the deadline has passed."""
         if self.deadline is not None and time.monotonic() > self.deadline:
-            raise self.late(what)
+            raise self.late(stage)
 
-    def late(self, what: str) -> DeadlineExceeded:
+    def late(self, stage: str) -> DeadlineExceeded:
         """Return the error of a deadline that has passed."""
         count = len(self.rollouts)
-        return DeadlineExceeded(f"the deadline passed before {what} of a batch of {count} was done")
+        return DeadlineExceeded(
+            f"the deadline passed before {stage} of a batch of {count} was done"
+        )
 
 
 def _check_weights(
@@ -417,7 +412,7 @@ class _Nodes(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """What is to be done for a rollout: its nodes and its truth; or a status, and the reason."""
+    """The nodes and the ground truth of a rollout; or a status, and the reason."""
 
     nodes: _Nodes | None
     truth: str | None
@@ -457,7 +452,7 @@ class _Matching:
         self._flush()
 
     def _nodes_for(self, at: int, rollout: Rollout) -> _Nodes | None:
-        """Return the nodes of one rollout, None where its status says why not."""
+        """Return the nodes of one rollout, None if it has a status instead."""
         batch = self._batch
         limit, purpose = batch.limits.max_response_bytes, ""
         size = exceeds(rollout.response, limit)
@@ -482,7 +477,7 @@ class _Matching:
         return task.nodes
 
     def _task(self, at: int, rollout: Rollout) -> _Task:
-        """Return what is to be done for a rollout; sets its ground truth."""
+        """Return nodes and truth of a rollout; sets its ground truth."""
         entry = self._batch.index.entry(rollout.problem_id)
         truth = rollout.ground_truth
         if not truth or truth.isspace():
@@ -511,7 +506,7 @@ class _Matching:
         return _Task(nodes, truth, status, message)
 
     def nodes_of(self, rollout: Rollout) -> _Nodes | None:
-        """Return the nodes that apply, None where there are none."""
+        """Return the nodes that apply, None if there are none."""
         batch = self._batch
         entry = batch.index.entry(rollout.problem_id)
         if rollout.nodes is not None:
@@ -551,7 +546,7 @@ class _Matching:
         nodes = [self._portion[at] for at in positions]
         try:
             result = match_batch(
-                [one.matcher for one in nodes],
+                [found.matcher for found in nodes],
                 [batch.texts[at] for at in positions],
                 threads=self._threads,
                 statements=reward.statements,
@@ -561,19 +556,19 @@ class _Matching:
             )
         except TimeoutError:
             raise batch.late(_MATCHING) from None
-        found = zip(positions, nodes, result.rows(), result.num_matched.tolist(), strict=True)
-        for at, one, channels, num_matched in found:
+        rows = zip(positions, nodes, result.rows(), result.num_matched.tolist(), strict=True)
+        for at, matched, channels, num_matched in rows:
             batch.channels[at] = channels
             batch.num_nodes[at] = len(channels)
             batch.num_matched[at] = num_matched
-            if one.budget is not None:
-                batch.budgets[at] = one.budget
-            if one.counted is not None:
-                self._choose(at, one)
+            if matched.budget is not None:
+                batch.budgets[at] = matched.budget
+            if matched.counted is not None:
+                self._choose(at, matched)
             if batch.options.include_spans:
                 batch.check_deadline(_MATCHING)
-                batch.spans[at] = _spans(batch, at, one.matcher)
-                batch.node_shares[at] = one.shares(len(channels))
+                batch.spans[at] = _spans(batch, at, matched.matcher)
+                batch.node_shares[at] = matched.shares(len(channels))
         if reward.guard:
             values, numbers = guard.counted(result)
             counts = zip(positions, values.tolist(), numbers.tolist(), strict=True)
@@ -651,12 +646,13 @@ def _find_unanswered(batch: _Batch) -> None:
 def _combine(batch: _Batch) -> ScoreColumns:
     """Return the scores of a batch, from what matching and the answer check found.
 
-    NCR (equation 1 of the paper) and TPN (equation 2) are quotients of counts, so that
-    equal counts give equal floats.  What is unknown is NaN, in the reward too.
+    NCR (equation 1 of the paper) and TPN (equation 2) are quotients of counts, so that equal counts
+    give equal floats.  An unknown value is NaN, in the reward too.
     """
     options = batch.options
-    undecided = _tell_undecided(batch)
-    acc = [math.nan if one is None else 1.0 if one.correct else 0.0 for one in batch.verdicts]
+    undecided = _set_undecided(batch)
+    verdicts = batch.verdicts
+    acc = [math.nan if found is None else 1.0 if found.correct else 0.0 for found in verdicts]
     for at in undecided:
         verdict = batch.verdicts[at]
         if verdict is not None and verdict.method in LOAD_METHODS:
@@ -677,8 +673,8 @@ def _combine(batch: _Batch) -> ScoreColumns:
             tokens / matched if tokens and matched else math.nan
             for tokens, matched in zip(batch.tokens, batch.num_matched, strict=True)
         ],
-        answer=[None if one is None else one.answer for one in batch.verdicts],
-        answer_method=["" if one is None else one.method for one in batch.verdicts],
+        answer=[None if found is None else found.answer for found in verdicts],
+        answer_method=["" if found is None else found.method for found in verdicts],
         ncr_raw=raw,
         guard=guards,
         channel_numbers=batch.channels,
@@ -697,8 +693,8 @@ def _combine(batch: _Batch) -> ScoreColumns:
     return columns
 
 
-def _tell_undecided(batch: _Batch) -> list[int]:
-    """Set status and message where an answer stayed undecided; return the positions."""
+def _set_undecided(batch: _Batch) -> list[int]:
+    """Set status and message of undecided answers; return their positions."""
     found = []
     for at, verdict in enumerate(batch.verdicts):
         if verdict is None or verdict.correct is not None:

@@ -1,7 +1,7 @@
 """What scoring takes and returns, by a server and in process.
 
-Rollouts and scores are plain slotted dataclasses without validation: a batch has thousands of them,
-and the scorer checks what needs checking.  :class:`ScoreOptions` are checked when they are made.
+Rollouts and scores are slotted dataclasses without validation, because a batch has thousands of
+them; the scorer checks rollouts.  :class:`ScoreOptions` are checked when they are made.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound=StrEnum)
 
-# What a request means that names no dataset, where there are several.
+# The dataset of a request that names none, if there are several.
 DEFAULT_DATASET: Final = "default"
 # Part of every reply's identity.  Raise it with a change of the guard, or of how nodes are reached,
 # that can change an NCR.
@@ -65,7 +65,7 @@ SCORED_TYPES: Final = {
 
 
 class Status(StrEnum):
-    """What became of one rollout; a failure is a status and never a reward of 0."""
+    """The status of a score; a failure is a status and never a reward of 0."""
 
     OK = "OK"
     ANSWER_UNDECIDED = "ANSWER_UNDECIDED"
@@ -152,14 +152,13 @@ class Rollout:
         problem_id: key of the problem in the dataset.
         response: text of the response; UTF-8 if bytes, invalid bytes are tolerated.
         ground_truth: overrides the dataset's; None or blank counts as not given.
-        num_tokens: length of the response in tokens, for TPN; what is not from 1 to
+        num_tokens: length of the response in tokens, for TPN; a number that is not from 1 to
             4,294,967,295 counts as not given.
         nodes: overrides the dataset's nodes where not None; an element is an
             :class:`InlineNode` or a plain sequence of expressions.
         data_source: label for metrics; does not affect scoring.
         rollout_id: name for logs; does not affect scoring.
-        budget: of the guard, for ``nodes``; None where it follows from nodes and length.
-            Looked at only where the rollout brings nodes.
+        budget: of the guard, for ``nodes``; None for the default.
         sample: where in its run it comes from; does not affect scoring.
     """
 
@@ -175,7 +174,7 @@ class Rollout:
 
 
 def checked_tokens(rollout: Rollout, at: int) -> int | None:
-    """Return the token count of a rollout, None where there is none.
+    """Return the token count of a rollout, None if it has none.
 
     Raises:
         InputError: a field has a wrong type; ``at`` is the rollout's place in its batch.
@@ -208,14 +207,13 @@ class ScoreOptions:
     Attributes:
         reward: how acc and ncr are combined.
         epoch: training epoch counted from 0, the phase of the curriculum.
-        dataset: name of the dataset; None where the server has exactly one.
+        dataset: name of the dataset; None if the server has exactly one.
         answer_rule: how answers are found and compared; None for the dataset's own rule.
         on_undecided: what an undecided answer does to the reward.
-        include_spans: whether to say where each node was first hit; scans the text again.
-        run: name of the training run that asks; decides whose turn it is and where it is
-            counted, never a score.
-        expect_digest: of the dataset; another one is refused.
-        probe: whether it is a look at the server, no part of a run, which its metrics leave out.
+        include_spans: whether to return where each node was first hit; scans the text again.
+        run: name of the training run, for queues and metrics; does not affect scoring.
+        expect_digest: of the dataset; another one is rejected.
+        probe: whether metrics leave it out: it is no part of a run.
 
     Raises:
         InputError: a value has a wrong type or form, or does not fit the protocol's uint32.
@@ -275,19 +273,19 @@ class ScoreOptions:
         )
 
 
-def check_label(what: str, label: str) -> str:
-    """Return the name of a run or a dataset, which stands in logs and as a label of metrics.
+def check_label(field: str, label: str) -> str:
+    """Return the name of a run or a dataset, which is in logs and a label of metrics.
 
     Raises:
         InputError: it is too long, or no printable text.
     """
     if not isinstance(label, str):
-        raise InputError(f"{what} must be str, got {type(label).__name__}")
+        raise InputError(f"{field} must be str, got {type(label).__name__}")
     size = len(label.encode("utf-8", "surrogatepass"))
     if size > MAX_LABEL_BYTES:
-        raise InputError(f"{what} must have at most {MAX_LABEL_BYTES} bytes, got {size}")
+        raise InputError(f"{field} must have at most {MAX_LABEL_BYTES} bytes, got {size}")
     if not label.isprintable():
-        raise InputError(f"{what} must be printable text, got {label!r}")
+        raise InputError(f"{field} must be printable text, got {label!r}")
     return label
 
 
@@ -321,9 +319,8 @@ class Limits:
         max_inline_nodes: nodes sent with the rollout (INVALID_NODES, like all that follow).
         max_expressions_per_node: expressions of one such node, derived ones included.
         max_expression_bytes: UTF-8 bytes of one such expression.
-        max_inline_bytes: UTF-8 bytes of all such expressions together.  Far above what nodes
-            need (a benchmark's problem has some 1 KB); at the limit, random text compiles
-            in some 50 ms to some 20 MB.
+        max_inline_bytes: UTF-8 bytes of all such expressions together; a benchmark's problem has
+            1 KB.  At the limit, random text compiles in 50 ms to 20 MB.
     """
 
     max_response_bytes: int = 16 << 20
@@ -351,20 +348,14 @@ def exceeds(response: str | bytes, limit: int) -> int | None:
 def scored_from(response: str | bytes) -> int:
     """Return where the part begins that ``after_think`` scores, in characters or bytes.
 
-    That is behind the last ``</think>``, so that writing the mark early or twice never brings more
-    text into the score.  Without one it is the end: a policy that is paid for thoughts without an
-    answer learns not to end them.
+    That is behind the last ``</think>``, so that the mark written early or twice never brings more
+    text into the score.  Without one it is the end: thoughts without an answer earn nothing.
     """
     if isinstance(response, str):
         at = response.rfind(END_OF_THINKING)
     else:
         at = response.rfind(END_OF_THINKING.encode())
     return len(response) if at < 0 else at + len(END_OF_THINKING)
-
-
-def count_past_thoughts(rollouts: Iterable[Rollout]) -> int:
-    """Return of how many rollouts something is scored with ``after_think``."""
-    return sum(scored_from(one.response) < len(one.response) for one in rollouts)
 
 
 @dataclass(slots=True)
@@ -434,7 +425,7 @@ def _flags(channel_numbers: bytes) -> tuple[bool, ...]:
 class ScoreColumns:
     """The scores of a batch by value, named as those of a :class:`Score`.
 
-    In columns of numbers NaN stands for None.  What few rollouts have is kept by position.
+    In columns of numbers NaN stands for None.  Messages, spans and shares are by position.
     """
 
     status: list[Status]
@@ -457,28 +448,20 @@ class ScoreColumns:
     def of(cls, scores: Sequence[Score]) -> Self:
         """Return the columns of scores."""
 
-        def column(name: str) -> list[Any]:
-            return [getattr(score, name) for score in scores]
-
-        def numbers(name: str) -> list[float]:
-            return [math.nan if value is None else value for value in column(name)]
-
+        columns: dict[str, Any] = {
+            name: [getattr(score, name) for score in scores]
+            for name in cls.__slots__
+            if name not in ("messages", "spans", "shares")
+        }
+        for name in ("reward", "acc", "ncr", "tpn", "ncr_raw", "guard"):
+            columns[name] = [math.nan if value is None else value for value in columns[name]]
         return cls(
-            status=column("status"),
-            reward=numbers("reward"),
-            acc=numbers("acc"),
-            ncr=numbers("ncr"),
-            num_nodes=column("num_nodes"),
-            num_matched=column("num_matched"),
-            tpn=numbers("tpn"),
-            answer=column("answer"),
-            answer_method=column("answer_method"),
-            ncr_raw=numbers("ncr_raw"),
-            guard=numbers("guard"),
-            channel_numbers=column("channel_numbers"),
+            **columns,
             messages={at: score.message for at, score in enumerate(scores) if score.message},
             spans={at: score.spans for at, score in enumerate(scores) if score.spans is not None},
-            shares={at: one.shares for at, one in enumerate(scores) if one.shares is not None},
+            shares={
+                at: score.shares for at, score in enumerate(scores) if score.shares is not None
+            },
         )
 
     def __len__(self) -> int:
@@ -500,14 +483,14 @@ class ScoreColumns:
             self.num_matched,
             map(_flags, self.channel_numbers),
             _known(self.tpn),
-            [spans.get(one) for one in at] if spans else [None] * len(at),
-            [messages.get(one, "") for one in at] if messages else [""] * len(at),
+            [*map(spans.get, at)] if spans else [None] * len(at),
+            [messages.get(number, "") for number in at] if messages else [""] * len(at),
             self.answer,
             self.answer_method,
             _known(self.ncr_raw),
             _known(self.guard),
             self.channel_numbers,
-            [shares.get(one) for one in at] if shares else [None] * len(at),
+            [*map(shares.get, at)] if shares else [None] * len(at),
         )
         return list(made)
 
@@ -520,15 +503,18 @@ class ScoreColumns:
         self.spans.pop(at, None)
         self.shares.pop(at, None)
 
-    def extend(self, more: ScoreColumns) -> None:
-        """Add the scores of the rollouts that follow."""
+    def extend(self, following: ScoreColumns, count: int | None = None) -> None:
+        """Add the scores of the rollouts that follow, only the first so many of them if given."""
         behind = len(self)
+        count = len(following) if count is None else count
         for name in self.__slots__:
-            column, added = getattr(self, name), getattr(more, name)
+            column, added = getattr(self, name), getattr(following, name)
             if isinstance(column, dict):
-                column.update((behind + at, value) for at, value in added.items())
+                # Not by its items: another thread may add to it meanwhile.
+                found = ((at, added.get(at)) for at in range(count if added else 0))
+                column.update((behind + at, value) for at, value in found if value is not None)
             else:
-                column += added
+                column += added[:count]
 
 
 def _known(column: list[float]) -> Sequence[float | None]:
@@ -601,34 +587,18 @@ class Explanation:
 
 def rollout_from_row(row: Row) -> Rollout:
     """Return the rollout that a checked row describes."""
-    return Rollout(
-        problem_id=row["problem_id"],
-        response=row["response"],
-        ground_truth=row.get("ground_truth"),
-        num_tokens=row.get("num_tokens"),
-        data_source=row.get("data_source"),
-        rollout_id=row.get("rollout_id"),
-    )
+    names = ("ground_truth", "num_tokens", "data_source", "rollout_id")
+    return Rollout(row["problem_id"], row["response"], **{name: row.get(name) for name in names})
 
 
 def scored_row(row: Row, score: Score) -> Row:
     """Return the row with the columns of its score; columns of these names are replaced.
 
-    ``spans`` is among them where the score has them.
+    ``spans`` is among them if the score has them.
     """
-    scored = row | {
-        "acc": score.acc,
-        "ncr": score.ncr,
-        "num_nodes": score.num_nodes,
-        "num_matched": score.num_matched,
-        "matched": list(score.matched),
-        "tpn": score.tpn,
-        "reward": score.reward,
-        "status": score.status.value,
-        "ncr_raw": score.ncr_raw,
-        "guard": score.guard,
-        "channels": list(score.channels),
-    }
+    scored = row | {name: getattr(score, name) for name in SCORED_TYPES}
+    scored["matched"], scored["channels"] = list(score.matched), list(score.channels)
+    scored["status"] = score.status.value
     if score.spans is not None:
         scored["spans"] = [None if span is None else list(span) for span in score.spans]
     return scored

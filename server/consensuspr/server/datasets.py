@@ -20,15 +20,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import itertools
 import logging
 import os
 import shutil
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -37,10 +35,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server import logs
 from consensuspr.server.config import ServerConfig
-from consensuspr.server.processes import Child, Message
+from consensuspr.server.processes import Message
 
 if TYPE_CHECKING:
     from consensuspr.scoring import DatasetIndex, MatcherCache
+    from consensuspr.server.endpoint import MetricsEndpoint
     from consensuspr.server.metrics import MeteredScorer
 
 # Changes that wait for their turn.
@@ -48,13 +47,14 @@ MAX_WAITING = 64
 
 _log = logging.getLogger(logs.LOGGER_NAME)
 
-# Sends an order to all workers, and calls back with the answers by worker, and the numbers of those
-# that did not answer.
-OrderAll: TypeAlias = Callable[[Message, Callable[[dict[int, Message], list[int]], None]], None]
+# Runs the process that reads datasets, with a payload; returns the result.
+RunReader: TypeAlias = Callable[[Message], Awaitable[Message]]
+# Sends an order to all workers; returns the answers by worker, None from one that gave none.
+OrderAll: TypeAlias = Callable[[Message], Awaitable[dict[int, Message | None]]]
 
 
 class Mode(StrEnum):
-    """What there may be already under the name of a dataset that is put."""
+    """Whether a dataset of the name may be served already: either, no, or it must."""
 
     ANY = "any"
     ADD = "add"
@@ -66,10 +66,10 @@ class Served:
     """A dataset as it is served.
 
     Attributes:
-        snapshot: what workers map, in a folder of its own.
+        snapshot: file that workers map, in a folder of its own.
         path: file that it was read from.
         digest: of its content.
-        loaded_unix_s: when all workers began to score with it.
+        loaded_unix_s: when it was read.
     """
 
     snapshot: str
@@ -79,14 +79,14 @@ class Served:
 
 
 class _Read(NamedTuple):
-    """What a process has read: datasets, sentences about bad ones, names of ``dataset_folder``.
+    """The result of reading: datasets, sentences about bad ones, names in ``dataset_folder``.
 
     ``folder`` is None if it was not read, or cannot be.
     """
 
     loaded: dict[str, Served]
     faults: dict[str, str]
-    folder: list[str] | None
+    folder: set[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,64 +96,60 @@ class Change:
     Attributes:
         name: of the dataset.
         path: absolute, of the file to read; None: the dataset is removed.
-        mode: what there may be already.
-        expect_digest: that the file must turn out to have; empty: any.
-        reply: called with the outcome, once.
+        mode: whether it may be there already.
+        expect_digest: that the file must have; empty: any.
     """
 
     name: str
     path: str | None
     mode: Mode
     expect_digest: str
-    reply: Callable[[Message], None]
+
+
+class _Refused(Exception):
+    """A change cannot be made; ``code`` is a name of gRPC's."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        self.code = code
+        super().__init__(reason)
 
 
 class ServedDatasets:
-    """What the supervisor knows and does; for its loop alone.
+    """The datasets as the supervisor serves and changes them.
 
     Args:
         config: settings.
         folder: for snapshots.
-        start: starts the process that reads datasets, with a payload.
+        run_reader: runs the process that reads datasets.
         order_all: sends an order to all workers.
-        kill: ends the worker of a number, which is then replaced.
-        count: called after each change of a dataset, with whether it was made.
-        mark_bad: called with a dataset's name, and whether its file in ``dataset_folder`` is bad.
-
-    Attributes:
-        child: the process that reads datasets, while there is one.
+        end_worker: ends the worker of a number for a reason; it is then replaced.
+        endpoint: counts changes and bad datasets; None: metrics are off.
     """
 
     def __init__(
         self,
         config: ServerConfig,
         folder: Path,
-        start: Callable[[Message], Child],
+        run_reader: RunReader,
         order_all: OrderAll,
-        kill: Callable[[int, str], None],
-        count: Callable[[bool], None],
-        mark_bad: Callable[[str, bool], None],
+        end_worker: Callable[[int, str], None],
+        endpoint: MetricsEndpoint | None,
     ) -> None:
         self._config = config
         self._folder = folder
-        self._start = start
+        self._run_reader = run_reader
         self._order_all = order_all
-        self._kill = kill
-        self._count = count
-        self._mark_bad = mark_bad
+        self._end_worker = end_worker
+        self._endpoint = endpoint
         self._served: dict[str, Served] = {}
         self._of_folder: set[str] = set()
         self._snapshots = itertools.count(1)
-        self._waiting: deque[Change] = deque()
-        self._hangup = False  # everything is to be read again
-        self._busy = False
-        self.child: Child | None = None
-        # What to do with the result of ``child``.
-        self._then: Callable[[_Read], None] = lambda read: None
-        self._failed: Callable[[ConsensusPRError], None] = lambda error: None
+        self._turn = asyncio.Lock()
+        self._num_waiting = 0
+        self._reload_waits = False
 
-    def load_first(self, wait: Callable[[], None]) -> None:
-        """Load what the server begins with; ``wait`` sleeps until a child may have ended.
+    async def load_first(self) -> None:
+        """Load the datasets that the server begins with.
 
         A bad file of ``dataset_folder`` is logged and counted, and the others are served.
 
@@ -162,12 +158,8 @@ class ServedDatasets:
                 bad, or if all of the folder are bad and there is no other.
         """
         datasets = {name: os.path.abspath(path) for name, path in self._config.datasets.items()}
-        self._read(datasets, with_folder=True, optional=False)
-        assert self.child is not None
-        while self._is_reading(self.child):
-            wait()
-        read = self._take_read()
-        self._served, self._of_folder = read.loaded, {*(read.folder or ())}
+        read = await self._read(datasets, with_folder=True)
+        self._served, self._of_folder = read.loaded, read.folder or set()
         if not self._served:
             place = f"dataset_folder {self._config.dataset_folder}"
             if not read.faults:
@@ -184,125 +176,96 @@ class ServedDatasets:
             self._mark_bad(name, True)
 
     def payload(self) -> Message:
-        """Return what workers need at their start and to serve a new set."""
+        """Return the part of a worker's payload, and of an order, that names the served set."""
         return {"datasets": {name: asdict(served) for name, served in self._served.items()}}
 
-    def reload_all(self) -> None:
-        """Read all datasets again from their files, after the changes that wait."""
-        self._hangup = True
-
-    def ask(self, change: Change) -> None:
-        """Make a change as soon as its turn comes."""
-        if len(self._waiting) < MAX_WAITING:
-            self._waiting.append(change)
-        else:
-            reason = f"{MAX_WAITING} changes of datasets are waiting; try again later"
-            self._refuse(change, "RESOURCE_EXHAUSTED", reason)
-
-    def tick(self) -> None:
-        """Go on with what can be gone on with; to be called often."""
+    async def change(self, change: Change) -> Message:
+        """Make a change when those before it are made; return the fields of the reply."""
+        name, before = change.name, None
         try:
-            self._go_on()
-        except ConsensusPRError as error:
-            self._failed(error)
+            if self._num_waiting >= MAX_WAITING:
+                reason = f"{MAX_WAITING} changes of datasets are waiting; try again later"
+                raise _Refused("RESOURCE_EXHAUSTED", reason)
+            self._num_waiting += 1
+            try:
+                async with self._turn:
+                    before = self._served.get(name)
+                    await self._make(change, before)
+                    now = self._served.get(name)
+            finally:
+                self._num_waiting -= 1
+        except _Refused as refused:
+            self._log_failure(name, str(refused), "an admin")
+            return {"refused": refused.code, "reason": str(refused)}
+        self._log_change(name, before, now, "an admin")
+        previous = "" if before is None else before.digest
+        return {**({} if now is None else asdict(now)), "previous_digest": previous}
 
-    def _go_on(self) -> None:
-        if self.child is not None:
-            if not self._is_reading(self.child):
-                self._then(self._take_read())
-        elif self._busy:
-            pass
-        elif self._waiting:
-            self._begin(self._waiting.popleft())
-        elif self._hangup:
-            self._hangup = False
-            self._begin_reload()
-
-    # -- one change
-
-    def _begin(self, change: Change) -> None:
-        name, path, served = change.name, change.path, self._served.get(change.name)
-        if served is None and (path is None or change.mode is Mode.REPLACE):
+    async def _make(self, change: Change, before: Served | None) -> None:
+        name, path = change.name, change.path
+        if before is None and (path is None or change.mode is Mode.REPLACE):
             known = ", ".join(sorted(self._served))
-            reason = f"no dataset is called {name!r}; there is: {known}"
-            self._refuse(change, "NOT_FOUND", reason)
-        elif served is not None and change.mode is Mode.ADD:
-            reason = f"dataset {name!r} is there, from {served.path}; replace it"
-            self._refuse(change, "ALREADY_EXISTS", reason)
-        elif path is not None:
-            _log.info("dataset %s: an admin asks for %s", name, path)
-            self._then = functools.partial(self._change_to, change)
-            self._failed = functools.partial(self._failed_to_read, change)
-            self._read({name: path}, with_folder=False, optional=False)
-        elif len(self._served) == 1:
-            reason = f"dataset {name!r} is the only one; a server needs at least one"
-            self._refuse(change, "FAILED_PRECONDITION", reason)
-        else:
-            left = {n: one for n, one in self._served.items() if n != name}
-            self._serve(left, functools.partial(self._made, change, served))
+            raise _Refused("NOT_FOUND", f"no dataset is called {name!r}; there is: {known}")
+        if before is not None and change.mode is Mode.ADD:
+            reason = f"dataset {name!r} is there, from {before.path}; replace it"
+            raise _Refused("ALREADY_EXISTS", reason)
+        if path is None:
+            if len(self._served) == 1:
+                reason = f"dataset {name!r} is the only one; a server needs at least one"
+                raise _Refused("FAILED_PRECONDITION", reason)
+            await self._serve({key: item for key, item in self._served.items() if key != name})
+            return
+        _log.info("dataset %s: an admin asks for %s", name, path)
+        try:
+            read = await self._read({name: path})
+            new = read.loaded[name]
+            if change.expect_digest not in ("", new.digest):
+                _delete(new)
+                reason = f"{path} has digest {new.digest}, expected is {change.expect_digest}"
+                raise _Refused("FAILED_PRECONDITION", reason)
+            await self._map(read)
+        except InputError as error:
+            raise _Refused("INVALID_ARGUMENT", str(error)) from None
+        except ConsensusPRError as error:
+            raise _Refused("UNAVAILABLE", str(error)) from None
+        await self._serve({**self._served, name: new})
 
-    def _failed_to_read(self, change: Change, error: ConsensusPRError) -> None:
-        code = "INVALID_ARGUMENT" if isinstance(error, InputError) else "UNAVAILABLE"
-        self._refuse(change, code, str(error))
+    async def reload_all(self) -> None:
+        """Read all datasets again from their files, after the changes that wait."""
+        if self._reload_waits:
+            return
+        self._reload_waits = True
+        async with self._turn:
+            self._reload_waits = False
+            try:
+                await self._reload()
+            except ConsensusPRError as error:
+                for name in sorted(self._served):
+                    self._log_failure(name, str(error), "SIGHUP")
 
-    def _change_to(self, change: Change, read: _Read) -> None:
-        new, before = read.loaded[change.name], self._served.get(change.name)
-        if change.expect_digest in ("", new.digest):
-            self._map(
-                read,
-                {**self._served, change.name: new},
-                functools.partial(self._made, change, before),
-                functools.partial(self._refuse, change, "UNAVAILABLE"),
-            )
-        else:
-            _delete(new)
-            reason = f"{new.path} has digest {new.digest}, expected is {change.expect_digest}"
-            self._refuse(change, "FAILED_PRECONDITION", reason)
-
-    def _made(self, change: Change, before: Served | None) -> None:
-        now = self._served.get(change.name)
-        self._log_change(change.name, before, now, "an admin")
-        outcome: Message = {} if now is None else asdict(now)
-        change.reply({**outcome, "previous_digest": "" if before is None else before.digest})
-
-    def _refuse(self, change: Change, code: str, reason: str) -> None:
-        self._log_failure(change.name, reason, "an admin")
-        change.reply({"refused": code, "reason": reason})
-
-    # -- all datasets
-
-    def _begin_reload(self) -> None:
-        datasets = {n: one.path for n, one in self._served.items() if n not in self._of_folder}
-        self._then = self._reload_to
-        self._failed = self._reload_failed
-        self._read(datasets, with_folder=True, optional=True)
-
-    def _reload_failed(self, error: object) -> None:
-        for name in sorted(self._served):
-            self._log_failure(name, str(error), "SIGHUP")
-
-    def _reload_to(self, read: _Read) -> None:
-        folder = self._of_folder if read.folder is None else {*read.folder}
-        gone = self._of_folder - folder
-        kept = {n: one for n, one in self._served.items() if n not in gone}
+    async def _reload(self) -> None:
         before = self._served
-
-        def made() -> None:
-            self._of_folder = folder
-            for name in [*read.loaded, *gone]:
-                self._log_change(name, before.get(name), read.loaded.get(name), "SIGHUP")
-            for name, fault in sorted(read.faults.items()):
-                self._log_failure(name, fault, "SIGHUP")
-
-        if kept or read.loaded:
-            self._map(read, kept | read.loaded, made, self._reload_failed)
-        else:
-            self._reload_failed("no dataset would be left")
+        datasets = {name: item.path for name, item in before.items() if name not in self._of_folder}
+        read = await self._read(datasets, with_folder=True, optional=True)
+        folder = self._of_folder if read.folder is None else read.folder
+        gone = self._of_folder - folder
+        kept = {name: item for name, item in before.items() if name not in gone}
+        if not kept and not read.loaded:
+            raise ConsensusPRError("no dataset would be left")
+        await self._map(read)
+        await self._serve(kept | read.loaded)
+        self._of_folder = folder
+        for name in [*read.loaded, *gone]:
+            self._log_change(name, before.get(name), read.loaded.get(name), "SIGHUP")
+        for name, fault in sorted(read.faults.items()):
+            self._log_failure(name, fault, "SIGHUP")
 
     # -- the three steps
 
-    def _read(self, datasets: Mapping[str, str], *, with_folder: bool, optional: bool) -> None:
-        """Start the process that reads datasets and saves their snapshots.
+    async def _read(
+        self, datasets: Mapping[str, str], *, with_folder: bool = False, optional: bool = False
+    ) -> _Read:
+        """Have a process read datasets and save their snapshots.
 
         Args:
             datasets: paths by name.
@@ -310,90 +273,66 @@ class ServedDatasets:
             optional: whether bad datasets are faults, and no failure, as those of the folder are.
 
         Raises:
-            ConsensusPRError: the process cannot be started.
+            ConsensusPRError: the process failed.
         """
-        self._place = self._folder / f"{next(self._snapshots)}"
-        config = self._config.model_dump(mode="json") | {"datasets": dict(datasets)}
+        place = self._folder / f"{next(self._snapshots)}"
         payload = {
-            "config": config,
-            "snapshots": os.fspath(self._place),
+            "config": self._config.model_dump(mode="json") | {"datasets": dict(datasets)},
+            "snapshots": os.fspath(place),
             "with_folder": with_folder,
             "optional": optional,
         }
         try:
-            self.child = self._start(payload)
-        except OSError as error:
-            raise ConsensusPRError(f"cannot start the reading process: {error.strerror}") from None
+            result = await self._run_reader(payload)
+        except ConsensusPRError:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+        now = time.time()
+        loaded = {
+            name: Served(snapshot, path, digest, now)
+            for name, (snapshot, path, digest) in result["loaded"].items()
+        }
+        in_folder = result["folder"]
+        return _Read(loaded, result["faults"], None if in_folder is None else set(in_folder))
 
-    def _is_reading(self, child: Child) -> bool:
-        child.report()  # it ends when all that it sends has been received
-        return child.exit_code() is None
-
-    def _take_read(self) -> _Read:
-        """Return the result of the process that has ended.
+    async def _map(self, read: _Read) -> None:
+        """Have the workers map the datasets that were read.
 
         Raises:
-            ConsensusPRError: why there is none, in its words.
+            ConsensusPRError: one cannot; its snapshots are deleted.
         """
-        child, self.child = self.child, None
-        assert child is not None
-        report, messages, code = child.report(), child.take(), child.exit_code()
-        child.kill()
-        if report is not None and report.ready and code == 0:
-            [message] = messages
-            now = time.time()
-            loaded = {
-                name: Served(snapshot, path, digest, now)
-                for name, (snapshot, path, digest) in message["loaded"].items()
-            }
-            return _Read(loaded, message["faults"], message["folder"])
-        shutil.rmtree(self._place, ignore_errors=True)
-        if report is not None and not report.ready:
-            raise report.error()
-        how = child.describe_exit()
-        raise ConsensusPRError(f"loading the datasets failed: its process {how}")
+        snapshots = {name: item.snapshot for name, item in read.loaded.items()}
+        answers = await self._order_all({"order": "map_datasets", "snapshots": snapshots})
+        for number, answer in answers.items():
+            if answer is None or "error" in answer:
+                for item in read.loaded.values():
+                    _delete(item)
+                await self._serve(self._served)  # workers forget the mapped ones
+                fault = f"worker {number} does not answer" if answer is None else answer["error"]
+                raise ConsensusPRError(f"cannot be mapped: {fault}")
 
-    def _map(
-        self,
-        read: _Read,
-        datasets: dict[str, Served],
-        done: Callable[[], None],
-        failed: Callable[[str], None],
-    ) -> None:
-        """Have the workers map what was read, then serve ``datasets``."""
-
-        def mapped(answers: dict[int, Message], silent: list[int]) -> None:
-            faults = [answer["error"] for answer in answers.values() if "error" in answer]
-            faults += [f"worker {number} does not answer" for number in silent]
-            if not faults:
-                self._serve(datasets, done)
-                return
-            for one in read.loaded.values():
-                _delete(one)
-            # Workers forget what they have mapped.
-            self._serve(self._served, functools.partial(failed, f"cannot be mapped: {faults[0]}"))
-
-        self._busy = True
-        snapshots = {name: one.snapshot for name, one in read.loaded.items()}
-        self._order_all({"order": "map_datasets", "snapshots": snapshots}, mapped)
-
-    def _serve(self, datasets: dict[str, Served], done: Callable[[], None]) -> None:
+    async def _serve(self, datasets: dict[str, Served]) -> None:
         """Have the workers serve these datasets; new workers do from now on."""
-        before, self._served, self._busy = self._served, datasets, True
+        before, self._served = self._served, datasets
+        answers = await self._order_all({"order": "serve_datasets", **self.payload()})
+        for number, answer in answers.items():
+            if answer is None:
+                self._end_worker(number, "did not answer when datasets were changed")
+            elif "error" in answer:
+                self._end_worker(number, f"cannot serve its datasets: {answer['error']}")
+        for item in before.values():
+            if item not in datasets.values():
+                _delete(item)
 
-        def served(answers: dict[int, Message], silent: list[int]) -> None:
-            for number in silent:
-                self._kill(number, "did not answer when datasets were changed")
-            for number, answer in answers.items():
-                if "error" in answer:
-                    self._kill(number, f"cannot serve its datasets: {answer['error']}")
-            for one in before.values():
-                if one not in datasets.values():
-                    _delete(one)
-            self._busy = False
-            done()
+    # -- logs and metrics
 
-        self._order_all({"order": "serve_datasets", **self.payload()}, served)
+    def _count(self, done: bool) -> None:
+        if self._endpoint is not None:
+            self._endpoint.dataset_changes.labels("done" if done else "failed").inc()
+
+    def _mark_bad(self, name: str, bad: bool) -> None:
+        if self._endpoint is not None:
+            self._endpoint.dataset_bad.labels(name).set(bad)
 
     def _log_change(self, name: str, before: Served | None, now: Served | None, by: str) -> None:
         self._count(True)
@@ -412,17 +351,17 @@ class ServedDatasets:
 
 
 def _delete(served: Served) -> None:
-    """Delete the files of a dataset; who has them mapped keeps them until the end."""
+    """Delete the files of a dataset; mapped files stay readable."""
     with contextlib.suppress(OSError):
         shutil.rmtree(os.path.dirname(served.snapshot))
         os.rmdir(os.path.dirname(os.path.dirname(served.snapshot)))  # the last of its process
 
 
 class WorkerDatasets:
-    """What a worker serves, and how it changes; for its event loop.
+    """The datasets of a worker, and how they change; for its event loop.
 
     Args:
-        served: of the payload: what is known of each dataset by name.
+        served: of the payload: datasets by name.
         cache: of matchers, for all datasets.
 
     Raises:
@@ -432,18 +371,13 @@ class WorkerDatasets:
     def __init__(self, served: Mapping[str, Mapping[str, Any]], cache: MatcherCache) -> None:
         self._cache = cache
         self._opened: dict[str, DatasetIndex] = {}  # by snapshot
-        self._scorer: MeteredScorer | None = None
-        for name, one in served.items():
-            self._open(name, one["snapshot"])
-        self.served = {name: Served(**one) for name, one in served.items()}
+        self.served = {name: Served(**fields) for name, fields in served.items()}
+        for name, item in self.served.items():
+            self._open(name, item.snapshot)
 
     def indexes(self) -> dict[str, DatasetIndex]:
-        """Return the indexes of what is served, by name."""
-        return {name: self._opened[one.snapshot] for name, one in self.served.items()}
-
-    def attach(self, scorer: MeteredScorer) -> None:
-        """Take what scores with the indexes."""
-        self._scorer = scorer
+        """Return the indexes of the served datasets, by name."""
+        return {name: self._opened[item.snapshot] for name, item in self.served.items()}
 
     async def map(self, order: Message) -> Message:
         """Map snapshots, and go on as before."""
@@ -451,16 +385,15 @@ class WorkerDatasets:
             await asyncio.to_thread(self._open, name, snapshot)
         return {}
 
-    async def serve(self, order: Message) -> Message:
+    async def serve(self, order: Message, scorer: MeteredScorer) -> Message:
         """Score new requests with these datasets, and forget all others."""
-        served = {name: Served(**one) for name, one in order["datasets"].items()}
-        for name, one in served.items():
-            if one.snapshot not in self._opened:  # this worker started after it was mapped
-                await asyncio.to_thread(self._open, name, one.snapshot)
+        served = {name: Served(**fields) for name, fields in order["datasets"].items()}
+        for name, item in served.items():
+            if item.snapshot not in self._opened:  # this worker started after it was mapped
+                await asyncio.to_thread(self._open, name, item.snapshot)
         self.served = served
-        assert self._scorer is not None
-        self._scorer.serve(self.indexes())
-        kept = {one.snapshot for one in served.values()}
+        scorer.serve(self.indexes())
+        kept = {item.snapshot for item in served.values()}
         for snapshot in [*self._opened]:
             if snapshot not in kept:
                 self._release(self._opened.pop(snapshot))
@@ -479,6 +412,6 @@ class WorkerDatasets:
         last.atexit = False
 
     def _forget(self, digest: str) -> None:
-        if all(one.digest != digest for one in self._opened.values()):
+        if all(index.digest != digest for index in self._opened.values()):
             self._cache.forget(digest)
         _log.debug("dataset %s is released", digest)

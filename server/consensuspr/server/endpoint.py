@@ -2,18 +2,15 @@
 
 It runs in the process that outlasts every worker, so that a counter does not fall when a worker is
 replaced.  Metrics take a token of scope ``read`` if the server has tokens; ``/healthz`` takes none.
-The number of connections is bounded, and a new one takes the place of the oldest, so that silent
-callers keep no probe out.
+The number of connections is bounded.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from socketserver import ThreadingMixIn
 from typing import Any, TypeAlias
@@ -30,9 +27,8 @@ from consensuspr.server.security import Security
 
 # For a caller to send or receive something.
 TIMEOUT_S = 10.0
-# Prometheus and probes come one by one.  A connection keeps its place for KEPT_S at least.
+# Prometheus and probes come one by one.
 MAX_CONNECTIONS = 32
-KEPT_S = 0.5
 _TEXT = ("Content-Type", "text/plain; charset=utf-8")
 
 
@@ -52,8 +48,8 @@ class WorkerMetrics(Collector):
         self._of: dict[int, dict[str, dict[_Series, float]]] = {}  # by process, by metric
         self._of_dead: dict[str, dict[_Series, float]] = {}
 
-    def told(self, pid: int, metrics: Mapping[str, Any]) -> None:
-        """Take the :meth:`Metrics.samples` of a worker."""
+    def update(self, pid: int, metrics: Mapping[str, Any]) -> None:
+        """Take the latest :meth:`Metrics.samples` of a worker."""
         with self._lock:
             found = self._of[pid] = {}
             for metric, (text, kind, merged, samples) in metrics.items():
@@ -82,10 +78,10 @@ class WorkerMetrics(Collector):
             return collected
 
 
-def _merge(total: dict[_Series, float], more: Mapping[_Series, float], how: str) -> None:
-    for series, value in more.items():
+def _merge(total: dict[_Series, float], samples: Mapping[_Series, float], rule: str) -> None:
+    for series, value in samples.items():
         before = total.get(series, 0.0)
-        total[series] = max(before, value) if how == "max" else before + value
+        total[series] = max(before, value) if rule == "max" else before + value
 
 
 class MetricsEndpoint:
@@ -93,15 +89,15 @@ class MetricsEndpoint:
 
     Args:
         address: where; port 0 takes any free one.
-        security: who may read metrics, and the certificates.
+        security: tokens and certificates.
         workers: how many there should be.
-        serving: says how many of them take requests now; called from any thread.
+        serving: returns how many of them take requests now; called from any thread.
 
     Attributes:
         address: where it listens, with the real port.
         workers: the metrics of all workers.
-        worker_restarts: a counter for whoever replaces workers.
-        dataset_changes: a counter for whoever changes datasets, by ``done`` or ``failed``.
+        worker_restarts: a counter of replaced workers.
+        dataset_changes: a counter of changes, by ``done`` or ``failed``.
         dataset_bad: a gauge, by name of the dataset.
 
     Raises:
@@ -129,7 +125,7 @@ class MetricsEndpoint:
         now.set_function(serving)
         self.dataset_changes = Counter(
             "consensuspr_dataset_changes",
-            "Changes of datasets while the server serves, by what became of them: done or failed.",
+            "Changes of datasets while the server serves, by result: done or failed.",
             ["result"],
             registry=registry,
         )
@@ -190,8 +186,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def __init__(self, address: Address, context: ssl.SSLContext | None) -> None:
         self._context = context
-        self._lock = threading.Lock()
-        self._open: dict[socket.socket, float] = {}  # since when, the oldest first
+        self._places = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self.address_family, _, _, _, target = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
@@ -206,24 +201,17 @@ class _Server(ThreadingMixIn, WSGIServer):
             )
         return connection, caller
 
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        now = time.monotonic()
-        with self._lock:
-            if len(self._open) >= MAX_CONNECTIONS:
-                oldest, since = next(iter(self._open.items()))
-                if now - since < KEPT_S:
-                    return False
-                del self._open[oldest]
-                with contextlib.suppress(OSError):  # its caller has left
-                    # Not by a TLS socket's own method, whose books are its thread's.
-                    socket.socket.shutdown(oldest, socket.SHUT_RDWR)
-            self._open[request] = now
-        return True
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            super().shutdown_request(request)
 
-    def shutdown_request(self, request: Any) -> None:
-        with self._lock:
-            self._open.pop(request, None)
-        super().shutdown_request(request)
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log nothing about a caller that left, was silent, or speaks no HTTP."""

@@ -1,7 +1,7 @@
 """What a worker counts, as Prometheus metrics, and the scorer that counts it.
 
 A worker sends the supervisor all samples with each heartbeat, and the supervisor's endpoint adds
-them up over all workers, those that died included.  (The multiprocess mode of prometheus-client
+them up over all workers, dead ones included.  (The multiprocess mode of prometheus-client
 maps files, and a full disk would kill the workers.)  Means are quotients of two counters.
 """
 
@@ -21,7 +21,6 @@ from consensuspr.scoring import (
     ANSWER_VERSION,
     AnswerVerifier,
     DatasetIndex,
-    Explanation,
     Scorer,
     Verdict,
 )
@@ -29,7 +28,6 @@ from consensuspr.scoring.guard import GuardWatch
 from consensuspr.scoring.scorer import Chosen
 from consensuspr.scoring.types import (
     CHANNELS,
-    AnswerRule,
     Identity,
     Rollout,
     ScoreColumns,
@@ -68,93 +66,103 @@ _log = logging.getLogger(LOGGER_NAME)
 
 
 class Metrics:
-    """The metrics of one worker.  Thread-safe."""
+    """The metrics of one worker.  Thread-safe.
+
+    Attributes:
+        caches: returns hits and misses of the matcher caches since their start.
+        queue: returns bytes and number of unfinished requests.
+    """
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._merged: dict[str, str] = {}
         self._known: dict[str, set[str]] = {"data_source": set(), "run": set()}
         self._guard_watch = GuardWatch()
-        # Return what others have counted since their start, and unfinished bytes and requests.
-        self.totals: Callable[[], Mapping[str, int]] = dict
+        self.caches: Callable[[], tuple[int, int]] = lambda: (0, 0)
         self.queue: Callable[[], tuple[int, int]] = lambda: (0, 0)
-        self._requests = self._counter("requests", "Requests by outcome.", "method", "code")
-        self._request_seconds = self._histogram(
+        counter, gauge, histogram = self._counter, self._gauge, self._histogram
+        self._requests = counter("requests", "Requests by outcome.", "method", "code")
+        self._request_seconds = histogram(
             "request_seconds", "Time from a request's arrival to its reply.", _SECONDS, "method"
         )
-        self._request_rollouts = self._histogram(
+        self._request_rollouts = histogram(
             "request_rollouts", "Rollouts in one scoring request.", _ROLLOUTS
         )
-        self._batch_seconds = self._histogram(
+        self._batch_seconds = histogram(
             "batch_seconds",
             "Time of one batch in work: match (and reward), answers, total.",
             _SECONDS,
             "stage",
         )
-        self._rollouts = self._counter("rollouts", "Scored rollouts.", "status", *self._known)
-        self._response_bytes = self._counter("response_bytes", "Bytes of scored responses.")
-        self._answers = self._counter("answers", "Checked answers.", "method")
-        self._undecided = self._counter("answers_undecided", "Answers left undecided.")
+        self._rollouts = counter("rollouts", "Scored rollouts.", "status", *self._known)
+        self._response_bytes = counter("response_bytes", "Bytes of scored responses.")
+        self._answers = counter("answers", "Checked answers.", "method")
+        self._undecided = counter("answers_undecided", "Answers left undecided.")
         self._sums = {
             value: (
-                self._counter(f"{value}_sum", f"Sum of {value}.", *self._known),
-                self._counter(f"{value}_rollouts", f"Rollouts that have {value}.", *self._known),
+                counter(f"{value}_sum", f"Sum of {value}.", *self._known),
+                counter(f"{value}_rollouts", f"Rollouts that have {value}.", *self._known),
             )
             for value in ("ncr", "acc", "reward")
         }
-        self._nodes = self._counter(
-            "nodes", "Nodes of scored rollouts by how they were reached, if at all.", "channel"
+        self._nodes = counter(
+            "nodes",
+            "Nodes of scored rollouts by matching channel, or none.",
+            "channel",
         )
-        self._guarded = self._counter(
+        self._guarded = counter(
             "guarded_rollouts",
             "Rollouts whose NCR the guard lowered, by their answer: right, wrong or unknown.",
             "answer",
         )
-        self._guard_factors = self._histogram(
-            "guard_factor", "What the guard multiplied NCR by, where it lowered it.", _FACTORS
+        self._guard_factors = histogram(
+            "guard_factor", "Factors of the guard that lowered an NCR.", _FACTORS
         )
-        self._score_log_lost = self._counter(
+        self._score_log_lost = counter(
             "score_log_lost",
             "Rows that the score log lacks, and texts that its rows lack: disk full or too slow.",
             "what",
         )
-        for what in ("rows", "texts"):
-            self._score_log_lost.labels(what)  # from the start: an alert needs to see it rise
-        self._counted_by_others = {
-            "cache_hits": self._counter("matcher_cache_hits", "Matchers found compiled."),
-            "cache_misses": self._counter("matcher_cache_misses", "Matchers compiled."),
-        }
-        self._told_totals = dict.fromkeys(self._counted_by_others, 0)
-        info = self._gauge("build_info", "1 for the versions that serve.", "max", *_VERSIONS)
+        for kind in ("rows", "texts"):
+            self._score_log_lost.labels(kind)  # from the start: an alert needs to see it rise
+        self._cache_counters = (
+            counter("matcher_cache_hits", "Matchers found compiled."),
+            counter("matcher_cache_misses", "Matchers compiled."),
+        )
+        self._cache_counts = (0, 0)
+        info = gauge("build_info", "1 for the versions that serve.", "max", *_VERSIONS)
         info.labels(**_VERSIONS).set(1)
-        self._dataset_info = self._gauge(
-            "dataset_info", "1 for the digest that a dataset has, 0 for those that it had.",
+        self._dataset_info = gauge(
+            "dataset_info", "1 for the digest that a dataset has, 0 for earlier ones.",
             "max", "dataset", "digest",
         )  # fmt: skip
-        self._dataset_problems = self._gauge(
+        self._dataset_problems = gauge(
             "dataset_problems", "Problems of a dataset.", "max", "dataset"
         )
         self._served: dict[str, str] = {}
-        self._queue_seconds = self._histogram(
+        self._queue_seconds = histogram(
             "queue_seconds", "Time from a request's admission to the begin of its work.", _SECONDS
         )
-        self._queue_bytes = self._gauge("queue_bytes", "Bytes of unfinished requests.", "sum")
-        self._queue_requests = self._gauge("queue_requests", "Unfinished requests.", "sum")
+        self._queue_gauges = (
+            gauge("queue_bytes", "Bytes of unfinished requests.", "sum"),
+            gauge("queue_requests", "Unfinished requests.", "sum"),
+        )
 
     @property
     def registry(self) -> CollectorRegistry:
-        """The metrics, with what others have counted."""
-        for name, number in self.totals().items():
-            if number > self._told_totals[name]:
-                self._counted_by_others[name].inc(number - self._told_totals[name])
-                self._told_totals[name] = number
-        num_bytes, num_requests = self.queue()
-        self._queue_bytes.set(num_bytes)
-        self._queue_requests.set(num_requests)
+        """The metrics, up to date."""
+        counts = self.caches()
+        for metric, count, before in zip(
+            self._cache_counters, counts, self._cache_counts, strict=True
+        ):
+            metric.inc(max(0, count - before))
+        self._cache_counts = counts
+        for queue_gauge, value in zip(self._queue_gauges, self.queue(), strict=True):
+            queue_gauge.set(value)
         return self._registry
 
     def samples(self) -> dict[str, Any]:
-        """Return all samples, for whoever adds workers up.
+        """Return all samples, to be added up over workers.
 
         Returns:
             By metric: its text, its kind, how its values of several workers become one (``sum``
@@ -188,7 +196,7 @@ class Metrics:
         self._queue_seconds.observe(seconds)
 
     def serving(self, datasets: Mapping[str, DatasetIndex]) -> None:
-        """Say which datasets are served from now on."""
+        """Note which datasets are served from now on."""
         for name, digest in self._served.items():
             if name not in datasets or datasets[name].digest != digest:
                 self._dataset_info.labels(name, digest).set(0)
@@ -281,24 +289,15 @@ class Metrics:
 
 
 class TimedVerifier(AnswerVerifier):
-    """An answer verifier that knows how long the calling thread has waited for it.
-
-    Options are those of :class:`AnswerVerifier`.
-    """
+    """An answer verifier that records how long the calling thread has waited for it."""
 
     _last = threading.local()
 
-    def verify_batch(
-        self,
-        ground_truths: Sequence[str],
-        responses: Sequence[str | bytes],
-        rule: str | AnswerRule = "auto",
-        deadline: float | None = None,
-    ) -> list[Verdict]:
+    def verify_batch(self, *arguments: Any, **options: Any) -> list[Verdict]:
         """Verify as :class:`AnswerVerifier` does."""
         start = time.perf_counter()
         try:
-            return super().verify_batch(ground_truths, responses, rule, deadline)
+            return super().verify_batch(*arguments, **options)
         finally:
             took_s = time.perf_counter() - start
             self._last.seconds = getattr(self._last, "seconds", 0.0) + took_s
@@ -311,13 +310,13 @@ class TimedVerifier(AnswerVerifier):
 
 
 class MeteredScorer:
-    """A scorer that counts what it does, every batch timed by stage.
+    """A scorer that counts and logs its work, every batch timed by stage.
 
     Args:
-        scorer: does the work.
-        verifier: its own.
-        metrics: where it is counted.
-        score_log: to which batches are written; None: none is kept.
+        scorer: does the work; an attribute too.
+        verifier: of the scorer.
+        metrics: counts; an attribute too.
+        score_log: gets batches; None: no log is kept.
     """
 
     def __init__(
@@ -328,20 +327,15 @@ class MeteredScorer:
         score_log: ScoreLog | None = None,
     ) -> None:
         self._score_log = score_log
-        self._scorer = scorer
+        self.scorer = scorer
         self._verifier = verifier
         self.metrics = metrics
-        metrics.totals = self._totals
+        metrics.caches = self._cache_counts
 
     @property
     def logs(self) -> bool:
         """Whether a score log is kept."""
         return self._score_log is not None
-
-    @property
-    def datasets(self) -> Mapping[str, DatasetIndex]:
-        """The datasets that new requests are scored with."""
-        return self._scorer.datasets
 
     def score(
         self,
@@ -358,12 +352,12 @@ class MeteredScorer:
         """
         self._verifier.take_seconds()
         start = time.perf_counter()
-        scores, identity = self._scorer.score_columns(rollouts, options, deadline, chosen)
+        scores, identity = self.scorer.score_columns(rollouts, options, deadline, chosen)
         total_s, answers_s = time.perf_counter() - start, self._verifier.take_seconds()
         if rollouts and not options.probe:
-            stored = {one.problem_id for one in rollouts if not one.data_source}
+            stored = {rollout.problem_id for rollout in rollouts if not rollout.data_source}
             known = {name: chosen[1].data_source(name) for name in stored}
-            sources = [one.data_source or known[one.problem_id] for one in rollouts]
+            sources = [rollout.data_source or known[rollout.problem_id] for rollout in rollouts]
             self.metrics.batch(
                 rollouts, sources, scores, run=options.run, total_s=total_s, answers_s=answers_s
             )
@@ -379,29 +373,16 @@ class MeteredScorer:
         options: ScoreOptions,
         chosen: Chosen,
     ) -> None:
-        """Write a batch that was scored to the score log, if there is one."""
+        """Write a scored batch to the score log, if there is one."""
         if self._score_log is not None and rollouts and not options.probe:
             self._score_log.put_batch(rollouts, scores, identity, options, chosen[1])
 
-    def explain(
-        self, rollout: Rollout, options: ScoreOptions, deadline: float | None
-    ) -> Explanation:
-        """Explain one rollout; arguments and errors are those of :meth:`Scorer.explain`."""
-        return self._scorer.explain(rollout, options, deadline)
-
     def serve(self, datasets: Mapping[str, DatasetIndex]) -> None:
         """Score new requests with these datasets; errors are those of :meth:`Scorer.serve`."""
-        self._scorer.serve(datasets)
+        self.scorer.serve(datasets)
         self.metrics.serving(datasets)
 
-    def dataset(self, options: ScoreOptions) -> Chosen:
-        """Return the dataset that a request means; errors are those of :meth:`Scorer.dataset`."""
-        return self._scorer.dataset(options)
-
-    def _totals(self) -> dict[str, int]:
-        caches = {id(index.cache): index.cache for index in self._scorer.datasets.values()}
+    def _cache_counts(self) -> tuple[int, int]:
+        caches = {id(index.cache): index.cache for index in self.scorer.datasets.values()}
         stats = [cache.stats() for cache in caches.values()]
-        return {
-            "cache_hits": sum(s.hits for s in stats),
-            "cache_misses": sum(s.misses for s in stats),
-        }
+        return sum(cache.hits for cache in stats), sum(cache.misses for cache in stats)

@@ -18,17 +18,16 @@ from its event loop.  When no worker can be started any more, the server ends wi
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import functools
-import itertools
 import logging
 import os
 import resource
-import selectors
 import signal
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server import logs, security
@@ -36,7 +35,7 @@ from consensuspr.server.config import Address, ServerConfig, claim
 from consensuspr.server.datasets import Change, Mode, ServedDatasets
 from consensuspr.server.endpoint import MetricsEndpoint
 from consensuspr.server.folders import temporary_folder
-from consensuspr.server.processes import CAUGHT, Child, Message, caught_signals
+from consensuspr.server.processes import Child, ChildEnded, Message
 
 _log = logging.getLogger(logs.LOGGER_NAME)
 
@@ -59,7 +58,7 @@ QUIET_GRPC = {"GRPC_VERBOSITY": "ERROR"}
 # Without connections a worker has 25 open; gRPC crashes without a descriptor for its event loop.
 MIN_OPEN_FILES = 256
 ENOUGH_OPEN_FILES = 65_536
-# Between two looks at the children; messages and signals are noticed at once.
+# Between two looks at a child's heartbeats.
 TICK_S = 0.2
 # For a worker to get ready, and for its event loop to send a heartbeat.
 START_TIMEOUT_S = 120.0
@@ -75,21 +74,14 @@ FOLDER_PREFIX = "consensuspr-serve-"
 WORKER_MODULE = "consensuspr.server.worker"
 PAGE_MODULE = "consensuspr.web.app"
 
-# Gets the answers of workers by number, and the numbers of those that did not answer.
-RoundDone = Callable[[dict[int, Message], list[int]], None]
-
-
-class _Stopped(Exception):
-    """SIGTERM or SIGINT arrived."""
-
 
 class _CannotGoOnError(ConsensusPRError):
-    """A worker that died cannot be replaced."""
+    """No worker can be started any more."""
 
 
 @dataclass(slots=True)
 class _Slot:
-    """The place of one worker, or of the page; its process changes.  Times are monotonic."""
+    """The place of one worker, or of the page; its process changes."""
 
     name: str
     module: str
@@ -97,34 +89,13 @@ class _Slot:
     is_page: bool = False
     child: Child | None = None  # None while a replacement waits
     ready: bool = False
-    started: float = 0.0
-    heartbeats: int = 0  # at the last look
-    silent_s: float = 0.0
+    started: float = 0.0  # monotonic
     failed_starts: int = 0  # in a row
     backoff_s: float = 0.0  # before the latest replacement
-    replace_at: float = 0.0
-
-    def hangs(self, looked_s: float) -> bool:
-        """Return whether a worker sent no heartbeat for too long; adds ``looked_s`` of silence."""
-        assert self.child is not None
-        self.silent_s += looked_s
-        if self.child.heartbeats != self.heartbeats:
-            self.heartbeats, self.silent_s = self.child.heartbeats, 0.0
-        return not self.is_page and self.silent_s > HEARTBEAT_TIMEOUT_S
-
-
-@dataclass(slots=True)
-class _Round:
-    """One order to all workers, until each has answered, has died, or time is up."""
-
-    asked: dict[int, Child]  # by the worker's number, those that have not answered
-    end: float
-    done: RoundDone
-    answers: dict[int, Message] = field(default_factory=dict)
 
 
 def print_address(address: Address) -> None:
-    """Print the one line that says where a server listens."""
+    """Print the server's one line of standard output."""
     print(f"listening on {address}", flush=True)
 
 
@@ -141,7 +112,7 @@ def run(
         config: settings.
         announce: called with the address when all workers serve; by default prints ``listening on
             HOST:PORT``.
-        worker_module: what to run; :func:`consensuspr.http.run` sets it for ``http_address``.
+        worker_module: run as worker; :func:`consensuspr.http.run` sets it for ``http_address``.
 
     Returns:
         0 after draining, 1 if a worker that died could not be replaced.
@@ -155,7 +126,7 @@ def run(
     logs.configure(config.log_format, config.log_level, "supervisor")
     _raise_open_files()
     with contextlib.ExitStack() as stack:
-        return _Supervisor(config, announce, worker_module, stack).run()
+        return asyncio.run(_Supervisor(config, worker_module, stack).run(announce))
 
 
 def _raise_open_files() -> None:
@@ -172,19 +143,14 @@ def _raise_open_files() -> None:
 
 
 class _Supervisor:
-    """The life of one server; what it holds is given up when ``stack`` is left."""
+    """The life of one server; the resources that it holds are closed with ``stack``."""
 
     def __init__(
-        self,
-        config: ServerConfig,
-        announce: Callable[[Address], None],
-        worker_module: str,
-        stack: contextlib.ExitStack,
+        self, config: ServerConfig, worker_module: str, stack: contextlib.ExitStack
     ) -> None:
         self._config = config
-        self._announce = announce
+        self._worker_module = worker_module
         security.check_exposure(config)
-        self._signals = stack.enter_context(caught_signals((*CAUGHT, signal.SIGHUP)))
         folder = temporary_folder(FOLDER_PREFIX, stack)
         self._addresses: dict[str, Address] = {}
         for name in ("address", "http_address", "web"):
@@ -199,7 +165,6 @@ class _Supervisor:
         self._slots = [*self._workers]
         if config.web is not None:
             self._slots.append(_Slot("the page", PAGE_MODULE, -1, is_page=True))
-        self._stopping = False
         # Also if only workers need it: errors in it come before anything is loaded.
         secured = security.Security.of(config)
         self._scheme = "http" if secured.tls is None else "https"
@@ -216,103 +181,147 @@ class _Supervisor:
             stack.callback(self._endpoint.close)
             _log.info("metrics on %s://%s/metrics", self._scheme, self._endpoint.address)
         self._datasets = ServedDatasets(
-            config,
-            folder,
-            lambda payload: Child(worker_module, payload, {}),
-            self._order_all,
-            self._end_worker,
-            self._count_change,
-            self._mark_bad,
+            config, folder, self._run_reader, self._order_all, self._end_worker, self._endpoint
         )
-        self._order_ids = itertools.count(1)
-        self._rounds: dict[int, _Round] = {}
-        stack.callback(self._kill_all)
+        self._children: set[Child] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        self._stop, self._hurry = asyncio.Event(), asyncio.Event()
 
-    def run(self) -> int:
+    async def run(self, announce: Callable[[Address], None]) -> int:
+        """Serve until a signal; return the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_stop_signal, number)
+        loop.add_signal_handler(signal.SIGHUP, lambda: self._begin(self._datasets.reload_all()))
+        serving = asyncio.create_task(self._serve(announce))
+        stop = asyncio.create_task(self._stop.wait())
         try:
-            self._datasets.load_first(self._wait)
-            self._start_workers()
-            address = self._addresses["address"]
-            workers = "worker" if len(self._workers) == 1 else "workers"
-            _log.info("listening on %s with %d %s", address, len(self._workers), workers)
-            self._announce(address)
-            looked = time.monotonic()
-            while True:
-                self._wait()
-                before, looked = looked, time.monotonic()
-                for slot in self._slots:
-                    self._look_after(slot, min(looked - before, MAX_LOOK_S))
-                self._end_rounds()
-                self._datasets.tick()
-        except _Stopped:
-            self._drain()
-            return 0
-        except _CannotGoOnError as error:
-            _log.error("%s; the server ends", error)
-            self._drain()
-            return 1
+            await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
+            code = 0
+            if serving.done():
+                error = serving.exception()
+                assert error is not None, "it serves for ever"
+                if not isinstance(error, _CannotGoOnError):
+                    raise error
+                _log.error("%s; the server ends", error)
+                code = 1
+            await self._cancel(serving, *self._tasks)
+            await self._drain()
+            return code
+        finally:
+            await self._cancel(serving, stop, *self._tasks)
+            for child in [*self._children]:
+                self._kill(child)
+
+    def _on_stop_signal(self, number: signal.Signals) -> None:
+        # A second Ctrl-C means: do not wait.
+        if self._stopping and number is signal.SIGINT:
+            self._hurry.set()
+        self._stop.set()
+
+    async def _serve(self, announce: Callable[[Address], None]) -> None:
+        await self._datasets.load_first()
+        await self._start_workers()
+        address = self._addresses["address"]
+        workers = "worker" if len(self._workers) == 1 else "workers"
+        _log.info("listening on %s with %d %s", address, len(self._workers), workers)
+        announce(address)
+        await asyncio.gather(*map(self._keep, self._slots))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @staticmethod
+    async def _cancel(*tasks: asyncio.Task[Any]) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     # -- orders and questions
+
+    async def _run_reader(self, payload: Message) -> Message:
+        """Run the process that reads datasets; return its result.
+
+        Raises:
+            ConsensusPRError: it failed.
+        """
+        results: list[Message] = []
+        try:
+            child = await self._start_child(
+                self._worker_module, payload, {}, lambda _, message: results.append(message)
+            )
+        except OSError as error:
+            raise ConsensusPRError(f"cannot start the reading process: {error.strerror}") from None
+        try:
+            await child.ready()
+            return results[0]
+        except ChildEnded as error:
+            raise ConsensusPRError(f"loading the datasets failed: its process {error}") from None
+        finally:
+            self._kill(child)
+
+    async def _order_all(self, order: Message) -> dict[int, Message | None]:
+        """Order something of all workers; return the answers, None from one that gave none.
+
+        A worker that dies meanwhile is left out; its replacement gets the same from its payload.
+        """
+
+        async def ask(child: Child) -> tuple[Message | None, bool]:
+            try:
+                async with asyncio.timeout(START_TIMEOUT_S):
+                    answer = await child.order(order)
+                    return answer, answer is not None
+            except TimeoutError:
+                return None, child.exit_code() is None
+
+        asked = {slot.number: slot.child for slot in self._workers if slot.child is not None}
+        answers = await asyncio.gather(*map(ask, asked.values()))
+        return {
+            number: answer
+            for number, (answer, counts) in zip(asked, answers, strict=True)
+            if counts
+        }
 
     def _end_worker(self, number: int, reason: str) -> None:
         """End a worker at once; it is replaced."""
         child = self._workers[number].child
         if child is not None:
             _log.error("worker %d %s; it is ended", number, reason)
-            child.kill()
+            self._kill(child)
 
-    def _count_change(self, done: bool) -> None:
-        if self._endpoint is not None:
-            self._endpoint.dataset_changes.labels("done" if done else "failed").inc()
+    def _on_message(self, child: Child, message: Message) -> None:
+        if "metrics" in message:
+            if self._endpoint is not None:
+                self._endpoint.workers.update(child.pid, message["metrics"])
+        else:
+            self._begin(self._reply(child, message))
 
-    def _mark_bad(self, name: str, bad: bool) -> None:
-        if self._endpoint is not None:
-            self._endpoint.dataset_bad.labels(name).set(bad)
-
-    def _order_all(self, order: Message, done: RoundDone) -> None:
-        """Order something of all workers, without waiting.
-
-        A worker that starts later gets the same from its payload.
-
-        Args:
-            order: ``order``, its name, and fields of its own.
-            done: called once; a worker that died meanwhile is in neither argument.
-        """
-        number = next(self._order_ids)
-        asked = {slot.number: slot.child for slot in self._workers if slot.child is not None}
-        self._rounds[number] = _Round(asked, time.monotonic() + START_TIMEOUT_S, done)
-        for child in asked.values():
-            child.send({**order, "id": number})
-
-    def _take_messages(self, slot: _Slot, child: Child) -> None:
-        for message in child.take():
-            if "metrics" in message:
-                if self._endpoint is not None:
-                    self._endpoint.workers.told(child.pid, message["metrics"])
-            elif "ask" in message:
-                reply = functools.partial(self._reply, child, message["id"])
-                change = message["change"]
-                self._datasets.ask(Change(**{**change, "mode": Mode(change["mode"])}, reply=reply))
-            else:
-                current = self._rounds.get(message["answer"])
-                if current is not None and current.asked.pop(slot.number, None) is not None:
-                    current.answers[slot.number] = message
-
-    def _reply(self, child: Child, number: int, fields: Message) -> None:
-        if child.exit_code() is None:
-            child.send({"reply": number, **fields})
-
-    def _end_rounds(self) -> None:
-        now = time.monotonic()
-        for number, current in list(self._rounds.items()):
-            silent = [at for at, child in current.asked.items() if child.exit_code() is None]
-            if not silent or now >= current.end:
-                del self._rounds[number]
-                current.done(current.answers, silent)
+    async def _reply(self, child: Child, message: Message) -> None:
+        change = message["change"]
+        fields = await self._datasets.change(Change(**{**change, "mode": Mode(change["mode"])}))
+        child.send({"reply": message["ask"], **fields})
 
     # -- processes
 
-    def _start(self, slot: _Slot) -> None:
+    async def _start_child(
+        self,
+        module: str,
+        payload: Message,
+        environment: Mapping[str, str],
+        on_message: Callable[[Child, Message], None],
+    ) -> Child:
+        child = await Child.start(module, payload, environment, on_message)
+        self._children.add(child)
+        return child
+
+    def _kill(self, child: Child) -> None:
+        child.kill()
+        self._children.discard(child)
+
+    async def _start(self, slot: _Slot) -> Child:
         payload = {
             "config": self._config.model_dump(mode="json"),
             **self._datasets.payload(),
@@ -320,164 +329,140 @@ class _Supervisor:
             **{name: str(address) for name, address in self._addresses.items()},
         }
         ours = {} if slot.is_page else ALLOCATOR | QUIET_GRPC
-        chosen = {name: os.environ.get(name, value) for name, value in ours.items()}
+        environment = {name: os.environ.get(name, value) for name, value in ours.items()}
+        slot.ready, slot.started = False, time.monotonic()
         try:
-            slot.child = Child(slot.module, payload, chosen)
+            child = await self._start_child(slot.module, payload, environment, self._on_message)
         except OSError as error:
             raise ConsensusPRError(f"{slot.name} cannot be started: {error.strerror}") from None
-        slot.started = time.monotonic()
-        slot.ready = False
-        _log.debug("%s started as process %d", slot.name, slot.child.pid)
+        slot.child = child
+        _log.debug("%s started as process %d", slot.name, child.pid)
+        return child
 
-    def _start_workers(self) -> None:
+    async def _start_workers(self) -> None:
         """Start all workers and wait until every one of them serves."""
-        deadline = time.monotonic() + START_TIMEOUT_S
-        for slot in self._workers:
-            self._start(slot)
+
+        async def start(slot: _Slot) -> None:
+            child = await self._start(slot)
+            try:
+                await child.ready()
+            except ConsensusPRError as error:
+                raise type(error)(f"{slot.name} cannot start: {error}") from None
+            slot.ready = True
+
+        starting = [asyncio.create_task(start(slot)) for slot in self._workers]
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await asyncio.gather(*starting)
+        except TimeoutError:
+            raise ConsensusPRError(f"workers were not ready after {START_TIMEOUT_S:g} s") from None
+        finally:
+            await self._cancel(*starting)
+
+    async def _keep(self, slot: _Slot) -> None:
+        """Run the process of a slot for ever: replace it when it dies, hangs or cannot start.
+
+        Raises:
+            _CannotGoOnError: no worker can be started any more.
+        """
         while True:
-            # All are asked, so that one that failed is found while another is still loading.
-            started = [self._has_started(slot) for slot in self._workers]
-            if all(started):
-                return
-            if time.monotonic() >= deadline:
-                raise ConsensusPRError(f"workers were not ready after {START_TIMEOUT_S:g} s")
-            self._wait()
+            try:
+                end = await self._run_once(slot)
+            except ConsensusPRError as error:
+                end = str(error)
+            lived_s = time.monotonic() - slot.started
+            if slot.child is not None:
+                end = f"{slot.name}, process {slot.child.pid}, {end} after {lived_s:.1f} s"
+                self._kill(slot.child)
+                if self._endpoint is not None and not slot.is_page:
+                    self._endpoint.worker_restarts.inc()
+                    self._endpoint.workers.died(slot.child.pid)
+                slot.child = None
+            slot.failed_starts = 0 if slot.ready else slot.failed_starts + 1
+            slot.ready = False
+            if all(worker.failed_starts >= MAX_FAILED_STARTS for worker in self._workers):
+                raise _CannotGoOnError(
+                    f"no worker serves, and {slot.name} failed to start"
+                    f" {slot.failed_starts} times; the last: {end}"
+                )
+            if slot.backoff_s == 0.0 or lived_s >= LONG_LIFE_S:
+                slot.backoff_s = FIRST_BACKOFF_S
+            else:
+                slot.backoff_s = min(MAX_BACKOFF_S, 2 * slot.backoff_s)
+            starts = f", failed start {slot.failed_starts}" if slot.failed_starts else ""
+            _log.error(
+                "%s%s; it is replaced in %.1f s; %d of %d workers serve",
+                end, starts, slot.backoff_s, self._serving(), len(self._workers),
+            )  # fmt: skip
+            await asyncio.sleep(slot.backoff_s)
 
-    def _has_started(self, slot: _Slot) -> bool:
-        assert slot.child is not None
-        report = slot.child.report()
-        if report is not None and not report.ready:
-            raise type(report.error())(f"{slot.name} cannot start: {report.reason}")
-        if slot.child.exit_code() is not None:
-            raise ConsensusPRError(f"{slot.name} {slot.child.describe_exit()} before it was ready")
-        slot.ready = report is not None
-        return slot.ready
+    async def _run_once(self, slot: _Slot) -> str:
+        """Start the process of a slot, if none runs, and watch it; return how it ended.
 
-    def _look_after(self, slot: _Slot, looked_s: float) -> None:
-        """Replace a process that died or hangs; ``looked_s`` is the time since the last look."""
-        now = time.monotonic()
-        if slot.child is None:
-            if now >= slot.replace_at:
-                try:
-                    self._start(slot)
-                except ConsensusPRError as error:
-                    slot.failed_starts += 1
-                    self._replace_later(slot, str(error), 0.0)
-            return
-        self._take_messages(slot, slot.child)
-        if slot.child.exit_code() is not None:
-            self._bury(slot, slot.child, slot.child.describe_exit())
-        elif slot.ready:
-            if slot.hangs(looked_s):
-                self._bury(slot, slot.child, f"hangs, no heartbeat for {slot.silent_s:.1f} s")
-        else:
-            report = slot.child.report()
-            if report is not None and report.ready:
-                slot.ready = True
-                slot.failed_starts = 0
-                slot.silent_s = 0.0
-                if slot.is_page:
-                    _log.info("page on %s://%s", self._scheme, self._addresses["web"])
-                else:
-                    _log.warning("%s serves again, process %d", slot.name, slot.child.pid)
-            elif now - slot.started > START_TIMEOUT_S:
-                self._bury(slot, slot.child, "did not get ready")
-
-    def _bury(self, slot: _Slot, child: Child, how: str) -> None:
-        """Clean up after a process that died or is of no use, and plan its replacement."""
-        lived_s = time.monotonic() - slot.started
-        self._take_messages(slot, child)
-        report = child.report()
-        if report is not None and report.reason:
-            how += f" ({report.reason})"
-        child.kill()
-        slot.child = None
-        slot.failed_starts = 0 if slot.ready else slot.failed_starts + 1
-        slot.ready = False
-        if self._endpoint is not None and not slot.is_page:
-            self._endpoint.worker_restarts.inc()
-            self._endpoint.workers.died(child.pid)
-        self._replace_later(
-            slot, f"{slot.name}, process {child.pid}, {how} after {lived_s:.1f} s", lived_s
-        )
-
-    def _replace_later(self, slot: _Slot, how: str, lived_s: float) -> None:
-        """Plan the next start for a slot whose process ended, or could not be started."""
-        if all(worker.failed_starts >= MAX_FAILED_STARTS for worker in self._workers):
-            raise _CannotGoOnError(
-                f"no worker serves, and {slot.name} failed to start"
-                f" {slot.failed_starts} times; the last: {how}"
-            )
-        if slot.backoff_s == 0.0 or lived_s >= LONG_LIFE_S:
-            slot.backoff_s = FIRST_BACKOFF_S
-        else:
-            slot.backoff_s = min(MAX_BACKOFF_S, 2 * slot.backoff_s)
-        slot.replace_at = time.monotonic() + slot.backoff_s
-        starts = f", failed start {slot.failed_starts}" if slot.failed_starts else ""
-        _log.error(
-            "%s%s; it is replaced in %.1f s; %d of %d workers serve",
-            how, starts, slot.backoff_s, self._serving(), len(self._workers),
-        )  # fmt: skip
+        Raises:
+            ConsensusPRError: it cannot be started.
+        """
+        child = slot.child or await self._start(slot)
+        if not slot.ready:
+            try:
+                async with asyncio.timeout(START_TIMEOUT_S):
+                    await child.ready()
+            except TimeoutError:
+                return "did not get ready"
+            slot.ready, slot.failed_starts = True, 0
+            if slot.is_page:
+                _log.info("page on %s://%s", self._scheme, self._addresses["web"])
+            else:
+                _log.warning("%s serves again, process %d", slot.name, child.pid)
+        if slot.is_page:
+            await child.ended()
+        elif silent_s := await _hangs(child):
+            return f"hangs, no heartbeat for {silent_s:.1f} s"
+        return child.describe_exit()
 
     def _serving(self) -> int:
         """Return how many workers take requests."""
         return 0 if self._stopping else sum(slot.ready for slot in self._workers)
 
-    # -- the end
-
-    def _drain(self) -> None:
-        """Tell all workers to end, wait for them, and kill what does not."""
+    async def _drain(self) -> None:
+        """Have all workers end, and wait for them for a limited time."""
         limit_s = self._config.drain_delay_s + self._config.grace_s + STOP_MARGIN_S
-        deadline = time.monotonic() + limit_s
         _log.info("stopping")
         self._stopping = True
-        ending = [(slot, slot.child) for slot in self._slots if slot.child is not None]
-        for slot, child in ending:
+
+        async def end(slot: _Slot, child: Child) -> None:
             if slot.is_page:
-                child.kill()  # it holds nothing that anybody would miss
-            else:
-                child.terminate()
-        looked = time.monotonic()
-        while any(child.exit_code() is None for _, child in ending):
-            before, looked = looked, time.monotonic()
-            if looked >= deadline:
-                _log.warning("workers did not stop within %g s and are killed", limit_s)
+                self._kill(child)  # nothing in it is missed
                 return
-            for slot, child in ending:
-                child.report()  # takes its heartbeats, too
-                hangs = slot.hangs(min(looked - before, MAX_LOOK_S))
-                if hangs and child.exit_code() is None:
-                    _log.warning("%s hangs and is killed", slot.name)
-                    child.kill()
-            # A second Ctrl-C means: do not wait.
-            if signal.SIGINT in self._pause():
-                _log.warning("interrupted while draining; workers are killed")
-                return
+            child.terminate()
+            if await _hangs(child):
+                _log.warning("%s hangs and is killed", slot.name)
+                self._kill(child)
 
-    def _kill_all(self) -> None:
-        for child in self._children():
-            child.kill()
+        ending = [
+            asyncio.create_task(end(slot, slot.child))
+            for slot in self._slots
+            if slot.child is not None
+        ]
+        hurry = asyncio.create_task(self._hurry.wait())
+        ended: asyncio.Future[Any] = asyncio.gather(*ending)
+        first: set[asyncio.Future[Any]] = {ended, hurry}
+        await asyncio.wait(first, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        if hurry.done():
+            _log.warning("interrupted while draining; workers are killed")
+        elif not ended.done():
+            _log.warning("workers did not stop within %g s and are killed", limit_s)
+        await self._cancel(hurry, *ending)
 
-    def _wait(self) -> None:
-        """Sleep until something may have happened; SIGTERM and SIGINT raise _Stopped."""
-        for number in self._pause():
-            if number != signal.SIGHUP:
-                raise _Stopped
-            self._datasets.reload_all()
 
-    def _pause(self) -> list[signal.Signals]:
-        """Sleep until a child or a signal arrives, or a tick; return the signals."""
-        # It takes no file descriptor, unlike others: there may be none left.
-        with selectors.PollSelector() as selector:
-            selector.register(self._signals.socket, selectors.EVENT_READ)
-            for child in self._children():
-                # The socket of a dead child is always readable, which would make this a busy loop.
-                if child.exit_code() is None and child.socket.fileno() >= 0:
-                    unsent = selectors.EVENT_WRITE if child.unsent else 0
-                    selector.register(child.socket, selectors.EVENT_READ | unsent)
-            selector.select(TICK_S)
-        return self._signals.take()
-
-    def _children(self) -> list[Child]:
-        children = [self._datasets.child, *(slot.child for slot in self._slots)]
-        return [child for child in children if child is not None]
+async def _hangs(child: Child) -> float:
+    """Wait until a process ends, or sends no heartbeat for too long; return that time, else 0."""
+    heartbeats, silent_s, looked = child.heartbeats, 0.0, time.monotonic()
+    while not await child.ended(TICK_S):
+        before, looked = looked, time.monotonic()
+        silent_s += min(looked - before, MAX_LOOK_S)
+        if child.heartbeats != heartbeats:
+            heartbeats, silent_s = child.heartbeats, 0.0
+        if silent_s > HEARTBEAT_TIMEOUT_S:
+            return silent_s
+    return 0.0

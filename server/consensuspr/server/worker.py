@@ -1,7 +1,7 @@
 """The processes below the supervisor: one that loads the datasets, and those that serve them.
 
-The first ends when it is done, which frees the memory of reading; what stays is a snapshot of each
-dataset, which the workers map and share.  A worker maps the snapshots, serves until SIGTERM, SIGINT
+The first ends when it is done, which frees the memory of reading.  A snapshot of each dataset
+stays, which the workers map and share.  A worker maps the snapshots, serves until SIGTERM, SIGINT
 or the end of the supervisor, drains, and exits with code 0.
 """
 
@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -54,7 +55,7 @@ class Front(Protocol):
         """Send the replies that are ready, and stop."""
 
 
-# Puts a front together from settings, what it serves and what the supervisor ordered.
+# Makes a front from settings, the service and the worker's payload.
 FrontFactory = Callable[[ServerConfig, "BuiltService", dict[str, Any]], Front]
 
 
@@ -62,7 +63,7 @@ def main(make_front: FrontFactory | None = None) -> int:
     """Do as ordered, load the datasets or serve; return the exit code of the process.
 
     Args:
-        make_front: makes what listens beside gRPC; None: nothing does.
+        make_front: makes an endpoint beside gRPC; None: there is none.
     """
     # It is for the supervisor alone.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -75,39 +76,28 @@ def main(make_front: FrontFactory | None = None) -> int:
     try:
         if number is None:
             parent.listen(lambda: os._exit(1))  # nothing here needs an orderly end
-            order = parent.payload
-            read = read_datasets(
-                config,
-                order["snapshots"],
-                with_folder=order["with_folder"],
-                optional=order["optional"],
-            )
-            parent.send(read)
+            parent.send(read_datasets(config, parent.payload))
             parent.report_ready()
         else:
             dropped = asyncio.run(_serve(parent, config, make_front))
     except ConsensusPRError as error:
         parent.report_failure(error)
         return 1
-    if number is None:
-        parent.wait_until_sent()
     if dropped:
-        # An orderly end of the interpreter would wait for the threads of what was dropped.
+        # An orderly end of the interpreter would wait for the threads of dropped requests.
         logging.shutdown()
         os._exit(0)
     return 0
 
 
-def read_datasets(
-    config: ServerConfig, place: str, *, with_folder: bool = False, optional: bool = False
-) -> Message:
-    """Load datasets one after the other, and save a snapshot of each below ``place``.
+def read_datasets(config: ServerConfig, order: Message) -> Message:
+    """Load datasets one after the other, and save a snapshot of each.
 
     Args:
         config: settings; its datasets are those to load.
-        place: a new folder.
-        with_folder: whether to load the files of ``dataset_folder`` too.
-        optional: whether a bad dataset is a fault, as it always is in ``dataset_folder``.
+        order: ``snapshots``, a new folder; ``with_folder``, whether to load the files of
+            ``dataset_folder`` too; ``optional``, whether a bad dataset is a fault, as it always is
+            in ``dataset_folder``.
 
     Returns:
         ``loaded``: snapshot, path and digest by name, ``faults``: sentences by name, ``folder``:
@@ -118,21 +108,22 @@ def read_datasets(
     """
     from consensuspr.scoring import DatasetIndex
 
-    loaded, faults = {}, {}
-    named, folder = config.datasets, {}
-    in_folder: list[str] | None = None
-    if with_folder:
+    place, optional = order["snapshots"], order["optional"]
+    loaded, faults, in_folder = {}, {}, None
+    datasets = config.datasets
+    if order["with_folder"]:
         try:
-            folder = config.folder_datasets()
-            in_folder = sorted(folder.keys() - named.keys())
+            found = config.folder_datasets()
+            in_folder = sorted(found.keys() - config.datasets.keys())
+            datasets = found | config.datasets
         except ConsensusPRError as error:
             if not optional:
                 raise
-            _log.error("%s; what was loaded from it is served on", error)
-    for number, (name, path) in enumerate((folder | named).items()):
+            _log.error("%s; its datasets stay in service", error)
+    for number, (name, path) in enumerate(datasets.items()):
         snapshot = os.path.join(place, str(number), "dataset.index")
+        at_first = order["with_folder"] and not optional and name in config.datasets
         try:
-            at_first = with_folder and not optional and name in named
             if not at_first and not os.path.isfile(path):  # a pipe may have no end
                 raise InputError(f"{path}: is no regular file")
             os.makedirs(os.path.dirname(snapshot))
@@ -141,7 +132,7 @@ def read_datasets(
         except (ConsensusPRError, OSError) as error:
             if isinstance(error, OSError):
                 error = ConsensusPRError(f"{error.filename or place}: {error.strerror}")
-            if not optional and name in named:
+            if not optional and name in config.datasets:
                 raise error from None
             faults[name] = str(error)
             shutil.rmtree(os.path.dirname(snapshot), ignore_errors=True)
@@ -151,7 +142,7 @@ def read_datasets(
 
 
 async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory | None) -> int:
-    """Serve until told to stop; return how many requests were dropped at the end."""
+    """Serve until a signal; return how many requests were dropped at the end."""
     from consensuspr.scoring import MatcherCache
     from consensuspr.server.admin import AdminService
     from consensuspr.server.metrics import Metrics
@@ -167,13 +158,12 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    how = Draining(config.drain_delay_s, config.grace_s)
+    draining = Draining(config.drain_delay_s, config.grace_s)
 
     def left_alone() -> None:
         _log.error("the supervisor is gone; draining")
-        last_resort = threading.Timer(
-            how.delay_s + how.grace_s + _LAST_RESORT_S, os._exit, args=(1,)
-        )
+        limit_s = draining.delay_s + draining.grace_s + _LAST_RESORT_S
+        last_resort = threading.Timer(limit_s, os._exit, args=(1,))
         last_resort.daemon = True
         last_resort.start()
         loop.call_soon_threadsafe(stop.set)
@@ -182,8 +172,6 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
     cache = MatcherCache(max_bytes=int(config.matcher_cache_bytes))
     datasets = WorkerDatasets(parent.payload["datasets"], cache)
     built = build_service(config, datasets.indexes(), Metrics())
-    shown = None if config.metrics_address is None else built.metrics
-    tasks: list[asyncio.Task[None]] = []
     admin = AdminService(
         config, datasets, supervisor.change_dataset, built.security.gate, built.metrics
     )
@@ -195,23 +183,24 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
         admin.handlers(),
     )
     front = None if make_front is None else make_front(config, built, parent.payload)
-    datasets.attach(built.scorer)
-    handlers = {"map_datasets": datasets.map, "serve_datasets": datasets.serve}
+    handlers: dict[str, OrderHandler] = {
+        "map_datasets": datasets.map,
+        "serve_datasets": partial(datasets.serve, scorer=built.scorer),
+    }
+    tasks = [asyncio.create_task(supervisor.obey(handlers))]
     try:
-        # Or it would serve what all others have left behind.
-        await supervisor.catch_up(handlers)
+        # Orders that came during the start: without them it would serve the datasets of before.
+        await supervisor.caught_up()
         await server.start(parent.payload["address"])
         if front is not None:
             await front.start()
         parent.report_ready()
-        tasks = [
-            asyncio.create_task(supervisor.beat(shown)),
-            asyncio.create_task(supervisor.obey(handlers)),
-        ]
+        metrics = None if config.metrics_address is None else built.metrics
+        tasks.append(asyncio.create_task(supervisor.beat(metrics)))
         await stop.wait()
         if front is not None:
             front.announce_shutdown()
-        dropped = await server.drain(how)
+        dropped = await server.drain(draining)
         if front is not None:
             await front.stop()
         return dropped
@@ -239,7 +228,7 @@ class Supervisor:
         self._orders: asyncio.Queue[Message] = asyncio.Queue()
         self._replies: dict[int, asyncio.Future[Message]] = {}
         self._ids = itertools.count(1)
-        self._loop = loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
 
         def on_message(message: Message) -> None:
             loop.call_soon_threadsafe(self._take, message)
@@ -247,46 +236,36 @@ class Supervisor:
         parent.listen(when_gone, on_message)
 
     async def beat(self, metrics: Metrics | None) -> None:
-        """Send heartbeats for ever, and metrics unless earlier messages are unsent."""
+        """Send heartbeats for ever, with metrics if there are any to send."""
+
+        def send() -> None:
+            self._parent.send({"alive": True})
+            if metrics is not None:  # thousands of series take tens of milliseconds
+                self._parent.send({"metrics": metrics.samples()})
+
         while True:
-            self._send({"alive": True})
-            # Samples are totals, so that the next ones make up for those skipped.
-            if metrics is not None and not self._parent.unsent:
-                # Thousands of series take tens of milliseconds.
-                samples = await asyncio.to_thread(metrics.samples)
-                self._send({"metrics": samples})
+            await asyncio.to_thread(send)
             await asyncio.sleep(HEARTBEAT_S)
-
-    def _send(self, message: Message) -> None:
-        self._parent.send(message)
-        if self._parent.unsent:
-            self._loop.add_writer(self._parent.socket, self._send_more)
-
-    def _send_more(self) -> None:
-        self._parent.flush()
-        if not self._parent.unsent:
-            self._loop.remove_writer(self._parent.socket)
 
     async def obey(self, handlers: Mapping[str, OrderHandler]) -> None:
         """Carry out orders for ever, one after the other, and answer each."""
         while True:
-            await self._carry_out(await self._orders.get(), handlers)
+            order = await self._orders.get()
+            name = order["order"]
+            try:
+                answer = await handlers[name](order)
+            except ConsensusPRError as error:
+                answer = {"error": str(error)}
+            except Exception:
+                _log.exception("order %s failed", name)
+                answer = {"error": f"order {name} failed; see the worker's log"}
+            await asyncio.to_thread(self._parent.send, {"answer": order["id"], **answer})
+            self._orders.task_done()
 
-    async def catch_up(self, handlers: Mapping[str, OrderHandler]) -> None:
-        """Carry out the orders that came while this worker was starting."""
+    async def caught_up(self) -> None:
+        """Return when the orders that have come so far are carried out."""
         await asyncio.sleep(0)  # the listening thread has handed them over by then
-        while not self._orders.empty():
-            await self._carry_out(self._orders.get_nowait(), handlers)
-
-    async def _carry_out(self, order: Message, handlers: Mapping[str, OrderHandler]) -> None:
-        try:
-            answer = await handlers[order["order"]](order)
-        except ConsensusPRError as error:
-            answer = {"error": str(error)}
-        except Exception:
-            _log.exception("order %s failed", order["order"])
-            answer = {"error": f"order {order['order']} failed; the worker's log says why"}
-        self._send({"answer": order["id"], **answer})
+        await self._orders.join()
 
     async def change_dataset(self, change: Message, timeout_s: float) -> Message:
         """Have the supervisor change a dataset; return the fields of its reply.
@@ -297,7 +276,7 @@ class Supervisor:
         number = next(self._ids)
         reply = self._replies[number] = asyncio.get_running_loop().create_future()
         try:
-            self._send({"ask": "change_dataset", "id": number, "change": change})
+            await asyncio.to_thread(self._parent.send, {"ask": number, "change": change})
             return await asyncio.wait_for(reply, timeout_s)
         except TimeoutError:
             raise ConsensusPRError(
@@ -310,9 +289,9 @@ class Supervisor:
         if "order" in message:
             self._orders.put_nowait(message)
             return
-        waiting = self._replies.get(message["reply"])
-        if waiting is not None and not waiting.done():
-            waiting.set_result(message)
+        reply = self._replies.get(message["reply"])
+        if reply is not None and not reply.done():
+            reply.set_result(message)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The page: what runs look like while they train and afterwards, in a browser.
+"""The page: runs in a browser, while they train and afterwards.
 
 ::
 
-    sources   where samples come from: score logs, files of scored rollouts, datasets
+    sources   where samples come from: score logs and files of scored rollouts
     store     the light columns of all samples in DuckDB; texts stay where they are
     views     the documents that the page shows, plain JSON values
     app       HTTP: routes, headers, who may ask
@@ -29,19 +29,20 @@ __all__ = ["FileSource", "Filter", "LogSource", "Store", "open_source", "require
 _REQUIRED = ("duckdb", "starlette", "uvicorn")
 
 
-def require_web(what: str) -> None:
-    """Refuse what needs the page where its packages are not installed.
+def require_web(feature: str) -> None:
+    """Check that the packages of the page are installed.
 
     Args:
-        what: as the user called it.
+        feature: that needs them, as the user called it.
 
     Raises:
-        InputError: says what to install.
+        InputError: they are not; the message has the command that installs them.
     """
     missing = [name for name in _REQUIRED if find_spec(name) is None]
     if missing:
         raise InputError(
-            f'{what} needs {", ".join(missing)}, not installed here: pip install "consensuspr[web]"'
+            f"{feature} needs {', '.join(missing)}, not installed here:"
+            ' pip install "consensuspr[web]"'
         )
 
 

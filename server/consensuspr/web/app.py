@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
-import itertools
 import json
 import mimetypes
 import os
@@ -30,7 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import pyarrow as pa
 from starlette.applications import Starlette
@@ -40,7 +39,6 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from consensuspr.console import one_line
 from consensuspr.credentials import Scope
 from consensuspr.data.writers import csv_cell
 from consensuspr.errors import ConsensusPRError, DataError, InputError
@@ -52,8 +50,8 @@ from consensuspr.server.config import Address, ServerConfig
 from consensuspr.server.processes import Parent
 from consensuspr.server.security import Security
 from consensuspr.web.sources import LogSource, Source
-from consensuspr.web.store import MAX_CHARS, PARAMETERS, SHOWN, Filter, Store
-from consensuspr.web.views import PROBLEM_SORTS, Documents, Views, compare_asked
+from consensuspr.web.store import PARAMETERS, SHOWN, Filter, Store
+from consensuspr.web.views import Documents, Views
 
 # Documents that are made at a time; more wait.
 THREADS: Final = 4
@@ -77,13 +75,8 @@ _HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 mimetypes.add_type("font/woff2", ".woff2")  # not all systems know it
-# Parameters of a document beside those of samples.
-_PAGE: Final = ("offset", "limit")
-_CHOSEN: Final = tuple(name for name in PARAMETERS if name not in ("sort", "q"))
-_CURVE: Final = ("run", "step", "split", "source", "model")
-
-Query: TypeAlias = list[tuple[str, str]]
-Make: TypeAlias = Callable[[Documents, Request, Query], dict[str, Any]]
+# Parameters of a download.
+_DOWNLOADED: Final = tuple(name for name in PARAMETERS if name not in ("offset", "limit"))
 
 
 class WatchApp:
@@ -91,6 +84,7 @@ class WatchApp:
 
     Args:
         views: its documents.
+        store: the samples.
         security: who may ask.
         address: where it listens.
         allowed_hosts: names that requests may be for beside it.
@@ -109,17 +103,8 @@ class WatchApp:
         self._gate = security.gate
         self._threads = ThreadPoolExecutor(THREADS, "watch-view")
         routes = [
-            self._document("/api/state", self._state),
-            self._document("/api/curves", self._curves),
-            self._document("/api/samples", self._samples),
-            self._document("/api/sample/{run}/{key}", self._sample),
-            self._document("/api/group/{run}", self._group),
-            self._document("/api/problems", self._problems),
-            self._document("/api/problem/{run}/{id:path}", self._problem),
-            self._document("/api/compare", self._compare),
-            self._document("/api/datasets", self._datasets),
-            self._document("/api/dataset/{digest}", self._dataset),
             Route("/api/dataset/{digest}/review", self._review, methods=["POST"]),
+            Route("/api/{path:path}", self._document, methods=["GET"]),
             Route("/samples.csv", self._csv, methods=["GET"]),
             Route("/", _page, methods=["GET"]),
             Mount("/assets", _Assets(directory=ASSETS)),
@@ -135,23 +120,6 @@ class WatchApp:
         """End the threads."""
         self._threads.shutdown(cancel_futures=True)
 
-    # Documents
-
-    def _document(self, path: str, make: Make) -> Route:
-        async def handle(request: Request) -> Response:
-            refused = self._refusal(request, Scope.READ)
-            if refused is not None:
-                return refused
-            query = request.query_params.multi_items()
-
-            def made() -> dict[str, Any]:
-                with self._views.now() as documents:
-                    return make(documents, request, query)
-
-            return await self._answer(made)
-
-        return Route(path, handle, methods=["GET"])
-
     def _refusal(self, request: Request, scope: Scope) -> Response | None:
         peer = "" if request.client is None else f"{request.client.host}:{request.client.port}"
         kind = "ipv6" if peer.count(":") > 1 else "ipv4"
@@ -163,66 +131,26 @@ class WatchApp:
             response.headers["WWW-Authenticate"] = "Bearer"
         return response
 
-    async def _answer(self, make: Callable[[], dict[str, Any]]) -> Response:
+    async def _answer(self, make: Callable[[Documents], dict[str, Any]]) -> Response:
+        """Reply with what is made of the documents of this moment, in a thread."""
+
+        def made() -> bytes:
+            with self._views.now() as documents:
+                return _dump(make(documents))
+
         try:
-            loop = asyncio.get_running_loop()
-            made = await loop.run_in_executor(self._threads, lambda: _dump(make()))
-        except LookupError as error:
-            return _error(404, str(error.args[0] if error.args else error))
-        except DataError as error:
-            return _error(410, f"it cannot be read any more: {error}")
-        except ConsensusPRError as error:
-            return _error(400, str(error))
+            body = await asyncio.get_running_loop().run_in_executor(self._threads, made)
+        except Exception as error:
+            return _failure(error)
         headers = {**_HEADERS, "Cache-Control": "no-store"}
-        return Response(made, 200, headers, "application/json")
+        return Response(body, 200, headers, "application/json")
 
-    def _state(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
-        Filter.of(query, ())
-        return now.state()
-
-    def _curves(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
-        return self._views.curves(Filter.of(query, _CURVE))
-
-    def _samples(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
-        return now.samples(Filter.of(query))
-
-    def _sample(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
-        [whole], rest = _taken(query, "whole")
-        Filter.of(rest, ())
-        key = request.path_params["key"]
-        return now.sample(_run_of(request), key, whole == "1")
-
-    def _group(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
-        allowed = ("step", "group", "problem", "split", "model", "sort", "desc")
-        return now.group(_run_of(request), Filter.of(query, allowed))
-
-    def _problems(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
-        [sort, named], rest = _taken(query, "sort", "q")
-        if sort and sort not in PROBLEM_SORTS:
-            raise InputError(f"sort must be one of {', '.join(PROBLEM_SORTS)}, got {sort[:60]!r}")
-        return now.problems(Filter.of(rest, _CHOSEN), sort or "samples", named=named)
-
-    def _problem(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
-        allowed = tuple(name for name in _CHOSEN if name not in ("run", "problem", *_PAGE))
-        problem_id = request.path_params["id"]
-        return now.problem(_run_of(request), problem_id, Filter.of(query, allowed))
-
-    def _compare(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
-        return now.compare(**compare_asked(query))
-
-    def _datasets(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
-        Filter.of(query, ())
-        return now.datasets()
-
-    def _dataset(self, now: Documents, request: Request, query: Query) -> dict[str, Any]:
-        [sort, named, problem], rest = _taken(query, "sort", "q", "problem")
-        if sort not in ("", "gap"):
-            raise InputError(f"sort must be gap or nothing, got {sort[:60]!r}")
-        wanted = Filter.of(rest, tuple(name for name in _CHOSEN if name != "problem"))
-        if sort:
-            wanted = replace(wanted, sort=sort)
-        digest = request.path_params["digest"]
-        return now.dataset(digest, wanted, named=named, problem=problem or None)
+    async def _document(self, request: Request) -> Response:
+        refused = self._refusal(request, Scope.READ)
+        if refused is not None:
+            return refused
+        path, query = request.path_params["path"], request.query_params.multi_items()
+        return await self._answer(lambda documents: documents.answer(path, query))
 
     async def _review(self, request: Request) -> Response:
         refused = self._refusal(request, Scope.ADMIN)
@@ -238,80 +166,60 @@ class WatchApp:
         try:
             sent = json.loads(bytes(body))
         except (ValueError, RecursionError):
-            return _error(400, 'a review is {"drop": [[problem, node], …]} as JSON')
+            sent = None
         if not isinstance(sent, dict) or set(sent) != {"drop"}:
-            return _error(400, 'a review is {"drop": [[problem, node], …]} and nothing else')
+            return _error(400, 'a review is {"drop": [[problem, node], …]} as JSON')
         digest = request.path_params["digest"]
-
-        def made() -> dict[str, Any]:
-            with self._views.now() as documents:
-                return documents.review(digest, sent["drop"])
-
-        return await self._answer(made)
+        return await self._answer(lambda documents: documents.review(digest, sent["drop"]))
 
     async def _csv(self, request: Request) -> Response:
         refused = self._refusal(request, Scope.READ)
         if refused is not None:
             return refused
-        query = request.query_params.multi_items()
         try:
-            wanted = Filter.of(query, tuple(name for name in PARAMETERS if name not in _PAGE))
+            wanted = Filter.of(request.query_params.multi_items(), _DOWNLOADED)
             with self._store.moment() as now:
                 now.condition(wanted)
-        except LookupError as error:
-            return _error(404, str(error.args[0]))
-        except InputError as error:
-            return _error(400, str(error))
+        except (LookupError, InputError) as error:
+            return _failure(error)
         headers = {**_HEADERS, "Content-Disposition": 'attachment; filename="samples.csv"'}
         rows = _csv_of(self._store, replace(wanted, limit=CSV_ROWS))
         return StreamingResponse(rows, 200, headers, "text/csv; charset=utf-8")
 
 
 def _csv_of(store: Store, wanted: Filter) -> Iterator[bytes]:
-    """Yield the samples of a filter as CSV, some thousand rows at a time.
-
-    While it searches for a text, it yields empty pieces.
-    """
+    """Yield the samples of a filter as CSV, a page of rows at a time."""
     out = io.StringIO()
     writer = csv.writer(out)
     names = [name for name in SHOWN if name != "identity"]
     writer.writerow([*names, "flags"])
     with store.moment() as now:
-        hits = None
-        # A search that has not come to its end finds more before what it has found.
-        complete = not wanted.q
-        while not complete:
-            progress, hits = now.search(wanted)
-            complete = progress["complete"]
-            yield b""
-        for offset in itertools.count(0, wanted.limit):
-            rows = now.page(replace(wanted, offset=offset), hits)
+        offset: int | None = 0
+        while offset is not None:
+            asked = replace(wanted, offset=offset)
+            if wanted.q:
+                rows, search = now.search(asked)
+                offset = None if search["complete"] else search["searched"]
+            else:
+                rows = now.page(asked)
+                offset = None if len(rows) < wanted.limit else offset + len(rows)
             for row in rows:
                 values = [row[name] for name in names]
                 writer.writerow([csv_cell(value) for value in values] + [" ".join(row["flags"])])
             yield out.getvalue().encode("utf-8", "replace")
             out.seek(0)
             out.truncate()
-            if len(rows) < wanted.limit:
-                return
 
 
-def _taken(query: Query, *names: str) -> tuple[list[str], Query]:
-    """Return the values of some parameters, "" where they are not given, and the others."""
-    found = []
-    for name in names:
-        values = [value for key, value in query if key == name]
-        if len(values) > 1 or len("".join(values)) > MAX_CHARS:
-            raise InputError(f"{name} is given once, with at most {MAX_CHARS} characters")
-        found.append("".join(values))
-    return found, [(key, value) for key, value in query if key not in names]
-
-
-def _run_of(request: Request) -> int:
-    text: str = request.path_params["run"]
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise LookupError(f"there is no run {one_line(text)!r}; runs have numbers")
-    return int(text)
+def _failure(error: Exception) -> Response:
+    """Return the reply to a request that failed; errors of no user go on."""
+    if isinstance(error, LookupError):
+        return _error(404, str(error.args[0] if error.args else error))
+    if isinstance(error, DataError):
+        return _error(410, f"it cannot be read any more: {error}")
+    if isinstance(error, ConsensusPRError):
+        return _error(400, str(error))
+    raise error
 
 
 def _dump(document: dict[str, Any]) -> bytes:

@@ -1,8 +1,7 @@
-"""Charts, tables and reports as plain values: what the page draws, and nobody writes markup for.
+"""Charts, tables and reports as plain values, which the page draws.
 
-Everything here becomes JSON by :func:`document`.  A number that does not exist is None, never 0 or
-NaN.  The page draws a chart with its one chart library, and shows beside it the same figures as a
-table.
+:func:`document` turns them into JSON.  A number that does not exist is None, never 0 or NaN.  The
+page shows the figures of each chart as a table beside it.
 """
 
 from __future__ import annotations
@@ -19,11 +18,7 @@ Number: TypeAlias = float | None
 
 @dataclass(frozen=True, slots=True)
 class NumberFormat:
-    """How a number is shown: times ``scale``, with so many decimals, then its unit.
-
-    Attributes:
-        decimals: None: as many as it takes.
-    """
+    """A number is shown times ``scale``, with ``decimals`` (None: as many as it takes) and unit."""
 
     scale: float = 1.0
     decimals: int | None = None
@@ -35,7 +30,7 @@ PERCENT = NumberFormat(100.0, 1, " %")
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis; its ends and marks are the drawer's choice where they are None.
+    """One axis; ends and marks that are None follow from the values.
 
     Attributes:
         ticks: values that are marked, with their texts.
@@ -57,8 +52,8 @@ class Series:
         y: (n,) values; None is a gap.
         look: ``right``, ``wrong``, ``third`` or ``plain``, each of which has its colour; empty: the
             colour of its place.
-        tips: (n,) what a point says of itself; None: its figures.
-        hrefs: (n,) where a point leads to, inside the page.
+        tips: (n,) texts of points; None: their figures.
+        hrefs: (n,) links of points, inside the page.
         dashed: ``dashed`` or ``dotted``; empty: drawn through.
     """
 
@@ -73,7 +68,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column of a table; ``hint`` says what its heading means."""
+    """A column of a table; ``hint`` explains its heading."""
 
     heading: str
     numeric: bool = True
@@ -83,7 +78,7 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableCell:
-    """A value, and a note that stands small beside it."""
+    """A value, and a small note beside it."""
 
     value: float | str | None
     note: str = ""
@@ -142,11 +137,11 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class PageReport:
-    """What a report says.
+    """A report.
 
     Attributes:
         facts: name and value of all that its figures depend on.
-        warnings: what makes the figures mean less than they seem to, one sentence each.
+        warnings: reasons to doubt its figures, one sentence each.
     """
 
     title: str
@@ -159,7 +154,7 @@ class PageReport:
 def document(value: Any) -> Any:
     """Return a value ready for ``json.dumps``: fields by name, no NaN and no infinity."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: document(getattr(value, one.name)) for one in fields(value)}
+        return {each.name: document(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): document(inner) for key, inner in value.items()}
     if isinstance(value, Enum):

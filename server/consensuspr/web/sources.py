@@ -14,6 +14,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -44,7 +46,7 @@ FROM_LOG: Final = (
     "answer_version", "server_version", "scoring_version", "reward_spec", "answer_rule",
     "on_undecided",
 )  # fmt: skip
-# ... and what files of rollouts have beside them.
+# Columns that files of rollouts have besides.
 OF_FILES: Final = tuple(pa.field(name, pa.string()) for name in ("model", "diagnosis"))
 LIGHT: Final = pa.schema([*(SCHEMA.field(name) for name in FROM_LOG), *OF_FILES, *PLACE])
 
@@ -53,7 +55,7 @@ FOLDER_PREFIX: Final = "consensuspr-page-"
 # Rows of a file, and characters of their texts, that are put into it together.
 _ROWS = 4096
 _CHARS = 8 << 20
-# What a whole sample has beside its light columns.
+# Columns of a whole sample besides the light ones.
 OTHER: Final = "other"
 _TEXTS: Final = ("response", "response_raw", "ground_truth", "inline", OTHER)
 WHOLE: Final = pa.schema(
@@ -88,11 +90,6 @@ class LogSource:
         """The folder that holds ``scores`` and ``datasets``."""
         return self._reader.run
 
-    @property
-    def outdated(self) -> bool:
-        """Whether the run was started again and did steps again that were yielded."""
-        return self._reader.redone
-
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield what has come since the last call."""
         for batch in self._reader.read():
@@ -100,6 +97,11 @@ class LogSource:
             for field in OF_FILES:
                 columns[field.name] = pa.nulls(batch.num_rows, field.type)
             yield pa.RecordBatch.from_arrays([columns[name] for name in LIGHT.names], schema=LIGHT)
+
+    def withdrawn(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Return by writer the rows that were yielded and do not count any more, once."""
+        gone, self._reader.withdrawn = self._reader.withdrawn, {}
+        return gone
 
     def read_share(self) -> float:
         """Return which part of the log has been read."""
@@ -115,10 +117,6 @@ class LogSource:
             writer, rows, [name for name in columns if name in SCHEMA.names]
         )
 
-    def anew(self) -> LogSource:
-        """Return the log, to be read from its beginning."""
-        return LogSource(self.path, following=self._following)
-
     def close(self) -> None:
         """Nothing is held."""
 
@@ -127,9 +125,9 @@ class FileSource:
     """The samples of a file of scored rollouts, or of such rows.
 
     Args:
-        path: what ``consensuspr score`` wrote.
-        digest: of the dataset that it was scored with, where that is known.
-        rows: in place of those of the file, which is a name then; read once.
+        path: a file that ``consensuspr score`` wrote.
+        digest: of the dataset that it was scored with, if known.
+        rows: in place of those of the file; read once.
 
     Raises:
         InputError: there is no such file, or its rows are not scored.
@@ -160,33 +158,26 @@ class FileSource:
         self._stack = ExitStack()
         self._folder = temporary_folder(FOLDER_PREFIX, self._stack)
 
-    @property
-    def outdated(self) -> bool:
-        """A file is read once."""
-        return False
-
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield all good rows, once."""
         if self._done:
             return
-        number = 0
+        first = 0
         rows = self._until_damage()
         with pq.ParquetWriter(self._folder / "rows.parquet", WHOLE, compression="zstd") as out:
             while some := _next_of(rows):
-                batch = self._batch_of(some, number)
+                batch = self._batch_of(some, first)
                 out.write_batch(batch)
-                placed = pa.RecordBatch.from_arrays(
-                    [
-                        *(batch.column(name) for name in LIGHT.names[: -len(PLACE)]),
-                        pa.array(["rows"] * batch.num_rows, pa.string()),
-                        pa.array(range(number, number + batch.num_rows), pa.int64()),
-                    ],
-                    schema=LIGHT,
-                )
-                number += batch.num_rows
+                places = {
+                    "writer": pa.repeat(pa.scalar("rows"), batch.num_rows),
+                    "row": pa.array(range(first, first + batch.num_rows), pa.int64()),
+                }
+                first += batch.num_rows
                 self._done = min(0.99, self._done + 0.01)
-                if batch.num_rows:
-                    yield placed
+                columns = [
+                    places[name] if name in places else batch.column(name) for name in LIGHT.names
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=LIGHT)
         self._done = 1.0
 
     def _until_damage(self) -> Iterator[tuple[int, Row]]:
@@ -243,9 +234,9 @@ class FileSource:
             raise DataError(str(self.path), None, "is still being read; its texts come then")
         return rows_of_parquet(path, rows, columns)
 
-    def anew(self) -> FileSource:
-        """Return the file, to be read from its beginning."""
-        return FileSource(self.path, self._digest, self._rows)
+    def withdrawn(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Return nothing: all rows of a file count."""
+        return {}
 
     def close(self) -> None:
         """Remove its copy."""
@@ -280,7 +271,7 @@ def _batch_of(rows: Sequence[tuple[int, Row]], first: int, digest: str | None) -
         raise ValueError(f"matched, channels or status: {error}") from None
     for field in WHOLE:
         try:
-            column = arrow_array(pa, [one.get(field.name) for one in made], field.type)
+            column = arrow_array(pa, [sample.get(field.name) for sample in made], field.type)
             check_range(column, field)
         except (pa.ArrowException, TypeError, OverflowError) as error:
             raise ValueError(f"{field.name}: {one_line(str(error), 300)}") from None
@@ -303,8 +294,8 @@ def _sample_of(row: Mapping[str, Any], number: int, digest: str | None) -> dict[
     matched = known.pop("matched") or []
     channels = known["channels"]
     if channels is None or len(channels) != len(matched):
-        channels = ["pattern" if one else "" for one in matched]
-    others = {
+        channels = ["pattern" if reached else "" for reached in matched]
+    other = {
         name: value
         for name, value in row.items()
         if name not in known and name not in ("matched", "spans", "channels")
@@ -315,9 +306,9 @@ def _sample_of(row: Mapping[str, Any], number: int, digest: str | None) -> dict[
         "key": number.to_bytes(16, "big"),
         "response_size": len(row["response"].encode("utf-8", "surrogatepass")),
         "status": status if status in Status.__members__ else Status.INTERNAL.value,
-        "channels": [one if one in CHANNELS else "" for one in channels],
+        "channels": [name if name in CHANNELS else "" for name in channels],
         "dataset_digest": digest,
-        OTHER: json.dumps(others, default=str) if others else None,
+        OTHER: json.dumps(other, default=str) if other else None,
     }
 
 

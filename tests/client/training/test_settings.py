@@ -37,21 +37,6 @@ def test_the_environment_names_the_server_where_the_settings_do_not(
 
 
 @pytest.mark.parametrize(
-    ("values", "spec"),
-    [
-        ({"reward": "linear", "alpha": 0.3}, RewardSpec.linear(0.3)),
-        ({"reward": "max"}, RewardSpec.maximum()),
-        ({"reward": "curriculum", "switch_epoch": 2}, RewardSpec.curriculum(2)),
-        ({"reward": "outcome"}, RewardSpec.outcome()),
-    ],
-)
-def test_every_reward_can_be_asked_for(values: dict[str, Any], spec: RewardSpec) -> None:
-    asked = read(**values).spec
-    assert asked.kind == spec.kind
-    assert asked.compute(1.0, 0.25, 1) == spec.compute(1.0, 0.25, 1)
-
-
-@pytest.mark.parametrize(
     ("values", "unanswered"),
     [
         ({}, "zero"),
@@ -69,18 +54,10 @@ def test_unanswered_is_zero_where_ncr_is_added_to_acc(
 
 
 @pytest.mark.parametrize(
-    ("value", "read_as"),
-    [("raise", "raise"), (0, 0.0), ("0.0", 0.0), (-1.5, -1.5)],
-)
-def test_an_unscorable_sample_fails_or_gets_a_number(value: object, read_as: object) -> None:
-    assert read(on_unscorable=value).on_unscorable == read_as
-
-
-@pytest.mark.parametrize(
     ("values", "sentence"),
     [
         ({"alhpa": 1}, "unknown setting 'alhpa' in reward_kwargs; did you mean 'alpha'?"),
-        ({"zzz": 1}, "unknown setting 'zzz' in reward_kwargs; known: address, reward,"),
+        ({"zzz": 1}, "unknown setting 'zzz' in reward_kwargs; known: reward, alpha,"),
         ({"alpha": 1.5}, "reward_kwargs.alpha: must be at most 1, got 1.5"),
         ({"address": "nowhere"}, "reward_kwargs.address: "),
         ({"code": "all"}, "reward_kwargs.code: must be 'written' or 'computed', got 'all'"),
@@ -108,17 +85,13 @@ def test_a_wrong_setting_is_one_sentence_that_names_it(
     assert "\n" not in str(error.value)
 
 
-def test_settings_can_be_shared_between_samples() -> None:
-    assert hash(read(score_log=Path("x"))) == hash(read(score_log="x"))
-
-
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "train.md"
 
 
 def test_every_setting_is_in_the_table() -> None:
     section = PAGE.read_text().split("## Settings of the reward")[1].split("\n## ")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", section, re.MULTILINE))
-    assert list(rows) == list(RewardSettings.model_fields)
+    assert sorted(rows) == sorted(RewardSettings.model_fields)
     for name, field in RewardSettings.model_fields.items():
         default = field.default
         if isinstance(default, ByteSize):
@@ -145,11 +118,6 @@ def test_the_setting_goes_before_what_the_trainer_tells() -> None:
     assert EpochClock(settings, 12, "").epoch_of(6) == 1
 
 
-def test_a_fixed_epoch_needs_no_steps() -> None:
-    settings = RewardSettings(reward="curriculum", epoch=3)
-    assert EpochClock(settings, None, "nobody knows").epoch_of(None) == 3
-
-
 def test_a_curriculum_without_a_known_epoch_does_not_start() -> None:
     with pytest.raises(InputError, match=r"needs the epoch, which cannot be known: nobody knows"):
         EpochClock(CURRICULUM, None, "nobody knows")
@@ -158,10 +126,6 @@ def test_a_curriculum_without_a_known_epoch_does_not_start() -> None:
 def test_a_curriculum_does_not_guess_the_step_of_a_sample() -> None:
     with pytest.raises(InputError, match="the sample came without it"):
         EpochClock(CURRICULUM, 12, "").epoch_of(None)
-
-
-def test_other_rewards_need_no_epoch() -> None:
-    assert EpochClock(RewardSettings(), None, "nobody knows").epoch_of(None) == 0
 
 
 def test_each_stage_is_announced_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -135,13 +134,6 @@ class PageBrowser(Browser):
         return [
             (one["id"], [node["html"] for node in one["nodes"]][:3]) for one in found["violations"]
         ]
-
-    def searched(self, path: str) -> Any:
-        """Return a document of a search for text, once that has come to its end."""
-        end = time.monotonic() + 60
-        while not (told := self.documents(path))["search"]["complete"]:
-            assert time.monotonic() < end, path
-        return told
 
     def documents(self, path: str) -> Any:
         """Return a document as the page gets it."""

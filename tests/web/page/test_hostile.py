@@ -51,7 +51,7 @@ def test_signs_that_control_what_is_shown_are_written_out(
     browser: PageBrowser, hostile_address: str
 ) -> None:
     browser.show(hostile_address)
-    [row] = browser.searched("samples?q=escape")["rows"]
+    [row] = browser.documents("samples?q=escape")["rows"]
     browser.go(f"#/sample/0/{row['key']}")
     [text] = browser.texts(".text-body .response")
     assert "escape ␛[31m" in text and "⟨202E⟩left" in text

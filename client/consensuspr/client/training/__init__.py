@@ -1,19 +1,15 @@
 """The reward as a trainer sees it: one sample in, one reward out, none lost, none made up.
 
-What every adapter needs and no framework knows: settings, the problem a sample belongs
-to, the epoch of the curriculum, what happens while the server is away, and the score log.
-The adapters (``consensuspr.client.verl``, ``.trl``, ``.slime``, …) translate a framework's
-samples into calls of :class:`SampleScorer`, or of :class:`RewardSource` itself.
-
-The server is asked first; retries with jitter are the client's.  A server that stays away
-is replaced by an equal scorer in this process where ``dataset_path`` names the data, else
-waited for or reported, as ``on_unavailable`` says.  A sample that cannot be scored for
-good follows ``on_unscorable``.  Nothing here ever turns a failure into a reward unless a
-user has named that number.
+Here is everything that adapters need and no framework knows: settings, the problem of a sample, the
+epoch of the curriculum, the behaviour while the server is away, and the score log.  The adapters
+(``consensuspr.client.verl``, ``.trl``, ``.slime``, …) translate a framework's samples into calls of
+:class:`SampleScorer`, or of :class:`RewardSource`.  A failure becomes a reward only if the user has
+named that number.
 """
 
 from consensuspr.client.training.figures import METRICS, StepWatch, figures
 from consensuspr.client.training.rows import (
+    INFO_COLUMNS,
     ProblemIds,
     TrainingRow,
     ground_truth_text,
@@ -35,6 +31,7 @@ from consensuspr.client.training.source import (
 )
 
 __all__ = [
+    "INFO_COLUMNS",
     "METRICS",
     "VALIDATION_SPLITS",
     "EpochClock",

@@ -98,7 +98,7 @@ class ProblemIds:
             if self._prompts.setdefault(problem_id, digest) != digest:
                 raise InputError(
                     f"problem id {problem_id!r}, put together from extra_info.index, has come with"
-                    " two prompts; give each row its extra_info.problem_id, or tell splits apart"
+                    " two prompts; give each row its extra_info.problem_id, or separate splits"
                     " with problem_id_format={data_source}/{split}/{index}"
                 )
             self._prompts.move_to_end(problem_id)
@@ -131,7 +131,7 @@ class TrainingRow(NamedTuple):
 
     @property
     def split(self) -> str | None:
-        """Split of the row, None where it does not say."""
+        """Split of the row, None if it names none."""
         split = self.extra_info.get("split")
         return split if isinstance(split, str) else None
 
@@ -161,32 +161,31 @@ class TrainingRow(NamedTuple):
         )
 
 
-# What a label may say besides the ground truth.
-_LABEL_KEYS = (
-    "problem_id", "ground_truth", "data_source", "nodes", "budget", "split", "epoch", "global_step",
-)  # fmt: skip
+# Columns of a row that name its problem, its nodes and its place in the run.
+INFO_COLUMNS = ("problem_id", "index", "split", "nodes", "budget", "epoch", "global_step")
+# Keys of a label that is an object.
+_LABEL_KEYS = ("ground_truth", "data_source", *(name for name in INFO_COLUMNS if name != "index"))
 
 
-def labelled_row(label: Any, about: Mapping[str, Any], prompt: Prompt | None) -> TrainingRow:
-    """Return the row of a trainer that hands through a label, and perhaps columns beside it.
+def labelled_row(label: Any, columns: Mapping[str, Any], prompt: Prompt | None) -> TrainingRow:
+    """Return the row of a trainer that passes a label, and perhaps columns beside it.
 
     Args:
-        label: the ground truth, or a JSON object with it and what names the problem, as an
-            object or as the text of one.
-        about: columns beside it; the label goes before them.
+        label: the ground truth, or a JSON object (or its text) with it and the problem's id.
+        columns: beside the label, which takes precedence.
         prompt: of the sample.
 
     Raises:
         InputError: the label is neither, or has another key.
     """
-    said = _label_object(label)
-    if said is None:
-        said = {"ground_truth": label} if label != "" else {}
-    unknown = [key for key in said if key not in _LABEL_KEYS]
+    given = _label_object(label)
+    if given is None:
+        given = {"ground_truth": label} if label != "" else {}
+    unknown = [key for key in given if key not in _LABEL_KEYS]
     if unknown:
         known = ", ".join(_LABEL_KEYS)
         raise InputError(f"the label has the unknown key {unknown[0]!r}; known: {known}")
-    info = {**about, **{key: value for key, value in said.items() if value is not None}}
+    info = {**columns, **{key: value for key, value in given.items() if value is not None}}
     source = info.get("data_source")
     if source is not None and not isinstance(source, str):
         raise InputError(f"data_source must be a text, got {source!r}")
@@ -195,7 +194,7 @@ def labelled_row(label: Any, about: Mapping[str, Any], prompt: Prompt | None) ->
 
 
 def _label_object(label: Any) -> Mapping[str, Any] | None:
-    """Return a label that is an object, None where it is a ground truth."""
+    """Return a label that is an object, None if it is a ground truth."""
     if isinstance(label, str) and label.lstrip().startswith("{"):
         try:
             label = json.loads(label)
@@ -244,7 +243,7 @@ def inline_budget(budget: Any) -> GuardBudget | None:
     Raises:
         InputError: it has another shape.
     """
-    # A column of structs may have one of nulls where a row has none.
+    # A column of structs may have a struct of nulls for a row without a budget.
     if budget is None or (isinstance(budget, Mapping) and set(budget.values()) == {None}):
         return None
     try:
@@ -268,13 +267,10 @@ def _texts(values: Any) -> list[str]:
 
 
 def ground_truth_text(value: Any, name: str) -> str | None:
-    """Return a row's ground truth as text; Parquet columns also hold it as numbers.
+    """Return a row's ground truth as text; ``name`` is its column.
 
-    A whole number in a column of floats is written without its fraction, as it was meant:
-    strict answer rules compare texts, and "42.0" is not "42".
-
-    Raises:
-        InputError: it is neither; ``name`` says which column.
+    Parquet columns also hold it as numbers.  A whole number in a column of floats is written
+    without its fraction: strict answer rules compare texts, and "42.0" is not "42".
     """
     if value is None or isinstance(value, str):
         return value

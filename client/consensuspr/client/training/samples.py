@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from consensuspr.client.calls import first_failure
+from consensuspr.client.rpc import first_failure
 from consensuspr.client.training.rows import ProblemIds, TrainingRow
 from consensuspr.client.training.settings import EpochClock, RewardSettings
 from consensuspr.client.training.source import (

@@ -27,9 +27,9 @@ from pydantic import (
 from consensuspr.client.transport import Access
 from consensuspr.credentials import TOKEN_FILE_VARIABLE
 from consensuspr.errors import InputError
-from consensuspr.scoring.rewards import CodeCredit, NcrKind, RewardKind, RewardSpec, Unanswered
-from consensuspr.scoring.types import AnswerRule, OnUndecided, check_digest, check_label
-from consensuspr.settings import Settings, what_is_wrong
+from consensuspr.scoring.reward_options import RewardOptions
+from consensuspr.scoring.types import check_digest, check_label
+from consensuspr.settings import what_is_wrong
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 
-class RewardSettings(Settings):
+class RewardSettings(RewardOptions):
     """How a trainer's samples are rewarded, and what happens when they cannot be."""
 
     address: str = Field(
@@ -69,41 +69,7 @@ class RewardSettings(Settings):
         description=f"HOST:PORT of the server (default: ${ADDRESS_VARIABLE}, else"
         f" {DEFAULT_ADDRESS})",
     )
-    reward: Literal["linear", "max", "curriculum", "outcome"] = Field(
-        "linear", description="how Acc and NCR are combined (section 4.2 of the paper)"
-    )
-    alpha: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
-        0.5, description="weight of Acc in the linear reward"
-    )
-    switch_epoch: Annotated[int, Field(ge=0)] = Field(
-        1, description="first epoch, from 0, in which the curriculum rewards Acc instead of NCR"
-    )
-    guard: bool = Field(
-        True, description="lower NCR where a response states far more than a solution needs"
-    )
-    statements: bool = Field(
-        True, description="a true statement of a node's value reaches it, not its text alone"
-    )
-    final_nodes: bool = Field(True, description="count nodes that state the final answer")
-    ncr: NcrKind = Field(
-        NcrKind.PLAIN, description="each node counts the same, or by the dataset's weights"
-    )
-    after_think: bool = Field(
-        False, description="score only what follows the last `</think>`, nodes and answer"
-    )
-    code: CodeCredit = Field(
-        CodeCredit.WRITTEN,
-        description="a statement in program code counts if the response writes its result (written)"
-        " or always (computed)",
-    )
-    unanswered: Unanswered | None = Field(
-        None,
-        description="NCR of a response without a marked final answer: unchanged (ncr) or 0 (zero);"
-        " default: zero for linear and max, else ncr",
-    )
-    dataset: str | None = Field(
-        None, description="name of the dataset, where the server has several"
-    )
+    dataset: str | None = Field(None, description="name of the dataset, if the server has several")
     expect_digest: str | None = Field(
         None,
         description="digest that the dataset must have, so that no other content is ever rewarded",
@@ -120,13 +86,6 @@ class RewardSettings(Settings):
     )
     run: str | None = Field(
         None, description="name of this run at the server, for its fair share and for metrics"
-    )
-    answer_rule: AnswerRule | None = Field(
-        None, description="how the final answer is found and compared; null: the dataset's rule"
-    )
-    on_undecided: OnUndecided = Field(
-        OnUndecided.COUNT_WRONG,
-        description="an answer whose check spent its budget counts as wrong, or has no reward",
     )
     timeout_s: Seconds = Field(60.0, description="one sample at the server, retries included")
     dataset_path: Path | None = Field(
@@ -146,41 +105,42 @@ class RewardSettings(Settings):
     ] = Field(
         None,
         description="a sample whose problem is in the dataset without nodes is worth its Acc,"
-        " fails, or gets this reward (default: as on_unscorable says; with grown_nodes, acc)",
+        " fails, or gets this reward (default: on_unscorable; with grown_nodes, acc)",
     )
     max_unscorable: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
         0.01,
         description="highest share of samples, of 1,000 or more, that fail because of the dataset,"
-        " are unknown to the server, or are refused: a higher one ends the run",
+        " are unknown to the server, or are rejected: a higher share ends the run",
     )
     validate_by_acc: bool = Field(
         True, description="a validation sample without nodes is worth its Acc; nothing learns it"
     )
     steps_per_epoch: Count | None = Field(
-        None, description="training steps in an epoch, where the trainer does not tell"
+        None, description="training steps in an epoch, if the trainer does not pass them"
     )
     epoch: Annotated[int, Field(ge=0)] | None = Field(
         None, description="fixed epoch of the curriculum, for one run per stage"
     )
     problem_id_format: str = Field(
         "{data_source}/{index}",
-        description="a problem's id in the dataset, where a row has an index and no problem_id",
+        description="a problem's id in the dataset, if a row has an index and no problem_id",
     )
     score_log: Path | None = Field(
         None, description="folder of the run, to which each sample is logged (docs/score-log.md)"
     )
     score_log_bytes: Annotated[ByteSize, Field(ge=0)] = Field(
         ByteSize(20 << 30),
-        description="disk that texts in the score log may take; the oldest are given up first",
+        description="bytes on disk for texts in the score log; the oldest are dropped first",
     )
     token_file: Path | None = Field(
-        None, description=f"file whose first token is shown (default: ${TOKEN_FILE_VARIABLE})"
+        None,
+        description=f"file with the token of each call (default: ${TOKEN_FILE_VARIABLE})",
     )
     tls_ca: Path | None = Field(
         None, description="certificates that sign the server's; turns TLS on"
     )
     tls_cert: Path | None = Field(
-        None, description="own certificate, for a server that demands one; turns TLS on"
+        None, description="own certificate, for a server that requires one; turns TLS on"
     )
     tls_key: Path | None = Field(None, description="its private key, not encrypted")
 
@@ -232,7 +192,7 @@ class RewardSettings(Settings):
 
         Args:
             values: by name.
-            source: where they were given, for error messages.
+            source: of the values, for error messages.
 
         Raises:
             InputError: a key is unknown or a value is wrong.
@@ -269,22 +229,6 @@ class RewardSettings(Settings):
             return "acc"
         return self.without_nodes
 
-    @property
-    def spec(self) -> RewardSpec:
-        """The reward that these settings ask for."""
-        return RewardSpec(
-            RewardKind(self.reward),
-            self.alpha,
-            self.switch_epoch,
-            guard=self.guard,
-            statements=self.statements,
-            final_nodes=self.final_nodes,
-            ncr=self.ncr,
-            after_think=self.after_think,
-            code=self.code,
-            unanswered=self.unanswered or Unanswered.in_training(self.reward),
-        )
-
 
 class EpochClock:
     """Returns the epoch of a sample, and logs when the curriculum switches.
@@ -297,7 +241,7 @@ class EpochClock:
         steps_per_epoch: as the trainer knows it; the setting of that name takes precedence.
         unknown: why ``steps_per_epoch`` is None, a clause for the error message; None if the epoch
             comes with the samples.
-        missing: what a sample lacks if it does not, a clause as well.
+        missing: why a sample may come without it, a clause as well.
 
     Raises:
         InputError: the reward needs the epoch, and it cannot be known.
@@ -311,40 +255,30 @@ class EpochClock:
         missing: str = "the sample came without its step (global_steps)",
     ) -> None:
         self._settings = settings
-        self._needed = settings.needs_epoch
         self._steps_per_epoch = settings.steps_per_epoch or steps_per_epoch
         self._missing = missing
         # Late samples of the first stage may follow the switch.
         self._announced: set[bool] = set()
-        known = settings.epoch is not None or self._steps_per_epoch
-        if self._needed and not known and unknown is not None:
-            raise InputError(
-                f"{self._needed} needs the epoch, which cannot be known: {unknown}; set"
-                " steps_per_epoch, or one run per stage with a fixed epoch"
-            )
+        if unknown is not None and settings.epoch is None and not self._steps_per_epoch:
+            self._check_needless(f"which cannot be known: {unknown}; set steps_per_epoch, or one")
 
-    def epoch_of(self, step: int | None, told: int | None = None) -> int:
-        """Return the epoch, from 0, of a training step.
+    def epoch_of(self, step: int | None, epoch: int | None = None) -> int:
+        """Return the epoch, from 0, of a sample.
 
         Args:
             step: counted from 1; 0 or less is validation before training; None: unknown.
-            told: the epoch that the trainer passes.
+            epoch: as the trainer passes it.
 
         Raises:
             InputError: the reward needs the epoch and the sample came without.
         """
-        epoch = told
         if self._settings.epoch is not None:
             epoch = self._settings.epoch
         elif step is not None and self._steps_per_epoch:
             epoch = max(0, (step - 1) // self._steps_per_epoch)
-        if not self._needed:
-            return epoch or 0
         if epoch is None:
-            raise InputError(
-                f"{self._needed} needs the epoch, and {self._missing}; set a fixed epoch, one"
-                " run per stage"
-            )
+            self._check_needless(f"and {self._missing}; set a fixed epoch, one")
+            return 0
         by_acc = epoch >= self._settings.switch_epoch
         if self._settings.reward == "curriculum" and by_acc not in self._announced:
             self._announced.add(by_acc)
@@ -356,3 +290,8 @@ class EpochClock:
                 self._settings.switch_epoch,
             )
         return epoch
+
+    def _check_needless(self, reason: str) -> None:
+        needed = self._settings.needs_epoch
+        if needed:
+            raise InputError(f"{needed} needs the epoch, {reason} run per stage")

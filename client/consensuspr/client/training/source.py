@@ -7,6 +7,7 @@ local scorer is the server's own code on data of the same digest, and is loaded 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import random
@@ -16,15 +17,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
-from consensuspr.client.aio import AsyncRewardClient
 from consensuspr.client.batching import Batcher
 from consensuspr.client.interface import Deadline, ScoredBatch
 from consensuspr.client.local import LocalClient
+from consensuspr.client.rpc import AsyncRewardClient
 from consensuspr.client.training.grown import GrownDatasets
 from consensuspr.client.training.settings import RewardSettings
 from consensuspr.errors import (
@@ -89,15 +89,16 @@ MIN_UNEARNED = 200
 # Limit of remembered look-ups of problems, some 200 bytes each.
 _REMEMBERED_PROBLEMS = 100_000
 
-# Log that samples wait after this time without a reply, and again each minute.
-_SILENCE_S = 5.0
-_SILENCE_AGAIN_S = 60.0
-_LOOK_S = 1.0
-
 _PATTERN, _STATEMENT, _CODE = map(CHANNELS.index, ("pattern", "statement", "code"))
+
+# Log that a sample waits if the server has not replied for this time.
+_SILENCE_S = 5.0
 
 # Longer than any local batch takes.
 _PATIENCE_S = 24 * 3600.0
+
+# A score, its identity, and who made it (``server`` or ``local``).
+Scored: TypeAlias = tuple[Score, Identity, str]
 
 
 class UnscorableSample(ConsensusPRError):
@@ -169,10 +170,9 @@ class LocalFallback:
     Args:
         path: of the dataset.
         name: of the dataset at the server; None if it has one.
-        expected_digest: of the dataset, if it is known before any server has answered.
+        expected_digest: of the server's dataset; None while it is not known.
 
     Attributes:
-        expected_digest: of the server's dataset; None while it is not known.
         loaded_digest: of the data in use; None: nothing is loaded.
     """
 
@@ -187,11 +187,7 @@ class LocalFallback:
         self.loaded_digest: str | None = None
 
     async def score_one(self, rollout: Rollout, options: ScoreOptions) -> tuple[Score, Identity]:
-        """Score one rollout.
-
-        Raises:
-            UnusableData: the dataset cannot be read, or is not the server's.
-        """
+        """Score one rollout; raise UnusableData if the dataset is unreadable or another one."""
         return await self._batcher.submit(rollout, options, Deadline.after(_PATIENCE_S))
 
     def close(self) -> None:
@@ -210,25 +206,23 @@ class LocalFallback:
         )
 
     def _loaded(self) -> LocalClient:
-        expected = self.expected_digest
-        if self._client is not None and expected in (None, self.loaded_digest):
-            return self._client
-        if self._client is not None:  # the file may have been replaced since
-            self._client.close()
-            self._client = None
-        try:
-            client = LocalClient({self._name: self._path} if self._name else self._path)
-        except (DataError, OSError) as error:
-            raise UnusableData(f"dataset_path: {error}") from None
-        digest = client.server_info().datasets[0].digest
-        if expected not in (None, digest):
-            client.close()
-            raise UnusableData(
-                f"dataset_path: {self._path} ({digest}) is not the server's dataset ({expected});"
-                " a reward would depend on who scored it"
-            )
-        self._client, self.loaded_digest = client, digest
-        return client
+        if self._client is None or self.expected_digest not in (None, self.loaded_digest):
+            if self._client is not None:  # the file may have been replaced since
+                self._client.close()
+                self._client = None
+            try:
+                client = LocalClient({self._name: self._path} if self._name else self._path)
+            except (DataError, OSError) as error:
+                raise UnusableData(f"dataset_path: {error}") from None
+            digest = client.server_info().datasets[0].digest
+            if self.expected_digest not in (None, digest):
+                client.close()
+                raise UnusableData(
+                    f"dataset_path: {self._path} ({digest}) is not the server's dataset"
+                    f" ({self.expected_digest}); a reward would depend on who scored it"
+                )
+            self._client, self.loaded_digest = client, digest
+        return self._client
 
 
 class RewardSource:
@@ -243,11 +237,7 @@ class RewardSource:
         self.settings = settings
         self._spec = settings.spec
         self._client = AsyncRewardClient(
-            settings.address,
-            settings.timeout_s,
-            access=settings.access,
-            # A server that restarts may come back with other data.
-            on_identity=lambda identity: self._see_digest(identity.dataset_digest),
+            settings.address, settings.timeout_s, access=settings.access
         )
         self._fallback = (
             LocalFallback(settings.dataset_path, settings.dataset, settings.expect_digest)
@@ -269,12 +259,10 @@ class RewardSource:
         self._passing: tuple[type[Exception], ...] = AWAY
         if settings.on_other_digest == "wait":
             self._passing += (DatasetMismatch,)
-        self._waiting_samples = 0
-        self._heard = 0.0  # when the server replied last
+        # Digest of the server's dataset and time of its last reply.
         self._digest: str | None = None
-        # Tasks: ask the server about itself, log its silence, look whether it is back.
-        self._introduction: asyncio.Task[ServerInfo] | None = None
-        self._silence: asyncio.Task[None] | None = None
+        self._last_reply = 0.0
+        # Looks whether the server is back while samples are scored here.
         self._watch: asyncio.Task[None] | None = None
 
     async def score(
@@ -297,7 +285,7 @@ class RewardSource:
             spans: also return where each node was first hit, and its share.
             step: of the training, from 1; only for the score log, as what follows.
             group: of samples that the trainer compares.
-            penalty: what the trainer adds to the reward; None: unknown.
+            penalty: added to the reward by the trainer; None: unknown.
 
         Raises:
             UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
@@ -310,7 +298,7 @@ class RewardSource:
         # The caller's rollout may belong to several samples.
         rollout = replace(rollout, sample=Sample(self._keys.next(), step, group, split))
         try:
-            (score, identity), scored_by = await self._decided(rollout, options)
+            score, identity, scored_by = await self._decided(rollout, options)
             unknown = await self._is_unknown(rollout, split, score, identity, options)
         except _REFUSALS as error:
             sentence = f"problem {rollout.problem_id!r}: {error}"
@@ -332,7 +320,7 @@ class RewardSource:
 
     @property
     def troubles(self) -> Mapping[str, int]:
-        """How often something went wrong so far, by kind; also what the score log lost."""
+        """Numbers of troubles so far, by kind; also the losses of the score log."""
         log = self._log
         lost = (0, 0) if log is None else (log.lost_rows, log.lost_texts)
         names = ("score log lost rows", "score log lost texts")
@@ -340,9 +328,8 @@ class RewardSource:
 
     async def close(self) -> None:
         """Close the channel and stop local scoring.  May be called twice."""
-        for task in (self._introduction, self._watch, self._silence):
-            if task is not None:
-                task.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
         await self._client.close()
         if self._fallback is not None:
             self._fallback.close()
@@ -401,7 +388,7 @@ class RewardSource:
             if len(self._known) >= _REMEMBERED_PROBLEMS:
                 self._known.clear()
             lookup = replace(options, include_spans=False, probe=True)
-            (found, _), _ = await self._scored(Rollout(rollout.problem_id, ""), lookup)
+            found, *_ = await self._scored(Rollout(rollout.problem_id, ""), lookup)
             self._known[key] = found.status is not Status.UNKNOWN_PROBLEM
         return not self._known[key]
 
@@ -433,7 +420,7 @@ class RewardSource:
         if misfits > share * max(self._samples, MIN_SAMPLES):
             counts = ", ".join(f"{count} {name}" for name, count in self._misfits.items())
             cause = (
-                "the server refuses this run"
+                "the server rejects this run"
                 if why == _REFUSED
                 else "the server's dataset is not the one of the training files"
             )
@@ -444,7 +431,7 @@ class RewardSource:
             )
 
     def _warn(self, rollout: Rollout, score: Score) -> None:
-        """Log what is wrong with a whole run, once."""
+        """Log faults of a whole run, once."""
         if score.acc == 1.0 and score.guard is not None:
             warning = self._guard_watch.add(1, score.guard < 1.0)
             if warning is not None:
@@ -466,7 +453,7 @@ class RewardSource:
     # -- scores --------------------------------------------------------------------------------
 
     def _options_of(self, epoch: int, spans: bool) -> ScoreOptions:
-        """Return the options of an epoch, the same object while they stay the same."""
+        """Return the options of an epoch, the same object while nothing changes."""
         known = self._options
         if known is None or (known.epoch, known.include_spans) != (epoch, spans):
             settings = self.settings
@@ -486,48 +473,30 @@ class RewardSource:
             )
         return known
 
-    async def _decided(
-        self, rollout: Rollout, options: ScoreOptions
-    ) -> tuple[tuple[Score, Identity], str]:
+    async def _decided(self, rollout: Rollout, options: ScoreOptions) -> Scored:
         """Return a sample's score; a busy answer check or a fault of the server is asked again.
 
         Raises:
             Overloaded: the answer check stayed too busy for longer than the settings allow.
         """
         give_up_at = time.monotonic() + self.settings.unavailable_limit_s
-        for asked, pause_s in enumerate(chain(_AGAIN_PAUSES_S, repeat(_AGAIN_PAUSES_S[-1])), 1):
+        for asked in itertools.count(1):
             found = await self._scored(rollout, options)
-            score = found[0][0]
-            busy = score.undecided_by_load
-            if not busy and (score.status is not Status.INTERNAL or asked > len(_AGAIN_PAUSES_S)):
+            score, *_ = found
+            last = asked > len(_AGAIN_PAUSES_S)
+            if not score.undecided_by_load and (score.status is not Status.INTERNAL or last):
                 return found
-            if asked > len(_AGAIN_PAUSES_S) and (
-                self.settings.on_unavailable == "raise" or time.monotonic() > give_up_at
-            ):
+            waits = self.settings.on_unavailable == "wait" and time.monotonic() <= give_up_at
+            if last and not waits:
                 raise Overloaded(
                     f"problem {rollout.problem_id!r}: the answer check was too busy, {asked} times"
                 )
             self._events.report("asked again", f"{_explained(rollout, score)}; it is asked again")
+            pause_s = _AGAIN_PAUSES_S[min(asked, len(_AGAIN_PAUSES_S)) - 1]
             await asyncio.sleep(random.uniform(pause_s / 2, pause_s))
-        raise AssertionError("pauses do not end")
+        raise AssertionError("counting does not end")
 
-    async def _scored(
-        self, rollout: Rollout, options: ScoreOptions
-    ) -> tuple[tuple[Score, Identity], str]:
-        """Return a sample's score and who made it; a wait is logged."""
-        if not self._waiting_samples:
-            self._heard = time.monotonic()
-        self._waiting_samples += 1
-        if self._silence is None:
-            self._silence = asyncio.get_running_loop().create_task(self._log_silence())
-        try:
-            return await self._scored_by_any(rollout, options)
-        finally:
-            self._waiting_samples -= 1
-
-    async def _scored_by_any(
-        self, rollout: Rollout, options: ScoreOptions
-    ) -> tuple[tuple[Score, Identity], str]:
+    async def _scored(self, rollout: Rollout, options: ScoreOptions) -> Scored:
         """Return a sample's score by the server, by the local scorer, or after a wait."""
         settings = self.settings
         give_up_at = time.monotonic() + settings.unavailable_limit_s
@@ -535,59 +504,43 @@ class RewardSource:
             fallback = self._fallback
             if fallback is not None and self._watch is not None:
                 try:
-                    return await fallback.score_one(rollout, options), "local"
+                    return *await fallback.score_one(rollout, options), "local"
                 except UnusableData as error:
                     self._drop_fallback(error)
                 except Unavailable:
                     if fallback is self._fallback:
                         raise
                     # Another sample found its data unusable, and this one asks the server too.
-            patience_s = min(settings.timeout_s, max(_PAUSE_S, give_up_at - time.monotonic()))
+            limit_s = min(settings.timeout_s, max(_PAUSE_S, give_up_at - time.monotonic()))
+            silence = asyncio.get_running_loop().call_later(_SILENCE_S, self._report_silence)
             try:
-                introduced = self._introduced()
-                if not introduced.done():
-                    await asyncio.shield(introduced)
-                found = await self._client.score_one_with(rollout, options, timeout_s=patience_s)
+                score, identity = await self._client.score_one_with(
+                    rollout, options, timeout_s=limit_s
+                )
             except self._passing as error:
                 other = isinstance(error, DatasetMismatch)
                 kind = "other dataset" if other else "server away"
                 self._events.report(kind, f"{error}; {self._what_next(other)}")
-                if other:
-                    self._introduction = None  # waiting samples ask together
                 if self._fallback is not None:
                     if self._watch is None:
-                        self._introduction = None
                         self._watch = asyncio.get_running_loop().create_task(self._until_back())
-                elif (settings.on_unavailable == "raise" and not other) or (
-                    time.monotonic() + 2 * _PAUSE_S > give_up_at
-                ):
+                    continue
+                fails = settings.on_unavailable == "raise" and not other
+                if fails or time.monotonic() + 2 * _PAUSE_S > give_up_at:
                     raise
-                else:
-                    await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(_PAUSE_S)
             else:
-                return found, "server"
+                self._see_digest(identity.dataset_digest)
+                return score, identity, "server"
+            finally:
+                silence.cancel()
 
-    async def _log_silence(self) -> None:
-        """Log that samples wait; end when none does."""
-        told: float | None = None
-        try:
-            while self._waiting_samples:
-                await asyncio.sleep(_LOOK_S)
-                now = time.monotonic()
-                silent_s = now - self._heard
-                if silent_s < _SILENCE_S or self._watch is not None:
-                    if told is not None:
-                        logger.warning("the server at %s answers again", self.settings.address)
-                    told = None
-                elif self._waiting_samples and (told is None or now - told >= _SILENCE_AGAIN_S):
-                    told = now
-                    self._events.tell(
-                        "server away",
-                        f"no score from the server at {self.settings.address} for {silent_s:.0f} s;"
-                        f" samples that wait for it: {self._waiting_samples:,}",
-                    )
-        finally:
-            self._silence = None
+    def _report_silence(self) -> None:
+        if time.monotonic() - self._last_reply >= _SILENCE_S:
+            self._events.report(
+                "server away",
+                f"no score from the server at {self.settings.address} for {_SILENCE_S:g} s",
+            )
 
     def _drop_fallback(self, error: UnusableData) -> None:
         if self._fallback is not None:
@@ -604,51 +557,12 @@ class RewardSource:
 
     # -- the server's dataset ------------------------------------------------------------------
 
-    def _introduced(self) -> asyncio.Task[ServerInfo]:
-        """Return the task that asked the server about itself, one for all samples."""
-        task = self._introduction
-        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-            task = asyncio.get_running_loop().create_task(self._ask_server())
-            self._introduction = task
-        return task
-
-    async def _ask_server(self) -> ServerInfo:
-        """Ask the server about itself, and check its dataset."""
-        info = await self._client.server_info()
-        if self._grown is not None:
-            return info  # each request names its epoch's dataset and digest
-        dataset = chosen_dataset(info, self.settings.dataset, self.settings.address)
-        if self.settings.expect_digest not in (None, dataset.digest):
-            raise DatasetMismatch.of(dataset.name, dataset.digest, self.settings.expect_digest)
-        self._see_digest(dataset.digest)
-        return info
-
-    def _see_digest(self, digest: str) -> None:
-        """Compare the server's data with those that samples were scored with so far."""
-        self._heard = time.monotonic()
-        if self._grown is None and self._digest not in (None, digest):
-            self._events.report(
-                "dataset changed",
-                f"the server at {self.settings.address} has other data: digest {digest}, it was"
-                f" {self._digest}; rewards before and after are not comparable",
-            )
-        self._digest = digest
-        if self._fallback is not None:
-            used = self._fallback.loaded_digest
-            if used not in (None, digest):
-                self._events.report(
-                    "unequal data",
-                    f"samples were scored in this process from {self.settings.dataset_path}"
-                    f" ({used}), which is not the server's dataset ({digest})",
-                )
-            self._fallback.expected_digest = digest
-
     async def _until_back(self) -> None:
-        """Wait until the server is back; meanwhile samples are scored here."""
+        """Wait until the server has its dataset back; meanwhile samples are scored here."""
         try:
             while True:
                 try:
-                    await self._introduced()
+                    await self._check_server()
                 except RewardServiceError:
                     await asyncio.sleep(_PAUSE_S)
                 except ConsensusPRError:
@@ -658,6 +572,38 @@ class RewardSource:
                     return
         finally:
             self._watch = None
+
+    async def _check_server(self) -> None:
+        """Ask the server about itself, and check its dataset."""
+        info = await self._client.server_info()
+        if self._grown is not None:
+            return  # each request names its epoch's dataset and digest
+        dataset = chosen_dataset(info, self.settings.dataset, self.settings.address)
+        if self.settings.expect_digest not in (None, dataset.digest):
+            raise DatasetMismatch.of(dataset.name, dataset.digest, self.settings.expect_digest)
+        self._see_digest(dataset.digest)
+
+    def _see_digest(self, digest: str) -> None:
+        """Compare the server's data with those that samples were scored with so far."""
+        self._last_reply = time.monotonic()
+        if digest == self._digest:
+            return
+        if self._grown is None and self._digest is not None:
+            self._events.report(
+                "dataset changed",
+                f"the server at {self.settings.address} has other data: digest {digest}, it was"
+                f" {self._digest}; rewards before and after are not comparable",
+            )
+        self._digest = digest
+        if self._fallback is not None:
+            loaded = self._fallback.loaded_digest
+            if loaded not in (None, digest):
+                self._events.report(
+                    "unequal data",
+                    f"samples were scored in this process from {self.settings.dataset_path}"
+                    f" ({loaded}), which is not the server's dataset ({digest})",
+                )
+            self._fallback.expected_digest = digest
 
 
 def chosen_dataset(info: ServerInfo, name: str | None, address: str) -> DatasetInfo:

@@ -1,4 +1,4 @@
-"""verl's agent loops, which tell the reward which tokens the policy wrote.
+"""verl's agent loops, with the mask of the tokens that the policy wrote in each sample.
 
 verl passes a reward the whole response without ``response_mask``, but with what an agent loop puts
 into ``extra_fields``.  So the mask goes there while the reward is computed.

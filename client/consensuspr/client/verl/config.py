@@ -24,6 +24,9 @@ OUR_TRAINERS = "consensuspr_"
 STEP_CREDIT_MANAGER = "consensuspr.client.verl.step_credit.StepCreditManager"
 STEP_ESTIMATOR = "consensuspr_step"
 
+# Top groups of the reward settings before verl 0.7; 0.9 accepts their keys and reads none of them.
+OLD_GROUPS = ("custom_reward_function", "reward_model", "sandbox_fusion")
+
 # verl's own keys in the same place.
 _OVERLONG = ("max_resp_len", "overlong_buffer_cfg")
 _BUFFER_KEYS = ("enable", "len", "penalty_factor", "log")
@@ -135,7 +138,7 @@ def epoch_clock(config: Mapping[str, Any], settings: RewardSettings, version: st
     if needed and without_steps:
         raise InputError(
             f"{needed} needs the training step, and this trainer of verl {version} does"
-            " not tell the reward its step; use verl 0.9.1 or newer with trainer.use_v1=True, or"
+            " not pass the reward its step; use verl 0.9.1 or newer with trainer.use_v1=True, or"
             " run one stage after the other with a fixed epoch"
         )
     return EpochClock(settings, *_steps_per_epoch(config))

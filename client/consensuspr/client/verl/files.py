@@ -1,11 +1,11 @@
 """The rows of verl's Parquet files, read once, and the server asked for their problems.
 
-Each row goes through the code that takes a sample apart in the reward manager.  Memory is bounded
-by a batch of rows and some 300 bytes a problem, for which 64-bit hashes stand.
+Each row is read by the code that reads a sample in the reward manager.  Memory is bounded by a
+batch of rows and the ids of the problems.
 
 Each problem is asked for as a rollout without a ground truth: only then does the status of an
 unknown problem differ from that of a known one without nodes.  Its response is the row's ground
-truth in a box, so that Acc tells whether the server has the same.
+truth in a box, so that Acc is 0 if the server's differs.
 """
 
 from __future__ import annotations
@@ -13,22 +13,18 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from consensuspr.client.local import LocalClient
-from consensuspr.client.sync import RewardClient
+from consensuspr.client.rpc import RewardClient
 from consensuspr.client.training import (
     VALIDATION_SPLITS,
     ProblemIds,
     RewardSettings,
-    TrainingRow,
-    prompt_digest,
 )
 from consensuspr.client.verl.sample import row_of
 from consensuspr.console import ProgressBar
@@ -72,34 +68,21 @@ class Occurrences:
 
 @dataclass(slots=True)
 class SplitRows:
-    """The rows of one split, and what the server knows of their problems.
+    """The rows of one split, and the server's answers for their problems."""
 
-    Attributes:
-        files: number of files, unreadable ones included.
-        bad_rows: without a reward because of the row itself.
-        bad_files: that cannot be read, with the reason.
-        problems: that the rows name.
-        asked: problems that the server was asked for; those that follow are of these.
-        known: in the dataset, without nodes in the row.
-        inline: with nodes in the row.
-        with_nodes: with nodes in the row or the dataset.
-        unscorable: without reward, by reason.
-        unknown: without reward because the server does not know them.
-        other_truth: whose ground truth in the row is not the server's.
-    """
-
-    files: int = 0
+    files: int = 0  # unreadable ones included
     rows: int = 0
-    bad_rows: Occurrences = field(default_factory=Occurrences)
-    bad_files: list[str] = field(default_factory=list)
+    bad_rows: Occurrences = field(default_factory=Occurrences)  # no reward because of the row
+    bad_files: list[str] = field(default_factory=list)  # the reason of each
     problems: int = 0
+    # Of the problems that the server was asked for:
     asked: int = 0
-    known: int = 0
-    inline: int = 0
-    with_nodes: int = 0
-    unscorable: dict[str, Occurrences] = field(default_factory=dict)
-    unknown: int = 0
-    other_truth: Occurrences = field(default_factory=Occurrences)
+    known: int = 0  # in the dataset, without nodes in the row
+    inline: int = 0  # with nodes in the row
+    with_nodes: int = 0  # in the row or the dataset
+    unscorable: dict[str, Occurrences] = field(default_factory=dict)  # by reason
+    unknown: int = 0  # unscorable because the server does not know them
+    other_truth: Occurrences = field(default_factory=Occurrences)  # in the row than at the server
 
     @property
     def num_unscorable(self) -> int:
@@ -121,53 +104,6 @@ class SplitRows:
         return counted > settings.max_unscorable * self.num_checked
 
 
-class SeenProblems:
-    """Notes problems and finds ids that stand for two things; training rows come first.
-
-    Attributes:
-        two_prompts: ids with two prompts.
-        two_truths: ids with two ground truths.
-        leaked: ids in training and validation.
-    """
-
-    def __init__(self) -> None:
-        self.two_prompts = Occurrences()
-        self.two_truths = Occurrences()
-        self.leaked = Occurrences()
-        # By hash of the id: the hashes of prompt and ground truth.
-        self._known: dict[Split, dict[int, tuple[int, int]]] = {split: {} for split in Split}
-        self._counted: set[tuple[int, int]] = set()
-
-    def note(
-        self, split: Split, problem_id: str, prompt: str, truth: str | None, place: str
-    ) -> bool:
-        """Note a row; return whether its problem is new in its split.
-
-        ``prompt`` is its digest, ``place`` its file and number, for examples.
-        """
-        key, now = _hash(problem_id), (_hash(prompt), _hash(truth or ""))
-        example = f"{problem_id!r}, {place}"
-        known = self._known[split]
-        before = known.get(key)
-        if before is None and split is Split.VALIDATION:
-            before = self._known[Split.TRAIN].get(key)
-            if before is not None:
-                self.leaked.add(example)
-        for part, found in enumerate((self.two_prompts, self.two_truths)):
-            changed = before is not None and before[part] != now[part]
-            if changed and (part, key) not in self._counted:
-                self._counted.add((part, key))
-                found.add(example)
-        is_new = key not in known
-        known.setdefault(key, now)
-        return is_new
-
-
-def _hash(text: str) -> int:
-    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big")
-
-
 @dataclass(slots=True)
 class ProblemQuestion:
     """A problem to ask the server for; ``row_split`` is the split that the row names."""
@@ -179,7 +115,7 @@ class ProblemQuestion:
 
     @property
     def truth(self) -> str:
-        """The row's own ground truth, empty where it has none."""
+        """The row's own ground truth, empty if it has none."""
         return (self.rollout.ground_truth or "").strip()
 
     def as_asked(self) -> Rollout:
@@ -192,7 +128,7 @@ class ProblemQuestion:
 
 
 def _fits_a_box(truth: str) -> bool:
-    """Tell whether a ground truth in ``\\boxed{…}`` is read as it stands."""
+    """Return whether a ground truth in ``\\boxed{…}`` is read as it stands."""
     if not truth or len(truth) > _LONGEST_TRUTH or not truth.isprintable() or "boxed" in truth:
         return False
     depth = 0
@@ -203,7 +139,7 @@ def _fits_a_box(truth: str) -> bool:
     return depth == 0
 
 
-# Whom to ask: a client, and the name of the dataset there.
+# A client, and the name of the dataset there.
 Server: TypeAlias = tuple[RewardClient | LocalClient, str | None]
 
 
@@ -226,8 +162,8 @@ def ask_for(
         on_undecided=OnUndecided.MASK,
         probe=True,
     )
-    drawn = iter(questions)
-    while batch := list(islice(drawn, BATCH)):
+    remaining = iter(questions)
+    while batch := list(islice(remaining, BATCH)):
         scores = client.score_with([question.as_asked() for question in batch], options)
         for question, score in zip(batch, scores, strict=True):
             _count(question, score, settings, rows[question.split])
@@ -256,9 +192,9 @@ def _count(
 def _why_unscorable(
     question: ProblemQuestion, score: Score, settings: RewardSettings
 ) -> str | None:
-    """Return why a sample of the problem would have no reward; None where it has one."""
+    """Return why a sample of the problem would have no reward; None if it would have one."""
     if score.status is Status.INVALID_NODES:
-        return f"with inline nodes that the server refuses: {score.message}"
+        return f"with inline nodes that the server rejects: {score.message}"
     if score.status in (Status.OVERSIZE, Status.INTERNAL):
         return f"with status {score.status}: {score.message}"
     has_truth = bool(question.truth) or score.acc is not None
@@ -290,11 +226,11 @@ class RowScan:
     Args:
         settings: of the reward.
         prompt_key: column of the prompts (``data.prompt_key``).
-        server: asked for the problems; None: nobody.
+        server: asked for the problems; None: only the rows are read.
 
     Attributes:
         rows: the findings by split.
-        seen: the problems.
+        leaked: problems that are in training and validation.
         asked: whether there is a server.
         server_error: why it could not be asked to the end; all rows are read.
     """
@@ -306,9 +242,10 @@ class RowScan:
         server: Server | None = None,
     ) -> None:
         self.rows = {split: SplitRows() for split in Split}
-        self.seen = SeenProblems()
+        self.leaked = Occurrences()
         self.asked = server is not None
         self.server_error: RewardServiceError | None = None
+        self._seen: dict[Split, set[str]] = {split: set() for split in Split}
         self._settings = settings
         self._prompt_key = prompt_key
         self._server = server
@@ -330,63 +267,45 @@ class RowScan:
         self, files: Mapping[Split, Sequence[str]], progress: ProgressBar
     ) -> Iterator[ProblemQuestion]:
         """Note every row, and yield a question for each problem that is new in its split."""
-        found = [
-            (split, *opened)
-            for split in Split
-            for path in files[split]
-            if (opened := self._open(split, path)) is not None
-        ]
-        with progress("reading", sum(num_rows for _, _, num_rows in found), "rows") as advance_to:
-            done = 0
-            for split, path, num_rows in found:
+        count = 0
+        with progress("reading", None, "rows") as advance_to:
+            for split in Split:
                 rows = self.rows[split]
-                try:
-                    for number, row in enumerate(read_rows(path, self._prompt_key), 1):
-                        rows.rows += 1
-                        place = f"{path.name} row {number}"
-                        try:
-                            fields = {**row, "raw_prompt": row.get(self._prompt_key)}
-                            question = self._note(split, row_of(fields), place)
-                        except InputError as error:
-                            rows.bad_rows.add(f"{place}: {error}")
-                        else:
+                for name in files[split]:
+                    rows.files += 1
+                    path = Path(os.path.expanduser(name))
+                    try:
+                        if "://" in name:
+                            raise DataError(name, None, "is not on this machine and is not checked")
+                        for number, row in enumerate(read_rows(path, self._prompt_key), 1):
+                            count += 1
+                            if count % _BAR_ROWS == 0:
+                                advance_to(count)
+                            question = self._note(split, row, f"{path.name} row {number}")
                             if question is not None:
                                 yield question
-                        if number % _BAR_ROWS == 0:
-                            advance_to(done + number)
-                except DataError as error:
-                    rows.bad_files.append(str(error))
-                done += num_rows
-                advance_to(done)
+                    except DataError as error:
+                        rows.bad_files.append(str(error))
+            advance_to(count)
 
-    def _open(self, split: Split, name: str) -> tuple[Path, int] | None:
-        """Return a file and how many rows it has by its footer; None where it cannot be read."""
-        import pyarrow.parquet as pq
-
+    def _note(self, split: Split, fields: Mapping[str, Any], place: str) -> ProblemQuestion | None:
+        """Count a row; return a question if its problem is new."""
         rows = self.rows[split]
-        rows.files += 1
-        path = Path(os.path.expanduser(name))
+        rows.rows += 1
         try:
-            if "://" in name:
-                raise DataError(name, None, "is not on this machine, and was not looked at")
-            with _reading(path):
-                return path, int(pq.read_metadata(path).num_rows)
-        except DataError as error:
-            rows.bad_files.append(str(error))
+            row = row_of({**fields, "raw_prompt": fields.get(self._prompt_key)})
+            _check_prompt(row.prompt)
+            rollout = row.rollout("", self._ids)
+        except InputError as error:
+            rows.bad_rows.add(f"{place}: {error}")
             return None
-
-    def _note(self, split: Split, row: TrainingRow, place: str) -> ProblemQuestion | None:
-        """Take a row in; return a question where its problem is new.
-
-        Raises:
-            InputError: it cannot be rewarded as it is.
-        """
-        prompt = _checked_prompt(row.prompt)
-        rollout = row.rollout("", self._ids)
-        digest = prompt_digest(prompt)
-        if not self.seen.note(split, rollout.problem_id, digest, rollout.ground_truth, place):
+        problem_id = rollout.problem_id
+        if problem_id in self._seen[split]:
             return None
-        self.rows[split].problems += 1
+        self._seen[split].add(problem_id)
+        rows.problems += 1
+        if split is Split.VALIDATION and problem_id in self._seen[Split.TRAIN]:
+            self.leaked.add(f"{problem_id!r}, {place}")
         return ProblemQuestion(split, rollout, place, row.split)
 
 
@@ -396,29 +315,22 @@ def read_rows(path: Path, prompt_key: str) -> Iterator[Mapping[str, Any]]:
     Raises:
         DataError: it cannot be read, or has no prompts.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with _reading(path), pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
-        names = file.schema_arrow.names
-        if prompt_key not in names:
-            raise DataError(
-                str(path),
-                None,
-                f"has no column {prompt_key!r} (data.prompt_key); its columns are"
-                f" {', '.join(names[:12])}",
-            )
-        columns = [prompt_key, *(name for name in _FIELDS if name in names)]
-        for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
-            yield from batch.to_pylist()
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn errors of pyarrow and of the system into one that names the file."""
-    import pyarrow as pa
-
     try:
-        yield
+        with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+            names = file.schema_arrow.names
+            if prompt_key not in names:
+                raise DataError(
+                    str(path),
+                    None,
+                    f"has no column {prompt_key!r} (data.prompt_key); its columns are"
+                    f" {', '.join(names[:12])}",
+                )
+            columns = [prompt_key, *(name for name in _FIELDS if name in names)]
+            for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
+                yield from batch.to_pylist()
     except DataError:
         raise
     except FileNotFoundError:
@@ -428,9 +340,7 @@ def _reading(path: Path) -> Iterator[None]:
         raise DataError(str(path), None, f"is not readable Parquet: {reason}") from error
 
 
-def _checked_prompt(prompt: object) -> str | Sequence[Mapping[str, object]]:
-    if isinstance(prompt, str) and prompt:
-        return prompt
-    if isinstance(prompt, list) and prompt and all(isinstance(m, Mapping) for m in prompt):
-        return prompt
-    raise InputError(f"the prompt must be chat messages, got {str(prompt)[:80]!r}")
+def _check_prompt(prompt: object) -> None:
+    is_chat = isinstance(prompt, list) and all(isinstance(m, Mapping) for m in prompt)
+    if not prompt or not (is_chat or isinstance(prompt, str)):
+        raise InputError(f"the prompt must be chat messages, got {str(prompt)[:80]!r}")

@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 # Means of verl's validation leave None out; older releases fail.
 _TAKES_NONE = not verl.__version__.startswith(("0.7.", "0.8."))
 
-# Prefix of the notes to the trainer with what went wrong in a worker.
+# Prefix of the notes on troubles in a worker, which the trainer reads.
 TROUBLES = "troubles of "
 _BETWEEN_NOTES_S = 1.0
 
@@ -114,11 +114,8 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
             ``reward_extra_info``, the same keys for every sample.
 
         Raises:
-            UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
-            TooManyUnscorable: too many others have none either; the run is ended.
-            MissingMask: it has several turns without a mask; the run is ended.
-            InputError: the row names no problem, or two.
-            RewardServiceError: the server rejected it, or was away for too long.
+            TooManyUnscorable, MissingMask: the run is ended.
+            ConsensusPRError: this sample has no reward.
         """
         try:
             return await self._reward_of(data)
@@ -176,7 +173,7 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
         scored: ScoredSample,
         reward: float,
     ) -> dict[int, float]:
-        """Return what each token of a response earns of its reward."""
+        """Return the reward of each token of a response."""
         turns = [
             (start, len(text), finder_of_decoding(sample.response_ids[start:end], self._decode))
             for (start, end), text in zip(spans, texts, strict=True)
@@ -186,18 +183,20 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
         return place_reward(reward, scored.score, weight, find, sample.mask)
 
     def _note_soon(self) -> None:
-        """Tell the trainer what went wrong here if that has changed, once a second."""
-        if self._in_worker and self._noting is None and self._went_wrong() != self._noted:
+        """Note new troubles and failures for the trainer, at most once a second."""
+        if self._in_worker and self._noting is None and self._num_troubles() != self._noted:
             loop = asyncio.get_running_loop()
             self._noting = loop.call_later(_BETWEEN_NOTES_S, self._note)
 
-    def _went_wrong(self) -> tuple[int, int]:
-        troubles = {} if self._source is None else self._source.troubles
-        return sum(troubles.values()), self._failed
+    def _troubles(self) -> dict[str, int]:
+        return {} if self._source is None else dict(self._source.troubles)
+
+    def _num_troubles(self) -> tuple[int, int]:
+        return sum(self._troubles().values()), self._failed
 
     def _note(self) -> None:
-        self._noting, self._noted = None, self._went_wrong()
-        troubles = {} if self._source is None else dict(self._source.troubles)
+        self._noting, self._noted = None, self._num_troubles()
+        troubles = self._troubles()
         # In a thread: it asks Ray, and no sample may wait for that.
         loop = asyncio.get_running_loop()
         loop.run_in_executor(None, _leave_notes, troubles, self._failed, self._last_failure)
@@ -210,4 +209,4 @@ def _leave_notes(troubles: dict[str, int], failed: int, last_failure: str) -> No
         if failed:
             note_failures(failed, last_failure)
     except Exception:  # whatever Ray raises; the next notes hold all that these do
-        logger.exception("the trainer cannot be told what went wrong in this reward worker")
+        logger.exception("the troubles of this reward worker cannot be noted for the trainer")

@@ -1,4 +1,4 @@
-"""What verl loads to know our reward manager and trainers, in every process of a run.
+"""The plugin by which verl finds our reward manager and trainers, in every process of a run.
 
 verl 0.9.1 finds it by the entry point ``verl.plugins``; 0.7 and 0.8 by
 ``VERL_USE_EXTERNAL_MODULES=consensuspr.client.verl.plugin``.
@@ -11,7 +11,7 @@ import importlib.util
 from verl.experimental.reward_loop.reward_manager import register
 
 from consensuspr.client.verl.manager import ConsensusRewardManager
-from consensuspr.client.verl.run_end import actor_name, tell_reason_last
+from consensuspr.client.verl.run_end import actor_name, print_reason_last
 
 NAME = "consensuspr"
 
@@ -19,8 +19,8 @@ register(NAME)(ConsensusRewardManager)
 
 _name = actor_name()
 if _name is None:
-    tell_reason_last()
-# Where there is a V1 trainer.  verl's task runner, which asks for it, is an actor without a name;
-# for any other worker, all that a trainer imports were 100 MB that nobody uses.
+    print_reason_last()
+# verl's task runner, which makes the V1 trainer, is an actor without a name.  In any other worker
+# the trainer's imports would be 100 MB for nothing.
 if not _name and importlib.util.find_spec("verl.trainer.ppo.v1") is not None:
     from consensuspr.client.verl import trainer as trainer

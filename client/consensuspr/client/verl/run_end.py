@@ -1,6 +1,6 @@
 """How a reward worker ends a run that cannot be rewarded, and prints the reason last.
 
-An exception of a reward does not stop verl: it drops the rollout and trains on the rest.  So the
+An exception of a reward does not stop verl: it drops the rollout and trains on the others.  So the
 process that made the worker, verl's task runner, gets SIGTERM, which Ray turns into a
 ``SystemExit``.  The reason is a note in Ray's key-value store, which the driver (where verl loads
 our plugin) prints at its exit, below the output of Hydra and Ray.
@@ -24,12 +24,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 logger = logging.getLogger(__name__)
 
-_REASON, _SENT = "reason", "reason was sent"
-_FAILED = "samples that failed in "
+_REASON, _SENT, _FAILED = "reason", "reason was sent", "samples that failed in "
 
-# Seconds for one try of sending the signal, and the pauses between tries if Ray is busy.
+# Limit for sending the signal; the next failing sample sends it again if that fails.
 _TRY_S = 30.0
-_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 _sending = threading.Lock()
 
 # verl's name for the actors of its reward loop; a number follows.
@@ -53,12 +51,9 @@ def in_reward_worker() -> bool:
 
 
 def note(name: str, text: str, *, once: bool = False) -> bool:
-    """Leave a note to the other processes of this run; return whether it was left.
+    """Leave a note for the other processes of this run; return whether it was left.
 
-    Args:
-        name: of the note; another one of the name is replaced.
-        text: of it.
-        once: do not replace.
+    A note replaces another one of its name, except with ``once``.
     """
     was_there = internal_kv._internal_kv_put(_key(name), text.encode(), overwrite=not once)
     return not (once and was_there)
@@ -71,7 +66,7 @@ def read_note(name: str) -> str | None:
 
 
 def read_notes(prefix: str) -> list[str]:
-    """Return the notes of this run whose names begin so."""
+    """Return the notes of this run whose names begin with a prefix."""
     texts = map(internal_kv._internal_kv_get, internal_kv._internal_kv_list(_key(prefix)))
     return [text.decode() for text in texts if text is not None]
 
@@ -89,33 +84,21 @@ def note_reason(reason: str) -> None:
 def end_run(reason: str) -> None:
     """End the run of this reward worker; the first reason counts.
 
-    Blocks while Ray does not answer, up to minutes.  If it fails, the next call tries again.
+    If Ray does not answer, the reason is logged, and the next call tries again.
     """
     with _sending:
-        for pause_s in (*_PAUSES_S, None):
-            try:
-                if note(_REASON, reason, once=True):
-                    logger.error("consensuspr ends this run: %s", reason)
-                if read_note(_SENT) is None:
-                    _ask_to_end()
-                    note(_SENT, actor_name() or "")
-            except Exception as error:  # whatever Ray raises
-                again = "stop it by hand" if pause_s is None else f"again in {pause_s:g} s"
-                logger.error(
-                    "this run must end (%s), but its process could not be notified: %s: %s; %s",
-                    reason,
-                    type(error).__name__,
-                    error,
-                    again,
-                )
-                if pause_s is not None:
-                    time.sleep(pause_s)
-            else:
-                return
+        try:
+            if note(_REASON, reason, once=True):
+                logger.error("consensuspr ends this run: %s", reason)
+            if read_note(_SENT) is None:
+                _signal_task_runner()
+                note(_SENT, actor_name() or "")
+        except Exception:  # any error of Ray
+            logger.exception("this run must end (%s), but its process cannot be notified", reason)
 
 
-def _ask_to_end() -> None:
-    """Send the signal to the process that made this worker."""
+def _signal_task_runner() -> None:
+    """Send SIGTERM to the process that made this worker."""
     actors = ray_state.actors()
     owner = actors[ray.get_runtime_context().get_actor_id()]["OwnerAddress"]
     for actor in actors.values():
@@ -133,17 +116,17 @@ def _terminate(pid: int) -> None:
 
 
 def note_failures(count: int, last: str) -> None:
-    """Tell the driver how many samples of this worker have no reward, and why the last has none."""
+    """Note how many samples of this worker have no reward, and why the last has none."""
     note(f"{_FAILED}{actor_name()}", json.dumps([time.time(), count, last]))
 
 
-def tell_reason_last() -> None:
-    """Print why this run ended, or what it lost, when this process exits."""
+def print_reason_last() -> None:
+    """Print why this run ended, or which samples it lost, when this process exits."""
     # Ray's own handler was registered before, and runs later.
-    atexit.register(_tell_reason)
+    atexit.register(_print_reason)
 
 
-def _tell_reason() -> None:
+def _print_reason() -> None:
     if not ray.is_initialized():
         return
     reason = read_note(_REASON)

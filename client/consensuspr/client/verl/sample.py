@@ -28,7 +28,7 @@ ONE_TURN = 2
 
 
 class MissingMask(InputError):
-    """Nothing tells which tokens of a response of several turns the policy wrote."""
+    """A response of several turns came without the mask of the policy's tokens."""
 
 
 class VerlSample(NamedTuple):
@@ -57,7 +57,7 @@ class VerlSample(NamedTuple):
         """Read the last sequence of a ``DataProto``.
 
         Raises:
-            MissingMask: nothing tells which tokens the policy wrote.
+            MissingMask: it has several turns and no mask.
             InputError: a field has a wrong type.
         """
         # Cutting the last sequence out of all fields takes longer than everything else.
@@ -95,7 +95,7 @@ def _mask(from_loop: Any, tensors: Any, length: int, turns: Any) -> NDArray[Any]
         mask = tensors[MASK].numpy(force=True)[-1][:length]
     elif turns is not None and turns > ONE_TURN:
         raise MissingMask(
-            f"a response of {turns} messages came without its {MASK}, so that a tool's words would"
+            f"a response of {turns} messages came without its {MASK}, so that a tool's text would"
             " be scored as the policy's; with verl 0.9 or newer set"
             " actor_rollout_ref.rollout.agent.agent_loop_manager_class="
             "consensuspr.client.verl.agent_loop.MaskingAgentLoopManager, with an older one have the"

@@ -1,8 +1,8 @@
 """The check at the start: does the server have the problems of the training files?
 
-The first reward worker makes it in a thread, with the doctor's code: every row of both splits by
-the code that rewards it.  Files that do not fit end the run.  A check that cannot be made (no
-server, files on another node, a dataset class of the user's own) is logged and ends nothing.
+The first reward worker makes it in a thread, with the doctor's code.  Files that do not fit end the
+run.  A check that cannot be made (no server, files on another node, a dataset class of the user's
+own) is logged and ends nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from consensuspr.client.sync import RewardClient
+from consensuspr.client.rpc import RewardClient
 from consensuspr.client.training import RewardSettings
 from consensuspr.client.training.grown import GrownDatasets
 from consensuspr.client.training.source import AWAY, chosen_dataset, missing_budgets
@@ -80,14 +80,14 @@ def check_files(config: Any, settings: RewardSettings) -> None:
 def _dataset_when_there(client: RewardClient, settings: RewardSettings) -> DatasetInfo:
     """Return the dataset that samples will be scored with; wait for the server as a sample does."""
     passing = (*AWAY, DatasetMismatch) if settings.on_other_digest == "wait" else AWAY
-    give_up_at = time.monotonic() + settings.unavailable_limit_s
+    # With a local dataset no sample waits.
+    waits = settings.dataset_path is None and settings.on_unavailable == "wait"
+    give_up_at = time.monotonic() + (settings.unavailable_limit_s if waits else 0)
     while True:
         try:
             return _dataset(client, settings)
         except passing as error:
-            # With a local dataset no sample waits.
-            waits = settings.dataset_path is None and settings.on_unavailable == "wait"
-            if not waits or time.monotonic() > give_up_at:
+            if time.monotonic() > give_up_at:
                 raise
             logger.warning("the check of the files waits for the server: %s", error)
             time.sleep(_PAUSE_S)
@@ -105,30 +105,26 @@ def _dataset(client: RewardClient, settings: RewardSettings) -> DatasetInfo:
 
 
 def _unfit(split: Split, rows: SplitRows, settings: RewardSettings) -> str | None:
-    """Return why a split cannot be trained on; log what can be tolerated."""
+    """Return why a split cannot be trained on; log faults that can be tolerated."""
     name = "training" if split is Split.TRAIN else "validation"
     for reason in rows.bad_files:
         logger.warning("%s rows are not checked: %s", name, reason)
-    problems = [
-        f"{found.count:,} {why} (the first: {found.first})"
-        for why, found in rows.unscorable.items()
-    ]
-    if rows.bad_rows.count:
-        problems.append(f"{rows.bad_rows.count:,} rows not to be read ({rows.bad_rows.first})")
     if rows.other_truth.count:
         logger.error(
             "%s of %d %s problems have another ground truth in the row than at the server; the"
-            " row's decides (the first: %s)",
+            " row's counts (the first: %s)",
             share(rows.other_truth.count, rows.asked),
             rows.asked,
             name,
             rows.other_truth.first,
         )
-    if not problems:
+    reasons = {**rows.unscorable, "that cannot be read": rows.bad_rows}
+    faults = [f"{n.count:,} {why} (the first: {n.first})" for why, n in reasons.items() if n.count]
+    if not faults:
         return None
     finding = (
         f"{share(rows.num_unscorable, rows.num_checked)} of {rows.num_checked:,} {name} problems"
-        f" have no reward: {'; '.join(problems)}"
+        f" have no reward: {'; '.join(faults)}"
     )
     if rows.exceeds(settings):
         return finding
@@ -137,11 +133,9 @@ def _unfit(split: Split, rows: SplitRows, settings: RewardSettings) -> str | Non
 
 
 def _paths(files: Any) -> Sequence[str]:
-    if files is None:
-        return ()
-    return (files,) if isinstance(files, str) else tuple(map(str, files))
+    return (files,) if isinstance(files, str) else tuple(map(str, files or ()))
 
 
 @contextmanager
-def _no_progress(_what: str, _total: int | None, _unit: str) -> Iterator[Callable[[int], None]]:
+def _no_progress(_name: str, _total: int | None, _unit: str) -> Iterator[Callable[[int], None]]:
     yield lambda done: None

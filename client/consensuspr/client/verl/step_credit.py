@@ -6,9 +6,8 @@ Two settings of verl 0.9.1's V1 trainer turn it on::
 consensuspr.client.verl.step_credit.StepCreditManager
     algorithm.adv_estimator=consensuspr_step
 
-The reward worker, which knows spans and tokens, places the reward and sends it along with the
-other figures of the sample; the agent loop's worker takes it out again.  Of several outputs of one
-loop, verl rewards the last.
+The reward worker places the reward on tokens and sends it with the figures of the sample; the agent
+loop's worker takes it out again.  Of several outputs of one loop, verl rewards the last.
 """
 
 from __future__ import annotations
@@ -36,20 +35,12 @@ _TOLERANCE = 2.0**-20
 
 
 class CreditedOutput(AgentLoopOutput):  # type: ignore[misc]  # verl has no types
-    """An agent loop's output whose reward is that of its tokens.
-
-    Attributes:
-        by_token: what tokens of the response earn, by their places; the others earn nothing.
-    """
+    """An agent loop's output with the rewards of its tokens by their index; others earn 0."""
 
     by_token: dict[int, float] = Field(exclude=True)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return verl's dictionary of the output, with a reward for each token.
-
-        Raises:
-            InputError: the rewards do not add up to the response's.
-        """
+        """Return verl's dictionary of the output, with a reward for each token."""
         output: dict[str, Any] = super().as_dict()
         rewards = torch.zeros_like(output["rm_scores"])
         rewards[list(self.by_token)] = torch.tensor([*self.by_token.values()], dtype=rewards.dtype)
@@ -70,17 +61,17 @@ class StepCreditWorker(MaskingAgentLoopWorker):
             await super()._compute_score(outputs, kwargs)
         finally:
             del final.extra_fields[BY_TOKEN]
-        said = final.extra_fields.get("reward_extra_info")
-        if said is None:
+        figures = final.extra_fields.get("reward_extra_info")
+        if figures is None:
             return  # rewarded by the loop itself, or later by a model
-        if BY_TOKEN not in said:
+        if BY_TOKEN not in figures:
             raise InputError(
                 "step credit needs the reward manager that places rewards:"
                 " reward.reward_manager.name=consensuspr"
             )
         given = {name: getattr(final, name) for name in final.model_fields_set}
-        given |= {"extra_fields": final.extra_fields, "by_token": said.pop(BY_TOKEN)}
-        # verl goes on with what stands in the list.
+        given |= {"extra_fields": final.extra_fields, "by_token": figures.pop(BY_TOKEN)}
+        # verl continues with the outputs in the list.
         outputs[-1] = CreditedOutput(**given)
 
 
@@ -102,25 +93,25 @@ def step_advantage(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the advantage of each token, and its reward-to-go.
 
-    Let R_i be the whole reward of response *i* of a group, and e_i(t) what its tokens before *t*
-    have earned.  The response is compared with those of its group that once had earned as much::
+    Let R_i be the whole reward of response *i* of a group, and e_i(t) the sum that its tokens
+    before *t* have earned.  The response is compared with those of its group that had earned as
+    much at some token::
 
         A_i(t) = (R_i - mean of R_j over all j with e_j(u) = e_i(t) for a token u) / (s + 1e-6)
 
-    So steps are aligned by the nodes reached.  A response that gets far and fails is raised up to
-    its nodes and lowered behind them, and moving text about gains nothing.  If nobody else of the
-    group came that far, the mean of the step before stays.  s is the standard deviation of the
-    group's R, or 1 if ``algorithm.norm_adv_by_std_in_grpo`` is False (without the 1e-6).  A group
-    of which nobody has reached a node has GRPO's advantages, a group of one 0.
+    So steps are aligned by the nodes reached.  If no other response came that far, the mean of the
+    step before stays.  s is the standard deviation of the group's R, or 1 if
+    ``algorithm.norm_adv_by_std_in_grpo`` is False (without the 1e-6).  A group without any node
+    has GRPO's advantages, a group of one 0.
 
     Args:
         token_level_rewards: (n, length) float.
         response_mask: (n, length), 1 for the tokens of the policy; the others get 0.
-        index: (n,) of each response its group.
+        index: (n,) group of each response.
         config: verl's ``algorithm``.
 
     Raises:
-        InputError: tokens earn something else than nodes (KL), or rewards are discounted.
+        InputError: tokens also earn a KL reward, or rewards are discounted.
     """
     settings = {} if config is None else config
     if settings.get("use_kl_in_reward", False):

@@ -6,7 +6,7 @@ verl's own trainer of that mode, with three additions:
 *   the figures of a step's samples (:mod:`consensuspr.client.training.figures`) go into its
     metrics, with the number of lost samples and what went wrong in the reward workers;
 *   ``trainer.rollout_data_dir`` dumps have the figures of each sample;
-*   the agent loops pass the reward the mask of what the policy wrote
+*   the agent loops pass the reward the mask of the policy's tokens
     (:mod:`consensuspr.client.verl.agent_loop`), unless another manager of them is named.
 
 Before workers and engines start, the trainer checks the reward's settings and their files.
@@ -39,12 +39,12 @@ logger = logging.getLogger(__name__)
 
 AGENT_LOOPS = "consensuspr.client.verl.agent_loop.MaskingAgentLoopManager"
 
-# Of a key of the transfer queue, PROMPT_ROLLOUT_PART: what is of one rollout.
+# Separates the last part of a key of the transfer queue, PROMPT_ROLLOUT_PART.
 _PART = "_"
 
 
 class Figures:
-    """What is added to a trainer of verl; goes before it among the bases."""
+    """Adds our figures to a trainer of verl; stands before it among the bases."""
 
     config: Any
 
@@ -65,8 +65,8 @@ class Figures:
         self, batch: Any, metrics: dict[str, Any], timing_raw: Any, global_steps: int, epoch: int
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)  # type: ignore[misc]
-        said = _said_of(batch)
-        rollouts = {key.rpartition(_PART)[0]: sample for key, sample in said.items()}
+        rows = _figures_of(batch)
+        rollouts = {key.rpartition(_PART)[0]: sample for key, sample in rows.items()}
         of_step = figures(rollouts.values())
         metrics.update(of_step)
         warning = self._watch.add(of_step)
@@ -78,7 +78,7 @@ class Figures:
             metrics[f"{METRICS}/trouble/{kind.replace(' ', '_')}"] = count
 
     def _new_troubles(self) -> Counter[str]:
-        """Return what went wrong in the reward workers since the last step, by what it was."""
+        """Return the troubles in the reward workers since the last step, by kind."""
         so_far: Counter[str] = Counter()
         for troubles in read_notes(TROUBLES):
             so_far.update(json.loads(troubles))
@@ -87,7 +87,7 @@ class Figures:
         return new
 
     def _log_rollout_data(self, batch: Any, timing_raw: Any, rollout_data_dir: str) -> None:
-        self._dumped = _said_of(batch)
+        self._dumped = _figures_of(batch)
         super()._log_rollout_data(batch, timing_raw, rollout_data_dir)  # type: ignore[misc]
         self._dumped = {}
 
@@ -96,9 +96,9 @@ class Figures:
     ) -> None:
         keys = reward_extra_infos_dict["uid"]
         names = dict.fromkeys(name for sample in self._dumped.values() for name in sample)
-        said = {name: [self._dumped.get(key, {}).get(name) for key in keys] for name in names}
+        figures = {name: [self._dumped.get(key, {}).get(name) for key in keys] for name in names}
         super()._dump_generations(  # type: ignore[misc]
-            reward_extra_infos_dict={**said, **reward_extra_infos_dict}, **dump
+            reward_extra_infos_dict={**figures, **reward_extra_infos_dict}, **dump
         )
 
 
@@ -117,21 +117,18 @@ def _check_settings(config: Any) -> None:
         raise
 
 
-def _said_of(batch: Any) -> dict[str, dict[str, Any]]:
-    """Return what our reward said of each row of a batch, by its key; padding is none of them."""
-    keys = [
-        key
-        for key, tag in zip(batch.keys, batch.tags, strict=True)
-        if not tag.get("is_padding", False)
-    ]
+def _figures_of(batch: Any) -> dict[str, dict[str, Any]]:
+    """Return the figures of each row of a batch, by its key, without padding."""
+    tagged = zip(batch.keys, batch.tags, strict=True)
+    keys = [key for key, tag in tagged if not tag.get("is_padding", False)]
     if not keys:
         return {}
     data = tq.kv_batch_get(
         keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"]
     )
-    fields = [getattr(one, "data", one) for one in data["extra_fields"]]
-    said = {key: one.get("reward_extra_info") or {} for key, one in zip(keys, fields, strict=True)}
-    return {key: sample for key, sample in said.items() if "num_nodes" in sample}
+    fields = (getattr(row, "data", row) for row in data["extra_fields"])
+    found = {key: row.get("reward_extra_info") or {} for key, row in zip(keys, fields, strict=True)}
+    return {key: sample for key, sample in found.items() if "num_nodes" in sample}
 
 
 @register_trainer(f"{OUR_TRAINERS}sync")

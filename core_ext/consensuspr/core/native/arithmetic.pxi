@@ -3,9 +3,7 @@
 cdef struct Parser:
     Reader* r
     const Item* items
-    int at
-    int end
-    int depth
+    int at, end, depth
     bint failed
 
 
@@ -16,9 +14,7 @@ cdef inline bint operator_in(
     if p.at >= p.end:
         return False
     item = &p.items[p.at]
-    return item.kind == I_OPERATOR and (
-        item.op == first or item.op == second or item.op == third
-    )
+    return item.kind == I_OPERATOR and item.op in (first, second, third)
 
 
 cdef inline void note_part(Parser* p, const Value* value) noexcept nogil:
@@ -36,8 +32,7 @@ cdef inline void note_part(Parser* p, const Value* value) noexcept nogil:
 
 cdef void join(Parser* p, uint8_t op, Value* left, const Value* right) noexcept nogil:
     """Carry out left op right, into left."""
-    cdef int64_t num = 0
-    cdef int64_t den = 1
+    cdef int64_t num = 0, den = 1
     cdef bint fits
     if p.failed:
         return
@@ -104,9 +99,7 @@ cdef void see_through(Parser* p, int seen, Value* value) noexcept nogil:
     elif seen == SEEN_ROUND:
         if two and (second.den != 1 or not 0 <= second.num <= MAX_DIGITS):
             p.failed = True
-        elif not fraction_round(
-            value.num, value.den, <int>second.num if two else 0, &num, &den
-        ):
+        elif not fraction_round(value.num, value.den, <int>second.num if two else 0, &num, &den):
             p.failed = True
     value.num = num
     value.den = den
@@ -226,9 +219,7 @@ cdef inline bint evaluate(
     return True
 
 
-cdef bint work_out(
-    Reader* r, const Item* items, int start, int end, Value* value
-) noexcept nogil:
+cdef bint work_out(Reader* r, const Item* items, int start, int end, Value* value) noexcept nogil:
     cdef Parser p
     cdef Value right
     p.r = r
@@ -279,10 +270,8 @@ cdef inline int before_bracket(const Item* items, int good) noexcept nogil:
 
 cdef int run_after(const Item* items, int start, int stop) noexcept nogil:
     """Return the end of the longest expression that begins at ``start``; 0 for none."""
-    cdef int depth = 0
-    cdef int good = 0
+    cdef int depth = 0, good = 0, at, kind
     cdef bint expects = True
-    cdef int at, kind
     for at in range(start, min(stop, start + MAX_SIDE + 1)):
         kind = items[at].kind
         if expects:
@@ -290,7 +279,7 @@ cdef int run_after(const Item* items, int start, int stop) noexcept nogil:
                 expects = False
             elif kind == I_OPEN:
                 depth += 1
-            elif kind != I_OPERATOR or (items[at].op != c'+' and items[at].op != c'-'):
+            elif kind != I_OPERATOR or items[at].op not in b"+-":
                 return before_bracket(items, good)
         elif kind == I_OPERATOR:
             expects = True
@@ -316,11 +305,10 @@ cdef inline int after_bracket(const Item* items, int good, int end) noexcept nog
 
 cdef int run_before(const Item* items, int end, int stop) noexcept nogil:
     """Return the start of the longest expression that ends at ``end``; ``end`` for none."""
-    cdef int depth = 0
+    cdef int depth = 0, kind, left
     cdef int good = end
     cdef bint expects = True
     cdef int at = end - 1
-    cdef int kind, left
     while at >= stop and end - at <= MAX_SIDE + 1:
         kind = items[at].kind
         if expects:
@@ -332,9 +320,9 @@ cdef int run_before(const Item* items, int end, int stop) noexcept nogil:
                 return after_bracket(items, good, end)
         elif kind == I_OPERATOR:
             left = items[at - 1].kind if at > stop else I_STOP
-            if left == I_NUMBER or left == I_CLOSE:
+            if left in (I_NUMBER, I_CLOSE):
                 expects = True
-            elif left == I_UNKNOWN or (items[at].op != c'+' and items[at].op != c'-'):
+            elif left == I_UNKNOWN or items[at].op not in b"+-":
                 return after_bracket(items, good, end)
         elif kind == I_OPEN and depth:
             depth -= 1
@@ -426,12 +414,9 @@ cdef bint name_of(
     const Reader* r, const Item* sign, uint64_t* name, uint64_t* rest, int64_t* factor
 ) noexcept nogil:
     """Hash what a sign's line says before it, and that without its factor; is it a name?"""
-    cdef uint64_t whole = <uint64_t>HASH_START
-    cdef uint64_t unknown = <uint64_t>HASH_START
-    cdef uint32_t digits = 0
-    cdef bint leading = True
-    cdef bint letters = False
-    cdef uint32_t at
+    cdef uint64_t whole = <uint64_t>HASH_START, unknown = <uint64_t>HASH_START
+    cdef uint32_t digits = 0, at
+    cdef bint leading = True, letters = False
     cdef uint8_t byte
     factor[0] = 0
     for at in range(<uint32_t>(sign.num - 1), sign.start):

@@ -28,9 +28,7 @@ cdef bint is_factorial_sign(const uint8_t* data, Py_ssize_t at) noexcept nogil:
     return is_letter(data[at - 1]) and (at == 1 or not is_letter(data[at - 2]))
 
 
-cdef bint begins_word(
-    const uint8_t* data, Py_ssize_t length, Py_ssize_t start
-) noexcept nogil:
+cdef bint begins_word(const uint8_t* data, Py_ssize_t length, Py_ssize_t start) noexcept nogil:
     """Tell whether a word of prose stands at ``start``, or a name: no product of letters."""
     cdef Py_ssize_t end = start
     while end < length and end - start < LETTERS_OF_NAME and is_letter(data[end]):
@@ -55,11 +53,8 @@ cdef bint closes_factor(const uint8_t* data, Py_ssize_t start) noexcept nogil:
     cdef uint8_t close = data[start - 1]
     cdef uint8_t opening = c'(' if close == c')' else c'['
     cdef uint8_t byte, left
-    cdef bint signs = False
-    cdef bint word = False
-    cdef bint hyphen, beside
-    cdef int depth = 0
-    cdef int letters = 0
+    cdef bint signs = False, word = False, hyphen, beside
+    cdef int depth = 0, letters = 0
     cdef Py_ssize_t at = start
     while at > 0 and start - at < BRACKET_LIMIT:
         at -= 1
@@ -77,11 +72,11 @@ cdef bint closes_factor(const uint8_t* data, Py_ssize_t start) noexcept nogil:
         left = data[at - 1] if at > 0 else 0
         hyphen = byte == c'-' and letters > 0 and is_letter(left)
         beside = letters > 0 or is_letter(left)
-        if (byte == c' ' and beside) or memchr(b"\n,;:?=<>", byte, 8) != NULL:
+        if (byte == c' ' and beside) or byte in b"\n,;:?=<>":
             return False
         if byte == 0xE2 and data[at + 1] == 0x89:
             return False
-        signs = signs or (memchr(b"+-*/^|!", byte, 7) != NULL and not hyphen)
+        signs = signs or (byte in b"+-*/^|!" and not hyphen)
         # A product of a number and a letter, or a root.
         signs = signs or (is_digit(byte) and beside)
         signs = signs or (byte == 0xE2 and data[at + 1] == 0x88 and data[at + 2] == 0x9A)
@@ -93,7 +88,7 @@ cdef bint closes_factor(const uint8_t* data, Py_ssize_t start) noexcept nogil:
     if word or close != c')' or at == 0:
         return False
     left = data[at - 1]
-    return is_letter(left) or is_digit(left) or left == c')' or left == c']'
+    return is_letter(left) or is_digit(left) or left in b")]"
 
 
 cdef bint stands_behind(
@@ -120,28 +115,20 @@ cdef bint left_free(
     before = class_before(data, start)
     if before == CH_SPACE:
         return not (edges & EDGE_LEFT_FRACTION and start >= 2 and is_digit(data[start - 2]))
-    if before == CH_NEWLINE or before == CH_EQUALS:
+    if before in (CH_NEWLINE, CH_EQUALS):
         return True
-    if before == CH_DIGIT or before == CH_LETTER or before == CH_SYMBOL:
+    if before in (CH_DIGIT, CH_LETTER, CH_SYMBOL):
         return False
-    if (
-        before == CH_PLUS
-        or before == CH_MINUS
-        or before == CH_PLUS_MINUS
-        or before == CH_STAR
-        or before == CH_SLASH
-        or before == CH_CARET
-        or before == CH_UNDERSCORE
-    ):
+    if before in (CH_PLUS, CH_MINUS, CH_PLUS_MINUS, CH_STAR, CH_SLASH, CH_CARET, CH_UNDERSCORE):
         return False
     if before == CH_ROOT:
         return not is_radical(data + start - 3)
     if before == CH_POINT:
         return start < 2 or not is_digit(data[start - 2])
     # Twice, so that compilers keep what is rare out of what is not.
-    if before == CH_CLOSE or before == CH_BRACKET_CLOSE:
+    if before in (CH_CLOSE, CH_BRACKET_CLOSE):
         return stands_behind(data, length, start, before, edges)
-    if before == CH_BAR or before == CH_BANG:
+    if before in (CH_BAR, CH_BANG):
         return stands_behind(data, length, start, before, edges)
     if before == CH_PRIME:
         return not edges & EDGE_LEFT_BRACKET
@@ -181,9 +168,9 @@ cdef Left judge_left(
         beyond = start <= BRACKET_LIMIT
     elif before == CH_BANG:
         beyond = start < 3
-    elif before == CH_CLOSE or before == CH_BRACKET_CLOSE:
+    elif before in (CH_CLOSE, CH_BRACKET_CLOSE):
         beyond = not opened_within(text, start)
-    elif (before == CH_SPACE or before == CH_POINT) and start < 2:
+    elif before in (CH_SPACE, CH_POINT) and start < 2:
         return LEFT_OPEN
     else:
         return LEFT_FREE if left_free(text, length, start, edges) else LEFT_REFUSED
@@ -205,38 +192,16 @@ cdef inline int class_or_other(
 
 
 cdef bint goes_on(int cls) noexcept nogil:
-    return (
-        cls == CH_DIGIT
-        or cls == CH_LETTER
-        or cls == CH_SYMBOL
-        or cls == CH_ROOT
-        or cls == CH_OPEN
-        or cls == CH_BRACKET_OPEN
-        or cls == CH_MINUS
-        or cls == CH_BAR
+    return cls in (
+        CH_DIGIT, CH_LETTER, CH_SYMBOL, CH_ROOT, CH_OPEN, CH_BRACKET_OPEN, CH_MINUS, CH_BAR
     )
 
 
 cdef bint factorial_goes_on(int cls) noexcept nogil:
-    return (
-        cls == CH_DIGIT
-        or cls == CH_LETTER
-        or cls == CH_SYMBOL
-        or cls == CH_ROOT
-        or cls == CH_OPEN
-        or cls == CH_CLOSE
-        or cls == CH_BRACKET_CLOSE
-        or cls == CH_COMMA
-        or cls == CH_PLUS
-        or cls == CH_MINUS
-        or cls == CH_PLUS_MINUS
-        or cls == CH_STAR
-        or cls == CH_SLASH
-        or cls == CH_CARET
-        or cls == CH_EQUALS
-        or cls == CH_LESS
-        or cls == CH_GREATER
-        or cls == CH_RELATION
+    return cls in (
+        CH_DIGIT, CH_LETTER, CH_SYMBOL, CH_ROOT, CH_OPEN, CH_CLOSE, CH_BRACKET_CLOSE, CH_COMMA,
+        CH_PLUS, CH_MINUS, CH_PLUS_MINUS, CH_STAR, CH_SLASH, CH_CARET, CH_EQUALS, CH_LESS,
+        CH_GREATER, CH_RELATION,
     )
 
 
@@ -258,13 +223,13 @@ cdef bint right_free(
     after = class_at(data, length, end)
     if after == CH_SPACE:
         return not (edges & EDGE_RIGHT_DIGIT and fraction_at(data, length, end + 1))
-    if after == CH_DIGIT or after == CH_LETTER or after == CH_SYMBOL:
+    if after in (CH_DIGIT, CH_LETTER, CH_SYMBOL):
         return False
-    if after == CH_STAR or after == CH_CARET or after == CH_UNDERSCORE or after == CH_OPEN:
+    if after in (CH_STAR, CH_CARET, CH_UNDERSCORE, CH_OPEN):
         return False
     if after == CH_ROOT:
         return not is_radical(data + end)
-    if after == CH_PLUS or after == CH_MINUS or after == CH_PLUS_MINUS or after == CH_SLASH:
+    if after in (CH_PLUS, CH_MINUS, CH_PLUS_MINUS, CH_SLASH):
         width = 1 if data[end] < 0x80 else 2 if data[end] < 0xE0 else 3
         return not goes_on(class_or_other(data, length, end + width))
     if after == CH_POINT:

@@ -8,11 +8,11 @@ cdef enum:
 
 
 cdef inline bint before_is_free(int kind) noexcept nogil:
-    return kind == K_START or kind == K_RELATION or kind == K_OPEN or kind == K_PUNCTUATION
+    return kind in (K_START, K_RELATION, K_OPEN, K_PUNCTUATION)
 
 
 cdef inline bint is_paren(int group) noexcept nogil:
-    return group == G_PAREN or group == G_MOD_PAREN
+    return group in (G_PAREN, G_MOD_PAREN)
 
 
 cdef void push(Pass* s, int group, int before, bint separated, bint product) noexcept nogil:
@@ -101,7 +101,7 @@ cdef Py_ssize_t tag_end(const Pass* s, Py_ssize_t at) noexcept nogil:
     """Return the index past a tag ``(1) `` or ``(ii) `` at a line's start, else 0."""
     cdef int count = 0
     cdef Unit unit = unit_at(s, at)
-    while count < 3 and (unit.cls == CH_DIGIT or unit.cls == CH_LETTER):
+    while count < 3 and unit.cls in (CH_DIGIT, CH_LETTER):
         at += unit.width
         count += 1
         unit = unit_at(s, at)
@@ -112,10 +112,10 @@ cdef Py_ssize_t tag_end(const Pass* s, Py_ssize_t at) noexcept nogil:
         return 0
     at = skip_spaces(s, at)
     unit = unit_at(s, at)
-    if (unit.code == u'x' or unit.code == u'X') and class_of(s, at + unit.width) == CH_SPACE:
+    if unit.code in (u'x', u'X') and class_of(s, at + unit.width) == CH_SPACE:
         # (5) x 3 is a product, (1) x = 3 is not.
         return at if class_of(s, skip_spaces(s, at + unit.width)) == CH_EQUALS else 0
-    if unit.cls == CH_DIGIT or unit.cls == CH_LETTER or unit.cls == CH_MARK:
+    if unit.cls in (CH_DIGIT, CH_LETTER, CH_MARK):
         return at
     return 0
 
@@ -136,7 +136,7 @@ cdef bint mod_follows(const Pass* s, Py_ssize_t at) noexcept nogil:
         if stop < 0:
             stop = at + unit.width
             unit = unit_at(s, stop)
-            if unit.code == u'b' or unit.code == u'p':
+            if unit.code in (u'b', u'p'):
                 stop += unit.width
             # What is no command of this name is no operator either: \\Mod is none.
             if skip_name(s, stop, b"mod") < 0:
@@ -151,12 +151,10 @@ cdef bint mod_follows(const Pass* s, Py_ssize_t at) noexcept nogil:
 
 
 cdef Py_ssize_t open_paren(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
-    cdef int before
-    cdef bint product = False
-    cdef bint separated = False
+    cdef int before, unit_words = -1
+    cdef bint product = False, separated = False
     cdef Py_ssize_t units_at = s.unit_at
     cdef Py_ssize_t tag
-    cdef int unit_words = -1
     if s.flags & F_LINE_START:
         tag = tag_end(s, end)
         if tag:
@@ -187,9 +185,7 @@ cdef Py_ssize_t open_paren(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogi
     return end
 
 
-cdef Py_ssize_t close_raw(
-    Pass* s, uint8_t byte, Py_ssize_t at, Py_ssize_t end
-) noexcept nogil:
+cdef Py_ssize_t close_raw(Pass* s, uint8_t byte, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
     write_product(s)
     put_byte(s, byte, at, end)
     s.has_closed = False
@@ -210,7 +206,7 @@ cdef int paren_goes(const Pass* s, const Frame* frame) noexcept nogil:
     if length > REWRITE_LIMIT or s.tokens == 0:
         return KEEP_BRACKET
     if s.tokens == 1 and s.content == C_NONE:
-        if s.first != K_NUMBER and s.first != K_LETTER:
+        if s.first not in (K_NUMBER, K_LETTER):
             return KEEP_BRACKET
         sign = c'*' if s.first == K_NUMBER else TAKE_OUT
         if before == K_NUMBER:
@@ -221,7 +217,7 @@ cdef int paren_goes(const Pass* s, const Frame* frame) noexcept nogil:
             return sign if frame.product else KEEP_BRACKET
         if before == K_WORD and frame.applied:
             return TAKE_OUT
-        if before == K_WORD or before == K_SENTENCE:
+        if before in (K_WORD, K_SENTENCE):
             return TAKE_OUT if frame.separated else KEEP_BRACKET
         return TAKE_OUT
     if before == K_CARET and s.tokens == 1 and s.content == C_LEADING_MINUS:
@@ -236,9 +232,7 @@ cdef int paren_goes(const Pass* s, const Frame* frame) noexcept nogil:
     return KEEP_BRACKET
 
 
-cdef void keep_bracket(
-    Pass* s, const Frame* frame, Py_ssize_t at, Py_ssize_t end
-) noexcept nogil:
+cdef void keep_bracket(Pass* s, const Frame* frame, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
     s.has_closed = True
     s.closed_position = frame.position
     s.closed_end = s.size + 1
@@ -253,9 +247,7 @@ cdef void keep_bracket(
     after(s, K_CLOSE)
 
 
-cdef void drop_bracket(
-    Pass* s, const Frame* frame, int instead, Py_ssize_t end
-) noexcept nogil:
+cdef void drop_bracket(Pass* s, const Frame* frame, int instead, Py_ssize_t end) noexcept nogil:
     cdef Py_ssize_t tokens = s.tokens
     cdef Py_ssize_t factors = s.factors
     cdef int first = s.first
@@ -309,8 +301,7 @@ cdef Py_ssize_t close_paren(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nog
         s.unit_words > 0
         and not unit
         and (
-            frame.before == K_OPERATOR
-            or frame.before == K_RELATION
+            frame.before in (K_OPERATOR, K_RELATION)
             or is_operator(class_of(s, skip_spaces(s, end)))
         )
     ):
@@ -327,14 +318,7 @@ cdef Py_ssize_t close_paren(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nog
 
 
 cdef inline bint is_operator(int cls) noexcept nogil:
-    return (
-        cls == CH_PLUS
-        or cls == CH_MINUS
-        or cls == CH_STAR
-        or cls == CH_TIMES
-        or cls == CH_SLASH
-        or cls == CH_EQUALS
-    )
+    return cls in (CH_PLUS, CH_MINUS, CH_STAR, CH_TIMES, CH_SLASH, CH_EQUALS)
 
 
 cdef void drop_lone_unit(Pass* s) noexcept nogil:
@@ -357,8 +341,7 @@ cdef bint holds_words(const Pass* s, Py_ssize_t position, bint numbers) noexcept
     With ``numbers`` these may stand among the words.
     """
     cdef Py_ssize_t length = s.size - position
-    cdef bint word = False
-    cdef bint letter = False
+    cdef bint word = False, letter = False
     cdef bint plain = True  # no numbers, points and commas, among which a word has to stand
     cdef uint8_t byte
     if length < 2 or length > UNIT_BRACKET_LIMIT:
@@ -370,14 +353,9 @@ cdef bint holds_words(const Pass* s, Py_ssize_t position, bint numbers) noexcept
             letter = True
         else:
             letter = False
-            if not (
-                byte == c' '
-                or byte == c'-'
-                or byte == c"'"
-                or byte == c'/'
-            ):
+            if byte not in b" -/":
                 plain = False
-                if byte != c'.' and byte != c',' and not (numbers and c'0' <= byte <= c'9'):
+                if byte not in b".," and not (numbers and c'0' <= byte <= c'9'):
                     return False
         position += 1
     return word or plain
@@ -446,7 +424,7 @@ cdef bint argument_follows(const Pass* s, Py_ssize_t end) noexcept nogil:
         if stop < 0:
             return False
         code = code_of(s, stop)
-    return code == u'(' or code == u'['
+    return code in (u'(', u'[')
 
 
 cdef Py_ssize_t close_brace(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
@@ -469,11 +447,11 @@ cdef Py_ssize_t close_brace(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nog
         if s.gap != GAP_NONE or not argument_follows(s, end):
             widen(s, GAP_MARK)
         return end
-    if frame.group == G_DISCARD or frame.group == G_ENVIRONMENT:
+    if frame.group in (G_DISCARD, G_ENVIRONMENT):
         return close_discarded(s, &frame, end)
     write_product(s)
     s.gap = GAP_NONE
-    if frame.group == G_NUMERATOR or frame.group == G_DENOMINATOR:
+    if frame.group in (G_NUMERATOR, G_DENOMINATOR):
         drop_lone_unit(s)
     if frame.group == G_NUMERATOR:
         return close_numerator(s, &frame, at, end)

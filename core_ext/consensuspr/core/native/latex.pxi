@@ -8,10 +8,9 @@ cdef Py_ssize_t command(Pass* s, Py_ssize_t at, uint32_t* emitted) noexcept nogi
     cdef Py_ssize_t end = at + unit_at(s, at).width
     cdef Py_ssize_t name_at = end
     cdef uint8_t name[KEY_BYTES]
-    cdef int length = 0
+    cdef int length = 0, action, cls
     cdef Unit unit
     cdef const Entry* entry = NULL
-    cdef int action, cls
     cdef Py_ssize_t stop
     emitted[0] = 0
     # Nearly all names are plain ASCII; what else is a letter follows below.
@@ -103,8 +102,7 @@ cdef Py_ssize_t struck_out(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogi
     cdef Py_ssize_t stop = skip_spaces(s, end)
     cdef Unit unit = unit_at(s, stop)
     cdef uint32_t code = unit.code
-    cdef int length = 0
-    cdef int index
+    cdef int length = 0, index
     stop += unit.width
     if code == u'\\':
         unit = unit_at(s, stop)
@@ -163,7 +161,7 @@ cdef Py_ssize_t optional_length(const Pass* s, Py_ssize_t end) noexcept nogil:
             break
         stop += unit.width
         if unit.cls == CH_BRACKET_CLOSE:
-            if first.cls == CH_DIGIT or first.cls == CH_POINT or first.cls == CH_MINUS:
+            if first.cls in (CH_DIGIT, CH_POINT, CH_MINUS):
                 return stop
             break
     return end

@@ -16,50 +16,17 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memchr, memset
+from libc.string cimport memset
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from consensuspr.core.native.automaton cimport (
-    LEFT_FREE,
-    LEFT_OPEN,
-    LEFT_REFUSED,
-    Automaton,
-    Left,
-    automaton_build,
-    automaton_free,
+    LEFT_FREE, LEFT_OPEN, LEFT_REFUSED, Automaton, Left, automaton_build, automaton_free,
 )
 from consensuspr.core.native.normal_form cimport (
-    CH_BANG,
-    CH_BAR,
-    CH_BRACKET_CLOSE,
-    CH_BRACKET_OPEN,
-    CH_CARET,
-    CH_CLOSE,
-    CH_COMMA,
-    CH_DIGIT,
-    CH_EQUALS,
-    CH_GREATER,
-    CH_LESS,
-    CH_LETTER,
-    CH_MINUS,
-    CH_NEWLINE,
-    CH_OPEN,
-    CH_OTHER,
-    CH_PLUS,
-    CH_PLUS_MINUS,
-    CH_POINT,
-    CH_PRIME,
-    CH_RELATION,
-    CH_ROOT,
-    CH_SLASH,
-    CH_SPACE,
-    CH_STAR,
-    CH_SYMBOL,
-    CH_UNDERSCORE,
-    class_at,
-    class_before,
-    normal_form,
-    output_capacity,
+    CH_BANG, CH_BAR, CH_BRACKET_CLOSE, CH_BRACKET_OPEN, CH_CARET, CH_CLOSE, CH_COMMA, CH_DIGIT,
+    CH_EQUALS, CH_GREATER, CH_LESS, CH_LETTER, CH_MINUS, CH_NEWLINE, CH_OPEN, CH_OTHER, CH_PLUS,
+    CH_PLUS_MINUS, CH_POINT, CH_PRIME, CH_RELATION, CH_ROOT, CH_SLASH, CH_SPACE, CH_STAR, CH_SYMBOL,
+    CH_UNDERSCORE, class_at, class_before, normal_form, output_capacity,
 )
 
 import numpy as np
@@ -71,31 +38,12 @@ from consensuspr.core.patterns import Hit, compile_patterns, freeze_nodes, with_
 from consensuspr.core.patterns import encode
 
 from consensuspr.core.native.sieve cimport (
-    Behind,
-    Sieve,
-    are_equations,
-    is_weak,
-    may_hold,
-    next_equals,
-    numbers_of,
-    sieve_build,
-    sieve_free,
-    sieve_nbytes,
+    Sieve, are_equations, is_weak, may_hold, next_equals, numbers_of, sieve_build,
+    sieve_free, sieve_nbytes,
 )
 from consensuspr.core.native.statements cimport (
-    Keys,
-    KeySlot,
-    Magnitude,
-    Place,
-    Workspace,
-    count_too,
-    keys_build,
-    keys_free,
-    magnitude_of,
-    read_statements_into,
-    states_value,
-    workspace_free,
-    writes_number,
+    Keys, KeySlot, Magnitude, Place, Workspace, count_too, keys_build, keys_free, magnitude_of,
+    read_statements_into, states_value, workspace_free, writes_number,
 )
 from consensuspr.core.native.statements import expression_statements
 from consensuspr.core.patterns import Channel
@@ -117,13 +65,8 @@ cdef enum:
 
 # patterns.Edge, which a test compares.
 cdef enum:
-    EDGE_LEFT_OPERAND = 1
-    EDGE_LEFT_SIGN = 2
-    EDGE_LEFT_BRACKET = 4
-    EDGE_LEFT_FRACTION = 8
-    EDGE_RIGHT_OPERAND = 16
-    EDGE_RIGHT_DIGIT = 32
-    EDGE_RIGHT_LETTER = 64
+    EDGE_LEFT_OPERAND = 1, EDGE_LEFT_SIGN = 2, EDGE_LEFT_BRACKET = 4, EDGE_LEFT_FRACTION = 8
+    EDGE_RIGHT_OPERAND = 16, EDGE_RIGHT_DIGIT = 32, EDGE_RIGHT_LETTER = 64
 
 # Below this many bytes a batch is not worth waking another thread for.
 cdef enum:
@@ -133,21 +76,16 @@ cdef enum:
     LANE_BYTES = 128
 
 cdef struct Pattern:
-    uint32_t length
-    uint32_t node
-    uint32_t edges
+    uint32_t length, node, edges
     # What the guard has to count of a text in which it reaches its node.
-    uint32_t first_number
-    uint32_t first_value
-    uint32_t past_value
+    uint32_t first_number, first_value, past_value
 
 # All that a scan reads of a matcher.
 cdef struct Search:
     Automaton automaton
     Pattern* patterns
     Magnitude* needed     # numbers and then values of each pattern
-    uint32_t num_nodes
-    uint32_t num_patterns
+    uint32_t num_nodes, num_patterns
     uint32_t longest      # bytes of the longest pattern
     Sieve sieve           # which numbers the patterns need
     Keys keys             # of the nodes' equations; none without the statement channel
@@ -155,8 +93,7 @@ cdef struct Search:
 # The first hit of a node in a normal form; all bits of all fields are set where there is none.
 cdef struct Found:
     int32_t pattern
-    uint32_t start
-    uint32_t end
+    uint32_t start, end
 
 
 include "boundary.pxi"
@@ -171,8 +108,7 @@ cdef bytes encoded(object text):
 
 
 cdef Py_ssize_t code_points(const uint8_t* data, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
-    cdef Py_ssize_t count = 0
-    cdef Py_ssize_t at
+    cdef Py_ssize_t count = 0, at
     for at in range(start, end):
         count += data[at] & 0xC0 != 0x80
     return count
@@ -200,13 +136,10 @@ cdef class Matcher:
     cdef Py_ssize_t num_needed        # of search.needed
     cdef tuple _nodes
     cdef tuple _derived
-    cdef bint _expand
-    cdef bint _statements
+    cdef bint _expand, _statements
     cdef object _code
 
-    def __init__(
-        self, nodes, bint expand=False, bint statements=True, derived=(), code="written"
-    ):
+    def __init__(self, nodes, bint expand=False, bint statements=True, derived=(), code="written"):
         if self._nodes is not None:
             raise TypeError("a Matcher is immutable; build a new one")
         frozen = freeze_nodes(nodes)
@@ -248,9 +181,7 @@ cdef class Matcher:
                 pattern = patterns[index]
                 self.search.patterns[index].length = <uint32_t>len(pattern.data)
                 self.search.patterns[index].node = owners[index] = pattern.node
-                self.search.longest = max(
-                    self.search.longest, self.search.patterns[index].length
-                )
+                self.search.longest = max(self.search.longest, self.search.patterns[index].length)
                 self.search.patterns[index].edges = edges[index] = int(pattern.edges)
                 self.search.patterns[index].first_number = at
                 self.search.patterns[index].first_value = at + <uint32_t>len(pattern.numbers)
@@ -388,9 +319,7 @@ cdef class Matcher:
                         size = normal_form(raw, length, out, starts, starts + capacity)
                         scan_form(&scan, out, size)
                         if misses_uncounted(&scan):
-                            failed = scan_again(
-                                &scan, &workspace, out, size, &values, &numbers
-                            )
+                            failed = scan_again(&scan, &workspace, out, size, &values, &numbers)
                     scan_end(&scan)
             if failed:
                 raise MemoryError(f"no memory to match {length} bytes")
@@ -601,29 +530,23 @@ cdef int search_task(Task* task, Worker* worker) noexcept nogil:
 
 cdef int scan_blocks(Scan* scan, const Task* task, Worker* worker) noexcept nogil:
     """Normalise and search a text, part after part, until nothing is missing."""
-    cdef Py_ssize_t at = 0
-    cdef Py_ssize_t end
+    cdef Py_ssize_t at = 0, end, begin, sign = -1, least = BLOCK_BYTES
     cdef const Sieve* sieve = &scan.search.sieve
-    cdef Behind behind
-    cdef bint equations = False
-    cdef bint sieved = False
+    cdef bint equations = False, sieved = False
     cdef uint32_t missing = 0
-    cdef Py_ssize_t begin
-    cdef Py_ssize_t sign = -1
-    cdef Py_ssize_t least = BLOCK_BYTES
     cdef Py_ssize_t size = 0    # of the normal form that is not searched yet
     while at < task.length and scan.missing:
         if is_late(worker):
             return OUT_OF_TIME
         if scan.missing != missing:
             missing = scan.missing
-            equations = are_equations(sieve, scan.matched, &behind)
+            equations = are_equations(sieve, scan.matched)
             sieved = not is_weak(sieve, scan.matched, equations)
             if sieved:
                 least = max(SIEVED_BYTES, NEED_BYTES * sieve.num_needs)
         if equations:
             begin = at
-            end = related(task.data, task.length, &at, &sign, &behind, least)
+            end = related(task.data, task.length, &at, &sign, least)
             worker.unlooked += end - begin
             if at == end:
                 break
@@ -632,12 +555,9 @@ cdef int scan_blocks(Scan* scan, const Task* task, Worker* worker) noexcept nogi
             worker.unlooked += end - at
         if sieved:
             if sign < at:
-                sign = next_equals(task.data, task.length, at, &behind)
+                sign = next_equals(task.data, task.length, at)
             if (equations or sign >= end) and not may_hold(
-                sieve,
-                numbers_of(sieve, task.data + at, end - at),
-                equations,
-                scan.matched,
+                sieve, numbers_of(sieve, task.data + at, end - at), equations, scan.matched
             ):
                 at = end
                 continue
@@ -675,12 +595,7 @@ cdef Py_ssize_t append_form(
 
 
 cdef Py_ssize_t related(
-    const uint8_t* data,
-    Py_ssize_t length,
-    Py_ssize_t* at,
-    Py_ssize_t* sign,
-    const Behind* behind,
-    Py_ssize_t least,
+    const uint8_t* data, Py_ssize_t length, Py_ssize_t* at, Py_ssize_t* sign, Py_ssize_t least
 ) noexcept nogil:
     """Return where paragraphs end that may hold equations, and move ``at`` to where they begin.
 
@@ -691,7 +606,7 @@ cdef Py_ssize_t related(
     cdef Py_ssize_t end = at[0]
     while end < length and (end == at[0] or end - at[0] < least):
         if sign[0] < end:
-            sign[0] = next_equals(data, length, end, behind)
+            sign[0] = next_equals(data, length, end)
         if sign[0] == length:
             break
         begin = paragraph_begin(data, end, sign[0])
@@ -735,9 +650,7 @@ cdef extern from *:
         return length;
     }
     """
-    Py_ssize_t paragraph_end(
-        const uint8_t* data, Py_ssize_t length, Py_ssize_t at
-    ) noexcept nogil
+    Py_ssize_t paragraph_end(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) noexcept nogil
 
 
 _pools = {}
@@ -754,14 +667,8 @@ def _pool(workers):
 
 
 def match_batch(
-    matchers,
-    texts,
-    int threads=0,
-    *,
-    bint statements=True,
-    bint counts=True,
-    deadline=None,
-    code=None,
+    matchers, texts, int threads=0, *, bint statements=True, bint counts=True, deadline=None,
+    code=None
 ):
     """Match each text against the matcher at its index.
 
@@ -796,8 +703,7 @@ def match_batch(
     # By another clock than Python's where that is none of POSIX's.
     batch.until = INFINITY if deadline is None else clock_s() + deadline - time.monotonic()
     cdef Matcher matcher
-    cdef Py_ssize_t index
-    cdef Py_ssize_t total = 0
+    cdef Py_ssize_t index, total = 0
     offsets = np.zeros(count + 1, dtype=np.int64)
     cdef long long[::1] offset = offsets
     # The lists keep the texts alive that the tasks point into.

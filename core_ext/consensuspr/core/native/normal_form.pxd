@@ -1,6 +1,6 @@
 """The compiled normaliser: bytes in, normal form out, without the GIL.
 
-One call normalises one text in one pass; see ``docs/normal-form.md`` for the rules and
+One call normalises one text in one pass; see ``docs/matching.md`` for the rules and
 ``pure/normal_form.py`` for their readable form.  Thread safety: the tables are filled when
 the module is imported and only read afterwards; every call works on buffers of its caller.
 """
@@ -9,48 +9,12 @@ from libc.stdint cimport uint8_t, uint32_t
 
 # What a character is; the values are those of tables.Char, which a test compares.
 cdef enum CharClass:
-    CH_OTHER = 0
-    CH_SPACE
-    CH_NEWLINE
-    CH_DIGIT
-    CH_LETTER
-    CH_SYMBOL
-    CH_ROOT
-    CH_RELATION
-    CH_PLUS_MINUS
-    CH_PLUS
-    CH_MINUS
-    CH_STAR
-    CH_TIMES
-    CH_SLASH
-    CH_CARET
-    CH_UNDERSCORE
-    CH_EQUALS
-    CH_LESS
-    CH_GREATER
-    CH_OPEN
-    CH_CLOSE
-    CH_BRACKET_OPEN
-    CH_BRACKET_CLOSE
-    CH_BRACE_OPEN
-    CH_BRACE_CLOSE
-    CH_COMMA
-    CH_POINT
-    CH_SENTENCE_END
-    CH_BANG
-    CH_COLON
-    CH_PRIME
-    CH_MARK
-    CH_DROP
-    CH_BAR
-    CH_AMPERSAND
-    CH_BACKSLASH
-    CH_BULLET
-    CH_ARROW
-    CH_SUPERSCRIPT
-    CH_SUBSCRIPT
-    CH_FRACTION
-    CH_HASH
+    CH_OTHER = 0, CH_SPACE, CH_NEWLINE, CH_DIGIT, CH_LETTER, CH_SYMBOL, CH_ROOT, CH_RELATION
+    CH_PLUS_MINUS, CH_PLUS, CH_MINUS, CH_STAR, CH_TIMES, CH_SLASH, CH_CARET, CH_UNDERSCORE
+    CH_EQUALS, CH_LESS, CH_GREATER, CH_OPEN, CH_CLOSE, CH_BRACKET_OPEN, CH_BRACKET_CLOSE
+    CH_BRACE_OPEN, CH_BRACE_CLOSE, CH_COMMA, CH_POINT, CH_SENTENCE_END, CH_BANG, CH_COLON, CH_PRIME
+    CH_MARK, CH_DROP, CH_BAR, CH_AMPERSAND, CH_BACKSLASH, CH_BULLET, CH_ARROW, CH_SUPERSCRIPT
+    CH_SUBSCRIPT, CH_FRACTION, CH_HASH
 
 
 # One canonical character of the input.
@@ -69,11 +33,7 @@ cdef Py_ssize_t output_capacity(Py_ssize_t length) noexcept nogil
 # it.  `out`, `starts` and `ends` hold output_capacity(length) elements.
 # Never fails: a defined output exists for every input.
 cdef Py_ssize_t normal_form(
-    const uint8_t* data,
-    Py_ssize_t length,
-    uint8_t* out,
-    uint32_t* starts,
-    uint32_t* ends,
+    const uint8_t* data, Py_ssize_t length, uint8_t* out, uint32_t* starts, uint32_t* ends
 ) noexcept nogil
 
 # Class of the canonical character that starts at data[at] of a normal form, and of the one

@@ -3,7 +3,7 @@
 
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.stdint cimport int8_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp, memcpy, memmove, memset
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 from consensuspr.core import tables
 from consensuspr.core.patterns import encode
@@ -29,8 +29,7 @@ cdef inline void end_line(Pass* s) noexcept nogil:
 
 
 cdef Py_ssize_t newlines(Pass* s, Py_ssize_t at) noexcept nogil:
-    cdef Py_ssize_t count = 0
-    cdef Py_ssize_t line = 0
+    cdef Py_ssize_t count = 0, line = 0
     cdef Unit unit = unit_at(s, at)
     cdef Unit following
     while unit.width and is_blank(unit.cls):
@@ -55,7 +54,7 @@ cdef Py_ssize_t list_number(Pass* s, Py_ssize_t at) noexcept nogil:
     if unit.cls == CH_DIGIT:
         at += unit.width
         unit = unit_at(s, at)
-    if unit.cls != CH_POINT and unit.cls != CH_CLOSE:
+    if unit.cls not in (CH_POINT, CH_CLOSE):
         return 0
     at += unit.width
     if class_of(s, at) != CH_SPACE:
@@ -176,7 +175,7 @@ cdef inline Py_ssize_t dispatch(
             return end
         elif cls == CH_BAR:
             return bar(s, at, end)
-        elif cls == CH_AMPERSAND or cls == CH_HASH:
+        elif cls in (CH_AMPERSAND, CH_HASH):
             widen(s, GAP_MARK)
             return end
         elif cls == CH_BULLET:
@@ -239,11 +238,7 @@ cdef Py_ssize_t output_capacity(Py_ssize_t length) noexcept nogil:
 
 
 cdef Py_ssize_t normal_form(
-    const uint8_t* data,
-    Py_ssize_t length,
-    uint8_t* out,
-    uint32_t* starts,
-    uint32_t* ends,
+    const uint8_t* data, Py_ssize_t length, uint8_t* out, uint32_t* starts, uint32_t* ends
 ) noexcept nogil:
     cdef Pass s
     cdef Py_ssize_t at = 0
@@ -300,7 +295,7 @@ cdef int class_before(const uint8_t* data, Py_ssize_t at) noexcept nogil:
 
 
 def normalize(text) -> str:
-    """Return the normal form of ``text`` (str or bytes) as a str; see docs/normal-form.md."""
+    """Return the normal form of ``text`` (str or bytes) as a str; see docs/matching.md."""
     cdef bytes data = encode(text)
     cdef Py_ssize_t length = len(data)
     cdef const uint8_t* raw = data
@@ -364,10 +359,10 @@ cdef void fill_separators() noexcept nogil:
 cdef bint separates_maybe(int kind, int last, int gap) noexcept nogil:
     """Tell where needs_separator looks at a flag or at what follows."""
     if gap == GAP_NONE:
-        return kind == K_NUMBER and (last == K_NUMBER or last == K_LETTER)
+        return kind == K_NUMBER and last in (K_NUMBER, K_LETTER)
     if last == K_WORD:
         return kind == K_OPEN or (kind != K_WORD and gap < GAP_MARK)
-    return kind == K_LETTER and (last == K_NUMBER or last == K_LETTER) and gap < GAP_MARK
+    return kind == K_LETTER and last in (K_NUMBER, K_LETTER) and gap < GAP_MARK
 
 
 cdef void fill_gaps() noexcept nogil:

@@ -52,10 +52,9 @@ cdef inline Py_ssize_t thousands_separator(const Pass* s, Py_ssize_t at) noexcep
 
 
 cdef Py_ssize_t whole_part(Pass* s, Py_ssize_t at, bint plain) noexcept nogil:
-    cdef int count = 0
+    cdef int count = 0, index
     cdef Py_ssize_t end = write_digits(s, at, &count)
     cdef Py_ssize_t start, stop
-    cdef int index
     cdef Unit unit
     if plain or count > 3:
         return end
@@ -111,7 +110,7 @@ cdef inline Py_ssize_t plain_number_end(const Pass* s, Py_ssize_t at) noexcept n
     cdef Py_ssize_t end = at
     if s.last == K_UNDERSCORE:
         return 0
-    if s.gap == GAP_NONE and (s.last == K_LETTER or s.last == K_WORD):
+    if s.gap == GAP_NONE and s.last in (K_LETTER, K_WORD):
         return 0
     while end < s.length and c'0' <= s.data[end] <= c'9':
         end += 1
@@ -141,7 +140,7 @@ cdef Py_ssize_t decimal_number(Pass* s, Py_ssize_t at) noexcept nogil:
     cdef bint glued = (
         s.gap == GAP_NONE
         and not s.product
-        and (s.last == K_LETTER or s.last == K_WORD)
+        and s.last in (K_LETTER, K_WORD)
         and not s.flags & F_SEALED
     )
     cdef bint index = s.last == K_UNDERSCORE

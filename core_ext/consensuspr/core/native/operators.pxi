@@ -5,9 +5,7 @@ cdef enum:
     MOST_INDEX_DIGITS = 6
 
 
-cdef Py_ssize_t relation(
-    Pass* s, uint32_t code, Py_ssize_t at, Py_ssize_t end
-) noexcept nogil:
+cdef Py_ssize_t relation(Pass* s, uint32_t code, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
     drop_units(s)
     write_product(s)
     put_code(s, code, at, end)
@@ -135,7 +133,7 @@ cdef Py_ssize_t minus(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
         return run
     if s.product:
         pass
-    elif s.gap <= GAP_GLUE and (s.last == K_WORD or s.last == K_LETTER or s.last == K_NUMBER):
+    elif s.gap <= GAP_GLUE and s.last in (K_WORD, K_LETTER, K_NUMBER):
         stop = plain_word_end(s, end, True) if dash else 0
         if stop:
             return hyphen(s, at, end, stop)
@@ -153,7 +151,7 @@ cdef bint is_dash(const Pass* s, Py_ssize_t end) noexcept nogil:
     cdef int cls
     if s.gap == GAP_BREAK:
         cls = class_of(s, stop)
-        if cls == CH_BAR or cls == CH_NEWLINE or stop >= s.length:
+        if cls in (CH_BAR, CH_NEWLINE) or stop >= s.length:
             return True
     return plain_word_end(s, stop, True) > 0 and plain_word_end(s, stop, False) == 0
 
@@ -165,19 +163,10 @@ cdef inline bint is_sign(const Pass* s, int right) noexcept nogil:
             return False
     elif s.gap != GAP_BREAK or not ends_operand(s.last):
         return False
-    return (
-        right == CH_DIGIT
-        or right == CH_LETTER
-        or right == CH_SYMBOL
-        or right == CH_OPEN
-        or right == CH_POINT
-        or right == CH_BACKSLASH
-    )
+    return right in (CH_DIGIT, CH_LETTER, CH_SYMBOL, CH_OPEN, CH_POINT, CH_BACKSLASH)
 
 
-cdef Py_ssize_t plain_word_end(
-    const Pass* s, Py_ssize_t at, bint stop_words
-) noexcept nogil:
+cdef Py_ssize_t plain_word_end(const Pass* s, Py_ssize_t at, bint stop_words) noexcept nogil:
     """Return the end of the word of two letters or more at ``at``, 0 where none stands."""
     cdef uint8_t lower[16]
     cdef Py_ssize_t end = at
@@ -202,12 +191,8 @@ cdef Py_ssize_t plain_word_end(
         if entry != NULL and entry.meaning == W_STOP:
             return end if stop_words else 0
         if entry != NULL and entry.meaning == W_MINUTES:
-            return 0 if unit.cls == CH_OPEN or unit.cls == CH_UNDERSCORE else end
-        if (
-            entry != NULL
-            and entry.meaning != W_GLUED_UNIT
-            and entry.meaning != W_CURRENCY
-        ):
+            return 0 if unit.cls in (CH_OPEN, CH_UNDERSCORE) else end
+        if entry != NULL and entry.meaning not in (W_GLUED_UNIT, W_CURRENCY):
             return 0
     return end
 
@@ -226,9 +211,7 @@ cdef void append_letters(
     after(s, K_WORD)
 
 
-cdef Py_ssize_t hyphen(
-    Pass* s, Py_ssize_t at, Py_ssize_t end, Py_ssize_t stop
-) noexcept nogil:
+cdef Py_ssize_t hyphen(Pass* s, Py_ssize_t at, Py_ssize_t end, Py_ssize_t stop) noexcept nogil:
     """A hyphen inside a word, no operator."""
     cdef int words = s.unit_words
     if s.last != K_WORD:
@@ -297,17 +280,9 @@ cdef bint closes_apart(const Pass* s, Py_ssize_t end) noexcept nogil:
 
 
 cdef inline bint starts_factor(int cls) noexcept nogil:
-    return (
-        cls == CH_DIGIT
-        or cls == CH_LETTER
-        or cls == CH_SYMBOL
-        or cls == CH_ROOT
-        or cls == CH_OPEN
-        or cls == CH_BRACKET_OPEN
-        or cls == CH_BACKSLASH
-        or cls == CH_BRACE_OPEN
-        or cls == CH_FRACTION
-        or cls == CH_MARK
+    return cls in (
+        CH_DIGIT, CH_LETTER, CH_SYMBOL, CH_ROOT, CH_OPEN, CH_BRACKET_OPEN, CH_BACKSLASH,
+        CH_BRACE_OPEN, CH_FRACTION, CH_MARK,
     )
 
 
@@ -319,12 +294,7 @@ cdef Py_ssize_t star(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
     cdef Unit following
     if count == 2 and s.gap <= GAP_GLUE and ends_factor(s.last):
         right = class_of(s, run)
-        if (
-            right == CH_DIGIT
-            or right == CH_LETTER
-            or right == CH_SYMBOL
-            or right == CH_OPEN
-        ):
+        if right in (CH_DIGIT, CH_LETTER, CH_SYMBOL, CH_OPEN):
             return caret_sign(s, at, run)
     if count > 1:
         widen(s, GAP_MARK)
@@ -356,9 +326,7 @@ cdef void bare_numerator(Pass* s) noexcept nogil:
     free_ = before_is_free(s.closed_before)
     if s.closed_content & C_LEADING_MINUS and not (free_ or s.closed_separated):
         return
-    sign = s.closed_position > 0 and (
-        s.out[s.closed_position - 1] == c'+' or s.out[s.closed_position - 1] == c'-'
-    )
+    sign = s.closed_position > 0 and s.out[s.closed_position - 1] in b"+-"
     if not (free_ or s.closed_separated or (s.closed_before == K_OPERATOR and sign)):
         return
     s.size = s.closed_end - 1
@@ -429,9 +397,7 @@ cdef void rate(Pass* s, Py_ssize_t at, Py_ssize_t start, Py_ssize_t stop) noexce
     s.unit_words = words + 1
 
 
-cdef Py_ssize_t skip_name(
-    const Pass* s, Py_ssize_t at, const char* name
-) noexcept nogil:
+cdef Py_ssize_t skip_name(const Pass* s, Py_ssize_t at, const char* name) noexcept nogil:
     """Return the index past the ASCII ``name`` at ``at``, or -1."""
     cdef Unit unit
     while name[0]:
@@ -523,13 +489,8 @@ cdef Py_ssize_t underscore(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogi
     cdef Py_ssize_t run = run_end(s, at, end, u'_', &count)
     cdef bint tight = s.gap <= GAP_GLUE and ends_operand(s.last) and not s.product
     cdef int right = class_of(s, end)
-    cdef bint subscript_ = (
-        right == CH_DIGIT
-        or right == CH_LETTER
-        or right == CH_SYMBOL
-        or right == CH_BRACE_OPEN
-        or right == CH_BACKSLASH
-        or right == CH_OPEN
+    cdef bint subscript_ = right in (
+        CH_DIGIT, CH_LETTER, CH_SYMBOL, CH_BRACE_OPEN, CH_BACKSLASH, CH_OPEN
     )
     if count > 1 or not tight or not subscript_:
         widen(s, GAP_BREAK if count >= 3 else GAP_MARK)
@@ -578,9 +539,7 @@ cdef Py_ssize_t prime_sign(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogi
 cdef bint is_factorial(const Pass* s, Py_ssize_t at) noexcept nogil:
     """Tell 5!=120 and n!=n(n-1)! from 2!=3; ``at`` is behind the equals sign."""
     cdef Unit unit = unit_at(s, at)
-    cdef uint64_t right = 0
-    cdef uint64_t value = 0
-    cdef uint64_t product = 1
+    cdef uint64_t right = 0, value = 0, product = 1
     cdef Py_ssize_t start
     cdef int count = 0
     if s.gap != GAP_NONE or s.product:
@@ -662,7 +621,7 @@ cdef Py_ssize_t bar(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
     blank_right = is_blank(class_of(s, end)) or end >= s.length
     if s.flags & F_LINE_START and blank_right:
         s.table_row = True
-    if blank_right or (s.table_row and (s.gap == GAP_SPACE or s.gap == GAP_BREAK)):
+    if blank_right or (s.table_row and s.gap in (GAP_SPACE, GAP_BREAK)):
         widen(s, GAP_BREAK)
         s.flags &= ~F_LINE_START
         return end

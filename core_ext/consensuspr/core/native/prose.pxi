@@ -1,66 +1,22 @@
 # Prose and LaTeX: characters to tokens, tokens to items.
 
 cdef enum TokenKind:
-    T_NUMBER = 0
-    T_FRACTION
-    T_OPERATOR
-    T_STAR
-    T_STARS
-    T_OPEN
-    T_CLOSE
-    T_EQUALS
-    T_WORD
-    T_NAME
-    T_DOTS
-    T_PERCENT
-    T_COLON
-    T_AMPERSAND
-    T_LINE
+    T_NUMBER = 0, T_FRACTION, T_OPERATOR, T_STAR, T_STARS, T_OPEN, T_CLOSE, T_EQUALS, T_WORD, T_NAME
+    T_DOTS, T_PERCENT, T_COLON, T_AMPERSAND, T_LINE
     T_NONE   # past the end
 
 # statements.Meaning; a test compares.
 cdef enum Meaning:
-    M_PLAIN = 0
-    M_STOP
-    M_VERB
-    M_FILLER
-    M_ROUGHLY
-    M_PLUS
-    M_MINUS
-    M_TIMES
-    M_DIVIDED
-    M_MULTIPLIED
-    M_BY
-    M_OF
-    M_PERCENT
-    M_UNIT
-    M_EQUAL
-    M_PART
-    M_MANIFOLD
+    M_PLAIN = 0, M_STOP, M_VERB, M_FILLER, M_ROUGHLY, M_PLUS, M_MINUS, M_TIMES, M_DIVIDED
+    M_MULTIPLIED, M_BY, M_OF, M_PERCENT, M_UNIT, M_EQUAL, M_PART, M_MANIFOLD
 
 cdef enum Brace:
-    BRACE_GROUP = 0
-    BRACE_NOTHING
-    BRACE_NUMERATOR
-    BRACE_DENOMINATOR
+    BRACE_GROUP = 0, BRACE_NOTHING, BRACE_NUMERATOR, BRACE_DENOMINATOR
 
 # What a LaTeX command does here.
 cdef enum CommandKind:
-    X_NAME = 0
-    X_EMIT
-    X_GAP
-    X_PERCENT
-    X_OPEN
-    X_CLOSE
-    X_NOTHING
-    X_DELIMITER
-    X_LINE
-    X_WRAP
-    X_TEXT
-    X_DISCARD
-    X_ENVIRONMENT
-    X_FRAC
-    X_STOP
+    X_NAME = 0, X_EMIT, X_GAP, X_PERCENT, X_OPEN, X_CLOSE, X_NOTHING, X_DELIMITER, X_LINE, X_WRAP
+    X_TEXT, X_DISCARD, X_ENVIRONMENT, X_FRAC, X_STOP
 
 cdef enum:
     WORD_BITS = 12
@@ -80,8 +36,7 @@ cdef struct CommandMeaning:
 
 # A sign that is one token whatever stands around it; of kind T_NONE it is none.
 cdef struct PlainSign:
-    uint8_t kind
-    uint8_t op
+    uint8_t kind, op
 
 cdef PlainSign PLAIN_SIGNS[256]
 # The words with a meaning, from the second on, and by hash which one a word can be.
@@ -218,9 +173,7 @@ cdef extern from *:
         const uint8_t* text, uint32_t size, uint64_t* first, uint64_t* rest
     ) noexcept nogil
     uint32_t next_of(const uint8_t* text, uint32_t at, uint32_t end) noexcept nogil
-    uint32_t next_sought(
-        const uint8_t* text, uint32_t at, const uint8_t* sought
-    ) noexcept nogil
+    uint32_t next_sought(const uint8_t* text, uint32_t at, const uint8_t* sought) noexcept nogil
 
 
 cdef inline uint32_t word_slot(uint64_t first, uint64_t rest) noexcept nogil:
@@ -236,23 +189,18 @@ cdef inline const WordMeaning* meaning_of(const uint8_t* word, uint32_t size) no
     word_letters(word, size, &first, &rest)
     # Half of the words have a meaning: no branch could foresee which.
     entry = &MEANINGS[MEANING_AT[word_slot(first, rest)]]
-    return MEANINGS + (entry - MEANINGS) * (
-        (entry.first == first) & (entry.rest == rest)
-    )
+    return MEANINGS + (entry - MEANINGS) * ((entry.first == first) & (entry.rest == rest))
 
 
 # One region of prose while it is read.
 cdef struct Scan:
     Reader* r
     uint8_t* text           # ends with a zero
-    uint32_t at
-    uint32_t line_at
+    uint32_t at, line_at
     int depth               # of braces
     uint8_t braces[MAX_DEPTH]
     uint32_t lost_braces
-    bint gap
-    bint line_named
-    bint table_row
+    bint gap, line_named, table_row
     uint32_t passed         # what stands before this is not looked through for words again
     # Of the tokens:
     int words               # in a row, at their end
@@ -302,11 +250,7 @@ cdef inline bint may_state(const Scan* s) noexcept nogil:
     """
     if s.kinds >> T_EQUALS & 1:
         return s.numbers > 0
-    return (
-        s.numbers > 1
-        and s.meanings & (1 << M_VERB | 1 << M_EQUAL) != 0
-        and may_operate(s)
-    )
+    return (s.numbers > 1 and s.meanings & (1 << M_VERB | 1 << M_EQUAL) != 0 and may_operate(s))
 
 
 cdef void stop(Scan* s) noexcept nogil:
@@ -392,9 +336,7 @@ cdef void line_break(Scan* s, int lines) noexcept nogil:
     else:
         last = last_kind(s)
         if not (
-            last == T_EQUALS
-            or last == T_OPERATOR
-            or last == T_LINE
+            last in (T_EQUALS, T_OPERATOR, T_LINE)
             or (last == T_STAR and s.r.tokens[s.r.num_tokens - 1].gap)
         ):
             put_token(s, T_LINE, s.at)
@@ -407,7 +349,7 @@ cdef void blank(Scan* s) noexcept nogil:
     cdef int lines = 0
     cdef uint8_t byte = s.text[s.at]
     cdef int kind = KIND_OF[byte]
-    while byte and (kind == CH_NEWLINE or kind == CH_SPACE):
+    while byte and kind in (CH_NEWLINE, CH_SPACE):
         s.at += 1
         # A CR and the LF behind it are one line break.
         lines += kind == CH_NEWLINE and not (byte == c'\r' and s.text[s.at] == c'\n')
@@ -441,7 +383,7 @@ cdef uint32_t list_number(Scan* s) noexcept nogil:
         while peek(s, at) == c'*':
             at += 1
         byte = peek(s, at)
-        if byte != c'.' and byte != c')':
+        if byte not in b".)":
             return 0
         at += 1
         while peek(s, at) == c'*':
@@ -461,11 +403,9 @@ cdef bint list_mark(Scan* s, int kind) noexcept nogil:
     if kind == CH_BAR:
         s.table_row = True
         return False
-    if kind == CH_BULLET or (
-        kind != CH_DIGIT and kind != CH_OPEN and kind_at(s, s.at + 1) == CH_SPACE
-    ):
+    if kind == CH_BULLET or (kind not in (CH_DIGIT, CH_OPEN) and kind_at(s, s.at + 1) == CH_SPACE):
         s.at += 1
-    elif kind == CH_MINUS or kind == CH_PLUS:
+    elif kind in (CH_MINUS, CH_PLUS):
         return False
     else:
         # **1.** is one, too.
@@ -520,9 +460,7 @@ cdef void scan_letter(Scan* s, uint32_t start) noexcept nogil:
         token.times = True
         token.single = True
         s.kinds |= 1 << T_OPERATOR
-    elif (low == c'a' or low == c'i') and not (
-        number or kind == CH_CARET or kind == CH_UNDERSCORE or kind == CH_OPEN
-    ):
+    elif low in b"ai" and not (number or kind in (CH_CARET, CH_UNDERSCORE, CH_OPEN)):
         token.meaning = M_FILLER if low == c'a' else M_STOP
     elif (number or kind != CH_OPEN) and UNIT_LETTER[s.text[start]]:
         token.meaning = M_UNIT
@@ -541,9 +479,7 @@ cdef inline uint32_t scan_word(Scan* s, uint32_t start) noexcept nogil:
     cdef const WordMeaning* entry = MEANINGS
     if at - start == 16 or GOES_ON[byte]:
         byte = s.text[start]
-        if (byte == c'x' or byte == c'X') and (
-            touches(s, T_NUMBER) and kind_at(s, start + 1) == CH_DIGIT
-        ):
+        if byte in b"xX" and (touches(s, T_NUMBER) and kind_at(s, start + 1) == CH_DIGIT):
             at = start + 1
         else:
             at = rest_of_word(s.text, at, &others, &plain)
@@ -556,7 +492,7 @@ cdef inline uint32_t scan_word(Scan* s, uint32_t start) noexcept nogil:
         entry = meaning_of(s.text + start, at - start)
     if byte == c'(' and not entry.meaning:
         last = last_kind(s)
-        if last != T_NUMBER and last != T_FRACTION and last != T_CLOSE and last != T_WORD:
+        if last not in (T_NUMBER, T_FRACTION, T_CLOSE, T_WORD):
             put_token(s, T_NAME, start)
             return at
     if entry.meaning == M_PERCENT:
@@ -575,7 +511,7 @@ cdef inline uint32_t scan_number(Scan* s, uint32_t start) noexcept nogil:
     cdef uint32_t digits = read_digits(s.text + start, &value)
     cdef Token* token
     cdef const uint8_t* behind = s.text + start + digits
-    if digits == 0 or digits == 8 or (NUMBER_GOES_ON[behind[0]] and goes_on(behind, 1)):
+    if digits in (0, 8) or (NUMBER_GOES_ON[behind[0]] and goes_on(behind, 1)):
         scan_long_number(s, start)
         return s.at
     # A whole number, as nearly all are.
@@ -590,11 +526,9 @@ cdef inline uint32_t scan_number(Scan* s, uint32_t start) noexcept nogil:
 cdef void scan_long_number(Scan* s, uint32_t start) noexcept nogil:
     """Read a number with decimals, separators of thousands, or of any length."""
     cdef uint32_t at = start
-    cdef uint32_t next_group, index
-    cdef int64_t num = 0
-    cdef int64_t den = 1
+    cdef uint32_t next_group, index, decimals = 0
+    cdef int64_t num = 0, den = 1
     cdef uint32_t significant = 0   # digits from the first that is not 0
-    cdef uint32_t decimals = 0
     cdef uint8_t byte
     cdef uint64_t divisor
     cdef Token* token
@@ -647,8 +581,8 @@ cdef void put_fraction(Scan* s, uint32_t start, int64_t above, int64_t below) no
 # --- signs ---------------------------------------------------------------------------------
 
 cdef void scan_minus(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
-    if byte == c'-' and (peek(s, s.at) == c'>' or peek(s, s.at) == c'-'):
-        while peek(s, s.at) == c'>' or peek(s, s.at) == c'-':
+    if byte == c'-' and peek(s, s.at) in b">-":
+        while peek(s, s.at) in b">-":
             s.at += 1
         stop(s)
     elif (
@@ -665,7 +599,7 @@ cdef void scan_minus(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
 cdef void scan_scale(Scan* s) noexcept nogil:
     """Pass over the letter of a temperature."""
     cdef uint8_t byte = peek(s, s.at)
-    if (byte == c'C' or byte == c'F') and kind_at(s, s.at + 1) != CH_LETTER:
+    if byte in b"CF" and kind_at(s, s.at + 1) != CH_LETTER:
         s.at += 1
 
 
@@ -728,15 +662,12 @@ cdef void scan_equals(Scan* s, uint32_t start) noexcept nogil:
     cdef uint8_t after = peek(s, s.at)
     cdef Token* token
     if BESIDE_EQUALS[before] | BESIDE_EQUALS[after] and (
-        before == c'!'
-        or before == c'~'
-        or before == c':'
-        or after == c'='
-        or after == c'~'
+        before in b"!~:"
+        or after in b"=~"
         or (after == c'>' and peek(s, s.at + 1) != c'>')
         or (after == c'<' and peek(s, s.at + 1) != c'<')
     ):
-        while after == c'=' or after == c'>' or after == c'<' or after == c'~':
+        while after in b"=><~":
             s.at += 1
             after = peek(s, s.at)
         stop(s)
@@ -767,7 +698,7 @@ cdef void scan_point(Scan* s, uint32_t start) noexcept nogil:
     if touches(s, T_WORD) and is_blank(s.text[s.at]):
         at = skip_blanks(s, s.at)
         byte = peek(s, at)
-        if byte == c'*' or byte == c'+' or byte == c'/' or byte == c'=' or byte == B_TIMES:
+        if byte in (c'*', c'+', c'/', c'=', B_TIMES):
             return
     stop(s)
 
@@ -833,10 +764,8 @@ cdef uint32_t braced_digits(Scan* s, uint32_t at, int64_t* number, uint32_t* dig
 
 
 cdef void scan_frac(Scan* s, uint32_t start) noexcept nogil:
-    cdef int64_t above = 0
-    cdef int64_t below = 0
-    cdef uint32_t above_digits = 0
-    cdef uint32_t below_digits = 0
+    cdef int64_t above = 0, below = 0
+    cdef uint32_t above_digits = 0, below_digits = 0
     cdef uint32_t first = skip_blanks(s, s.at)
     cdef uint32_t at = braced_digits(s, first, &above, &above_digits)
     if at:
@@ -921,14 +850,14 @@ cdef void scan_command(Scan* s, uint32_t start) noexcept nogil:
             s.at += 1
     elif kind == X_LINE:
         line_break(s, 1)
-    elif kind == X_WRAP or kind == X_TEXT:
+    elif kind in (X_WRAP, X_TEXT):
         skip_spaces(s)
         if peek(s, s.at) == c'{':
             s.at += 1
             open_brace(s, BRACE_NOTHING, start)
         if kind == X_TEXT:
             s.gap = True
-    elif kind == X_DISCARD or kind == X_ENVIRONMENT:
+    elif kind in (X_DISCARD, X_ENVIRONMENT):
         past = braced_text(s, skip_blanks(s, s.at), MAX_ARGUMENT)
         if past:
             s.at = past
@@ -968,7 +897,7 @@ cdef void scan_other_sign(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
             put_token(s, T_STAR if stars == 1 else T_STARS, start)
     elif kind == CH_BULLET:
         last = last_kind(s)
-        if last == T_NUMBER or last == T_CLOSE:
+        if last in (T_NUMBER, T_CLOSE):
             put_operator(s, c'*', start)
         else:
             stop(s)
@@ -988,7 +917,7 @@ cdef void scan_other_sign(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
         scan_superscript(s, start)
     elif kind == CH_UNDERSCORE:
         last = last_kind(s)
-        if not s.gap and (last == T_WORD or last == T_NAME or last == T_CLOSE):
+        if not s.gap and last in (T_WORD, T_NAME, T_CLOSE):
             past = 0
             if s.text[start] == c'_':
                 next_byte = peek(s, start + 1)
@@ -1005,9 +934,9 @@ cdef void scan_other_sign(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
             approximate(s, start)
         else:
             stop(s)
-    elif kind == CH_LESS or kind == CH_GREATER:
+    elif kind in (CH_LESS, CH_GREATER):
         next_byte = peek(s, s.at)
-        while next_byte == c'<' or next_byte == c'>' or next_byte == c'=':
+        while next_byte in b"<>=":
             s.at += 1
             next_byte = peek(s, s.at)
         stop(s)
@@ -1025,7 +954,7 @@ cdef void scan_other_sign(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
         else:
             stop(s)
     elif kind == CH_MARK:
-        if byte != c'$' and byte != c'`':
+        if byte not in b"$`":
             stop(s)
     elif kind == CH_DROP:
         scan_scale(s)
@@ -1042,7 +971,7 @@ cdef void scan_other_sign(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
         )
     elif kind == CH_SUBSCRIPT:
         last = last_kind(s)
-        if s.gap or (last != T_WORD and last != T_NAME):
+        if s.gap or last not in (T_WORD, T_NAME):
             put_token(s, T_NAME, start)
     elif kind == CH_POINT:
         scan_point(s, start)
@@ -1056,11 +985,9 @@ cdef void scan_other_sign(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
 cdef enum Passed:
     PASSED_OVER = 0
     PASSED_STOP         # a stop where only words stand before it
-    PASSED_LINE
-    PASSED_POINT
+    PASSED_LINE, PASSED_POINT
     PASSED_PRIME        # a stop where it is not within a word
-    PASSED_COLON
-    PASSED_NOT
+    PASSED_COLON, PASSED_NOT
 
 
 cdef uint32_t last_words(
@@ -1118,9 +1045,7 @@ cdef inline bint ends_sentence(const Scan* s, uint32_t at) noexcept nogil:
     if not is_blank(s.text[at]):
         return False
     byte = peek(s, skip_blanks(s, at))
-    return not (
-        byte == c'*' or byte == c'+' or byte == c'/' or byte == c'=' or byte == B_TIMES
-    )
+    return not (byte in (c'*', c'+', c'/', c'=', B_TIMES))
 
 
 cdef bint pass_words(Scan* s) noexcept nogil:
@@ -1132,8 +1057,7 @@ cdef bint pass_words(Scan* s) noexcept nogil:
     cdef bint first = s.r.num_tokens == 0
     cdef bint passed = False
     cdef uint32_t at = s.at
-    cdef int kept = LAST_WORDS
-    cdef int what
+    cdef int kept = LAST_WORDS, what
     if at < s.passed:
         return False
     while True:
@@ -1153,9 +1077,7 @@ cdef bint pass_words(Scan* s) noexcept nogil:
             break
         at += 1
     s.passed = at
-    if first and (
-        what == PASSED_STOP or what == PASSED_POINT and ends_sentence(s, at + 1)
-    ):
+    if first and (what == PASSED_STOP or what == PASSED_POINT and ends_sentence(s, at + 1)):
         s.at = at + 1
         stop(s)
         return True
@@ -1230,8 +1152,7 @@ cdef void read_prose(Reader* r, uint32_t start, uint32_t end) noexcept nogil:
 cdef struct Fold:
     Reader* r
     Token* tokens
-    int size
-    int at
+    int size, at
     bint after_unit
     int unit_words
 
@@ -1246,11 +1167,11 @@ cdef inline int last_item(const Fold* f) noexcept nogil:
 
 cdef inline bint operand_ends(const Fold* f) noexcept nogil:
     cdef int kind = last_item(f)
-    return kind == I_NUMBER or kind == I_CLOSE
+    return kind in (I_NUMBER, I_CLOSE)
 
 
 cdef inline bint begins_operand(int kind) noexcept nogil:
-    return kind == T_NUMBER or kind == T_FRACTION or kind == T_OPEN
+    return kind in (T_NUMBER, T_FRACTION, T_OPEN)
 
 
 cdef inline bint operand_begins(const Fold* f, int at) noexcept nogil:
@@ -1259,7 +1180,7 @@ cdef inline bint operand_begins(const Fold* f, int at) noexcept nogil:
         return True
     return (
         kind == T_OPERATOR
-        and (f.tokens[at].op == c'+' or f.tokens[at].op == c'-')
+        and f.tokens[at].op in b"+-"
         and begins_operand(token_kind(f, at + 1))
         and not f.tokens[at + 1].gap
     )
@@ -1322,7 +1243,7 @@ cdef void fold_mixed(Fold* f, Item* item) noexcept nogil:
         and not (
             f.at + 3 < f.size
             and f.tokens[f.at + 3].kind == T_OPERATOR
-            and (f.tokens[f.at + 3].op == c'/' or f.tokens[f.at + 3].op == c'^')
+            and f.tokens[f.at + 3].op in b"/^"
             and not f.tokens[f.at + 3].gap
         )
     ):
@@ -1386,12 +1307,7 @@ cdef void fold_operator(Fold* f, const Token* token) noexcept nogil:
     if f.after_unit and token.op == c'^' and following == T_NUMBER:
         f.at += 1
         return
-    if (
-        token.op == c'/'
-        and operand_ends(f)
-        and following == T_WORD
-        and not f.tokens[f.at].single
-    ):
+    if (token.op == c'/' and operand_ends(f) and following == T_WORD and not f.tokens[f.at].single):
         if not f.after_unit:
             f.after_unit = True
             f.unit_words = 0
@@ -1401,8 +1317,7 @@ cdef void fold_operator(Fold* f, const Token* token) noexcept nogil:
 
 cdef int remark(const Fold* f, bint* words, bint* signs) noexcept nogil:
     """Look at the bracket that has been opened: where it ends, 0 for far; words, signs in it."""
-    cdef int depth = 1
-    cdef int at
+    cdef int depth = 1, at
     cdef const Token* token
     words[0] = False
     signs[0] = False
@@ -1449,7 +1364,7 @@ cdef void fillers(Fold* f, Item* sign) noexcept nogil:
         meaning = f.tokens[at].meaning
         if meaning == M_ROUGHLY:
             roughly = True
-        elif meaning != M_FILLER and meaning != M_EQUAL and meaning != M_OF:
+        elif meaning not in (M_FILLER, M_EQUAL, M_OF):
             break
         at += 1
     if at > f.at and operand_begins(f, at):
@@ -1490,7 +1405,7 @@ cdef bint name_before_operator(Fold* f, const Token* token) noexcept nogil:
     if token_kind(f, f.at) != T_OPERATOR:
         return False
     following = &f.tokens[f.at]
-    if following.gap and (following.op == c'+' or following.op == c'-') and operand_begins(f, f.at):
+    if following.gap and following.op in b"+-" and operand_begins(f, f.at):
         return False
     put_item(f, I_UNKNOWN, token)
     return True
@@ -1501,11 +1416,9 @@ cdef void fold_single(Fold* f, const Token* token) noexcept nogil:
     cdef int following = token_kind(f, f.at)
     if (
         operand_ends(f)
-        or last == I_OPERATOR
-        or last == I_UNKNOWN
+        or last in (I_OPERATOR, I_UNKNOWN)
         or (
-            following != T_NONE
-            and following != T_EQUALS
+            following not in (T_NONE, T_EQUALS)
             and (following == T_OPERATOR or not f.tokens[f.at].gap)
         )
     ):
@@ -1548,7 +1461,7 @@ cdef bint fold_of(Fold* f, const Token* token) noexcept nogil:
     while (
         at - f.at < MAX_OF_WORDS
         and token_kind(f, at) == T_WORD
-        and (f.tokens[at].meaning == M_PLAIN or f.tokens[at].meaning == M_FILLER)
+        and f.tokens[at].meaning in (M_PLAIN, M_FILLER)
         and not f.tokens[at].single
     ):
         at += 1
@@ -1604,7 +1517,7 @@ cdef void fold_word(Fold* f, const Token* token) noexcept nogil:
             c'+' if meaning == M_PLUS else c'-' if meaning == M_MINUS else c'*'
         )
     elif (
-        (meaning == M_DIVIDED or meaning == M_MULTIPLIED)
+        meaning in (M_DIVIDED, M_MULTIPLIED)
         and operand_ends(f)
         and token_kind(f, f.at) == T_WORD
         and f.tokens[f.at].meaning == M_BY
@@ -1619,7 +1532,7 @@ cdef void fold_word(Fold* f, const Token* token) noexcept nogil:
         put_item(f, I_OPERATOR, token).op = c'*'
     elif meaning == M_OF and fold_of(f, token):
         pass
-    elif meaning == M_VERB or meaning == M_EQUAL:
+    elif meaning in (M_VERB, M_EQUAL):
         fold_verb(f, token)
     elif meaning == M_STOP:
         fold_stop(f, token)
@@ -1638,23 +1551,21 @@ cdef inline void fold_plain(Fold* f, const Token* token) noexcept nogil:
 
 
 cdef inline bint ends_number(int kind) noexcept nogil:
-    return kind == T_NUMBER or kind == T_FRACTION or kind == T_CLOSE or kind == T_PERCENT
+    return kind in (T_NUMBER, T_FRACTION, T_CLOSE, T_PERCENT)
 
 
 cdef inline bint begins_number(int kind) noexcept nogil:
-    return kind == T_NUMBER or kind == T_FRACTION or kind == T_OPEN or kind == T_OPERATOR
+    return kind in (T_NUMBER, T_FRACTION, T_OPEN, T_OPERATOR)
 
 
 cdef int without_emphasis(Token* tokens, int size) noexcept nogil:
     """Turn stars between operands into operators and drop the others; return how many stay."""
-    cdef int kept = 0
-    cdef bint gap = False
-    cdef bint before, after, single
-    cdef int index, left, right
+    cdef int kept = 0, index, left, right
+    cdef bint gap = False, before, after, single
     cdef Token* token
     for index in range(size):
         token = &tokens[index]
-        if token.kind != T_STAR and token.kind != T_STARS:
+        if token.kind not in (T_STAR, T_STARS):
             token.gap = token.gap or gap
             gap = False
             if kept != index:
@@ -1668,12 +1579,9 @@ cdef int without_emphasis(Token* tokens, int size) noexcept nogil:
             right = tokens[index + 1].kind
             single = token.kind == T_STAR
             if (
-                (ends_number(left) or left == T_WORD or left == T_NAME)
-                and (begins_number(right) or right == T_WORD or right == T_NAME)
-                and (
-                    before == after
-                    or (single and ends_number(left) and begins_number(right))
-                )
+                (ends_number(left) or left in (T_WORD, T_NAME))
+                and (begins_number(right) or right in (T_WORD, T_NAME))
+                and (before == after or (single and ends_number(left) and begins_number(right)))
             ):
                 token.kind = T_OPERATOR
                 token.op = c'*' if single else c'^'
@@ -1735,11 +1643,10 @@ cdef void fold(const Scan* s) noexcept nogil:
             fold_colon(&f, token)
         else:
             following = f.at
-            while token_kind(&f, following) == T_AMPERSAND or token_kind(&f, following) == T_LINE:
+            while token_kind(&f, following) in (T_AMPERSAND, T_LINE):
                 following += 1
             if (
                 token_kind(&f, following) != T_EQUALS
-                and last_item(&f) != I_SIGN
-                and last_item(&f) != I_OPERATOR
+                and last_item(&f) not in (I_SIGN, I_OPERATOR)
             ):
                 fold_stop(&f, token)

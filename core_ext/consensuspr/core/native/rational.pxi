@@ -195,12 +195,8 @@ cdef extern from *:
     bint fraction_floor(
         int64_t an, int64_t ad, int64_t bn, int64_t bd, int64_t* num, int64_t* den
     ) noexcept nogil
-    bint fraction_round(
-        int64_t n, int64_t d, int places, int64_t* num, int64_t* den
-    ) noexcept nogil
-    bint fraction_rounds_to(
-        int64_t n, int64_t d, int64_t rn, int64_t rd, int places
-    ) noexcept nogil
+    bint fraction_round(int64_t n, int64_t d, int places, int64_t* num, int64_t* den) noexcept nogil
+    bint fraction_rounds_to(int64_t n, int64_t d, int64_t rn, int64_t rd, int places) noexcept nogil
     const int64_t TENS[19]
     int64_t units_of(int64_t n, int64_t d, int places, int up) noexcept nogil
     uint64_t mixed(uint64_t value) noexcept nogil

@@ -11,9 +11,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 # A number that matters: the bits of the needed ones that it is, begins and ends.
 cdef struct Number:
     uint64_t value      # modulo 2 ** 64, and 1, so that 0 is an empty slot
-    uint64_t whole
-    uint64_t head
-    uint64_t tail
+    uint64_t whole, head, tail
 
 # What one pattern needs.
 cdef struct Need:
@@ -21,19 +19,6 @@ cdef struct Need:
     uint32_t node
     bint weak           # too few to be missing often
     bint unrelated      # it has no sign of equality
-
-cdef enum:
-    BEHIND_WORDS = 3
-
-# What may stand right of a sign of equality: a bit for each digit, each two, each letter and so on.
-cdef struct Behind:
-    uint64_t bits[BEHIND_WORDS]
-
-# What the patterns of a node need around their signs of equality.
-cdef struct Related:
-    Behind behind       # one of these behind some sign
-    uint32_t node
-    bint unrelated      # some pattern of the node has no sign of equality
 
 cdef struct Sieve:
     Number* slots       # open addressing, at most half full
@@ -43,17 +28,11 @@ cdef struct Sieve:
     uint64_t known      # bit n: the value of some slot ends in these six bits
     Need* needs         # of one node, none asks for all that another asks for
     uint32_t num_needs
-    Related* related    # of each node that has patterns
-    uint32_t num_related
 
 # Take count patterns, pattern i being data[starts[i]:starts[i + 1]] of node nodes[i], those of a
 # node together.  Returns -1 where memory runs out, with nothing left allocated.
 cdef int sieve_build(
-    Sieve* sieve,
-    const uint8_t* data,
-    const uint32_t* starts,
-    const uint32_t* nodes,
-    uint32_t count,
+    Sieve* sieve, const uint8_t* data, const uint32_t* starts, const uint32_t* nodes, uint32_t count
 ) noexcept nogil
 
 cdef size_t sieve_nbytes(const Sieve* sieve) noexcept nogil
@@ -62,23 +41,18 @@ cdef size_t sieve_nbytes(const Sieve* sieve) noexcept nogil
 cdef void sieve_free(Sieve* sieve) noexcept nogil
 
 # Return the bits of the numbers that the normal form of whole paragraphs may have.
-cdef uint64_t numbers_of(
-    const Sieve* sieve, const uint8_t* data, Py_ssize_t length
-) noexcept nogil
+cdef uint64_t numbers_of(const Sieve* sieve, const uint8_t* data, Py_ssize_t length) noexcept nogil
 
 # Tell whether a pattern of a node that is not in `matched` needs so few numbers that it is not
 # worth looking for them: fewer than three where all patterns are `equations`, else none.
 cdef bint is_weak(const Sieve* sieve, const uint8_t* matched, bint equations) noexcept nogil
 
-# Find what may stand behind the signs of equality of what is not in `matched`.  Returns False where
-# some of it needs no sign.
-cdef bint are_equations(const Sieve* sieve, const uint8_t* matched, Behind* behind) noexcept nogil
+# Tell whether all patterns of the nodes that are not in `matched` have a sign of equality.
+cdef bint are_equations(const Sieve* sieve, const uint8_t* matched) noexcept nogil
 
 # Return the first place from `at` on from which normal form may make a sign of equality, or part
-# of one, with one of `behind` to its right; `length` where there is none.
-cdef Py_ssize_t next_equals(
-    const uint8_t* data, Py_ssize_t length, Py_ssize_t at, const Behind* behind
-) noexcept nogil
+# of one; `length` if there is none.
+cdef Py_ssize_t next_equals(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) noexcept nogil
 
 # Tell whether what has these numbers, and a sign of equality or none, may hold a pattern of a node
 # that is not in `matched`.

@@ -1,29 +1,11 @@
 # What the normaliser remembers between characters; the twin of pure/state.py.
 
 cdef enum TokenKind:
-    K_START = 0
-    K_NUMBER
-    K_LETTER
-    K_WORD
-    K_CLOSE
-    K_OPEN
-    K_OPERATOR
-    K_RELATION
-    K_PUNCTUATION
-    K_SENTENCE
-    K_OTHER
-    K_ROOT
-    K_CARET
-    K_UNDERSCORE
+    K_START = 0, K_NUMBER, K_LETTER, K_WORD, K_CLOSE, K_OPEN, K_OPERATOR, K_RELATION, K_PUNCTUATION
+    K_SENTENCE, K_OTHER, K_ROOT, K_CARET, K_UNDERSCORE
 
 cdef enum GapKind:
-    GAP_NONE = 0
-    GAP_GLUE
-    GAP_THIN
-    GAP_SPACE
-    GAP_MARK
-    GAP_SPACED_MARK
-    GAP_BREAK
+    GAP_NONE = 0, GAP_GLUE, GAP_THIN, GAP_SPACE, GAP_MARK, GAP_SPACED_MARK, GAP_BREAK
 
 # What is known of the last token; one word, because every token resets all of it.
 cdef enum TokenFlag:
@@ -37,28 +19,12 @@ cdef enum TokenFlag:
     F_LINE_START = 16  # nothing but marks stands between the line's start and here
 
 cdef enum ContentFlag:
-    C_NONE = 0
-    C_SUM = 1
-    C_PRODUCT = 2
-    C_QUOTIENT = 4
-    C_OTHER = 8
-    C_WORDS = 16
+    C_NONE = 0, C_SUM = 1, C_PRODUCT = 2, C_QUOTIENT = 4, C_OTHER = 8, C_WORDS = 16
     C_LEADING_MINUS = 32
 
 cdef enum GroupKind:
-    G_PAREN = 0
-    G_MOD_PAREN
-    G_WRAP
-    G_TEXT
-    G_DISCARD
-    G_ENVIRONMENT
-    G_NUMERATOR
-    G_DENOMINATOR
-    G_BINOM_TOP
-    G_BINOM_BOTTOM
-    G_SUPERSCRIPT
-    G_SUBSCRIPT
-    G_ROOT
+    G_PAREN = 0, G_MOD_PAREN, G_WRAP, G_TEXT, G_DISCARD, G_ENVIRONMENT, G_NUMERATOR, G_DENOMINATOR
+    G_BINOM_TOP, G_BINOM_BOTTOM, G_SUPERSCRIPT, G_SUBSCRIPT, G_ROOT
 
 cdef enum:
     OPEN_GROUPS = 32       # tables.MAX_OPEN_GROUPS
@@ -67,15 +33,10 @@ cdef enum:
 
 # Small fields: a frame is copied whole when its bracket closes.
 cdef struct Frame:
-    Py_ssize_t position
-    Py_ssize_t tokens
-    Py_ssize_t factors
-    Py_ssize_t unit_at
+    Py_ssize_t position, tokens, factors, unit_at
     uint8_t group     # GroupKind
     uint8_t before    # TokenKind
-    uint8_t separated
-    uint8_t product
-    uint8_t applied
+    uint8_t separated, product, applied
     uint8_t first     # TokenKind
     uint8_t content   # ContentFlag
     int8_t unit_words
@@ -96,32 +57,24 @@ cdef struct Pass:
     int8_t unit_words         # -1: no unit can follow
     bint product              # a product sign is pending ...
     Py_ssize_t product_at     # ... and stands at these input bytes
-    Py_ssize_t product_end
-    Py_ssize_t unit_at
+    Py_ssize_t product_end, unit_at
     Py_ssize_t dropped_at     # where a unit was last dropped; its operator stands there
     Py_ssize_t letter_at      # where a letter that may be a unit was last written
     Py_ssize_t factor_at      # where a factor was last written whose product sign was not
-    Py_ssize_t past_unit_at
-    Py_ssize_t past_unit_end
+    Py_ssize_t past_unit_at, past_unit_end
     Frame frames[OPEN_GROUPS]
     int depth                 # frames in use
     int braces                # of them closed by a brace
     Py_ssize_t overflow
     bint has_closed           # the closed_* fields are valid
-    Py_ssize_t closed_position
-    Py_ssize_t closed_end
+    Py_ssize_t closed_position, closed_end
     int closed_before
     bint closed_separated
     Py_ssize_t closed_tokens
     int closed_content
-    bint root_index
-    bint bar_open
-    bint table_row
-    bint emphasis
-    Py_ssize_t tokens
-    Py_ssize_t factors
-    int first
-    int content
+    bint root_index, bar_open, table_row, emphasis
+    Py_ssize_t tokens, factors
+    int first, content
 
 
 # --- reading --------------------------------------------------------------
@@ -162,7 +115,7 @@ cdef inline Py_ssize_t skip_spaces(const Pass* s, Py_ssize_t at) noexcept nogil:
 
 cdef inline bint starts_number(const Pass* s, Py_ssize_t at) noexcept nogil:
     cdef Unit unit = unit_at(s, at)
-    if unit.cls == CH_DIGIT or unit.cls == CH_FRACTION:
+    if unit.cls in (CH_DIGIT, CH_FRACTION):
         return True
     return unit.cls == CH_POINT and class_of(s, at + unit.width) == CH_DIGIT
 
@@ -179,7 +132,7 @@ cdef Py_ssize_t skip_marks(const Pass* s, Py_ssize_t at) noexcept nogil:
             at += unit.width
         elif unit.code == u'\\':
             code = code_of(s, at + unit.width)
-            if code != u'$' and code != u'(':
+            if code not in (u'$', u'('):
                 break
             at += unit.width
             at += unit_at(s, at).width
@@ -208,12 +161,7 @@ cdef bint word_follows(const Pass* s, Py_ssize_t at) noexcept nogil:
         return False
     memset(lower + length, 0, 16 - length)
     entry = find_word(&WORD_NAMES.any, word_shape(lower, length), lower, length)
-    return entry == NULL or not (
-        entry.meaning == W_EQUALS
-        or entry.meaning == W_PLUS
-        or entry.meaning == W_MINUS
-        or entry.meaning == W_TIMES
-    )
+    return entry == NULL or entry.meaning not in (W_EQUALS, W_PLUS, W_MINUS, W_TIMES)
 
 
 cdef inline bint ends_operand(int kind) noexcept nogil:
@@ -221,18 +169,16 @@ cdef inline bint ends_operand(int kind) noexcept nogil:
 
 
 cdef inline bint ends_factor(int kind) noexcept nogil:
-    return kind == K_NUMBER or kind == K_LETTER or kind == K_CLOSE
+    return kind in (K_NUMBER, K_LETTER, K_CLOSE)
 
 
 cdef inline bint is_blank(int cls) noexcept nogil:
-    return cls == CH_SPACE or cls == CH_NEWLINE
+    return cls in (CH_SPACE, CH_NEWLINE)
 
 
 # --- writing --------------------------------------------------------------
 
-cdef inline void put_byte(
-    Pass* s, uint8_t byte, Py_ssize_t start, Py_ssize_t end
-) noexcept nogil:
+cdef inline void put_byte(Pass* s, uint8_t byte, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
     s.out[s.size] = byte
     if s.starts != NULL:
         s.starts[s.size] = <uint32_t>start
@@ -240,9 +186,7 @@ cdef inline void put_byte(
     s.size += 1
 
 
-cdef inline void put_code(
-    Pass* s, uint32_t code, Py_ssize_t start, Py_ssize_t end
-) noexcept nogil:
+cdef inline void put_code(Pass* s, uint32_t code, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
     """Write a code point as UTF-8."""
     if code < 0x80:
         put_byte(s, <uint8_t>code, start, end)
@@ -289,7 +233,7 @@ cdef inline bint separate(Pass* s, int kind, Py_ssize_t at) noexcept nogil:
     cdef bint prose
     if at_limit(s, at):
         return False
-    prose = s.last == K_WORD or s.last == K_SENTENCE or kind == K_WORD
+    prose = s.last in (K_WORD, K_SENTENCE) or kind == K_WORD
     put_byte(s, c' ' if prose or s.gap < GAP_MARK else c'\n', at, at)
     return True
 
@@ -301,7 +245,7 @@ cdef inline void note(Pass* s, int kind, int content) noexcept nogil:
     s.first = kind if s.tokens == 0 else s.first
     s.tokens += 1
     # A power, an index or a root binds to the token before; signs are no factors.
-    s.factors += s.last < K_ROOT and kind != K_OPERATOR and kind != K_SENTENCE
+    s.factors += s.last < K_ROOT and kind not in (K_OPERATOR, K_SENTENCE)
     s.content |= content
 
 
@@ -331,7 +275,7 @@ cdef inline bint needs_separator(
     cdef int last = s.last
     cdef int gap = s.gap
     if gap == GAP_NONE:
-        return kind == K_NUMBER and s.flags & F_SEALED and (last == K_NUMBER or last == K_LETTER)
+        return kind == K_NUMBER and s.flags & F_SEALED and last in (K_NUMBER, K_LETTER)
     if last == K_SENTENCE:
         return gap > GAP_GLUE
     if last == K_WORD and s.flags & F_FUNCTION:
@@ -348,7 +292,7 @@ cdef inline bint needs_separator(
             return class_of(s, at) == CH_LETTER and word_follows(s, end)
         return kind != K_OPEN or gap == GAP_SPACE
     if last == K_LETTER:
-        return kind == K_WORD or kind == K_NUMBER or (
+        return kind in (K_WORD, K_NUMBER) or (
             kind == K_LETTER and s.flags & F_WORDY and gap == GAP_SPACE
         )
     return False
@@ -388,8 +332,7 @@ cdef inline bint junction(Pass* s, int kind, Py_ssize_t at, Py_ssize_t end) noex
     cdef uint8_t verdict
     if s.product:
         if (
-            kind == K_NUMBER
-            or kind == K_WORD
+            kind in (K_NUMBER, K_WORD)
             or not (
                 ends_factor(s.last)
                 or (s.last == K_WORD and kind == K_LETTER and ends_short(s))

@@ -2,18 +2,20 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from consensuspr.core.native.text cimport Text
+# A text at one byte a character.  Buffers are kept from text to text; zeroed before the first use.
+cdef struct Text:
+    uint8_t* bytes          # none of them 0, and zeros behind them
+    uint32_t length
+    uint32_t* offsets       # where each character begins, if that was wanted
+    Py_ssize_t byte_size, offset_size
 
 # One true statement, or a part of one; see statements.TrueStatement.
 cdef struct Stated:
-    int64_t num
-    int64_t den
+    int64_t num, den
     uint64_t operands   # a hash of the multiset of operands
     uint32_t start      # bytes of the text
     uint32_t end
-    bint whole
-    bint code
-    bint written
+    bint whole, code, written
 
 # What is distinct is counted: small whole numbers as bits, all else in a growing set of hashes.
 cdef enum:
@@ -44,9 +46,7 @@ cdef struct Keys:
 
 # Where a node was first stated, and by which key.
 cdef struct Place:
-    uint32_t start
-    uint32_t end
-    uint32_t key
+    uint32_t start, end, key
 
 cdef struct Reader
 
@@ -62,15 +62,8 @@ cdef void workspace_free(Workspace* workspace) noexcept nogil
 # `keys` nothing is set.  Statements of code count if `computed` or their result is written.
 # `values` and `numbers` receive what the guard counts.  Returns -1 where memory runs out.
 cdef int read_statements_into(
-    Workspace* workspace,
-    const uint8_t* data,
-    Py_ssize_t length,
-    const Keys* keys,
-    uint8_t* matched,
-    Place* places,
-    bint computed,
-    uint32_t* values,
-    uint32_t* numbers,
+    Workspace* workspace, const uint8_t* data, Py_ssize_t length, const Keys* keys,
+    uint8_t* matched, Place* places, bint computed, uint32_t* values, uint32_t* numbers
 ) noexcept nogil
 
 # Count what another form of the text that was read last states, too.

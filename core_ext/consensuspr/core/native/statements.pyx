@@ -7,76 +7,15 @@ two stops needs, bounded, and sets that grow with what is distinct in the text.
 
 from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp, memmove, memset, strchr
+from libc.string cimport memchr, memcmp, memmove, memset, strchr, strncmp
 
 from consensuspr.core.native.normal_form cimport (
-    CH_AMPERSAND,
-    CH_ARROW,
-    CH_BACKSLASH,
-    CH_BANG,
-    CH_BAR,
-    CH_BRACE_CLOSE,
-    CH_BRACE_OPEN,
-    CH_BRACKET_CLOSE,
-    CH_BRACKET_OPEN,
-    CH_BULLET,
-    CH_CARET,
-    CH_CLOSE,
-    CH_COLON,
-    CH_COMMA,
-    CH_DIGIT,
-    CH_DROP,
-    CH_EQUALS,
-    CH_FRACTION,
-    CH_GREATER,
-    CH_HASH,
-    CH_LESS,
-    CH_LETTER,
-    CH_MARK,
-    CH_MINUS,
-    CH_NEWLINE,
-    CH_OPEN,
-    CH_OTHER,
-    CH_PLUS,
-    CH_PLUS_MINUS,
-    CH_POINT,
-    CH_PRIME,
-    CH_RELATION,
-    CH_ROOT,
-    CH_SLASH,
-    CH_SENTENCE_END,
-    CH_SPACE,
-    CH_STAR,
-    CH_SUBSCRIPT,
-    CH_SUPERSCRIPT,
-    CH_SYMBOL,
-    CH_TIMES,
-    CH_UNDERSCORE,
-    Unit,
-    character_at,
-)
-from consensuspr.core.native.text cimport (
-    B_APPROX,
-    B_ARROW,
-    B_BULLET,
-    B_DEGREE,
-    B_DOTS,
-    B_FRACTIONS,
-    B_LETTER,
-    B_MINUS,
-    B_OTHER,
-    B_PLUS_MINUS,
-    B_RELATION,
-    B_ROOT,
-    B_SUBSCRIPTS,
-    B_SUPERSCRIPTS,
-    B_SYMBOL,
-    B_TIMES,
-    Text,
-    ascii_byte,
-    byte_of,
-    text_free,
-    text_take,
+    CH_AMPERSAND, CH_ARROW, CH_BACKSLASH, CH_BANG, CH_BAR, CH_BRACE_CLOSE, CH_BRACE_OPEN,
+    CH_BRACKET_CLOSE, CH_BRACKET_OPEN, CH_BULLET, CH_CARET, CH_CLOSE, CH_COLON, CH_COMMA, CH_DIGIT,
+    CH_DROP, CH_EQUALS, CH_FRACTION, CH_GREATER, CH_HASH, CH_LESS, CH_LETTER, CH_MARK, CH_MINUS,
+    CH_NEWLINE, CH_OPEN, CH_OTHER, CH_PLUS, CH_PLUS_MINUS, CH_POINT, CH_PRIME, CH_RELATION, CH_ROOT,
+    CH_SLASH, CH_SENTENCE_END, CH_SPACE, CH_STAR, CH_SUBSCRIPT, CH_SUPERSCRIPT, CH_SYMBOL, CH_TIMES,
+    CH_UNDERSCORE, Unit, character_at,
 )
 
 import re
@@ -122,63 +61,38 @@ cdef enum:
     CHANNEL_STATEMENT = 2
     CHANNEL_CODE = 3
 
+include "text.pxi"
 include "rational.pxi"
 
 
 cdef enum ItemKind:
-    I_NUMBER = 0
-    I_OPERATOR
-    I_OPEN
-    I_CLOSE
-    I_SIGN
-    I_STOP
-    I_UNKNOWN
-    I_COMMA
+    I_NUMBER = 0, I_OPERATOR, I_OPEN, I_CLOSE, I_SIGN, I_STOP, I_UNKNOWN, I_COMMA
 
 cdef enum Seen:
-    SEEN_NONE = 0
-    SEEN_INT
-    SEEN_FLOAT
-    SEEN_ROUND
-    SEEN_ABS
-    SEEN_RATIONAL
+    SEEN_NONE = 0, SEEN_INT, SEEN_FLOAT, SEEN_ROUND, SEEN_ABS, SEEN_RATIONAL
 
 cdef struct Item:
-    uint8_t kind
-    uint8_t op
-    uint8_t seen
-    uint8_t percent
-    uint8_t approximate
-    uint8_t verb
-    uint8_t plain
-    uint8_t decimals
-    uint32_t start
-    uint32_t end
+    uint8_t kind, op, seen, percent, approximate, verb, plain, decimals
+    uint32_t start, end
     int64_t num         # of a sign: where its line begins, plus 1; 0 where it has no name
     int64_t den
 
 # A value while it is worked out; shown: one number as written.
 cdef struct Value:
-    int64_t num
-    int64_t den
+    int64_t num, den
     uint64_t operands
     int operations
     bint shown
     int decimals
 
 cdef struct Part:
-    int64_t num
-    int64_t den
+    int64_t num, den
     uint64_t operands
 
 cdef struct Side:
-    bint exists
-    bint known
-    bint stated
-    uint32_t start
-    uint32_t end
-    int first_item
-    int end_item
+    bint exists, known, stated
+    uint32_t start, end
+    int first_item, end_item
     Value value
     Part* parts
     int num_parts
@@ -186,36 +100,25 @@ cdef struct Side:
 cdef struct Name:
     uint64_t hash     # 0: an empty slot
     bint known
-    int64_t num
-    int64_t den
+    int64_t num, den
 
 cdef struct Token:
-    uint8_t kind
-    uint8_t op
-    uint8_t meaning
+    uint8_t kind, op, meaning
     uint8_t gap         # blanks or a line's end before it
-    uint8_t single
-    uint8_t times
-    uint8_t letters
-    uint8_t decimals
-    uint32_t start
-    uint32_t end
+    uint8_t single, times, letters, decimals
+    uint32_t start, end
     # Of numbers and signs, and of words with a meaning:
-    int64_t num
-    int64_t den
+    int64_t num, den
 
 # A token of code; op: its up to three bytes.
 cdef struct Lexeme:
     uint8_t mark
-    uint32_t op
-    uint32_t start
-    uint32_t end
+    uint32_t op, start, end
 
 # A number that can be a result of code, and where it was last written.
 cdef struct Result:
     uint64_t number   # 0: an empty slot
-    int64_t num
-    int64_t den
+    int64_t num, den
     uint32_t last
 
 cdef struct Results:
@@ -226,10 +129,8 @@ cdef struct Results:
 # The first statement of code that has a key.
 cdef struct Pending:
     const KeySlot* key
-    int64_t num
-    int64_t den
-    uint32_t start
-    uint32_t end
+    int64_t num, den
+    uint32_t start, end
 
 cdef struct Reader:
     uint8_t* text
@@ -240,10 +141,8 @@ cdef struct Reader:
     uint8_t* matched
     Place* places
     Stated* stated
-    Py_ssize_t num_stated
-    Py_ssize_t stated_size
-    bint keep
-    bint failed
+    Py_ssize_t num_stated, stated_size
+    bint keep, failed
     Counted values
     Counted equations       # keys
     Counted numbers
@@ -298,9 +197,7 @@ cdef int counted_grow(Counted* counted) noexcept nogil:
     return 0
 
 
-cdef inline void count(
-    Reader* r, Counted* counted, int64_t num, int64_t den
-) noexcept nogil:
+cdef inline void count(Reader* r, Counted* counted, int64_t num, int64_t den) noexcept nogil:
     cdef uint64_t bit
     cdef uint64_t* word
     if <uint64_t>num < 64 * SMALL_WORDS and den == 1:
@@ -351,8 +248,7 @@ cdef inline uint64_t key_of(int64_t num, int64_t den, uint64_t operands) noexcep
 cdef int keys_build(
     Keys* keys, const uint64_t* hashes, const uint32_t* nodes, Py_ssize_t count
 ) noexcept nogil:
-    cdef uint32_t capacity = 4
-    cdef uint32_t slot
+    cdef uint32_t capacity = 4, slot
     cdef Py_ssize_t index
     while capacity < 2 * count:
         capacity *= 2
@@ -485,9 +381,7 @@ cdef void keep_statement(
     cdef Stated* grown
     cdef Stated* one
     if r.num_stated >= r.stated_size:
-        grown = <Stated*>PyMem_RawRealloc(
-            r.stated, (2 * r.stated_size + 16) * sizeof(Stated)
-        )
+        grown = <Stated*>PyMem_RawRealloc(r.stated, (2 * r.stated_size + 16) * sizeof(Stated))
         if grown == NULL:
             r.failed = True
             return
@@ -553,9 +447,7 @@ cdef void workspace_free(Workspace* workspace) noexcept nogil:
 
 cdef void read_text(Reader* r) noexcept nogil:
     """Read the regions of a text, prose and code, one after the other."""
-    cdef uint32_t prose = 0
-    cdef uint32_t start = 0
-    cdef uint32_t end, first, closing, block
+    cdef uint32_t prose = 0, start = 0, end, first, closing, block
     cdef int fence
     cdef bint is_code
     r.has_code = may_hold_code(r)
@@ -590,15 +482,8 @@ cdef void read_text(Reader* r) noexcept nogil:
 
 
 cdef int read_statements_into(
-    Workspace* workspace,
-    const uint8_t* data,
-    Py_ssize_t length,
-    const Keys* keys,
-    uint8_t* matched,
-    Place* places,
-    bint computed,
-    uint32_t* values,
-    uint32_t* numbers,
+    Workspace* workspace, const uint8_t* data, Py_ssize_t length, const Keys* keys,
+    uint8_t* matched, Place* places, bint computed, uint32_t* values, uint32_t* numbers
 ) noexcept nogil:
     cdef Reader* r = reader_of(workspace)
     if r == NULL:
@@ -628,11 +513,8 @@ cdef uint32_t num_values(const Reader* r) noexcept nogil:
 
 
 cdef int count_too(
-    Workspace* workspace,
-    const uint8_t* data,
-    Py_ssize_t length,
-    uint32_t* values,
-    uint32_t* numbers,
+    Workspace* workspace, const uint8_t* data, Py_ssize_t length, uint32_t* values,
+    uint32_t* numbers
 ) noexcept nogil:
     cdef Reader* r = workspace.reader
     r.keys = NULL
@@ -717,8 +599,7 @@ def read_statements(text):
     cdef const uint8_t* raw = data
     cdef Py_ssize_t length = len(data)
     cdef Workspace workspace
-    cdef uint32_t values = 0
-    cdef uint32_t numbers = 0
+    cdef uint32_t values = 0, numbers = 0
     cdef int failed = -1
     cdef Reader* r
     cdef Py_ssize_t index
@@ -734,19 +615,7 @@ def read_statements(text):
         if failed:
             raise MemoryError(f"no memory to read {length} bytes")
         return (
-            [
-                (
-                    r.stated[index].num,
-                    r.stated[index].den,
-                    r.stated[index].operands,
-                    r.stated[index].start,
-                    r.stated[index].end,
-                    bool(r.stated[index].whole),
-                    bool(r.stated[index].code),
-                    bool(r.stated[index].written),
-                )
-                for index in range(r.num_stated)
-            ],
+            [tuple((<object>r.stated[index]).values()) for index in range(r.num_stated)],
             values,
             numbers,
         )
@@ -768,4 +637,5 @@ def expression_statements(text):
     ]
 
 
+_fill_text()
 _fill()

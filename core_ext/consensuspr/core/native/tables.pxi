@@ -1,44 +1,13 @@
 # The vocabulary in C: filled once from consensuspr.core.tables, read without the GIL.
 
 cdef enum CommandAction:
-    CMD_WORD = 0
-    CMD_EMIT
-    CMD_SPACE
-    CMD_NOTHING
-    CMD_DELIMITER
-    CMD_MARK
-    CMD_BREAK
-    CMD_WRAP
-    CMD_TEXT
-    CMD_DISCARD
-    CMD_ENVIRONMENT
-    CMD_FRAC
-    CMD_BINOM
-    CMD_SQRT
-    CMD_MOD
-    CMD_THIN
-    CMD_NOT
-    CMD_BAR
-    CMD_UPRIGHT
+    CMD_WORD = 0, CMD_EMIT, CMD_SPACE, CMD_NOTHING, CMD_DELIMITER, CMD_MARK, CMD_BREAK, CMD_WRAP
+    CMD_TEXT, CMD_DISCARD, CMD_ENVIRONMENT, CMD_FRAC, CMD_BINOM, CMD_SQRT, CMD_MOD, CMD_THIN
+    CMD_NOT, CMD_BAR, CMD_UPRIGHT
 
 cdef enum WordMeaning:
-    W_PLAIN = 0
-    W_STOP
-    W_FUNCTION
-    W_SYMBOL
-    W_SQRT
-    W_MOD
-    W_EQUALS
-    W_TO
-    W_PLUS
-    W_MINUS
-    W_TIMES
-    W_BY
-    W_PERCENT
-    W_GLUED_UNIT
-    W_APPLIED
-    W_CURRENCY
-    W_MINUTES
+    W_PLAIN = 0, W_STOP, W_FUNCTION, W_SYMBOL, W_SQRT, W_MOD, W_EQUALS, W_TO, W_PLUS, W_MINUS
+    W_TIMES, W_BY, W_PERCENT, W_GLUED_UNIT, W_APPLIED, W_CURRENCY, W_MINUTES
 
 cdef enum:
     # Longest name in either vocabulary, with its final zero.
@@ -62,8 +31,7 @@ cdef enum:
 
 # What a letter may be behind a number.
 cdef enum UnitLetter:
-    UNIT_OF_NUMBER = 1
-    UNIT_OF_DEGREES = 2
+    UNIT_OF_NUMBER = 1, UNIT_OF_DEGREES = 2
 
 # One command with its meaning; an empty slot has length 0.
 cdef struct Entry:
@@ -74,8 +42,7 @@ cdef struct Entry:
 
 # One word with its meaning: its bytes, zero-padded, in two machine words.
 cdef struct WordEntry:
-    uint64_t low
-    uint64_t high
+    uint64_t low, high
     int length        # 0: an empty slot
     int meaning       # WordMeaning
     uint32_t payload
@@ -175,9 +142,7 @@ cdef extern from *:
     }
     """
     uint64_t load_word(const uint8_t* data) noexcept nogil
-    Py_ssize_t fold_letters(
-        const uint8_t* data, Py_ssize_t available, uint8_t* out
-    ) noexcept nogil
+    Py_ssize_t fold_letters(const uint8_t* data, Py_ssize_t available, uint8_t* out) noexcept nogil
 
 
 cdef inline uint32_t hash_word(uint64_t low, uint64_t high) noexcept nogil:
@@ -244,7 +209,7 @@ cdef int add_word(bytes word, int meaning, uint32_t payload) except -1:
     entry.meaning = meaning
     entry.payload = payload
     WORD_NAMES.any.lengths[word_shape(padded, length)] |= <uint16_t>(1 << length)
-    if meaning != W_STOP and meaning != W_GLUED_UNIT and meaning != W_CURRENCY:
+    if meaning not in (W_STOP, W_GLUED_UNIT, W_CURRENCY):
         WORD_NAMES.signs.lengths[word_shape(padded, length)] |= <uint16_t>(1 << length)
     return 0
 

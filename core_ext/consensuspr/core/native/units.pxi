@@ -3,13 +3,7 @@
 
 cdef inline bint name_goes_on(int cls) noexcept nogil:
     """Tell what makes a name or a factor of a letter before it."""
-    return (
-        cls == CH_DIGIT
-        or cls == CH_UNDERSCORE
-        or cls == CH_PRIME
-        or cls == CH_OPEN
-        or cls == CH_SUBSCRIPT
-    )
+    return cls in (CH_DIGIT, CH_UNDERSCORE, CH_PRIME, CH_OPEN, CH_SUBSCRIPT)
 
 
 cdef bint names_degrees(const Pass* s, Py_ssize_t end) noexcept nogil:
@@ -17,11 +11,9 @@ cdef bint names_degrees(const Pass* s, Py_ssize_t end) noexcept nogil:
     cdef Py_ssize_t at
     if s.gap == GAP_BREAK or name_goes_on(class_of(s, end)):
         return False
-    if (s.gap == GAP_THIN or s.gap == GAP_SPACE) and (
-        class_of(s, skip_spaces(s, end)) == CH_EQUALS
-    ):
+    if s.gap in (GAP_THIN, GAP_SPACE) and (class_of(s, skip_spaces(s, end)) == CH_EQUALS):
         at = number_start(s)  # 20° C + 5° C = 25° C, but A = 30° C = 40°
-        return at > s.base and memchr(b"+-*/", s.out[at - 1], 4) != NULL
+        return at > s.base and s.out[at - 1] in b"+-*/"
     return True
 
 
@@ -36,7 +28,7 @@ cdef bint is_unit(Pass* s, Py_ssize_t end) noexcept nogil:
     if at <= s.base:
         return False
     sign = s.out[at - 1]
-    if not (sign == c'+' or sign == c'-' or sign == c'*' or sign == c'/' or sign == c'='):
+    if sign not in b"+-*/=":
         return False
     dropped = s.dropped_at == at - 1
     if sign == c'=':
@@ -54,7 +46,7 @@ cdef void reach_unit(Pass* s) noexcept nogil:
         return
     while at > s.base and stop - at < REWRITE_LIMIT and s.out[at - 1] != c'=':
         at -= 1
-        if memchr(b"+-*/", s.out[at], 4) != NULL:
+        if s.out[at] in b"+-*/":
             drop_unit_letters(s, stop)
             return
 
@@ -63,17 +55,14 @@ cdef bint unit_ends(const Pass* s, Py_ssize_t end) noexcept nogil:
     """Tell whether what follows leaves a letter behind a number a unit."""
     cdef Py_ssize_t at = skip_spaces(s, end)
     cdef Unit unit = unit_at(s, at)
-    cdef int count = 0
-    cdef int cls
+    cdef int count = 0, cls
     if unit.cls == CH_LETTER:
-        return (
-            unit.code == u'x' or unit.code == u'X' or class_of(s, at + unit.width) == CH_LETTER
-        )
-    if unit.cls != CH_PLUS and unit.cls != CH_MINUS:
+        return (unit.code in (u'x', u'X') or class_of(s, at + unit.width) == CH_LETTER)
+    if unit.cls not in (CH_PLUS, CH_MINUS):
         return True
     at = skip_spaces(s, at + unit.width)
     unit = unit_at(s, at)
-    while unit.cls == CH_DIGIT or unit.cls == CH_POINT or unit.cls == CH_COMMA:
+    while unit.cls in (CH_DIGIT, CH_POINT, CH_COMMA):
         at += unit.width
         count += 1
         if count > UNIT_DIGITS_LIMIT:
@@ -82,7 +71,7 @@ cdef bint unit_ends(const Pass* s, Py_ssize_t end) noexcept nogil:
     if count == 0:
         return False
     cls = class_of(s, skip_spaces(s, at))
-    return cls == CH_LETTER or cls == CH_BACKSLASH
+    return cls in (CH_LETTER, CH_BACKSLASH)
 
 
 cdef bint unit_apart(const Pass* s) noexcept nogil:
@@ -109,7 +98,7 @@ cdef inline bint is_unit_byte(uint8_t byte) noexcept nogil:
 
 
 cdef inline bint is_gap_byte(uint8_t byte) noexcept nogil:
-    return byte == c' ' or byte == c'\n'
+    return byte in b" \n"
 
 
 cdef inline bint in_side(uint8_t byte) noexcept nogil:
@@ -131,8 +120,7 @@ cdef bint drop_unit_letters(Pass* s, Py_ssize_t stop) noexcept nogil:
     cdef uint8_t* out = s.out
     cdef Py_ssize_t start = stop
     cdef Py_ssize_t at, first, write
-    cdef bint unit = False
-    cdef bint any_removed = False
+    cdef bint unit = False, any_removed = False
     cdef int index
     cdef uint8_t byte
     while start > s.base and in_side(out[start - 1]):
@@ -142,7 +130,7 @@ cdef bint drop_unit_letters(Pass* s, Py_ssize_t stop) noexcept nogil:
         if is_gap_byte(out[start]) and not is_unit_byte(out[start + 1]):
             start += 1
             break
-    if start > s.base and memchr(b"=<> \n:,;.(", out[start - 1], 10) == NULL:
+    if start > s.base and out[start - 1] not in b"=<> \n:,;.(":
         return False
     if start <= s.factor_at < stop:
         return False  # 20 * h = 10h
@@ -151,7 +139,7 @@ cdef bint drop_unit_letters(Pass* s, Py_ssize_t stop) noexcept nogil:
     at = start
     while at < stop:
         byte = out[at]
-        if (byte == c'+' or byte == c'-') and at > start:
+        if byte in b"+-" and at > start:
             if not unit and s.dropped_at != at:
                 return False
             unit = False
@@ -178,7 +166,7 @@ cdef bint drop_unit_letters(Pass* s, Py_ssize_t stop) noexcept nogil:
                     at += 1
                     continue
                 break
-            if at < stop and memchr(b"+-*/)", out[at], 5) == NULL:
+            if at < stop and out[at] not in b"+-*/)":
                 return False
             unit = True
             continue
@@ -213,17 +201,10 @@ cdef bint is_factor_pair(const Pass* s, const uint8_t* letters_, Py_ssize_t end)
     cdef int cls
     if s.last != K_NUMBER or s.product or letters_[0] >= 0x80:
         return False
-    if s.gap != GAP_THIN and s.gap != GAP_SPACE:
+    if s.gap not in (GAP_THIN, GAP_SPACE):
         return False
     cls = class_of(s, skip_marks(s, end))
-    if (
-        cls == CH_PLUS
-        or cls == CH_MINUS
-        or cls == CH_STAR
-        or cls == CH_TIMES
-        or cls == CH_CARET
-        or cls == CH_EQUALS
-    ):
+    if cls in (CH_PLUS, CH_MINUS, CH_STAR, CH_TIMES, CH_CARET, CH_EQUALS):
         return True
     at = number_start(s)
-    return at > s.base and memchr(b"+-*/^(", s.out[at - 1], 6) != NULL
+    return at > s.base and s.out[at - 1] in b"+-*/^("

@@ -47,13 +47,11 @@ cdef bint letter_multiplies(const Pass* s, Py_ssize_t end) noexcept nogil:
     return False
 
 
-cdef Py_ssize_t single_letter(
-    Pass* s, uint32_t code, Py_ssize_t at, Py_ssize_t end
-) noexcept nogil:
+cdef Py_ssize_t single_letter(Pass* s, uint32_t code, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
     cdef int before
     cdef bint wordy, index, separated
     cdef uint8_t lower
-    if (code == u'x' or code == u'X') and letter_multiplies(s, end):
+    if code in (u'x', u'X') and letter_multiplies(s, end):
         return times(s, at, end)
     if s.last == K_NUMBER and code < 0x80 and UNIT_LETTER[code] and not s.product:
         if s.flags & F_DEGREE and UNIT_LETTER[code] & UNIT_OF_DEGREES and names_degrees(s, end):
@@ -209,7 +207,7 @@ cdef Py_ssize_t word(
                 return spelled_out(s, 7, u'/', end)
             if ends_with(s, b"multiplied", 10):
                 return spelled_out(s, 10, u'*', end)
-    elif meaning == W_PLUS or meaning == W_MINUS:
+    elif meaning in (W_PLUS, W_MINUS):
         if number_follows(s, end):
             return operator(s, entry.payload, at, end, C_SUM)
     elif meaning == W_TIMES:
@@ -233,7 +231,7 @@ cdef Py_ssize_t word(
             reach_unit(s)
     elif meaning == W_MINUTES:
         index = class_of(s, end)
-        if s.last == K_NUMBER and not s.product and index != CH_OPEN and index != CH_UNDERSCORE:
+        if s.last == K_NUMBER and not s.product and index not in (CH_OPEN, CH_UNDERSCORE):
             meaning = W_GLUED_UNIT
             widen(s, GAP_GLUE)
             reach_unit(s)
@@ -302,7 +300,7 @@ cdef inline void finish_word(
     s.size += length
     note(s, K_WORD, C_WORDS)
     after(s, K_WORD)
-    if meaning == W_FUNCTION or meaning == W_APPLIED or meaning == W_MOD:
+    if meaning in (W_FUNCTION, W_APPLIED, W_MOD):
         s.flags = F_FUNCTION
         if meaning == W_APPLIED:
             s.flags = F_FUNCTION | F_APPLIED
@@ -312,14 +310,8 @@ cdef inline void finish_word(
         return
     if (
         units < UNIT_WORDS_LIMIT
-        and (
-            meaning == W_PLAIN
-            or meaning == W_GLUED_UNIT
-            or meaning == W_PERCENT
-            or meaning == W_CURRENCY
-        )
-        and gap != GAP_BREAK
-        and gap != GAP_NONE
+        and meaning in (W_PLAIN, W_GLUED_UNIT, W_PERCENT, W_CURRENCY)
+        and gap not in (GAP_BREAK, GAP_NONE)
     ):
         s.unit_words = units + 1
     else:
@@ -333,7 +325,7 @@ cdef inline bint number_follows(const Pass* s, Py_ssize_t end) noexcept nogil:
 
 cdef inline bint root_follows(const Pass* s, Py_ssize_t end) noexcept nogil:
     cdef int cls = class_of(s, skip_spaces(s, end))
-    return cls == CH_OPEN or cls == CH_BRACE_OPEN or cls == CH_DIGIT
+    return cls in (CH_OPEN, CH_BRACE_OPEN, CH_DIGIT)
 
 
 cdef bint ends_with(const Pass* s, const char* words, Py_ssize_t length) noexcept nogil:
@@ -342,7 +334,7 @@ cdef bint ends_with(const Pass* s, const char* words, Py_ssize_t length) noexcep
         return False
     if memcmp(s.out + cut, words, length) != 0:
         return False
-    return cut == 0 or memchr(b" \n.,;:?!()[]|=<>$", s.out[cut - 1], 17) != NULL
+    return cut == 0 or s.out[cut - 1] in b" \n.,;:?!()[]|=<>$"
 
 
 cdef bint ends_amount(const Pass* s) noexcept nogil:
@@ -380,7 +372,7 @@ cdef Py_ssize_t spelled_out(
     cdef Py_ssize_t cut = s.size - length
     cdef Py_ssize_t start = 0 if s.starts == NULL else <Py_ssize_t>s.starts[cut]
     cdef uint8_t tail
-    if cut > s.base and (s.out[cut - 1] == c' ' or s.out[cut - 1] == c'\n'):
+    if cut > s.base and s.out[cut - 1] in b" \n":
         cut -= 1
     if s.past_unit_end == cut:
         cut = s.past_unit_at

@@ -155,13 +155,11 @@ cdef void count_digits(
     Decimals begin at ``point``, or at ``end`` if it has none; ``zero`` is the byte of
     the digit 0.
     """
-    cdef uint64_t hashed = <uint64_t>HASH_START
+    cdef uint64_t hashed = <uint64_t>HASH_START, divisor
     cdef int64_t num = 0
-    cdef uint32_t significant = 0
+    cdef uint32_t significant = 0, at
     cdef uint32_t shown = 0     # decimals
     cdef uint32_t decimals = 0  # those up to the last that is not 0
-    cdef uint32_t at
-    cdef uint64_t divisor
     cdef uint8_t digit
     cdef bint begun = False
     while end > point and r.text[end - 1] == zero:
@@ -192,18 +190,15 @@ cdef void count_digits(
     add_result(r, num, TENS[decimals] // <int64_t>divisor, decimals + shown, result)
 
 
-cdef void count_written(
-    Reader* r, uint32_t start, uint32_t end, uint32_t result
-) noexcept nogil:
+cdef void count_written(Reader* r, uint32_t start, uint32_t end, uint32_t result) noexcept nogil:
     """Count the numbers of a region, whose end a byte marks that no number has.
 
     They are results of the code before ``result``.
     """
     cdef const uint8_t* text = r.text
     cdef uint32_t past = start      # the number before
-    cdef uint32_t at, begin, point, following
+    cdef uint32_t at, begin, point, following, digits
     cdef uint64_t value = 0
-    cdef uint32_t digits
     cdef uint8_t byte
     while True:
         at = next_written(text, past, end)
@@ -266,12 +261,10 @@ cdef void count_written(
 
 cdef inline bint goes_on(const uint8_t* text, uint32_t at) noexcept nogil:
     """Tell whether a number may go on behind a point or the beginning of a separator."""
-    return is_digit(text[at]) or text[at] == c',' or text[at] == c'\\'
+    return is_digit(text[at]) or text[at] in b",\\"
 
 
-cdef inline uint32_t after_fraction(
-    const uint8_t* text, uint32_t past, uint32_t at
-) noexcept nogil:
+cdef inline uint32_t after_fraction(const uint8_t* text, uint32_t past, uint32_t at) noexcept nogil:
     """Return where the denominator of a fraction like frac12 stands, 0 if ``at`` begins none."""
     cdef uint32_t before = at
     cdef uint32_t following = at + 1

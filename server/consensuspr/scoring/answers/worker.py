@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from consensuspr.parent_death import on_parent_death
+from consensuspr.child_processes import on_parent_death
 from consensuspr.scoring.answers import symbolic
 
 # Above this share of its memory limit, "not equal" may be a MemoryError that math-verify swallowed.

@@ -1,10 +1,9 @@
-/* The page: its address, its keys, its colours, and what is new. */
+/* The page: its address, its keys, and what is new. */
 (function (app) {
   "use strict";
 
   const { h, format } = app;
   const POLL_MS = 2000;
-  const THEME = "consensuspr.theme";
   const main = document.getElementById("main");
   let state = null;
   let view = null;
@@ -69,17 +68,17 @@
   function fault(error, hash) {
     shown(hash);
     if (error.status === 401) return askForToken(error);
-    main.replaceChildren(h("h1", {}, error.status === 404 ? "Not there" : "That did not work"), h("p", { class: "warned", role: "alert" }, error.message),
-      h("p", {}, h("button", { type: "button", onclick: () => app.show() }, "try again"), " ", h("a", { href: "#/" }, "to the overview")));
+    main.replaceChildren(h("h1", {}, error.status === 404 ? "Not found" : "Error"), h("p", { class: "warned", role: "alert" }, error.message),
+      h("p", {}, h("button", { type: "button", onclick: () => app.show() }, "try again"), " ", h("a", { href: "#/" }, "overview")));
     return null;
   }
 
   function askForToken(error) {
     const input = h("input", { type: "password", name: "token", autocomplete: "off", required: true });
-    main.replaceChildren(h("h1", {}, "Who is asking?"), h("p", {}, error.message),
+    main.replaceChildren(h("h1", {}, "Enter the token"), h("p", {}, error.message),
       h("form", { class: "filters", onsubmit: (event) => { event.preventDefault(); app.setToken(input.value); start(); } },
         h("label", { class: "field wide" }, h("span", {}, "token of the server"), input), h("button", { type: "submit", class: "main" }, "show")),
-      h("p", { class: "about" }, "It is kept until this tab is closed."));
+      h("p", { class: "about" }, "The page keeps it until you close this tab."));
     input.focus();
   }
 
@@ -140,22 +139,16 @@
     if (found && found !== main) found.focus({ preventScroll: true });
   }
 
-  const scrolls = new Map();
-  let shownHash = location.hash;
+  let shownPath = location.hash.split("?")[0];
   window.addEventListener("hashchange", async () => {
-    scrolls.set(shownHash, window.scrollY);
-    const before = shownHash;
-    shownHash = location.hash;
-    const sameView = before.split("?")[0] === shownHash.split("?")[0];
+    const path = location.hash.split("?")[0];
+    const sameView = path === shownPath;
+    shownPath = path;
     await app.show();
-    if (!sameView) {
-      window.scrollTo(0, returning ? scrolls.get(shownHash) || 0 : 0);
-      if (!main.contains(document.activeElement)) main.focus({ preventScroll: true });
-    }
-    returning = false;
+    if (sameView) return;
+    window.scrollTo(0, 0);
+    if (!main.contains(document.activeElement)) main.focus({ preventScroll: true });
   });
-  let returning = false;
-  window.addEventListener("popstate", () => { returning = scrolls.has(location.hash); });
 
   /** Ask for what is new, while something may grow. */
   async function poll() {
@@ -190,21 +183,7 @@
     app.tell(app.rendered() ? "mathematics is set" : "as it was written");
   };
 
-  function paint() {
-    const chosen = app.kept(() => localStorage.getItem(THEME));
-    if (chosen) document.documentElement.dataset.theme = chosen;
-    else delete document.documentElement.dataset.theme;
-    const dark = chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-    document.getElementById("theme").textContent = dark ? "☀" : "☾";
-    document.getElementById("theme").setAttribute("aria-label", dark ? "light colours" : "dark colours");
-    app.recolor();
-    return dark;
-  }
-  document.getElementById("theme").addEventListener("click", () => {
-    app.kept(() => localStorage.setItem(THEME, paint() ? "light" : "dark"));
-    paint();
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", app.recolor);
 
   const KEYS = [
     ["j, k", "next and previous row; in a sample or a pair, next and previous one of the list"], ["Enter", "open the row"],
@@ -224,7 +203,7 @@
   function help() {
     const dialog = document.getElementById("help");
     const list = (pairs, wrap) => h("dl", {}, pairs.map(([name, words]) => [h("dt", {}, wrap ? h("kbd", {}, name) : name), h("dd", {}, words)]));
-    dialog.replaceChildren(h("h2", { id: "help-title" }, "Keys and words"), list(KEYS, true), list(WORDS, false),
+    dialog.replaceChildren(h("h2", { id: "help-title" }, "Keys and terms"), list(KEYS, true), list(WORDS, false),
       h("button", { type: "button", class: "main", onclick: () => dialog.close() }, "close"));
     dialog.showModal();
   }
@@ -280,6 +259,5 @@
     await app.show({ quiet: true });
   }
 
-  paint();
   start().then(() => app.source.kept || poll());
 })((window.consensuspr = window.consensuspr || {}));

@@ -1,11 +1,11 @@
-/* Charts and tables, drawn from the values of consensuspr.web.figures: nobody else writes marks.
+/* Charts and tables, drawn from the values of consensuspr.web.figures.
 
    Apache ECharts draws into SVG, so that a chart is text, prints, and can be looked into; beside
    every chart stand its figures as a table. */
 (function (app) {
   "use strict";
 
-  const { h, format, formatted } = app;
+  const { h, format, formatted, known } = app;
   const SERIES = 8; // colours that page.css names; further series repeat them dashed
   const SYMBOLS = ["circle", "rect", "triangle", "diamond"];
   const LOOKS = { right: "--right", wrong: "--wrong", third: "--series-4", plain: "--series-0" };
@@ -14,33 +14,32 @@
   const drawn = new Set();
 
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const known = (value) => value !== null && value !== undefined;
   const place = (look, at) => (typeof look === "number" ? look : Math.max(0, Object.keys(LOOKS).indexOf(look || "")) || at);
   const colorOf = (look, at) => css(LOOKS[look] || `--series-${place(look, at) % SERIES}`);
 
   function axisOf(axis, isX, names) {
     const line = { lineStyle: { color: css("--line") } };
-    const told = {
+    const options = {
       name: axis.title || "", nameLocation: "middle", nameGap: isX ? 27 : 46,
       nameTextStyle: { color: css("--quiet"), fontSize: 12 },
       axisLine: line, axisTick: { show: false }, splitLine: { show: !isX, ...line },
       axisLabel: { color: css("--quiet"), fontSize: 11, hideOverlap: true },
       type: names ? "category" : "value",
     };
-    if (names) return { ...told, data: names };
+    if (names) return { ...options, data: names };
     const whole = axis.format && axis.format.decimals === 0;
-    told.axisLabel.formatter = (value) => formatted(value, { ...axis.format, decimals: whole ? 0 : null });
+    options.axisLabel.formatter = (value) => formatted(value, { ...axis.format, decimals: whole ? 0 : null });
     // From the first to the last value, unless the chart says otherwise.
-    told.min = known(axis.low) ? axis.low : isX ? "dataMin" : undefined;
-    told.max = known(axis.high) ? axis.high : isX ? "dataMax" : undefined;
-    told.scale = !isX && axis.fromZero !== true;
-    if (whole) told.minInterval = 1 / (axis.format.scale || 1);
+    options.min = known(axis.low) ? axis.low : isX ? "dataMin" : undefined;
+    options.max = known(axis.high) ? axis.high : isX ? "dataMax" : undefined;
+    options.scale = !isX && axis.fromZero !== true;
+    if (whole) options.minInterval = 1 / (axis.format.scale || 1);
     if (axis.ticks) {
       const texts = new Map(axis.ticks);
-      told.axisLabel.customValues = [...texts.keys()];
-      told.axisLabel.formatter = (value) => texts.get(value) || "";
+      options.axisLabel.customValues = [...texts.keys()];
+      options.axisLabel.formatter = (value) => texts.get(value) || "";
     }
-    return told;
+    return options;
   }
 
   function tipOf(chart) {
@@ -57,24 +56,24 @@
     };
   }
 
-  function seriesOf(chart, one, at) {
-    const index = place(one.look, at);
-    const color = colorOf(one.look, at);
+  function seriesOf(chart, line, at) {
+    const index = place(line.look, at);
+    const color = colorOf(line.look, at);
     const shown = (y) => (known(y) ? formatted(y, chart.y.format) : null);
-    const point = (row) => ({ shown: shown(one.y[row]), tip: one.tips && one.tips[row], href: one.hrefs && one.hrefs[row] });
-    const common = { name: one.name, color, symbol: SYMBOLS[index % SYMBOLS.length], emphasis: { disabled: true } };
+    const point = (row) => ({ shown: shown(line.y[row]), tip: line.tips && line.tips[row], href: line.hrefs && line.hrefs[row] });
+    const common = { name: line.name, color, symbol: SYMBOLS[index % SYMBOLS.length], emphasis: { disabled: true } };
     if (chart.kind === "bars") {
       return {
         ...common, type: "bar", barGap: "8%", barCategoryGap: "22%",
-        itemStyle: one.look === "wrong" ? { opacity: 0.55, borderColor: css("--wrong"), borderWidth: 1.5 } : undefined,
-        data: one.y.map((y, row) => ({ value: y, ...point(row) })),
+        itemStyle: line.look === "wrong" ? { opacity: 0.55, borderColor: css("--wrong"), borderWidth: 1.5 } : undefined,
+        data: line.y.map((y, row) => ({ value: y, ...point(row) })),
       };
     }
-    const data = one.x.map((x, row) => ({ value: [x, one.y[row]], ...point(row) }));
-    if (chart.kind === "scatter") return { ...common, type: "scatter", symbolSize: 8, itemStyle: { opacity: 0.65 }, cursor: one.hrefs ? "pointer" : "default", data };
+    const data = line.x.map((x, row) => ({ value: [x, line.y[row]], ...point(row) }));
+    if (chart.kind === "scatter") return { ...common, type: "scatter", symbolSize: 8, itemStyle: { opacity: 0.65 }, cursor: line.hrefs ? "pointer" : "default", data };
     return {
       ...common, type: "line", connectNulls: false, showSymbol: data.length <= MAX_SYMBOLS, symbolSize: 5, data,
-      lineStyle: { width: 2, type: one.dashed || (index >= SERIES || one.look === "wrong" ? "dashed" : "solid") },
+      lineStyle: { width: 2, type: line.dashed || (index >= SERIES || line.look === "wrong" ? "dashed" : "solid") },
     };
   }
 
@@ -135,15 +134,15 @@
 
   /** Return a chart as a figure.  `figure.update(chart)` draws other figures into it; `group` links
       the pointers of charts; `onpoint(x)` hears where a person clicked. */
-  app.chart = function chart(told, options) {
+  app.chart = function chart(spec, options) {
     const { group, onpoint } = options || {};
     const plot = h("div", { class: "plot", role: "img" });
     const holder = h("div", { class: "figures" });
     const details = h("details", { class: "as-table" }, h("summary", {}, "as a table"), holder);
     const notes = h("div", { class: "notes" });
-    const figure = h("figure", { class: onpoint ? "chart leads" : "chart", "data-chart": told.name || null },
-      h("figcaption", {}, h("h3", {}, told.title), told.about ? h("p", { class: "about" }, told.about) : null), plot, notes, details);
-    let current = told;
+    const figure = h("figure", { class: onpoint ? "chart leads" : "chart", "data-chart": spec.name || null },
+      h("figcaption", {}, h("h3", {}, spec.title), spec.about ? h("p", { class: "about" }, spec.about) : null), plot, notes, details);
+    let current = spec;
     let instance = null;
 
     const table = () => {
@@ -215,8 +214,7 @@
   app.heat = function heat({ name, title, about, xTitle, xs, rows }) {
     return h("figure", { class: "chart heat", "data-chart": name },
       h("figcaption", {}, h("h3", {}, title), about ? h("p", { class: "about" }, about) : null),
-      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title },
-        h("table", { class: "heatmap" }, h("caption", { class: "unseen" }, title),
+      app.scroll(title, h("table", { class: "heatmap" }, h("caption", { class: "unseen" }, title),
           h("thead", {}, h("tr", {}, h("th", { scope: "col" }, xTitle), xs.map((x) => h("th", { scope: "col" }, format.int(x))))),
           h("tbody", {}, rows.map(([head, values]) => h("tr", {}, h("th", { scope: "row" }, head), values.map((value) =>
             h("td", { class: known(value) ? `shade s${Math.round(10 * value)}` : "none" }, known(value) ? Math.round(100 * value) : format.NONE))))))));
@@ -239,7 +237,7 @@
   }
 
   /** Return a Table: `{caption, columns, sections, bold, sortable}`. */
-  app.table = function table(told, options) {
+  app.table = function table(spec, options) {
     const { compact } = options || {};
     const sorted = { at: null, down: false };
     const bodies = h("table", {});
@@ -248,14 +246,14 @@
       if (!known(a) || !known(b)) return known(a) ? -1 : known(b) ? 1 : 0; // what is not there comes last
       return (a < b ? -1 : a > b ? 1 : 0) * (sorted.down ? -1 : 1);
     };
-    const sections = () => told.sections.map((rows, section) => {
+    const sections = () => spec.sections.map((rows, section) => {
       const ordered = sorted.at === null ? rows : [...rows].sort(compare);
-      return h("tbody", { class: told.bold === section ? "totals" : null }, ordered.map((row) =>
-        h("tr", {}, row.map((cell, at) => cellOf(cell, told.columns[at], at === 0 && !told.columns[0].numeric)))));
+      return h("tbody", { class: spec.bold === section ? "totals" : null }, ordered.map((row) =>
+        h("tr", {}, row.map((cell, at) => cellOf(cell, spec.columns[at], at === 0 && !spec.columns[0].numeric)))));
     });
-    const heads = told.columns.map((column, at) => {
+    const heads = spec.columns.map((column, at) => {
       const head = h("th", { scope: "col", title: column.hint || null, class: column.numeric ? "figure" : null });
-      if (!told.sortable) return app.fill(head, [column.heading || h("span", { class: "unseen" }, "name")]);
+      if (!spec.sortable) return app.fill(head, [column.heading || h("span", { class: "unseen" }, "name")]);
       return app.fill(head, [h("button", {
         type: "button",
         onclick() {
@@ -268,7 +266,7 @@
         },
       }, column.heading || "name")]);
     });
-    app.fill(bodies, [told.caption ? h("caption", { class: compact ? "unseen" : null }, told.caption) : null, h("thead", {}, h("tr", {}, heads)), sections()]);
-    return h("div", { class: compact ? "scroll compact" : "scroll", tabindex: "0", role: "region", "aria-label": compact ? `figures of ${told.caption}` : told.caption || "table" }, bodies);
+    app.fill(bodies, [spec.caption ? h("caption", { class: compact ? "unseen" : null }, spec.caption) : null, h("thead", {}, h("tr", {}, heads)), sections()]);
+    return app.scroll(compact ? `figures of ${spec.caption}` : spec.caption || "table", bodies, compact ? "compact" : "");
   };
 })((window.consensuspr = window.consensuspr || {}));

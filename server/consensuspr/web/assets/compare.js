@@ -3,7 +3,7 @@
 (function (app) {
   "use strict";
 
-  const { h, format, link } = app;
+  const { h, format, link, known } = app;
   const PAGE = 50;
   const MOST = 500; // samples of a problem that a side is judged by, the newest ones
   const PARTS = 4; // of a whole change, on each side of none; as the server counts them
@@ -12,7 +12,6 @@
   const COMMON = ["source", "split"];
   const INT = { decimals: 0 };
 
-  const known = (value) => value !== null && value !== undefined;
   const only = (names, from) => Object.fromEntries(names.filter((name) => known(from[name])).map((name) => [name, from[name]]));
 
   /** Return whether there are two sides of anything. */
@@ -75,7 +74,7 @@
 
   function sideTable(where, page, state) {
     const figures = FIGURES.filter(([name]) => SIDES.some((side) => known(page.sides[side][name])));
-    return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "both sides" }, h("table", { class: "runs" },
+    return app.scroll("both sides", h("table", { class: "runs" },
       h("caption", { class: "unseen" }, "Both sides over all of their samples"),
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "side"), figures.map(([, title]) => h("th", { scope: "col", class: "figure" }, title)))),
       h("tbody", {}, SIDES.map((side) => h("tr", {},
@@ -122,14 +121,14 @@
     const [sort, up] = [chosen.sort || "acc", String(chosen.desc) === "0"];
     const rewarded = known(sides.a.reward) || known(sides.b.reward);
     const columns = COLUMNS.filter(([id, , , over]) => (id === "step" ? chosen.by === "step" : over !== "reward" || rewarded));
-    const what = chosen.by === "step" ? "prompt" : "problem";
+    const subject = chosen.by === "step" ? "prompt" : "problem";
     const nodesDiffer = JSON.stringify(sides.a.datasets) !== JSON.stringify(sides.b.datasets);
     listed = { hashes: page.rows.map((row) => pairLink(row, where)), back: link(["compare"], { ...chosen, ...where }) };
     return {
       title: "Compare",
       element: [
         h("h1", {}, "Compare"),
-        h("form", { class: "sides", onsubmit: (event) => event.preventDefault(), "aria-label": "What is compared" },
+        h("form", { class: "sides", onsubmit: (event) => event.preventDefault(), "aria-label": "Sides" },
           SIDES.map((side) => sideForm(where, side, state, change)),
           h("fieldset", { class: "filters side-form asks" }, h("legend", {}, "both"),
             app.choice("source", "source", app.namesOf(state, "sources"), chosen.source, { onchange: (value) => change({ source: value }) }),
@@ -138,29 +137,25 @@
         sideTable(where, page, state),
         nodesDiffer && both ? h("p", { class: "warned" }, "The two sides were scored with different datasets: their NCR and rewards are not over the same nodes.") : null,
         h("section", { "aria-labelledby": "what-changed" }, h("h2", { id: "what-changed" }, "What changed from A to B"),
-          h("p", { class: "about" }, both ? `Over the ${format.count(both, what)} that both sides have, each counting once; Acc and NCR in points of a hundred. In brackets: where the mean change of problems like these lies, with 95 % confidence; where that goes from below to above none, it may be chance.`
-            : `No ${what} is on both sides.`),
+          h("p", { class: "about" }, both ? `Over the ${format.count(both, subject)} that both sides have, each counting once; Acc and NCR in points of a hundred. In brackets: where the mean change of problems like these lies, with 95 % confidence; where that goes from below to above none, it may be chance.`
+            : `No ${subject} is on both sides.`),
           both ? app.facts([["Acc", interval(differences.acc, true)], ["NCR", interval(differences.ncr, true)], ["reward", rewarded ? interval(differences.reward, false) : null]]) : null,
           both ? h("div", { class: "charts" }, app.chart({
             kind: "bars", name: "changes", title: `${chosen.by === "step" ? "Prompts" : "Problems"} by change of Acc`, about: "in points; left of no change are those that got worse",
-            x: { title: "change of Acc" }, y: { title: "", format: INT, fromZero: true }, bins: BINS, series: [{ name: `${what}s`, look: 0, x: [], y: page.parts }],
+            x: { title: "change of Acc" }, y: { title: "", format: INT, fromZero: true }, bins: BINS, series: [{ name: `${subject}s`, look: 0, x: [], y: page.parts }],
           })) : null),
-        h("section", { "aria-labelledby": "which" }, h("h2", { id: "which" }, `Which ${what}s`),
+        h("section", { "aria-labelledby": "which" }, h("h2", { id: "which" }, `Which ${subject}s`),
           h("ul", { class: "looks" }, LOOKS.map(([words, name]) => h("li", {}, h("a", {
             href: link(["compare"], { ...chosen, ...where, offset: null, change: name, ...(name === "worse" ? { sort: "acc", desc: 0 } : name === "better" ? { sort: "acc", desc: null } : app.source.kept ? { sort: null, desc: null } : {}) }),
             "aria-current": (chosen.change || null) === name ? "true" : null,
           }, words, name ? h("b", {}, ` ${format.int(counts[name])}`) : null)))),
           h("form", { class: "filters", onsubmit: (event) => event.preventDefault(), role: "search", "aria-label": "Which problems" },
             h("label", { class: "field wide asks" }, h("span", {}, "problem"), h("input", { id: "search", type: "search", value: chosen.q || "", placeholder: "part of its id", autocomplete: "off", "aria-keyshortcuts": "/", onchange: (event) => change({ q: event.target.value.trim() || null }) }))),
-          h("div", { class: "bar" }, app.pager("none is like that", page.total, offset, limit, page.rows.length, (to) => change({ offset: to }))),
-          page.rows.length ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${what}s of both sides` }, h("table", { class: "rows" },
-            h("caption", { class: "unseen" }, `${what}s of both sides`),
-            app.heads(columns.map(([id, title, , over]) => ({ id, title, over, numeric: id !== "problem" })), sort, up, (id, rising) => change({ sort: id, desc: rising ? 0 : null })),
-            h("tbody", {}, page.rows.map((row) => {
-              const href = pairLink(row, where);
-              return h("tr", { "data-href": href }, columns.map(([id, , how]) => h("td", { class: id === "problem" ? null : "figure" },
-                id === "problem" ? h("a", { class: "row", href }, app.clip(row.problem)) : sayIn(row, id, how))));
-            })))) : null),
+          h("div", { class: "bar" }, app.pager("no problem matches", page.total, offset, limit, page.rows.length, (to) => change({ offset: to }))),
+          page.rows.length ? app.rowTable({
+            label: `${subject}s of both sides`, rows: page.rows, sort, up, onsort: (id, rising) => change({ sort: id, desc: rising ? 0 : null }), href: (row) => pairLink(row, where),
+            columns: columns.map(([id, title, how, over]) => ({ id, title, over, numeric: id !== "problem", lead: id === "problem", cell: (row) => (id === "problem" ? app.clip(row.problem) : sayIn(row, id, how)) })),
+          }) : null),
       ],
     };
   };
@@ -170,8 +165,8 @@
     return values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null;
   };
   const reached = (rows, number) => {
-    const told = rows.filter((row) => row.channels);
-    return told.length ? told.filter((row) => number < row.channels.length && row.channels[number] !== "-").length / told.length : null;
+    const scored = rows.filter((row) => row.channels);
+    return scored.length ? scored.filter((row) => number < row.channels.length && row.channels[number] !== "-").length / scored.length : null;
   };
 
   /** Return the first samples that show the change: one side wrong, the other right. */
@@ -199,17 +194,17 @@
     const names = ["left", "right"];
     const picked = Object.fromEntries(SIDES.map((side, at) => [side, rows[side].find((row) => row.key === chosen[names[at]]) || first[side] || null]));
     const wholes = Object.fromEntries(await Promise.all(SIDES.map(async (side) => [side, picked[side] && await get(`sample/${picked[side].run}/${picked[side].key}`)])));
-    const told = problems.filter((one) => one);
+    const described = problems.filter((one) => one);
     const saying = ({ nodes }) => JSON.stringify(nodes.map((node) => [node.id, node.label, node.expressions]));
-    const same = told.length < 2 || saying(told[0]) === saying(told[1]);
-    const about = (told[0] || Object.values(wholes).find((one) => one)).problem;
+    const same = described.length < 2 || saying(described[0]) === saying(described[1]);
+    const about = (described[0] || Object.values(wholes).find((one) => one)).problem;
     const box = app.problemBox(about);
     const mode = app.modeSwitch();
     const body = h("tbody");
     const texts = Object.fromEntries(SIDES.map((side) => [side, h("div", { class: "pair-text" })]));
     const redraw = () => {
       box.redraw();
-      body.replaceChildren(...(same && told.length ? told[0].nodes : []).map((node) => {
+      body.replaceChildren(...(same && described.length ? described[0].nodes : []).map((node) => {
         const [a, b] = SIDES.map((side) => reached(rows[side], node.number));
         return h("tr", {}, h("td", { class: "figure" }, String(node.number + 1)), h("td", { class: "says" }, app.prose(node.label || node.id || `node ${node.number + 1}`), app.nodeBadges(node)),
           h("td", { class: "figure" }, app.share(a)), h("td", { class: "figure" }, app.share(b)), h("td", { class: "figure" }, signed(known(a) && known(b) ? b - a : null, true)));
@@ -249,8 +244,8 @@
           place < 0 ? null : h("span", { class: "pager" }, step(previous, "previous pair", "‹", "k"), step(next, "next pair", "›", "j"))),
         h("h1", {}, id), box,
         !same ? h("p", { class: "warned" }, "The two sides were scored with different nodes: their NCR does not compare.") : null,
-        same && told.length && told[0].nodes.length ? h("section", {}, h("h2", {}, "Nodes"), h("p", { class: "about" }, "Share of each side's samples that reach them."),
-          h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "nodes" }, h("table", { class: "node-table" }, h("caption", { class: "unseen" }, "Nodes by side"),
+        same && described.length && described[0].nodes.length ? h("section", {}, h("h2", {}, "Nodes"), h("p", { class: "about" }, "Share of each side's samples that reach them."),
+          app.scroll("nodes", h("table", { class: "node-table" }, h("caption", { class: "unseen" }, "Nodes by side"),
             h("thead", {}, h("tr", {}, h("th", { scope: "col", class: "figure at-no" }, "no."), h("th", { scope: "col" }, "node"), ["A", "B", "change"].map((title) => h("th", { scope: "col", class: "figure at-byright" }, title)))), body))) : null,
         h("section", {}, h("div", { class: "bar" }, h("h2", {}, "Side by side"), mode), h("div", { class: "beside pair" }, SIDES.map(column))),
       ],

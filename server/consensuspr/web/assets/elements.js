@@ -53,7 +53,8 @@
   const minus = (shown) => shown.replace("-", "\u2212"); // as wide as the digits, and no hyphen
   const whole = (value) => minus(numbers.format(value));
   const NONE = "–";
-  const exists = (value) => value !== null && value !== undefined && Number.isFinite(value);
+  app.known = (value) => value !== null && value !== undefined;
+  const exists = (value) => app.known(value) && Number.isFinite(value);
 
   const fixed = (value, decimals) => minus(value.toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals }));
   const short = (value) => (Math.abs(value) >= 1000 ? whole(value) : minus(String(Number(value.toPrecision(4)))));
@@ -107,7 +108,7 @@
 
   /** Say something to whoever does not see the page. */
   app.tell = function tell(sentence) {
-    document.getElementById("told").textContent = sentence;
+    document.getElementById("status").textContent = sentence;
   };
 
   const { h, format } = app;
@@ -142,6 +143,9 @@
   app.shorten = (text, most) => (text.length > most ? `${text.slice(0, Math.floor(most / 2) - 1)}…${text.slice(-Math.floor(most / 2))}` : text);
 
   app.clip = (text) => h("span", { class: "clip name", title: text }, app.shorten(format.text(text), CLIPPED));
+
+  /** Return what may be wider than the window, so that it is scrolled alone. */
+  app.scroll = (label, element, more) => h("div", { class: more ? `scroll ${more}` : "scroll", tabindex: "0", role: "region", "aria-label": label }, element);
 
   app.crumbs = function crumbs(...steps) {
     const parts = steps.filter((step) => step);

@@ -28,7 +28,6 @@
     const page = await get(`problems?${app.query({ ...chosen, run, limit, offset })}`);
     const change = (next) => go(["problems"], { ...chosen, offset: null, ...next });
     const pick = (label, name, options, more) => app.choice(label, name, options, name === "run" ? run : chosen[name], { ...more, onchange: (value) => change({ [name]: value }) });
-    const numeric = (kind) => kind !== "text";
     const sort = chosen.sort || "samples";
     return {
       title: "Problems",
@@ -37,15 +36,12 @@
         h("form", { class: "filters", onsubmit: (event) => event.preventDefault(), role: "search", "aria-label": "Which problems" },
           search(chosen.q, "part of its id", (q) => change({ q })), pick("run", "run", state.runs.map((one) => [one.id, one.name]), { all: null }),
           app.source.kept ? null : [pick("source", "source", app.namesOf(state, "sources")), pick("split", "split", app.namesOf(state, "splits")), pick("model", "model", app.namesOf(state, "models"))]),
-        h("div", { class: "bar" }, app.pager("none is like that", page.total, offset, limit, page.rows.length, (to) => change({ offset: to }))),
-        h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "problems" }, h("table", { class: "rows" },
-          h("caption", { class: "unseen" }, "Problems"),
-          app.heads(COLUMNS.map(([id, title, kind, over]) => ({ id, title, over, numeric: numeric(kind) })), sort, String(chosen.desc) === "0", (id, up) => change({ sort: id, desc: up ? 0 : null })),
-          h("tbody", {}, page.rows.map((row) => {
-            const href = app.problemLink({ run, problem: row.problem });
-            return h("tr", { "data-href": href, "data-problem": href }, COLUMNS.map(([id, , kind]) => h("td", { class: numeric(kind) ? "figure" : null },
-              id === "problem" ? h("a", { class: "row", href }, app.clip(row.problem)) : SAY[kind](row[id]))));
-          })))),
+        h("div", { class: "bar" }, app.pager("no problem matches", page.total, offset, limit, page.rows.length, (to) => change({ offset: to }))),
+        app.rowTable({
+          label: "problems", rows: page.rows, sort, up: String(chosen.desc) === "0", onsort: (id, up) => change({ sort: id, desc: up ? 0 : null }),
+          href: (row) => app.problemLink({ run, problem: row.problem }), data: (row) => ({ "data-problem": app.problemLink({ run, problem: row.problem }) }),
+          columns: COLUMNS.map(([id, title, kind, over]) => ({ id, title, over, numeric: kind !== "text", lead: id === "problem", cell: (row) => (id === "problem" ? app.clip(row.problem) : SAY[kind](row[id])) })),
+        }),
       ],
     };
   };
@@ -65,12 +61,12 @@
   const AROUND = 240; // characters on each side of a hit, where no line ends sooner
 
   /** Return what is written around the hit of a node. */
-  function excerpt(told, number) {
-    if (told.text === null) return h("p", { class: "about" }, told.text_why);
-    const pieces = told.text.map((piece) => (piece.skipped === undefined ? piece : { text: "\n", nodes: [], ends: [] }));
+  function excerpt(sample, number) {
+    if (sample.text === null) return h("p", { class: "about" }, sample.text_why);
+    const pieces = sample.text.map((piece) => (piece.skipped === undefined ? piece : { text: "\n", nodes: [], ends: [] }));
     const text = pieces.map((piece) => piece.text).join("");
     const hit = pieces.findIndex((piece) => piece.nodes.includes(number));
-    if (hit < 0) return h("p", { class: "about" }, told.explained_why || "Its place in the text is not known.");
+    if (hit < 0) return h("p", { class: "about" }, sample.explained_why || "Its place in the text is not known.");
     let behind = hit;
     while (behind < pieces.length && pieces[behind].nodes.includes(number)) behind += 1;
     const size = (some) => some.reduce((sum, piece) => sum + piece.text.length, 0);
@@ -81,7 +77,7 @@
     const below = text.indexOf("\n", end);
     const high = Math.min(end + AROUND, below < 0 ? text.length : below);
     const parts = [[low, start, []], [start, end, [number]], [end, high, []]].map(([from, to, nodes]) => ({ text: text.slice(from, to), nodes, ends: nodes }));
-    const marked = app.marked(parts, told.nodes, { rendered: app.rendered() });
+    const marked = app.marked(parts, sample.nodes, { rendered: app.rendered() });
     if (low > 0) marked.prepend("… ");
     if (high < text.length) marked.append(" …");
     return marked;
@@ -140,9 +136,9 @@
   const heads = (titles) => h("thead", {}, h("tr", {}, titles.map(([title, numeric]) => h("th", { scope: "col", class: `${numeric ? "figure" : ""} at-${title.replace(/\W/g, "")}` }, title))));
 
   app.views.problem = async function problem({ parts: [run, id], chosen, state, get, go }) {
-    const told = await get(`problem/${encodeURIComponent(run)}/${encodeURIComponent(id)}?${app.query({ dataset: chosen.dataset })}`);
-    const { nodes, history, problem: about, right, wrong, dataset } = told;
-    const others = told.datasets.length > 1;
+    const data = await get(`problem/${encodeURIComponent(run)}/${encodeURIComponent(id)}?${app.query({ dataset: chosen.dataset })}`);
+    const { nodes, history, problem: about, right, wrong, dataset } = data;
+    const severalDatasets = data.datasets.length > 1;
     const box = app.problemBox(about);
     const body = h("tbody");
     const redraw = () => {
@@ -160,19 +156,19 @@
       element: [
         app.crumbs([app.runName(state, run), link(["overview"], { run: state.runs.length > 1 ? run : null })], ["problems", link(["problems"], { run: state.runs.length > 1 ? run : null })], [id]),
         h("h1", {}, id),
-        app.facts([["samples", h("a", { href: link(["samples"], { run, problem: id, dataset: others ? dataset : null }) }, format.int(told.samples))], ["right", format.int(right)], ["wrong", format.int(wrong)], ["Acc", format.percent(share(right, right + wrong))], ["source", about.source]]),
-        others ? h("div", { class: "filters" }, app.choice("dataset", "dataset", told.datasets.map((one) => [one.digest, `${app.digest(one.digest)}, ${format.count(one.samples, "sample")}`]), dataset,
+        app.facts([["samples", h("a", { href: link(["samples"], { run, problem: id, dataset: severalDatasets ? dataset : null }) }, format.int(data.samples))], ["right", format.int(right)], ["wrong", format.int(wrong)], ["Acc", format.percent(share(right, right + wrong))], ["source", about.source]]),
+        severalDatasets ? h("div", { class: "filters" }, app.choice("dataset", "dataset", data.datasets.map((one) => [one.digest, `${app.digest(one.digest)}, ${format.count(one.samples, "sample")}`]), dataset,
           { all: null, onchange: (digest) => go(["problem", run, id], { dataset: digest }) }),
           h("p", { class: "about" }, "Its nodes are not the same in all datasets that it was scored with; here are the samples of one.")) : null,
         box,
         nodes.length ? h("section", {}, h("h2", {}, "Nodes"),
           h("p", { class: "about" }, "Share of the right and of the wrong samples that reach each node; a figure leads to them."),
-          h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "nodes" }, h("table", { class: "node-table" }, h("caption", { class: "unseen" }, "Nodes"), heads(NODE_HEADS), body))) : null,
+          app.scroll("nodes", h("table", { class: "node-table" }, h("caption", { class: "unseen" }, "Nodes"), heads(NODE_HEADS), body))) : null,
         history.x.length > 1 ? h("section", {}, h("h2", {}, "Over the steps"), h("div", { class: "charts" },
           app.chart({ name: "acc-ncr", title: "Acc and NCR", ...axes, series: [{ name: "Acc", look: 0, x: history.x, y: history.x.map((_, at) => share(history.right[at], history.right[at] + history.wrong[at])) }, { name: "NCR", look: 1, x: history.x, y: history.ncr }] }),
           nodes.length ? [side("by_right", history.right, "Nodes reached by right samples"), side("by_wrong", history.wrong, "Nodes reached by wrong samples")] : null)) : null,
-        [["newest", "Newest"], ["best", "Best"], ["worst", "Worst"]].map(([name, title]) => (told[name].length
-          ? h("section", {}, h("h2", {}, title), app.sampleTable(told[name], state, { caption: `${title} samples`, alike: true })) : null)),
+        [["newest", "Newest"], ["best", "Best"], ["worst", "Worst"]].map(([name, title]) => (data[name].length
+          ? h("section", {}, h("h2", {}, title), app.sampleTable(data[name], state, { caption: `${title} samples`, alike: true })) : null)),
       ],
     };
   };
@@ -209,7 +205,7 @@
     const bar = h("div", { class: "review", role: "region", "aria-label": "Review" });
     const written = h("p", { role: "status" });
     const fillBar = () => bar.replaceChildren(
-      h("p", {}, drops.size ? `${format.count(drops.size, "node")} to drop` : "Untick what should go; then write it as a new dataset."),
+      h("p", {}, drops.size ? `${format.count(drops.size, "node")} to drop` : "Untick nodes to drop, then write the new dataset."),
       h("button", { type: "button", class: "main", disabled: !drops.size, onclick: write }, "write the new dataset"),
       h("button", { type: "button", class: "quiet", disabled: !drops.size, onclick: keepAll }, "keep all"), written);
     const keepAll = () => {
@@ -256,19 +252,18 @@
             ? [` Acc ${format.percent(share(problem.right, problem.right + problem.wrong))} of `, app.source.kept ? format.count(problem.samples, "sample") : h("a", { href: link(["samples"], { run: chosen.run, problem: problem.id, dataset: digest }) }, format.count(problem.samples, "sample"))] : " no sample yet")),
           problem.text ? app.prose(problem.text) : null,
           h("p", { class: "about" }, "right answer: ", problem.ground_truth === null ? format.NONE : app.wording(problem.ground_truth)),
-          problem.nodes.length ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `nodes of ${problem.id}` },
-            h("table", { class: "node-table" }, h("caption", { class: "unseen" }, `Nodes of ${problem.id}`), heads(reviewable ? [["keep", false], ...NODE_HEADS] : NODE_HEADS), h("tbody", {}, problem.nodes.map((node) => line(problem, node)))))
+          problem.nodes.length ? app.scroll(`nodes of ${problem.id}`, h("table", { class: "node-table" }, h("caption", { class: "unseen" }, `Nodes of ${problem.id}`), heads(reviewable ? [["keep", false], ...NODE_HEADS] : NODE_HEADS), h("tbody", {}, problem.nodes.map((node) => line(problem, node)))))
             : h("p", { class: "about" }, "No nodes."))));
       },
       element: [
         app.crumbs(["datasets", link(["datasets"])], [page.file || `${digest.slice(0, 19)}…`]),
         h("h1", {}, page.file || "Dataset"), h("p", { class: "about" }, h("code", {}, digest)),
-        reviewable ? bar : page.reviewable ? null : h("p", { class: "about" }, "To review its nodes, give the dataset as a file, with --dataset."),
+        reviewable ? bar : page.reviewable ? null : h("p", { class: "about" }, "To review its nodes, pass the dataset file with --dataset."),
         h("form", { class: "filters", onsubmit: (event) => event.preventDefault(), role: "search", "aria-label": "Which problems" },
           search(chosen.q, "part of its id", (q) => change({ q })),
           app.choice("order", "sort", [["gap", "most often by wrong first"]], chosen.sort, { all: "as in the file", always: true, onchange: (sort) => change({ sort }) }),
           app.source.kept ? null : app.choice("run", "run", state.runs.map((one) => [one.id, one.name]), chosen.run, { onchange: (run) => change({ run }) })),
-        h("div", { class: "bar" }, app.pager("none is like that", page.total, offset, limit, page.rows.length, (to) => change({ offset: to }))), list,
+        h("div", { class: "bar" }, app.pager("no problem matches", page.total, offset, limit, page.rows.length, (to) => change({ offset: to }))), list,
       ],
     };
     view.redraw();

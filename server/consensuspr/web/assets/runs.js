@@ -2,16 +2,15 @@
 (function (app) {
   "use strict";
 
-  const { h, format, link } = app;
+  const { h, format, link, known } = app;
   const PERCENT = { scale: 100, decimals: 0, unit: "\u202f%" };
   const INT = { decimals: 0 };
-  const SMOOTH = [["5", "over 5 points"], ["20", "over 20 points"]];
   const ALL = "*"; // of splits: chosen, where one alone is shown otherwise
 
   // What is asked first of a run that trains, in the order in which one answers the other.  `beside`: a
   // curve that is drawn dashed into the same chart, and how it is named there.
   const CURVES = [
-    { name: "reward", title: "Reward", about: "what the policy is trained on, penalties included; dashed: the part of it that wrong answers bring", beside: ["reward_from_wrong", "from wrong answers"], fromZero: true },
+    { name: "reward", title: "Reward", about: "the score of the trainer, penalties included; dashed: the part from wrong answers", beside: ["reward_from_wrong", "from wrong answers"], fromZero: true },
     { name: "acc", title: "Acc", about: "share of final answers that are right", how: PERCENT },
     { name: "ncr", title: "NCR", about: "share of a problem's nodes that a text reaches; dashed: before the guard", how: PERCENT, beside: ["ncr_raw", "before the guard"] },
     { name: "ncr_of_wrong", title: "NCR of wrong answers", about: "grows where nodes are named and nothing is solved", how: PERCENT },
@@ -23,28 +22,18 @@
 
   const FRESH_S = 300; // a run that got nothing for so long is not said to grow
 
-  const known = (value) => value !== null && value !== undefined;
-
   /** Return whether a run is being written to. */
   app.grows = (run) => run.growing && known(run.time) && Date.now() / 1000 - run.time < FRESH_S;
 
-  /** Return each value as the mean of so many up to it. */
-  function smoothed(values, width) {
-    return values.map((value, at) => {
-      const near = values.slice(Math.max(0, at - width + 1), at + 1).filter(known);
-      return known(value) ? near.reduce((sum, one) => sum + one, 0) / near.length : null;
-    });
-  }
-
   /** Return one chart of the curves: `{name, look, curves}` for each line; without a name, it is the one. */
-  function chartOf({ name, title, about, how, beside: besides, fromZero }, lines, width) {
+  function chartOf({ name, title, about, how, beside: besides, fromZero }, lines) {
     const series = [];
     const beside = lines.length <= MOST_BESIDE ? besides : null;
     for (const line of lines) {
       const x = line.curves.x;
       const called = line.name || title;
-      series.push({ name: called, look: line.look, x, y: smoothed(line.curves[name], width) });
-      if (beside) series.push({ name: lines.length > 1 ? `${line.name}, ${beside[1]}` : beside[1], look: line.look, dashed: "dashed", x, y: smoothed(line.curves[beside[0]], width) });
+      series.push({ name: called, look: line.look, x, y: line.curves[name] });
+      if (beside) series.push({ name: lines.length > 1 ? `${line.name}, ${beside[1]}` : beside[1], look: line.look, dashed: "dashed", x, y: line.curves[beside[0]] });
     }
     return {
       name, title, about, kind: "line", series, legend: lines.length > 1 || Boolean(beside), x: { title: "step", format: INT },
@@ -52,7 +41,7 @@
     };
   }
 
-  /** Return what became of the samples of a run; null where all ended as OK. */
+  /** Return the chart of a run's other statuses than OK; null if there are none. */
   function statusChart(run, state) {
     const names = [...new Set(run.statuses.flatMap((counts) => Object.keys(counts)))].filter((name) => name !== "OK").sort();
     return names.length < 1 ? null : {
@@ -78,7 +67,7 @@
 
   const CLEAR_RISE = 0.02;
 
-  /** Return what is to be said of a run whose reward goes up mostly by wrong answers; null of others. */
+  /** Return a warning if the reward of a run goes up mostly by wrong answers, else null. */
   function rise(run, curve, where, several) {
     const [reward, wrong, acc, ncr] = ["reward", "reward_from_wrong", "acc", "ncr_of_wrong"].map((name) => ends(curve[name]));
     if (![reward, wrong, acc, ncr].every(known) || !known(reward.chance)) return null;
@@ -96,14 +85,13 @@
   function runTable(state, curves, picked, toggle) {
     const figure = (run, name, say) => {
       const curve = curves.runs.find((one) => one.run === run.id);
-      const told = curve && (ends(curve[name]) || (curve.total.length ? ends([curve.total[0][name]]) : null));
-      if (!told) return h("td", { class: "figure" }, format.NONE);
-      return h("td", { class: "figure" }, told.moved ? h("span", { class: "was" }, `${say(told.first)} → `) : null, h("b", {}, say(told.last)));
+      const means = curve && (ends(curve[name]) || (curve.total.length ? ends([curve.total[0][name]]) : null));
+      if (!means) return h("td", { class: "figure" }, format.NONE);
+      return h("td", { class: "figure" }, means.moved ? h("span", { class: "was" }, `${say(means.first)} → `) : null, h("b", {}, say(means.last)));
     };
     const names = [["reward", "reward", format.number], ["acc", "Acc", format.percent], ["ncr", "NCR", format.percent], ["ncr_of_wrong", "NCR of wrong", format.percent], ["guarded", "guarded", format.percent], ["num_tokens", "tokens", format.int]];
     const moved = curves.runs.some((curve) => curve.x.length > 1);
-    return [h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "runs" },
-      h("table", { class: "runs" },
+    return [app.scroll("runs", h("table", { class: "runs" },
         h("caption", { class: "unseen" }, "Runs, each with the means of its first and of its last tenth of steps"),
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "run"), ["steps", "samples", ...names.map(([, title]) => title)].map((title) => h("th", { scope: "col", class: "figure" }, title)))),
         h("tbody", {}, state.runs.map((run) => h("tr", {},
@@ -147,7 +135,7 @@
       const [first, last] = [run.first[at], run.x[at]];
       location.hash = link(["samples"], { run: chosen.run, step: first === last ? first : `${first}..${last}`, ...where });
     };
-    const charts = () => [...CURVES.map((curve) => chartOf(curve, lines(), Number(chosen.smooth) || 1)), ...shown().map((run) => statusChart(run, state)).filter(known)];
+    const charts = () => [...CURVES.map((curve) => chartOf(curve, lines())), ...shown().map((run) => statusChart(run, state)).filter(known)];
     const figures = charts().map((chart) => app.chart(chart, { group: "curves", onpoint: toStep }));
     const pick = (label, name, options, more) => app.choice(label, name, options, chosen[name], { ...more, onchange: (value) => go(["overview"], { ...chosen, [name]: value }) });
     const looks = h("ul", { class: "looks" });
@@ -176,12 +164,12 @@
         h("h1", {}, state.runs.length === 1 ? state.runs[0].name : "Runs"), table, leftOut,
         h("section", { "aria-labelledby": "look-at" }, h("h2", { id: "look-at" }, "Samples to look at"), looks),
         stepped ? null : h("p", { class: "about" }, all.runs.some((run) => run.without_step) ? "No sample here tells its step, so there are no curves. Its samples, their problems and the nodes of its dataset are a click away, above."
-          : "Nothing is logged yet. This page shows it as it comes."),
+          : "Nothing is logged yet. The page shows samples as they come."),
         !stepped ? null : h("section", { "aria-labelledby": "by-step" },
           h("div", { class: "bar" }, h("h2", { id: "by-step" }, "By step"),
             h("div", { class: "filters asks" }, pick("source", "source", app.namesOf(state, "sources")),
               app.choice("split", "split", splits.length > 1 ? [...splits, [ALL, "all"]] : [], split, { all: null, onchange: (value) => go(["overview"], { ...chosen, split: value }) }),
-              pick("model", "model", app.namesOf(state, "models")), pick("smooth", "smooth", SMOOTH, { all: "not at all" }))),
+              pick("model", "model", app.namesOf(state, "models")))),
           h("p", { class: "about" }, app.source.kept ? "" : "Click into a chart for the samples of that step.", coarse ? " Neighbouring steps are drawn as one point." : "",
             without ? ` ${format.count(without, "sample")} without a step ${without === 1 ? "is" : "are"} in no curve.` : ""),
           h("div", { class: "charts" }, figures)),
@@ -199,7 +187,7 @@
   };
 
   app.views.report = async function report({ get }) {
-    const told = await get("report");
+    const report = await get("report");
     const jump = (section) => h("a", {
       href: "#/report", onclick(event) {
         event.preventDefault();
@@ -209,16 +197,16 @@
       },
     }, section.title);
     return {
-      title: told.title,
+      title: report.title,
       element: [
-        h("h1", {}, told.title),
-        (told.warnings || []).map((warning) => h("p", { class: "warned" }, warning)),
-        told.sections.length > 1 ? h("nav", { "aria-label": "Sections" }, h("ul", { class: "looks" }, told.sections.map((section) => h("li", {}, jump(section))))) : null,
-        told.sections.map((section) => h("section", {},
+        h("h1", {}, report.title),
+        (report.warnings || []).map((warning) => h("p", { class: "warned" }, warning)),
+        report.sections.length > 1 ? h("nav", { "aria-label": "Sections" }, h("ul", { class: "looks" }, report.sections.map((section) => h("li", {}, jump(section))))) : null,
+        report.sections.map((section) => h("section", {},
           h("h2", { id: `section-${section.name}`, tabindex: "-1" }, section.title), (section.about || []).map((about) => h("p", { class: "about" }, about)),
           section.charts.length ? h("div", { class: "charts" }, section.charts.map((chart) => app.chart(chart))) : null, (section.tables || []).map((table) => app.table(table)), (section.notes || []).map((note) => h("p", { class: "about" }, note)))),
-        told.facts && told.facts.length ? h("section", {}, h("h2", {}, "What the figures depend on"), h("dl", { class: "pairs" }, told.facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]))) : null,
-        (told.footer || []).map((line) => h("p", { class: "about" }, line)),
+        report.facts && report.facts.length ? h("section", {}, h("h2", {}, "Inputs"), h("dl", { class: "pairs" }, report.facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]))) : null,
+        (report.footer || []).map((line) => h("p", { class: "about" }, line)),
       ],
     };
   };

@@ -2,7 +2,7 @@
 (function (app) {
   "use strict";
 
-  const { h, format, link } = app;
+  const { h, format, link, known } = app;
   const BESIDE = 6; // texts that are shown at once
   const MAX_WORDINGS = 40;
   const CHANNEL_OF = { p: "pattern", s: "statement", c: "code" };
@@ -28,7 +28,7 @@
 
   function nodeItem(node, onshow) {
     const { matched, channel, number } = node;
-    const others = node.expressions.filter((one) => one !== node.expression);
+    const wordings = node.expressions.filter((one) => one !== node.expression);
     return h("li", { class: matched ? "node hit" : "node missed", id: `node-${number + 1}` },
       matched
         ? h("button", { type: "button", class: `number ${channel}`, onclick: () => onshow(number), "aria-label": `show node ${number + 1} in the text` }, String(number + 1))
@@ -36,36 +36,34 @@
       h("div", {},
         h("div", { class: "label" }, h("span", { class: matched ? "yes" : "no", role: "img", "aria-label": matched ? "reached" : "not reached" }, matched ? "✓ " : "✗ "), app.prose(nameOf(node)), app.nodeBadges(node)),
         matched ? h("p", { class: "found" }, h("span", { class: `channel ${channel}` }, channel), " ", node.expression ? app.wording(node.expression) : null) : null,
-        !others.length ? null
-          : matched ? app.wordings(others, format.count(others.length, "other wording"))
-          : others.length > 4 ? app.wordings(others, `looked for in ${format.count(others.length, "wording")}`)
-          : h("div", { class: "wanted" }, h("span", {}, "looked for: "), app.wordings(others, null))));
+        !wordings.length ? null
+          : matched ? app.wordings(wordings, format.count(wordings.length, "other wording"))
+          : wordings.length > 4 ? app.wordings(wordings, `looked for in ${format.count(wordings.length, "wording")}`)
+          : h("div", { class: "wanted" }, h("span", {}, "looked for: "), app.wordings(wordings, null))));
   }
 
   const WORDS = { acc: "Acc", ncr: "NCR", penalty: "penalty" };
 
-  function termsTable(told) {
+  function termsTable(reward) {
     const say = format.short;
     const factor = (term) => {
       if (term.value === null) return "unknown";
       return term.name === "penalty" ? "by the trainer" : term.value ? `${say(term.adds / term.value)} × ${say(term.value)}` : `× ${say(term.value)}`;
     };
-    const rows = told.terms.filter((term) => term.name !== "penalty" || term.adds);
-    const trained = known(told.score) && known(told.reward) && told.score !== told.reward;
+    const rows = reward.terms.filter((term) => term.name !== "penalty" || term.adds);
+    const trained = known(reward.score) && known(reward.reward) && reward.score !== reward.reward;
     const sums = rows.filter((term) => term.name !== "penalty");
     const line = (term) => h("tr", {}, h("th", { scope: "row" }, WORDS[term.name] || term.name), h("td", {}, factor(term)), h("td", { class: "figure" }, say(term.adds)));
     const sum = (words, value) => h("tr", { class: "sum" }, h("th", { scope: "row" }, words), h("td", {}), h("td", { class: "figure" }, value === null ? "none" : say(value)));
-    return h("table", { class: "arithmetic" }, told.formula ? h("caption", {}, h("code", {}, told.formula)) : null,
-      h("tbody", {}, sums.map(line), sum("reward", told.reward), rows.filter((term) => term.name === "penalty").map(line), trained ? sum("trained on", told.score) : null));
+    return h("table", { class: "arithmetic" }, reward.formula ? h("caption", {}, h("code", {}, reward.formula)) : null,
+      h("tbody", {}, sums.map(line), sum("reward", reward.reward), rows.filter((term) => term.name === "penalty").map(line), trained ? sum("trained on", reward.score) : null));
   }
-
-  const known = (value) => value !== null && value !== undefined;
 
   /** Return one factor of the guard: nothing where it is 1. */
   const overspent = (most, has) => (has > most ? [`${format.short(most)} ∕ ${format.int(has)}`] : []);
 
   function ncrLines({ ncr, ncr_raw: raw, guard, num_matched: matched, num_nodes: nodes, guard_figures: figures }, status) {
-    if (!known(ncr)) return h("p", { class: "about" }, status === "NO_NODES" ? "The problem has no node, and so the text no NCR." : "It has no NCR.");
+    if (!known(ncr)) return h("p", { class: "about" }, status === "NO_NODES" ? "The problem has no nodes, so there is no NCR." : "There is no NCR.");
     const lowered = known(guard) && guard < 1;
     const counted = `${format.int(matched)} of ${format.count(nodes, "node")}`;
     return [
@@ -96,7 +94,7 @@
     const truth = h("span", { class: "truth" });
     const box = h("details", { class: "problem", open: true }, h("summary", {}, "Problem"), body, truth);
     box.redraw = () => {
-      body.replaceChildren(problem.text ? app.prose(problem.text) : h("p", { class: "about" }, "It is in no dataset that is here. One can be given with --dataset."));
+      body.replaceChildren(problem.text ? app.prose(problem.text) : h("p", { class: "about" }, "Its text is not known here. Pass its dataset with --dataset."));
       truth.replaceChildren(...(known(problem.ground_truth) ? ["right answer: ", app.wording(problem.ground_truth)] : []));
     };
     box.redraw();
@@ -106,8 +104,8 @@
   app.facts = (facts) => h("ul", { class: "facts" }, facts.filter((fact) => fact && known(fact[1])).map(([name, value]) => h("li", {}, h("span", {}, name), h("b", {}, value))));
 
   app.views.sample = async function sample({ parts: [run, key], chosen, state, get, go }) {
-    const told = await get(`sample/${encodeURIComponent(run)}/${encodeURIComponent(key)}?${app.query({ whole: chosen.whole })}`);
-    const { sample: row, nodes, problem, neighbours } = told;
+    const data = await get(`sample/${encodeURIComponent(run)}/${encodeURIComponent(key)}?${app.query({ whole: chosen.whole })}`);
+    const { sample: row, nodes, problem, neighbours } = data;
     const body = h("div", { class: "text-body" });
     const list = h("ol", { class: "nodes" });
     const mode = app.modeSwitch();
@@ -123,8 +121,8 @@
     };
     const box = app.problemBox(problem);
     const draw = () => {
-      body.replaceChildren(told.text === null || !told.characters ? h("p", { class: "empty" }, told.text_why || "Nothing was written.")
-        : app.marked(told.text, nodes, { rendered: app.rendered(), onnode: (node) => point(document.getElementById(`node-${node + 1}`)), onskipped: () => go(["sample", run, key], { whole: 1 }) }));
+      body.replaceChildren(data.text === null || !data.characters ? h("p", { class: "empty" }, data.text_why || "The response is empty.")
+        : app.marked(data.text, nodes, { rendered: app.rendered(), onnode: (node) => point(document.getElementById(`node-${node + 1}`)), onskipped: () => go(["sample", run, key], { whole: 1 }) }));
       list.replaceChildren(...nodes.map((node) => nodeItem(node, showHit)));
       box.redraw();
       mode.setAttribute("aria-pressed", String(!app.rendered()));
@@ -135,13 +133,13 @@
     const [previous, next] = at < 0 ? [null, null] : [hashes[at - 1], hashes[at + 1]];
     const step = (to, words, sign, name) => (to ? h("a", { href: to, "aria-label": words, title: `${words} (${name})` }, sign) : h("span", { class: "off" }, sign));
     const group = app.groupLink(row);
-    const others = h("ol", { class: "neighbours" }, neighbours.map((one) => h("li", {}, h("a", { href: app.sampleLink({ run: row.run, key: one.key }), "aria-current": one.key === row.key ? "true" : null }, app.verdict(one), app.share(one.score, format.number(one.score))))));
+    const near = h("ol", { class: "neighbours" }, neighbours.map((one) => h("li", {}, h("a", { href: app.sampleLink({ run: row.run, key: one.key }), "aria-current": one.key === row.key ? "true" : null }, app.verdict(one), app.share(one.score, format.number(one.score))))));
     return {
       title: `${row.problem}, step ${format.int(row.step)}`,
       group, problem: app.problemLink(row), next, previous, redraw: draw,
       onshown() { // of a long list, the part where this one stands
-        const own = others.querySelector("[aria-current]");
-        if (own) others.scrollTop = own.parentElement.offsetTop - others.offsetTop - others.clientHeight / 2;
+        const own = near.querySelector("[aria-current]");
+        if (own) near.scrollTop = own.parentElement.offsetTop - near.offsetTop - near.clientHeight / 2;
       },
       element: [
         h("div", { class: "bar" },
@@ -155,22 +153,22 @@
           ["model", row.model], ["split", row.split], ["source", row.source]]),
         row.flags.length ? h("p", { class: "remarks" }, app.remarks(row)) : null,
         row.message ? h("p", { class: "warned" }, `${row.status}: ${row.message}`) : null,
-        told.differs ? h("p", { class: "warned" }, told.differs) : null,
+        data.differs ? h("p", { class: "warned" }, data.differs) : null,
         box,
         h("div", { class: "columns" },
           h("section", { class: "text", "aria-labelledby": "written" },
-            h("div", { class: "bar" }, h("h2", { id: "written" }, "What was written"), mode),
-            told.text && !told.explained ? h("p", { class: "about" }, `Hits are not marked: ${told.explained_why}.`) : null,
+            h("div", { class: "bar" }, h("h2", { id: "written" }, "Response"), mode),
+            data.text && !data.explained ? h("p", { class: "about" }, `Hits are not marked: ${data.explained_why}.`) : null,
             legend(nodes.filter((node) => node.matched).map((node) => node.channel)), body),
-          h("aside", { class: "why", "aria-label": "Why it got its reward" },
-            h("section", {}, h("h2", {}, "Reward"), termsTable(told.reward), ncrLines(told.ncr, row.status)),
-            h("section", {}, h("h2", {}, "Answer"), h("p", {}, told.answer.sentence),
-              METHODS[told.answer.method] ? h("p", { class: "about" }, `compared by: ${METHODS[told.answer.method]}`) : null),
-            h("section", {}, h("h2", {}, "Nodes"), nodes.length ? list : h("p", { class: "about" }, row.status === "NO_NODES" || (!told.explained_why && row.status === "OK") ? "The problem has none." : `Not known here: ${told.explained_why || row.message}.`)),
+          h("aside", { class: "why", "aria-label": "Reward" },
+            h("section", {}, h("h2", {}, "Reward"), termsTable(data.reward), ncrLines(data.ncr, row.status)),
+            h("section", {}, h("h2", {}, "Answer"), h("p", {}, data.answer.sentence),
+              METHODS[data.answer.method] ? h("p", { class: "about" }, `compared by: ${METHODS[data.answer.method]}`) : null),
+            h("section", {}, h("h2", {}, "Nodes"), nodes.length ? list : h("p", { class: "about" }, row.status === "NO_NODES" || (!data.explained_why && row.status === "OK") ? "The problem has none." : `Not known here: ${data.explained_why || row.message}.`)),
             neighbours.length > 1 ? h("section", {}, h("div", { class: "bar" }, h("h2", {}, "Its group"), h("a", { href: group }, "side by side", h("kbd", { "aria-hidden": "true" }, "g"))),
-              others) : null,
-            h("details", { class: "identity" }, h("summary", {}, "what scored it"), pairs(told.identity)),
-            Object.keys(told.other).length ? h("details", {}, h("summary", {}, "what else is known"), pairs(told.other)) : null)),
+              near) : null,
+            h("details", { class: "identity" }, h("summary", {}, "versions and settings"), pairs(data.identity)),
+            Object.keys(data.other).length ? h("details", {}, h("summary", {}, "other columns"), pairs(data.other)) : null)),
       ],
     };
   };
@@ -180,8 +178,7 @@
     const widest = Math.max(1e-9, ...rows.map((row) => Math.abs(far(row) || 0)));
     const [before, behind] = [[["sample", false], ["answer", false], ["reward", true]], [["against the mean", true], ["NCR", true], ["tokens", true]]];
     const heads = (some) => some.map(([title, numeric]) => h("th", { scope: "col", class: numeric ? "figure" : null }, title));
-    return h("div", { class: "scroll matrix-scroll", tabindex: "0", role: "region", "aria-label": "samples and the nodes that they reach" },
-      h("table", { class: "rows matrix" }, h("caption", { class: "unseen" }, "Samples of the group, and the nodes that they reach"),
+    return app.scroll("samples and the nodes that they reach", h("table", { class: "rows matrix" }, h("caption", { class: "unseen" }, "Samples of the group, and the nodes that they reach"),
         h("thead", {}, h("tr", {}, heads(before),
           nodes.map((node) => h("th", { scope: "col", class: "node-head", title: nameOf(node) }, String(node.number + 1), node.is_final ? h("span", { title: "final answer" }, "★") : null)), heads(behind))),
         h("tbody", {}, rows.map((row, index) => {
@@ -200,12 +197,12 @@
             h("td", { class: "figure" }, app.share(row.ncr)), h("td", { class: "figure" }, format.int(row.num_tokens)));
         })),
         h("tfoot", {}, h("tr", {}, h("th", { scope: "row", colspan: String(before.length) }, "reached by"), nodes.map((node) => h("td", { class: "cell" }, String(rows.filter((row) => CHANNEL_OF[(row.channels || "")[node.number]]).length))),
-          h("td", { colspan: String(behind.length) })))));
+          h("td", { colspan: String(behind.length) })))), "matrix-scroll");
   }
 
   app.views.group = async function group({ parts: [run], chosen, state, get }) {
-    const told = await get(`group/${encodeURIComponent(run)}?${app.query(chosen)}`);
-    const { rows, problem, nodes, reward } = told;
+    const data = await get(`group/${encodeURIComponent(run)}?${app.query(chosen)}`);
+    const { rows, problem, nodes, reward } = data;
     app.lastList = { hashes: rows.map(app.sampleLink), back: location.hash };
     const grid = h("div", { class: "beside" });
     const cards = [];
@@ -242,19 +239,19 @@
     redraw();
     const levels = reward.distinct === 1 ? "all the same" : format.count(reward.distinct, "different value");
     return {
-      title: `Group, step ${format.int(told.step)}`, problem: app.problemLink(rows[0]), redraw,
+      title: `Group, step ${format.int(data.step)}`, problem: app.problemLink(rows[0]), redraw,
       element: [
         app.crumbs([app.runName(state, run), link(["overview"], { run: state.runs.length > 1 ? run : null })],
-          known(told.step) ? [`step ${format.int(told.step)}`, app.source.kept ? null : link(["samples"], { run, step: told.step })] : null,
+          known(data.step) ? [`step ${format.int(data.step)}`, app.source.kept ? null : link(["samples"], { run, step: data.step })] : null,
           [problem.id, link(["problem", run, problem.id])], ["group"]),
-        h("h1", {}, `${format.count(told.total, "sample")} of one prompt`),
+        h("h1", {}, `${format.count(data.total, "sample")} of one prompt`),
         app.facts([["mean reward", format.number(reward.mean)], ["standard deviation", format.number(reward.std)], ["lowest", format.number(reward.lowest)],
           ["highest", format.number(reward.highest)], ["rewards", levels], ["right", format.int(rows.filter((row) => row.acc === 1).length)]]),
-        reward.no_gradient ? h("p", { class: "warned" }, "All rewards are the same: a trainer that compares the samples of a group learns nothing from it.") : null,
+        reward.no_gradient ? h("p", { class: "warned" }, "All rewards are equal, so a trainer that compares the samples of a group gets no gradient.") : null,
         box,
-        h("section", {}, h("h2", {}, "Who reached what"), legend(rows.flatMap((row) => [...(row.channels || "")].map((letter) => CHANNEL_OF[letter]))), matrix(told),
-          told.datasets > 1 ? h("p", { class: "about" }, `They were scored with ${told.datasets} datasets, whose nodes are not the same.`) : null,
-          nodes.length ? h("details", { open: nodes.length <= 6 }, h("summary", {}, "what the nodes say"), says) : null),
+        h("section", {}, h("h2", {}, "Nodes reached"), legend(rows.flatMap((row) => [...(row.channels || "")].map((letter) => CHANNEL_OF[letter]))), matrix(data),
+          data.datasets > 1 ? h("p", { class: "about" }, `They were scored with ${data.datasets} datasets, whose nodes are not the same.`) : null,
+          nodes.length ? h("details", { open: nodes.length <= 6 }, h("summary", {}, "labels of the nodes"), says) : null),
         h("section", {}, h("div", { class: "bar" }, h("h2", {}, "Side by side"), mode), grid, more),
       ],
     };

@@ -1,4 +1,5 @@
-/* Where the documents come from.  Every view asks `app.source.get(path)` and knows nothing else. */
+/* Where the documents come from: a server, or chunks inside a page that was kept.  Every view asks
+   `app.source.get(path)`. */
 (function (app) {
   "use strict";
 
@@ -24,11 +25,11 @@
         reply = await fetch(path, { ...request, headers, cache: "no-store" });
       } catch (error) {
         if (error.name === "AbortError") throw error;
-        throw new SourceError("The server does not answer. It is asked again while this page is open.", 0);
+        throw new SourceError("The server does not answer. The page tries again.", 0);
       }
       const document = await reply.json().catch(() => null);
       if (!reply.ok) {
-        throw new SourceError((document && document.error) || `The server says ${reply.status}.`, reply.status);
+        throw new SourceError((document && document.error) || `The server replied ${reply.status}.`, reply.status);
       }
       return document;
     }
@@ -48,8 +49,8 @@
       if (!token) return path; // written while it is made, however long it is
       const reply = await fetch(path, { headers: { Authorization: `Bearer ${token}` } });
       if (!reply.ok) {
-        const told = await reply.json().catch(() => null);
-        throw new SourceError((told && told.error) || `The server says ${reply.status}.`, reply.status);
+        const found = await reply.json().catch(() => null);
+        throw new SourceError((found && found.error) || `The server replied ${reply.status}.`, reply.status);
       }
       const url = URL.createObjectURL(await reply.blob());
       setTimeout(() => URL.revokeObjectURL(url), 60000);
@@ -57,7 +58,45 @@
     }
   }
 
+  const ASIDE = ["limit", "offset", "whole"]; // lists and texts are kept whole
+  const unpacked = new Map(); // chunk -> promise of its documents
+
+  async function unpack(packed) {
+    const bytes = Uint8Array.from(atob(packed), (sign) => sign.charCodeAt(0));
+    const plain = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return JSON.parse(await new Response(plain).text());
+  }
+
+  function chunkOf(number) {
+    if (!unpacked.has(number)) unpacked.set(number, unpack(document.getElementById(`chunk-${number}`).textContent));
+    return unpacked.get(number);
+  }
+
+  async function documentOf(name) {
+    const index = await chunkOf(0);
+    if (!Object.hasOwn(index, name)) throw new SourceError("This page was kept without that view. consensuspr watch shows it.", 404);
+    return (await chunkOf(index[name]))[name];
+  }
+
+  class KeptSource {
+    kept = true;
+
+    async get(path) {
+      const [name, words] = path.split("?");
+      const query = new URLSearchParams(words || "");
+      const pairs = [...query].filter(([one]) => !ASIDE.includes(one)).sort(([a], [b]) => (a < b ? -1 : 1));
+      const found = await documentOf(pairs.length ? `${name}?${JSON.stringify(pairs)}` : name);
+      if (!query.has("limit")) return found;
+      const offset = Number(query.get("offset")) || 0;
+      const some = (found.places || found.rows).slice(offset, offset + Number(query.get("limit")));
+      const rows = found.places ? await documentOf("rows") : null;
+      return { ...found, offset, rows: rows ? some.map((at) => rows[at]) : some };
+    }
+  }
+
   app.SourceError = SourceError;
   app.setToken = (token) => sessionStorage.setItem(TOKEN, token);
-  app.source = new LiveSource();
+  const kept = Boolean(document.getElementById("chunk-0"));
+  document.body.classList.toggle("kept", kept); // hides what only a server can answer
+  app.source = kept ? new KeptSource() : new LiveSource();
 })((window.consensuspr = window.consensuspr || {}));

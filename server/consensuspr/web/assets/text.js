@@ -13,7 +13,7 @@
     strict: "ignore",
     maxSize: 20,
     maxExpand: 300,
-    trust: (told) => told.command === "\\htmlClass" && told.class.startsWith(`${OURS} `),
+    trust: (context) => context.command === "\\htmlClass" && context.class.startsWith(`${OURS} `),
   };
 
   const DELIMITERS = [
@@ -35,8 +35,8 @@
   }
 
   /** Return where something stands next, or -1 where a formula cannot reach that far. */
-  function next(text, what, from) {
-    const at = text.slice(from, from + LONGEST_FORMULA).indexOf(what);
+  function next(text, mark, from) {
+    const at = text.slice(from, from + LONGEST_FORMULA).indexOf(mark);
     return at < 0 ? -1 : from + at;
   }
 

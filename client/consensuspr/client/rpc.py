@@ -1,7 +1,10 @@
-"""The calls of a client of a server, as coroutines: requests, retries, replies.
+"""The clients of a server: requests, retries, replies; synchronous and asynchronous.
 
-They use gRPC's synchronous channels, which work from any thread and any event loop, so that the
-synchronous and the asynchronous client share them.
+Both make the same coroutines over gRPC's synchronous channels, which work from any thread and any
+event loop.  ``AsyncRewardClient`` returns them; ``RewardClient`` runs each in a new event loop, in
+the calling thread, so that one client serves any number of threads.
+
+Neither client survives ``fork``, because gRPC's threads are not in the child: make one there.
 """
 
 from __future__ import annotations
@@ -16,17 +19,21 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, partial
+from typing import Any, Self, TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 from grpc import StatusCode
 
+from consensuspr.client.batching import Batcher
 from consensuspr.client.interface import (
+    DEFAULT_REWARD,
+    BlockingClient,
     Deadline,
+    Explained,
     ExplainedT,
     InfoT,
-    OwnOptions,
     Progress,
     ScoredBatch,
     ScoredT,
@@ -35,13 +42,7 @@ from consensuspr.client.interface import (
 )
 from consensuspr.client.retries import RetryPolicy, RpcFailure
 from consensuspr.client.servers import Balancer, split_addresses
-from consensuspr.client.transport import (
-    LOOK_S,
-    Access,
-    Connector,
-    Metadata,
-    keep_freed_memory,
-)
+from consensuspr.client.transport import Access, Connector, keep_freed_memory
 from consensuspr.errors import (
     DatasetMismatch,
     IncompatibleServer,
@@ -50,7 +51,16 @@ from consensuspr.errors import (
     ServerFault,
     Unavailable,
 )
-from consensuspr.scoring.types import Identity, Rollout, Score, ScoreOptions, Status
+from consensuspr.scoring.rewards import RewardSpec
+from consensuspr.scoring.types import (
+    AnswerRule,
+    Identity,
+    OnUndecided,
+    Rollout,
+    Score,
+    ScoreOptions,
+    Status,
+)
 from consensuspr.v1 import PROTOCOL_VERSION, SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire.codec import (
@@ -66,13 +76,10 @@ from consensuspr.wire.codec import (
 )
 from consensuspr.wire.server_info import ServerInfo, decode_server_info
 
-if TYPE_CHECKING:
-    from consensuspr.scoring.types import Explanation
-
 # More than the fields of a request beside its rollouts can take.
 _ENVELOPE_BYTES = 64 * 1024
 
-# A call is scored anew so often if the server's dataset changed during it.
+# A call is scored again at most so often if the server's dataset changes during it.
 MAX_CHANGES = 2
 
 _METHODS = ("Score", "Explain", "ServerInfo")
@@ -169,18 +176,13 @@ class ScorePlan:
     def _take(self, positions: Sequence[int], reply: bytes) -> None:
         try:
             scores, identity = decode_score_response(reply)
-            number = len(scores)
         except DecodeError:
-            raise ServerFault(
-                f"the {len(reply)} bytes of the server's reply are not a reply"
-            ) from None
+            raise ServerFault(f"{len(reply)} bytes of the server are not a reply") from None
         except InputError as error:
-            number = len(pb.ScoreResponse.FromString(reply).statuses)
-            if number == len(positions):
-                raise _unreadable(error) from None
-        if number != len(positions):
+            raise _unreadable(error) from None
+        if len(scores) != len(positions):
             raise ServerFault(
-                f"the server replied with {number} scores to {len(positions)} rollouts"
+                f"the server replied with {len(scores)} scores to {len(positions)} rollouts"
             )
         if self._identity is None:
             expected = self._options.expect_digest
@@ -201,29 +203,46 @@ def _unreadable(error: InputError) -> IncompatibleServer:
     return IncompatibleServer(f"the server's reply cannot be read: {error}")
 
 
-class Calls:
-    """The calls of one client, its settings, and the limits of its server.  Thread-safe.
+class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
+    """A client of one server, or of several of the same datasets.  Thread-safe.
 
-    Arguments are those of :class:`~consensuspr.client.sync.RewardClient`.
+    A subclass runs the coroutines of its calls, or returns them.
+
+    Args:
+        address: ``HOST:PORT`` of the server, several of them with commas, or a name that resolves
+            to all of them (``dns:///rewards:50051``).
+        timeout_s: default timeout per call, including retries.
+        max_in_flight: requests of one call at a time to each of the addresses.
+        retry: when failed attempts are repeated.
+        run: name of the training run, for its share of the server and for metrics.
+        expect_digest: of the dataset; if the server has another, calls raise
+            :class:`~consensuspr.errors.DatasetMismatch`.
+        access: token and TLS; None: from the environment.
+
+    Raises:
+        InputError: a setting is out of range, or a file of the environment cannot be used.
+            Nothing is connected before the first call.
     """
 
     def __init__(
         self,
         address: str,
-        timeout_s: float,
-        max_in_flight: int,
-        retry: RetryPolicy | None,
-        own: OwnOptions,
-        access: Access | None,
+        timeout_s: float = 30.0,
+        *,
+        max_in_flight: int = 8,
+        retry: RetryPolicy | None = None,
+        run: str | None = None,
+        expect_digest: str | None = None,
+        access: Access | None = None,
     ) -> None:
+        if max_in_flight < 1:
+            raise InputError(f"max_in_flight must be at least 1, got {max_in_flight}")
+        self._defaults = ScoreOptions(run=run, expect_digest=expect_digest)
         self._address = address
         self._balancer = Balancer(split_addresses(address))
         self._timeout_s = timeout_s
-        if max_in_flight < 1:
-            raise InputError(f"max_in_flight must be at least 1, got {max_in_flight}")
-        self._max_in_flight = max_in_flight * len(self._balancer.addresses)
+        self._requests_per_server = max_in_flight
         self._policy = retry or RetryPolicy()
-        self.own = own
         self._connector = Connector(access)
         self._limits: ServerInfo | None = None
         self._lock = threading.Lock()
@@ -233,66 +252,80 @@ class Calls:
         self._replaced: list[tuple[float, Any]] = []
         self._last_end = 0.0
         self._pid = 0
-        self.closed = False
-        self.deadline(None)
+        self._closed = False
+        self._deadline(None)
 
-    def deadline(self, timeout_s: float | None) -> Deadline:
+    def score_with(
+        self,
+        rollouts: Sequence[Rollout],
+        options: ScoreOptions,
+        *,
+        timeout_s: float | None = None,
+        progress: Progress | None = None,
+    ) -> ScoredT:
+        deadline = self._deadline(timeout_s)
+        call = self._score(rollouts, self._completed(options), deadline, progress)
+        scored: ScoredT = self._run(call)
+        return scored
+
+    def explain_with(
+        self, rollout: Rollout, options: ScoreOptions, *, timeout_s: float | None = None
+    ) -> ExplainedT:
+        call = self._explain(rollout, self._completed(options), self._deadline(timeout_s))
+        explained: ExplainedT = self._run(call)
+        return explained
+
+    def server_info(self, timeout_s: float | None = None) -> InfoT:
+        info: InfoT = self._run(self._server_info(self._deadline(timeout_s)))
+        return info
+
+    @abstractmethod
+    def _run(self, call: Coroutine[Any, Any, T]) -> Any:
+        """Run a call and return its result, or return the coroutine."""
+
+    def _deadline(self, timeout_s: float | None) -> Deadline:
         """Return the deadline of a call that begins now."""
         deadline = Deadline.after(self._timeout_s if timeout_s is None else timeout_s)
         with self._lock:
             self._last_end = max(self._last_end, deadline.at)
         return deadline
 
-    async def score(
+    async def _score(
         self,
         rollouts: Sequence[Rollout | EncodedRollout],
         options: ScoreOptions,
         deadline: Deadline,
         progress: Progress | None = None,
     ) -> ScoredBatch:
-        """Score a batch under one identity.
-
-        If the server changed during the call, the batch is scored anew.
-        """
-        changes = 0
-        while True:
+        """Score a batch under one identity, again if the server changed during the call."""
+        for changes in itertools.count():
             limits = self._limits
             if limits is None:
-                limits = self._limits = await self.server_info(deadline)
+                limits = self._limits = await self._server_info(deadline)
             plan = ScorePlan(rollouts, options, limits, progress)
             try:
-                await self._all("Score", plan.requests(), deadline, options.run)
+                await self._send_all("Score", plan.requests(), deadline, options.run)
             except RewardServiceError as error:
                 self._limits = None  # a new server may have others
                 if not isinstance(error, _ServerChanged) or changes == MAX_CHANGES:
                     raise
-                changes += 1
             else:
                 return plan.result()
+        raise AssertionError("counting does not end")
 
-    async def explain(
+    async def _explain(
         self, rollout: Rollout, options: ScoreOptions, deadline: Deadline
-    ) -> Explanation:
-        """Score one rollout and return what was found where.
-
-        Raises:
-            IncompatibleServer: this protocol version does not know a value of the reply.
-        """
+    ) -> Explained:
         request = encode_explain_request(rollout, options)
-        reply = await self._one("Explain", request, pb.ExplainResponse, deadline, options.run)
+        reply = await self._call("Explain", request, pb.ExplainResponse, deadline, options.run)
         try:
             return decode_explain_response(reply)
         except InputError as error:
             raise _unreadable(error) from None
 
-    async def server_info(self, deadline: Deadline) -> ServerInfo:
-        """Ask the server about itself.
-
-        Raises:
-            IncompatibleServer: it has another protocol version.
-        """
+    async def _server_info(self, deadline: Deadline) -> ServerInfo:
         request = pb.ServerInfoRequest(protocol_version=PROTOCOL_VERSION)
-        reply = await self._one("ServerInfo", request, pb.ServerInfoResponse, deadline)
+        reply = await self._call("ServerInfo", request, pb.ServerInfoResponse, deadline)
         if reply.protocol_version != PROTOCOL_VERSION:
             raise IncompatibleServer(
                 f"the server at {self._address} speaks protocol version"
@@ -300,23 +333,23 @@ class Calls:
             )
         return decode_server_info(reply)
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Close the channels; calls in progress end with Unavailable."""
         with self._lock:
-            self.closed = True
+            self._closed = True
             if self._pid == os.getpid():
                 self._close_replaced(math.inf)
                 for channel, _ in self._channels:
                     channel.close()
 
-    def open(self) -> list[tuple[Any, dict[str, Any]]]:
+    def _open(self) -> list[tuple[Any, dict[str, Any]]]:
         """Return the channels, opened on first use and when certificates change.
 
         Raises:
             RuntimeError: the client is closed, or was used in the parent of this process.
         """
         with self._lock:
-            if self.closed:
+            if self._closed:
                 raise RuntimeError("the client is closed")
             if self._pid not in (0, os.getpid()):
                 raise RuntimeError(
@@ -340,7 +373,7 @@ class Calls:
         while self._replaced and self._replaced[0][0] < now:
             self._replaced.pop(0)[1].close()
 
-    async def _one(
+    async def _call(
         self,
         method: str,
         request: Message,
@@ -348,19 +381,19 @@ class Calls:
         deadline: Deadline,
         run: str | None = None,
     ) -> Any:
-        self.open()
+        self._open()
         received = await self._reply(method, request.SerializeToString(), deadline, run)
         try:
             return reply.FromString(received)
         except DecodeError:
             raise ServerFault(f"the {len(received)} bytes are not a reply to {method}") from None
 
-    async def _all(
+    async def _send_all(
         self, method: str, requests: Iterator[Request], deadline: Deadline, run: str | None
     ) -> None:
         """Send the requests, a bounded number at a time."""
-        self.open()
-        free = self._max_in_flight - 1
+        self._open()
+        free = self._requests_per_server * len(self._balancer.addresses) - 1
 
         async def send(group: asyncio.TaskGroup) -> None:
             nonlocal free
@@ -386,7 +419,7 @@ class Calls:
         failure: RpcFailure | None = None
 
         def out_of_time() -> RewardServiceError:
-            # The last failure tells more than the time.
+            # The last failure says more than the time.
             if failure is None:
                 return deadline.error(context)
             return failure.exception(f"{context}, no time left of timeout_s={deadline.timeout_s:g}")
@@ -395,32 +428,22 @@ class Calls:
             remaining_s = deadline.remaining_s()
             if remaining_s <= 0:
                 raise out_of_time()
-            if self.closed:
+            if self._closed:
                 break
-            channels = self.open()
+            channels = self._open()
             server = self._balancer.pick()
             reply: bytes | RpcFailure | None = None
             try:
-                reply = await _send(
-                    channels[server][1][method],
-                    request,
-                    remaining_s,
-                    self._connector.metadata(run),
-                )
+                metadata = self._connector.metadata(run)
+                reply = await _send(channels[server][1][method], request, remaining_s, metadata)
             finally:
                 failed = reply if isinstance(reply, RpcFailure) else None
                 answered = isinstance(reply, bytes)
                 elsewhere = self._balancer.ended(server, failed, answered=answered)
             if failed is None:
                 return reply  # type: ignore[return-value]
-            if self.closed:
+            if self._closed:
                 break
-            if failed.hangs_up:
-                limit_s = max(0.0, min(LOOK_S, deadline.remaining_s()))
-                misfit = self._connector.misfit
-                why = await asyncio.to_thread(misfit, servers[server], limit_s)
-                if why is not None:
-                    failed = RpcFailure(StatusCode.UNAUTHENTICATED, why)
             if failed.code is StatusCode.DEADLINE_EXCEEDED and deadline.remaining_s() <= 0:
                 raise out_of_time()
             failure = failed
@@ -443,15 +466,13 @@ def _method(channel: Any, name: str) -> Any:
     return channel.unary_unary(f"/{SERVICE_NAME}/{name}")
 
 
-async def _send(
-    method: Any, request: bytes, timeout_s: float, metadata: Metadata
-) -> bytes | RpcFailure:
+async def _send(method: Any, request: bytes, timeout_s: float, metadata: Any) -> bytes | RpcFailure:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     future = method.future(request, timeout=timeout_s, metadata=metadata)
 
     def wake(_: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(ended.set)
 
     future.add_done_callback(wake)
@@ -465,36 +486,87 @@ async def _send(
     return reply
 
 
-class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
-    """A client of a server; a subclass runs the coroutines of its calls, or returns them."""
+class RewardClient(ServerClient[ScoredBatch, Explained, ServerInfo], BlockingClient):
+    """Scores rollouts by a reward server; arguments are those of :class:`ServerClient`."""
 
-    _calls: Calls
+    def close(self) -> None:
+        self._close()
 
-    def score_with(
+    def _run(self, call: Coroutine[Any, Any, T]) -> T:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:  # in a notebook, say: a thread runs one loop at a time
+            with ThreadPoolExecutor(1) as thread:
+                return thread.submit(self._run, call).result()
+        # A loop that is kept would be shared with a forked child, which breaks it by closing it.
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            return runner.run(call)
+
+
+class AsyncRewardClient(
+    ServerClient[
+        Coroutine[Any, Any, ScoredBatch],
+        Coroutine[Any, Any, Explained],
+        Coroutine[Any, Any, ServerInfo],
+    ]
+):
+    """Scores rollouts by a reward server, without blocking the event loop.
+
+    Use a client in one event loop.  Arguments are those of :class:`ServerClient`.
+    """
+
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    async def score_one(
         self,
-        rollouts: Sequence[Rollout],
-        options: ScoreOptions,
+        rollout: Rollout,
+        reward: RewardSpec = DEFAULT_REWARD,
+        epoch: int = 0,
+        dataset: str | None = None,
         *,
+        answer_rule: AnswerRule | str | None = None,
+        on_undecided: OnUndecided | str = OnUndecided.COUNT_WRONG,
+        include_spans: bool = False,
         timeout_s: float | None = None,
-        progress: Progress | None = None,
-    ) -> ScoredT:
-        calls = self._calls
-        call = calls.score(rollouts, calls.own.of(options), calls.deadline(timeout_s), progress)
-        scored: ScoredT = self._run(call)
-        return scored
+    ) -> Score:
+        """Score one rollout; calls that run at the same time share requests.
 
-    def explain_with(
+        Arguments and errors are those of :meth:`score`.
+        """
+        options = ScoreOptions.checked(
+            reward, epoch, dataset, answer_rule, on_undecided, include_spans
+        )
+        score, _ = await self.score_one_with(rollout, options, timeout_s=timeout_s)
+        return score
+
+    async def score_one_with(
         self, rollout: Rollout, options: ScoreOptions, *, timeout_s: float | None = None
-    ) -> ExplainedT:
-        calls = self._calls
-        call = calls.explain(rollout, calls.own.of(options), calls.deadline(timeout_s))
-        explained: ExplainedT = self._run(call)
-        return explained
+    ) -> tuple[Score, Identity]:
+        """Do :meth:`score_one` with checked options; return the identity too."""
+        loop = asyncio.get_running_loop()
+        if self._loop not in (None, loop):
+            raise RuntimeError("the client was used in another event loop; make one in each")
+        self._loop = loop
+        self._open()  # a closed client raises before anything waits
+        deadline, options = self._deadline(timeout_s), self._completed(options)
+        return await self._batcher.submit(encode_checked(0, rollout), options, deadline)
 
-    def server_info(self, timeout_s: float | None = None) -> InfoT:
-        info: InfoT = self._run(self._calls.server_info(self._calls.deadline(timeout_s)))
-        return info
+    async def close(self) -> None:
+        """Close the channels; calls in progress end with an error.  May be called twice."""
+        self._batcher.close()
+        self._close()
 
-    @abstractmethod
-    def _run(self, call: Coroutine[Any, Any, T]) -> Any:
-        """Run a call and return its result, or return the coroutine."""
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @cached_property
+    def _batcher(self) -> Batcher[EncodedRollout]:
+        return Batcher(self._score, lambda encoded: encoded.num_bytes, self._requests_per_server)
+
+    def _run(self, call: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        return call
