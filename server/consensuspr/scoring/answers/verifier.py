@@ -128,11 +128,13 @@ class AnswerVerifier:
             _fast_verdict(truth, _text(response), rule)
             for truth, response in zip(ground_truths, responses, strict=True)
         ]
-        wanted = {one.comparison for one in found if isinstance(one, _Open)}
+        wanted = {verdict.comparison for verdict in found if isinstance(verdict, _Open)}
         outcomes = self._outcomes(wanted, deadline) if wanted else {}
         return [
-            one if isinstance(one, Verdict) else _slow_verdict(one, outcomes[one.comparison])
-            for one in found
+            verdict
+            if isinstance(verdict, Verdict)
+            else _slow_verdict(verdict, outcomes[verdict.comparison])
+            for verdict in found
         ]
 
     def close(self) -> None:
@@ -150,7 +152,7 @@ class AnswerVerifier:
     ) -> dict[AnswerPair, PairOutcome]:
         """Return the results of comparisons, from the cache or from processes."""
         cache = self._known  # another thread may replace it
-        known = {one: cache[one] for one in wanted if one in cache}
+        known = {pair: cache[pair] for pair in wanted if pair in cache}
         missing = wanted - known.keys()
         if not missing:
             return known
@@ -158,7 +160,7 @@ class AnswerVerifier:
             made = self._pool.compare(missing, math.inf if deadline is None else deadline)
         if len(self._known) + len(made) > _MAX_KNOWN:
             self._known = {}
-        self._known |= {one: outcome for one, outcome in made.items() if outcome.is_final}
+        self._known |= {pair: outcome for pair, outcome in made.items() if outcome.is_final}
         return known | made
 
 
@@ -257,7 +259,7 @@ def _bare_truth(ground_truth: str) -> str:
     return reference_answer(ground_truth)[: MAX_ANSWER_CHARS + 1]
 
 
-def _slow_verdict(one: _Open, outcome: PairOutcome) -> Verdict:
+def _slow_verdict(open_answer: _Open, outcome: PairOutcome) -> Verdict:
     if outcome.equal is None:
-        return undecided(one.answer, outcome.limit)
-    return decided(outcome.equal, one.answer, "symbolic")
+        return undecided(open_answer.answer, outcome.limit)
+    return decided(outcome.equal, open_answer.answer, "symbolic")
