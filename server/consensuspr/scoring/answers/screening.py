@@ -1,9 +1,9 @@
 """Which comparisons are not worth a worker process, found in linear time.
 
-Towers of powers, factorials of huge numbers, sums over a billion terms: a worker would spend its
-whole budget on each and be killed.  :func:`screen` finds them by their sizes, and they stay
-undecided at once.  The limits of the worker stop what it misses, so the screen may be incomplete,
-but it must not stop a sane answer.
+Towers of powers, factorials of huge numbers, sums over a billion terms, symbolic determinants: a
+worker would spend its whole budget on each and be killed.  :func:`screen` finds them by their
+sizes, and they stay undecided at once.  The limits of the worker stop what it misses, so the screen
+may be incomplete, but it must not stop a sane answer.
 """
 
 from __future__ import annotations
@@ -22,14 +22,22 @@ MAX_POWER_BITS = 1 << 20
 MAX_FACTORIAL = 20_000
 MAX_BINOMIAL = 100_000
 MAX_TERMS = 100_000
+MAX_SYMBOLIC_DETERMINANT = 5
 
 _LONG_DIGITS = re.compile(rf"\d{{{MAX_DIGITS + 1}}}")
 _E_NOTATION = re.compile(r"\d[eE][+-]?\d{4}")
+_LETTER = re.compile(r"[A-Za-z]")
 _SIMPLE = re.compile(r"-?\d+|\\?[A-Za-z]+")
 _BINOMIAL = re.compile(r"\\[dt]?binom\s*(?=\{)")
 # Powers of powers beyond this height are screened whatever their numbers.
 _MAX_TOWER = 4
 _SUM = re.compile(r"\\(?:sum|prod|int|bigcup|bigcap)(?![A-Za-z])")
+_MATRIX = re.compile(
+    r"\\begin\s*\{([vVbpB]?)(?:matrix|array)\}((?:(?!\\(?:begin|end)).)*+)", re.DOTALL
+)
+_DETERMINANT = re.compile(
+    r"\\det(?![A-Za-z])|\\begin\s*\{[vV]matrix\}|\\operatorname\s*\{(?:det|eig|svd|SVD|rref|rank|nullspace|norm)"
+)
 _OPENERS = {"{": "}", "(": ")", "[": "]"}
 _CLOSERS = {closer: opener for opener, closer in _OPENERS.items()}
 
@@ -47,6 +55,8 @@ def screen(text: str) -> str | None:
         return "magnitude"
     if _large_binomials(text, pairs) or _long_sums(text, pairs):
         return "terms"
+    if _large_determinants(text):
+        return "determinant"
     return None
 
 
@@ -149,3 +159,11 @@ def _long_sums(text: str, pairs: dict[int, int]) -> bool:
             if _size(bound.rpartition("=")[2]) > MAX_TERMS:
                 return True
     return False
+
+
+def _large_determinants(text: str) -> bool:
+    return _DETERMINANT.search(text) is not None and any(
+        max(row.count("&") for row in found[2].split("\\\\")) >= MAX_SYMBOLIC_DETERMINANT
+        and _LETTER.search(found[2])
+        for found in _MATRIX.finditer(text)
+    )
