@@ -27,18 +27,13 @@ def cell(text: str) -> str:
     return " ".join(text.replace("|", "\\|").split())
 
 
+def share(value: float | None) -> str:
+    """Return a share with three decimals and without its zero, such as .925."""
+    return "–" if value is None else f"{value:.3f}".replace("0.", ".", 1)
+
+
 def write_block(path: Path, name: str, text: str) -> None:
-    """Replace what stands between the marks of a block in a Markdown file.
-
-    Raises:
-        ValueError: as :func:`around_block`.
-    """
-    before, after = around_block(path, name)
-    path.write_text(f"{before}\n{text}\n{after}", encoding="utf-8")
-
-
-def around_block(path: Path, name: str) -> tuple[str, str]:
-    """Return what stands before and after a block in a Markdown file, its marks included.
+    """Replace the text between the marks of a block in a Markdown file.
 
     Raises:
         ValueError: the file does not hold the block exactly once.
@@ -47,11 +42,12 @@ def around_block(path: Path, name: str) -> tuple[str, str]:
     page = path.read_text(encoding="utf-8")
     if page.count(begin) != 1 or page.count(end) != 1:
         raise ValueError(f"{path} must hold {begin!r} and {end!r} once each")
-    return page.partition(begin)[0] + begin, end + page.partition(end)[2]
+    before, after = page.partition(begin)[0], page.partition(end)[2]
+    path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
 
 
 def publish(blocks: Mapping[str, str], page: Path | None) -> None:
-    """Print blocks, and bring them up to date in a page where one is given."""
+    """Print blocks, and update them in a page if one is given."""
     print(*blocks.values(), sep="\n\n")
     if page is not None:
         for name, text in blocks.items():
@@ -68,16 +64,12 @@ def page_parser(program: str, description: str | None) -> argparse.ArgumentParse
         default=Path(shared) if shared else REPOSITORY.parent / "shared",
         help="folder of outside data (default: CONSENSUSPR_SHARED, else ../shared)",
     )
-    parser.add_argument("--write", type=Path, metavar="FILE", help="bring its tables up to date")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="page whose tables are updated")
     return parser
 
 
 def demand(shared: Path, files: Iterable[Path | str]) -> None:
-    """Exit with code 2 where a file of outside data is missing.
-
-    Raises:
-        SystemExit: one is; it is named on standard error.
-    """
+    """Exit with code 2 and a message if a file of outside data is missing."""
     for file in files:
         if not (shared / file).is_file():
             print(

@@ -1,4 +1,4 @@
-"""Checking the answers of rollouts where nobody waits for the result."""
+"""Checks of the answers of rollouts offline."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from consensuspr.scoring import AnswerVerifier
 
-# Limits that a busy machine meets, not the answer.
+# Methods of verdicts that a busy machine left undecided, not the answer.
 _OF_THE_MACHINE = ("load", "killed")
 
 
@@ -18,9 +18,9 @@ def verify_patiently(
     An answer that the load of the machine left undecided is checked once more.
     """
     verdicts = verifier.verify_batch(ground_truths, responses, rule)
-    again = [at for at, one in enumerate(verdicts) if one.method in _OF_THE_MACHINE]
+    again = [at for at, found in enumerate(verdicts) if found.method in _OF_THE_MACHINE]
     if again:
         truths, texts = [ground_truths[at] for at in again], [responses[at] for at in again]
-        for at, one in zip(again, verifier.verify_batch(truths, texts, rule), strict=True):
-            verdicts[at] = one
-    return [one.correct for one in verdicts]
+        for at, found in zip(again, verifier.verify_batch(truths, texts, rule), strict=True):
+            verdicts[at] = found
+    return [found.correct for found in verdicts]

@@ -11,7 +11,6 @@ import asyncio
 import math
 import os
 import re
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -59,12 +58,12 @@ class ModelSettings:
         temperature: sent where not None.
         top_p: sent where not None.
         max_tokens: limit of a reply, reasoning included; None leaves it to the server.
-        timeout_s: seconds that one attempt may take.
+        timeout_s: seconds that one attempt may wait for the server.
         max_retries: attempts after the first one; 8 last about a minute.
         concurrency: requests in flight at once.
         price_in: US dollars for a million prompt tokens.
         price_out: US dollars for a million completion tokens.
-        label: name in files and tables where it is not ``model``; tells two settings apart.
+        label: name in files and tables; by default ``model``.
         extra_body: further keys of a request, such as ``top_k`` or ``reasoning_effort``.
     """
 
@@ -164,7 +163,7 @@ class Reply:
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
         """Return the reply that :meth:`to_row` wrote; other keys are ignored."""
-        return cls(**{one.name: row[one.name] for one in fields(cls) if one.name in row})
+        return cls(**{each.name: row[each.name] for each in fields(cls) if each.name in row})
 
 
 def most_tokens(messages: Sequence[Message]) -> int:
@@ -201,7 +200,6 @@ class Budget:
         self.max_requests = max_requests
         self.cost = 0.0
         self.requests = 0
-        self.tokens = 0
         self.stopped: str | None = None
         self._reserved = 0.0
         self._in_flight = 0
@@ -210,11 +208,7 @@ class Budget:
     def charge_earlier(self, reply: Reply) -> None:
         """Count a reply that an earlier run of the same work paid for."""
         self.requests += 1
-        self._charge(reply)
-
-    def _charge(self, reply: Reply) -> None:
         self.cost += reply.cost or 0.0
-        self.tokens += (reply.prompt_tokens or 0) + (reply.completion_tokens or 0)
 
     async def reserve(self, cost: float) -> None:
         """Set aside the most that one request can cost; wait while others may give some back.
@@ -237,7 +231,7 @@ class Budget:
             self._reserved -= cost
             self._in_flight -= 1
             if reply is not None:
-                self._charge(reply)
+                self.cost += reply.cost or 0.0
             self._changed.notify_all()
 
     def stop(self, reason: str) -> None:
@@ -266,7 +260,7 @@ class _Usage(BaseModel):
     completion_tokens: int | None = None
 
 
-class _Said(BaseModel):
+class _Message(BaseModel):
     content: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
@@ -274,12 +268,12 @@ class _Said(BaseModel):
 
 
 class _Choice(BaseModel):
-    message: _Said
-    finish_reason: str | None = None
+    message: _Message
+    finish_reason: Annotated[str, Field(min_length=1)]
 
 
 class _Completion(BaseModel):
-    """What is read of a reply."""
+    """The parts of a reply that are read; a reply without an end is none."""
 
     choices: Annotated[list[_Choice], Field(min_length=1)]
     usage: _Usage | None = None
@@ -303,7 +297,8 @@ class ChatModel:
         self.budget = budget or Budget()
         self._openai = require("openai", "asking a model")
         self._key = os.environ.get(settings.api_key_env, "")
-        if not self._key and settings.base_url is None and not os.environ.get("OPENAI_BASE_URL"):
+        has_own_server = settings.base_url is not None or os.environ.get("OPENAI_BASE_URL")
+        if not (self._key or has_own_server):
             raise InputError(
                 f"the environment variable {settings.api_key_env} holds no key for {settings.name}"
             )
@@ -312,7 +307,6 @@ class ChatModel:
             base_url=settings.base_url,
             max_retries=settings.max_retries,
             timeout=self._openai.Timeout(settings.timeout_s, connect=min(15.0, settings.timeout_s)),
-            http_client=_http_client(self._openai, settings.timeout_s),
         )
         self._slots = asyncio.Semaphore(settings.concurrency)
         self._largest = FIRST_GUESS_TOKENS
@@ -354,7 +348,7 @@ class ChatModel:
         schema = {"name": "reply", "schema": json_schema, "strict": True}
         body = {
             "model": settings.model,
-            "messages": [asdict(one) for one in messages],
+            "messages": [asdict(message) for message in messages],
             "temperature": settings.temperature if temperature is None else temperature,
             "top_p": settings.top_p,
             limit_field: settings.max_tokens,
@@ -382,17 +376,16 @@ class ChatModel:
             raise self._error(error) from None
         try:
             content = _Completion.model_validate_json(raw.text)
-        except ValidationError:
-            start = one_line(raw.text, 60)
-            reason = f"the reply is no chat completion: {start!r}"
+        except ValidationError as error:
+            [fault, *_] = error.errors()
+            field_name = ".".join(map(str, fault["loc"])) or "JSON"
+            reason = f"the reply is no chat completion ({field_name}): {one_line(raw.text, 60)!r}"
             raise ModelUnavailable(f"{self._where}: {reason}") from None
         choice, usage = content.choices[0], content.usage or _Usage()
-        if not choice.finish_reason:
-            raise ModelUnavailable(f"{self._where}: the reply has no end (finish_reason)")
         text = choice.message.content or choice.message.refusal or ""
         reasoning = choice.message.reasoning_content or choice.message.reasoning or None
         prompt, completion = usage.prompt_tokens, usage.completion_tokens
-        likely = sum(likely_tokens(one.content) for one in messages)
+        likely = sum(likely_tokens(message.content) for message in messages)
         return Reply(
             text=text,
             model=content.model or self.settings.model,
@@ -415,7 +408,7 @@ class ChatModel:
         return f"{self.settings.name}{at}"
 
     def _error(self, error: Any) -> ModelError:
-        """Return what an error of the client means, in one sentence without the key."""
+        """Return an error of the client as ours, in one sentence without the key."""
         status = getattr(error, "status_code", None)
         code, body = getattr(error, "code", None), getattr(error, "body", None)
         if isinstance(error, self._openai.APITimeoutError):
@@ -423,8 +416,8 @@ class ChatModel:
         elif status is None:
             reason = f"no connection: {error.__cause__ or error}"
         else:
-            said = body.get("message") if isinstance(body, dict) else body
-            reason = f"HTTP {status}" + (f": {one_line(said, 300)}" if said else "")
+            message = body.get("message") if isinstance(body, dict) else body
+            reason = f"HTTP {status}" + (f": {one_line(str(message), 300)}" if message else "")
         if len(self._key) >= 8:  # some servers repeat the key in their refusal
             reason = reason.replace(self._key, "…")
         sentence = f"{self._where}: {reason}"
@@ -433,22 +426,6 @@ class ChatModel:
         if status is None or status in (408, 409, 429) or status >= 500:
             return ModelUnavailable(f"{sentence} ({1 + self.settings.max_retries} attempts)")
         return ModelRefused(sentence)
-
-
-def _http_client(openai: Any, timeout_s: float) -> Any:
-    """Return a client that ends each attempt in time; httpx limits only each read of a reply."""
-    # httpx or its successor, as this openai has it; its client repeats no other TimeoutError.
-    httpx = sys.modules[openai.DefaultAsyncHttpxClient.__base__.__module__.partition(".")[0]]
-
-    class Client(openai.DefaultAsyncHttpxClient):  # type: ignore[misc]
-        async def send(self, *arguments: Any, **options: Any) -> Any:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    return await super().send(*arguments, **options)
-            except TimeoutError as error:
-                raise httpx.ReadTimeout("the reply took too long") from error
-
-    return Client()
 
 
 def ask_key(
@@ -465,14 +442,14 @@ def ask_key(
     Address, limits and prices do not count.
 
     Args:
-        sample: tells apart samples of the same question; any JSON value.
+        sample: distinguishes samples of the same question; any JSON value.
     """
     asked = settings.sampling() | ({} if temperature is None else {"temperature": temperature})
     turns = [[message.role, message.content] for message in messages]
     return digest([settings.name, asked, turns, json_schema, seed, sample])
 
 
-_KEYS = tuple(one.name for one in fields(ModelSettings))
+_KEYS = tuple(each.name for each in fields(ModelSettings))
 
 
 def read_models(
@@ -485,7 +462,7 @@ def read_models(
 
     Args:
         names: each ``NAME`` or ``NAME@BASE_URL``.
-        file: None where there is none.
+        file: None for named models only.
         defaults: values for models that do not give their own; None gives nothing.
 
     Raises:
@@ -496,10 +473,11 @@ def read_models(
     for name in names:
         match = re.fullmatch(r"(?P<model>.+?)(?:@(?P<base_url>https?://.+))?", name, re.DOTALL)
         entry = {"model": ""} if match is None else match.groupdict()
-        models.append(_settings(entry, defaults, f"--model {name}"))
+        models.append(_settings({**defaults, **entry}, f"--model {name}"))
     if file is not None:
-        own, entries = _entries(file)
-        models += [_settings(entry, {**defaults, **own}, str(file)) for entry in entries]
+        content = _read_toml(file)
+        of_file = {**defaults, **content.pop("defaults", {})}
+        models += [_settings({**of_file, **entry}, str(file)) for entry in content["models"]]
     if not models:
         raise InputError("no model is named: give --model NAME[@BASE_URL] or --models FILE")
     known = [model.name for model in models]
@@ -509,27 +487,25 @@ def read_models(
     return tuple(models)
 
 
-def _entries(file: Path) -> tuple[Row, list[Row]]:
-    """Return a file's defaults and its models."""
+def _read_toml(file: Path) -> Row:
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(str(file), None, f"cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise DataError(str(file), None, f"is not TOML: {error}") from None
-    match content:
-        case {"models": [*entries], **rest} if all(isinstance(one, dict) for one in entries):
-            own = rest.pop("defaults", {})
-            if not rest and isinstance(own, dict):
-                return own, entries
-    raise DataError(str(file), None, "must hold [[models]] tables, and [defaults] if any")
+    entries, own = content.get("models"), content.get("defaults", {})
+    are_tables = isinstance(entries, list) and all(isinstance(each, dict) for each in entries)
+    if not (are_tables and isinstance(own, dict)) or content.keys() - {"models", "defaults"}:
+        raise DataError(str(file), None, "must hold [[models]] tables, and [defaults] if any")
+    return content
 
 
-def _settings(entry: Row, defaults: Mapping[str, Any], where: str) -> ModelSettings:
-    given = {name: value for name, value in {**defaults, **entry}.items() if value is not None}
+def _settings(values: Mapping[str, Any], where: str) -> ModelSettings:
+    given = {name: value for name, value in values.items() if value is not None}
     for name in given:
         if name == "api_key":
-            raise InputError(f"{where}: keys stand in the environment; name it with api_key_env")
+            raise InputError(f"{where}: name the variable that holds the key with api_key_env")
         if name not in _KEYS:
             raise InputError(f"{where}: unknown key {name!r}; known are {', '.join(_KEYS)}")
     for name in ("temperature", "top_p", "max_tokens"):

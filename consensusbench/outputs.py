@@ -1,7 +1,7 @@
-"""Outputs that cannot be meant, refused before anything is done.
+"""Checks of outputs before anything is done.
 
-Every output replaces the file of its name as a whole.  A slip of the hand must not replace the
-rollouts that were paid for by the table made of them, nor be found out when all work is done.
+Every output replaces the file of its name as a whole.  A typing error must not replace rollouts
+that were paid for by the table made of them, nor show only when all work is done.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from consensuspr.errors import InputError
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 
-# What tables and pages are called; rows under such a name would be taken for one.
+# Suffixes of tables and pages; readers would take rows under such a name for one.
 _NOT_ROWS: Final = frozenset((".csv", ".tsv", ".xlsx", ".html"))
 
 
 def check_row_outputs(outputs: Iterable[AnyPath | None]) -> None:
-    """Refuse names that promise another format than rows are written in.
+    """Reject names of another format than rows are written in.
 
     Raises:
         InputError: a name ends with the suffix of a table or a page, gzip'd or not.
@@ -40,7 +40,7 @@ def check_outputs(
     *,
     makes_folders: bool = False,
 ) -> None:
-    """Refuse outputs that are one file, or a file that is read, or lie nowhere.
+    """Check that outputs are different files in existing folders, and no inputs.
 
     Raises:
         InputError: two of the outputs are the same file, or one of them is an input, links
@@ -55,5 +55,5 @@ def check_outputs(
         written.add(resolved)
         if not makes_folders and not resolved.parent.exists():
             raise InputError(f"{path.parent} does not exist: make it first")
-        if path.exists() and any(one.exists() and path.samefile(one) for one in read):
+        if path.exists() and any(known.exists() and path.samefile(known) for known in read):
             raise InputError(f"{path} is read by this command; write elsewhere")

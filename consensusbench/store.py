@@ -1,4 +1,4 @@
-"""Records on disk: replies that were paid for, problems that are extracted, rows put aside."""
+"""Records on disk: replies that were paid for, extractions, and rows put aside."""
 
 from __future__ import annotations
 
@@ -113,12 +113,10 @@ class Journal:
         return self.get(key) is not None
 
     def get(self, key: str) -> Row | None:
-        """Return the record of a key, None where there is none."""
+        """Return the record of a key, None if it has none."""
         found = self._database.execute("SELECT record FROM records WHERE key = ?", (key,))
-        for (text,) in found:
-            record: Row = json.loads(text)
-            return record
-        return None
+        row = found.fetchone()
+        return None if row is None else dict(json.loads(row[0]))
 
     def items(self) -> Iterator[tuple[str, Row]]:
         """Yield keys and records, oldest first; add nothing meanwhile."""

@@ -1,8 +1,7 @@
 """Tables of results: a :class:`Table` is printed with rich, written as LaTeX or put on a page.
 
 Columns know how their values are shown: as percent, with so many decimals, with an interval.
-Names of models and sources come from files, so control characters and LaTeX commands in them
-are made harmless.
+Names of models and sources come from files: control characters and LaTeX commands are escaped.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
-from itertools import islice
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from rich.console import Console
 from rich.table import Table as RichTable
@@ -33,15 +31,15 @@ class JsonResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return the value ready for ``json.dumps``."""
-        return {one.name: plain(getattr(self, one.name)) for one in fields(self)}  # type: ignore[arg-type]
+        return {field.name: plain(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
 
 
 def plain(value: object) -> Any:
     """Return a value ready for ``json.dumps``: dataclasses by field, enums by value."""
     if isinstance(value, JsonResult):
         return value.to_json()
-    if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
         return {str(plain(key)): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -49,20 +47,9 @@ def plain(value: object) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-class Interval(Protocol):
-    """A figure with the ends of its interval, such as an estimate."""
-
-    @property
-    def value(self) -> float | str | None: ...
-    @property
-    def low(self) -> float | None: ...
-    @property
-    def high(self) -> float | None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A value with an interval, or with a note that is shown dimmed beside it."""
+    """A value with its interval, or with a note that is shown dimmed beside it."""
 
     value: float | str | None
     low: float | None = None
@@ -71,7 +58,8 @@ class Cell:
     style: str = ""
 
 
-Value: TypeAlias = str | float | Interval | None
+# Any other value has the attributes ``value``, ``low`` and ``high``, such as an estimate.
+Value: TypeAlias = Any
 Row: TypeAlias = Sequence[Value]
 
 
@@ -105,6 +93,14 @@ class Column:
             return cell.note
         return f"({self.show(cell.low)}–{self.show(cell.high)})"
 
+    def text(self, value: Value) -> Text:
+        """Return a value with its note for a terminal."""
+        cell = cell_of(value)
+        text = Text(one_line(self.show(cell.value), _MAX_CHARS), style=cell.style)
+        if note := self.note(cell):
+            text.append(f" {one_line(note, _MAX_CHARS)}", style="dim")
+        return text
+
 
 def words(heading: str) -> Column:
     """Return a column of text."""
@@ -130,33 +126,28 @@ class Table:
     sections: Sequence[Sequence[Row]]
     bold: int | None = None
 
-    @property
-    def rows(self) -> list[Row]:
-        """All rows in order."""
-        return [row for section in self.sections for row in section]
-
     def to_terminal(self, width: int) -> RichTable:
         """Return the table for a terminal; if it cannot fit, it is wider, with whole numbers."""
+        title = Text(self.caption) if self.caption else None
         shown = RichTable(
-            box=None,
-            pad_edge=False,
-            header_style="bold",
-            title=Text(self.caption) if self.caption else None,
-            title_justify="left",
+            box=None, pad_edge=False, header_style="bold", title=title, title_justify="left"
         )
-        rows = [[_text(*pair) for pair in zip(self.columns, row, strict=True)] for row in self.rows]
-        for column, cells in zip(self.columns, zip(*rows, strict=True), strict=bool(rows)):
-            words_of = [len(word) for cell in cells for word in cell.plain.split()]
+        sections = [
+            [[column.text(value) for column, value in zip(self.columns, row, strict=True)]
+             for row in section]
+            for section in self.sections
+        ]  # fmt: skip
+        for at, column in enumerate(self.columns):
+            parts = [part for rows in sections for row in rows for part in row[at].plain.split()]
             shown.add_column(
                 column.heading,
                 justify="right" if column.numeric else "left",
                 overflow="fold",
-                min_width=max(words_of, default=0) if column.numeric else None,
+                min_width=max(map(len, parts), default=0) if column.numeric else None,
             )
-        remaining = iter(rows)
-        for at, section in enumerate(self.sections):
-            for texts in islice(remaining, len(section)):
-                shown.add_row(*texts, style="bold" if at == self.bold else "")
+        for at, rows in enumerate(sections):
+            for row in rows:
+                shown.add_row(*row, style="bold" if at == self.bold else "")
             shown.add_section()
         least = Console(width=1 << 12).measure(shown).minimum
         if least > width:
@@ -165,14 +156,12 @@ class Table:
 
     def to_figures(self) -> figures.DataTable:
         """Return the table for a page."""
-        columns = [
-            figures.TableColumn(
-                one.heading.removesuffix(" %") if one.scale == 100.0 else one.heading,
-                one.numeric,
-                figures.NumberFormat(one.scale, one.decimals, " %" if one.scale == 100.0 else ""),
-            )
-            for one in self.columns
-        ]
+        columns = []
+        for column in self.columns:
+            unit = " %" if column.scale == 100.0 else ""
+            form = figures.NumberFormat(column.scale, column.decimals, unit)
+            heading = column.heading.removesuffix(unit) if unit else column.heading
+            columns.append(figures.TableColumn(heading, column.numeric, form))
         sections = [
             [
                 [
@@ -187,40 +176,23 @@ class Table:
 
     def to_latex(self) -> str:
         """Return the table for LaTeX with ``booktabs``: values without intervals and notes."""
-        lines = [" & ".join(latex_text(column.heading) for column in self.columns) + r" \\"]
+        lines = [
+            r"\begin{table}[t]",
+            r"\centering",
+            rf"\caption{{{latex_text(self.caption)}}}",
+            rf"\begin{{tabular}}{{{''.join('r' if one.numeric else 'l' for one in self.columns)}}}",
+            r"\toprule",
+            " & ".join(latex_text(column.heading) for column in self.columns) + r" \\",
+        ]
         for at, section in enumerate(self.sections):
             lines.append(r"\midrule")
+            form = r"\textbf{%s}" if at == self.bold else "%s"
             for row in section:
-                cells = [
-                    latex_text(column.show(cell_of(value).value).replace(ABSENT, "--"))
-                    for column, value in zip(self.columns, row, strict=True)
-                ]
-                if at == self.bold:
-                    cells = [rf"\textbf{{{cell}}}" for cell in cells]
+                shown = (column.show(cell_of(value).value)
+                         for column, value in zip(self.columns, row, strict=True))  # fmt: skip
+                cells = (form % latex_text(text.replace(ABSENT, "--")) for text in shown)
                 lines.append(" & ".join(cells) + r" \\")
-        kinds = "".join("r" if column.numeric else "l" for column in self.columns)
-        return "\n".join(
-            [
-                r"\begin{table}[t]",
-                r"\centering",
-                rf"\caption{{{latex_text(self.caption)}}}",
-                rf"\begin{{tabular}}{{{kinds}}}",
-                r"\toprule",
-                *lines,
-                r"\bottomrule",
-                r"\end{tabular}",
-                r"\end{table}",
-                "",
-            ]
-        )
-
-
-def _text(column: Column, value: Value) -> Text:
-    cell = cell_of(value)
-    text = Text(one_line(column.show(cell.value), _MAX_CHARS), style=cell.style)
-    if note := column.note(cell):
-        text.append(f" {one_line(note, _MAX_CHARS)}", style="dim")
-    return text
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
 
 def print_result(
@@ -244,9 +216,9 @@ def named(ids: Sequence[str], count: int) -> str:
 
 def write_latex(tables: Iterable[Table], path: str | os.PathLike[str]) -> None:
     """Write tables as one LaTeX file; it appears complete or not at all."""
-    text = "\n".join(["% needs \\usepackage{booktabs}\n", *(one.to_latex() for one in tables)])
+    parts = ["% needs \\usepackage{booktabs}\n", *(table.to_latex() for table in tables)]
     with atomic_file(path) as stream:
-        stream.write(text.encode("utf-8", "replace"))
+        stream.write("\n".join(parts).encode("utf-8", "replace"))
 
 
 # A row that begins with a star or a bracket would be an argument of the line break before it.

@@ -29,7 +29,6 @@ from typing import Any
 import grpc
 
 from benchmarks.markdown import table
-from benchmarks.processes import family
 from consensuspr.client.admin import AdminClient
 from consensuspr.errors import ConsensusPRError
 from consensuspr.score_log import LogReader
@@ -58,7 +57,7 @@ class Skipped(Exception):
 
 
 Fault = Callable[[Server, Load], None]
-# Returns environment variables of the server; gets its folder, and what ends with it.
+# Returns environment variables of the server; gets its folder, and a stack that ends with it.
 Prepare = Callable[[Path, ExitStack], Mapping[str, str]]
 
 
@@ -113,29 +112,6 @@ def kill_the_server(server: Server, load: Load) -> None:
     load.wait_for_rollouts(300)
 
 
-@scenario()
-def kill_answer_processes(server: Server, load: Load) -> None:
-    """SIGKILL all processes of computer algebra while they are asked, eight times."""
-    with grpc.insecure_channel(server.address) as channel:
-        call = channel.unary_unary(frames.SCORE.decode(), None, pb.ScoreResponse.FromString)
-        replies = []
-        for at in range(8):
-            request = frames.score_request(
-                rb"\boxed{\int_0^{%d} 2x dx}" % (at + 2), truth=str((at + 2) ** 2)
-            )
-            replies.append(call.future(request, timeout=60))
-            time.sleep(0.1)
-            for process in [pid for worker in server.workers() for pid in family(worker)[1:]]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
-            # They start again; what is killed twice has no reward, and says so.
-            wait_until(replies[-1].done, "an answer was not decided")
-            load.wait_for_calls()
-        # Killed twice, an answer has no Acc, and says so; it must not be a wrong one.
-        wrong = [reply for reply in replies if list(reply.result().accs) == [0.0]]
-    load.add_wrong(*["a right answer counted as wrong"] * len(wrong))
-
-
 # --- the machine ----------------------------------------------------------------------------------
 
 
@@ -175,31 +151,13 @@ def few_descriptors(server: Server, load: Load) -> None:
 # --- clients --------------------------------------------------------------------------------------
 
 
-@scenario(http_address="127.0.0.1:0")
+@scenario()
 def stalled_clients(server: Server, load: Load) -> None:
-    """Begin 400 requests and never go on, on gRPC and HTTP, for 15 s."""
+    """Begin 400 requests and never go on, for 15 s."""
     with ExitStack() as stack:
         for _ in range(400):
             sock = stack.enter_context(connected(server.port))
             sock.sendall(frames.begun_request(1 << 20))
-        http = _http_port(server)
-        for _ in range(100):
-            sock = stack.enter_context(connected(http))
-            sock.sendall(b"POST /openrlhf HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
-        time.sleep(15)
-
-
-@scenario()
-def clients_that_never_read(server: Server, load: Load) -> None:
-    """Ask 40 connections for large replies and read nothing, for 15 s."""
-    request = frames.score_request(*[b"x"] * 2000)
-    with ExitStack() as stack:
-        for _ in range(40):
-            sock = stack.enter_context(connected(server.port))
-            sock.settimeout(1)
-            with contextlib.suppress(TimeoutError):
-                for stream in range(1, 41, 2):
-                    sock.sendall(frames.request_on(stream, request))
         time.sleep(15)
 
 
@@ -243,27 +201,6 @@ def hand_made_frames(server: Server, load: Load) -> None:
                     sock.recv(4096)
 
 
-@scenario(http_address="127.0.0.1:0")
-def hand_made_requests(server: Server, load: Load) -> None:
-    """Send HTTP requests that no client sends, on the HTTP endpoint; 120 connections."""
-    port = _http_port(server)
-    begin = b"POST /openrlhf HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-    attacks = (
-        b"\x16\x03\x01" + bytes(500),
-        b"GET /" + b"a" * 200_000,
-        begin + b"".join(b"X-%d: %s\r\n" % (at, b"y" * 500) for at in range(500)) + b"\r\n",
-        begin + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        begin + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n" + b"[" * 50_000,
-        begin + b"Content-Length: 200000\r\n\r\n" + b'{"query":' + b"[" * 199_991,
-    )
-    for _ in range(20):
-        for attack in attacks:
-            with connected(port) as sock, contextlib.suppress(OSError):
-                sock.settimeout(0.5)
-                sock.sendall(attack)
-                sock.recv(4096)
-
-
 @scenario()
 def memory_bombs(server: Server, load: Load) -> None:
     """Send requests that are small on the wire and large in memory, compressed and plain."""
@@ -301,7 +238,7 @@ def changing_datasets(server: Server, load: Load) -> None:
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
-        # In its place at once: what is read is always whole.
+        # Renamed into place, so that every read is whole.
         (server.scratch / "new").write_bytes(whole + b"\n" * random.randrange(9))
         (server.scratch / "new").rename(other)
         os.kill(server.pid, signal.SIGHUP)
@@ -361,12 +298,6 @@ def _many_connections(port: int, number: int) -> Iterator[None]:
         for sock in socks:
             sock.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def _http_port(server: Server) -> int:
-    mark = "HTTP endpoint on http://127.0.0.1:"
-    wait_until(lambda: mark in server.log(), "the HTTP endpoint did not start")
-    return int(server.log().partition(mark)[2].split()[0])
 
 
 # --- running --------------------------------------------------------------------------------------

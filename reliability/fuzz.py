@@ -1,7 +1,7 @@
 """Looks for input that makes a part fail, hang, or disagree with the pure engine.
 
-Each target runs in its own process under atheris (libFuzzer), from the committed corpus and what
-earlier runs found.  Input that breaks a target is kept in ``build/fuzz``.  The pure engine is
+Each target runs in its own process under atheris (libFuzzer), from the committed corpus and the
+findings of earlier runs.  Input that breaks a target is kept in ``build/fuzz``.  The pure engine is
 instrumented for coverage instead of the compiled core: both follow the same rules.
 
     python -m reliability.fuzz [TARGET ...] [--seconds 30]
@@ -40,7 +40,7 @@ TARGETS: dict[str, Target] = {}
 
 
 def target(make: Target) -> Target:
-    """Register what makes a target, in the process that runs it."""
+    """Register a function that makes a target in the process that runs it."""
     TARGETS[make.__name__.replace("_", "-")] = make
     return make
 
@@ -193,7 +193,7 @@ def _service() -> BuiltService:
 
     config = ServerConfig(datasets={"default": SAMPLE})
     built = build_service(config, {"default": DatasetIndex.load(SAMPLE)}, Metrics())
-    # No processes: what needs computer algebra stays undecided, in this service alone.
+    # No processes: answers that need computer algebra stay undecided.
     mock.patch.object(
         built.verifier._pool,
         "compare",

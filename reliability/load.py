@@ -132,7 +132,6 @@ class Load:
             self._expected = [_figures(score) for score in client.score(self._rollouts)]
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._calls = [0] * clients  # that have ended
         self._threads = [
             threading.Thread(target=self._score, args=(number,), daemon=True)
             for number in range(clients)
@@ -155,24 +154,10 @@ class Load:
         goal = self.right + number
         wait_until(lambda: self.right >= goal, f"{number} rollouts were not scored", 120)
 
-    def wait_for_calls(self) -> None:
-        """Return when all calls have ended that are under way now."""
-        before = [*self._calls]
-        wait_until(
-            lambda: all(now > then for now, then in zip(self._calls, before, strict=True)),
-            "a call did not end",
-            120,
-        )
-
     def pause_s(self, since: float) -> float:
         """Return the longest time after ``since`` in which no call scored anything."""
         ends = sorted(end for end in self._ends if end >= since)
         return max((b - a for a, b in itertools.pairwise([since, *ends])), default=0.0)
-
-    def add_wrong(self, *examples: str) -> None:
-        """Count wrong rollouts, and keep some examples."""
-        self.wrong += len(examples)
-        self._examples += examples[: 5 - len(self._examples)]
 
     def harm(self) -> list[str]:
         """Return a sentence on lost and wrong rollouts, if there are any."""
@@ -202,10 +187,10 @@ class Load:
                     ]
                     with self._lock:
                         self.right += BATCH - len(wrong)
-                        self.add_wrong(*wrong)
+                        self.wrong += len(wrong)
+                        self._examples += wrong[: 5 - len(self._examples)]
                         self._ends.append(time.monotonic())
                 self.longest_s = max(self.longest_s, time.monotonic() - start)
-                self._calls[number] += 1
 
 
 def wait_until(condition: Callable[[], bool], failure: str, most_s: float = 60) -> None:
@@ -222,5 +207,5 @@ def wait_until(condition: Callable[[], bool], failure: str, most_s: float = 60) 
 
 
 def machine() -> str:
-    """Return in a few words what a run ran on."""
+    """Return the machine in a few words."""
     return f"{len(os.sched_getaffinity(0))} shared cores"

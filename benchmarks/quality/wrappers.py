@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from benchmarks.markdown import demand, page_parser, publish, table
 from benchmarks.measure import REPOSITORY
-from benchmarks.quality.measure import GOLD_NODES, read_gold, write_dataset
+from benchmarks.quality.data import GOLD_NODES, read_gold, write_dataset
 from consensusbench.quality.attacks import numbers_in, pairs_of_pairs, prose
 from consensuspr.client import LocalClient, Rollout
 from consensuspr.data import read_problems
@@ -69,11 +69,6 @@ def glued(separator: str) -> Rewrite:
     return lambda text: _DIGITS.sub(lambda found: separator, text)
 
 
-def digits_from(zero: str) -> Rewrite:
-    """Return a rewrite with the digits of another script."""
-    return lambda text: text.translate({48 + at: ord(zero) + at for at in range(10)})
-
-
 def tokens_as(template: str, separator: str) -> Rewrite:
     """Return a rewrite of each number and each sign."""
     return lambda text: separator.join(map(inside(template), _TOKEN.findall(text)))
@@ -84,31 +79,40 @@ def joined_by(separator: str) -> Rewrite:
     return lambda text: text.replace("\n", separator)
 
 
+def translated(old: str, new: str) -> Rewrite:
+    """Return a rewrite of each character of ``old`` to that of ``new``."""
+    return lambda text: text.translate(str.maketrans(old, new))
+
+
 def in_words(number: str) -> str:
     """Return a whole number below 1,000 in English."""
     if not number.isdigit() or int(number) > 999:
         return number
-    value = int(number)
-    if value >= 100:
-        rest = f" {in_words(str(value % 100))}" if value % 100 else ""
-        return f"{_ONES[value // 100]} hundred{rest}"
+    hundreds, value = divmod(int(number), 100)
+    if hundreds:
+        return f"{_ONES[hundreds]} hundred" + (f" {in_words(str(value))}" if value else "")
     if value >= 20:
         return _TENS[value // 10 - 2] + (f"-{_ONES[value % 10]}" if value % 10 else "")
     return _ONES[value]
 
 
+def _digits(zero: str) -> str:
+    """Return the digits of another script."""
+    return "".join(chr(ord(zero) + digit) for digit in range(10))
+
+
 _OTHER_LINES: Final[dict[str, Rewrite]] = {
     "plain": lambda line: line,
     "full-width signs": lambda line: line.translate({c: c + 0xFEE0 for c in range(33, 127)}),
-    "superscript digits": lambda line: line.translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")),
-    "circled digits": lambda line: line.translate(str.maketrans("0123456789", "⓪①②③④⑤⑥⑦⑧⑨")),
+    "superscript digits": translated("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"),
+    "circled digits": translated("0123456789", "⓪①②③④⑤⑥⑦⑧⑨"),
     "thousands": numbers_as(lambda number: f"{int(number):,}" if number.isdigit() else number),
     "scientific": numbers_as(lambda number: f"{float(number):e}"),
     "hexadecimal": numbers_as(lambda number: hex(int(number)) if number.isdigit() else number),
     "number words": numbers_as(in_words),
     "words": lambda line: line.replace("*", " times ").replace("+", " plus ").replace("=", " is "),
     "\\times": lambda line: line.replace("*", "\\times "),
-    "×, ÷": lambda line: line.replace("*", "×").replace("/", "÷"),
+    "×, ÷": translated("*/", "×÷"),
     "fractions": lambda line: re.sub(r"([\d.]+)/([\d.]+)", r"\\frac{\1}{\2}", line),
     "value first": lambda line: "=".join(reversed(line.split("="))),
 }
@@ -118,7 +122,10 @@ LINES: Final[Mapping[str, Rewrite]] = (
     | {template: inside(template) for template in TEMPLATES["lines"] + TEMPLATES["sides"]}
     | {f"numbers {one}": numbers_as(inside(one)) for one in TEMPLATES["numbers"]}
     | {f"digits glued by {glue}": glued(glue) for glue in TEMPLATES["glue"]}
-    | {f"digits from {zero}": digits_from(zero) for zero in TEMPLATES["zeros"]}
+    | {
+        f"digits from {zero}": translated("0123456789", _digits(zero))
+        for zero in TEMPLATES["zeros"]
+    }
     | {f"tokens {one}": tokens_as(one, "") for one in TEMPLATES["tokens"]}
     | {f"tokens by {glue}": tokens_as("@", glue) for glue in TEMPLATES["token_separators"]}
 )
@@ -129,8 +136,7 @@ TEXTS: Final[Mapping[str, Rewrite]] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Earned:
+class Earned(NamedTuple):
     """Means over the problems of a set."""
 
     ncr: float
@@ -153,6 +159,17 @@ class WrapperFigures:
         parts = [ascii(part)[1:-1] for part in (self.line, self.text) if part != "plain"]
         return _RUN.sub(r"\1…\1", " in ".join(parts)) or "plain"
 
+    def excess(self, plain: WrapperFigures) -> tuple[float, str]:
+        """Return the highest NCR among sets where plain lines earn little, and the set."""
+        return max(
+            (
+                (earned.ncr, name)
+                for name, earned in self.earned.items()
+                if plain.earned[name].ncr <= PLAIN_LIMIT
+            ),
+            default=(0.0, ""),
+        )
+
 
 def measure(
     datasets: Mapping[str, Path], wrappers: Iterable[tuple[str, str]]
@@ -169,14 +186,11 @@ def measure(
         for line, text in wrappers:
             earned: dict[str, Earned] = {}
             for name, problems in lists.items():
-                rollouts = [
-                    Rollout(problem_id, wrapped(lines, line, text))
-                    for problem_id, lines in problems
-                ]
+                rollouts = [Rollout(one, wrapped(lines, line, text)) for one, lines in problems]
                 scores = client.score(rollouts, dataset=name)
                 figures = [
-                    (one.ncr, one.ncr_raw, one.guard, len(rollout.response))
-                    for one, rollout in zip(scores, rollouts, strict=True)
+                    (score.ncr, score.ncr_raw, score.guard, len(rollout.response))
+                    for score, rollout in zip(scores, rollouts, strict=True)
                 ]
                 earned[name] = Earned(*map(float, np.array(figures, float).mean(axis=0)))
             yield WrapperFigures(line, text, earned)
@@ -187,34 +201,15 @@ def wrapped(lines: str, line: str, text: str) -> str:
     return TEXTS[text]("\n".join(map(LINES[line], lines.split("\n"))))
 
 
-def excess(figures: WrapperFigures, plain: WrapperFigures) -> tuple[float, str]:
-    """Return a wrapper's highest NCR among sets where plain lines earn little, and the set."""
-    return max(
-        (
-            (earned.ncr, name)
-            for name, earned in figures.earned.items()
-            if plain.earned[name].ncr <= PLAIN_LIMIT
-        ),
-        default=(0.0, ""),
-    )
-
-
 def wrappers_table(figures: Sequence[WrapperFigures], plain: WrapperFigures) -> str:
     """Return a row for each wrapper, plain lines on top."""
     rows = []
-    for one in (plain, *figures):
-        _, where = excess(one, plain)
-        worst = one.earned[where]
-        shares = (worst.ncr, worst.ncr_raw, worst.guard)
-        rows.append(
-            [
-                f"`{one.name}`",
-                where,
-                *(f"{share:.3f}" for share in shares),
-                f"{worst.chars:,.0f}",
-                *(f"{earned.ncr:.3f}" for earned in one.earned.values()),
-            ]
-        )
+    for wrapper in (plain, *figures):
+        _, dataset_name = wrapper.excess(plain)
+        *shares, chars = wrapper.earned[dataset_name]
+        shares += [earned.ncr for earned in wrapper.earned.values()]
+        cells = [f"{share:.3f}" for share in shares]
+        rows.append([f"`{wrapper.name}`", dataset_name, *cells[:3], f"{chars:,.0f}", *cells[3:]])
     headings = ["wrapper", "most of", "NCR", "raw", "guard", "characters", *plain.earned]
     return table(headings, rows, 2)
 
@@ -245,8 +240,8 @@ def main() -> int:
             step = max(len(with_nodes) // MAX_PROBLEMS, 1)
             write_dataset(paths[name], with_nodes[::step][:MAX_PROBLEMS])
         plain, *figures = measure(paths, [("plain", "plain"), *chosen()])
-    ordered = sorted(figures, key=lambda one: -excess(one, plain)[0])
-    failed = [one for one in ordered if excess(one, plain)[0] > LIMIT]
+    ordered = sorted(figures, key=lambda one: -one.excess(plain)[0])
+    failed = [one for one in ordered if one.excess(plain)[0] > LIMIT]
     shown = wrappers_table(ordered[: arguments.show or None], plain)
     verdict = f"{len(failed)} of {len(figures)} wrappers earn more than {LIMIT:.2f}."
     publish({"wrappers": f"{shown}\n\n{verdict}"}, arguments.write)

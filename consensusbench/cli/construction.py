@@ -6,22 +6,23 @@ that one file of settings serves all.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeAlias, TypeVar
+from typing import Annotated, TypeAlias, TypeVar
 
 import typer
 from pydantic import Field
 
+from consensusbench.cli.options import file_argument, file_option
 from consensusbench.construction import (
     BuildJob,
-    BuildProgress,
     BuildReport,
     OutputPaths,
     SelectionSettings,
@@ -56,7 +57,7 @@ NO_SOURCE = "(none)"
 REASONS = {
     "no_rollouts": "without a rollout",
     "no_ground_truth": "without a ground truth",
-    "conflicting_rows": "whose rollouts say different things of them",
+    "conflicting_rows": "whose rollouts contradict each other",
     "few_correct": "with too few correct rollouts",
     "few_nodes": "with too few nodes",
     "time_limit": "that took too long",
@@ -73,7 +74,7 @@ class ExtractorChoice(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AskedModel(ModelSettings):
-    """The model of ``--extractor llm``, which may be left out.
+    """The model of ``--extractor llm``; its name may be left out.
 
     Attributes:
         model: name of the model that is asked.
@@ -87,7 +88,7 @@ class AskedModel(ModelSettings):
             ModelSettings.__post_init__(self)
 
 
-_GroupT = TypeVar("_GroupT", RefineSettings, RulesSettings, LlmSettings)
+_StageT = TypeVar("_StageT", RefineSettings, RulesSettings, LlmSettings)
 
 
 class BuildSettings(Settings):
@@ -141,6 +142,10 @@ class BuildSettings(Settings):
         """Return stage 3."""
         return PaperRefiner(self.supported(self.refine))
 
+    def supported(self, stage: _StageT) -> _StageT:
+        """Return the settings of a stage with the support that is asked of every stage."""
+        return stage if self.min_support is None else replace(stage, min_support=self.min_support)
+
     def num_workers(self) -> int:
         """Return how many processes work."""
         if self.engine == "ray" and self.workers is not None:
@@ -149,33 +154,25 @@ class BuildSettings(Settings):
 
     def open_extractor(self, output: Path, stack: ExitStack) -> Extractor | AsyncExtractor:
         """Return stage 2; a model's replies are kept beside the output, and closed by the stack."""
+        model, llm = self.model, self.supported(self.llm)
         if self.extractor is ExtractorChoice.RULES:
-            for_model = {"--model": self.model.model or None, "--max-cost": self.max_cost}
-            for option, value in for_model.items():
-                if value is not None:
+            for option, value in {"--model": model.model, "--max-cost": self.max_cost}.items():
+                if value:
                     raise InputError(f"{option} is for --extractor llm")
             return RulesExtractor(self.supported(self.rules))
-        return self._by_model(output, stack)
-
-    def supported(self, group: _GroupT) -> _GroupT:
-        """Return settings of a stage with the support that is asked of every stage."""
-        return group if self.min_support is None else replace(group, min_support=self.min_support)
-
-    def _by_model(self, output: Path, stack: ExitStack) -> LlmExtractor:
-        asked, settings = self.model, self.supported(self.llm)
-        if not asked.model:
+        if not model.model:
             raise InputError("--extractor llm needs --model NAME")
-        if settings.temperature is not None:
-            asked = replace(asked, temperature=settings.temperature)
-        if self.max_cost is not None and not asked.is_priced:
+        if llm.temperature is not None:
+            model = replace(model, temperature=llm.temperature)
+        if self.max_cost is not None and not model.is_priced:
             raise InputError("--max-cost needs --price-in and --price-out")
         budget = Budget(self.max_cost, self.max_requests)
-        model = ChatModel(asked, budget)
+        chat = ChatModel(model, budget)
         journal = Journal(Path(f"{output}{JOURNAL_SUFFIX}"), "extraction-replies")
         stack.callback(_close, journal)
         for _, record in journal.items():
             budget.charge_earlier(Reply.from_row(record))
-        return LlmExtractor(model, settings, journal)
+        return LlmExtractor(chat, llm, journal)
 
 
 def _close(journal: Journal) -> None:
@@ -185,31 +182,22 @@ def _close(journal: Journal) -> None:
         journal.path.unlink(missing_ok=True)
 
 
-def _file(help: str, shown_default: str | bool = False) -> Any:
-    return typer.Option(metavar="FILE", show_default=shown_default, help=help)
-
-
 RolloutsPaths: TypeAlias = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="ROLLOUTS",
-        show_default=False,
-        help="Rollouts: JSONL, JSONL.gz or Parquet; or the folder of a training run.",
+    file_argument(
+        "ROLLOUTS", "Rollouts: JSONL, JSONL.gz or Parquet; or the folder of a training run."
     ),
 ]
 ProblemsPath: TypeAlias = Annotated[
     Path | None,
-    _file(
-        "Problems (consensusbench problems) with ground truth, text, split.",
-        "what the rollouts say of their problems",
-    ),
+    file_option("Problems with ground truth, text, split; else the rollouts' own columns count."),
 ]
 DatasetOutput: TypeAlias = Annotated[
-    Path, _file("Dataset: .jsonl, .jsonl.gz or .parquet; appears complete or not at all.")
+    Path, file_option("Dataset: .jsonl, .jsonl.gz or .parquet; appears complete or not at all.")
 ]
 AuditPath: TypeAlias = Annotated[
     Path | None,
-    _file("Every conclusion and problem that was left out, and why.", "OUTPUT with .audit.jsonl"),
+    file_option("Every conclusion and problem that was left out; else OUTPUT with .audit.jsonl."),
 ]
 
 _SELECTION = {
@@ -236,11 +224,11 @@ def build(
     problems: ProblemsPath = None,
     audit: AuditPath = None,
     candidates: Annotated[
-        Path | None, _file("Also write what consensusbench extract does.")
+        Path | None, file_option("Also write what consensusbench extract does.")
     ] = None,
     budgets: Annotated[
         Path | None,
-        _file("Only add budgets of the guard, and weights of nodes, to this dataset."),
+        file_option("Only add budgets of the guard, and weights of nodes, to this dataset."),
     ] = None,
     settings: BuildSettings,
     as_json: Json = False,
@@ -256,16 +244,15 @@ def build(
 
     Of each problem, correct rollouts of several models are compared; conclusions that at least two
     of them reach become its nodes. With them goes a budget of the guard: what a right rollout
-    states at most, half as much again; and where there are wrong rollouts, a weight for each node
+    states at most, times 1.5; and where there are wrong rollouts, a weight for each node
     (`ncr=weighted`): the share of right rollouts that reach it less that of wrong ones. Whatever is
-    left out stands in the audit with its reason. Killed at any moment, the same command goes on
-    where it was; `docs/build-datasets.md` tells the rest.
+    left out is in the audit with its reason. If the command is killed, run it again to continue.
+    `docs/build-datasets.md` has the details.
     """
     if budgets is not None:
-        for option, given in {
-            "--problems": problems, "--audit": audit, "--candidates": candidates,
-        }.items():  # fmt: skip
-            if given is not None:
+        given = {"--problems": problems, "--audit": audit, "--candidates": candidates}
+        for option, path in given.items():
+            if path is not None:
                 raise InputError(f"{option} has no use with --budgets, which makes no nodes")
         _build(rollouts, budgets, OutputPaths(output), None, settings, as_json, budgets=True)
         return
@@ -284,7 +271,8 @@ def extract(
     rollouts: RolloutsPaths,
     *,
     output: Annotated[
-        Path, _file("Candidates: .jsonl, .jsonl.gz or .parquet; appears complete or not at all.")
+        Path,
+        file_option("Candidates: .jsonl, .jsonl.gz or .parquet; appears complete or not at all."),
     ],
     problems: ProblemsPath = None,
     settings: BuildSettings,
@@ -312,25 +300,26 @@ def _build(
     as_json: bool,
     budgets: bool = False,
 ) -> None:
-    output = paths.dataset or paths.candidates
-    assert output is not None, "a build writes something"
-    workers = settings.num_workers()
     with ExitStack() as stack:
         job = BuildJob(
             tuple(rollouts),
             paths,
-            settings.open_extractor(output, stack),
+            settings.open_extractor(paths.main, stack),
             refiner,
             problems,
-            settings.split,
-            settings.selection,
-            settings.on_error.value,
-            settings.engine,
-            workers,
-            settings.time_limit,
+            split=settings.split,
+            selection=settings.selection,
+            on_error=settings.on_error.value,
+            engine=settings.engine,
+            workers=settings.num_workers(),
+            time_limit_s=settings.time_limit,
         )
-        progress = stack.enter_context(TerminalProgress(settings.no_progress))
-        report = add_budgets(job, progress) if budgets else run_build(job, progress)
+        progress = functools.partial(count_progress, hidden=settings.no_progress)
+        try:
+            report = (add_budgets if budgets else run_build)(job, progress)
+        except KeyboardInterrupt:
+            typer.echo("extractions are kept; the same command continues with them", err=True)
+            raise
     print_report(report, as_json, settings.color)
 
 
@@ -345,10 +334,7 @@ def _build(
 )
 def refine(
     candidates: Annotated[
-        Path,
-        typer.Argument(
-            metavar="CANDIDATES", show_default=False, help="What consensusbench extract wrote."
-        ),
+        Path, file_argument("CANDIDATES", "The file that consensusbench extract wrote.")
     ],
     *,
     output: DatasetOutput,
@@ -367,17 +353,15 @@ def refine(
     same thresholds the nodes are those of `consensusbench build`; their weights take the rollouts
     (`consensusbench build ROLLOUTS --budgets DATASET`).
     """
-    # The candidates are worked on here, wherever they were made.
-    workers = settings.model_copy(update={"engine": "local"}).num_workers()
-    with TerminalProgress(settings.no_progress, reading=False) as progress:
-        report = refine_candidates(
-            candidates,
-            OutputPaths(output, audit or audit_path(output)),
-            settings.refiner(),
-            on_error=settings.on_error.value,
-            workers=workers,
-            progress=progress,
-        )
+    report = refine_candidates(
+        candidates,
+        OutputPaths(output, audit or audit_path(output)),
+        settings.refiner(),
+        on_error=settings.on_error.value,
+        # The candidates are refined here, wherever they were made.
+        workers=settings.model_copy(update={"engine": "local"}).num_workers(),
+        progress=functools.partial(count_progress, hidden=settings.no_progress),
+    )
     print_report(report, as_json, settings.color)
 
 
@@ -396,25 +380,19 @@ def refine(
     ),
 )
 def grow(
-    run: Annotated[
-        Path,
-        typer.Argument(metavar="RUN", show_default=False, help="Folder with the run's score log."),
-    ],
+    run: Annotated[Path, file_argument("RUN", "Folder with the run's score log.")],
     *,
     dataset: Annotated[
         Path,
-        _file("Dataset that the run began with; its problems need no nodes, and those stay."),
+        file_option("Dataset that the run began with; its problems need no nodes, and those stay."),
     ],
     output: Annotated[
-        Path | None, _file("Make the dataset once, as this file: .jsonl, .jsonl.gz or .parquet.")
+        Path | None,
+        file_option("Make the dataset once, as this file: .jsonl, .jsonl.gz or .parquet."),
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            show_default=False,
-            help="Keep on beside the run, and have this server serve what is ready.",
-        ),
+        file_option("Keep on beside the run, and put datasets into service here.", "HOST:PORT"),
     ] = None,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
@@ -428,7 +406,7 @@ def grow(
     ```
 
     Nodes that a problem has stay, and so does every problem without. With `--address` it goes on
-    until it is stopped, on one core and with the least priority: what is ready is in `RUN/nodes`,
+    until it is stopped, on one core and with the least priority: ready datasets are in `RUN/nodes`,
     and rewards the next epoch of trainings whose `grown_nodes` is that folder. `consensuspr launch
     --grow-nodes` does all of it.
     """
@@ -464,49 +442,13 @@ def _say(sentence: str) -> None:
 
 
 def audit_path(output: Path) -> Path:
-    """Return where the audit of a dataset lies unless somebody says otherwise."""
+    """Return the default path of the audit of a dataset."""
     name = output.name.removesuffix(".gz")
     return output.with_name(f"{Path(name).stem}.audit.jsonl")
 
 
-class TerminalProgress(BuildProgress):
-    """Shows bars on standard error, one after the other; notes where they are hidden too."""
-
-    def __init__(self, hidden: bool, *, reading: bool = True) -> None:
-        self._hidden = hidden
-        self._reading = reading
-        self._stack = ExitStack()
-        self._advance_to: Callable[[int], None] = lambda done: None
-
-    def __enter__(self) -> Self:
-        if self._reading:
-            self._show("reading", None, "rollouts")
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stack.close()
-
-    def read(self, rollouts: int) -> None:
-        self._advance_to(rollouts)
-
-    def begin(self, problems: int | None) -> None:
-        self._stack.close()
-        self._show("building", problems, "problems")
-
-    def work(self, problems: int) -> None:
-        self._advance_to(problems)
-
-    def note(self, sentence: str) -> None:
-        typer.echo(sentence, err=True)
-
-    def _show(self, what: str, total: int | None, unit: str) -> None:
-        self._advance_to = self._stack.enter_context(
-            count_progress(what, total, unit, hidden=self._hidden)
-        )
-
-
 def print_report(report: BuildReport, as_json: bool, color: ColorMode) -> None:
-    """Print what a build did, as JSON or for a person."""
+    """Print the result of a build, as JSON or as tables."""
     if as_json:
         print(dump_json(report.to_json(), ensure_ascii=True))
         return
@@ -524,9 +466,9 @@ def print_report(report: BuildReport, as_json: bool, color: ColorMode) -> None:
 
 def _sources_table(report: BuildReport) -> Table:
     counts = report.problems
-    what = "Nodes" if report.paths.dataset is not None else "Candidates"
-    columns = [words("Data source"), number("Problems"), number(what)]
-    columns.append(number(f"{what} a problem", decimals=2))
+    nodes_or_candidates = "Nodes" if report.paths.dataset is not None else "Candidates"
+    columns = [words("Data source"), number("Problems"), number(nodes_or_candidates)]
+    columns.append(number(f"{nodes_or_candidates} a problem", decimals=2))
     sources: list[Row] = [
         (source or NO_SOURCE, problems, counts.nodes[source], counts.nodes[source] / problems)
         for source, problems in sorted(counts.written.items())
@@ -548,7 +490,7 @@ def _dropped_table(report: BuildReport) -> Table:
 def _rollouts(report: BuildReport) -> Iterator[str]:
     counts = report.rollouts
     if counts is not None:
-        others = {
+        not_used = {
             "not correct": counts.incorrect,
             "undecided": counts.undecided,
             "repeated": counts.repeated,
@@ -557,26 +499,27 @@ def _rollouts(report: BuildReport) -> Iterator[str]:
             "of problems that cannot be used": counts.unusable_problem,
             "longer than 1 MiB": counts.oversize,
         }
-        rest = "".join(f", {count:,} {what}" for what, count in others.items() if count)
+        tail = "".join(f", {count:,} {why}" for why, count in not_used.items() if count)
         read = count_of(counts.read, "rollout")
-        yield f"{read}: {counts.correct:,} correct, {counts.used:,} of them looked at{rest}"
+        yield f"{read}: {counts.correct:,} correct, {counts.used:,} of them compared{tail}"
 
 
 def _excluded(report: BuildReport) -> Iterator[str]:
     counts = report.problems
     for reason, count in counts.excluded.most_common():
-        who = f"{count_of(count, 'problem')} {REASONS[reason]}"
-        yield f"left out: {who} (first: {one_line(counts.examples[reason], 160)})"
+        first = one_line(counts.excluded.examples[reason], 160)
+        yield f"left out: {count_of(count, 'problem')} {REASONS[reason]} (first: {first})"
 
 
 def _end(report: BuildReport) -> Iterator[str]:
     counts, paths, judge = report.problems, report.paths, report.judge
     resumed = f", {report.resumed:,} of them extracted by an earlier run" if report.resumed else ""
-    yield f"{count_of(counts.total, 'problem')} in {report.seconds:.1f} s{resumed}"
+    total = counts.written.total() + counts.excluded.total()
+    yield f"{count_of(total, 'problem')} in {report.seconds:.1f} s{resumed}"
     if paths.candidates is not None:
         yield f"{paths.candidates}: candidates"
     if paths.audit is not None:
-        yield f"{paths.audit}: what was left out, and why"
+        yield f"{paths.audit}: audit of what was left out"
     if judge is not None:
         yield judge.separation.sentence()
     if paths.dataset is not None:

@@ -1,4 +1,4 @@
-"""``consensusbench report``: pages about what was evaluated, or about runs, to keep."""
+"""``consensusbench report``: pages about rollouts or runs, to keep."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from pydantic import Field
 
 from consensusbench.cli.options import (
     FIGURE_OPTIONS,
     SCORING_OPTIONS,
     FigureSettings,
+    file_argument,
+    file_option,
 )
 from consensusbench.outputs import check_outputs
-from consensusbench.report import ReportSettings
 from consensuspr.cli.options import Address, Json, with_settings
 from consensuspr.console import count_of, count_progress, make_console
 from consensuspr.errors import InputError
+from consensuspr.scoring.types import AnswerRule
 from consensuspr.web import LogSource, require_web
 
 if TYPE_CHECKING:
@@ -25,8 +27,16 @@ if TYPE_CHECKING:
     from consensuspr.web.sources import Source
 
 
-class PageSettings(ReportSettings, FigureSettings):
-    """What stands in the pages of ``report``, and how they are made."""
+class PageSettings(FigureSettings):
+    """Settings of ``report``."""
+
+    title: str = Field("", description="Heading of the page; by default made of file names.")
+    answer_rule: AnswerRule | None = Field(
+        None,
+        description="Rule that the rollouts were asked to follow, for format errors; auto sees "
+        "right answers anywhere. By default the one the scores were made with.",
+    )
+    no_probes: bool = Field(False, description="Leave out the attacks on the dataset's nodes.")
 
 
 @with_settings(
@@ -43,25 +53,17 @@ class PageSettings(ReportSettings, FigureSettings):
 def report(
     rollouts: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="ROLLOUTS|RUN…",
-            show_default=False,
-            help="Rollouts, scored or not: JSONL, JSONL.gz or Parquet; or folders of runs with "
-            "their score logs.",
+        file_argument(
+            "ROLLOUTS|RUN…",
+            "Rollouts, scored or not: JSONL, JSONL.gz or Parquet; or folders of runs with their "
+            "score logs.",
         ),
     ],
     *,
     dataset: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="Dataset of the rollouts; of a run only where it keeps none.",
-        ),
+        Path | None, file_option("Dataset of the rollouts, or of a run that keeps none.")
     ] = None,
-    output: Annotated[
-        Path, typer.Option(metavar="FILE", show_default=False, help="The page, for example r.html.")
-    ],
+    output: Annotated[Path, file_option("The page, for example r.html.")],
     address: Address = None,
     settings: PageSettings,
     as_json: Json = False,
@@ -125,4 +127,12 @@ def _evaluated(
     scored = settings.score(rollouts, dataset, address, spans=True, plain=True)
     hidden = settings.no_progress or settings.no_probes
     with count_progress("probing", len(scored.problems), "problems", hidden=hidden) as advance_to:
-        return prepare(scored, dataset, settings, figures=figures, progress=advance_to)
+        return prepare(
+            scored,
+            dataset,
+            title=settings.title,
+            answer_rule=settings.answer_rule,
+            probes=not settings.no_probes,
+            figures=figures,
+            progress=advance_to,
+        )

@@ -1,4 +1,4 @@
-"""``consensusbench validate``: what is wrong with a dataset."""
+"""``consensusbench validate``: check a dataset."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ from consensuspr.console import (
 from consensuspr.data import open_writer
 
 if TYPE_CHECKING:
-    from consensusbench.quality.findings import DatasetFinding
-    from consensusbench.quality.validate import ValidationReport
+    from consensusbench.quality.validate import DatasetFinding, ValidationReport
 
 _STYLE = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _LONGEST = 400
@@ -73,17 +72,17 @@ def validate(
     check_outputs((output,), (dataset, *(rollouts or ())))
     settings = ValidationSettings(probes=probes, examples=examples, on_error=on_error.value)
 
-    def progress(what: str, unit: str) -> AbstractContextManager[Callable[[int], None]]:
-        return count_progress(what, None, unit, hidden=no_progress)
+    def progress(stage: str, unit: str) -> AbstractContextManager[Callable[[int], None]]:
+        return count_progress(stage, None, unit, hidden=no_progress)
 
     with nullcontext() if output is None else open_writer(output) as out:
 
-        def tell(finding: DatasetFinding) -> None:
+        def write(finding: DatasetFinding) -> None:
             if out is not None:
                 out.write(finding.to_row())
 
         report = validate_dataset(
-            dataset, tuple(rollouts or ()), settings, tell=tell, progress=progress
+            dataset, tuple(rollouts or ()), settings, on_finding=write, progress=progress
         )
     fails = report.fails(strict)
     if as_json:
@@ -94,8 +93,8 @@ def validate(
 
 
 def _print(console: Console, report: ValidationReport, dataset: Path) -> None:
-    from consensusbench.quality.findings import Severity
-    from consensusbench.quality.probes import attacks_by_source_table, density_table
+    from consensusbench.quality.probes import attacks_by_source_table
+    from consensusbench.quality.validate import Severity
 
     kinds = report.by_code()
     if kinds:
@@ -124,8 +123,7 @@ def _print(console: Console, report: ValidationReport, dataset: Path) -> None:
     console.print(f"{', '.join(parts)}: {found}", markup=False)
     if (probes := report.probes) is not None:
         console.print()
-        tables = [attacks_by_source_table(probes)]
-        print_result(console, tables + ([density_table(probes)] if probes.density else []))
+        print_result(console, [attacks_by_source_table(probes)])
 
 
 def _place(finding: DatasetFinding, dataset: Path) -> str:

@@ -14,11 +14,9 @@ if TYPE_CHECKING:
     from consensusbench.construction.outputs import BuildReport, OutputPaths
     from consensusbench.construction.pipeline import BuildJob, build, refine_candidates
     from consensusbench.construction.selection import SelectionSettings
-    from consensusbench.construction.types import BuildProgress
 
 __all__ = [
     "BuildJob",
-    "BuildProgress",
     "BuildReport",
     "OutputPaths",
     "SelectionSettings",
@@ -32,6 +30,5 @@ __getattr__, __dir__ = lazy_names(
         ".outputs": "BuildReport OutputPaths",
         ".pipeline": "BuildJob build refine_candidates",
         ".selection": "SelectionSettings",
-        ".types": "BuildProgress",
     },
 )

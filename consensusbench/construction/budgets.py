@@ -1,4 +1,4 @@
-"""Budgets of the guard, made of rollouts that are right: what a solution of a problem states.
+"""Budgets of the guard, made of what the right rollouts of a problem state.
 
 The default budget (:mod:`consensuspr.scoring.guard`) grows with the length of a response, which a
 policy can raise with varied text.  A stored budget does not grow up to the length of its longest
@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from consensuspr.core import Matcher, match_batch
-from consensuspr.data import Row
 from consensuspr.scoring.guard import GuardBudget, counted
 
-# Room beside what the right rollout states that states most: others take more steps.
+# Room above the right rollout that states most: others take more steps.
 MARGIN = 1.5
 # The least, whatever rollouts there were: for each node, and for any problem.
 LEAST_STATEMENTS = (2, 4)
@@ -44,10 +43,6 @@ class Stated:
             max(self.numbers, other.numbers),
             max(self.length, other.length),
         )
-
-    def to_row(self) -> Row:
-        """Return it as it stands in files."""
-        return {"statements": self.statements, "numbers": self.numbers, "length": self.length}
 
 
 def stated_in(responses: Sequence[str]) -> Stated:

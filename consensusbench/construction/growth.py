@@ -7,9 +7,9 @@ and over beside a run, and puts each dataset into service::
 
 :mod:`consensuspr.client.training.grown` decides which dataset rewards which epoch.
 
-Nodes that are ready stay as they are.  To make them again would let the policy choose what it is
-rewarded for.  Nodes that wrong rollouts reach as often as right ones are left out; a problem with
-too few others waits for more rollouts.  Each round reads the log again.
+Nodes that are ready stay as they are: made again, they would let the policy choose its own reward.
+Nodes that wrong rollouts reach as often as right ones are left out; a problem with too few nodes
+waits for more rollouts.  Each round reads the log again.
 """
 
 from __future__ import annotations
@@ -40,17 +40,16 @@ from consensuspr.scoring import DatasetIndex
 # In the folder of a run.
 NODES_FOLDER = "nodes"
 PREFIX = "grown-"
-# Of folders for what is being made.
+# Prefix of folders for drafts.
 _DRAFTS = ".grow-"
-# Of the name, from the digest: the same content has the same name.
+# Digits of the digest in a name: the same content has the same name.
 _NAME_DIGITS = 16
 
-# A build takes at most a quarter of the time, and of that one core with the least priority.
+# A build takes at most a quarter of the time, on one core and with the least priority.
 _PAUSE_FACTOR = 3.0
 _POLL_S = 1.0
-# Between rounds that fail, at most; after so long of nothing else growth is given up.
+# The longest pause between rounds that fail.
 _LONGEST_PAUSE_S = 60.0
-GIVE_UP_S = 3600.0
 NICENESS = 19
 
 Say = Callable[[str], None]
@@ -84,7 +83,7 @@ def add_nodes(job: BuildJob) -> Grown:
     """Write a dataset with nodes for problems that had none; all else stays as it is.
 
     Args:
-        job: its ``problems`` are the dataset that grows, ``paths.dataset`` is what is written.
+        job: its ``problems`` are the dataset that grows; writes ``paths.dataset``.
 
     Raises:
         InputError: an input or an output is bad.
@@ -97,7 +96,8 @@ def add_nodes(job: BuildJob) -> Grown:
     with TemporaryDirectory(prefix=_DRAFTS, dir=output.parent) as folder:
         made = Path(folder) / "made.jsonl"
         with suppress(NothingBuilt):  # there may be enough another time
-            build(replace(job, paths=replace(job.paths, dataset=made)), without_nodes=True)
+            paths = replace(job.paths, dataset=made)
+            build(replace(job, paths=paths, only_without_nodes=True))
         return _merge(dataset, _new_problems(made, refiner.min_nodes), output)
 
 
@@ -131,8 +131,8 @@ class Growth:
     Args:
         job: how nodes are made; of one run, its ``problems`` being the dataset that it began with.
         address: of the server, which reads files in the run's folder of nodes.
-        access: how the server is known.
-        say: told how it goes, a sentence at a time.
+        access: token and certificates for the server.
+        say: prints a sentence.
 
     Raises:
         InputError: when entered, that the folder cannot be made, or another process is at it.
@@ -168,7 +168,7 @@ class Growth:
         self._lock.close()
 
     def begin(self) -> GrownDataset:
-        """Have the server serve what epochs are or will be rewarded by; return what is ready.
+        """Put the datasets of this run into service; return the one that is ready.
 
         Raises:
             InputError: the run was begun with another dataset, or the server refuses one.
@@ -177,101 +177,85 @@ class Growth:
         taken = self._grown.taken()
         ready = self._grown.ready()
         with AdminClient(self._address, access=self._access) as client:
-            served = {one.info.name: one for one in client.list()}
+            served = {dataset.info.name: dataset for dataset in client.list()}
             first = self._first(client, served.values())
             known = [*taken.values(), *([] if ready is None else [ready])]
-            for one in {one.name: one for one in known}.values():
-                if not one.name.startswith(PREFIX):
-                    if one.digest != first.digest:
+            for name, digest in {dataset.name: dataset.digest for dataset in known}.items():
+                if not name.startswith(PREFIX):
+                    if digest != first.digest:
                         raise InputError(
-                            f"{self.run} was begun with another dataset ({one.digest}) than"
+                            f"{self.run} was begun with another dataset ({digest}) than"
                             f" {self._dataset} ({first.digest}); give that one, or another folder"
                         )
-                elif one.name not in served or served[one.name].info.digest != one.digest:
-                    client.put(one.name, str(self._path(one.name)), expect_digest=one.digest)
+                elif name not in served or served[name].info.digest != digest:
+                    client.put(name, str(self._path(name)), expect_digest=digest)
         if ready is None:
             ready = first
             self._grown.publish(ready)
         return ready
 
     def keep_on(self) -> None:
-        """Grow until something ends this process.
+        """Grow until a signal ends this process.
 
-        A round that fails is reported, and the next one tries again: a server may come back, and a
-        disk get room.
-
-        Raises:
-            ConsensusPRError: no round has succeeded for :data:`GIVE_UP_S`.
+        A round that fails is reported and tried again: a server may come back, and a disk get room.
         """
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
-        failed, pause_s = 0, _POLL_S
-        succeeded_at = time.monotonic()
+        pause_s = _POLL_S
         while True:
             started = time.monotonic()
             try:
                 self.grow()
+                pause_s = _POLL_S
             except Exception as error:
                 self._seen = {}
-                failed += 1
                 known = isinstance(error, ConsensusPRError | OSError)
                 reason = str(error) if known else f"{type(error).__name__}: {error}"
-                failing_s = time.monotonic() - succeeded_at
-                if failing_s > GIVE_UP_S:
-                    raise ConsensusPRError(
-                        f"no new nodes for {failing_s / 60:.0f} minutes, in"
-                        f" {count_of(failed, 'round')} that failed; the last: {reason}"
-                    ) from error
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
                 self._say(f"no new nodes: {reason}; again in {pause_s:g} s")
-            else:
-                if failed:
-                    self._say(f"after {count_of(failed, 'round')} that failed, nodes grow again")
-                failed, pause_s = 0, _POLL_S
-                succeeded_at = time.monotonic()
             time.sleep(max(pause_s, _PAUSE_FACTOR * (time.monotonic() - started)))
 
     def grow(self) -> GrownDataset | None:
-        """Make a dataset of what the run has scored by now, and put it into service.
+        """Make a dataset of the run's scores, and put it into service.
 
         Returns:
-            What is ready by that; None where nothing has come, or nothing came of it.
+            The dataset; None if there are no new scores, or no new nodes.
 
         Raises:
-            ConsensusPRError: it cannot be made, or the server does not take it; epochs go on with
-                what was ready before.
+            ConsensusPRError: it cannot be made, or the server rejects it; epochs go on with the
+                dataset before.
         """
-        looks = _look(self.run)
-        if looks in ({}, self._seen):
+        last_rows = {writer: files[-1].end for writer, files in log_files(self.run).items()}
+        if last_rows in ({}, self._seen):
             return None
         before = self._grown.ready()
-        assert before is not None, "it has begun"
+        assert before is not None, "begin() was called"
         base = self._path(before.name) if before.name.startswith(PREFIX) else self._dataset
         draft = self.folder / ".draft.jsonl"
         grown = add_nodes(replace(self._job, problems=base, paths=OutputPaths(draft)))
         if not grown.added:
             draft.unlink()
-            self._seen = looks
+            self._seen = last_rows
             return None
         name = PREFIX + grown.digest.removeprefix("sha256:")[:_NAME_DIGITS]
         path = self._path(name)
         os.replace(draft, path)
-        # So that the scores of its epochs can be explained when it is served no more.
+        # So that the scores of its epochs can be explained when it is no longer served.
         keep_dataset(self.run, DatasetIndex.load(path))
         with AdminClient(self._address, access=self._access) as client:
             info = client.put(name, str(path)).dataset.info
         ready = GrownDataset(name, info.digest, grown.problems, grown.with_nodes)
         self._grown.publish(ready)
-        # Not before: if the server does not take it, all of it is tried again.
-        self._seen = looks
+        # Not before: if the server rejects it, all of it is tried again.
+        self._seen = last_rows
         self._say(f"ready for the next epoch: {grown.sentence()}")
         self._tidy({ready.name, before.name})
         return ready
 
     def _first(self, client: AdminClient, served: Iterable[ServedDataset]) -> GrownDataset:
-        """Return the dataset that the run begins with, which the server serves then."""
+        """Have the server serve the dataset that the run begins with, and return it."""
         with_nodes = sum(bool(problem.nodes) for problem in read_problems(self._dataset))
         real = os.path.realpath(self._dataset)
-        found = next((one for one in served if os.path.realpath(one.path) == real), None)
+        found = next((each for each in served if os.path.realpath(each.path) == real), None)
         if found is None:
             found = client.put(f"{self.run.name}-begins", str(self._dataset)).dataset
         info = found.info
@@ -281,20 +265,15 @@ class Growth:
         return self.folder / f"{name}.jsonl"
 
     def _tidy(self, names: set[str]) -> None:
-        """Let go of what no epoch is rewarded by, nor will be.
+        """Remove datasets that no epoch uses, but for the named ones.
 
-        What was ready just before stays: a worker may be taking it.
+        The dataset that was ready just before stays: a worker may be taking it.
         """
-        kept = names | {one.name for one in self._grown.taken().values()}
+        kept = names | {taken.name for taken in self._grown.taken().values()}
         with AdminClient(self._address, access=self._access) as client:
-            served = {one.info.name for one in client.list()}
+            served = {dataset.info.name for dataset in client.list()}
             for path in self.folder.glob(f"{PREFIX}*.jsonl"):
                 if path.stem not in kept:
                     if path.stem in served:
                         client.remove(path.stem)
                     path.unlink()
-
-
-def _look(run: Path) -> dict[str, int]:
-    """Return what differs once the score log of a run has grown: the last row of each writer."""
-    return {writer: files[-1].end for writer, files in log_files(run).items()}

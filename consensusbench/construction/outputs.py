@@ -1,7 +1,7 @@
 """What a build writes: dataset, audit, candidates, and its report.  All files appear, or none.
 
-Each row of a dataset has how it was made (``metadata.construction``), because a file beside it is
-lost with the first copy.
+Each row of a dataset records its construction (``metadata.construction``), because a file beside it
+is lost with the first copy.
 
 Candidates are the file between ``extract`` and ``refine``: the row of a problem without nodes, and
 one more key, ``extraction`` (candidates, what was dropped, rollouts, provenance) or ``excluded``
@@ -15,30 +15,29 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from consensusbench.construction.budgets import Stated, budget_of
+from consensusbench.construction.budgets import budget_of
 from consensusbench.construction.selection import SelectionSettings
-from consensusbench.construction.store import Noted
+from consensusbench.construction.store import Disagreement
 from consensusbench.construction.types import (
+    BuildRecord,
     Excluded,
     ExclusionReason,
     Finished,
     Item,
     Outcome,
     ProblemCounts,
-    ProblemRollouts,
     ProblemTask,
     RolloutCounts,
     Stage,
-    UsedRollout,
 )
 from consensusbench.construction.worth import Judge
-from consensusbench.extraction.types import Candidate, Dropped, Extraction, Refiner
+from consensusbench.extraction.types import Dropped, Extraction, Refiner
 from consensusbench.outputs import check_outputs, check_row_outputs
 from consensusbench.quality.probes import cheap_notes
+from consensusbench.tally import Tally
 from consensuspr.console import count_of
 from consensuspr.core import NORMAL_FORM_VERSION
 from consensuspr.data import (
@@ -67,11 +66,11 @@ class OutputPaths:
 
     Attributes:
         dataset: problems with nodes.
-        audit: what is not in it, and why.
+        audit: conclusions and problems that are left out, with the reason.
         candidates: the problems as stage 2 left them.
 
     Raises:
-        InputError: two of them are one file, or a name or folder cannot be meant.
+        InputError: two of them are one file, or a name or folder is wrong.
     """
 
     dataset: Path | None = None
@@ -81,6 +80,13 @@ class OutputPaths:
     def __post_init__(self) -> None:
         check_row_outputs(self.all())
         check_outputs(self.all(), ())
+
+    @property
+    def main(self) -> Path:
+        """The dataset, else the candidates."""
+        main = self.dataset or self.candidates
+        assert main is not None, "a build writes something"
+        return main
 
     def all(self) -> list[Path]:
         """Return those that are written."""
@@ -106,19 +112,6 @@ def extraction_provenance(
     }
 
 
-_EXTRACTION = TypeAdapter(Extraction)
-
-
-def extraction_to_row(extraction: Extraction) -> Row:
-    """Return candidates and what was dropped, as plain values."""
-    return asdict(extraction)
-
-
-def extraction_from_row(row: Row) -> Extraction:
-    """Return the extraction that :func:`extraction_to_row` wrote."""
-    return _EXTRACTION.validate_python(row)
-
-
 class NothingBuilt(InputError):
     """No problem is left, so that nothing was written."""
 
@@ -127,24 +120,21 @@ class Outputs:
     """Writes problems, in order, and counts them; see :func:`open_outputs`."""
 
     def __init__(
-        self,
-        writers: Sequence[RowWriter | None],
-        refiner: Refiner | None,
-        judge: Judge | None,
+        self, writers: Sequence[RowWriter | None], report: BuildReport, refiner: Refiner | None
     ) -> None:
         self._dataset, self._audit, self._candidates = writers
+        self._counts = report.problems
+        self._judge = report.judge
         self._refiner = refiner
-        self._judge = judge
-        self.counts = ProblemCounts()
 
     def take(self, finished: Finished) -> None:
         """Write one problem."""
         if isinstance(finished, Excluded):
             self._exclude(finished)
             return
-        problem, extraction = finished.chosen.problem, finished.extraction
+        problem, extraction = finished.problem, finished.extraction
         if extraction is not None:
-            row = finished.chosen.to_row() | extraction_to_row(extraction)
+            row = asdict(finished.record) | asdict(extraction)
             self._write_candidates(problem, {"extraction": row, "excluded": None})
             self._drop(problem, extraction.dropped)
         self._drop(problem, finished.dropped)
@@ -154,38 +144,35 @@ class Outputs:
             self._take_refined(finished, self._refiner)
         else:
             assert extraction is not None, "an outcome without failure has an extraction"
-            self.counts.write(problem.data_source, len(extraction.candidates))
+            self._counts.write(problem.data_source, len(extraction.candidates))
 
     def _take_refined(self, outcome: Outcome, refiner: Refiner) -> None:
-        problem, nodes = outcome.chosen.problem, outcome.nodes
+        problem, record, nodes = outcome.problem, outcome.record, outcome.nodes
         assert nodes is not None, "stage 3 was done"
         if len(nodes) < refiner.min_nodes:
             left = count_of(len(nodes), "node is", "nodes are")
             detail = f"{left} left, the least is {refiner.min_nodes}"
-            self._drop(
-                problem,
-                [
-                    Dropped("refine", "few_nodes", detail, one.label, one.expressions, one.support)
-                    for one in nodes
-                ],
-            )
+            dropped = [
+                Dropped("refine", "few_nodes", detail, node.label, node.expressions, node.support)
+                for node in nodes
+            ]
+            self._drop(problem, dropped)
             self._exclude(Excluded(problem, "few_nodes", detail, "refine"))
             return
-        self.counts.write(problem.data_source, len(nodes))
+        self._counts.write(problem.data_source, len(nodes))
         if self._dataset is not None:
-            made = outcome.chosen.to_row()
-            made["provenance"] = made["provenance"] | {"refinement": refiner.provenance()}
-            metadata = {**problem.metadata, "construction": {"layout": LAYOUT, **made}}
-            stated = outcome.chosen.stated
-            budget = None if stated is None else budget_of(stated, len(nodes))
-            made_of = replace(problem, nodes=nodes, budget=budget, metadata=metadata)
-            weighed = made_of if self._judge is None else self._judge.weigh(made_of)
-            self._dataset.write(problem_to_row(weighed))
+            provenance = record.provenance | {"refinement": refiner.provenance()}
+            construction = {"layout": LAYOUT, **asdict(record), "provenance": provenance}
+            budget = None if record.stated is None else budget_of(record.stated, len(nodes))
+            metadata = {**problem.metadata, "construction": construction}
+            problem = replace(problem, nodes=nodes, budget=budget, metadata=metadata)
+            if self._judge is not None:
+                problem = self._judge.weigh(problem)
+            self._dataset.write(problem_to_row(problem))
 
     def _exclude(self, excluded: Excluded) -> None:
-        if self._judge is not None:
-            self._judge.forget(excluded.problem.problem_id)
-        self.counts.exclude(excluded)
+        problem_id = excluded.problem.problem_id
+        self._counts.excluded.note(excluded.reason, f"{problem_id!r}: {excluded.detail}")
         no_node: Row = {"label": None, "expressions": [], "support": None}
         self._write_audit(excluded.problem, "problem", excluded.why() | no_node)
         if excluded.stage != "refine":  # what stage 3 leaves out is a candidate
@@ -193,9 +180,9 @@ class Outputs:
             self._write_candidates(excluded.problem, row)
 
     def _drop(self, problem: Problem, dropped: Sequence[Dropped]) -> None:
-        for one in dropped:
-            self.counts.dropped[one.stage, one.reason] += 1
-            self._write_audit(problem, "node", asdict(one))
+        for conclusion in dropped:
+            self._counts.dropped[conclusion.stage, conclusion.reason] += 1
+            self._write_audit(problem, "node", asdict(conclusion))
 
     def _write_audit(self, problem: Problem, what: str, row: Row) -> None:
         if self._audit is not None:
@@ -208,31 +195,48 @@ class Outputs:
 
 
 @contextlib.contextmanager
-def open_outputs(
-    paths: OutputPaths, refiner: Refiner | None, judge: Judge | None = None
-) -> Iterator[Outputs]:
-    """Open the outputs; they are replaced when the block ends without an error.
+def open_outputs(report: BuildReport, refiner: Refiner | None) -> Iterator[Outputs]:
+    """Open the outputs of a report; they are replaced when the block ends without an error.
 
     Raises:
         InputError: one cannot be written.
-        NothingBuilt: not one problem is left.
+        NothingBuilt: no problem is left.
     """
+    paths = report.paths
     with contextlib.ExitStack() as stack:
-        # The one opened first appears last: who sees the dataset finds its audit beside it.
+        # The one opened first appears last: a reader who sees the dataset finds its audit.
         writers = [
             None if path is None else stack.enter_context(open_writer(path))
             for path in (paths.dataset, paths.audit, paths.candidates)
         ]
-        outputs = Outputs(writers, refiner, judge)
-        yield outputs
-        counts = outputs.counts
-        if not counts.written.total():
+        yield Outputs(writers, report, refiner)
+        counts = report.problems
+        if not counts.written:
             reasons = "; ".join(
-                f"{count:,} {reason} (first: {counts.examples[reason]})"
+                f"{count:,} {reason} (first: {counts.excluded.examples[reason]})"
                 for reason, count in counts.excluded.most_common()
             )
-            reasons = reasons or "no rollout that counts names one"
+            reasons = reasons or "no usable rollout names one"
             raise NothingBuilt(f"no problem is left, nothing was written: {reasons}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """The key ``excluded`` of a row of candidates."""
+
+    stage: Stage
+    reason: ExclusionReason
+    detail: str
+
+
+_LEFT = TypeAdapter(_Left)
+_RECORD = TypeAdapter(BuildRecord)
+_EXTRACTION = TypeAdapter(Extraction)
+
+
+def extraction_from_row(row: Row) -> Extraction:
+    """Return the extraction that was written as ``asdict``."""
+    return _EXTRACTION.validate_python(row)
 
 
 def read_candidates(
@@ -241,62 +245,27 @@ def read_candidates(
     """Yield the problems of a file of candidates in order; counts go into the report."""
     name = os.fspath(path)
     for problem, row in read_problem_rows(name, on_error, report):
+        keys = ("extraction", "excluded")
+        extra = {key: value for key, value in problem.extra.items() if key not in keys}
+        problem = replace(problem, nodes=(), extra=extra)
         try:
-            yield _item(problem, row)
-        except InputError as error:
-            fault = DataError(name, None, f"problem {problem.problem_id[:80]!r}: {error}")
+            if row.get("excluded"):
+                left = _LEFT.validate_python(row["excluded"])
+                yield Excluded(problem, left.reason, left.detail, left.stage)
+            else:
+                made = row.get("extraction")
+                record = _RECORD.validate_python(made)
+                yield ProblemTask(problem, record, extraction=_EXTRACTION.validate_python(made))
+        except ValidationError as error:
+            [fault, *_] = error.errors(include_url=False)
+            place = ".".join(map(str, fault["loc"])) or "extraction"
+            reason = f"problem {problem.problem_id[:80]!r}: {place}: {fault['msg']}"
+            hint = "files of candidates are made by consensusbench extract"
+            bad_row = DataError(name, None, f"{reason}; {hint}")
             if on_error == "stop":
-                raise fault from None
+                raise bad_row from None
             report.rows -= 1
-            report.skip(fault)
-
-
-class _Made(BaseModel):
-    """The key ``extraction`` of a row of candidates."""
-
-    correct_rollouts: int
-    inputs: str
-    provenance: Row
-    rollouts: Annotated[tuple[UsedRollout, ...], Field(min_length=1)]
-    candidates: tuple[Candidate, ...]
-    dropped: tuple[Dropped, ...]
-    stated: Stated | None = None
-    wrong_rollouts: int = 0
-
-
-class _Left(BaseModel):
-    """The key ``excluded``."""
-
-    stage: Stage
-    reason: ExclusionReason
-    detail: str
-
-
-def _item(problem: Problem, row: Row) -> Item:
-    keys = ("extraction", "excluded")
-    extra = {key: value for key, value in problem.extra.items() if key not in keys}
-    problem = replace(problem, nodes=(), extra=extra)
-    try:
-        if row.get("excluded"):
-            left = _Left.model_validate(row["excluded"])
-            return Excluded(problem, left.reason, left.detail, left.stage)
-        made = _Made.model_validate(row.get("extraction"))
-    except ValidationError as error:
-        [fault, *_] = error.errors(include_url=False)
-        place = ".".join(map(str, fault["loc"])) or "extraction"
-        raise InputError(
-            f"{place}: {fault['msg']}; files of candidates are made by consensusbench extract"
-        ) from None
-    chosen = ProblemRollouts(
-        problem,
-        made.rollouts,
-        made.correct_rollouts,
-        made.inputs,
-        made.provenance,
-        made.stated,
-        made.wrong_rollouts,
-    )
-    return ProblemTask(chosen, extraction=Extraction(made.candidates, made.dropped))
+            report.skip(bad_row)
 
 
 @dataclass(slots=True)
@@ -304,14 +273,14 @@ class BuildReport:
     """Counts, time and outputs of one command.
 
     Attributes:
-        rollouts: None where none were read.
+        rollouts: None if none were read.
         skipped_rows: bad rows of the file of problems or candidates.
-        ground_truths, data_sources: see :class:`~consensusbench.construction.store.Inputs`.
+        disagreements: see :class:`~consensusbench.construction.store.Inputs`.
         resumed: problems whose extraction an earlier run had left.
-        budgets: problems that got a budget of the guard where nothing else was done; else None.
-        judge: what it found of nodes and rollouts; None where there were none of either.
-        digest: of the dataset, None where none was written.
-        provenance: how; the same for all problems of this command.
+        budgets: problems that got a budget, of a build that adds only budgets; else None.
+        judge: the weights and the separation of the nodes; None without nodes or rollouts.
+        digest: of the dataset; None if none was written.
+        provenance: versions and settings, the same for all problems.
         seconds: in all.
     """
 
@@ -319,8 +288,7 @@ class BuildReport:
     problems: ProblemCounts = field(default_factory=ProblemCounts)
     rollouts: RolloutCounts | None = None
     skipped_rows: int = 0
-    ground_truths: Noted = field(default_factory=Noted)
-    data_sources: Noted = field(default_factory=Noted)
+    disagreements: Tally[Disagreement] = field(default_factory=Tally)
     resumed: int = 0
     budgets: int | None = None
     judge: Judge | None = None
@@ -331,22 +299,23 @@ class BuildReport:
     def warnings(self) -> list[str]:
         """Return sentences on what a person should look at."""
         sentences = []
-        if self.ground_truths.count:
-            who = count_of(self.ground_truths.count, "rollout names", "rollouts name")
+        found, examples = self.disagreements, self.disagreements.examples
+        if count := found["ground_truth"]:
+            counted = count_of(count, "rollout names", "rollouts name")
             sentences.append(
-                f"{who} another ground truth than the file of problems, which counts "
-                f"(first: {self.ground_truths.first})"
+                f"{counted} another ground truth than the file of problems, which counts "
+                f"(first: {examples['ground_truth']})"
             )
-        if self.data_sources.count:
-            who = count_of(self.data_sources.count, "problem has", "problems have")
+        if count := found["data_source"]:
+            counted = count_of(count, "problem has", "problems have")
             sentences.append(
-                f"{who} rollouts of several data sources, of which the first in the alphabet "
-                f"is taken (first: {self.data_sources.first})"
+                f"{counted} rollouts of several data sources, of which the first in the alphabet "
+                f"is taken (first: {examples['data_source']})"
             )
         skipped = self.rollouts.skipped if self.rollouts is not None else 0
-        for count, what in ((self.skipped_rows, "problems"), (skipped, "rollouts")):
+        for count, kind in ((self.skipped_rows, "problems"), (skipped, "rollouts")):
             if count:
-                bad = f"bad row of {what} was", f"bad rows of {what} were"
+                bad = f"bad row of {kind} was", f"bad rows of {kind} were"
                 sentences.append(f"{count_of(count, *bad)} skipped")
         if self.judge is not None:
             sentences += cheap_notes(self.judge.cheap())

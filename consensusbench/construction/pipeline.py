@@ -11,15 +11,16 @@ their extractions in the journal ``OUTPUT.partial``.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
+
+import pyarrow.compute as pc
 
 from consensusbench.answers import verify_patiently
 from consensusbench.construction.budgets import Stated, budget_of, stated_in
@@ -28,37 +29,37 @@ from consensusbench.construction.outputs import (
     OutputPaths,
     extraction_from_row,
     extraction_provenance,
-    extraction_to_row,
     open_outputs,
     read_candidates,
 )
-from consensusbench.construction.runs import read_run
 from consensusbench.construction.selection import SelectionSettings, choose
 from consensusbench.construction.store import (
+    BATCH_BYTES,
+    BATCH_ROLLOUTS,
     DistinctRollout,
     Inputs,
-    SpooledRollout,
+    num_bytes,
     sampling_records,
 )
 from consensusbench.construction.types import (
     DEFAULT_TIME_LIMIT_S,
-    BuildProgress,
+    BuildRecord,
     Excluded,
+    Finished,
     Item,
     Outcome,
-    ProblemRollouts,
     ProblemTask,
     RolloutCounts,
     Split,
     Stream,
-    UsedRollout,
 )
 from consensusbench.construction.work import Stages, ask_model, batches, work_here, work_on_ray
 from consensusbench.construction.worth import Judge
 from consensusbench.extraction.types import AsyncExtractor, CorrectRollout, Extractor, Refiner
 from consensusbench.quiet import quiet_readers
 from consensusbench.store import Journal, digest
-from consensuspr.console import count_of
+from consensuspr.client.training import VALIDATION_SPLITS
+from consensuspr.console import ProgressBar, count_of
 from consensuspr.data import (
     OnError,
     Problem,
@@ -71,19 +72,28 @@ from consensuspr.data import (
 )
 from consensuspr.data.writers import dump_json
 from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.score_log import LogReader
+from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.answers import AnswerVerifier
+from consensuspr.scoring.types import Status
 
-# A correct solution is a hundredth of it; what is longer is not looked at, and counted.
+# A correct solution is a hundredth of it; longer ones are counted and left out.
 MAX_RESPONSE_BYTES = 1 << 20
-# Columns that say how a rollout was sampled; they are recorded with the rollouts that are used.
+# Columns that say how a rollout was sampled; the dataset records them with the compared rollouts.
 SAMPLING_COLUMNS = ("temperature", "top_p", "max_tokens", "seed")
-# Answers are verified so many at a time, because the few that need computer algebra then overlap.
-BATCH_ROLLOUTS = 512
-BATCH_BYTES = 16 << 20
 # So many failures are no longer about single problems.
 MAX_FAILURES = 20
 
 Engine: TypeAlias = Literal["local", "ray"]
+_Advance: TypeAlias = Callable[[int], None]
+_Extracted = TypeVar("_Extracted", bound=Item)
+
+
+def no_progress(
+    what: str, total: int | None, unit: str
+) -> AbstractContextManager[Callable[[int], None]]:
+    """Show nothing."""
+    return nullcontext(lambda done: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +103,11 @@ class BuildJob:
     Attributes:
         rollouts: files, in any order; or folders of training runs, whose logs say which of their
             rollouts are correct.
-        paths: what is written.
+        paths: of the outputs.
         extractor: stage 2.
         refiner: stage 3; None: end with stage 2.
-        problems: a file of problems; None: what the rollouts say of theirs.
+        problems: a file of problems; None: the rollouts' own columns.
+        only_without_nodes: leave out problems of the file that have nodes.
         split: put into each problem; None: as it is.
         selection: which rollouts are compared.
         on_error: what a bad row does, and a problem whose extraction fails.
@@ -113,6 +124,7 @@ class BuildJob:
     extractor: Extractor | AsyncExtractor
     refiner: Refiner | None
     problems: Path | None = None
+    only_without_nodes: bool = False
     split: Split | None = None
     selection: SelectionSettings = field(default_factory=SelectionSettings)
     on_error: OnError = "stop"
@@ -143,93 +155,76 @@ def _check_workers(workers: int) -> None:
         raise InputError(f"workers must be 1 or more, got {workers}")
 
 
-def build(
-    job: BuildJob, progress: BuildProgress | None = None, *, without_nodes: bool = False
-) -> BuildReport:
+def build(job: BuildJob, progress: ProgressBar = no_progress) -> BuildReport:
     """Make a dataset, or its candidates, from rollouts.
 
     Killed at any moment, it leaves the outputs as they were, and the next call with the same
     output goes on with the problems that are not extracted yet.
-
-    Args:
-        job: what is to be done.
-        progress: informed of how it goes.
-        without_nodes: leave out problems of the file that have nodes.
 
     Raises:
         InputError: an input, an option or an output is bad, or no problem is left.
         ConsensusPRError: problems failed, or the work as a whole.
     """
     started = time.perf_counter()
-    progress = progress or BuildProgress()
     if job.of_run:
         job = replace(job, selection=replace(job.selection, trust_labels=True))
     job.paths.refuse_inputs(*job.rollouts, job.problems)
-    output = job.paths.dataset or job.paths.candidates
-    assert output is not None, "a build writes something"
     report = BuildReport(job.paths)
     extractor = job.extractor.provenance()
     provenance = extraction_provenance(job.selection, extractor, sampling_records(job.rollouts))
     refinement = {} if job.refiner is None else {"refinement": job.refiner.provenance()}
     report.provenance = provenance | refinement
+    output = job.paths.main
     with ExitStack() as stack:
-        journal = stack.enter_context(_Extracted(output, extractor))
+        journal = stack.enter_context(ExtractionJournal(output, extractor))
         inputs = stack.enter_context(Inputs(output.parent, job.split))
-        if job.problems is not None:
-            read = inputs.list_problems(job.problems, job.on_error, without_nodes=without_nodes)
-            report.skipped_rows = read.skipped
-        counts = take_rollouts(job, inputs, progress)
-        if len(journal):
-            progress.note("an earlier run left extracted problems; going on with the others")
-        judge = None if job.refiner is None else Judge(functools.partial(_responses, inputs))
-        tasks = Tasks(inputs, job.selection, _verifier(job, stack), counts, provenance, judge,
-                      job.of_run)  # fmt: skip
-        progress.begin(len(inputs))
-        _count(report, inputs, counts)
-        try:
-            items = journal.resumed(tasks.items(), report)
-            _finish(_run(job, items, journal), job.refiner, job.on_error, report, progress, judge)
-        except KeyboardInterrupt:
-            progress.note("what is extracted is kept; the same command goes on from there")
-            raise
-        journal.done()
+        _take(job, inputs, report, progress)
+        judge = None if job.refiner is None else Judge(inputs)
+        tasks = journal.resumed(_tasks(job, inputs, provenance, report), report)
+        outcomes = stack.enter_context(closing(_outcomes(job, tasks, journal)))
+        advance = stack.enter_context(progress("building", len(inputs), "problems"))
+        _write(outcomes, job.refiner, job.on_error, report, advance, judge)
+        journal.is_done = True
     report.seconds = time.perf_counter() - started
     return report
 
 
-def _verifier(job: BuildJob, stack: ExitStack) -> AnswerVerifier | None:
-    trusted = job.selection.trust_labels
-    return None if trusted else stack.enter_context(AnswerVerifier(job.workers))
+def _outcomes(job: BuildJob, items: Iterator[Item], journal: ExtractionJournal) -> Stream:
+    """Yield what becomes of each item; its extraction is in the journal by then."""
+    with ExitStack() as stack:
+        extractor = job.extractor
+        if isinstance(extractor, AsyncExtractor):
+            asked = stack.enter_context(closing(ask_model(items, extractor)))
+            items = journal.kept(asked)
+            stages = Stages(None, job.refiner, job.time_limit_s)
+        else:
+            stages = Stages(extractor, job.refiner, job.time_limit_s)
+        if job.engine == "ray":
+            stream = work_on_ray(items, stages, job.paths.main.parent)
+        else:
+            stream = work_here(items, stages, job.workers)
+        yield from journal.kept(stack.enter_context(closing(stream)))
 
 
-def _count(report: BuildReport, inputs: Inputs, counts: RolloutCounts) -> None:
-    report.rollouts = counts
-    report.ground_truths, report.data_sources = inputs.ground_truths, inputs.data_sources
-
-
-class _Extracted:
+class ExtractionJournal:
     """Extractions of a build until it is complete, in ``OUTPUT.partial``.
 
     The key stands for all that the extractor was given, and for its settings.
     """
 
     def __init__(self, output: Path, extractor: Row) -> None:
-        self._path = Path(f"{output}.partial")
-        self._journal = Journal(self._path, "extraction", durable=False)
+        self._journal = Journal(f"{output}.partial", "extraction", durable=False)
         self._extractor = extractor
-        self._is_done = False
+        self.is_done = False
 
-    def __enter__(self) -> _Extracted:
+    def __enter__(self) -> ExtractionJournal:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        useless = self._is_done or not len(self._journal)
+        is_empty = not len(self._journal)
         self._journal.close()
-        if useless:
-            self._path.unlink(missing_ok=True)
-
-    def __len__(self) -> int:
-        return len(self._journal)
+        if self.is_done or is_empty:
+            self._journal.path.unlink(missing_ok=True)
 
     def resumed(self, items: Iterable[Item], report: BuildReport) -> Iterator[Item]:
         """Give tasks the extraction that an earlier run left."""
@@ -238,32 +233,30 @@ class _Extracted:
                 row = self._journal.get(self._key(item))
                 if row is not None:
                     report.resumed += 1
-                    item = ProblemTask(item.chosen, extraction=extraction_from_row(row))
+                    item = replace(item, rollouts=(), extraction=extraction_from_row(row))
             yield item
 
-    def keep(self, outcome: Outcome) -> None:
-        """Keep an extraction; one that is there already stays."""
-        key = self._key(outcome)
-        if outcome.extraction is not None and key not in self._journal:
-            self._journal.append(key, extraction_to_row(outcome.extraction))
+    def kept(self, items: Iterable[_Extracted]) -> Iterator[_Extracted]:
+        """Yield items once their extraction, if they have one, is in the journal."""
+        for item in items:
+            if not isinstance(item, Excluded) and item.extraction is not None:
+                key = self._key(item)
+                if key not in self._journal:
+                    self._journal.append(key, asdict(item.extraction))
+            yield item
 
-    def done(self) -> None:
-        """Note that the output is complete."""
-        self._is_done = True
-
-    def _key(self, one: ProblemTask | Outcome) -> str:
-        return digest([self._extractor, one.chosen.inputs])
+    def _key(self, item: ProblemTask | Outcome) -> str:
+        return digest([self._extractor, item.record.inputs])
 
 
-def add_budgets(job: BuildJob, progress: BuildProgress | None = None) -> BuildReport:
+def add_budgets(job: BuildJob, progress: ProgressBar = no_progress) -> BuildReport:
     """Give the problems of a dataset budgets of the guard, and weights to nodes that have none.
 
-    A problem without a correct rollout keeps the budget that it has, if any, and one with a
-    weight keeps its weights.  What attacks earn goes into the metadata.  Nothing else changes.
+    A problem without a correct rollout keeps its budget, and one with a weight keeps its weights.
+    The metadata record what attacks earn.  Nothing else changes.
 
     Args:
-        job: its ``problems`` are the dataset, ``paths.dataset`` is what is written; stages 2 and
-            3 are not used.
+        job: its ``problems`` are the dataset; writes ``paths.dataset``, without stages 2 and 3.
 
     Raises:
         InputError: an input or an output is bad, or no problem has a correct rollout.
@@ -271,41 +264,31 @@ def add_budgets(job: BuildJob, progress: BuildProgress | None = None) -> BuildRe
     if job.of_run:
         raise InputError(
             f"{job.rollouts[0]} is a training run: budgets are not made of the rollouts of the"
-            " policy that is trained, for they would grow with what it learns to print"
+            " policy that is trained, because they would grow with its habits"
         )
-    dataset, output = job.problems, job.paths.dataset
-    assert dataset is not None and output is not None, "budgets are added to a dataset"
+    dataset, output = job.problems, job.paths.main
+    assert dataset is not None, "budgets are added to a dataset"
     started = time.perf_counter()
-    progress = progress or BuildProgress()
     job.paths.refuse_inputs(*job.rollouts, dataset)
     report = BuildReport(OutputPaths(output), budgets=0)
-    stated: dict[str, Stated] = {}
-    with ExitStack() as stack:
-        inputs = stack.enter_context(Inputs(output.parent))
-        report.skipped_rows = inputs.list_problems(dataset, job.on_error).skipped
-        counts = take_rollouts(job, inputs, progress)
-        progress.begin(len(inputs))
-        judge = Judge(functools.partial(_responses, inputs))
-        selection = replace(job.selection, min_rollouts=1)
-        tasks = Tasks(inputs, selection, _verifier(job, stack), counts, {}, judge)
-        for done, item in enumerate(tasks.items(), start=1):
-            if isinstance(item, ProblemTask) and item.chosen.stated is not None:
-                stated[item.chosen.problem.problem_id] = item.chosen.stated
-            progress.work(done)
-        _count(report, inputs, counts)
-        if not stated:
+    with Inputs(output.parent) as inputs, quiet_readers():
+        counts = _take(job, inputs, report, progress)
+        counts.used = counts.correct
+        if not counts.correct:
             raise InputError("no problem of the dataset has a correct rollout to make a budget of")
-        out = stack.enter_context(open_writer(output))
-        with quiet_readers():
-            for problem in read_problems(dataset, job.on_error):
-                report.problems.write(problem.data_source, len(problem.nodes))
-                if problem.nodes and (most := stated.get(problem.problem_id)) is not None:
+        report.judge = Judge(inputs)
+        with progress("weighing", len(inputs), "problems") as advance, open_writer(output) as out:
+            for done, problem in enumerate(read_problems(dataset, job.on_error), 1):
+                can_be_judged = problem.nodes and problem.ground_truth is not None
+                right = report.judge.right_of(problem) if can_be_judged else []
+                if right:
+                    budget = budget_of(_stated(inputs, right), len(problem.nodes))
+                    problem = report.judge.weigh(replace(problem, budget=budget))
                     report.budgets = (report.budgets or 0) + 1
-                    problem = replace(problem, budget=budget_of(most, len(problem.nodes)))
-                    problem = judge.weigh(problem)
+                report.problems.write(problem.data_source, len(problem.nodes))
                 out.write(problem_to_row(problem))
-    report.judge = judge
-    _name_dataset(report, output)
+                advance(done)
+    report.digest = DatasetIndex.load(output, derive="stored").digest
     report.seconds = time.perf_counter() - started
     return report
 
@@ -317,7 +300,7 @@ def refine_candidates(
     *,
     on_error: OnError = "stop",
     workers: int = 1,
-    progress: BuildProgress | None = None,
+    progress: ProgressBar = no_progress,
 ) -> BuildReport:
     """Make a dataset from candidates.
 
@@ -332,52 +315,77 @@ def refine_candidates(
     """
     _check_workers(workers)
     started = time.perf_counter()
-    progress = progress or BuildProgress()
     paths.refuse_inputs(candidates)
     report, read = BuildReport(paths), ReadReport()
     report.provenance = {"refinement": refiner.provenance()}
-    progress.begin(None)
     items = read_candidates(candidates, on_error, read)
-    _finish(work_here(items, Stages(None, refiner), workers), refiner, on_error, report, progress)
+    with (
+        progress("refining", None, "problems") as advance,
+        closing(work_here(items, Stages(None, refiner), workers)) as outcomes,
+    ):
+        _write(outcomes, refiner, on_error, report, advance)
     report.skipped_rows = read.skipped
     report.seconds = time.perf_counter() - started
     return report
 
 
-def take_rollouts(job: BuildJob, inputs: Inputs, progress: BuildProgress) -> RolloutCounts:
-    """Read the rollouts of a build into its inputs and finish these.
-
-    Returns:
-        The counts so far; ``incorrect``, ``undecided``, ``correct``, ``used`` come later.
+def _take(
+    job: BuildJob, inputs: Inputs, report: BuildReport, progress: ProgressBar
+) -> RolloutCounts:
+    """Read problems and rollouts of a build, and label the rollouts as correct or not.
 
     Raises:
         DataError: a file is bad.
         InputError: a model that is excluded or asked for wrote none of the rollouts, or no
             model is left, or the labels are to be trusted and no row has one.
     """
-    counts, selection = RolloutCounts(), job.selection
+    if job.problems is not None:
+        read = inputs.list_problems(
+            job.problems, job.on_error, without_nodes=job.only_without_nodes
+        )
+        report.skipped_rows = read.skipped
+    report.rollouts = counts = RolloutCounts()
+    report.disagreements = inputs.disagreements
+    with progress("reading", None, "rollouts") as advance:
+        _read_rollouts(job, inputs, counts, advance)
+    inputs.finish()
+    if not job.selection.trust_labels:
+        with AnswerVerifier(job.workers) as verifier:
+            _verify(inputs, verifier, job.selection.answer_rule, progress)
+    for number, problem in inputs.problems():
+        rollouts = inputs.rollouts_of(number)
+        counts.repeated += sum(rollout.repeats for rollout in rollouts)
+        if isinstance(problem, Excluded) or problem.ground_truth is None:
+            counts.unusable_problem += len(rollouts)
+        else:
+            labels = [rollout.label for rollout in rollouts]
+            counts.correct += labels.count(True)
+            counts.incorrect += labels.count(False)
+            counts.undecided += labels.count(None)
+    return counts
+
+
+def _read_rollouts(job: BuildJob, inputs: Inputs, counts: RolloutCounts, advance: _Advance) -> None:
+    selection = job.selection
     models: set[str] = set()
-    labelled = False
+    is_labelled = False
     for path in job.rollouts:
         report = ReadReport()
         for row in read_run(path) if job.of_run else read_rollouts(path, job.on_error, report):
             counts.read += 1
             if counts.read % 256 == 0:
-                progress.read(counts.read)
+                advance(counts.read)
             model = row.get("model") or ""
             models.add(model)
-            labelled = labelled or row.get("correct") is not None
+            is_labelled = is_labelled or row.get("correct") is not None
             if not selection.takes(model):
                 counts.other_model += 1
-            elif (number := inputs.number_of(row)) is None:
-                counts.unknown_problem += 1
             elif _is_oversize(row["response"]):
                 counts.oversize += 1
-            else:
-                rollout = SpooledRollout(row.get("rollout_id"), _sampling(row), row["response"])
-                inputs.add(number, model, rollout, row.get("correct"))
+            elif not inputs.add_row(row, _sampling(row)):
+                counts.unknown_problem += 1
         counts.skipped += report.skipped
-    progress.read(counts.read)
+    advance(counts.read)
     for name in (*selection.exclude_models, *selection.only_models):
         if name not in models:  # a typing error would let a model in unnoticed
             shown = ", ".join(sorted(filter(None, models))) or "none"
@@ -386,13 +394,11 @@ def take_rollouts(job: BuildJob, inputs: Inputs, progress: BuildProgress) -> Rol
         raise InputError(
             f"exclude_models and only_models leave none of the {counts.read:,} rollouts"
         )
-    if selection.trust_labels and not labelled and not job.of_run:
+    if selection.trust_labels and not is_labelled and not job.of_run:
         raise InputError(
             f"no row of {', '.join(map(str, job.rollouts))} has the column correct; leave the "
             "labels out and let the answers be verified"
         )
-    inputs.finish()
-    return counts
 
 
 def _is_oversize(response: str) -> bool:
@@ -403,162 +409,141 @@ def _is_oversize(response: str) -> bool:
 
 
 def _sampling(row: Row) -> str:
-    """Return what a row says of its sampling as JSON text, empty where it says nothing."""
+    """Return the sampling settings of a row as JSON text, empty if it has none."""
     nested = row.get("sampling")
-    said: dict[str, Any] = dict(nested) if isinstance(nested, dict) else {}
-    said.update({name: row[name] for name in SAMPLING_COLUMNS if row.get(name) is not None})
-    known = {name: value for name, value in sorted(said.items()) if value is not None}
+    settings: Row = dict(nested) if isinstance(nested, dict) else {}
+    settings.update({name: row[name] for name in SAMPLING_COLUMNS if row.get(name) is not None})
+    known = {name: value for name, value in sorted(settings.items()) if value is not None}
     return dump_json(known) if known else ""
 
 
-@dataclass(slots=True)
-class _Judged:
-    """A problem whose rollouts are being verified."""
-
-    problem: Problem
-    rollouts: list[DistinctRollout]
-    correct: list[DistinctRollout] = field(default_factory=list)
-    wrong: list[DistinctRollout] = field(default_factory=list)
+_RUN_COLUMNS = (
+    *("run", "step", "split", "group_id", "rollout_id", "problem_id", "data_source"),
+    *("response", "ground_truth", "status", "acc"),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Tasks:
-    """Makes the work of a build out of its finished inputs.
+def read_run(folder: Path) -> Iterator[Row]:
+    """Yield the training rollouts of a run whose text was kept, as rows of rollouts.
 
-    Attributes:
-        verifier: decides which rollouts are correct; None: their labels do.
-        counts: filled on the way.
-        provenance: put into each problem.
-        judge: takes the right and wrong rollouts of each problem that is worked on.
-        of_run: the rollouts are those of a policy that is trained: of each problem they must be of
-            ``min_steps`` steps, and its budget is not made of them.
+    A policy changes with each step, so that its **step** stands for the model of a rollout: models
+    take turns, and two of them must state a conclusion.  Validation rollouts are left out, because
+    a dataset made of them would spoil validation.
+
+    Raises:
+        InputError: the folder holds no score log.
     """
+    for batch in LogReader(folder, _RUN_COLUMNS).read():
+        for row in batch.filter(pc.is_valid(batch.column("response"))).to_pylist():
+            if row["split"] in VALIDATION_SPLITS:
+                continue
+            is_decided = row["acc"] is not None and row["status"] != Status.ANSWER_UNDECIDED
+            # Some trainers do not give the step; a group belongs to one step.
+            step = row["group_id"] if row["step"] is None else row["step"]
+            names = ("problem_id", "rollout_id", "response", "ground_truth", "data_source")
+            yield {
+                **{name: row[name] for name in names},
+                "model": "" if step is None else f"{row['run'] or 'run'} step {step}",
+                "correct": row["acc"] == 1.0 if is_decided else None,
+            }
 
-    inputs: Inputs
-    settings: SelectionSettings
-    verifier: AnswerVerifier | None
-    counts: RolloutCounts
-    provenance: Row
-    judge: Judge | None = None
-    of_run: bool = False
 
-    def items(self) -> Iterator[Item]:
-        """Yield every problem in the order of the dataset, as work or with its reason."""
-        started = (self._start(number, problem) for number, problem in self.inputs.problems())
-        for waiting in batches(
-            started,
-            lambda one: (0, 0) if isinstance(one, Excluded) else _size(one.rollouts),
-            BATCH_ROLLOUTS,
-            BATCH_BYTES,
-        ):
-            yield from self._judged(waiting)
+def _verify(
+    inputs: Inputs, verifier: AnswerVerifier, answer_rule: str | None, progress: ProgressBar
+) -> None:
+    """Label the rollouts of every problem that can be used by verifying their answers."""
+    pairs = (
+        (number, problem, rollout)
+        for number, problem in inputs.problems()
+        if isinstance(problem, Problem) and problem.ground_truth is not None
+        for rollout in inputs.rollouts_of(number)
+    )
+    done = 0
+    with progress("verifying", None, "rollouts") as advance:
+        # Many at a time, because the few that need computer algebra then overlap.
+        for batch in batches(pairs, lambda pair: num_bytes(pair[2]), BATCH_ROLLOUTS, BATCH_BYTES):
+            by_rule: dict[str, list[tuple[int, Problem, DistinctRollout]]] = {}
+            for number, problem, rollout in batch:
+                rule = answer_rule or problem.answer_rule or "auto"
+                by_rule.setdefault(rule, []).append((number, problem, rollout))
+            for rule, same in by_rule.items():
+                truths = [problem.ground_truth or "" for _, problem, _ in same]
+                texts = [inputs.read(rollout.at).response for *_, rollout in same]
+                verdicts = verify_patiently(verifier, truths, texts, rule)
+                for (number, _, rollout), correct in zip(same, verdicts, strict=True):
+                    inputs.label(number, rollout, correct)
+            done += len(batch)
+            advance(done)
 
-    def _start(self, number: int, problem: Problem | Excluded) -> _Judged | Excluded:
-        rollouts = self.inputs.rollouts_of(number)
-        self.counts.repeated += sum(one.repeats for one in rollouts)
-        if isinstance(problem, Problem) and problem.ground_truth is None:
-            problem = Excluded(problem, "no_ground_truth", "its ground truth is not known")
+
+def _tasks(job: BuildJob, inputs: Inputs, provenance: Row, report: BuildReport) -> Iterator[Item]:
+    """Yield every problem in the order of the dataset, as work or with its reason."""
+    assert report.rollouts is not None, "the rollouts are read"
+    for number, problem in inputs.problems():
         if isinstance(problem, Excluded):
-            self.counts.unusable_problem += len(rollouts)
-            return problem
-        if not rollouts:
-            return Excluded(problem, "no_rollouts", "there is no rollout of it")
-        return _Judged(problem, rollouts)
-
-    def _judged(self, waiting: Sequence[_Judged | Excluded]) -> Iterator[Item]:
-        by_rule: dict[str, list[tuple[_Judged, DistinctRollout]]] = {}
-        for one in waiting:
-            if isinstance(one, _Judged):
-                rule = self.settings.answer_rule or one.problem.answer_rule or "auto"
-                by_rule.setdefault(rule, []).extend((one, rollout) for rollout in one.rollouts)
-        for rule, pairs in by_rule.items():
-            for portion in batches(
-                pairs, lambda pair: _size(pair[1:]), BATCH_ROLLOUTS, BATCH_BYTES
-            ):
-                verdicts = self._verdicts(portion, rule)
-                for (one, rollout), correct in zip(portion, verdicts, strict=True):
-                    if correct:
-                        one.correct.append(rollout)
-                        self.counts.correct += 1
-                    elif correct is None:
-                        self.counts.undecided += 1
-                    else:
-                        one.wrong.append(rollout)
-                        self.counts.incorrect += 1
-        for one in waiting:
-            yield one if isinstance(one, Excluded) else self._item(one)
-
-    def _verdicts(
-        self, portion: Sequence[tuple[_Judged, DistinctRollout]], rule: str
-    ) -> list[bool | None]:
-        if self.verifier is None:
-            return [rollout.label for _, rollout in portion]
-        truths = [one.problem.ground_truth or "" for one, _ in portion]
-        texts = [self.inputs.read(rollout.at).response for _, rollout in portion]
-        return verify_patiently(self.verifier, truths, texts, rule)
-
-    def _item(self, judged: _Judged) -> Item:
-        problem, correct = judged.problem, len(judged.correct)
-        if correct < self.settings.min_rollouts:
-            return Excluded(
-                problem,
-                "few_correct",
-                f"{correct} of {len(judged.rollouts)} distinct rollouts are correct, the least "
-                f"is {self.settings.min_rollouts}",
-            )
-        steps = len({one.model for one in judged.correct})
-        if self.of_run and steps < self.settings.min_steps:
-            return Excluded(
-                problem,
-                "few_correct",
-                f"its {correct} correct rollouts are of {count_of(steps, 'step')}, the least is "
-                f"{self.settings.min_steps}",
-            )
-        chosen = choose(problem.problem_id, judged.correct, self.settings)
-        self.counts.used += len(chosen)
-        read = [self.inputs.read(one.at) for one in chosen]
-        names = _unique_names([rollout.name for rollout in read], chosen)
-        sampled = tuple(
-            UsedRollout(name, one.model, json.loads(rollout.sampling or "{}"))
-            for name, one, rollout in zip(names, chosen, read, strict=True)
+            yield problem
+            continue
+        rollouts = inputs.rollouts_of(number)
+        correct = [rollout for rollout in rollouts if rollout.label]
+        fault = _fault(job, problem, len(rollouts), correct)
+        if fault is not None:
+            yield fault
+            continue
+        chosen = choose(problem.problem_id, correct, job.selection)
+        report.rollouts.used += len(chosen)
+        spooled = [inputs.read(rollout.at) for rollout in chosen]
+        names = _unique_names([rollout.name for rollout in spooled], chosen)
+        described: list[Row] = []
+        for name, rollout, (_, sampling, _) in zip(names, chosen, spooled, strict=True):
+            settings = {"sampling": json.loads(sampling)} if sampling else {}
+            described.append({"rollout_id": name, "model": rollout.model, **settings})
+        record = BuildRecord(
+            len(correct),
+            sum(rollout.label is False for rollout in rollouts),
+            None if job.of_run else _stated(inputs, correct),
+            tuple(described),
+            inputs_digest(problem, chosen, names),
+            provenance,
         )
-        rollouts = tuple(
-            CorrectRollout(one.rollout_id, one.model, rollout.response)
-            for one, rollout in zip(sampled, read, strict=True)
+        texts = tuple(
+            CorrectRollout(name, rollout.model, response)
+            for name, rollout, (*_, response) in zip(names, chosen, spooled, strict=True)
         )
-        inputs = inputs_digest(problem, chosen, names)
-        if self.judge is not None:
-            self.judge.expect(problem.problem_id, judged.correct, judged.wrong)
-        stated = None if self.of_run else self._stated(judged.correct)
-        wrong = len(judged.wrong)
-        return ProblemTask(
-            ProblemRollouts(problem, sampled, correct, inputs, self.provenance, stated, wrong),
-            rollouts,
-        )
-
-    def _stated(self, correct: Sequence[DistinctRollout]) -> Stated:
-        """Return the most that a correct rollout states, one that is not chosen included."""
-        most = Stated()
-        for texts in _responses(self.inputs, correct):
-            most = most.most(stated_in(texts))
-        return most
+        yield ProblemTask(problem, record, texts)
 
 
-def _responses(inputs: Inputs, rollouts: Sequence[DistinctRollout]) -> Iterator[list[str]]:
-    """Read the texts of rollouts, a bounded part at a time."""
-    for portion in batches(rollouts, lambda one: _size([one]), BATCH_ROLLOUTS, BATCH_BYTES):
-        yield [inputs.read(one.at).response for one in portion]
+def _fault(
+    job: BuildJob, problem: Problem, num_rollouts: int, correct: Sequence[DistinctRollout]
+) -> Excluded | None:
+    """Return why a problem cannot be worked on, None if it can."""
+    least = job.selection
+    if problem.ground_truth is None:
+        return Excluded(problem, "no_ground_truth", "its ground truth is not known")
+    if not num_rollouts:
+        return Excluded(problem, "no_rollouts", "there is no rollout of it")
+    if len(correct) < least.min_rollouts:
+        counted = f"{len(correct)} of {num_rollouts} distinct rollouts are correct"
+        return Excluded(problem, "few_correct", f"{counted}, the least is {least.min_rollouts}")
+    steps = len({rollout.model for rollout in correct})
+    if job.of_run and steps < least.min_steps:
+        counted = f"its {len(correct)} correct rollouts are of {count_of(steps, 'step')}"
+        return Excluded(problem, "few_correct", f"{counted}, the least is {least.min_steps}")
+    return None
 
 
-def _size(rollouts: Sequence[DistinctRollout]) -> tuple[int, int]:
-    return len(rollouts), sum(one.num_bytes for one in rollouts)
+def _stated(inputs: Inputs, correct: Sequence[DistinctRollout]) -> Stated:
+    """Return the most that a correct rollout states, one that is not compared included."""
+    most = Stated()
+    for texts in inputs.responses(correct):
+        most = most.most(stated_in(texts))
+    return most
 
 
 def _unique_names(names: Sequence[str | None], chosen: Sequence[DistinctRollout]) -> list[str]:
     """Return a name for each rollout; one without, or with that of another, is named by text."""
     unique = []
-    for name, one in zip(names, chosen, strict=True):
-        mark = one.digest.hex()[:12]
+    for name, rollout in zip(names, chosen, strict=True):
+        mark = rollout.digest.hex()[:12]
         if not name:
             unique.append(mark)
         else:
@@ -568,82 +553,40 @@ def _unique_names(names: Sequence[str | None], chosen: Sequence[DistinctRollout]
 
 def inputs_digest(problem: Problem, chosen: Sequence[DistinctRollout], names: Sequence[str]) -> str:
     """Return a digest of all that an extractor is given."""
-    texts = [[name, one.model, one.digest.hex()] for name, one in zip(names, chosen, strict=True)]
+    texts = [
+        [name, rollout.model, rollout.digest.hex()]
+        for name, rollout in zip(names, chosen, strict=True)
+    ]
     given = [problem.problem_id, problem.problem, problem.ground_truth, texts]
     return "sha256:" + hashlib.sha256(json.dumps(given).encode("ascii")).hexdigest()
 
 
-def _run(job: BuildJob, items: Iterator[Item], journal: _Extracted) -> Stream:
-    """Yield what becomes of each item; extractions are in the journal by then."""
-    if isinstance(job.extractor, AsyncExtractor):
-        stages = Stages(None, job.refiner, job.time_limit_s)
-        asked = _kept(ask_model(items, job.extractor), journal)
-        yield from asked if job.refiner is None else _refined(asked, stages, job.workers)
-        return
-    stages = Stages(job.extractor, job.refiner, job.time_limit_s)
-    output = job.paths.dataset or job.paths.candidates
-    assert output is not None, "a build writes something"
-    if job.engine == "ray":
-        yield from _kept(work_on_ray(items, stages, output.parent), journal)
-    else:
-        yield from _kept(work_here(items, stages, job.workers), journal)
-
-
-def _kept(stream: Stream, journal: _Extracted) -> Stream:
-    with closing(stream) as finished:
-        for one in finished:
-            if isinstance(one, Outcome):
-                journal.keep(one)
-            yield one
-
-
-def _refined(asked: Stream, stages: Stages, workers: int) -> Stream:
-    """Refine what a model extracted in worker processes."""
-
-    def tasks() -> Iterator[Item]:
-        for one in asked:
-            if isinstance(one, Outcome) and one.extraction is not None:
-                yield ProblemTask(one.chosen, extraction=one.extraction)
-            else:
-                yield one
-
-    with closing(asked), closing(work_here(tasks(), stages, workers)) as finished:
-        yield from finished
-
-
-def _finish(
-    finished: Stream,
+def _write(
+    outcomes: Iterable[Finished],
     refiner: Refiner | None,
     on_error: OnError,
     report: BuildReport,
-    progress: BuildProgress,
+    advance: _Advance,
     judge: Judge | None = None,
 ) -> None:
     """Write and count the problems, and name the dataset that they make."""
     failed: list[str] = []
-    with open_outputs(report.paths, refiner, judge) as outputs, closing(finished):
-        report.problems = outputs.counts
-        for done, one in enumerate(finished, start=1):
-            failure = one.failure if isinstance(one, Outcome) else None
+    report.judge = judge
+    with open_outputs(report, refiner) as outputs:
+        for done, item in enumerate(outcomes, start=1):
+            failure = item.failure if isinstance(item, Outcome) else None
             if on_error == "stop" and failure is not None and failure.reason == "failed":
                 failed.append(f"problem {failure.problem.problem_id[:80]!r}: {failure.detail}")
                 if len(failed) == MAX_FAILURES:
                     break
-            outputs.take(one)
-            progress.work(done)
+            outputs.take(item)
+            advance(done)
         if failed:
-            what, them = ("problem", "it") if len(failed) == 1 else ("problems", "them")
+            counted = count_of(len(failed), "problem")
             raise ConsensusPRError(
-                f"{failed[0]} ({len(failed):,} {what} failed; the extracted ones are kept and the "
-                f"same command goes on with them, --on-error skip leaves {them} out)"
+                f"{failed[0]} ({counted} failed; extractions are kept, and the same command "
+                "continues with them; --on-error skip leaves failed problems out)"
             )
-    report.judge = judge
     if report.paths.dataset is not None:
-        _name_dataset(report, report.paths.dataset)
-
-
-def _name_dataset(report: BuildReport, path: Path) -> None:
-    """Put the digest into the report that every score with this dataset will carry."""
-    from consensuspr.scoring import DatasetIndex
-
-    report.digest = DatasetIndex.load(path, derive="stored").digest
+        # Every score with this dataset will carry the digest.
+        report.digest = DatasetIndex.load(report.paths.dataset, derive="stored").digest

@@ -110,13 +110,13 @@ def choose(
         return hashlib.blake2b(b"\0".join([salt, *text]), digest_size=16).digest()
 
     by_model: dict[str, list[DistinctRollout]] = {}
-    for one in correct:
-        by_model.setdefault(one.model, []).append(one)
+    for rollout in correct:
+        by_model.setdefault(rollout.model, []).append(rollout)
     queues = [
-        sorted(by_model[model], key=lambda one: rank(one.model, one.digest))
+        sorted(by_model[model], key=lambda rollout: rank(rollout.model, rollout.digest))
         for model in sorted(by_model, key=rank)
     ]
-    turns = [one for one in chain.from_iterable(zip_longest(*queues)) if one is not None]
+    turns = [rollout for rollout in chain.from_iterable(zip_longest(*queues)) if rollout]
     turns = turns[: settings.rollouts_per_problem or MAX_ROLLOUTS]
-    num_bytes = accumulate(one.num_bytes for one in turns)
+    num_bytes = accumulate(rollout.num_bytes for rollout in turns)
     return turns[: sum(size <= MAX_ROLLOUT_BYTES for size in num_bytes)]

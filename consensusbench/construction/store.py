@@ -2,7 +2,7 @@
 
 :class:`Inputs` is an SQLite database beside the output (``/tmp`` is often memory).  Its file has no
 name and vanishes with the process.  Problems are listed in a file, or found in the rollouts' own
-columns.  Where rows of one found problem differ in text or ground truth, the problem is excluded.
+columns.  If rows of one found problem differ in text or ground truth, the problem is excluded.
 """
 
 from __future__ import annotations
@@ -17,16 +17,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 from consensusbench.construction.types import Excluded, Split
+from consensusbench.construction.work import batches
+from consensusbench.tally import Tally
 from consensuspr.console import one_line
 from consensuspr.data import DataError, OnError, Problem, ReadReport, Row, read_problems
 from consensuspr.errors import ConsensusPRError
 
-# What ``consensusbench sample`` writes beside rollouts; it ends up in every row of a dataset.
+# ``consensusbench sample`` writes this file beside rollouts; every row of a dataset records it.
 PROVENANCE_SUFFIX = ".provenance.json"
 MAX_PROVENANCE_BYTES = 64 << 10
+# Of texts that are in memory at once.
+BATCH_ROLLOUTS = 512
+BATCH_BYTES = 16 << 20
 
 
 def sampling_records(rollouts: Iterable[Path]) -> list[Row]:
@@ -67,11 +72,11 @@ class DistinctRollout:
     """A distinct text among the rollouts of a problem, without the text.
 
     Attributes:
-        at: number of the rollout in the inputs; where a text is repeated, of the one whose
-            model and name come first, so that the order of rows does not matter.
+        at: number of the rollout in the inputs; for a repeated text, of the rollout whose model
+            and name come first, so that the order of rows does not matter.
         digest: of the text.
         num_bytes: of text, name and sampling.
-        label: its label; of a repeated text, False where one is, and None before True.
+        label: whether it is correct; False if any copy is labelled so, and None before True.
         repeats: further rollouts with the same text.
     """
 
@@ -83,19 +88,6 @@ class DistinctRollout:
     repeats: int = 0
 
 
-@dataclass(slots=True)
-class Noted:
-    """How many clauses were noted, and the first."""
-
-    count: int = 0
-    first: str = ""
-
-    def append(self, clause: str) -> None:
-        """Note one."""
-        self.count += 1
-        self.first = self.first or clause
-
-
 _SCHEMA = """
 CREATE TABLE problem (number INTEGER PRIMARY KEY, id BLOB UNIQUE, pickled BLOB);
 CREATE TABLE rollout (problem INT, digest BLOB, model BLOB, name BLOB, sampling BLOB, label INT,
@@ -103,16 +95,17 @@ CREATE TABLE rollout (problem INT, digest BLOB, model BLOB, name BLOB, sampling 
 BEGIN
 """
 
-# What rows may say of their problem.
+# Columns of rollouts about their problem, and of each the first and the last value in the order of
+# the alphabet.
 _COLUMNS = ("ground_truth", "problem", "data_source")
-# Of each column, the first and the last value in the order of the alphabet.
-_Said: TypeAlias = dict[str, tuple[str, str]]
+_Claims: TypeAlias = dict[str, tuple[str, str]]
+Disagreement: TypeAlias = Literal["ground_truth", "data_source"]
 
 
 class Inputs:
     """The problems of a build and their rollouts; a context manager.
 
-    Problems come from :meth:`list_problems`, or from the rollouts' own columns where that is not
+    Problems come from :meth:`list_problems`, or from the rollouts' own columns if that is not
     called.  All of them are there after :meth:`finish`.
 
     Args:
@@ -120,14 +113,12 @@ class Inputs:
         split: put into each problem; None: as it is.
 
     Attributes:
-        ground_truths: of rollouts that name another ground truth than the file of problems, a
-            clause on each.
-        data_sources: the same of problems whose rollouts name several data sources.
+        disagreements: rollouts that name another ground truth than the file of problems, and
+            problems whose rollouts name several data sources.
     """
 
     def __init__(self, folder: Path, split: Split | None = None) -> None:
-        self.ground_truths = Noted()
-        self.data_sources = Noted()
+        self.disagreements: Tally[Disagreement] = Tally()
         self._split = split
         self._is_listed = False
         path = folder / f".inputs-{os.getpid()}.sqlite"
@@ -159,7 +150,7 @@ class Inputs:
         Args:
             path: of the file.
             on_error: what a bad row does.
-            without_nodes: leave out problems that have some.
+            without_nodes: leave out problems that have nodes.
         """
         self._is_listed = True
         report = ReadReport()
@@ -169,40 +160,44 @@ class Inputs:
                 self._put(None, problem.problem_id, bare)
         return report
 
-    def number_of(self, row: Row) -> int | None:
-        """Return the number of the problem that a rollout belongs to, None where unknown."""
-        found = self._database.execute(
-            "SELECT number, pickled FROM problem WHERE id = ?", (_bytes(row["problem_id"]),)
+    def number_of(self, problem_id: str) -> int | None:
+        """Return the number of a problem, None if it is unknown."""
+        number, _ = self._find(problem_id)
+        return number
+
+    def _find(self, problem_id: str) -> tuple[int | None, Any]:
+        row = self._database.execute(
+            "SELECT number, pickled FROM problem WHERE id = ?", (_bytes(problem_id),)
         ).fetchone()
-        number: int | None = None
-        content: Any = {}
-        if found is not None:
-            number, content = found[0], pickle.loads(found[1])
+        return (None, {}) if row is None else (row[0], pickle.loads(row[1]))
+
+    def add_row(self, row: Row, sampling: str) -> bool:
+        """Take a row of rollouts; return whether its problem is known."""
+        problem_id = row["problem_id"]
+        number, content = self._find(problem_id)
+        if not self._is_listed:
+            claims: _Claims = content | {
+                column: (min(first, text), max(last, text))
+                for column in _COLUMNS
+                if (text := row.get(column))
+                for first, last in (content.get(column, (text, text)),)
+            }
+            if number is None or claims != content:
+                number = self._put(number, problem_id, claims)
+        if number is None:
+            return False
         if self._is_listed:
-            if number is not None:
-                self._compare(row, content)
-            return number
-        said: _Said = content
-        now = said | {
-            column: (min(first, text), max(last, text))
-            for column in _COLUMNS
-            if (text := row.get(column))
-            for first, last in (said.get(column, (text, text)),)
-        }
-        if number is not None and now == said:
-            return number
-        return self._put(number, row["problem_id"], now)
+            known = (content.ground_truth or "").strip()
+            named = (row.get("ground_truth") or "").strip()
+            if known and named and known != named:
+                values = f"{one_line(named)!r} instead of {one_line(known)!r}"
+                self.disagreements.note("ground_truth", f"{values} for problem {problem_id!r}")
+        rollout = SpooledRollout(row.get("rollout_id"), sampling, row["response"])
+        self.add(number, row.get("model") or "", rollout, row.get("correct"))
+        return True
 
-    def _compare(self, row: Row, problem: Problem) -> None:
-        known, said = (problem.ground_truth or "").strip(), (row.get("ground_truth") or "").strip()
-        if known and said and known != said:
-            self.ground_truths.append(
-                f"{one_line(said)!r} instead of {one_line(known)!r} for problem "
-                f"{row['problem_id']!r}"
-            )
-
-    def _put(self, number: int | None, problem_id: str, content: Problem | _Said) -> int:
-        """Write a problem, or what is said of it; return its number, a new one for None."""
+    def _put(self, number: int | None, problem_id: str, content: object) -> int:
+        """Write a problem or claims of rows about it; return its number, a new one for None."""
         values = (number, _bytes(problem_id), pickle.dumps(content))
         written = self._write("INSERT OR REPLACE INTO problem VALUES (?, ?, ?)", values)
         assert written.lastrowid is not None
@@ -211,7 +206,7 @@ class Inputs:
     def add(
         self, problem: int, model: str, rollout: SpooledRollout, label: bool | None = None
     ) -> None:
-        """Take one rollout of a problem, and its label where it has one."""
+        """Take one rollout of a problem, and its label."""
         name, sampling, text = (None if part is None else _bytes(part) for part in rollout)
         assert sampling is not None and text is not None
         size = len(name or b"") + len(sampling) + len(text)
@@ -222,39 +217,45 @@ class Inputs:
         )
 
     def finish(self) -> None:
-        """Take no more, and sort what there is by problem and text."""
+        """Take no more; sort the rollouts by problem and text, and make the found problems."""
         # No more columns: what is sorted goes through the system's folder of temporary files.
         self._write("CREATE INDEX by_text ON rollout (problem, digest)")
+        if not self._is_listed:
+            for (number,) in self._database.execute(
+                "SELECT number FROM problem ORDER BY id"
+            ).fetchall():
+                [[problem_id, claims]] = self._database.execute(
+                    "SELECT id, pickled FROM problem WHERE number = ?", (number,)
+                )
+                name = _text(problem_id)
+                self._put(number, name, self._found(name, pickle.loads(claims)))
         self._write("COMMIT")
 
     def problems(self) -> Iterator[tuple[int, Problem | Excluded]]:
-        """Yield number and problem, without nodes, in the order of their file or of their ids.
-
-        A problem whose rows differ is excluded with that reason.
-        """
+        """Yield number and problem, without nodes, in the order of their file or of their ids."""
         order = "number" if self._is_listed else "id"
-        for number, problem_id, pickled in self._database.execute(
-            f"SELECT number, id, pickled FROM problem ORDER BY {order}"
+        for number, pickled in self._database.execute(
+            f"SELECT number, pickled FROM problem ORDER BY {order}"
         ):
-            content = pickle.loads(pickled)
-            yield number, content if self._is_listed else self._found(_text(problem_id), content)
+            yield number, pickle.loads(pickled)
 
-    def _found(self, problem_id: str, said: _Said) -> Problem | Excluded:
-        truth, _ = said.get("ground_truth", ("", ""))
+    def _found(self, problem_id: str, claims: _Claims) -> Problem | Excluded:
+        truth, _ = claims.get("ground_truth", ("", ""))
         problem = Problem(
             problem_id=problem_id,
             ground_truth=truth if truth and not truth.isspace() else None,
-            data_source=said.get("data_source", ("", ""))[0],
-            problem=said.get("problem", ("", ""))[0],
+            data_source=claims.get("data_source", ("", ""))[0],
+            problem=claims.get("problem", ("", ""))[0],
             split=self._split,
         )
         for column in _COLUMNS:
-            first, last = said.get(column, ("", ""))
+            first, last = claims.get(column, ("", ""))
             if first.split() == last.split():  # white space is no conflict
                 continue
             first, last = repr(one_line(first)), repr(one_line(last))
             if column == "data_source":
-                self.data_sources.append(f"{first} and {last} for problem {problem_id!r}")
+                example = f"{first} and {last} for problem {problem_id!r}"
+                self.disagreements.note("data_source", example)
             else:
                 detail = f"{column} is {first} in one row and {last} in another"
                 return Excluded(problem, "conflicting_rows", detail)
@@ -276,6 +277,13 @@ class Inputs:
             distinct.append(DistinctRollout(at, mark, size, _text(model), label, len(copies) - 1))
         return distinct
 
+    def label(self, problem: int, rollout: DistinctRollout, correct: bool | None) -> None:
+        """Replace the label of a text of a problem, and of its copies."""
+        self._write(
+            "UPDATE rollout SET label = ? WHERE problem = ? AND digest = ?",
+            (correct, problem, rollout.digest),
+        )
+
     def read(self, at: int) -> SpooledRollout:
         """Return a rollout."""
         name, sampling, text = self._database.execute(
@@ -283,9 +291,19 @@ class Inputs:
         ).fetchone()
         return SpooledRollout(None if name is None else _text(name), _text(sampling), _text(text))
 
+    def responses(self, rollouts: Sequence[DistinctRollout]) -> Iterator[list[str]]:
+        """Read the texts of rollouts, a bounded part at a time."""
+        for part in batches(rollouts, num_bytes, BATCH_ROLLOUTS, BATCH_BYTES):
+            yield [self.read(rollout.at).response for rollout in part]
+
     def _write(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
         with _writing():
             return self._database.execute(statement, values)
+
+
+def num_bytes(rollout: DistinctRollout) -> tuple[int, int]:
+    """Return the size of a rollout as :func:`batches` counts it."""
+    return 1, rollout.num_bytes
 
 
 @contextmanager

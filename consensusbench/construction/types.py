@@ -1,4 +1,4 @@
-"""The values of a build: problems with their rollouts, outcomes, and counts.
+"""The values of a build: problems with their rollouts, what became of them, and counts.
 
 They travel to worker processes and back.  Only :class:`ProblemTask` holds the texts of rollouts.
 """
@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
 
 from consensusbench.construction.budgets import Stated
 from consensusbench.extraction.types import CorrectRollout, Dropped, Extraction
+from consensusbench.tally import Tally
 from consensuspr.data import Node, Problem, Row
 
 # Seconds for one problem; ordinary ones take hundredths of one.
@@ -32,65 +35,38 @@ Stage: TypeAlias = Literal["select", "extract", "refine"]
 
 
 @dataclass(frozen=True, slots=True)
-class UsedRollout:
-    """A rollout that was compared, without its text; ``sampling`` as far as its row says so."""
-
-    rollout_id: str
-    model: str
-    sampling: Row | None = None
-
-    def to_row(self) -> Row:
-        """Return it as it stands in files."""
-        row: Row = {"rollout_id": self.rollout_id, "model": self.model}
-        return row | ({"sampling": self.sampling} if self.sampling else {})
-
-
-@dataclass(frozen=True, slots=True)
-class ProblemRollouts:
-    """A problem whose rollouts are chosen.
+class BuildRecord:
+    """How the nodes of a problem are made, as files record it.
 
     Attributes:
-        problem: without nodes.
-        sampled: the chosen rollouts.
-        correct: distinct correct rollouts that there were to choose from.
-        inputs: digest of the problem and of the chosen rollouts' texts.
+        correct_rollouts, wrong_rollouts: distinct rollouts of the problem.
+        stated: the most that a correct rollout states; None for a training run.
+        rollouts: id, model and sampling of the compared rollouts.
+        inputs: digest of the problem and of the compared rollouts' texts.
         provenance: versions, and the settings of selection and extraction.
-        stated: the most that a correct rollout states; None where a file does not say.
-        wrong: distinct rollouts that are wrong.
     """
 
-    problem: Problem
-    sampled: tuple[UsedRollout, ...]
-    correct: int
+    correct_rollouts: int
+    wrong_rollouts: int
+    stated: Stated | None
+    rollouts: Annotated[tuple[Row, ...], Field(min_length=1)]
     inputs: str
     provenance: Row
-    stated: Stated | None = None
-    wrong: int = 0
-
-    def to_row(self) -> Row:
-        """Return what files say of it beside the problem."""
-        return {
-            "correct_rollouts": self.correct,
-            "wrong_rollouts": self.wrong,
-            "stated": None if self.stated is None else self.stated.to_row(),
-            "rollouts": [one.to_row() for one in self.sampled],
-            "inputs": self.inputs,
-            "provenance": self.provenance,
-        }
 
 
 @dataclass(frozen=True, slots=True)
 class ProblemTask:
     """The work on one problem: its rollouts with their texts, or the extraction made of them."""
 
-    chosen: ProblemRollouts
+    problem: Problem
+    record: BuildRecord
     rollouts: tuple[CorrectRollout, ...] = ()
     extraction: Extraction | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """A problem that does not come into the dataset, and one clause for a person on why."""
+    """A problem that is left out of the dataset, and one clause for a person on why."""
 
     problem: Problem
     reason: ExclusionReason
@@ -98,49 +74,28 @@ class Excluded:
     stage: Stage = "select"
 
     def why(self) -> Row:
-        """Return what files say of it beside the problem."""
+        """Return what files record beside the problem."""
         return {"stage": self.stage, "reason": self.reason, "detail": self.detail}
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a task.
+    """The result of a task: ``extraction`` of stage 2, ``nodes`` and ``dropped`` of stage 3."""
 
-    Attributes:
-        extraction: stage 2; None where it failed.
-        nodes: stage 3; None where it failed or was not asked for.
-        dropped: by stage 3.
-    """
-
-    chosen: ProblemRollouts
+    problem: Problem
+    record: BuildRecord
     extraction: Extraction | None = None
     nodes: tuple[Node, ...] | None = None
     dropped: tuple[Dropped, ...] = ()
     failure: Excluded | None = None
 
 
-# A problem at the end, and on the way: what is finished passes through.
+# A problem at the end, and on the way: engines pass finished ones through.
 Finished: TypeAlias = Outcome | Excluded
 Item: TypeAlias = ProblemTask | Finished
 
-# Of an engine, in the order of its items; closing it ends what is under way.
+# Of an engine, in the order of its items; closing it ends the work.
 Stream: TypeAlias = Generator[Finished, None, None]
-
-
-class BuildProgress:
-    """Listens to a build; the base of what shows it, and silent."""
-
-    def read(self, rollouts: int) -> None:
-        """Take the number of rollouts that are read."""
-
-    def begin(self, problems: int | None) -> None:
-        """Take the number of problems, where it is known: reading is over."""
-
-    def work(self, problems: int) -> None:
-        """Take the number of problems that are done."""
-
-    def note(self, sentence: str) -> None:
-        """Take a sentence that a person should read now."""
 
 
 @dataclass(slots=True)
@@ -158,7 +113,7 @@ class RolloutCounts:
         incorrect: verified as wrong, without an answer, or labelled so.
         undecided: the answer was not decided within its limits, or the label is missing.
         correct: distinct and correct.
-        used: chosen among the correct ones of problems that were worked on.
+        used: correct ones that were compared.
     """
 
     read: int = 0
@@ -179,35 +134,22 @@ class ProblemCounts:
     """What became of the problems.
 
     Attributes:
-        written: problems in the output, by data source; so are ``nodes``.
-        examples: the first problem of each reason, with its detail.
-        nodes_per_problem: how many problems have so many nodes.
+        written, nodes: problems in the output and their nodes, by data source.
+        nodes_per_problem: number of problems by number of nodes.
         dropped: conclusions that are no node, by stage and reason.
     """
 
     written: Counter[str] = field(default_factory=Counter)
     nodes: Counter[str] = field(default_factory=Counter)
-    excluded: Counter[ExclusionReason] = field(default_factory=Counter)
-    examples: dict[ExclusionReason, str] = field(default_factory=dict)
+    excluded: Tally[ExclusionReason] = field(default_factory=Tally)
     nodes_per_problem: Counter[int] = field(default_factory=Counter)
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-    @property
-    def total(self) -> int:
-        """All problems."""
-        return self.written.total() + self.excluded.total()
 
     def write(self, data_source: str, num_nodes: int) -> None:
         """Count a problem of the output."""
         self.written[data_source] += 1
         self.nodes[data_source] += num_nodes
         self.nodes_per_problem[num_nodes] += 1
-
-    def exclude(self, excluded: Excluded) -> None:
-        """Count a problem that is left out."""
-        self.excluded[excluded.reason] += 1
-        example = f"{excluded.problem.problem_id!r}: {excluded.detail}"
-        self.examples.setdefault(excluded.reason, example)
 
     def to_json(self) -> Row:
         """Return the counts as plain values."""
@@ -216,10 +158,10 @@ class ProblemCounts:
         for (stage, reason), count in sorted(self.dropped.items()):
             dropped.setdefault(stage, {})[reason] = count
         return {
-            "read": self.total,
+            "read": written + self.excluded.total(),
             "written": written,
             "excluded": dict(sorted(self.excluded.items())),
-            "examples": dict(sorted(self.examples.items())),
+            "examples": dict(sorted(self.excluded.examples.items())),
             "nodes": self.nodes.total(),
             "nodes_per_problem": self.nodes.total() / written if written else None,
             "problems_by_nodes": {

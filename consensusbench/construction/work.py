@@ -1,8 +1,7 @@
-"""The work on one problem (extract, refine), and who does it: processes, a model, a Ray cluster.
+"""The work on one problem (extract, refine), and its engines: processes, a model, a Ray cluster.
 
 :func:`run_task` is a pure function of task and stages, so that every engine and every number of
-workers gives the same outcome.  Every engine returns outcomes in the order of its items, with few
-under way at once.
+workers gives the same outcome.  Every engine returns outcomes in the order of its items.
 """
 
 from __future__ import annotations
@@ -15,14 +14,12 @@ import tempfile
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import Future, wait
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
-
-from pebble import ProcessExpired, ProcessPool
+from typing import Any, TypeVar
 
 from consensusbench.construction.types import (
     DEFAULT_TIME_LIMIT_S,
@@ -58,11 +55,9 @@ MAX_WAITING_CHARS = 256 << 20
 WINDOW = 8
 # Problems that may wait for a slow one before them, for each that a model is asked about.
 MODEL_WINDOW = 4
-# How soon a wait notices that all worker processes were killed.
-_LOOK_S = 0.5
-# So many times its limit of CPU time may a problem take on a busy machine, or asleep.
+# A problem may take so many times its limit of CPU time on a busy machine, or asleep.
 _PATIENCE = 20.0
-# After these no other problem has a chance either.
+# Errors after which no other problem can succeed either.
 _NO_CHANCE = (BudgetSpent, ModelNoAccess, InputError, VerifierUnavailable)
 # On Ray, problems that travel together.
 PART_PROBLEMS = 16
@@ -71,6 +66,7 @@ PART_CHARS = 4 << 20
 POSITION_DECIMALS = 3
 
 _Value = TypeVar("_Value")
+_Result = TypeVar("_Result", bound=Item)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +74,8 @@ class Stages:
     """What is done with every task of a build.
 
     Attributes:
-        extractor: None where all tasks carry their extraction.
-        refiner: None where the build ends with stage 2.
+        extractor: None if all tasks carry their extraction.
+        refiner: None if the build ends with stage 2.
         time_limit_s: seconds of CPU time that one problem may take.
     """
 
@@ -94,23 +90,26 @@ def run_task(stages: Stages, task: ProblemTask) -> Outcome:
     try:
         if extraction is None:
             assert stages.extractor is not None, "a task without extraction needs an extractor"
-            extraction = stages.extractor.extract(task.chosen.problem, task.rollouts)
+            extraction = stages.extractor.extract(task.problem, task.rollouts)
         if stages.refiner is None:
-            return Outcome(task.chosen, extraction)
+            return Outcome(task.problem, task.record, extraction)
         # Without what stage 2 dropped: the audit has it from there.
-        refined = stages.refiner.refine(
-            task.chosen.problem, Extraction(extraction.candidates), len(task.chosen.sampled)
-        )
-        nodes = tuple(node_of(one, number) for number, one in enumerate(refined.candidates, 1))
-        return Outcome(task.chosen, extraction, nodes, refined.dropped)
+        candidates = Extraction(extraction.candidates)
+        refined = stages.refiner.refine(task.problem, candidates, len(task.record.rollouts))
+        nodes = tuple(node_of(found, number) for number, found in enumerate(refined.candidates, 1))
+        return Outcome(task.problem, task.record, extraction, nodes, refined.dropped)
     except Exception as error:  # of one problem
         if os.environ.get("CONSENSUSPR_TRACEBACK", "0") not in ("", "0"):
             traceback.print_exc()
         known = isinstance(error, ConsensusPRError)
         detail = str(error) if known else f"{type(error).__name__}: {error}"
-        stage: Stage = "extract" if extraction is None else "refine"
-        failure = Excluded(task.chosen.problem, "failed", detail, stage)
-        return Outcome(task.chosen, extraction, failure=failure)
+        return _failed(replace(task, extraction=extraction), "failed", detail)
+
+
+def _failed(task: ProblemTask, reason: ExclusionReason, detail: str) -> Outcome:
+    stage: Stage = "extract" if task.extraction is None else "refine"
+    failure = Excluded(task.problem, reason, detail, stage)
+    return Outcome(task.problem, task.record, task.extraction, failure=failure)
 
 
 def node_of(candidate: Candidate, number: int) -> Node:
@@ -120,7 +119,7 @@ def node_of(candidate: Candidate, number: int) -> Node:
         label=candidate.label,
         type=candidate.type,
         expressions=candidate.expressions,
-        # Also where there is none: a server derives forms only for nodes without the key.
+        # Also if empty: a server derives forms only for nodes without the key.
         derived=candidate.derived,
         support=candidate.support,
         is_final=candidate.is_final,
@@ -149,47 +148,39 @@ def batches(
 
 
 def _num_chars(item: Item) -> int:
-    return sum(len(one.response) for one in getattr(item, "rollouts", ()))
-
-
-class Pending(Protocol):
-    """Work on a task that has begun."""
-
-    def done(self) -> bool:
-        """Return whether the outcome is there."""
-
-    def result(self) -> Outcome:
-        """Wait for the outcome."""
+    return sum(len(rollout.response) for rollout in getattr(item, "rollouts", ()))
 
 
 def in_order(
-    items: Iterable[Item], submit: Callable[[ProblemTask], Pending | Finished], window: int
-) -> Iterator[Finished]:
-    """Yield what became of each item, in order; what is finished passes through.
-
-    What is finished is not held back, because it is not on disk before it is yielded.
+    items: Iterable[Item],
+    submit: Callable[[ProblemTask], Future[_Result] | _Result],
+    window: int,
+) -> Iterator[_Result | Finished]:
+    """Yield what became of each item, in order, as soon as it is finished.
 
     Args:
-        items: taken as room comes up.
+        items: taken as room comes up; finished ones pass through.
         submit: begins the work on a task.
         window: items that may be under way, or wait for one before them, while their texts are
             within :data:`MAX_WAITING_CHARS`.
     """
-    waiting: deque[tuple[Pending | Finished, int]] = deque()
+    waiting: deque[tuple[Future[_Result] | _Result | Finished, int]] = deque()
     num_chars = 0
 
-    def pop() -> Finished:
+    def pop() -> _Result | Finished:
         nonlocal num_chars
         first, size = waiting.popleft()
         num_chars -= size
-        return first if isinstance(first, Finished) else first.result()
+        return first.result() if isinstance(first, Future) else first
+
+    def is_first_done() -> bool:
+        first, _ = waiting[0]
+        return not isinstance(first, Future) or first.done()
 
     for item in items:
         size = _num_chars(item)
         while waiting and (
-            len(waiting) >= window
-            or num_chars + size > MAX_WAITING_CHARS
-            or _is_finished(waiting[0][0])
+            len(waiting) >= window or num_chars + size > MAX_WAITING_CHARS or is_first_done()
         ):
             yield pop()
         num_chars += size
@@ -198,117 +189,135 @@ def in_order(
         yield pop()
 
 
-def _is_finished(one: Pending | Finished) -> bool:
-    return isinstance(one, Finished) or one.done()
-
-
-def _failed(task: ProblemTask, reason: ExclusionReason, detail: str) -> Outcome:
-    stage: Stage = "extract" if task.extraction is None else "refine"
-    failure = Excluded(task.chosen.problem, reason, detail, stage)
-    return Outcome(task.chosen, task.extraction, failure=failure)
-
-
 class Workers:
     """Processes that run tasks, each for a limited time; a context manager.
 
-    The limit is CPU time, so that problems end alike on a busy and on an idle machine.
+    Each process has a pipe and a waiting thread of its own.  No lock is shared, so that a process
+    that is killed stops nothing else.  The limit is CPU time, so that problems end alike on a busy
+    and on an idle machine.
     """
 
     def __init__(self, stages: Stages, workers: int) -> None:
-        self.stages = stages
-        self._workers = workers
-        self._pool = self._new_pool()
-
-    def _new_pool(self) -> ProcessPool:
-        return ProcessPool(self._workers, context=ChildContext(__name__))
+        self._stages = stages
+        self._window = WINDOW * workers
+        self._threads = ThreadPoolExecutor(workers, "construction")
+        self._own = threading.local()
+        self._lock = threading.Lock()
+        self._processes: list[_WorkerProcess] = []
+        self._is_closed = False
 
     def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._stop()
-
-    def _stop(self) -> None:
-        self._pool.stop()  # type: ignore[no-untyped-call]
-        self._pool.join()
+        with self._lock:
+            self._is_closed = True
+        for worker in self._processes:
+            worker.process.kill()
+        self._threads.shutdown(cancel_futures=True)
+        for worker in self._processes:
+            worker.end()
 
     def work(self, items: Iterable[Item]) -> Iterator[Finished]:
         """Yield what becomes of each item, in order."""
-        return in_order(items, lambda task: _Running(self, task), WINDOW * self._workers)
 
-    def schedule(self, given: bytes) -> tuple[ProcessPool, Future[Outcome]]:
-        """Begin a pickled task; return the pool that runs it too.
+        def submit(task: ProblemTask) -> Future[Outcome] | Outcome:
+            if task.extraction is not None and self._stages.refiner is None:
+                return run_task(self._stages, task)
+            return self._threads.submit(self._run, task)
+
+        return in_order(items, submit, self._window)
+
+    def _run(self, task: ProblemTask) -> Outcome:
+        """Run a task in the process of this thread, once more if the process is killed."""
+        given = pickle.dumps((self._stages, task), pickle.HIGHEST_PROTOCOL)
+        limit_s = self._stages.time_limit_s
+        detail = ""
+        for _ in range(2):  # perhaps it was killed for the memory that another problem took
+            worker = self._worker()
+            try:
+                return worker.run(given, limit_s)
+            except TimeoutError:
+                worker.process.kill()
+                worker.end()
+                detail = f"took more than {_PATIENCE * limit_s:g} s on the clock"
+                return _failed(task, "time_limit", detail)
+            except (EOFError, OSError):
+                exit_code = worker.end()
+            if exit_code == -signal.SIGPROF:
+                detail = f"took more than {limit_s:g} s of CPU time"
+                return _failed(task, "time_limit", detail)
+            detail = f"its worker process ended ({exit_code})"
+        return _failed(task, "failed", detail)
+
+    def _worker(self) -> _WorkerProcess:
+        worker: _WorkerProcess | None = getattr(self._own, "worker", None)
+        if worker is None or worker.is_ended:
+            with self._lock:
+                if self._is_closed:
+                    raise RuntimeError("the workers are closed")
+                worker = self._own.worker = _WorkerProcess()
+                self._processes.append(worker)
+        return worker
+
+
+class _WorkerProcess:
+    """A process that runs one task after the other."""
+
+    def __init__(self) -> None:
+        context = ChildContext(__name__)
+        self._pipe, its_end = context.Pipe()
+        self.process = context.Process(target=_serve, args=(its_end,), daemon=True)
+        self.process.start()
+        # Else its death would not end the pipe.
+        its_end.close()
+        self.is_ended = False
+
+    def run(self, given: bytes, limit_s: float) -> Outcome:
+        """Run a pickled task.
 
         Raises:
-            ConsensusPRError: the processes cannot start.
+            TimeoutError: it takes too long on the clock.
+            EOFError, OSError: the process ended.
+            ConsensusPRError: the process cannot load the stages.
         """
-        limit_s = self.stages.time_limit_s
-        arguments, most_s = (given, limit_s), _PATIENCE * limit_s
-        try:
-            return self._pool, self._pool.schedule(_run_pickled, arguments, timeout=most_s)
-        except RuntimeError:  # the pool ended because its processes were killed
-            self._stop()
-            self._pool = self._new_pool()
-        try:
-            return self._pool, self._pool.schedule(_run_pickled, arguments, timeout=most_s)
-        except RuntimeError as error:
-            raise ConsensusPRError(
-                "the worker processes cannot start; standard error has the reason"
-            ) from error
+        self._pipe.send((given, limit_s))
+        if not self._pipe.poll(_PATIENCE * limit_s):
+            raise TimeoutError
+        reply = self._pipe.recv()
+        if isinstance(reply, str):
+            raise ConsensusPRError(f"a worker process cannot load its stages: {reply}")
+        assert isinstance(reply, Outcome), "a worker replies with an outcome"
+        return reply
+
+    def end(self) -> int | None:
+        """End the process if it runs, and return its exit code."""
+        if not self.is_ended:
+            self._pipe.close()
+            self.process.join(0.5)
+            self.process.kill()
+            self.process.join()
+            self.is_ended = True
+        return self.process.exitcode
 
 
-class _Running:
-    """A task in worker processes; it runs once more if its process is killed."""
-
-    def __init__(self, workers: Workers, task: ProblemTask) -> None:
-        self._workers = workers
-        self._task = task
-        # Pickled here: what cannot be unpickled there is an error of the task, not of the pool.
-        self._given = pickle.dumps((workers.stages, task), pickle.HIGHEST_PROTOCOL)
-        self._pool, self._future = workers.schedule(self._given)
-
-    def done(self) -> bool:
-        return self._future.done()
-
-    def result(self) -> Outcome:
-        try:
-            return self._wait()
-        except (ProcessExpired, BrokenProcessPool):
-            # Perhaps for the memory that another problem took.
-            self._pool, self._future = self._workers.schedule(self._given)
-        try:
-            return self._wait()
-        except ProcessExpired as error:
-            detail = f"its worker process ended ({error.exitcode})"
-        except BrokenProcessPool:
-            detail = "all worker processes were killed"
-        return _failed(self._task, "failed", detail)
-
-    def _wait(self) -> Outcome:
-        # Pebble never ends a future that its pool had not taken up when the pool ended.
-        while self._pool.active and not self._future.done():
-            wait((self._future,), _LOOK_S)
-        if not self._future.done():
-            raise BrokenProcessPool
-        limit_s = self._workers.stages.time_limit_s
-        try:
-            return self._future.result()
-        except TimeoutError:
-            detail = f"took more than {_PATIENCE * limit_s:g} s on the clock"
-            return _failed(self._task, "time_limit", detail)
-        except ProcessExpired as error:
-            if error.exitcode != -signal.SIGPROF:
-                raise
-            detail = f"took more than {limit_s:g} s of CPU time"
-            return _failed(self._task, "time_limit", detail)
-        except (ImportError, AttributeError) as error:
-            raise ConsensusPRError(
-                f"a worker process cannot load its stages: {type(error).__name__}: {error}"
-            ) from error
+def _serve(pipe: Connection) -> None:
+    """Run the tasks that come through a pipe, until it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    try:
+        while True:
+            given, limit_s = pipe.recv()
+            pipe.send(_run_pickled(given, limit_s))
+    except (EOFError, BrokenPipeError):
+        return
 
 
-def _run_pickled(given: bytes, cpu_s: float) -> Outcome:
-    stages, task = pickle.loads(given)
+def _run_pickled(given: bytes, cpu_s: float) -> Outcome | str:
+    """Run a task; return its outcome, or why it cannot be loaded."""
+    try:
+        stages, task = pickle.loads(given)
+    except (ImportError, AttributeError) as error:
+        return f"{type(error).__name__}: {error}"
     # The kernel ends this process when the time is up, in the middle of C code too.
     signal.setitimer(signal.ITIMER_PROF, cpu_s)
     try:
@@ -323,51 +332,48 @@ def work_here(items: Iterable[Item], stages: Stages, workers: int) -> Stream:
         yield from pool.work(items)
 
 
-def ask_model(items: Iterable[Item], extractor: AsyncExtractor) -> Stream:
-    """Extract by asking a model; tasks with an extraction come back as it.
+def ask_model(items: Iterable[Item], extractor: AsyncExtractor) -> Generator[Item, None, None]:
+    """Give tasks their extraction by asking a model.
 
     The extractor runs in an event loop in a thread of its own, because reading rollouts and
-    verifying their answers blocks.  If no further problem has a chance, extractions that have begun
+    verifying their answers blocks.  If no further problem can succeed, extractions that have begun
     are waited for: their replies are being paid for.
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="extract", daemon=True)
     slots = asyncio.Semaphore(extractor.in_flight)
-    over: list[Exception] = []
+    fatal: list[Exception] = []
 
     def begin(work: Coroutine[Any, Any, _Value]) -> Future[_Value]:
         return asyncio.run_coroutine_threadsafe(work, loop)
 
-    async def extract(task: ProblemTask) -> Outcome:
+    async def extract(task: ProblemTask) -> Item:
         async with slots:
-            if over:
-                raise over[0]
+            if fatal:
+                raise fatal[0]
             try:
-                found = await extractor.extract(task.chosen.problem, task.rollouts)
+                found = await extractor.extract(task.problem, task.rollouts)
             except _NO_CHANCE as error:
-                over.append(error)
+                fatal.append(error)
                 raise
             except ConsensusPRError as error:
                 return _failed(task, "failed", str(error))
-            return Outcome(task.chosen, found)
+            return replace(task, rollouts=(), extraction=found)
 
     async def finish(cancel: bool) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for one in others:
-            if cancel:
-                one.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        pending = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in pending if cancel else ():
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
 
-    def submit(task: ProblemTask) -> Future[Outcome] | Outcome:
-        if task.extraction is not None:
-            return Outcome(task.chosen, task.extraction)
-        return begin(extract(task))
+    def submit(task: ProblemTask) -> Future[Item] | Item:
+        return begin(extract(task)) if task.extraction is None else task
 
     thread.start()
     try:
         yield from in_order(items, submit, MODEL_WINDOW * extractor.in_flight)
     except _NO_CHANCE as error:
-        over.append(error)
+        fatal.append(error)
         begin(finish(cancel=False)).result()
         raise
     finally:

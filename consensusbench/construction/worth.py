@@ -1,4 +1,4 @@
-"""What the nodes of a build are worth on its own rollouts, right and wrong ones.
+"""The worth of a build's nodes on its own rollouts, right and wrong ones.
 
 A **weight** for each node of a problem that has both: ``max(0, rate among the right - rate among
 the wrong)``.  It is stored, and counts where a request asks for ``ncr=weighted``.
@@ -16,12 +16,12 @@ Rollouts whose answer is undecided count as neither.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from consensusbench.construction.store import DistinctRollout
+from consensusbench.construction.store import DistinctRollout, Inputs
 from consensusbench.evaluation.metrics import auroc
 from consensusbench.evaluation.scored import Bools, Floats, Ints
 from consensusbench.extraction.statements import forms_beyond
@@ -69,47 +69,37 @@ class Separation:
         return {"problems": self.problems, **means}
 
     def sentence(self) -> str:
-        """Return what it says to a person."""
+        """Return it as a sentence."""
         if not self.problems:
             return "no problem has right and wrong rollouts: nodes get no weights"
         ncr, raw, length = (
             f"{total / self.problems:.3f}" for total in (self.ncr, self.ncr_raw, self.length)
         )
         unguarded = "" if ncr == raw else f" ({raw} without the guard)"
-        them = count_of(self.problems, "problem")
         return (
             f"AUROC within problems without final nodes: {ncr}{unguarded}, of length alone "
-            f"{length} (over {them}; of the rollouts that nodes were made of)"
+            f"{length} (over {count_of(self.problems, 'problem')}; of the rollouts that nodes were "
+            "made of)"
         )
 
 
 class Judge:
-    """Gives nodes their weights, from the rollouts of their problem.
+    """Gives nodes their weights, from the rollouts of their problem."""
 
-    Args:
-        responses: reads the texts of some rollouts, a bounded part at a time.
-    """
-
-    def __init__(
-        self, responses: Callable[[Sequence[DistinctRollout]], Iterator[Sequence[str]]]
-    ) -> None:
+    def __init__(self, inputs: Inputs) -> None:
         self.separation = Separation()
         self.weighted = 0
         # By data source, and then by attack: the NCR earned of each problem.
         self._earned: dict[str, dict[str, list[float]]] = {}
-        self._responses = responses
-        self._waiting: dict[str, tuple[list[DistinctRollout], int]] = {}
+        self._inputs = inputs
 
-    def expect(
-        self, problem_id: str, right: Sequence[DistinctRollout], wrong: Sequence[DistinctRollout]
-    ) -> None:
-        """Take the rollouts of a problem whose nodes are being made."""
-        if right and wrong:
-            self._waiting[problem_id] = [*right, *wrong], len(right)
+    def right_of(self, problem: Problem) -> list[DistinctRollout]:
+        """Return the right rollouts of a problem."""
+        return [rollout for rollout in self._rollouts_of(problem) if rollout.label]
 
-    def forget(self, problem_id: str) -> None:
-        """Hear that a problem gets no nodes."""
-        self._waiting.pop(problem_id, None)
+    def _rollouts_of(self, problem: Problem) -> list[DistinctRollout]:
+        number = self._inputs.number_of(problem.problem_id)
+        return [] if number is None else self._inputs.rollouts_of(number)
 
     def cheap(self) -> tuple[CheapAttack, ...]:
         """Return the attacks that earn more of a source than wrong rollouts do on average."""
@@ -121,12 +111,15 @@ class Judge:
         )
 
     def weigh(self, problem: Problem) -> Problem:
-        """Return a problem with weights, where it has none, and with what attacks earn of it.
+        """Return a problem with weights, if it has none, and with what attacks earn of it.
 
-        As it is where it lacks right or wrong rollouts.
+        A problem without right or without wrong rollouts stays as it is.
         """
-        rollouts, num_right = self._waiting.pop(problem.problem_id, ([], 0))
-        if not rollouts or not problem.nodes:
+        of_problem = self._rollouts_of(problem)
+        rollouts = [rollout for rollout in of_problem if rollout.label]
+        num_right = len(rollouts)
+        rollouts += [rollout for rollout in of_problem if rollout.label is False]
+        if not 0 < num_right < len(rollouts) or not problem.nodes:
             return problem
         outdated = is_outdated(problem)
         matcher = Matcher(
@@ -138,7 +131,7 @@ class Judge:
             ],
         )
         hits, guard, chars = [], [], []
-        for texts in self._responses(rollouts):
+        for texts in self._inputs.responses(rollouts):
             found = match_batch([matcher] * len(texts), texts, threads=1)
             hits += [found.matched(at) for at in range(len(texts))]
             guard += _guard(problem, found, texts).tolist()

@@ -26,7 +26,7 @@ from consensusbench.evaluation.estimates import (
     mean_estimate,
     ratio_estimate,
 )
-from consensusbench.evaluation.scored import Bools, Floats
+from consensusbench.evaluation.scored import Bools
 from consensusbench.tables import JsonResult
 from consensuspr.core import Matcher, derive_forms, expression_keys
 from consensuspr.data import Node, Problem, read_problems
@@ -102,25 +102,17 @@ def agreement_of_files(
             compared.append(compare_nodes(problem, other))
     if not compared:
         raise InputError(f"{dataset} and {human} have no problem with nodes in common")
-    pairs = np.array([len(problem.pairs) for problem in compared], dtype=np.float64)
-    ours = np.array([problem.ours for problem in compared], dtype=np.float64)
-    theirs = np.array([problem.theirs for problem in compared], dtype=np.float64)
+    counts = [(len(problem.pairs), problem.ours, problem.theirs) for problem in compared]
+    pairs, ours, theirs = np.array(counts, dtype=np.float64).T
     numbers = np.arange(len(compared))
-
-    def pooled(whole: Floats) -> Estimate:
-        return ratio_estimate(pairs, whole, numbers, confidence, bounds=SHARE)
-
-    def by_problem(whole: Floats) -> Estimate:
+    wholes = {"consistency": ours + theirs - pairs, "recall": theirs, "precision": ours}
+    figures: dict[str, Estimate] = {}
+    for name, whole in wholes.items():
+        figures[name] = ratio_estimate(pairs, whole, numbers, confidence, bounds=SHARE)
         shares = np.divide(pairs, whole, out=np.full(len(pairs), np.nan), where=whole > 0)
-        return mean_estimate(shares, numbers, confidence, bounds=SHARE)
-
+        figures[f"{name}_by_problem"] = mean_estimate(shares, numbers, confidence, bounds=SHARE)
     return Agreement(
-        consistency=pooled(ours + theirs - pairs),
-        recall=pooled(theirs),
-        precision=pooled(ours),
-        consistency_by_problem=by_problem(ours + theirs - pairs),
-        recall_by_problem=by_problem(theirs),
-        precision_by_problem=by_problem(ours),
+        **figures,
         num_ours=int(ours.sum()),
         num_theirs=int(theirs.sum()),
         num_pairs=int(pairs.sum()),
@@ -153,17 +145,14 @@ def same_statements(ours: Sequence[Node], theirs: Sequence[Node]) -> Bools:
     """Return which nodes state the same: (len(ours), len(theirs)) truth values."""
     same = np.zeros((len(ours), len(theirs)), dtype=np.bool_)
     if ours and theirs:
-        # Without statements: a part of what a node states is not what it states.
-        our_matcher = Matcher([_written(node) for node in ours], statements=False)
-        their_matcher = Matcher([_written(node) for node in theirs], statements=False)
-        for at, node in enumerate(theirs):
-            for expression in node.expressions:
-                same[:, at] |= np.array(our_matcher.match(expression), dtype=np.bool_)
-        for at, node in enumerate(ours):
-            for expression in node.expressions:
-                same[at] |= np.array(their_matcher.match(expression), dtype=np.bool_)
+        for one_side, other_side, hits in ((ours, theirs, same), (theirs, ours, same.T)):
+            # Without statements: a part of a node's statement is another statement.
+            matcher = Matcher([_written(node) for node in one_side], statements=False)
+            for at, node in enumerate(other_side):
+                for expression in node.expressions:
+                    hits[:, at] |= np.array(matcher.match(expression), dtype=np.bool_)
         keys = [_keys(node) for node in theirs]
-        same |= [[not _keys(node).isdisjoint(one) for one in keys] for node in ours]
+        same |= [[not _keys(node).isdisjoint(of_theirs) for of_theirs in keys] for node in ours]
     return same
 
 

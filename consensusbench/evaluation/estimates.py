@@ -40,29 +40,23 @@ SHARE: Final[Bounds] = (0.0, 1.0)
 
 # Problems left out of a figure that are named.
 MAX_NAMED: Final = 20
-
 NO_VALUE: Final = "no rollout has a value"
 ONE_PROBLEM: Final = "a single problem"
-
-# A standard error of a share that is rounding and nothing else.
-_NO_SPREAD: Final = 1e-12
 
 REPLICATES: Final = 1000
 # An interval needs at least this share of the replicates to have a value.
 MIN_DEFINED: Final = 0.9
-
 # All 2^k sign patterns of so many differences are fewer than the random ones.
 EXACT_UP_TO: Final = 13
 PATTERNS: Final = 10_000
-# Patterns that are equal but for rounding count as equal.
+# Standard errors of a share, and sign patterns, that differ by rounding alone.
 _TOLERANCE: Final = 1e-12
-
 # Weights or signs that are held at a time: 32 MB.
 _BLOCK: Final = 4_000_000
 
 
 def check_resampling(confidence: float, seed: int = 0) -> None:
-    """Check what intervals need before anything is scored.
+    """Check the settings of intervals before anything is scored.
 
     Raises:
         InputError: a level or a seed is out of its range, or a package is missing.
@@ -88,8 +82,8 @@ class Estimate(JsonResult):
 
     def to_json(self) -> dict[str, Any]:
         """Return every field; ``no_interval`` only if there is no interval."""
-        said = JsonResult.to_json(self)
-        return said if self.no_interval else {k: v for k, v in said.items() if k != "no_interval"}
+        row = JsonResult.to_json(self)
+        return row if self.no_interval else {k: v for k, v in row.items() if k != "no_interval"}
 
 
 def t_quantile(confidence: float, problems: int) -> float:
@@ -103,25 +97,24 @@ def mean_estimate(
 ) -> Estimate:
     """Return the mean over rollouts of (n,) values; NaN counts as absent."""
     known = ~np.isnan(values)
-    values, problem = values[known], problem[known]
-    return ratio_estimate(values, np.ones(len(values)), problem, confidence, bounds=bounds)
+    ones = np.ones(int(known.sum()))
+    return ratio_estimate(values[known], ones, problem[known], confidence, bounds=bounds)
 
 
 def problem_mean_estimate(
     values: Floats, problem: Ints, confidence: float, *, bounds: Bounds = ANYWHERE
 ) -> Estimate:
     """Return the mean over problems of each problem's mean: every problem weighs the same."""
-    known = ~np.isnan(values)
-    values, problem = values[known], problem[known]
     numbers, means = problem_means(values, problem)
     estimate = mean_estimate(means, numbers, confidence, bounds=bounds)
-    return replace(estimate, count=len(values))
+    return replace(estimate, count=int((~np.isnan(values)).sum()))
 
 
 def problem_means(values: Floats, problem: Ints) -> tuple[Ints, Floats]:
-    """Return the problems that have a value, ascending, and the mean of each."""
-    numbers, at = np.unique(problem, return_inverse=True)
-    sums = np.bincount(at, weights=values, minlength=len(numbers))
+    """Return the problems that have a value other than NaN, ascending, and the mean of each."""
+    known = ~np.isnan(values)
+    numbers, at = np.unique(problem[known], return_inverse=True)
+    sums = np.bincount(at, weights=values[known], minlength=len(numbers))
     return numbers, sums / np.bincount(at, minlength=len(numbers))
 
 
@@ -145,8 +138,7 @@ def ratio_estimate(
         return Estimate(value, None, None, None, count, problems, ONE_PROBLEM)
     residuals = np.bincount(at, weights=numerator - value * denominator, minlength=problems)
     variance = problems / (problems - 1) * float((residuals**2).sum()) / whole**2
-    error = math.sqrt(variance)
-    t = t_quantile(confidence, problems)
+    error, t = math.sqrt(variance), t_quantile(confidence, problems)
     if bounds == SHARE:
         low, high = _wilson(value, error, problems, t)
     else:
@@ -163,14 +155,11 @@ def median_estimate(values: Floats, problem: Ints, confidence: float) -> Estimat
     value = float(np.median(values))
     below = mean_estimate((values <= value).astype(np.float64), problem, confidence)
     if below.std_error is None:
-        return Estimate(value, None, None, None, len(values), below.problems, ONE_PROBLEM)
+        return replace(below, value=value)
     reach = t_quantile(confidence, below.problems) * below.std_error
-    low, high = np.quantile(
-        values, [max(0.0, 0.5 - reach), min(1.0, 0.5 + reach)], method="inverted_cdf"
-    )
-    return Estimate(
-        value, min(float(low), value), max(float(high), value), None, len(values), below.problems
-    )
+    shares = max(0.0, 0.5 - reach), min(1.0, 0.5 + reach)
+    low, high = np.quantile(values, shares, method="inverted_cdf").tolist()
+    return replace(below, value=value, low=min(low, value), high=max(high, value), std_error=None)
 
 
 def _wilson(p: float, error: float, problems: int, t: float) -> tuple[float, float]:
@@ -178,7 +167,7 @@ def _wilson(p: float, error: float, problems: int, t: float) -> tuple[float, flo
     p = min(1.0, max(0.0, p))
     spread = p * (1 - p)
     # If all problems have the same mean, each problem counts as one observation.
-    inverse_size = error**2 / spread if spread > 0 and error > _NO_SPREAD else 1 / problems
+    inverse_size = error**2 / spread if spread > 0 and error > _TOLERANCE else 1 / problems
     push = t * t * inverse_size
     middle = (p + push / 2) / (1 + push)
     reach = math.sqrt(push * spread + push * push / 4) / (1 + push)
@@ -203,8 +192,8 @@ def percentile_interval(replicates: Floats, confidence: float) -> tuple[float, f
     if len(defined) < max(2, MIN_DEFINED * len(replicates)):
         return None
     tail = (1 - confidence) / 2
-    low, high = np.quantile(defined, [tail, 1 - tail])
-    return float(low), float(high)
+    low, high = np.quantile(defined, [tail, 1 - tail]).tolist()
+    return low, high
 
 
 def sign_flip_p_value(differences: Floats, seed: int) -> float:
@@ -213,20 +202,20 @@ def sign_flip_p_value(differences: Floats, seed: int) -> float:
     All sign patterns are tried up to :data:`EXACT_UP_TO` differences other than 0, else
     :data:`PATTERNS` random ones.
     """
+    # A problem without a difference adds 0 under either sign.
     moving = differences[differences != 0]
     if not len(moving):
         return 1.0
-    # A problem without a difference adds 0 under either sign.
-    seen = abs(float(moving.sum())) - _TOLERANCE * float(np.abs(moving).sum())
+    observed = abs(float(moving.sum())) - _TOLERANCE * float(np.abs(moving).sum())
     if len(moving) <= EXACT_UP_TO:
         patterns = np.arange(2 ** len(moving))[:, None] >> np.arange(len(moving)) & 1
-        return float((np.abs((1.0 - 2.0 * patterns) @ moving) >= seen).mean())
+        return float((np.abs((1.0 - 2.0 * patterns) @ moving) >= observed).mean())
     generator = np.random.default_rng(seed)
     block = max(1, _BLOCK // len(moving))
     as_far = 0
     for first in range(0, PATTERNS, block):
         size = min(block, PATTERNS - first)
         signs = 1.0 - 2.0 * generator.integers(0, 2, (size, len(moving)), dtype=np.int8)
-        as_far += int((np.abs(signs @ moving) >= seen).sum())
-    # The pattern that was seen is one of them: no p-value is 0.
+        as_far += int((np.abs(signs @ moving) >= observed).sum())
+    # The observed pattern is one of them: no p-value is 0.
     return (as_far + 1) / (PATTERNS + 1)

@@ -10,6 +10,7 @@ distinct values, and a line between two points of that curve is not achievable.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -42,12 +43,11 @@ from consensusbench.evaluation.scored import (
     ScoredSet,
     columns_of,
     label_order,
-    ncr_of,
-    statuses_of,
-    tpn_of,
+    per_node,
 )
 from consensusbench.tables import JsonResult
 from consensuspr.errors import InputError
+from consensuspr.scoring.types import Status
 from consensuspr.version import VERSION
 
 # Changes when a key of the JSON form is renamed, removed or gets another meaning.
@@ -57,20 +57,17 @@ DIMENSIONS: Final = ("model", "source", "difficulty")
 # Of intervals from 2, 3, 5 and 10 simulated problems at a level of 95 %, 44, 65, 83 and 90 % held
 # the true AUROC.
 MIN_PROBLEMS: Final = 10
-# Why a figure of consistency has no interval.
+# Reasons why a figure of consistency has no interval.
 ONE_CLASS: Final = "no right or no wrong rollouts"
 TOO_FEW: Final = "too few right or wrong rollouts for resampling"
 FEW_PROBLEMS: Final = "fewer than 10 problems, too few for resampling"
 ALL_ALIKE: Final = "all resamples give the same value"
+_AUROC: Final = "measuring AUROC and AUCPR"
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSettings:
-    """How figures are made.
-
-    Attributes:
-        ks: of pass@k, ascending and distinct.
-    """
+    """Settings of figures; ``ks`` are those of pass@k, ascending and distinct."""
 
     ks: tuple[int, ...] = (1,)
     confidence: float = 0.95
@@ -108,8 +105,7 @@ def pass_at_k(samples: Ints, right: Ints, k: int) -> Floats:
         return np.full(len(samples), np.nan)
     all_wrong = np.ones(len(samples))
     for drawn in range(k):
-        wrong_left = np.maximum(samples - right - drawn, 0)
-        all_wrong *= wrong_left / np.maximum(samples - drawn, 1)
+        all_wrong *= np.maximum(samples - right - drawn, 0) / np.maximum(samples - drawn, 1)
     return np.where(samples >= k, 1.0 - all_wrong, np.nan)
 
 
@@ -160,11 +156,10 @@ def consistency_of(
     num_right, num_wrong = int(right.sum()), int((~right).sum())
     ncr_right = float(ncr[right].mean()) if num_right else None
     ncr_wrong = float(ncr[~right].mean()) if num_wrong else None
-    prevalence = num_right / len(ncr) if len(ncr) else None
     no_value = Estimate(None, count=len(ncr), problems=len(numbers), no_interval=ONE_CLASS)
     d_ncr = auroc = aucpr = within = no_value
     if ncr_right is not None and ncr_wrong is not None:
-        metrics = require("sklearn.metrics", "measuring AUROC and AUCPR")
+        metrics = require("sklearn.metrics", _AUROC)
         values = (
             ncr_right - ncr_wrong,
             float(metrics.roc_auc_score(right, ncr)),
@@ -172,18 +167,25 @@ def consistency_of(
         )
         if len(numbers) < MIN_PROBLEMS:
             reason = ONE_PROBLEM if len(numbers) < 2 else FEW_PROBLEMS
-            d_ncr, auroc, aucpr = [
-                replace(no_value, value=value, no_interval=reason) for value in values
-            ]
+            estimates = [replace(no_value, value=v, no_interval=reason) for v in values]
         else:
             replicates = _replicates(ncr, right, cluster, len(numbers), seed)
-            d_ncr, auroc, aucpr = [
-                _resampled(replace(no_value, value=value), figure, confidence)
-                for value, figure in zip(values, replicates, strict=True)
+            estimates = [
+                _resampled(replace(no_value, value=value), drawn, confidence)
+                for value, drawn in zip(values, replicates, strict=True)
             ]
+        d_ncr, auroc, aucpr = estimates
         within = within_problems(ncr, right, cluster, confidence)
     return Consistency(
-        d_ncr, auroc, aucpr, within, prevalence, ncr_right, ncr_wrong, num_right, num_wrong
+        d_ncr,
+        auroc,
+        aucpr,
+        within,
+        num_right / len(ncr) if len(ncr) else None,
+        ncr_right,
+        ncr_wrong,
+        num_right,
+        num_wrong,
     )
 
 
@@ -192,14 +194,14 @@ def within_problems(values: Floats, right: Bools, problem: Ints, confidence: flo
     order = np.argsort(problem, kind="stable")
     values, right, problem = values[order], right[order], problem[order]
     starts = np.flatnonzero(np.diff(problem, prepend=-1, append=-1))
-    found = [
-        (auroc(values[start:end], right[start:end]), end - start)
+    mixed = [
+        slice(start, end)
         for start, end in pairwise(starts.tolist())
         if 0 < right[start:end].sum() < end - start
     ]
-    aurocs = np.array([of_one for of_one, _ in found], dtype=np.float64)
-    estimate = mean_estimate(aurocs, np.arange(len(found)), confidence, bounds=SHARE)
-    return replace(estimate, count=sum(count for _, count in found))
+    aurocs = np.array([auroc(values[part], right[part]) for part in mixed], dtype=np.float64)
+    estimate = mean_estimate(aurocs, np.arange(len(mixed)), confidence, bounds=SHARE)
+    return replace(estimate, count=sum(part.stop - part.start for part in mixed))
 
 
 def auroc(values: Floats | Ints, right: Bools) -> float:
@@ -220,18 +222,17 @@ def length_control(chars: Ints, acc: Floats, problem: Ints, confidence: float) -
     """Measure how length and Acc go together; (n,) each, Acc NaN where unknown."""
     known = ~np.isnan(acc)
     right, lengths = acc[known] == 1.0, chars[known].astype(np.float64)
-    auroc = None
+    pooled = None
     if 0 < right.sum() < len(right):
-        metrics = require("sklearn.metrics", "measuring AUROC and AUCPR")
-        auroc = float(metrics.roc_auc_score(right, lengths))
-    return LengthControl(auroc, within_problems(lengths, right, problem[known], confidence))
+        pooled = float(require("sklearn.metrics", _AUROC).roc_auc_score(right, lengths))
+    return LengthControl(pooled, within_problems(lengths, right, problem[known], confidence))
 
 
 def _resampled(estimate: Estimate, replicates: Floats, confidence: float) -> Estimate:
     interval = percentile_interval(replicates, confidence)
     if interval is None:
         return replace(estimate, no_interval=TOO_FEW)
-    # Equal ends, as of an AUROC of 1: resampling cannot say how far from it.
+    # Equal ends, as of an AUROC of 1: resampling cannot measure the distance from it.
     if interval[0] == interval[1]:
         return replace(estimate, no_interval=ALL_ALIKE)
     return replace(estimate, low=interval[0], high=interval[1], no_interval="")
@@ -245,9 +246,10 @@ def _replicates(ncr: Floats, right: Bools, cluster: Ints, problems: int, seed: i
     """
     sparse = require("scipy.sparse", "resampling problems")
     levels, level = np.unique(ncr, return_inverse=True)
-    shape = (problems, len(levels))
     counts = [
-        sparse.csr_array((np.ones(int(of.sum())), (cluster[of], level[of])), shape=shape)
+        sparse.csr_array(
+            (np.ones(int(of.sum())), (cluster[of], level[of])), shape=(problems, len(levels))
+        )
         for of in (right, ~right)
     ]
     blocks = [
@@ -332,22 +334,16 @@ class GroupMetrics(JsonResult):
     chars: Estimate
 
     @property
-    def has_populations(self) -> bool:
-        """Whether Acc and NCR are not both over all rollouts."""
-        return {self.acc.count, self.nodes.ncr.count} != {self.num_rollouts}
-
-    @property
     def acc_if_undecided_were_right(self) -> float | None:
         """Acc if every undecided answer were right."""
-        if self.acc.value is None:
-            return None
-        return self.acc.value + self.num_undecided / self.acc.count
+        acc = self.acc
+        return None if acc.value is None else acc.value + self.num_undecided / acc.count
 
     def to_json(self) -> dict[str, Any]:
         """Return every figure; those of pass@k by k."""
         return JsonResult.to_json(self) | {
             "acc_if_undecided_were_right": self.acc_if_undecided_were_right,
-            "pass_at": {str(one.k): one.to_json() for one in self.pass_at},
+            "pass_at": {str(estimate.k): estimate.to_json() for estimate in self.pass_at},
         }
 
 
@@ -361,11 +357,12 @@ def measure(
     problem, confidence = columns.problem, settings.confidence
     right = (columns.acc == 1.0) & (columns.nodes > 0)
     lowered = (columns.guard[right] < 1.0).astype(np.float64)
+    counts = Counter(columns.status.tolist())
     return GroupMetrics(
         key=key,
         num_rollouts=len(columns),
         num_problems=len(np.unique(problem)),
-        statuses=statuses_of(columns),
+        statuses={status.value: counts[status.value] for status in Status if status in counts},
         num_undecided=int(columns.undecided.sum()),
         num_undecided_by_load=int(columns.undecided_by_load.sum()),
         acc=mean_estimate(columns.acc, problem, confidence, bounds=SHARE),
@@ -373,14 +370,8 @@ def measure(
             pass_at_k_estimate(columns.acc, problem, k, confidence, problem_ids)
             for k in settings.ks
         ),
-        nodes=_node_figures(columns, columns.nodes, columns.hits, columns.plain_hits, settings),
-        nodes_without_final=_node_figures(
-            columns,
-            columns.nodes_without_final,
-            columns.hits_without_final,
-            columns.plain_hits_without_final,
-            settings,
-        ),
+        nodes=_node_figures(columns, "", settings),
+        nodes_without_final=_node_figures(columns, "_without_final", settings),
         right_lowered=mean_estimate(lowered, problem[right], confidence, bounds=SHARE),
         length=length_control(columns.chars, columns.acc, problem, confidence),
         tokens=mean_estimate(columns.tokens, problem, confidence, bounds=LENGTH),
@@ -388,17 +379,22 @@ def measure(
     )
 
 
-def _node_figures(
-    columns: Columns, nodes: Ints, hits: Ints, plain_hits: Floats, settings: EvaluationSettings
-) -> NodeFigures:
+def _node_figures(columns: Columns, suffix: str, settings: EvaluationSettings) -> NodeFigures:
+    """Return the figures of the columns ``nodes``, ``hits`` and ``plain_hits`` with a suffix."""
+    nodes, hits, plain_hits = (
+        getattr(columns, f"{name}{suffix}") for name in ("nodes", "hits", "plain_hits")
+    )
     problem, confidence, tokens = columns.problem, settings.confidence, columns.tokens
-    raw, tpn = ncr_of(hits, nodes), tpn_of(tokens, hits)
+    raw, tpn, paper = per_node(hits, nodes), per_node(tokens, hits), per_node(plain_hits, nodes)
     ncr = raw * columns.guard
-    paper = ncr_of(plain_hits, nodes)
     # Over the same rollouts as ours, or not at all.
     differs = bool((np.isnan(paper) == np.isnan(ncr)).all() and (np.abs(paper - ncr) > 0).any())
     counted = ~np.isnan(tokens) & (nodes > 0)
     pooled = (tokens[counted], hits[counted].astype(np.float64), problem[counted])
+
+    def consistency(values: Floats) -> Consistency:
+        return consistency_of(values, columns.acc, problem, confidence, settings.seed)
+
     return NodeFigures(
         ncr=mean_estimate(ncr, problem, confidence, bounds=SHARE),
         ncr_raw=mean_estimate(raw, problem, confidence, bounds=SHARE),
@@ -407,14 +403,10 @@ def _node_figures(
         tpn_pooled=ratio_estimate(*pooled, confidence, bounds=LENGTH),
         tpn_median=median_estimate(tpn, problem, confidence),
         num_without_match=int(((nodes > 0) & (hits == 0)).sum()),
-        consistency=consistency_of(ncr, columns.acc, problem, confidence, settings.seed),
-        consistency_raw=consistency_of(raw, columns.acc, problem, confidence, settings.seed)
-        if (raw > ncr).any()
-        else None,
+        consistency=consistency(ncr),
+        consistency_raw=consistency(raw) if (raw > ncr).any() else None,
         ncr_paper=mean_estimate(paper, problem, confidence, bounds=SHARE) if differs else None,
-        consistency_paper=consistency_of(paper, columns.acc, problem, confidence, settings.seed)
-        if differs
-        else None,
+        consistency_paper=consistency(paper) if differs else None,
     )
 
 
@@ -448,15 +440,14 @@ class Evaluation(JsonResult):
     messages: dict[str, str]
 
     def breakdown(self, *by: str) -> Breakdown | None:
-        """Return the groups by exactly these dimensions; None where there are none."""
-        return next((one for one in self.breakdowns if one.by == by), None)
+        """Return the groups by exactly these dimensions, if there are any."""
+        return next((found for found in self.breakdowns if found.by == by), None)
 
     def to_json(self) -> dict[str, Any]:
         """Return everything ready for ``json.dumps``; ``docs/evaluate.md`` names the keys."""
-        said = JsonResult.to_json(self)
-        settings: dict[str, Any] = said.pop("settings")
-        about = {"schema": SCHEMA, "version": VERSION, "replicates": REPLICATES}
-        return about | settings | said
+        row = JsonResult.to_json(self)
+        settings: dict[str, Any] = row.pop("settings")
+        return {"schema": SCHEMA, "version": VERSION, "replicates": REPLICATES} | settings | row
 
 
 def evaluate(
@@ -464,7 +455,7 @@ def evaluate(
     *,
     dataset: str = "",
     by: Sequence[str] = DIMENSIONS,
-    settings: EvaluationSettings | None = None,
+    settings: EvaluationSettings = EvaluationSettings(),
 ) -> Evaluation:
     """Evaluate scored rollouts.
 
@@ -475,17 +466,18 @@ def evaluate(
     Raises:
         InputError: a dimension is unknown or a setting is out of its range.
     """
-    settings = settings or EvaluationSettings()
     check(by, settings)
     columns, problem_ids = columns_of(scored)
+    crossed = "model" in by and len(np.unique(columns.model)) > 1
+    breakdowns = []
+    for dimension in DIMENSIONS:
+        if dimension in by and (getattr(columns, dimension) != UNKNOWN).any():
+            keys = ("model", dimension) if crossed and dimension != "model" else (dimension,)
+            breakdowns.append(Breakdown(keys, _groups(columns, problem_ids, keys, settings)))
     return Evaluation(
         settings=settings,
         overall=measure(columns, problem_ids, {}, settings),
-        breakdowns=tuple(
-            Breakdown(dimensions, groups)
-            for dimensions in _breakdowns(columns, by)
-            if (groups := _groups(columns, problem_ids, dimensions, settings))
-        ),
+        breakdowns=tuple(breakdowns),
         dataset=dataset,
         files=scored.files,
         identity=None if scored.identity is None else asdict(scored.identity),
@@ -504,7 +496,7 @@ def check(by: Sequence[str], settings: EvaluationSettings) -> None:
     Raises:
         InputError: a setting is out of its range, or a package is missing.
     """
-    require("sklearn.metrics", "measuring AUROC and AUCPR")
+    require("sklearn.metrics", _AUROC)
     for dimension in by:
         if dimension not in DIMENSIONS:
             known = ", ".join(DIMENSIONS)
@@ -514,37 +506,20 @@ def check(by: Sequence[str], settings: EvaluationSettings) -> None:
         raise InputError(f"k must be distinct, ascending and 1 or more, got {settings.ks}")
 
 
-def _breakdowns(columns: Columns, by: Sequence[str]) -> list[tuple[str, ...]]:
-    crossed = "model" in by and len(np.unique(columns.model)) > 1
-    return [
-        ("model", dimension) if crossed and dimension != "model" else (dimension,)
-        for dimension in DIMENSIONS
-        if dimension in by
-    ]
-
-
 def _groups(
     columns: Columns,
     problem_ids: tuple[str, ...],
     by: tuple[str, ...],
     settings: EvaluationSettings,
 ) -> tuple[GroupMetrics, ...]:
-    """Return the groups of one kind; none if no rollout has a label to group by."""
     labels = [getattr(columns, dimension) for dimension in by]
-    if all((column == UNKNOWN).all() for column in labels[-1:]):
-        return ()
-    found = sorted(
+    keys = sorted(
         set(zip(*[column.tolist() for column in labels], strict=True)),
-        key=lambda labels_of: [label_order(label) for label in labels_of],
+        key=lambda key: [label_order(label) for label in key],
     )
-    return tuple(
-        measure(
-            columns.where(
-                np.logical_and.reduce([a == b for a, b in zip(labels, key, strict=True)])
-            ),
-            problem_ids,
-            dict(zip(by, key, strict=True)),
-            settings,
-        )
-        for key in found
-    )
+    groups = []
+    for key in keys:
+        inside = np.logical_and.reduce([a == b for a, b in zip(labels, key, strict=True)])
+        key_by = dict(zip(by, key, strict=True))
+        groups.append(measure(columns.where(inside), problem_ids, key_by, settings))
+    return tuple(groups)

@@ -27,8 +27,7 @@ from consensusbench.evaluation.scored import (
     Floats,
     Ints,
     label_order,
-    ncr_of,
-    tpn_of,
+    per_node,
 )
 from consensusbench.tables import JsonResult
 from consensuspr.errors import InputError
@@ -36,17 +35,15 @@ from consensuspr.version import VERSION
 
 # Measures of which less is better; length and TPN cost time, and are no quality in themselves.
 LOWER_IS_BETTER: Final = frozenset(("tpn", "tokens"))
-# What each measure is of every rollout.
-_VALUES: Final[dict[str, Callable[[Columns], Floats]]] = {
+MEASURES: Final[dict[str, Callable[[Columns], Floats]]] = {
     "acc": lambda columns: columns.acc,
-    "ncr": lambda columns: ncr_of(columns.hits, columns.nodes),
-    "ncr_without_final": lambda columns: ncr_of(
+    "ncr": lambda columns: per_node(columns.hits, columns.nodes),
+    "ncr_without_final": lambda columns: per_node(
         columns.hits_without_final, columns.nodes_without_final
     ),
-    "tpn": lambda columns: tpn_of(columns.tokens, columns.hits),
+    "tpn": lambda columns: per_node(columns.tokens, columns.hits),
     "tokens": lambda columns: columns.tokens,
 }
-MEASURES: Final = tuple(_VALUES)
 _EQUAL: Final = 1e-12
 SCHEMA: Final = "consensusbench.comparison/1"
 
@@ -121,28 +118,45 @@ def compare(
         InputError: there is no problem that both answered, or a setting is wrong.
     """
     check_comparison(by, confidence, seed)
-    of_baseline, of_candidate = np.unique(baseline.problem), np.unique(candidate.problem)
-    both = np.intersect1d(of_baseline, of_candidate)
+    both = np.intersect1d(baseline.problem, candidate.problem)
     if not len(both):
         raise InputError(f"{names[0]!r} and {names[1]!r} have no problem in common")
-    first = baseline.where(np.isin(baseline.problem, both))
-    second = candidate.where(np.isin(candidate.problem, both))
-    only_baseline = np.setdiff1d(of_baseline, both)
-    only_candidate = np.setdiff1d(of_candidate, both)
+
+    def group(problems: Ints, **key: str) -> PairedGroup:
+        first, second = (
+            side.where(np.isin(side.problem, problems)) for side in (baseline, candidate)
+        )
+        differences = [
+            paired_difference(
+                measure,
+                (value_of(first), first.problem),
+                (value_of(second), second.problem),
+                confidence,
+                seed,
+            )
+            for measure, value_of in MEASURES.items()
+        ]
+        return PairedGroup(key, len(np.unique(first.problem)), tuple(differences))
+
+    groups = []
+    inside = np.isin(baseline.problem, both)
+    for dimension in by:
+        labels = getattr(baseline, dimension)
+        for label in sorted(set(labels[inside].tolist()) - {UNKNOWN}, key=label_order):
+            groups.append(group(baseline.problem[inside & (labels == label)], **{dimension: label}))
+    only_baseline = np.setdiff1d(baseline.problem, both).tolist()
+    only_candidate = np.setdiff1d(candidate.problem, both).tolist()
+    undecided = [side.undecided[np.isin(side.problem, both)] for side in (baseline, candidate)]
     return Comparison(
         baseline=names[0],
         candidate=names[1],
-        overall=_group({}, first, second, confidence, seed),
-        groups=tuple(
-            _group({dimension: label}, *pair, confidence, seed)
-            for dimension in by
-            for label, pair in _labelled(dimension, first, second)
-        ),
+        overall=group(both),
+        groups=tuple(groups),
         num_only_baseline=len(only_baseline),
         num_only_candidate=len(only_candidate),
-        only_baseline=tuple(problem_ids[at] for at in only_baseline[:MAX_NAMED].tolist()),
-        only_candidate=tuple(problem_ids[at] for at in only_candidate[:MAX_NAMED].tolist()),
-        num_undecided=int(first.undecided.sum() + second.undecided.sum()),
+        only_baseline=tuple(problem_ids[number] for number in only_baseline[:MAX_NAMED]),
+        only_candidate=tuple(problem_ids[number] for number in only_candidate[:MAX_NAMED]),
+        num_undecided=int(sum(flags.sum() for flags in undecided)),
         confidence=confidence,
         seed=seed,
     )
@@ -156,38 +170,6 @@ def check_comparison(by: Sequence[str], confidence: float, seed: int) -> None:
     check_resampling(confidence, seed)
 
 
-def _labelled(
-    dimension: str, first: Columns, second: Columns
-) -> list[tuple[str, tuple[Columns, Columns]]]:
-    """Return the pairs of rollouts by the label of their problem in the baseline's rollouts."""
-    labels = getattr(first, dimension)
-    found = []
-    for label in sorted(set(labels.tolist()) - {UNKNOWN}, key=label_order):
-        problems = np.unique(first.problem[labels == label])
-        sides = [one.where(np.isin(one.problem, problems)) for one in (first, second)]
-        found.append((label, (sides[0], sides[1])))
-    return found
-
-
-def _group(
-    key: dict[str, str], first: Columns, second: Columns, confidence: float, seed: int
-) -> PairedGroup:
-    return PairedGroup(
-        key,
-        len(np.unique(first.problem)),
-        tuple(
-            paired_difference(
-                measure,
-                (value_of(first), first.problem),
-                (value_of(second), second.problem),
-                confidence,
-                seed,
-            )
-            for measure, value_of in _VALUES.items()
-        ),
-    )
-
-
 def paired_difference(
     measure: str,
     baseline: tuple[Floats, Ints],
@@ -197,8 +179,8 @@ def paired_difference(
 ) -> PairedDifference:
     """Return the difference of one measure, of the (n,) values and problems of either."""
     answered = len(np.union1d(baseline[1], candidate[1]))
-    of_baseline, means_baseline = _known_means(*baseline)
-    of_candidate, means_candidate = _known_means(*candidate)
+    of_baseline, means_baseline = problem_means(*baseline)
+    of_candidate, means_candidate = problem_means(*candidate)
     paired, at_baseline, at_candidate = np.intersect1d(
         of_baseline, of_candidate, assume_unique=True, return_indices=True
     )
@@ -220,8 +202,3 @@ def paired_difference(
         losses=int((better < 0).sum()),
         num_unpaired=answered - len(paired),
     )
-
-
-def _known_means(values: Floats, problem: Ints) -> tuple[Ints, Floats]:
-    known = ~np.isnan(values)
-    return problem_means(values[known], problem[known])

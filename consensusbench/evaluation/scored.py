@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -32,7 +32,6 @@ from consensuspr.data import (
     Problem,
     ReadReport,
     Row,
-    RowWriter,
     open_writer,
     read_problems,
     read_rollouts,
@@ -44,7 +43,6 @@ from consensuspr.scoring.rewards import CodeCredit, RewardSpec
 from consensuspr.scoring.types import LOAD_METHODS, Identity, Score, Status
 
 if TYPE_CHECKING:  # at run time this would load the core, for --help too
-    from consensuspr.core import Matcher
     from consensuspr.scoring import DatasetIndex
 
 AnyPath: TypeAlias = str | os.PathLike[str]
@@ -53,6 +51,9 @@ Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 # Of Python strings: numpy's own give every row the width of the longest.
 Texts: TypeAlias = NDArray[np.object_]
+Hits: TypeAlias = tuple[bool, ...]
+Spans: TypeAlias = tuple[tuple[int, int] | None, ...]
+CountTokens: TypeAlias = Callable[[Sequence[str]], list[int]]
 
 # Methods of an answer check that came to no verdict (docs/answers.md).
 UNDECIDED_METHODS: Final = frozenset(
@@ -68,44 +69,55 @@ DIFFICULTIES: Final = ("easy", "medium", "hard")
 _GROUP_OF_LEVEL: Final = {1: "easy", 2: "medium", 3: "medium", 4: "medium", 5: "hard"}
 _LEVEL: Final = re.compile(r"(?:level\s*)?([1-5])(?:\.0)?", re.IGNORECASE)
 
+# A row with these columns is taken as scored.
+SCORE_COLUMNS: Final = ("acc", "ncr", "matched", "status")
+_OUTPUT_TYPES: Final = SCORED_TYPES | {"answer": "string", "answer_method": "string"}
+_SPANS_TYPE: Final = {"spans": "list<list<int64>>"}
+
+_LOOKED_AT_NODES: Final = frozenset((Status.OK, Status.ANSWER_UNDECIDED, Status.NO_GROUND_TRUTH))
+_KNOWS_NO_NODES: Final = frozenset((Status.NO_NODES, Status.UNKNOWN_PROBLEM))
+# An acc of 0 beside one of these would make a failure a wrong answer.
+_JUDGED_NO_ANSWER: Final = frozenset(
+    (Status.NO_GROUND_TRUTH, Status.UNKNOWN_PROBLEM, Status.OVERSIZE, Status.INTERNAL)
+)
+
 
 def difficulty_of(metadata: Row) -> str | None:
     """Return ``easy``, ``medium`` or ``hard`` by ``difficulty``, else by MATH's ``level``."""
     difficulty = metadata.get("difficulty")
     if isinstance(difficulty, str) and difficulty.strip().lower() in DIFFICULTIES:
         return difficulty.strip().lower()
-    level = metadata.get("level")
-    found = _LEVEL.fullmatch(str(level).strip())
-    return _GROUP_OF_LEVEL[int(found[1])] if found else None
+    level = _LEVEL.fullmatch(str(metadata.get("level")).strip())
+    return _GROUP_OF_LEVEL[int(level[1])] if level else None
 
 
 @dataclass(frozen=True, slots=True)
 class ProblemFacts:
-    """What is needed of a problem; (k,) values for its nodes."""
+    """The parts of a problem that metrics need; (k,) values for its nodes."""
 
     problem_id: str
     data_source: str
     ground_truth: str | None
     difficulty: str | None
     node_ids: tuple[str, ...]
-    is_final: tuple[bool, ...]
+    is_final: Hits
 
     @classmethod
     def of(cls, problem: Problem) -> ProblemFacts:
         """Return the facts of a problem of a dataset."""
         return cls(
-            problem_id=problem.problem_id,
-            data_source=problem.data_source,
-            ground_truth=problem.ground_truth,
-            difficulty=difficulty_of(problem.metadata),
-            node_ids=tuple(node.node_id for node in problem.nodes),
-            is_final=tuple(node.is_final for node in problem.nodes),
+            problem.problem_id,
+            problem.data_source,
+            problem.ground_truth,
+            difficulty_of(problem.metadata),
+            tuple(node.node_id for node in problem.nodes),
+            tuple(node.is_final for node in problem.nodes),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredRollout:
-    """One rollout, its score and where its text is.
+    """One rollout and its score.
 
     Attributes:
         rollout_id: its name, or ``FILE:N`` (row from 1).
@@ -114,9 +126,10 @@ class ScoredRollout:
         matched: (k,) one per node of its problem; empty if nodes were not looked for.
         spans: (k,) half-open code point spans of first hits; None unless asked for.
         answer_method: how acc was decided (``docs/answers.md``).
-        file, row: position of its file, and among the good rows of that file, from 0.
+        file: position of its file.
         guard: factor of NCR, in (0, 1].
         plain: (k,) hits by patterns alone, the paper's own matching; None unless asked for.
+        facts: of its problem; None if the dataset does not have it.
     """
 
     problem_id: str
@@ -125,16 +138,16 @@ class ScoredRollout:
     data_source: str
     status: Status
     acc: float | None
-    matched: tuple[bool, ...]
-    spans: tuple[tuple[int, int] | None, ...] | None
+    matched: Hits
+    spans: Spans | None
     num_tokens: int | None
     num_chars: int
     answer: str | None
     answer_method: str
     file: int
-    row: int
     guard: float = 1.0
-    plain: tuple[bool, ...] | None = None
+    plain: Hits | None = None
+    facts: ProblemFacts | None = None
 
     @property
     def num_matched(self) -> int:
@@ -147,6 +160,12 @@ class ScoredRollout:
         return self.guard * sum(self.matched) / len(self.matched) if self.matched else None
 
     @property
+    def ncr_without_final(self) -> float | None:
+        """NCR over the nodes that do not state the final answer; None without any."""
+        hits = self.without_final(self.matched)
+        return self.guard * sum(hits) / len(hits) if hits else None
+
+    @property
     def tpn(self) -> float | None:
         """Tokens per node (equation 2); None without a length or without a matched node."""
         hits = sum(self.matched)
@@ -155,32 +174,20 @@ class ScoredRollout:
     @property
     def undecided(self) -> bool:
         """Whether acc is 0 because the answer check came to no verdict."""
-        told = self.status is Status.ANSWER_UNDECIDED or self.answer_method in UNDECIDED_METHODS
-        return told and self.acc == 0
+        no_verdict = self.answer_method in UNDECIDED_METHODS
+        return self.acc == 0 and (no_verdict or self.status is Status.ANSWER_UNDECIDED)
 
     @property
     def undecided_by_load(self) -> bool:
         """Whether a busy machine kept the answer from being checked."""
         return self.answer_method in LOAD_METHODS and self.status is not Status.NO_GROUND_TRUTH
 
-    def matched_without_final(self, facts: ProblemFacts | None) -> tuple[bool, ...]:
+    def without_final(self, hits: Hits) -> Hits:
         """Return the hits of the nodes that do not state the final answer."""
-        return _without_final(self.matched, facts)
-
-    def plain_without_final(self, facts: ProblemFacts | None) -> tuple[bool, ...] | None:
-        """Return the hits of the paper's own matching without these nodes."""
-        return None if self.plain is None else _without_final(self.plain, facts)
-
-    def ncr_without_final(self, facts: ProblemFacts | None) -> float | None:
-        """Return NCR over the nodes that do not state the final answer; None without any."""
-        hits = self.matched_without_final(facts)
-        return self.guard * sum(hits) / len(hits) if hits else None
-
-
-def _without_final(hits: tuple[bool, ...], facts: ProblemFacts | None) -> tuple[bool, ...]:
-    if facts is None or not hits:
-        return hits
-    return tuple(hit for hit, final in zip(hits, facts.is_final, strict=True) if not final)
+        if self.facts is None or not hits:
+            return hits
+        pairs = zip(hits, self.facts.is_final, strict=True)
+        return tuple(hit for hit, is_final in pairs if not is_final)
 
 
 @dataclass(slots=True)
@@ -202,10 +209,6 @@ class ScoredSet:
     tokenizer: str | None = None
     num_tokenized: int = 0
 
-    def facts(self, rollout: ScoredRollout) -> ProblemFacts | None:
-        """Return the facts of a rollout's problem; None where the dataset does not have it."""
-        return self.problems.get(rollout.problem_id)
-
     @property
     def statuses(self) -> Counter[Status]:
         """How many rollouts have which status."""
@@ -215,7 +218,7 @@ class ScoredSet:
         """Yield every rollout with its row, which is read again.
 
         Raises:
-            DataError: a file cannot be read any more, or holds something else by now.
+            DataError: a file cannot be read any more, or its rows have changed.
         """
         expected = iter(self.rollouts)
         path = ""
@@ -223,28 +226,15 @@ class ScoredSet:
             for file, path in enumerate(self.files):
                 for row in read_rollouts(path, self.on_error):
                     rollout = next(expected, None)
+                    key = (file, row["problem_id"], len(row["response"]))
                     if (
                         rollout is None
-                        or (rollout.file, rollout.problem_id) != (file, row["problem_id"])
-                        or rollout.num_chars != len(row["response"])
+                        or (rollout.file, rollout.problem_id, rollout.num_chars) != key
                     ):
                         raise DataError(path, None, "has changed since its rollouts were scored")
                     yield rollout, row
         if next(expected, None) is not None:
             raise DataError(path, None, "has changed since its rollouts were scored")
-
-
-# Scores in a file are taken as they are, unless they are clearly of another dataset.
-SCORE_COLUMNS: Final = ("acc", "ncr", "matched", "status")
-
-# Statuses under which a score says of every node whether it was found.
-_LOOKED_AT_NODES: Final = frozenset((Status.OK, Status.ANSWER_UNDECIDED, Status.NO_GROUND_TRUTH))
-_KNOWS_NO_NODES: Final = frozenset((Status.NO_NODES, Status.UNKNOWN_PROBLEM))
-# Statuses under which no answer was judged: an acc of 0 beside one would make a failure a wrong
-# answer.
-_JUDGED_NO_ANSWER: Final = frozenset(
-    (Status.NO_GROUND_TRUTH, Status.UNKNOWN_PROBLEM, Status.OVERSIZE, Status.INTERNAL)
-)
 
 
 def is_scored(row: Row, spans: bool) -> bool:
@@ -289,25 +279,19 @@ def stored_score(row: Row, num_nodes: int) -> Score:
     )
 
 
-def _spans(
-    spans: Any, matched: Sequence[bool], num_chars: int
-) -> tuple[tuple[int, int] | None, ...] | None:
+def _spans(spans: Any, matched: Sequence[bool], num_chars: int) -> Spans | None:
     if spans is None:
         return None
     try:
         found = tuple(None if span is None else (int(span[0]), int(span[1])) for span in spans)
-        if [span is not None for span in found] == list(matched) and all(
-            0 <= span[0] <= span[1] <= num_chars for span in found if span is not None
-        ):
+        inside = all(0 <= span[0] <= span[1] <= num_chars for span in found if span is not None)
+        if inside and [span is not None for span in found] == list(matched):
             return found
     except (TypeError, ValueError, IndexError):
         pass
     raise ValueError(
         "spans must hold [start, end] inside the response for each matched node, null for others"
     )
-
-
-CountTokens: TypeAlias = Callable[[Sequence[str]], list[int]]
 
 
 def open_tokenizer(name: str) -> CountTokens:
@@ -320,9 +304,7 @@ def open_tokenizer(name: str) -> CountTokens:
         InputError: the package is missing, or there is no such tokenizer.
     """
     tokenizers = require("tokenizers", "counting tokens")
-    path = Path(name)
-    if path.is_dir():
-        path = path / "tokenizer.json"
+    path = Path(name) / "tokenizer.json" if Path(name).is_dir() else Path(name)
     try:
         if path.suffix == ".json":
             tokenizer = tokenizers.Tokenizer.from_file(str(path))
@@ -338,31 +320,23 @@ def open_tokenizer(name: str) -> CountTokens:
     def count(texts: Sequence[str]) -> list[int]:
         # No tokenizer takes lone surrogates.
         clean = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
-        encoded = tokenizer.encode_batch_fast(clean, add_special_tokens=False)
-        return [len(one.ids) for one in encoded]
+        encodings = tokenizer.encode_batch_fast(clean, add_special_tokens=False)
+        return [len(encoding.ids) for encoding in encodings]
 
     return count
 
 
 def dataset_warning(scored: ScoredSet, dataset: AnyPath) -> str | None:
     """Return one sentence if fewer than half of the rollouts' problems have nodes."""
-    total = len(scored.rollouts)
-    facts = [scored.facts(rollout) for rollout in scored.rollouts]
-    with_nodes = sum(
-        bool(rollout.matched) or (of is not None and bool(of.node_ids))
-        for rollout, of in zip(scored.rollouts, facts, strict=True)
-    )
+    rollouts, total = scored.rollouts, len(scored.rollouts)
+    with_nodes = sum(bool(r.matched or (r.facts and r.facts.node_ids)) for r in rollouts)
     if not total or 2 * with_nodes >= total:
         return None
-    listed = sum(of is not None for of in facts)
+    listed = sum(rollout.facts is not None for rollout in rollouts)
     return (
         f"of the problems of {count_of(total, 'rollout')}, {listed:,} are in {os.fspath(dataset)} "
         f"and {with_nodes:,} have nodes: is it the right dataset?"
     )
-
-
-_OUTPUT_TYPES: Final = SCORED_TYPES | {"answer": "string", "answer_method": "string"}
-_SPANS_TYPE: Final = {"spans": "list<list<int64>>"}
 
 
 def score_files(
@@ -406,23 +380,25 @@ def score_files(
     count_tokens = None if tokenizer is None else open_tokenizer(tokenizer)
     found = ScoredSet(problems, [], files=paths, on_error=on_error, tokenizer=tokenizer)
     with ExitStack() as stack:
-        out: RowWriter | None = None
+        out = None
         if scored_output is not None:
             types = _OUTPUT_TYPES | (_SPANS_TYPE if spans else {})
             out = stack.enter_context(open_writer(scored_output, types))
         # Scored files need neither index nor server.
         connection = cache(lambda: stack.enter_context(connect(os.fspath(dataset), address, None)))
-        run = _Run(found, connection, code, spans, count_tokens, out, progress)
+        run = _Run(found, connection, code, spans, count_tokens, progress)
         if plain:
             from consensuspr.scoring import DatasetIndex
 
             run.index = DatasetIndex.load(dataset)
         for file, path in enumerate(paths):
-            read = ReadReport()
-            row = 0
-            for chunk in chunks(read_rollouts(path, on_error, read)):
-                run.score_chunk(chunk, file, row)
-                row += len(chunk)
+            read, first = ReadReport(), len(found.rollouts)
+            for rows in chunks(read_rollouts(path, on_error, read)):
+                for rollout, row in run.score_chunk(rows, file, len(found.rollouts) - first):
+                    found.rollouts.append(rollout)
+                    if out is not None:
+                        out.write(row)
+                progress(len(found.rollouts))
             found.skipped_rows += read.skipped
     return found
 
@@ -441,88 +417,68 @@ class _Run:
     code: CodeCredit
     spans: bool
     count_tokens: CountTokens | None
-    out: RowWriter | None
     progress: Callable[[int], None]
     index: DatasetIndex | None = None
 
-    def score_chunk(self, rows: list[Row], file: int, first_row: int) -> None:
-        """Take consecutive rows of a file."""
-        found = self.found
-        path = found.files[file]
+    def score_chunk(
+        self, rows: list[Row], file: int, first_row: int
+    ) -> Iterable[tuple[ScoredRollout, Row]]:
+        """Return the rollouts of consecutive rows of a file, with their rows of the output."""
+        path = self.found.files[file]
         names = [
             row.get("rollout_id") or f"{Path(path).name}:{number}"
             for number, row in enumerate(rows, start=first_row + 1)
         ]
-        scores, stored = self._scores(rows, names, path)
-        tokens = self._tokens(rows)
-        plain = self._plain(rows, scores)
-        for at, (row, score) in enumerate(zip(rows, scores, strict=True)):
-            facts = found.problems.get(row["problem_id"])
-            if score.status is not Status.OK:
-                found.messages.setdefault(score.status, score.message)
-            source = row.get("data_source") or ("" if facts is None else facts.data_source)
-            found.rollouts.append(
-                ScoredRollout(
-                    problem_id=row["problem_id"] if facts is None else facts.problem_id,
-                    rollout_id=names[at],
-                    model=intern(row.get("model") or ""),
-                    data_source=intern(source),
-                    status=score.status,
-                    acc=score.acc,
-                    matched=tuple(score.matched),
-                    spans=score.spans,
-                    num_tokens=tokens[at],
-                    num_chars=len(row["response"]),
-                    answer=score.answer,
-                    answer_method=score.answer_method,
-                    file=file,
-                    row=first_row + at,
-                    guard=1.0 if score.guard is None else score.guard,
-                    plain=plain.get(at),
-                )
-            )
-            if self.out is not None:
-                self.out.write(_output_row(row, score, at in stored, tokens[at]))
-        self.progress(len(found.rollouts))
-
-    def _plain(self, rows: list[Row], scores: list[Score]) -> dict[int, tuple[bool, ...]]:
-        """Return the hits of patterns alone, for the rows whose nodes are the dataset's."""
-        if self.index is None:
-            return {}
-        from consensuspr.core import match_batch
-
-        of: dict[int, Matcher] = {}
-        for at, (row, score) in enumerate(zip(rows, scores, strict=True)):
-            entry = self.index.entry(row["problem_id"]) if score.matched else None
-            if entry is not None and entry.num_nodes == len(score.matched) and not row.get("nodes"):
-                of[at] = entry.matcher
-        texts = [rows[at]["response"] for at in of]
-        found = match_batch(list(of.values()), texts, statements=False, counts=False)
-        return {at: tuple(found.matched(row).tolist()) for row, at in enumerate(of)}
-
-    def _scores(
-        self, rows: list[Row], names: list[str], path: str
-    ) -> tuple[list[Score], dict[int, Score]]:
-        """Return the score of each row, and those that were stored, by place."""
+        facts = [self.found.problems.get(row["problem_id"]) for row in rows]
         stored: dict[int, Score] = {}
-        for at, row in enumerate(rows):
+        for at, (row, of_problem) in enumerate(zip(rows, facts, strict=True)):
             if is_scored(row, self.spans):
-                facts = self.found.problems.get(row["problem_id"])
                 try:
-                    stored[at] = stored_score(row, 0 if facts is None else len(facts.node_ids))
+                    stored[at] = stored_score(row, len(of_problem.node_ids) if of_problem else 0)
                 except ValueError as fault:
                     raise DataError(path, None, f"rollout {names[at][:80]!r}: {fault}") from None
         self.found.num_stored += len(stored)
-        missing = [row for at, row in enumerate(rows) if at not in stored]
-        made = iter(self._score(missing) if missing else ())
-        return [stored[at] if at in stored else next(made) for at in range(len(rows))], stored
+        made = iter(self._score([row for at, row in enumerate(rows) if at not in stored]))
+        scores = [stored[at] if at in stored else next(made) for at in range(len(rows))]
+        tokens, plain = self._tokens(rows), self._plain(rows, scores)
+        pairs = []
+        for at, (row, score, of_problem) in enumerate(zip(rows, scores, facts, strict=True)):
+            if score.status is not Status.OK:
+                self.found.messages.setdefault(score.status, score.message)
+            source = row.get("data_source") or (of_problem.data_source if of_problem else "")
+            rollout = ScoredRollout(
+                problem_id=of_problem.problem_id if of_problem else row["problem_id"],
+                rollout_id=names[at],
+                model=intern(row.get("model") or ""),
+                data_source=intern(source),
+                status=score.status,
+                acc=score.acc,
+                matched=tuple(score.matched),
+                spans=score.spans,
+                num_tokens=tokens[at],
+                num_chars=len(row["response"]),
+                answer=score.answer,
+                answer_method=score.answer_method,
+                file=file,
+                guard=1.0 if score.guard is None else score.guard,
+                plain=plain.get(at),
+                facts=of_problem,
+            )
+            written = row if at in stored else scored_row(row, score)
+            if rollout.num_tokens is not None:
+                written = written | {"num_tokens": rollout.num_tokens, "tpn": rollout.tpn}
+            written = written | {"answer": score.answer, "answer_method": score.answer_method}
+            pairs.append((rollout, written))
+        return pairs
 
     def _score(self, rows: list[Row]) -> Sequence[Score]:
+        if not rows:
+            return ()
         connection, before = self.connection(), len(self.found.rollouts)
         batch = connection.client.score(
             [rollout_from_row(row) for row in rows],
             reward=RewardSpec.linear(code=self.code),
-            dataset=connection.dataset,
+            dataset=connection.dataset_name,
             include_spans=self.spans,
             progress=lambda scored, of_chunk: self.progress(before + scored),
         )
@@ -545,14 +501,20 @@ class _Run:
             self.found.num_tokenized += len(missing)
         return lengths
 
+    def _plain(self, rows: list[Row], scores: list[Score]) -> dict[int, Hits]:
+        """Return the hits of patterns alone, for the rows whose nodes are the dataset's."""
+        if self.index is None:
+            return {}
+        from consensuspr.core import match_batch
 
-def _output_row(row: Row, score: Score, stored: bool, num_tokens: int | None) -> Row:
-    if not stored:
-        row = scored_row(row, score)
-    if num_tokens is not None:
-        hits = sum(score.matched)
-        row = row | {"num_tokens": num_tokens, "tpn": num_tokens / hits if hits else None}
-    return row | {"answer": score.answer, "answer_method": score.answer_method}
+        matchers = {}
+        for at, (row, score) in enumerate(zip(rows, scores, strict=True)):
+            entry = self.index.entry(row["problem_id"]) if score.matched else None
+            if entry is not None and entry.num_nodes == len(score.matched) and not row.get("nodes"):
+                matchers[at] = entry.matcher
+        texts = [rows[at]["response"] for at in matchers]
+        found = match_batch(list(matchers.values()), texts, statements=False, counts=False)
+        return {at: tuple(found.matched(number).tolist()) for number, at in enumerate(matchers)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -592,26 +554,22 @@ class Columns:
 
 def columns_of(scored: ScoredSet) -> tuple[Columns, tuple[str, ...]]:
     """Return the rollouts of a set as columns, and the problem ids by number."""
-    rollouts = scored.rollouts
-    facts = [scored.facts(r) for r in rollouts]
-    without = [r.matched_without_final(of) for r, of in zip(rollouts, facts, strict=True)]
-    problem_ids = tuple(sorted({rollout.problem_id for rollout in rollouts}))
+    problem_ids = tuple(sorted({rollout.problem_id for rollout in scored.rollouts}))
     number_of = {problem_id: number for number, problem_id in enumerate(problem_ids)}
 
     def column(kind: DTypeLike, of: Callable[[ScoredRollout], object]) -> NDArray[Any]:
-        return np.array([of(r) for r in rollouts], dtype=kind)
+        return np.array([of(rollout) for rollout in scored.rollouts], dtype=kind)
 
     columns = Columns(
         problem=column(np.int64, lambda r: number_of[r.problem_id]),
         acc=column(np.float64, lambda r: r.acc),
         nodes=column(np.int64, lambda r: len(r.matched)),
         hits=column(np.int64, lambda r: sum(r.matched)),
-        nodes_without_final=np.array([len(matched) for matched in without], dtype=np.int64),
-        hits_without_final=np.array([sum(matched) for matched in without], dtype=np.int64),
-        plain_hits=column(np.float64, lambda r: _count(r.plain)),
-        plain_hits_without_final=np.array(
-            [_count(r.plain_without_final(of)) for r, of in zip(rollouts, facts, strict=True)],
-            dtype=np.float64,
+        nodes_without_final=column(np.int64, lambda r: len(r.without_final(r.matched))),
+        hits_without_final=column(np.int64, lambda r: sum(r.without_final(r.matched))),
+        plain_hits=column(np.float64, lambda r: None if r.plain is None else sum(r.plain)),
+        plain_hits_without_final=column(
+            np.float64, lambda r: None if r.plain is None else sum(r.without_final(r.plain))
         ),
         guard=column(np.float64, lambda r: r.guard),
         tokens=column(np.float64, lambda r: r.num_tokens),
@@ -621,20 +579,10 @@ def columns_of(scored: ScoredSet) -> tuple[Columns, tuple[str, ...]]:
         status=column(np.object_, lambda r: r.status.value),
         model=column(np.object_, lambda r: r.model or UNKNOWN),
         source=column(np.object_, lambda r: r.data_source or UNKNOWN),
-        difficulty=np.array([(of and of.difficulty) or UNKNOWN for of in facts], dtype=np.object_),
+        difficulty=column(np.object_, lambda r: (r.facts and r.facts.difficulty) or UNKNOWN),
         file=column(np.int64, lambda r: r.file),
     )
     return columns, problem_ids
-
-
-def _count(hits: tuple[bool, ...] | None) -> float:
-    return float("nan") if hits is None else sum(hits)
-
-
-def statuses_of(columns: Columns) -> dict[str, int]:
-    """Return the number of rollouts of each status."""
-    counts = Counter(columns.status.tolist())
-    return {status.value: counts[status.value] for status in Status if status.value in counts}
 
 
 def label_order(label: str) -> tuple[int, int, str]:
@@ -644,13 +592,10 @@ def label_order(label: str) -> tuple[int, int, str]:
     return int(label == UNKNOWN), 0, label
 
 
-def ncr_of(hits: Ints | Floats, nodes: Ints) -> Floats:
-    """Return the Node Coverage Rate of each rollout (equation 1); NaN without nodes."""
-    ncr: Floats = np.divide(hits, nodes, out=np.full(len(hits), np.nan), where=nodes > 0)
-    return ncr
+def per_node(values: Ints | Floats, nodes: Ints) -> Floats:
+    """Return values over numbers of nodes, NaN without nodes.
 
-
-def tpn_of(tokens: Floats, hits: Ints) -> Floats:
-    """Return the tokens per node of each rollout (equation 2); NaN without a length or a hit."""
-    tpn: Floats = np.divide(tokens, hits, out=np.full(len(hits), np.nan), where=hits > 0)
-    return tpn
+    Hits over nodes are NCR (equation 1), tokens over hits TPN (equation 2).
+    """
+    ratios: Floats = np.divide(values, nodes, out=np.full(len(nodes), np.nan), where=nodes > 0)
+    return ratios

@@ -1,4 +1,4 @@
-"""Datasets exported in any format: read, selected, written.
+"""The export of a dataset: problems are read, selected and written.
 
 A :class:`Layout` is a format: its files, their columns, and the row of a problem.
 
@@ -22,11 +22,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
 
 from consensusbench.outputs import check_outputs
 from consensusbench.problems.texts import digest, text_key
 from consensusbench.quiet import quiet_readers
+from consensusbench.tally import Tally
 from consensuspr.console import count_of
 from consensuspr.data import (
     OnError,
@@ -55,10 +56,8 @@ class ExportSplit(StrEnum):
     TRAIN = "train"
     VALIDATION = "val"
 
-    @property
-    def noun(self) -> str:
-        """Its name in a sentence."""
-        return "training" if self is ExportSplit.TRAIN else "validation"
+
+_NOUNS = {ExportSplit.TRAIN: "training", ExportSplit.VALIDATION: "validation"}
 
 
 class LeftOut(StrEnum):
@@ -121,44 +120,36 @@ class Layout(Protocol):
         ...
 
 
+def _by_split() -> dict[ExportSplit, Counter[str]]:
+    return {split: Counter() for split in ExportSplit}
+
+
 @dataclass(slots=True)
 class ExportReport:
     """Counts of one export: rows and nodes by split and data source, problems left out."""
 
     read: ReadReport = field(default_factory=ReadReport)
     without_split: int = 0
-    written: dict[ExportSplit, Counter[str]] = field(default_factory=dict)
-    nodes: dict[ExportSplit, Counter[str]] = field(default_factory=dict)
-    left_out: Counter[LeftOut] = field(default_factory=Counter)
-    examples: dict[LeftOut, str] = field(default_factory=dict)
+    written: dict[ExportSplit, Counter[str]] = field(default_factory=_by_split)
+    nodes: dict[ExportSplit, Counter[str]] = field(default_factory=_by_split)
+    left_out: Tally[LeftOut] = field(default_factory=Tally)
     files: dict[ExportSplit, Path] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for split in ExportSplit:
-            self.written[split], self.nodes[split] = Counter(), Counter()
 
     def rows(self, split: ExportSplit) -> int:
         """Return how many rows a split has."""
         return self.written[split].total()
 
-    def leave_out(self, reason: LeftOut, problem_id: str) -> None:
-        """Count a problem that is not written."""
-        self.left_out[reason] += 1
-        self.examples.setdefault(reason, problem_id)
-
     def left_out_sentence(self) -> str | None:
-        """Return one sentence on what is missing from the files, if anything."""
+        """Return one sentence on the problems that are not in the files, if any."""
         parts = [
-            f"{count:,} {reason.value} (first: {self.examples[reason][:80]!r})"
+            f"{count:,} {reason.value} (first: {self.left_out.examples[reason][:80]!r})"
             for reason, count in self.left_out.items()
         ]
-        if self.read.skipped:
-            parts.append(
-                f"{count_of(self.read.skipped, 'bad row')} (first: {self.read.reasons[0]})"
-            )
+        if skipped := self.read.skipped:
+            parts.append(f"{count_of(skipped, 'bad row')} (first: {self.read.reasons[0]})")
         return f"left out: {'; '.join(parts)}" if parts else None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Row:
         """Return the counts as plain values."""
         return {
             "rows": {split.value: self.rows(split) for split in ExportSplit},
@@ -194,7 +185,7 @@ def write_export(
     for split, problem in _problems(export, report.read):
         report.without_split += problem.split is None
         if (fault := _fault(problem, export)) is not None:
-            report.leave_out(fault, problem.problem_id)
+            report.left_out.note(fault, problem.problem_id)
         else:
             layout.note(problem)
             truth = digest(" ".join((problem.ground_truth or "").split()))
@@ -205,11 +196,11 @@ def write_export(
         progress(report.read.rows)
     sizes = Counter(text.split for text in texts.values() if not text.conflicting)
     report.files = _files(export, layout, sizes, report)
-    out: dict[ExportSplit, ParquetFile] = {}
+    out: dict[ExportSplit, _ParquetFile] = {}
     with ExitStack() as stack:
         for split, path in report.files.items():
             stream = stack.enter_context(atomic_file(path))
-            out[split] = ParquetFile(stream, layout.schema())
+            out[split] = _ParquetFile(stream, layout.schema())
             stack.callback(out[split].close)
         with quiet_readers():
             for split, problem in _problems(export, ReadReport()):
@@ -217,11 +208,11 @@ def write_export(
                     continue
                 text = texts[digest(text_key(problem.problem))]
                 if text.conflicting:
-                    report.leave_out(LeftOut.CONFLICTING, problem.problem_id)
+                    report.left_out.note(LeftOut.CONFLICTING, problem.problem_id)
                 elif text.split is not split:
-                    report.leave_out(LeftOut.HELD_OUT, problem.problem_id)
+                    report.left_out.note(LeftOut.HELD_OUT, problem.problem_id)
                 elif text.written:
-                    report.leave_out(LeftOut.REPEATED, problem.problem_id)
+                    report.left_out.note(LeftOut.REPEATED, problem.problem_id)
                 else:
                     text.written = True
                     source = problem.data_source or UNNAMED_SOURCE
@@ -303,21 +294,23 @@ def _files(
     for split in ExportSplit:
         if sizes[split]:
             continue
-        optional = not layout.needs_both and sizes.total() > 0
-        if optional or (split is ExportSplit.VALIDATION and no_validation):
-            path = files.pop(split)
-            if path.exists():
-                raise InputError(
-                    f"no problem is left for {split.noun}, and {path} is there from before; "
-                    "remove it"
-                )
-            continue
-        left_out = report.left_out_sentence()
-        raise InputError(
-            f"no problem of {export.dataset} is left for {split.noun}"
-            + (f"; {left_out}" if left_out else f", of {report.read.rows:,} read")
-            + (": give --val-fraction or --val-dataset" if split is ExportSplit.VALIDATION else "")
+        is_optional = (not layout.needs_both and sizes.total() > 0) or (
+            split is ExportSplit.VALIDATION and no_validation
         )
+        if not is_optional:
+            left_out = report.left_out_sentence()
+            hint = ": give --val-fraction or --val-dataset"
+            raise InputError(
+                f"no problem of {export.dataset} is left for {_NOUNS[split]}"
+                + (f"; {left_out}" if left_out else f", of {report.read.rows:,} read")
+                + (hint if split is ExportSplit.VALIDATION else "")
+            )
+        path = files.pop(split)
+        if path.exists():
+            raise InputError(
+                f"no problem is left for {_NOUNS[split]}, and {path} is there from before; "
+                "remove it"
+            )
     check_outputs(files.values(), [export.dataset, *export.val_datasets], makes_folders=True)
     for path in files.values():
         try:
@@ -327,7 +320,7 @@ def _files(
     return files
 
 
-class ParquetFile:
+class _ParquetFile:
     """Writes rows in groups; a key that a row lacks is null."""
 
     def __init__(self, stream: BinaryIO, schema: pa.Schema) -> None:
@@ -339,14 +332,12 @@ class ParquetFile:
         self._group: list[Row] = []
 
     def write(self, row: Row) -> None:
-        """Take a row; it is held until its group is full."""
         self.rows += 1
         self._group.append(row)
         if len(self._group) == GROUP_ROWS:
             self._flush()
 
     def close(self) -> None:
-        """Write the last group and the file's end."""
         self._flush()
         self._out.close()
 

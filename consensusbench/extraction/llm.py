@@ -29,6 +29,7 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from functools import cache
@@ -36,7 +37,7 @@ from importlib.resources import files
 from string import Template
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from consensusbench.extraction.statements import (
     Truth,
@@ -68,8 +69,8 @@ from consensuspr.scoring.answers import ANSWER_VERSION
 from consensuspr.scoring.types import Limits
 from consensuspr.settings import check_fields
 
-# A change of the checks that can change a candidate changes the first; a change of a prompt, whose
-# texts are files of this package, the other (and :func:`prompt_digest` by itself).
+# Increase VERSION if a change of the checks can change a candidate, and PROMPT_VERSION with a
+# prompt, whose texts are files of this package.
 VERSION = "1"
 PROMPT_VERSION = "1"
 PROMPT_NAMES = ("system", "extract", "again")
@@ -77,8 +78,8 @@ PROMPT_NAMES = ("system", "extract", "again")
 # Of a malformed reply that is sent back: enough to see what was meant.
 MAX_ECHOED_CHARS = 8_000
 
-# Of a conversation that is begun anew because every reply to it was malformed: at temperature
-# 0 the model would only repeat itself.
+# The least temperature of a conversation after one with malformed replies only: at 0 the model
+# would repeat itself.
 RERUN_TEMPERATURE = 0.7
 
 # An answer part below this holds no solution ("The answer is 5.").
@@ -86,7 +87,7 @@ _MIN_ANSWER_PART_CHARS = 200
 # A problem is rarely beyond 2,000 characters; it may take up to this share of the quotation.
 _PROBLEM_SHARE = 4
 
-# Words of a proposition without a number or a sign; fewer say nothing ("so", "the answer").
+# Words of a proposition without a number or a sign; fewer state nothing ("so", "the answer").
 MIN_WORDS = 3
 # Of a node, as written and derived: what may be sent with a rollout (docs/datasets.md).
 _MAX_FORMS = Limits().max_expressions_per_node
@@ -97,8 +98,8 @@ _MAX_SHOWN_CHARS = 512
 _SIGNIFICANT = re.compile(r"[\d=<>≤≥≠≈≡+*/^√∈⊂⊥∥]")
 _WORD = re.compile(r"[^\W\d_]+")
 
-# What a server is asked to keep the reply to.  Written out, not generated: strict modes want
-# every key required, no others, and none of the limits that a generator would add.
+# The schema of a reply.  Written out, not generated: strict modes want every key required, no
+# others, and none of the limits that a generator would add.
 REPLY_SCHEMA: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
@@ -124,7 +125,7 @@ REPLY_SCHEMA: dict[str, Any] = {
 
 # Each object that cannot be read costs a scan of the rest.
 _MAX_BROKEN = 16
-_MAX_QUOTED_FAULTS = 5
+_MAX_FAULTS = 5
 _END_OF_THINKING = "</think>"
 
 _DECODER = json.JSONDecoder(strict=False)
@@ -132,6 +133,14 @@ _START = re.compile(r'\{\s*+"')
 _STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.)*+"|,(?=\s*+[\]}])', re.DOTALL)
 # A backslash, with what makes it an escape; \t before a letter is the start of \times.
 _BACKSLASH = re.compile(r'\\(u[0-9A-Fa-f]{4}|["\\/]|[bfnrt](?![A-Za-z]))?')
+# The same after decoding: control characters that can only come from such a backslash.
+_SWALLOWED = re.compile(
+    r"\x08(?=[a-z])|\x0c(?=[a-z])"
+    r"|\t(?=(?:imes|ext[a-z]*|heta|an|o|frac|au|riangle|herefore)(?![A-Za-z]))"
+    r"|\n(?=(?:eq|e|u|abla|i|eg|ot|mid|otin)(?![A-Za-z]))"
+    r"|\r(?=(?:ight|ho|angle|ceil|floor|ightarrow)(?![A-Za-z]))"
+)
+_ESCAPED = {"\x08": "\\b", "\x0c": "\\f", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 logger = logging.getLogger(__name__)
 
@@ -165,11 +174,11 @@ class LlmSettings:
         max_prompt_rollouts: rollouts shown to the model; support is counted over all.
         max_prompt_chars: bound on the quoted problem and rollouts together.
         max_reply_chars: a longer reply is not read.
-        re_asks: times that a malformed reply is sent back with what is wrong with it.
+        re_asks: times that a malformed reply is sent back with its fault.
         temperature: of the replies; ``server`` (in Python None) leaves it to the model's settings.
         seed: asks servers that can for repeatable replies.
-        structured: whether the server is asked to keep the reply to the JSON schema:
-            ``json_schema`` always, ``off`` never, ``auto`` until the server refuses it.
+        structured: whether the JSON schema of the reply is sent: ``json_schema`` always, ``off``
+            never, ``auto`` until the server rejects it.
 
     Raises:
         InputError: a value is out of its range.
@@ -195,7 +204,7 @@ class LlmSettings:
         return asdict(self)
 
 
-# What the model is asked.
+# The question.
 
 
 def first_messages(quotation: str, max_nodes: int) -> list[Message]:
@@ -304,7 +313,15 @@ def _mark(texts: Sequence[str]) -> str:
     return digest.hexdigest()[:12]
 
 
-# What it replied.
+# The reply.
+
+
+def _restored(text: str) -> str:
+    """Give a string back the backslashes that JSON took for escapes: ``\\times``, ``\\frac``."""
+    return _SWALLOWED.sub(lambda found: _ESCAPED[found[0]], text)
+
+
+_Latex = Annotated[str, AfterValidator(_restored)]
 
 
 class MalformedReplyError(Exception):
@@ -316,10 +333,10 @@ class ClaimedNode(BaseModel):
 
     model_config = ConfigDict(strict=True, frozen=True)
 
-    label: str = ""
+    label: _Latex = ""
     type: NodeType
-    expressions: list[str] = Field(min_length=1)
-    rewritten: list[str] = []
+    expressions: list[_Latex] = Field(min_length=1)
+    rewritten: list[_Latex] = []
     # Only ever quoted in an audit, so that no form of it makes a reply unusable.
     solutions: Any = None
 
@@ -353,7 +370,7 @@ def read_reply(reply: Reply, max_chars: int) -> list[ClaimedNode]:
             try:
                 return _ClaimedNodes.model_validate(found).nodes
             except ValidationError as error:
-                fault = fault or _fault_text(error)
+                fault = fault or _faults_of(error)
     if fault:
         raise MalformedReplyError(fault)
     if reply.finish_reason == "length":
@@ -368,50 +385,57 @@ def _objects(text: str) -> tuple[list[dict[str, Any]], str]:
     found: list[dict[str, Any]] = []
     faults: list[str] = []
     position = 0
-    if (start := _START.search(text)) is not None:
-        text = _STRING_OR_COMMA.sub(_repaired, text[start.start() :])
     while len(faults) < _MAX_BROKEN and (start := _START.search(text, position)) is not None:
-        try:
+        with suppress(ValueError, RecursionError):
             value, position = _DECODER.raw_decode(text, start.start())
             found.append(value)
             continue
+        repaired = _STRING_OR_COMMA.sub(_repaired, text[start.start() :])
+        try:
+            value, position = _DECODER.raw_decode(repaired)
+            found.append(value)
+            text = repaired
+            continue
+        except RecursionError:
+            faults.append("its JSON is nested too deeply")
         except json.JSONDecodeError as error:
-            if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated"):
+            if error.pos >= len(repaired.rstrip()) or error.msg.startswith("Unterminated"):
                 faults.append("its JSON object is never closed")
             else:
-                faults.append(f"its JSON is broken at character {error.pos}: {error.msg}")
-        except (RecursionError, ValueError):
-            faults.append("its JSON is nested too deeply or holds a number of too many digits")
+                place = f"line {error.lineno} column {error.colno}"
+                faults.append(f"its JSON is broken at {place}: {error.msg}")
+        except ValueError:
+            faults.append("its JSON holds a number of too many digits")
         position = start.start() + 1
     return found, faults[0] if faults else ""
 
 
 def _repaired(found: re.Match[str]) -> str:
-    """Drop a trailing comma, and double the backslashes of a string that LaTeX wrote."""
+    """Drop a trailing comma, and double the backslashes of a string that escape nothing."""
     if found[0] == ",":
         return ""
-    return _BACKSLASH.sub(lambda one: one[0] if one[1] else "\\\\", found[0])
+    return _BACKSLASH.sub(lambda escape: escape[0] if escape[1] else "\\\\", found[0])
 
 
-def _fault_text(error: ValidationError) -> str:
-    """Return the first faults in one clause: ``nodes.2.type: Input should be …``."""
+def _faults_of(error: ValidationError) -> str:
+    """Return the first faults in one clause: ``nodes[2].type: Input should be …``."""
     faults = error.errors(include_url=False, include_context=False, include_input=False)
-    texts = [
-        f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
-        for fault in faults[:_MAX_QUOTED_FAULTS]
-    ]
-    more = len(faults) - len(texts)
-    return "; ".join(texts) + (f"; and {more} more" if more else "")
+    return "; ".join(f"{_place(fault['loc'])}: {fault['msg']}" for fault in faults[:_MAX_FAULTS])
 
 
-# What is believed: of what a reply lists, that which correct rollouts state.
+def _place(location: tuple[int | str, ...]) -> str:
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return "".join(parts).lstrip(".") or "the object"
+
+
+# The checks: of the wordings in a reply, those that correct rollouts state.
 
 
 class _Fault(Enum):
-    """Why a wording is out, or a node that has no other left.
+    """Why a wording is left out, or a node without another wording.
 
-    As the audit calls it of a node, as it calls it of a wording of a node that is kept, and one
-    clause.  Of several that hold for a node, the first one here is told.
+    Its names in the audit (of a node, and of a wording of a node that is kept), and one clause.
+    The audit names the first fault here of several.
     """
 
     FALSE = ("false", "false wording", "arithmetic that does not hold")
@@ -460,15 +484,14 @@ class _Stated:
 
 @dataclass(slots=True)
 class _Claim:
-    """One claimed node and what became of its wordings.
+    """One claimed node and its wordings.
 
     Attributes:
         stated: wordings that some correct rollout states.
-        unseen: those that none does; good only if equal to one that is stated.
-        out: the others, by fault.
-        expressions: of a node that is kept, the rollouts' wordings, most common first; empty
-            where it is not.
-        anchor: the class of stated wordings that it stands on, provably one statement.
+        unseen: wordings that no rollout states; kept only if equal to a stated one.
+        out: wordings that are left out, by fault.
+        expressions: the rollouts' wordings of a kept node, most common first.
+        anchor: the best supported class of stated wordings, provably one statement.
         derived: equal forms that the expressions do not have.
     """
 
@@ -534,9 +557,9 @@ def check_nodes(
             made.append(claim)
     candidates = []
     for members in group_same([claim.anchor[0].wording for claim in made]):
-        first, *others = (made[index] for index in members)
+        first, *repeated = (made[index] for index in members)
         candidates.append(_candidate(first, problem, rollouts))
-        for claim in others:
+        for claim in repeated:
             detail = f"says the same as {first.label!r}"
             dropped.append(claim.dropped("duplicate", detail, claim.expressions))
     candidates.sort(key=lambda candidate: candidate.position)
@@ -560,7 +583,7 @@ def _sort_wordings(
         for text, wording in wordings.items()
     ]
     literal = dict(zip(wordings, find_mentions(alone, rollouts, statements=False), strict=True))
-    # What nobody writes like this may be what several work out, in code for one.
+    # A form that nobody writes may be a result that several work out, for example in code.
     stated = dict(zip(wordings, find_mentions(with_forms, rollouts), strict=True))
     reached = {
         text: literal[text] if wording.is_chain else stated[text]
@@ -574,17 +597,14 @@ def _sort_wordings(
                 claim.leave_out(_Fault.RESTATEMENT, text)
             elif not reached[text]:
                 claim.unseen.append(wordings[text])
-            elif not (truly := _true_ones(reached[text])):
+            elif not (truly := _true_mentions(reached[text])):
                 claim.leave_out(_Fault.FALSE, text)
             else:
-                claim.stated.append(_Stated(wordings[text], _true_ones(literal[text]), truly))
+                claim.stated.append(_Stated(wordings[text], _true_mentions(literal[text]), truly))
 
 
-def _true_ones(mentions: Iterable[Mention]) -> list[Mention]:
-    """Drop what is false in the words of the rollout.
-
-    It may have the normal form of something true: ``12*50=6`` has that of ``12*50%=6``.
-    """
+def _true_mentions(mentions: Iterable[Mention]) -> list[Mention]:
+    """Drop mentions that are false as written: ``12*50=6`` has the normal form of ``12*50%=6``."""
     return [mention for mention in mentions if truth_of(mention.wording) is not Truth.FALSE]
 
 
@@ -643,11 +663,11 @@ def _settle(
             if fault is None:
                 kept.extend(members)
             else:
-                claim.leave_out(fault, *(one.wording.text for one in members))
+                claim.leave_out(fault, *(stated.wording.text for stated in members))
     rewritten, unverified = _proved(claim.unseen, kept)
     if unverified:
         claim.leave_out(_Fault.UNVERIFIED, *unverified)
-    # What was looked for comes first.
+    # Faults that a node may have come last.
     for fault, texts in sorted(claim.out.items(), key=lambda item: bool(item[0].of_node)):
         yield claim.dropped(fault.of_wording, fault.detail, texts)
     claim.anchor = anchor
@@ -663,8 +683,8 @@ def _fault(
     wording = members[0].wording
     if _has_relation(anchor[0].wording) and _is_bare(wording.text):
         return _Fault.PARTIAL
-    pieces = Matcher([[one.wording.text] for one in members], statements=False)
-    if any(any(pieces.match(one.wording.text)) for one in anchor):
+    pieces = Matcher([[stated.wording.text] for stated in members], statements=False)
+    if any(any(pieces.match(stated.wording.text)) for stated in anchor):
         return _Fault.PARTIAL
     values = stated_values(wording.text)
     wanted = stated_values(anchor[0].wording.text)
@@ -675,13 +695,13 @@ def _fault(
 
 
 def _proved(unseen: Sequence[Wording], kept: Sequence[_Stated]) -> tuple[list[str], list[str]]:
-    """Return the wordings in nobody's words that equal a stated one, and the unproved ones."""
-    implied = {form for one in kept for form in one.wording.parts}
-    # Those that are stated by way of a derived form are in nobody's words either.
-    proved = [one.wording.text for one in kept if not one.literal]
+    """Return the unseen wordings that equal a stated one, and the unproved ones."""
+    implied = {form for stated in kept for form in stated.wording.parts}
+    # Wordings that are stated by way of a derived form are unseen too.
+    proved = [stated.wording.text for stated in kept if not stated.literal]
     unverified = []
     for wording in unseen:
-        if any(say_the_same(wording, one.wording) for one in kept):
+        if any(say_the_same(wording, stated.wording) for stated in kept):
             proved.append(wording.text)
         elif wording.forms.isdisjoint(implied):
             unverified.append(wording.text)
@@ -733,12 +753,12 @@ def _is_bare(text: str) -> bool:
 
 
 def _support(members: Sequence[_Stated]) -> int:
-    return len({mention.rollout for one in members for mention in one.reached})
+    return len({mention.rollout for stated in members for mention in stated.reached})
 
 
 def _mentions(members: Sequence[_Stated]) -> list[Mention]:
     """Return all mentions, each once, in the order of the rollouts."""
-    found = {mention for one in members for mention in (*one.literal, *one.reached)}
+    found = {mention for stated in members for mention in (*stated.literal, *stated.reached)}
     return sorted(found, key=lambda mention: (mention.rollout, mention.position, mention.wording))
 
 
@@ -769,9 +789,9 @@ class LlmExtractor:
     Any number of problems may be in flight; the model's own limit on concurrency paces them.
 
     Args:
-        model: who is asked; opened and closed by the caller.
+        model: opened and closed by the caller.
         settings: thresholds and limits.
-        journal: where replies are kept; opened and closed by the caller.  None: nowhere.
+        journal: keeps the replies; opened and closed by the caller.
     """
 
     name = "llm"
@@ -782,8 +802,7 @@ class LlmExtractor:
         self._model = model
         self._settings = LlmSettings() if settings is None else settings
         self._journal = Journal(":memory:", "extraction-replies") if journal is None else journal
-        self._schema_taken = False
-        self._schema_refused = False
+        self._schemas = _SCHEMAS[self._settings.structured]
 
     @property
     def in_flight(self) -> int:
@@ -817,7 +836,7 @@ class LlmExtractor:
     async def extract(self, problem: Problem, rollouts: Sequence[CorrectRollout]) -> Extraction:
         """Return the candidates of one problem from its correct rollouts.
 
-        Nobody is asked where there are fewer rollouts than a node needs for its support.
+        The model is not asked if there are fewer rollouts than a node needs for its support.
 
         Raises:
             UnusableReply: every reply was malformed.
@@ -833,30 +852,31 @@ class LlmExtractor:
     async def _claimed(self, problem_id: str, question: Sequence[Message]) -> list[ClaimedNode]:
         """Return the nodes of the first reply that has the form asked for.
 
-        A run of which the journal knows nothing but malformed replies was given up by an
-        earlier process; it is passed over, and the model is asked anew.
+        If an earlier process got nothing but malformed replies, the model is asked anew.
         """
+        settings = self._settings
         for run in itertools.count():
-            messages = list(question)
-            temperature, seed = self._settings.temperature, self._settings.seed
+            messages, temperature = list(question), settings.temperature
             if run and temperature is not None:
                 temperature = max(temperature, RERUN_TEMPERATURE)
-            options = {"temperature": temperature, "seed": None if seed is None else seed + run}
-            asked = False
-            fault = ""
-            for _ in range(1 + self._settings.re_asks):
-                reply, fresh = await self._ask(messages, options, [problem_id, run])
-                asked = asked or fresh
+            options = {
+                "temperature": temperature,
+                "seed": None if settings.seed is None else settings.seed + run,
+            }
+            is_new, fault = False, ""
+            for _ in range(1 + settings.re_asks):
+                # Two problems never share a reply.
+                reply, is_fresh = await self._ask(messages, options, [problem_id, run])
+                is_new = is_new or is_fresh
                 try:
-                    return read_reply(reply, self._settings.max_reply_chars)
+                    return read_reply(reply, settings.max_reply_chars)
                 except MalformedReplyError as error:
                     fault = str(error)
                     messages = [*messages, *again_messages(reply.text, fault)]
-            if asked:
+            if is_new:
                 raise UnusableReply(
                     f"{self._model.settings.name} gave no usable nodes for problem "
-                    f"{problem_id!r} in {1 + self._settings.re_asks} replies; the last one: "
-                    f"{fault}"
+                    f"{problem_id!r} in {1 + settings.re_asks} replies; the last one: {fault}"
                 )
         raise AssertionError("counting has no end")
 
@@ -865,37 +885,30 @@ class LlmExtractor:
     ) -> tuple[Reply, bool]:
         """Return the reply, and whether the model was asked for it now.
 
-        Args:
-            messages: the conversation so far.
-            options: temperature and seed.
-            sample: what tells its replies from those to another problem or run.
+        A recorded reply counts, with or without the schema.
         """
-        schemas = _SCHEMAS[self._settings.structured]
-        settings = self._model.settings
 
-        def key(schema: dict[str, Any] | None) -> str:
-            return ask_key(settings, messages, **options, json_schema=schema, sample=sample)
+        def key_of(schema: dict[str, Any] | None) -> str:
+            return ask_key(
+                self._model.settings, messages, **options, json_schema=schema, sample=sample
+            )
 
-        # A recorded reply counts, with or without the schema.
-        for schema in schemas:
-            record = self._journal.get(key(schema))
-            if record is not None:
+        for schema in _SCHEMAS[self._settings.structured]:
+            if (record := self._journal.get(key_of(schema))) is not None:
                 return Reply.from_row(record), False
-        schema = schemas[-1] if self._schema_refused else schemas[0]
+        schema, *fallbacks = self._schemas
         try:
             reply = await self._model.ask(messages, **options, json_schema=schema)
         except ModelRefused:
-            if schema is schemas[-1]:
+            if not fallbacks:
                 raise
-            schema = None
-            reply = await self._model.ask(messages, **options, json_schema=None)
-            # A server that took the schema once refuses a question for something else.
-            if not (self._schema_taken or self._schema_refused):
-                self._schema_refused = True
+            [schema] = fallbacks
+            reply = await self._model.ask(messages, **options, json_schema=schema)
+            if len(self._schemas) > 1:
+                self._schemas = (schema,)
                 logger.warning(
-                    "%s refuses the JSON schema; from now on it is asked for plain JSON",
-                    settings.name,
+                    "%s rejects the JSON schema; from now on it is asked for plain JSON",
+                    self._model.settings.name,
                 )
-        self._schema_taken = self._schema_taken or schema is not None
-        self._journal.append(key(schema), reply.to_row())
+        self._journal.append(key_of(schema), reply.to_row())
         return reply, True

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Self
 
@@ -29,7 +29,7 @@ MAX_ANSWERS: Final = 16
 
 
 class ProblemStatus(StrEnum):
-    """What happens to a problem."""
+    """The status of a problem after all have been read."""
 
     WRITTEN = "written"
     REPEATED = "repeated"
@@ -110,7 +110,7 @@ class Deduplicator:
         return None if key.is_test else self._rough_test.get(key.rough)
 
     def judge(self, key: ProblemKey) -> ProblemStatus:
-        """Return what happens to a problem, once all have been counted."""
+        """Return the status of a problem, once all have been counted."""
         text = self._texts[key.is_test, key.text]
         if text.conflicting:
             return ProblemStatus.CONFLICTING
@@ -126,36 +126,26 @@ class Deduplicator:
         return ProblemStatus.WRITTEN
 
 
-@dataclass(frozen=True, slots=True)
-class Leak:
-    """A training problem that is in a test source too."""
-
-    problem_id: str
-    source: str
-    ground_truth: str
-    test_problem_id: str
-    test_source: str
-    test_ground_truth: str
-
-
 class SourcesReport:
     """Counts by source, conflicts and leaks.
 
     Attributes:
         statuses: of the good rows of each source.
-        conflicts: texts with several answers; each answer with the first problem id that has it.
-        leaked: rows and test problems by pair of training and test source.
+        conflicting_texts: texts with several answers.
+        conflicts: those texts; each answer with the first problem id that has it.
+        leaks: training problems that are in a test source too.
+        leaked: rows by pair of training and test source.
+        leaked_tests: ids of test problems by the same pair.
     """
 
     def __init__(self, inputs: Sequence[SourceInput]) -> None:
         self.inputs = inputs
         self.statuses: list[Counter[ProblemStatus]] = [Counter() for _ in inputs]
+        self.conflicting_texts = 0
         self.conflicts: dict[tuple[bool, bytes], dict[str, str]] = {}
-        self.leaks: list[Leak] = []
+        self.leaks: list[Row] = []
         self.leaked: Counter[tuple[str, str]] = Counter()
         self.leaked_tests: dict[tuple[str, str], set[str]] = defaultdict(set)
-        self.conflicting_texts = 0
-        self._conflict_sources: dict[tuple[bool, bytes], set[str]] = defaultdict(set)
 
     @property
     def written(self) -> int:
@@ -164,24 +154,23 @@ class SourcesReport:
 
     def note(self, key: ProblemKey, status: ProblemStatus, test_copy: ProblemKey | None) -> None:
         """Count one judged problem; ``test_copy`` is the test problem that it is a copy of."""
-        source = self.inputs[key.source].name
         self.statuses[key.source][status] += 1
         place = (key.is_test, key.text)
         if status is ProblemStatus.CONFLICTING and (
             place in self.conflicts or len(self.conflicts) < MAX_CASES
         ):
             answers = self.conflicts.setdefault(place, {})
-            self._conflict_sources[place].add(source)
             if len(answers) < MAX_ANSWERS:
                 answers.setdefault(key.ground_truth, key.problem_id)
         if status is ProblemStatus.LEAKED and test_copy is not None:
-            test_source = self.inputs[test_copy.source].name
-            self.leaked[source, test_source] += 1
-            self.leaked_tests[source, test_source].add(test_copy.problem_id)
+            pair = (self.inputs[key.source].name, self.inputs[test_copy.source].name)
+            self.leaked[pair] += 1
+            self.leaked_tests[pair].add(test_copy.problem_id)
             if len(self.leaks) < MAX_CASES:
-                one = (key.problem_id, source, key.ground_truth)
-                other = (test_copy.problem_id, test_source, test_copy.ground_truth)
-                self.leaks.append(Leak(*one, *other))
+                leak = {"problem_id": key.problem_id, "source": pair[0]}
+                leak |= {"ground_truth": key.ground_truth}
+                leak |= {"test_problem_id": test_copy.problem_id, "test_source": pair[1]}
+                self.leaks.append(leak | {"test_ground_truth": test_copy.ground_truth})
 
     def to_json(self) -> Row:
         """Return everything as plain values."""
@@ -196,14 +185,11 @@ class SourcesReport:
             ],
             "conflicting_texts": self.conflicting_texts,
             "conflicts": [
-                {
-                    "answers": [
-                        {"ground_truth": answer, "problem_id": problem_id}
-                        for answer, problem_id in answers.items()
-                    ],
-                    "sources": sorted(self._conflict_sources[place]),
-                }
-                for place, answers in self.conflicts.items()
+                [
+                    {"ground_truth": answer, "problem_id": problem_id}
+                    for answer, problem_id in answers.items()
+                ]
+                for answers in self.conflicts.values()
             ],
             "leaked": [
                 {
@@ -214,7 +200,7 @@ class SourcesReport:
                 }
                 for (source, test_source), count in self.leaked.items()
             ],
-            "leaks": [asdict(leak) for leak in self.leaks],
+            "leaks": self.leaks,
         }
 
 
@@ -235,8 +221,8 @@ def collect_problems(
     spool: RowSpool[tuple[ProblemKey, Problem | None]] = RowSpool()
     with AnswerVerifier() as verifier, spool:
 
-        def same_answer(one: str, other: str) -> bool:
-            return verifier.verify(one, rf"\boxed{{{other}}}", rule="boxed").correct is True
+        def same_answer(first: str, second: str) -> bool:
+            return verifier.verify(first, rf"\boxed{{{second}}}", rule="boxed").correct is True
 
         dedup = Deduplicator(same_answer)
         for done, (key, problem) in enumerate(_read(inputs, on_error), 1):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -50,12 +50,12 @@ class ProblemSet:
     is the key ``b`` of the object in column ``a``.
 
     Attributes:
-        hub_split: its split on the hub, whatever the set is used for.
-        split: what the set is used for.
+        hub_split: its split on the hub.
+        split: the split of its problems in a dataset.
         data_source: label that training rows of the same set have elsewhere.
-        answer: how the answer is taken out of its column.
+        answer: the form of the answer in its column.
         source_id: column of the set's own id; without one, ids come from the text.
-        metadata: columns that are kept as metadata, by the name that they get.
+        metadata: columns that are kept as metadata, by their new name.
     """
 
     name: str
@@ -72,24 +72,35 @@ class ProblemSet:
     metadata: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def _gsm8k(name: str, split: Literal["train", "test"]) -> ProblemSet:
-    return ProblemSet(
-        name=name,
-        hub_id="openai/gsm8k",
-        hub_config="main",
-        hub_split=split,
-        split=split,
-        data_source="openai/gsm8k",
-        id_prefix=f"gsm8k-{split}",
-        problem=("question",),
-        answer="after ####",
-    )
-
-
+_GSM8K = ProblemSet(
+    name="gsm8k",
+    hub_id="openai/gsm8k",
+    hub_config="main",
+    hub_split="test",
+    split="test",
+    data_source="openai/gsm8k",
+    id_prefix="gsm8k-test",
+    problem=("question",),
+    answer="after ####",
+)
+_AIME_2024 = ProblemSet(
+    name="aime-2024",
+    hub_id="HuggingFaceH4/aime_2024",
+    # Its only split on the hub is called so; it is a benchmark all the same.
+    hub_split="train",
+    split="test",
+    data_source="HuggingFaceH4/aime_2024",
+    id_prefix="aime24",
+    problem=("problem", "Problem", "question"),
+    ground_truth=("answer", "Answer"),
+    answer="whole number",
+    source_id=("id", "ID"),
+    metadata={"url": ("url",), "year": ("year",)},
+)
 _ALL = (
-    _gsm8k("gsm8k", "test"),
-    # Not in the paper's training split; here for those who want more to train on.
-    _gsm8k("gsm8k-train", "train"),
+    _GSM8K,
+    # Not in the paper's training split; for users who want more to train on.
+    replace(_GSM8K, name="gsm8k-train", hub_split="train", split="train", id_prefix="gsm8k-train"),
     ProblemSet(
         name="math-500",
         hub_id="HuggingFaceH4/MATH-500",
@@ -100,31 +111,14 @@ _ALL = (
         source_id=("unique_id",),
         metadata={"level": ("level",), "subject": ("subject", "type")},
     ),
-    ProblemSet(
-        name="aime-2024",
-        hub_id="HuggingFaceH4/aime_2024",
-        # Its only split on the hub is called so; it is a benchmark all the same.
-        hub_split="train",
-        split="test",
-        data_source="HuggingFaceH4/aime_2024",
-        id_prefix="aime24",
-        problem=("problem", "Problem"),
-        ground_truth=("answer", "Answer"),
-        answer="whole number",
-        source_id=("id", "ID"),
-        metadata={"url": ("url",), "year": ("year",)},
-    ),
-    ProblemSet(
+    _AIME_2024,
+    replace(
+        _AIME_2024,
         name="aime-2025",
         hub_id="math-ai/aime25",
         hub_split="test",
-        split="test",
         data_source="math-ai/aime25",
         id_prefix="aime25",
-        problem=("problem", "question"),
-        answer="whole number",
-        source_id=("id",),
-        metadata={"url": ("url",), "year": ("year",)},
     ),
     ProblemSet(
         name="dapo-math-17k",
@@ -156,7 +150,10 @@ def problem_of(row: Row, source: ProblemSet | None, path: str, line: int) -> Pro
     elif source is None:
         raise DataError(path, line, f"has no problem_id; its keys are {_keys(row)}")
     else:
-        problem = _from_hub_row(row, source, path, line)
+        try:
+            problem = _from_hub_row(row, source)
+        except _RowError as fault:
+            raise DataError(path, line, str(fault)) from None
     if not problem.problem.strip():
         raise DataError(path, line, "the text of the problem is empty")
     if problem.ground_truth is None:
@@ -164,28 +161,21 @@ def problem_of(row: Row, source: ProblemSet | None, path: str, line: int) -> Pro
     return problem
 
 
-def _from_hub_row(row: Row, source: ProblemSet, path: str, line: int) -> Problem:
-    try:
-        text = _problem_text(_column(row, source.problem))
-        answer = answer_of(_column(row, source.ground_truth), source.answer)
-    except _RowError as fault:
-        raise DataError(path, line, str(fault)) from None
+class _RowError(ValueError):
+    """Why a row is bad, without path and line."""
+
+
+def _from_hub_row(row: Row, source: ProblemSet) -> Problem:
+    text = _problem_text(_column(row, source.problem))
+    metadata = {name: _optional(row, columns) for name, columns in source.metadata.items()}
     return Problem(
         problem_id=_problem_id(row, source, text),
-        ground_truth=answer or None,
+        ground_truth=answer_of(_column(row, source.ground_truth), source.answer) or None,
         data_source=source.data_source,
         problem=text,
         split=source.split,
-        metadata={
-            name: value
-            for name, columns in source.metadata.items()
-            if (value := _optional(row, columns)) is not None
-        },
+        metadata={name: value for name, value in metadata.items() if value is not None},
     )
-
-
-class _RowError(ValueError):
-    """Why a row is bad, without path and line."""
 
 
 def _problem_text(value: Any) -> str:
@@ -200,10 +190,10 @@ def _problem_text(value: Any) -> str:
     return without_prompt(value)
 
 
-def answer_of(value: Any, how: Answer) -> str:
+def answer_of(value: Any, form: Answer) -> str:
     """Return the ground truth in a column.
 
-    ``after ####`` takes what follows the last ``####`` without thousands separators, ``whole
+    ``after ####`` takes the text after the last ``####`` without thousands separators, ``whole
     number`` drops leading zeros (``025`` of AIME), because a strict rule compares strings.
 
     Raises:
@@ -212,35 +202,28 @@ def answer_of(value: Any, how: Answer) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise _RowError(f"the answer must be a text or a whole number, got {str(value)[:60]!r}")
     text = str(value).strip()
-    match how:
-        case "as written":
-            return text
-        case "after ####":
-            _, found, answer = text.rpartition("####")
-            if not found or not answer.strip():
-                raise _RowError(f"the answer has nothing after '####': {text[-60:]!r}")
-            return _THOUSANDS.sub("", answer.strip())
-        case "whole number":
-            if not _WHOLE_NUMBER.fullmatch(text):
-                raise _RowError(f"the answer must be a whole number, got {text[:60]!r}")
-            return str(int(text.partition(".")[0]))
+    if form == "after ####":
+        _, _, answer = text.rpartition("####")
+        if answer == text or not answer.strip():
+            raise _RowError(f"the answer has nothing after '####': {text[-60:]!r}")
+        return _THOUSANDS.sub("", answer.strip())
+    if form == "whole number":
+        if not _WHOLE_NUMBER.fullmatch(text):
+            raise _RowError(f"the answer must be a whole number, got {text[:60]!r}")
+        return str(int(text.partition(".")[0]))
+    return text
 
 
 def _problem_id(row: Row, source: ProblemSet, text: str) -> str:
-    own = _optional(row, source.source_id)
-    if own is not None:
-        part = _id_part(str(own))
-        if part:
-            return f"{source.id_prefix}-{part}"
-    # White space aside only: the id outlives a better notion of what texts are the same.
-    return f"{source.id_prefix}-{digest(' '.join(text.split())).hex()[:16]}"
-
-
-def _id_part(own: str) -> str:
-    """Return a set's own id as part of a problem id: ``test/algebra/7.json`` is ``algebra-7``."""
+    value = _optional(row, source.source_id)
+    own = "" if value is None else str(value)
+    # The set's own id as part of a problem id: ``test/algebra/7.json`` is ``algebra-7``.
     part = own.removeprefix("test/").removeprefix("train/").removesuffix(".json")
     safe = _NOT_IN_AN_ID.sub("-", part).strip("-")
-    return safe if len(safe) <= MAX_SOURCE_ID_CHARS else digest(own).hex()
+    if len(safe) > MAX_SOURCE_ID_CHARS:
+        safe = digest(own).hex()
+    # White space aside only: the id outlives a better notion of equal texts.
+    return f"{source.id_prefix}-{safe or digest(' '.join(text.split())).hex()[:16]}"
 
 
 def _column(row: Row, names: Sequence[str]) -> Any:
@@ -280,14 +263,11 @@ class SourceInput:
     read: ReadReport = field(default_factory=ReadReport)
 
     def to_json(self) -> Row:
-        """Return what was asked for and how many rows were read."""
-        hub = self.source if self.path is None else None
+        """Return the source as given and its counts of rows."""
         return {
             "name": self.name,
             "path": None if self.path is None else str(self.path),
-            "hub_id": hub and hub.hub_id,
-            "hub_config": hub and hub.hub_config,
-            "hub_split": hub and hub.hub_split,
+            "hub_id": self.source.hub_id if self.source and self.path is None else None,
             "revision": self.revision,
             "limit": self.limit,
             "read": self.read.rows,

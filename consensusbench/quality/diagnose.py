@@ -25,27 +25,21 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import Field
 
-from consensusbench.evaluation.scored import (
-    UNKNOWN,
-    ProblemFacts,
-    ScoredRollout,
-    ScoredSet,
-    label_order,
-)
-from consensusbench.tables import Cell, Row, Table, Value, number, words
+from consensusbench.evaluation.scored import UNKNOWN, ScoredRollout, ScoredSet, label_order
+from consensusbench.tables import Cell, Row, Table, number, words
 from consensuspr.console import one_line
 from consensuspr.data import Row as FileRow
 from consensuspr.scoring.answers import AnswerVerifier
 from consensuspr.scoring.types import AnswerRule, Status
 from consensuspr.settings import Settings
 
-# A median of fewer rollouts says nothing about what is usual.
+# A median of fewer rollouts is no usual length.
 MIN_ROLLOUTS: Final = 3
 _CHUNK_ROLLOUTS: Final = 2048
 
 
 class Diagnosis(StrEnum):
-    """What a rollout is."""
+    """The class of a rollout."""
 
     SOUND = "sound"
     DIRECT_ANSWER = "direct_answer"
@@ -61,54 +55,42 @@ class Diagnosis(StrEnum):
         return self.value.replace("_", " ")
 
 
+def _limit(default: float, description: str) -> Any:
+    return Field(default, ge=0, description=description)
+
+
 class Thresholds(Settings):
     """Where the classes begin.
 
-    NCR is guarded, and over the nodes that do not state the final answer, where a problem has
-    such nodes: a wrong answer misses the others by itself, and a bare answer may hit them.
+    NCR is guarded, and over the nodes that do not state the final answer, if a problem has such
+    nodes: a wrong answer misses the others by itself, and a bare answer may hit them.
     """
 
-    almost_ncr: float = Field(
-        0.75, ge=0, le=1, description="NCR from which a wrong rollout is almost correct."
+    almost_ncr: float = _limit(0.75, "NCR from which a wrong rollout is almost correct.")
+    almost_hits: int = _limit(2, "Nodes that it has to hit for that: one hit of one is no path.")
+    direct_ncr: float = _limit(0.2, "NCR up to which a right rollout may be a direct answer.")
+    direct_chars: int = _limit(60, "Characters up to which it is one.")
+    direct_chars_per_node: int = _limit(25, "Or characters for each node of its problem.")
+    redundant_per_node: float = _limit(
+        3.0, "Times the usual length per node from which a right rollout is redundant."
     )
-    almost_hits: int = Field(
-        2, ge=0, description="Nodes that it has to hit for that: one hit of one is no path."
-    )
-    direct_ncr: float = Field(
-        0.2, ge=0, le=1, description="NCR up to which a right rollout may be a direct answer."
-    )
-    direct_chars: int = Field(60, ge=0, description="Characters up to which it is one.")
-    direct_chars_per_node: int = Field(
-        25, ge=0, description="Or characters for each node of its problem."
-    )
-    redundant_per_node: float = Field(
-        3.0,
-        ge=0,
-        description="Times the usual length per node from which a right rollout is redundant.",
-    )
-    redundant_length: float = Field(
-        4.0, ge=0, description="Times the usual length that it has to have for that."
-    )
-    redundant_tail: float = Field(
-        2.0,
-        ge=0,
-        description="Times the usual length after the final node that is redundant too.",
+    redundant_length: float = _limit(4.0, "Times the usual length that it has to have for that.")
+    redundant_tail: float = _limit(
+        2.0, "Times the usual length after the final node that is redundant too."
     )
 
 
 DEFAULT_THRESHOLDS: Final = Thresholds()
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosed:
-    """The class of a rollout and, in one clause with the values that decided, why."""
+class Diagnosed(NamedTuple):
+    """The class of a rollout, and the reason with the values that decided."""
 
     diagnosis: Diagnosis
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Usual:
+class Usual(NamedTuple):
     """Medians over right rollouts in one unit; ``per_node`` is the length per node hit."""
 
     length: float
@@ -126,75 +108,72 @@ class References:
     """Usual lengths of right rollouts, by problem if there are enough of them, else by source."""
 
     def __init__(self, right: Iterable[ScoredRollout]) -> None:
-        """Take the rollouts that are right."""
         groups: dict[tuple[str, str], list[ScoredRollout]] = defaultdict(list)
         for rollout in right:
             groups["problem", rollout.problem_id].append(rollout)
             groups["source", rollout.data_source].append(rollout)
-        self._chars = {key: _usual(group, lambda one: one.num_chars)
-                       for key, group in groups.items()}  # fmt: skip
-        self._tokens = {key: _usual(group, lambda one: one.num_tokens)
-                        for key, group in groups.items()}  # fmt: skip
+        self._references: dict[tuple[str, str], Reference] = {}
+        for key, group in groups.items():
+            in_chars = _usual([(one.num_chars, one.num_matched) for one in group])
+            in_tokens = _usual([(one.num_tokens, one.num_matched) for one in group])
+            if in_chars is not None:
+                self._references[key] = Reference(in_chars, in_tokens)
 
     def of(self, rollout: ScoredRollout) -> Reference | None:
         """Return the usual lengths for a rollout, if known."""
-        for key in (("problem", rollout.problem_id), ("source", rollout.data_source)):
-            if (chars := self._chars.get(key)) is not None:
-                return Reference(chars, self._tokens.get(key))
-        return None
+        by_source = self._references.get(("source", rollout.data_source))
+        return self._references.get(("problem", rollout.problem_id), by_source)
 
 
-def _usual(
-    group: list[ScoredRollout], length: Callable[[ScoredRollout], int | None]
-) -> Usual | None:
-    known = [(size, one.num_matched) for one in group if (size := length(one))]
+def _usual(lengths: list[tuple[int | None, int]]) -> Usual | None:
+    known = [(length, hits) for length, hits in lengths if length]
     if len(known) < MIN_ROLLOUTS:
         return None
-    per_node = [size / hits for size, hits in known if hits]
+    per_node = [length / hits for length, hits in known if hits]
     return Usual(
-        length=median(size for size, _ in known),
-        per_node=median(per_node) if len(per_node) >= MIN_ROLLOUTS else None,
+        median(length for length, _ in known),
+        median(per_node) if len(per_node) >= MIN_ROLLOUTS else None,
     )
+
+
+class Reading(NamedTuple):
+    """Whether an answer is right by the rule asked for, and leniently; None: undecided."""
+
+    asked: bool | None
+    lenient: bool | None
 
 
 def classify(
     rollout: ScoredRollout,
-    facts: ProblemFacts | None,
-    *,
-    right: bool | None,
-    right_leniently: bool | None,
+    reading: Reading,
     reference: Reference | None,
     thresholds: Thresholds = DEFAULT_THRESHOLDS,
 ) -> Diagnosed:
-    """Return the class of one rollout.
+    """Return the class of one rollout, which was scored with spans.
 
     Args:
-        rollout: scored, with spans.
-        right: by the rule that was asked for, None if undecided.
-        right_leniently: by rule ``auto``.
+        reading: of its answer.
         reference: usual lengths; None if unknown.
     """
     if rollout.status is not Status.OK:
         return Diagnosed(Diagnosis.UNSCORED, f"status {rollout.status}")
-    if right is None or facts is None or not rollout.matched:
+    if reading.asked is None or rollout.facts is None or not rollout.matched:
         return Diagnosed(Diagnosis.UNSCORED, "the answer was not decided under the rule asked for")
-    hits_of = rollout.matched_without_final(facts) or rollout.matched
+    hits_of = rollout.without_final(rollout.matched) or rollout.matched
     ncr = rollout.guard * sum(hits_of) / len(hits_of)
-    if right:
+    if reading.asked:
         return (
             _direct(rollout, ncr, thresholds)
-            or (None if reference is None else _redundant(rollout, facts, reference, thresholds))
+            or (None if reference is None else _redundant(rollout, reference, thresholds))
             or Diagnosed(Diagnosis.SOUND, f"right, NCR {ncr:.2f}")
         )
-    if right_leniently:
+    if reading.lenient:
         reason = "the answer is right, and not where or as it was asked for"
         return Diagnosed(Diagnosis.FORMAT_ERROR, reason)
     hits = rollout.num_matched
     if ncr >= thresholds.almost_ncr and hits >= thresholds.almost_hits:
-        return Diagnosed(
-            Diagnosis.ALMOST_CORRECT,
-            f"wrong, with NCR {ncr:.2f} (≥ {thresholds.almost_ncr:g}) from {hits} hits",
-        )
+        reason = f"wrong, with NCR {ncr:.2f} (≥ {thresholds.almost_ncr:g}) from {hits} hits"
+        return Diagnosed(Diagnosis.ALMOST_CORRECT, reason)
     return Diagnosed(Diagnosis.WRONG, f"wrong, NCR {ncr:.2f}")
 
 
@@ -211,15 +190,11 @@ def _direct(rollout: ScoredRollout, ncr: float, thresholds: Thresholds) -> Diagn
 
 
 def _redundant(
-    rollout: ScoredRollout,
-    facts: ProblemFacts,
-    reference: Reference,
-    thresholds: Thresholds,
+    rollout: ScoredRollout, reference: Reference, thresholds: Thresholds
 ) -> Diagnosed | None:
-    usual, in_tokens = reference
-    length, unit = rollout.num_chars, "characters"
-    if in_tokens is not None and rollout.num_tokens is not None:
-        usual, length, unit = in_tokens, rollout.num_tokens, "tokens"
+    usual, length, unit = reference.in_chars, rollout.num_chars, "characters"
+    if reference.in_tokens is not None and rollout.num_tokens is not None:
+        usual, length, unit = reference.in_tokens, rollout.num_tokens, "tokens"
     longer = length / usual.length
     if usual.per_node is not None and rollout.num_matched:
         per_node = length / rollout.num_matched / usual.per_node
@@ -229,33 +204,20 @@ def _redundant(
                 f"right, with {per_node:.1f} times the usual {unit} per node "
                 f"(≥ {thresholds.redundant_per_node:g}) and {longer:.1f} times the usual length",
             )
-    tail = _tail(rollout, facts)
-    if tail is not None and tail >= thresholds.redundant_tail * reference[0].length:
+    is_final = rollout.facts.is_final if rollout.facts else ()
+    ends = [
+        span[1]
+        for span, final in zip(rollout.spans or (), is_final, strict=bool(rollout.spans))
+        if final and span is not None
+    ]
+    tail = (rollout.num_chars - max(ends)) / reference.in_chars.length if ends else 0.0
+    if ends and tail >= thresholds.redundant_tail:
         return Diagnosed(
             Diagnosis.REDUNDANT_THINKING,
-            f"right, and goes on for {tail / reference[0].length:.1f} times the usual length "
+            f"right, and goes on for {tail:.1f} times the usual length "
             f"(≥ {thresholds.redundant_tail:g}) after its final node",
         )
     return None
-
-
-def _tail(rollout: ScoredRollout, facts: ProblemFacts) -> int | None:
-    """Return the characters after all final nodes that were hit; None if none was."""
-    if rollout.spans is None:
-        return None
-    ends = [
-        span[1]
-        for span, final in zip(rollout.spans, facts.is_final, strict=True)
-        if final and span is not None
-    ]
-    return rollout.num_chars - max(ends) if ends else None
-
-
-class Reading(NamedTuple):
-    """Whether an answer is right by the rule asked for, and leniently; None: undecided."""
-
-    asked: bool | None
-    lenient: bool | None
 
 
 def _scored_reading(rollout: ScoredRollout) -> Reading:
@@ -288,41 +250,30 @@ def read_answers(
     with AnswerVerifier() as verifier:
         rows = scored.rows()
         while chunk := list(islice(rows, _CHUNK_ROLLOUTS)):
-            readings += _read_chunk(scored, chunk, rule, verifier)
+            asked = {at: _scored_reading(rollout).asked for at, (rollout, _) in enumerate(chunk)}
+            scorable = [at for at, (rollout, _) in enumerate(chunk) if rollout.status is Status.OK]
+            if rule is not None:
+                asked |= _verdicts(verifier, chunk, scorable, rule)
+            wrong = [at for at in scorable if asked[at] is False]
+            lenient = asked | _verdicts(verifier, chunk, wrong, AnswerRule.AUTO)
+            readings += [Reading(asked[at], lenient[at]) for at in range(len(chunk))]
             progress(len(readings))
     return readings
 
 
-def _read_chunk(
-    scored: ScoredSet,
-    chunk: Sequence[tuple[ScoredRollout, FileRow]],
-    rule: AnswerRule | None,
+def _verdicts(
     verifier: AnswerVerifier,
-) -> list[Reading]:
-    asked = [_scored_reading(rollout).asked for rollout, _ in chunk]
-
-    def read(places: list[int], by: AnswerRule) -> list[bool | None]:
-        truths = [_truth(scored, *chunk[at]) for at in places]
-        found = verifier.verify_batch(truths, [chunk[at][1]["response"] for at in places], by)
-        return [verdict.correct for verdict in found]
-
-    scorable = [at for at, (rollout, _) in enumerate(chunk) if rollout.status is Status.OK]
-    if rule is not None:
-        for at, right in zip(scorable, read(scorable, rule), strict=True):
-            asked[at] = right
-    lenient = asked[:]
-    wrong = [at for at in scorable if asked[at] is False]
-    for at, right in zip(wrong, read(wrong, AnswerRule.AUTO), strict=True):
-        lenient[at] = right
-    return [Reading(*pair) for pair in zip(asked, lenient, strict=True)]
-
-
-def _truth(scored: ScoredSet, rollout: ScoredRollout, row: FileRow) -> str:
-    truth: str = row.get("ground_truth") or ""
-    if truth.strip():
-        return truth
-    facts = scored.facts(rollout)
-    return (facts.ground_truth if facts is not None else None) or ""
+    chunk: Sequence[tuple[ScoredRollout, FileRow]],
+    places: list[int],
+    rule: AnswerRule,
+) -> dict[int, bool | None]:
+    truths, texts = [], []
+    for rollout, row in (chunk[at] for at in places):
+        given = (row.get("ground_truth") or "").strip()
+        truths.append(given or (rollout.facts and rollout.facts.ground_truth) or "")
+        texts.append(row["response"])
+    verdicts = verifier.verify_batch(truths, texts, rule)
+    return {at: verdict.correct for at, verdict in zip(places, verdicts, strict=True)}
 
 
 @dataclass(slots=True)
@@ -336,7 +287,7 @@ class DiagnosisReport:
 
     def examples(self, diagnosis: Diagnosis, count: int) -> list[int]:
         """Return places of at most ``count`` rollouts of a class, spread over all of them."""
-        places = [at for at, one in enumerate(self.verdicts) if one.diagnosis is diagnosis]
+        places = [at for at, verdict in enumerate(self.verdicts) if verdict.diagnosis is diagnosis]
         if len(places) <= count:
             return places
         return [places[at * len(places) // count] for at in range(count)]
@@ -356,17 +307,17 @@ class DiagnosisReport:
 
 def share(counts: Counter[Diagnosis], diagnosis: Diagnosis) -> float | None:
     """Return the share of a class among scored rollouts; of ``UNSCORED`` among all."""
-    of = counts.total()
+    total = counts.total()
     if diagnosis is not Diagnosis.UNSCORED:
-        of -= counts[Diagnosis.UNSCORED]
-    return counts[diagnosis] / of if of else None
+        total -= counts[Diagnosis.UNSCORED]
+    return counts[diagnosis] / total if total else None
 
 
 def counts_to_json(counts: Counter[Diagnosis]) -> dict[str, Any]:
     """Return counts and shares of a group by class."""
     return {
-        "counts": {one.value: counts[one] for one in Diagnosis},
-        "shares": {one.value: share(counts, one) for one in Diagnosis},
+        "counts": {diagnosis.value: counts[diagnosis] for diagnosis in Diagnosis},
+        "shares": {diagnosis.value: share(counts, diagnosis) for diagnosis in Diagnosis},
     }
 
 
@@ -386,66 +337,64 @@ def diagnose(
     pairs = list(zip(scored.rollouts, readings, strict=True))
     references = References(rollout for rollout, read in pairs if read.asked or read.lenient)
     report = DiagnosisReport([], thresholds)
-    for rollout, read in pairs:
-        found = classify(
-            rollout,
-            scored.facts(rollout),
-            right=read.asked,
-            right_leniently=read.lenient,
-            reference=references.of(rollout),
-            thresholds=thresholds,
-        )
-        report.verdicts.append(found)
-        group = (rollout.model, rollout.data_source)
-        report.groups.setdefault(group, Counter())[found.diagnosis] += 1
-        report.total[found.diagnosis] += 1
+    for rollout, reading in pairs:
+        verdict = classify(rollout, reading, references.of(rollout), thresholds)
+        report.verdicts.append(verdict)
+        counts = report.groups.setdefault((rollout.model, rollout.data_source), Counter())
+        counts[verdict.diagnosis] += 1
+        report.total[verdict.diagnosis] += 1
     return report
 
 
 def diagnosis_table(report: DiagnosisReport) -> Table:
     """Return the counts of classes by model and data source."""
-    headings = [one.words.capitalize() for one in Diagnosis]
+    headings = [diagnosis.words.capitalize() for diagnosis in Diagnosis]
     columns = [words("Model"), words("Data source"), *map(number, ("Rollouts", *headings))]
-    named = [((m or UNKNOWN, s or UNKNOWN), counts) for (m, s), counts in report.groups.items()]
-    ordered = sorted(named, key=lambda one: tuple(map(label_order, one[0])))
-    groups = [[_counts_row(*names, counts) for names, counts in ordered]]
-    if len(ordered) > 1:
-        groups.append([_counts_row("all", "", report.total)])
-    return Table("Classes", columns, groups, bold=1)
+    rows = [
+        _counts_row(model or UNKNOWN, source or UNKNOWN, counts)
+        for (model, source), counts in report.groups.items()
+    ]
+    sections = [sorted(rows, key=lambda row: (label_order(row[0]), label_order(row[1])))]
+    if len(rows) > 1:
+        sections.append([_counts_row("all", "", report.total)])
+    return Table("Classes", columns, sections, bold=1)
 
 
 def _counts_row(model: str, source: str, counts: Counter[Diagnosis]) -> Row:
-    cells: list[Value] = [model, source, counts.total()]
+    cells = []
     for diagnosis in Diagnosis:
         part = share(counts, diagnosis) if counts[diagnosis] else None
         note = "" if part is None else f"({100 * part:.1f} %)"
         cells.append(Cell(counts[diagnosis], note=note))
-    return cells
+    return [model, source, counts.total(), *cells]
 
 
 def example_rows(
     scored: ScoredSet, report: DiagnosisReport, count: int
 ) -> dict[str, list[dict[str, str]]]:
     """Return at most ``count`` rollouts of each class, spread over all of them."""
-    found: dict[str, list[dict[str, str]]] = {one.value: [] for one in Diagnosis}
-    for diagnosis in Diagnosis:
-        for at in report.examples(diagnosis, count):
-            rollout = scored.rollouts[at]
-            found[diagnosis.value].append(
-                {
-                    "rollout_id": rollout.rollout_id,
-                    "problem_id": rollout.problem_id,
-                    "model": rollout.model,
-                    "reason": report.verdicts[at].reason,
-                }
-            )
-    return found
+    return {
+        diagnosis.value: [
+            {
+                "rollout_id": scored.rollouts[at].rollout_id,
+                "problem_id": scored.rollouts[at].problem_id,
+                "model": scored.rollouts[at].model,
+                "reason": report.verdicts[at].reason,
+            }
+            for at in report.examples(diagnosis, count)
+        ]
+        for diagnosis in Diagnosis
+    }
 
 
 def examples_table(examples: dict[str, list[dict[str, str]]]) -> Table:
     """Return the examples of all classes."""
     headings = ("Class", "Rollout", "Problem", "Model", "Reason")
-    rows = [[Diagnosis(name).words, *one.values()] for name, of in examples.items() for one in of]
+    rows = [
+        [Diagnosis(name).words, *example.values()]
+        for name, of_class in examples.items()
+        for example in of_class
+    ]
     return Table("Examples", [*map(words, headings)], [rows])
 
 

@@ -10,11 +10,11 @@
 
 from __future__ import annotations
 
-import heapq
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass
+from itertools import chain
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -22,12 +22,9 @@ import numpy as np
 from consensusbench.evaluation.scored import Floats
 from consensusbench.quality.attacks import DESCRIPTIONS, Attack, attacks_on
 from consensusbench.quality.survey import (
-    DenseRollout,
-    DensityFigures,
     RolloutSurvey,
     WrongFigures,
     guard_factors,
-    hit_rates,
     match_unrelated,
     survey_rollouts,
 )
@@ -50,6 +47,9 @@ REACHED: Final = 0.5
 ItemT = TypeVar("ItemT")
 # A problem with nodes, and its text.
 _Target: TypeAlias = tuple[Entry, str]
+# By attack and source, for each problem: guarded and raw NCR, guarded NCR without final nodes (or
+# NaN), share of the texts that reach half of the nodes, characters, hits.
+_Tallies: TypeAlias = dict[Attack, dict[str, list[tuple[float, ...]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +71,12 @@ class AttackFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class WorstProblem:
-    """A problem on which an attack earns much, and the nodes that it hits."""
-
-    problem_id: str
-    data_source: str
-    ncr: float
-    node_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class AttackReport(JsonResult):
-    """One attack: overall, by data source, and the problems on which it earns most."""
+    """One attack: overall, and by data source."""
 
     attack: Attack
     overall: AttackFigures
     by_source: dict[str, AttackFigures]
-    worst: tuple[WorstProblem, ...]
 
     @property
     def description(self) -> str:
@@ -127,8 +116,6 @@ class ProbeReport(JsonResult):
     attacks: tuple[AttackReport, ...]
     wrong: dict[str, WrongFigures]
     cheap: tuple[CheapAttack, ...]
-    density: dict[str, DensityFigures]
-    densest: tuple[DenseRollout, ...]
     unknown_rollouts: int
 
     def attack(self, attack: Attack | str) -> AttackReport:
@@ -137,25 +124,13 @@ class ProbeReport(JsonResult):
         return reports[attack]
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeSettings:
-    """Settings of the probes.
-
-    ``budget_chars`` is the length of an attack; None for the median length of the source's
-    rollouts, or 2,000 without rollouts.
-    """
-
-    budget_chars: int | None = None
-    worst: int = 5
-    threads: int = 0
-    on_error: OnError = "stop"
-
-
 def probe_dataset(
     dataset: str | os.PathLike[str],
-    rollouts: Iterable[str | os.PathLike[str]] | None = None,
-    settings: ProbeSettings = ProbeSettings(),
+    rollouts: Iterable[str | os.PathLike[str]] = (),
     *,
+    budget_chars: int | None = None,
+    threads: int = 0,
+    on_error: OnError = "stop",
     index: DatasetIndex | None = None,
     survey: RolloutSurvey | None = None,
     progress: Callable[[int], None] = lambda done: None,
@@ -164,30 +139,38 @@ def probe_dataset(
 
     Args:
         rollouts: files of rollouts of these problems, for the level of chance.
+        budget_chars: length of an attack; None for the median length of the source's rollouts,
+            or 2,000 without rollouts.
+        index, survey: of the dataset and the rollouts, if they are there already.
 
     Raises:
         DataError: a file is bad.
     """
     if index is None:
-        index = DatasetIndex.load(dataset, on_error=settings.on_error)
+        index = DatasetIndex.load(dataset, on_error=on_error)
     if survey is None:
-        survey = survey_rollouts(
-            rollouts or (), index, threads=settings.threads, on_error=settings.on_error
-        )
-    tallies: dict[Attack, _Tally] = defaultdict(lambda: _Tally(settings.worst))
+        survey = survey_rollouts(rollouts, index, threads=threads, on_error=on_error)
+    tallies: _Tallies = defaultdict(lambda: defaultdict(list))
     budgets: dict[str, int] = {}
     done = 0
-    for chunk in chunks_by_source(_targets(dataset, index, settings.on_error)):
+    for chunk in chunks_by_source(_targets(dataset, index, on_error)):
         source = chunk[0][0].data_source
         if source not in budgets:
-            budgets[source] = (
-                settings.budget_chars or survey.sample.typical_chars(source) or DEFAULT_CHARS
-            )
-        _attack(chunk, budgets[source], tallies, settings.threads)
-        _chance(chunk, survey, tallies, settings.threads)
+            usual_chars = survey.sample.typical_chars(source)
+            budgets[source] = budget_chars or usual_chars or DEFAULT_CHARS
+        _attack(chunk, budgets[source], tallies, threads)
+        _chance(chunk, survey, tallies, threads)
         done += len(chunk)
         progress(done)
-    attacks = tuple(tallies[one].report(one) for one in Attack if one in tallies)
+    attacks = tuple(
+        AttackReport(
+            attack,
+            _figures([*chain.from_iterable(tallies[attack].values())]),
+            {source: _figures(rows) for source, rows in tallies[attack].items()},
+        )
+        for attack in Attack
+        if attack in tallies
+    )
     wrong = survey.wrong()
     return ProbeReport(
         digest=index.digest,
@@ -195,14 +178,12 @@ def probe_dataset(
         attacks=attacks,
         wrong=wrong,
         cheap=cheap_attacks(
-            (one.attack, source, figures.ncr, wrong[source].ncr)
-            for one in attacks
-            if one.attack is not Attack.UNRELATED
-            for source, figures in one.by_source.items()
+            (report.attack, source, figures.ncr, wrong[source].ncr)
+            for report in attacks
+            if report.attack is not Attack.UNRELATED
+            for source, figures in report.by_source.items()
             if source in wrong
         ),
-        density=survey.density(),
-        densest=survey.densest(),
         unknown_rollouts=survey.unknown,
     )
 
@@ -235,17 +216,15 @@ def cheap_attacks(
     Args:
         earned: attack, data source, NCR of the attack, and mean NCR of wrong rollouts.
     """
-    found = [
+    cheap = [
         CheapAttack(Attack(attack), source, ncr, ncr_wrong)
         for attack, source, ncr, ncr_wrong in earned
         if ncr > ncr_wrong
     ]
-    return tuple(sorted(found, key=lambda one: (one.ncr_wrong - one.ncr, one.attack.value)))
+    return tuple(sorted(cheap, key=lambda one: (one.ncr_wrong - one.ncr, one.attack.value)))
 
 
-def _attack(
-    chunk: Sequence[_Target], chars: int, tallies: dict[Attack, _Tally], threads: int
-) -> None:
+def _attack(chunk: Sequence[_Target], chars: int, tallies: _Tallies, threads: int) -> None:
     for start in range(0, len(chunk), CHUNK_ATTACKED):
         tries = [
             (entry, attack, text)
@@ -259,17 +238,17 @@ def _attack(
         guards = guard_factors(entries, texts, matched)
         for row, (entry, attack, text) in enumerate(tries):
             hits = matched.matched(row).astype(float)
-            tallies[attack].add(entry, hits, hits * guards[row], len(text))
+            _count(tallies[attack], entry, hits, hits * guards[row], len(text))
 
 
 def _chance(
-    chunk: Sequence[_Target], survey: RolloutSurvey, tallies: dict[Attack, _Tally], threads: int
+    chunk: Sequence[_Target], survey: RolloutSurvey, tallies: _Tallies, threads: int
 ) -> None:
     sample = survey.sample.of(chunk[0][0].data_source)
     if not sample:
         return
-    texts = [one.text for one in sample]
-    owners = np.array([one.problem_id for one in sample], dtype=object)
+    texts = [rollout.text for rollout in sample]
+    owners = np.array([rollout.problem_id for rollout in sample], dtype=object)
     chars = float(np.mean([len(text) for text in texts]))
     problems = [
         (entry.problem_id, [node.expressions + (node.derived or ()) for node in entry.nodes])
@@ -281,53 +260,25 @@ def _chance(
             guards = guard_factors([entry] * len(texts), texts, counted)
             guarded = hits * guards[owners != entry.problem_id][:, None]
             reached = float((guarded.mean(axis=1) >= REACHED).mean())
-            rates = hit_rates(hits)
-            tallies[Attack.UNRELATED].add(entry, rates, guarded.mean(axis=0), chars, reached)
+            tally = tallies[Attack.UNRELATED]
+            _count(tally, entry, hits.mean(axis=0), guarded.mean(axis=0), chars, reached)
 
 
-@dataclass(slots=True)
-class _Tally:
-    """Results of one attack by problem, and the problems where it earns most."""
-
-    num_worst: int
-    # By source, for each problem: guarded and raw NCR, guarded NCR without final nodes (or NaN),
-    # share of the texts that reach half of the nodes, characters, hits.
-    by_source: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
-    problems: int = 0
-    worst: list[tuple[float, int, WorstProblem]] = field(default_factory=list)
-
-    def add(
-        self,
-        entry: Entry,
-        rates: Floats,
-        guarded: Floats,
-        chars: float,
-        reached: float | None = None,
-    ) -> None:
-        """Count one problem by the share of texts that hit each node, raw and guarded."""
-        ncr = float(guarded.mean())
-        others = guarded[[not node.is_final for node in entry.nodes]]
-        without_final = float(others.mean()) if len(others) else float("nan")
-        reached = float(ncr >= REACHED) if reached is None else reached
-        row = (ncr, float(rates.mean()), without_final, reached, chars, float(rates.sum()))
-        self.by_source.setdefault(entry.data_source, []).append(row)
-        self.problems += 1
-        if ncr > 0:
-            order = np.argsort(-rates, kind="stable")
-            hit = tuple(entry.nodes[at].node_id for at in order if rates[at] > 0)
-            one = WorstProblem(entry.problem_id, entry.data_source, ncr, hit)
-            heapq.heappush(self.worst, (ncr, -self.problems, one))
-            if len(self.worst) > self.num_worst:
-                heapq.heappop(self.worst)
-
-    def report(self, attack: Attack) -> AttackReport:
-        ordered = sorted(self.worst, key=lambda kept: (-kept[0], -kept[1]))
-        return AttackReport(
-            attack=attack,
-            overall=_figures([row for rows in self.by_source.values() for row in rows]),
-            by_source={source: _figures(rows) for source, rows in self.by_source.items()},
-            worst=tuple(one for _, _, one in ordered),
-        )
+def _count(
+    tally: dict[str, list[tuple[float, ...]]],
+    entry: Entry,
+    rates: Floats,
+    guarded: Floats,
+    chars: float,
+    reached: float | None = None,
+) -> None:
+    """Count one problem by the share of texts that hit each node, raw and guarded."""
+    ncr = float(guarded.mean())
+    inner = guarded[[not node.is_final for node in entry.nodes]]
+    without_final = float(inner.mean()) if len(inner) else float("nan")
+    reached = float(ncr >= REACHED) if reached is None else reached
+    row = (ncr, float(rates.mean()), without_final, reached, chars, float(rates.sum()))
+    tally[entry.data_source].append(row)
 
 
 def _figures(rows: list[tuple[float, ...]]) -> AttackFigures:
@@ -359,36 +310,22 @@ _EARNED: Final = (
 def attacks_by_source_table(report: ProbeReport) -> Table:
     """Return the figures of attacks by data source, and overall if there are several."""
     rows: list[Row] = []
-    for one in report.attacks:
-        sources = list(one.by_source.items())
+    for attack in report.attacks:
+        sources = list(attack.by_source.items())
         if len(sources) > 1:
-            sources.append(("all", one.overall))
+            sources.append(("all", attack.overall))
         rows += [
-            [one.attack.value, source or "(none)", *astuple(figures)] for source, figures in sources
+            [attack.attack.value, source or "(none)", *astuple(figures)]
+            for source, figures in sources
         ]
     columns = [words("Attack"), words("Data source"), *_EARNED]
     return Table("What attacks earn, by source", columns, [rows])
 
 
-def density_table(report: ProbeReport) -> Table:
-    """Return the density of hits of rollouts by source."""
-    columns = [
-        words("Real rollouts of"),
-        number("Rollouts"),
-        percent("NCR", decimals=2),
-        number("Characters, median"),
-    ]
-    for unit in ("chars", "tokens"):
-        columns.append(number(f"Hits / 1,000 {unit}, median", decimals=2))
-        columns.append(number("99th percentile", decimals=2))
-    rows = [[source or "(none)", *astuple(one)] for source, one in report.density.items()]
-    return Table("How densely rollouts hit their own nodes", columns, [rows])
-
-
 def cheap_notes(cheap: Sequence[CheapAttack]) -> Iterator[str]:
     """Yield a sentence about the worst attack of each source."""
-    seen: set[str] = set()
-    for one in cheap:
-        if one.data_source not in seen:
-            seen.add(one.data_source)
-            yield one.sentence()
+    worst: dict[str, CheapAttack] = {}
+    for attack in cheap:
+        worst.setdefault(attack.data_source, attack)
+    for attack in worst.values():
+        yield attack.sentence()

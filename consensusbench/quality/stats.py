@@ -7,9 +7,10 @@ benchmark has no others; problems without nodes are counted beside it.
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Final
 
 from consensusbench.evaluation.scored import difficulty_of
@@ -24,75 +25,70 @@ TOTALS: Final = {"test": "Total (Test)", "train": "Total (Train)", UNKNOWN: "Tot
 # Of a distribution in the terminal; --json has all of it.
 SHOWN_VALUES: Final = 16
 
+# Keys of the JSON form.  Only problems with nodes count in ``problems``; ``with_final`` are those
+# with a node that states the final answer, ``only_final`` those all of whose nodes do.
+COUNTS: Final = (
+    "problems", "without_nodes", "without_ground_truth", "without_text", "nodes", "final_nodes",
+    "with_final", "only_final", "without_derived", "without_support", "without_weight",
+)  # fmt: skip
+DISTRIBUTIONS: Final = {
+    "nodes_per_problem": "nodes of a problem",
+    "types": "type of a node",
+    "expressions_per_node": "expressions of a node",
+    "derived_per_node": "derived forms of a node",
+    "support": "support of a node",
+    "difficulty": "difficulty",
+}
+
 
 @dataclass(slots=True)
 class Composition:
-    """Counts of a group of problems; every distribution maps a value to its frequency.
+    """Counts of a group of problems, and distributions: how often each value occurs."""
 
-    ``with_final`` counts problems with a node that states the final answer, ``only_final`` those
-    all of whose nodes do.
-    """
-
-    with_nodes: int = 0
-    without_nodes: int = 0
-    without_ground_truth: int = 0
-    without_text: int = 0
-    nodes: int = 0
-    final_nodes: int = 0
-    with_final: int = 0
-    only_final: int = 0
-    nodes_per_problem: Counter[int] = field(default_factory=Counter)
-    types: Counter[str] = field(default_factory=Counter)
-    expressions_per_node: Counter[int] = field(default_factory=Counter)
-    derived_per_node: Counter[int] = field(default_factory=Counter)
-    without_derived: int = 0
-    support: Counter[int] = field(default_factory=Counter)
-    without_support: int = 0
-    without_weight: int = 0
-    difficulty: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    distributions: dict[str, Counter[Any]] = field(
+        default_factory=lambda: {name: Counter() for name in DISTRIBUTIONS}
+    )
 
     @property
     def average_nodes(self) -> float | None:
         """Avg. N(k): nodes a problem, over problems with nodes."""
-        return self.nodes / self.with_nodes if self.with_nodes else None
+        return self.counts["nodes"] / self.counts["problems"] if self.counts["problems"] else None
 
     def add(self, problem: Problem) -> None:
         """Count a problem."""
         nodes = problem.nodes
         finals = sum(node.is_final for node in nodes)
-        self.with_nodes += bool(nodes)
-        self.without_nodes += not nodes
-        self.without_ground_truth += problem.ground_truth is None
-        self.without_text += not problem.problem.strip()
-        self.nodes += len(nodes)
-        self.final_nodes += finals
-        self.with_final += finals > 0
-        self.only_final += 0 < finals == len(nodes)
-        self.nodes_per_problem[len(nodes)] += 1
-        self.difficulty[difficulty_of(problem.metadata) or UNKNOWN] += 1
-        for node in nodes:
-            self.types[node.type] += 1
-            self.without_weight += node.weight is None
-            self.expressions_per_node[len(node.expressions)] += 1
-            if node.derived is None:
-                self.without_derived += 1
-            else:
-                self.derived_per_node[len(node.derived)] += 1
-            if node.support is None:
-                self.without_support += 1
-            else:
-                self.support[node.support] += 1
+        self.counts += Counter(
+            problems=int(bool(nodes)),
+            without_nodes=int(not nodes),
+            without_ground_truth=int(problem.ground_truth is None),
+            without_text=int(not problem.problem.strip()),
+            nodes=len(nodes),
+            final_nodes=finals,
+            with_final=int(finals > 0),
+            only_final=int(0 < finals == len(nodes)),
+            without_derived=sum(node.derived is None for node in nodes),
+            without_support=sum(node.support is None for node in nodes),
+            without_weight=sum(node.weight is None for node in nodes),
+        )
+        values: dict[str, Iterable[Hashable]] = {
+            "nodes_per_problem": [len(nodes)],
+            "types": [node.type for node in nodes],
+            "expressions_per_node": [len(node.expressions) for node in nodes],
+            "derived_per_node": [len(n.derived) for n in nodes if n.derived is not None],
+            "support": [node.support for node in nodes if node.support is not None],
+            "difficulty": [difficulty_of(problem.metadata) or UNKNOWN],
+        }
+        for name, of_problem in values.items():
+            self.distributions[name].update(of_problem)
 
     def to_json(self) -> dict[str, Any]:
         """Return the counts as plain values; keys of distributions in order, as text."""
-        said = {one.name: getattr(self, one.name) for one in fields(self)}
-        said = {"problems": said.pop("with_nodes"), "average_nodes": self.average_nodes} | said
-        return {
-            name: {str(key): value[key] for key in sorted(value)}
-            if isinstance(value, Counter)
-            else value
-            for name, value in said.items()
-        }
+        row: dict[str, Any] = {name: self.counts[name] for name in COUNTS}
+        for name, found in self.distributions.items():
+            row[name] = {str(value): found[value] for value in sorted(found)}
+        return row | {"average_nodes": self.average_nodes}
 
 
 @dataclass(slots=True)
@@ -100,22 +96,22 @@ class DatasetStats:
     """Counts of datasets; sources and splits in the order of first appearance."""
 
     overall: Composition = field(default_factory=Composition)
-    by_source: dict[str, Composition] = field(default_factory=dict)
-    by_split: dict[str, Composition] = field(default_factory=dict)
+    by_source: dict[str, Composition] = field(default_factory=lambda: defaultdict(Composition))
+    by_split: dict[str, Composition] = field(default_factory=lambda: defaultdict(Composition))
     skipped: int = 0
 
     def add(self, problem: Problem) -> None:
         """Count a problem."""
         self.overall.add(problem)
-        self.by_source.setdefault(problem.data_source, Composition()).add(problem)
-        self.by_split.setdefault(problem.split or UNKNOWN, Composition()).add(problem)
+        self.by_source[problem.data_source].add(problem)
+        self.by_split[problem.split or UNKNOWN].add(problem)
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain values."""
         return {
             "overall": self.overall.to_json(),
-            "by_source": {name: one.to_json() for name, one in self.by_source.items()},
-            "by_split": {name: one.to_json() for name, one in self.by_split.items()},
+            "by_source": {name: group.to_json() for name, group in self.by_source.items()},
+            "by_split": {name: group.to_json() for name, group in self.by_split.items()},
             "skipped_rows": self.skipped,
         }
 
@@ -130,14 +126,12 @@ def read_stats(
     Raises:
         DataError: a file is bad, or a row of it and ``on_error`` is ``"stop"``.
     """
-    stats = DatasetStats()
-    done = 0
+    stats, done = DatasetStats(), count(1)
     for path in paths:
         report = ReadReport()
         for problem in read_problems(path, on_error, report):
             stats.add(problem)
-            done += 1
-            progress(done)
+            progress(next(done))
         stats.skipped += report.skipped
     return stats
 
@@ -145,64 +139,51 @@ def read_stats(
 def composition_table(stats: DatasetStats) -> Table:
     """Return the paper's table 1, sources and then totals by split, with more columns."""
 
-    def row(name: str, one: Composition) -> Row:
-        share = f"({100 * one.with_final / one.with_nodes:.1f} %)" if one.with_nodes else ""
-        with_final = Cell(one.with_final, note=share)
-        average = one.average_nodes
-        return [name, one.with_nodes, average, one.nodes, with_final, one.without_nodes]
+    def row(name: str, group: Composition) -> Row:
+        counts = group.counts
+        share = (
+            f"({100 * counts['with_final'] / counts['problems']:.1f} %)"
+            if group.average_nodes
+            else ""
+        )
+        with_final = Cell(counts["with_final"], note=share)
+        sizes = (counts["problems"], group.average_nodes, counts["nodes"])
+        return [name, *sizes, with_final, counts["without_nodes"]]
 
-    headings = ("Nodes", "With final node", "Without nodes")
-    return Table(
-        "Composition",
-        [
-            words("Source"),
-            number("#Problems"),
-            number("Avg. N(k)", decimals=2),
-            *map(number, headings),
-        ],
-        [
-            [row(name or NO_SOURCE, one) for name, one in stats.by_source.items()],
-            [row(name, stats.by_split[key]) for key, name in TOTALS.items()
-             if key in stats.by_split],
-        ],
-        bold=1,
-    )  # fmt: skip
+    columns = [words("Source"), number("#Problems"), number("Avg. N(k)", decimals=2)]
+    columns += map(number, ("Nodes", "With final node", "Without nodes"))
+    sources = [row(name or NO_SOURCE, group) for name, group in stats.by_source.items()]
+    totals = [row(TOTALS[key], stats.by_split[key]) for key in TOTALS if key in stats.by_split]
+    return Table("Composition", columns, [sources, totals], bold=1)
 
 
-def distribution_table(counts: Composition) -> Table:
+def distribution_table(group: Composition) -> Table:
     """Return the distributions, values past a limit as one row."""
     rows: list[Row] = []
-    for name, distribution in (
-        ("nodes of a problem", counts.nodes_per_problem),
-        ("type of a node", counts.types),
-        ("expressions of a node", counts.expressions_per_node),
-        ("derived forms of a node", counts.derived_per_node),
-        ("support of a node", counts.support),
-        ("difficulty", counts.difficulty),
-    ):
-        values: list[tuple[int | str, int]] = sorted(distribution.items())
-        for place, (value, count) in enumerate(values[:SHOWN_VALUES]):
-            rows.append([name if place == 0 else "", str(value), count])
-        if rest := sum(count for _, count in values[SHOWN_VALUES:]):
-            rows.append(["", f"over {values[SHOWN_VALUES - 1][0]}", rest])
+    for name, title in DISTRIBUTIONS.items():
+        values = sorted(group.distributions[name].items())
+        shown = [(str(value), times) for value, times in values[:SHOWN_VALUES]]
+        if beyond := sum(times for _, times in values[SHOWN_VALUES:]):
+            shown.append((f"over {values[SHOWN_VALUES - 1][0]}", beyond))
+        rows += [["" if place else title, *pair] for place, pair in enumerate(shown)]
     return Table("", [words("Distribution"), words("Value"), number("Count")], [rows])
 
 
 def stats_notes(stats: DatasetStats) -> Iterator[str]:
     """Yield the notes below the tables."""
-    counts = stats.overall
+    counts = stats.overall.counts
     yield (
-        f"{counts.final_nodes:,} of {counts.nodes:,} nodes state the final answer; "
-        f"{counts.only_final:,} problems have no other nodes"
+        f"{counts['final_nodes']:,} of {counts['nodes']:,} nodes state the final answer; "
+        f"{counts['only_final']:,} problems have no other nodes"
     )
-    for count, what in (
-        (counts.without_derived, "nodes store no derived forms"),
-        (counts.without_support, "nodes have no support"),
-        (counts.without_weight, "nodes have no weight"),
-        (counts.without_ground_truth, "problems have no ground truth"),
-        (counts.without_text, "problems have no text"),
+    for name, fact in (
+        ("without_derived", "nodes store no derived forms"),
+        ("without_support", "nodes have no support"),
+        ("without_weight", "nodes have no weight"),
+        ("without_ground_truth", "problems have no ground truth"),
+        ("without_text", "problems have no text"),
     ):
-        if count:
-            yield f"{count:,} {what}"
+        if counts[name]:
+            yield f"{counts[name]:,} {fact}"
     if stats.skipped:
         yield f"{count_of(stats.skipped, 'bad row')} skipped"

@@ -1,4 +1,4 @@
-"""What rollouts say about the nodes of a dataset, in one pass and in bounded memory."""
+"""Rollouts matched with the nodes of a dataset, in one pass and in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -29,13 +29,9 @@ Patterns: TypeAlias = Sequence[Sequence[str]]
 MAX_CHARS_EACH: Final = 1 << 17
 # Nodes of one automaton, so that it fits into the cache.
 POOL_NODES = 1024
-KEPT_DENSEST: Final = 10
-# A hit in a shorter text is a bare answer, not a stuffed rollout.
-MIN_STUFFED_CHARS: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class SurveyedRollout:
+class SurveyedRollout(NamedTuple):
     """A rollout of a sample, with the beginning of its text."""
 
     problem_id: str
@@ -69,32 +65,20 @@ class RolloutSample:
         heapq.heappush(heap, (rank, SurveyedRollout(problem_id, text)))
         chars = self._chars.get(source, 0) + len(text)
         while len(heap) > self.per_source or (chars > self.max_chars and len(heap) > 1):
-            gone, dropped = heapq.heappop(heap)
+            largest, dropped = heapq.heappop(heap)
             chars -= len(dropped.text)
-            self._least[source] = gone + 1
+            self._least[source] = largest + 1
         self._chars[source] = chars
 
     def of(self, source: str) -> list[SurveyedRollout]:
         """Return the sample of a source, in the order of its hashes."""
-        return [one for _, one in sorted(self._kept.get(source, ()), key=lambda kept: -kept[0])]
+        kept = sorted(self._kept.get(source, ()), key=lambda pair: -pair[0])
+        return [rollout for _, rollout in kept]
 
     def typical_chars(self, source: str) -> int | None:
-        """Return the median length of the sample of a source; None without one."""
-        lengths = [len(one.text) for _, one in self._kept.get(source, ())]
+        """Return the median length of the sample of a source, if there is one."""
+        lengths = [len(rollout.text) for rollout in self.of(source)]
         return round(median(lengths)) if lengths else None
-
-
-@dataclass(frozen=True, slots=True)
-class DensityFigures:
-    """How densely rollouts of one source hit the nodes of their own problem."""
-
-    rollouts: int
-    ncr: float
-    median_chars: float
-    median_per_1000_chars: float
-    p99_per_1000_chars: float
-    median_per_1000_tokens: float | None
-    p99_per_1000_tokens: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +88,6 @@ class WrongFigures:
     rollouts: int
     ncr: float
     ncr_raw: float
-
-
-@dataclass(frozen=True, slots=True)
-class DenseRollout:
-    """A rollout with many hits for its length."""
-
-    problem_id: str
-    rollout_id: str
-    data_source: str
-    ncr: float
-    chars: int
-    hits_per_1000_chars: float
 
 
 @dataclass(slots=True)
@@ -136,78 +108,41 @@ class RolloutSurvey:
         self.unknown = 0
         self._index = index
         self._threads = threads
-        # By source: NCR, characters, hits, tokens (or NaN), wrong (0 or 1), guard of each rollout.
-        self._figures: dict[str, array[float]] = defaultdict(lambda: array("d"))
-        self._densest: list[tuple[float, int, DenseRollout]] = []
-
-    def density(self) -> dict[str, DensityFigures]:
-        """Return the density of hits by source."""
-        found = {}
-        for source, figures in self._figures.items():
-            ncr, chars, hits, tokens, _, _ = np.array(figures).reshape(-1, 6).T
-            per_char, per_token = 1000 * hits / chars, (1000 * hits / tokens)[~np.isnan(tokens)]
-            found[source] = DensityFigures(
-                rollouts=len(ncr),
-                ncr=float(ncr.mean()),
-                median_chars=float(np.median(chars)),
-                median_per_1000_chars=float(np.median(per_char)),
-                p99_per_1000_chars=float(np.percentile(per_char, 99)),
-                median_per_1000_tokens=float(np.median(per_token)) if len(per_token) else None,
-                p99_per_1000_tokens=float(np.percentile(per_token, 99)) if len(per_token) else None,
-            )
-        return found
+        # By source: NCR and guard of each wrong rollout.
+        self._wrong: dict[str, array[float]] = defaultdict(lambda: array("d"))
 
     def wrong(self) -> dict[str, WrongFigures]:
         """Return the mean NCR of wrong rollouts by source."""
         found = {}
-        for source, figures in self._figures.items():
-            ncr, _, _, _, wrong, guard = np.array(figures).reshape(-1, 6).T
-            if count := int(wrong.sum()):
-                guarded, raw = (ncr * guard)[wrong == 1], ncr[wrong == 1]
-                found[source] = WrongFigures(count, float(guarded.mean()), float(raw.mean()))
+        for source, figures in self._wrong.items():
+            raw, guard = np.array(figures).reshape(-1, 2).T
+            found[source] = WrongFigures(len(raw), float((raw * guard).mean()), float(raw.mean()))
         return found
-
-    def densest(self) -> tuple[DenseRollout, ...]:
-        """Return the rollouts with the most hits for their length, the densest first."""
-        return tuple(one for _, _, one in sorted(self._densest, key=lambda kept: -kept[0]))
 
     def take(self, rows: Sequence[Row]) -> None:
         """Count rows of rollouts."""
-        known: list[tuple[Row, Entry, int]] = []
+        known: list[tuple[Row, Entry]] = []
+        self.rows += len(rows)
         for row in rows:
-            self.rows += 1
             entry = self._index.entry(row["problem_id"])
             if entry is None:
                 self.unknown += 1
             elif row["response"]:
                 self.sample.add(entry.data_source, entry.problem_id, row["response"])
                 if entry.num_nodes:
-                    known.append((row, entry, self.rows))
-        entries, texts = [entry for _, entry, _ in known], [row["response"] for row, _, _ in known]
+                    known.append((row, entry))
+        entries, texts = [entry for _, entry in known], [row["response"] for row, _ in known]
         matched = match_batch([one.matcher for one in entries], texts, threads=self._threads)
         guards = guard_factors(entries, texts, matched)
-        for at, (row, entry, position) in enumerate(known):
-            self._count(row, entry.data_source, matched.matched(at), float(guards[at]), position)
-
-    def _count(self, row: Row, source: str, hit: Bools, guard: float, position: int) -> None:
-        nothing = OwnHits(0, np.zeros(len(hit), dtype=np.int64))
-        own = self.own.setdefault(row["problem_id"], nothing)
-        own.rollouts += 1
-        own.hits += hit
-        chars, hits = len(row["response"]), int(hit.sum())
-        ncr = hits / len(hit)
-        tokens = row.get("num_tokens")
-        wrong = row.get("correct", row.get("acc")) in (False, 0)
-        length = tokens if tokens and tokens > 0 else float("nan")
-        self._figures[source].extend((ncr, chars, hits, length, wrong, guard))
-        if hits and chars >= MIN_STUFFED_CHARS:
-            name = row.get("rollout_id") or f"row {position}"
-            density = 1000 * hits / chars
-            dense = DenseRollout(row["problem_id"], name, source, ncr, chars, density)
-            # Earlier rows win a tie, so that the same files give the same list.
-            heapq.heappush(self._densest, (density, -position, dense))
-            if len(self._densest) > KEPT_DENSEST:
-                heapq.heappop(self._densest)
+        for at, (row, entry) in enumerate(known):
+            hit = matched.matched(at)
+            nothing = OwnHits(0, np.zeros(len(hit), dtype=np.int64))
+            own = self.own.setdefault(row["problem_id"], nothing)
+            own.rollouts += 1
+            own.hits += hit
+            if row.get("correct", row.get("acc")) in (False, 0):
+                ncr = int(hit.sum()) / len(hit)
+                self._wrong[entry.data_source].extend((ncr, float(guards[at])))
 
 
 def survey_rollouts(
@@ -247,8 +182,8 @@ def match_unrelated(
     Returns:
         For each problem (rollouts of others, nodes): True if a node was found.
     """
-    owners = np.array([one.problem_id for one in sample], dtype=object)
-    texts = [one.text for one in sample]
+    owners = np.array([rollout.problem_id for rollout in sample], dtype=object)
+    texts = [rollout.text for rollout in sample]
     pools: list[list[tuple[str, Patterns]]] = []
     size = POOL_NODES
     for problem in problems:
@@ -269,9 +204,3 @@ def match_unrelated(
             results.append(own[owners != problem_id])
             start += len(patterns)
     return results
-
-
-def hit_rates(hits: Bools) -> Floats:
-    """Return for each node the share of rollouts that hit it."""
-    rates: Floats = hits.sum(axis=0) / max(len(hits), 1)
-    return rates

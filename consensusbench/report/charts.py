@@ -1,148 +1,137 @@
-"""The report's charts: what each shows of scored rollouts, as values that the page draws."""
+"""The report's charts: figures of scored rollouts, mostly of right beside wrong ones."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from consensusbench.report.data import (
-    COMPARED,
-    Correctness,
-    Curve,
-    ProblemSummary,
-    RewardFigures,
-    RewardStudy,
-    alpha_sweep,
-    by_correctness,
-    coverage_by_position,
-    fixed_rewards,
-    reached_by_order,
-)
-from consensuspr.web.figures import (
-    PERCENT,
-    Axis,
-    Chart,
-    NumberFormat,
-    Series,
-)
+import numpy as np
+
+from consensuspr.scoring.rewards import RewardSpec
+from consensuspr.web.figures import PERCENT, Axis, Chart, NumberFormat, Series
 
 if TYPE_CHECKING:
-    from consensusbench.evaluation.scored import ScoredRollout
+    from consensusbench.evaluation.scored import Floats, ScoredRollout
 
 Rollouts: TypeAlias = "Sequence[ScoredRollout]"
+Points: TypeAlias = list[tuple[float, float]]
+
+# Both are names of colours of the page too.
+RIGHT, WRONG = "right", "wrong"
 
 # Of a logarithmic axis: as fine as some hundred rollouts can fill.
 BINS_A_DECADE = 5
-
 # More dots hide each other and make the page heavy; a share that spreads over all is shown.
 MAX_DOTS = 1500
+# Fifths of a problem's nodes: problems have between 2 and 12 of them.
+ORDER_BINS = 5
+TEXT_STEPS = 20
+ALPHAS = tuple(i / 20 for i in range(21))
+# Rewards are sums of quotients of small numbers: closer than this is equal.
+_EQUAL = 1e-9
 
 _WHOLE_PERCENT = NumberFormat(100.0, 0, " %")
 _FIFTHS = tuple((i / 5, f"{20 * i} %") for i in range(6))
-_THREE = NumberFormat(1.0, 3)
+_OF_ROLLOUTS = Axis("share of the rollouts", _WHOLE_PERCENT, low=0.0)
+_OF_NODES = Axis("share of the nodes", _WHOLE_PERCENT, low=0.0)
 
 
-def _shares(title: str) -> Axis:
-    return Axis(title, _WHOLE_PERCENT, low=0.0)
+def by_correctness(rollouts: Rollouts) -> dict[str, list[ScoredRollout]]:
+    """Return right and wrong rollouts; one without an accuracy is neither."""
+    return {
+        RIGHT: [one for one in rollouts if one.acc is not None and one.acc >= 0.5],
+        WRONG: [one for one in rollouts if one.acc is not None and one.acc < 0.5],
+    }
 
 
-def _bins(values: Sequence[float]) -> tuple[list[float], list[str]]:
-    """Return where bins of equal width on a logarithmic axis begin, and what they are called."""
-    first = math.floor(math.log10(min(values)) * BINS_A_DECADE + 1e-9)
-    last = math.floor(math.log10(max(values)) * BINS_A_DECADE + 1e-9) + 1
-    edges = [10 ** (at / BINS_A_DECADE) for at in range(first, last + 1)]
-    names = [f"{_rounded(low)} to {_rounded(high)}" for low, high in pairwise(edges)]
-    return edges[:-1], names
-
-
-def _rounded(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
-
-
-def histogram(
-    chart: Chart,
-    begins: Sequence[float],
-    names: Sequence[str],
-    values: Mapping[Correctness, Sequence[float]],
+def _histogram(
+    chart: Chart, rollouts: Rollouts, value_of: Callable[[ScoredRollout], float | None]
 ) -> Chart:
-    """Return the chart with the share of right and of wrong rollouts in every bin."""
+    """Return the chart with the shares of right and wrong rollouts in bins.
+
+    A chart that names its bins has bins around tenths; another one has bins of equal width on a
+    logarithmic axis.
+    """
+    values = {
+        side: [value for one in group if (value := value_of(one)) is not None]
+        for side, group in by_correctness(rollouts).items()
+    }
+    known = [*values[RIGHT], *values[WRONG]]
+    if not known:
+        return chart
+    names = list(chart.bins)
+    begins = [(at - 0.5) / 10 for at in range(11)]
+    if not names:
+        first = math.floor(math.log10(min(known)) * BINS_A_DECADE + 1e-9)
+        last = math.floor(math.log10(max(known)) * BINS_A_DECADE + 1e-9) + 1
+        edges = [10 ** (at / BINS_A_DECADE) for at in range(first, last + 1)]
+        shown = [f"{edge:,.0f}" if edge >= 10 else f"{edge:.1f}" for edge in edges]
+        begins, names = edges[:-1], [f"{low} to {high}" for low, high in pairwise(shown)]
     series = []
-    for side in COMPARED:
-        places = (max(0, bisect_right(begins, value) - 1) for value in values[side])
-        counts = Counter(places)
-        total = len(values[side])
-        shares = [counts[at] / (total or 1) for at in range(len(names))]
-        series.append(Series(f"answer {side.value} ({total:,})", (), shares, side.value))
+    for side, group in values.items():
+        counts = Counter(max(0, bisect_right(begins, value) - 1) for value in group)
+        shares = [counts[at] / (len(group) or 1) for at in range(len(names))]
+        series.append(Series(f"answer {side} ({len(group):,})", (), shares, side))
     return replace(chart, series=series, bins=names, empty="")
-
-
-def _log_histogram(chart: Chart, values: Mapping[Correctness, Sequence[float]]) -> Chart:
-    """Return the distributions of values that spread over orders of magnitude."""
-    known = [value for side in COMPARED for value in values[side]]
-    return histogram(chart, *_bins(known), values) if known else chart
 
 
 def ncr_distribution(rollouts: Rollouts) -> Chart:
     """Return how NCR (equation 1 of the paper) is distributed."""
+    # NCR is a quotient of small whole numbers with many rollouts at 0 and at 1: bins centred on
+    # tenths keep those two apart from their neighbours.
     chart = Chart(
         "bars",
         "ncr",
         "Node coverage, right and wrong",
         Axis("NCR"),
-        _shares("share of the rollouts"),
+        _OF_ROLLOUTS,
         about="NCR rounded to tenths. Good nodes pull the two apart: right rollouts to the right, "
         "wrong ones to the left.",
+        bins=[f"{10 * at} %" for at in range(11)],
         empty="No rollout has both an accuracy and an NCR.",
     )
-    sides = by_correctness(rollouts)
-    values = {s: [r.ncr for r in sides[s] if r.ncr is not None] for s in COMPARED}
-    # NCR is a quotient of small whole numbers with many rollouts at 0 and at 1: bins centred on
-    # tenths keep those two apart from their neighbours.
-    begins, names = [(at - 0.5) / 10 for at in range(11)], [f"{10 * at} %" for at in range(11)]
-    return histogram(chart, begins, names, values) if any(values.values()) else chart
+    return _histogram(chart, rollouts, lambda rollout: rollout.ncr)
 
 
 def tpn_distribution(rollouts: Rollouts) -> Chart:
-    """Return how TPN (equation 2 of the paper) is distributed; no node met is no TPN."""
-    sides = by_correctness(rollouts)
+    """Return how TPN (equation 2 of the paper) is distributed."""
     chart = Chart(
         "bars",
         "tpn",
         "Tokens per node",
         Axis("tokens per matched node"),
-        _shares("share of the rollouts"),
+        _OF_ROLLOUTS,
         about="TPN on a logarithmic axis: how many tokens a rollout spends for each node that it "
         "reaches. Rollouts that reach none have no TPN.",
         empty="No rollout has both a length in tokens and a matched node.",
     )
-    values = {s: [r.tpn for r in sides[s] if r.tpn is not None] for s in COMPARED}
-    return _log_histogram(chart, values)
+    return _histogram(chart, rollouts, lambda rollout: rollout.tpn)
 
 
 def length_distribution(rollouts: Rollouts) -> Chart:
     """Return how long responses are: in tokens where all have them, else in characters."""
-    sides = by_correctness(rollouts)
-    in_tokens = all(r.num_tokens for s in COMPARED for r in sides[s])
+    in_tokens = all(rollout.num_tokens for rollout in rollouts if rollout.acc is not None)
     unit = "tokens" if in_tokens else "characters"
-    lengths = {s: [r.num_tokens if in_tokens else r.num_chars for r in sides[s]] for s in COMPARED}
     chart = Chart(
         "bars",
         "length",
         "Response length",
         Axis(unit),
-        _shares("share of the rollouts"),
+        _OF_ROLLOUTS,
         about=f"Length in {unit}, on a logarithmic axis.",
         empty="No rollout has both an accuracy and a length above 0.",
     )
-    return _log_histogram(chart, {s: [float(n) for n in lengths[s] if n] for s in COMPARED})
+    return _histogram(
+        chart, rollouts, lambda one: (one.num_tokens if in_tokens else one.num_chars) or None
+    )
 
 
-def accuracy_scatter(problems: Sequence[ProblemSummary], href_of: Callable[[str], str]) -> Chart:
+def accuracy_scatter(rollouts: Rollouts, href_of: Callable[[str], str]) -> Chart:
     """Return mean NCR against mean accuracy, one dot for each problem, which leads to it."""
     chart = Chart(
         "scatter",
@@ -156,49 +145,197 @@ def accuracy_scatter(problems: Sequence[ProblemSummary], href_of: Callable[[str]
         diagonal=True,
         empty="No problem has both an accuracy and an NCR.",
     )
-    known = [(p, p.acc, p.ncr) for p in problems if p.acc is not None and p.ncr is not None]
+    groups: dict[str, list[ScoredRollout]] = {}
+    for rollout in rollouts:
+        groups.setdefault(rollout.problem_id, []).append(rollout)
+    known = []
+    for problem_id, group in groups.items():
+        acc = _mean([one.acc for one in group if one.acc is not None])
+        ncr = _mean([one.ncr for one in group if one.ncr is not None])
+        if acc is not None and ncr is not None:
+            tip = f"{problem_id}: Acc {100 * acc:.1f} %, NCR {100 * ncr:.1f} %"
+            known.append((acc, ncr, f"{tip} over {len(group):,} rollouts", href_of(problem_id)))
     if not known:
         return chart
     # Evenly over the problems, which stand in any order.
     shown = known[:: -(-len(known) // MAX_DOTS)]
-    dots = Series(
-        "problems",
-        [acc for _, acc, _ in shown],
-        [ncr for _, _, ncr in shown],
-        "plain",
-        [
-            f"{one.problem_id}: Acc {100 * acc:.1f} %, NCR {100 * ncr:.1f} %"
-            f" over {one.rollouts:,} rollouts"
-            for one, acc, ncr in shown
-        ],
-        hrefs=[href_of(one.problem_id) for one, _, _ in shown],
+    x, y, tips, hrefs = zip(*shown, strict=True)
+    note = f"{len(shown):,} of {len(known):,} problems are drawn, chosen evenly."
+    return replace(
+        chart,
+        series=[Series("problems", x, y, "plain", tips, hrefs=hrefs)],
+        notes=(note,) if len(shown) < len(known) else (),
+        empty="",
     )
-    some = f"{len(shown):,} of {len(known):,} problems are drawn, chosen evenly."
-    return replace(chart, series=[dots], notes=(some,) if len(shown) < len(known) else (), empty="")
 
 
-class _Swept(NamedTuple):
-    """A curve over the weights of the linear reward."""
+def _mean(values: Sequence[float] | Floats) -> float | None:
+    return float(np.mean(values)) if len(values) else None
 
-    name: str
-    look: str
-    value_of: Callable[[RewardFigures], float | None]
+
+def node_order(rollouts: Rollouts) -> Chart:
+    """Return the share of nodes reached by their place in the problem's order."""
+    fifths = ("first", "second", "third", "fourth", "last")
+    ticks = [((2 * i + 1) / 10, name) for i, name in enumerate(fifths)]
+    chart = Chart(
+        "line",
+        "order",
+        "Nodes reached, by their order",
+        Axis("fifth of the problem's nodes", low=0.0, high=1.0, ticks=ticks),
+        _OF_NODES,
+        about="Nodes of all problems by their place in the problem's order, in fifths. Where wrong "
+        "rollouts fall behind is where they go astray.",
+        empty="No rollout has nodes.",
+    )
+    return _curves(chart, rollouts, reached_by_order)
+
+
+def text_position(rollouts: Rollouts) -> Chart:
+    """Return mean coverage as a function of how much of the response has been read."""
+    chart = Chart(
+        "line",
+        "position",
+        "Coverage along the response",
+        Axis("share of the response read", _WHOLE_PERCENT, low=0.0, high=1.0),
+        _OF_NODES,
+        about="Mean share of the nodes met after reading so much of the response. A step at the "
+        "very end is a response that only states results; an early plateau followed by a long "
+        "tail is redundant text.",
+        empty="No rollout has positions of its hits (spans).",
+    )
+    return _curves(chart, rollouts, coverage_by_position)
+
+
+def _curves(
+    chart: Chart, rollouts: Rollouts, curve_of: Callable[[Rollouts], tuple[Points, int]]
+) -> Chart:
+    """Return a curve for right and one for wrong rollouts."""
+    series = []
+    for side, group in by_correctness(rollouts).items():
+        points, used = curve_of(group)
+        if points:
+            x, y = zip(*points, strict=True)
+            series.append(Series(f"answer {side} ({used:,})", x, y, side))
+    return replace(chart, series=series, empty="") if series else chart
+
+
+def reached_by_order(rollouts: Rollouts, bins: int = ORDER_BINS) -> tuple[Points, int]:
+    """Return which share of the nodes is reached, by place, and the rollouts that have nodes.
+
+    Node i of k (from 1) stands at (i - 0.5) / k.  All nodes of all rollouts count alike.
+    """
+    met, seen = [0] * bins, [0] * bins
+    for rollout in rollouts:
+        for at, matched in enumerate(rollout.matched):
+            slot = (2 * at + 1) * bins // (2 * len(rollout.matched))
+            seen[slot] += 1
+            met[slot] += matched
+    points = [((i + 0.5) / bins, met[i] / seen[i]) for i in range(bins) if seen[i]]
+    return points, sum(bool(rollout.matched) for rollout in rollouts)
+
+
+def coverage_by_position(rollouts: Rollouts, steps: int = TEXT_STEPS) -> tuple[Points, int]:
+    """Return mean coverage after reading each share of the text, and the rollouts that count.
+
+    A node counts from the end of its first hit on.  Rollouts without spans, without nodes or
+    without text are left out.  The curve ends at their mean NCR.
+    """
+    arrived = [0.0] * (steps + 1)
+    used = 0
+    for rollout in rollouts:
+        if rollout.spans and rollout.num_chars:
+            used += 1
+            for span in rollout.spans:
+                if span is not None:
+                    slot = -(-span[1] * steps // rollout.num_chars)
+                    arrived[min(slot, steps)] += 1 / len(rollout.spans)
+    points, total = [], 0.0
+    for slot, share in enumerate(arrived if used else ()):
+        total += share
+        points.append((slot / steps, total / used))
+    return points, used
+
+
+@dataclass(frozen=True, slots=True)
+class RewardFigures:
+    """Figures of one reward on rollouts that exist; nothing is trained.
+
+    Attributes:
+        right, wrong: mean rewards; None without such rollouts.
+        signal: share of groups (rollouts of one model for one problem) whose rewards differ:
+            GRPO takes its gradient from differences inside a group; None without a group of two.
+        misordered: share of pairs of a right and a wrong rollout in one group in which the wrong
+            one gets as much or more; None without such a pair.
+    """
+
+    right: float | None
+    wrong: float | None
+    signal: float | None
+    misordered: float | None
+
+    @property
+    def gap(self) -> float | None:
+        """How much more a right rollout gets than a wrong one, on average."""
+        return None if self.right is None or self.wrong is None else self.right - self.wrong
+
+
+class RewardStudy:
+    """Acc and NCR of rollouts in their groups, ready for any reward.
+
+    Rollouts whose Acc or NCR is unknown are left out; a group needs two that are left.
+    """
+
+    def __init__(self, rollouts: Rollouts) -> None:
+        groups: dict[tuple[str, str], list[tuple[float, float]]] = {}
+        for rollout in rollouts:
+            if rollout.acc is not None and rollout.ncr is not None:
+                key = (rollout.model, rollout.problem_id)
+                groups.setdefault(key, []).append((rollout.acc, rollout.ncr))
+        sizes = np.array([len(group) for group in groups.values()], dtype=np.int64)
+        self.rollouts, self.groups = int(sizes.sum()), int((sizes > 1).sum())
+        flat = np.array([pair for g in groups.values() for pair in g], dtype=np.float64)
+        self._acc, self._ncr = flat.reshape(-1, 2).T
+        self._starts = np.concatenate(([0], np.cumsum(sizes)[:-1])).astype(np.int64)
+        self._several = sizes > 1
+        # Pairs by NCR of the right and of the wrong rollout, of which there are few distinct ones.
+        pairs: Counter[tuple[float, float]] = Counter()
+        for group in groups.values():
+            right = Counter(ncr for acc, ncr in group if acc >= 0.5)
+            wrong = Counter(ncr for acc, ncr in group if acc < 0.5)
+            for of_right, n in right.items():
+                for of_wrong, m in wrong.items():
+                    pairs[of_right, of_wrong] += n * m
+        self._pairs = np.array([(*key, n) for key, n in pairs.items()], dtype=np.float64)
+
+    def figures(self, spec: RewardSpec) -> RewardFigures:
+        """Return the figures of a reward; O(rollouts)."""
+        rewards, right = spec.compute(self._acc, self._ncr), self._acc >= 0.5
+        signal = misordered = None
+        if self.groups:
+            highest = np.maximum.reduceat(rewards, self._starts)
+            spread = highest - np.minimum.reduceat(rewards, self._starts)
+            signal = float(np.mean(spread[self._several] > _EQUAL))
+        if len(self._pairs):
+            ncr_right, ncr_wrong, counts = self._pairs.T
+            of_right = spec.compute(np.ones(len(counts)), ncr_right)
+            of_wrong = spec.compute(np.zeros(len(counts)), ncr_wrong)
+            misordered = float(counts[of_wrong >= of_right - _EQUAL].sum() / counts.sum())
+        return RewardFigures(_mean(rewards[right]), _mean(rewards[~right]), signal, misordered)
 
 
 def alpha_charts(rollouts: Rollouts) -> tuple[Chart, Chart]:
-    """Return the mean rewards, and what a group-based trainer would get of them.
+    """Return the mean linear rewards (equation 3) by weight, and their signal inside groups.
 
-    The linear reward for each of its weights, beside max and outcome.
+    Beside the signal are those of max(Acc, NCR) (equation 4) and of the outcome alone.
     """
     study = RewardStudy(rollouts)
-    sweep, fixed = alpha_sweep(study), fixed_rewards(study)
     alpha = Axis("α, weight of Acc", low=0.0, high=1.0)
     means = Chart(
         "line",
         "reward",
         "Mean linear reward, right and wrong",
         alpha,
-        Axis("reward", _THREE, low=0.0, high=1.0),
+        Axis("reward", NumberFormat(1.0, 3), low=0.0, high=1.0),
         about="α · Acc + (1 − α) · NCR. At α = 1 it is the outcome alone; the lower α, the more a "
         "wrong rollout is paid for the nodes that it reaches.",
         empty="No rollout has both an accuracy and an NCR.",
@@ -215,85 +352,29 @@ def alpha_charts(rollouts: Rollouts) -> tuple[Chart, Chart]:
         "Dashed: the same for max(Acc, NCR) and dotted for the outcome alone.",
         empty="No model has two scored rollouts for one problem: there are no groups.",
     )
+    sweep = [study.figures(RewardSpec.linear(weight)) for weight in ALPHAS]
     if study.rollouts:
         curves = [
-            _Swept("mean of right rollouts", "right", lambda f: f.right),
-            _Swept("mean of wrong rollouts", "wrong", lambda f: f.wrong),
-            _Swept("gap", "third", lambda f: f.gap),
+            Series("mean of right rollouts", ALPHAS, [one.right for one in sweep], RIGHT),
+            Series("mean of wrong rollouts", ALPHAS, [one.wrong for one in sweep], WRONG),
+            Series("gap", ALPHAS, [one.gap for one in sweep], "third"),
         ]
-        means = replace(means, series=_swept(curves, sweep), empty="")
+        means = replace(means, series=curves, empty="")
     if study.groups:
+        names = ("groups whose rewards differ", "pairs in the wrong order")
         curves = [
-            _Swept("groups whose rewards differ", "right", lambda f: f.signal),
-            _Swept("pairs in the wrong order", "wrong", lambda f: f.misordered),
+            Series(names[0], ALPHAS, [one.signal for one in sweep], RIGHT),
+            Series(names[1], ALPHAS, [one.misordered for one in sweep], WRONG),
         ]
-        levels = [
-            Series(f"{curve.name}, {figures.name}", [0.0, 1.0], [level] * 2, curve.look, dashed=how)
-            for figures, how in zip(fixed, ("dashed", "dotted"), strict=True)
-            for curve in curves
-            if (level := curve.value_of(figures)) is not None
-        ]
-        signal = replace(signal, series=[*_swept(curves, sweep), *levels], empty="")
+        for reward, spec, dashed in (
+            ("max(Acc, NCR)", RewardSpec.maximum(), "dashed"),
+            ("outcome (Acc alone)", RewardSpec.outcome(), "dotted"),
+        ):
+            figures = study.figures(spec)
+            for curve, level in zip(names, (figures.signal, figures.misordered), strict=True):
+                if level is not None:
+                    look = RIGHT if curve is names[0] else WRONG
+                    name = f"{curve}, {reward}"
+                    curves.append(Series(name, [0.0, 1.0], [level] * 2, look, dashed=dashed))
+        signal = replace(signal, series=curves, empty="")
     return means, signal
-
-
-def _swept(curves: Sequence[_Swept], sweep: Sequence[RewardFigures]) -> list[Series]:
-    return [
-        Series(
-            one.name, [f.alpha or 0.0 for f in sweep], [one.value_of(f) for f in sweep], one.look
-        )
-        for one in curves
-    ]
-
-
-def node_order(rollouts: Rollouts) -> Chart:
-    """Return the share of nodes reached by their place in the problem's order."""
-    fifths = ("first", "second", "third", "fourth", "last")
-    chart = Chart(
-        "line",
-        "order",
-        "Nodes reached, by their order",
-        Axis(
-            "fifth of the problem's nodes",
-            low=0.0,
-            high=1.0,
-            ticks=[((2 * i + 1) / 10, name) for i, name in enumerate(fifths)],
-        ),
-        _shares("share of the nodes"),
-        about="Nodes of all problems by their place in the problem's order, in fifths. Where wrong "
-        "rollouts fall behind is where they go astray.",
-        empty="No rollout has nodes.",
-    )
-    return _positions(chart, rollouts, reached_by_order)
-
-
-def text_position(rollouts: Rollouts) -> Chart:
-    """Return mean coverage as a function of how much of the response has been read."""
-    chart = Chart(
-        "line",
-        "position",
-        "Coverage along the response",
-        Axis("share of the response read", _WHOLE_PERCENT, low=0.0, high=1.0),
-        _shares("share of the nodes"),
-        about="Mean share of the nodes met after reading so much of the response. A step at the "
-        "very end is a response that only states results; an early plateau followed by a long "
-        "tail is redundant text.",
-        empty="No rollout has positions of its hits (spans).",
-    )
-    return _positions(chart, rollouts, coverage_by_position)
-
-
-def _positions(chart: Chart, rollouts: Rollouts, curve_of: Callable[[Rollouts], Curve]) -> Chart:
-    """Return a curve for right and one for wrong rollouts."""
-    sides = by_correctness(rollouts)
-    curves = {side: curve for side in COMPARED if (curve := curve_of(sides[side])).points}
-    series = [
-        Series(
-            f"answer {side.value} ({curve.rollouts:,})",
-            [x for x, _ in curve.points],
-            [y for _, y in curve.points],
-            side.value,
-        )
-        for side, curve in curves.items()
-    ]
-    return replace(chart, series=series, empty="") if series else chart

@@ -1,8 +1,8 @@
-"""The settings of a sampling run, and which model is asked next for one problem.
+"""The settings of a sampling run, and the choice of the model that is asked next for a problem.
 
 The paper takes the union of N = 5 correct rollouts over its models (section 3.2).  Here the
 models take turns, so that each contributes.  A model that gives two wrong answers in a row gives
-way to the others.  No more requests are in flight than correct rollouts are missing.
+way to the others.  Each round asks for as many rollouts as correct ones are missing.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class SampleSettings(Settings):
         "(pass@k).",
     )
     temperature: float = Field(
-        2.0, description="Of models of which the models file says no other temperature."
+        2.0, description="Temperature of models for which the models file has no other."
     )
-    top_p: float | None = Field(None, description="The same for top-p; else the server's.")
+    top_p: float | None = Field(None, description="Top-p of such models; else the server's.")
     max_tokens: int | None = Field(
         None,
         description="Longest reply of such models, reasoning included; else the server's limit.",
@@ -79,15 +79,16 @@ class SampleSettings(Settings):
         return str(self.answer_rule or problem.answer_rule or AnswerRule.AUTO)
 
 
+# A model that was wrong so often in a row gives way to the others.
 GIVE_WAY_AFTER = 2
 
 
 class DrawResult(Enum):
-    """What became of one draw."""
+    """The result of one draw."""
 
     CORRECT = auto()
     WRONG = auto()  # undecided, cut at the limit of tokens and empty ones too
-    REFUSED = auto()  # by the server, for good: the model is out for this problem
+    REFUSED = auto()  # by the server: the model is out for this problem
     LOST = auto()  # no reply: the model is out for this run
 
 
@@ -110,82 +111,66 @@ class ProblemPlan:
     """
 
     def __init__(self, models: int, attempts_each: int, target: int | None, turn: int = 0) -> None:
-        self._models = range(models)
+        self._results: list[dict[int, DrawResult]] = [{} for _ in range(models)]
+        self._wrong_in_a_row = [0] * models
+        self._lost: set[int] = set()
         self._attempts_each = attempts_each
         self._target = target
         self._turn = turn
-        self._in_flight: list[set[int]] = [set() for _ in self._models]
-        self._settled: list[set[int]] = [set() for _ in self._models]
-        self._correct = [0] * models
-        self._wrong_in_a_row = [0] * models
-        self._refused: set[int] = set()
-        self._lost: set[int] = set()
-
-    @property
-    def at_least(self) -> int:
-        """Draws still to make if every one is correct."""
-        if self._target is None:
-            return self.at_most
-        return min(self.at_most, self._target - sum(self._correct))
-
-    @property
-    def at_most(self) -> int:
-        """Draws still to make if none is correct."""
-        return sum(map(self.left_of, self._models))
 
     @property
     def is_short(self) -> bool:
         """Whether a later run could bring rollouts that are missing: a model was lost."""
-        return not self._has_enough() and any(
-            self._used(model) < self._attempts_each for model in self._lost
+        return not self._has_enough and any(
+            len(self._results[model]) < self._attempts_each for model in self._lost
         )
 
-    def left_of(self, model: int) -> int:
-        """Return how many draws of one model may still be made."""
-        if model in self._refused | self._lost or self._has_enough():
-            return 0
-        return max(0, self._attempts_each - self._used(model))
+    @property
+    def _has_enough(self) -> bool:
+        correct = sum(map(self._correct_of, range(len(self._results))))
+        return self._target is not None and correct >= self._target
 
-    def take(self) -> Draw | None:
-        """Return the next draw to make now; None where none is needed or allowed."""
-        able = [model for model in self._models if self.left_of(model)]
-        if not able or self._has_enough(sum(map(len, self._in_flight))):
-            return None
-        model = min(able, key=self._rank)
-        taken = self._settled[model] | self._in_flight[model]
-        index = next(index for index in range(len(taken) + 1) if index not in taken)
-        self._in_flight[model].add(index)
-        return Draw(model, index)
+    def _correct_of(self, model: int) -> int:
+        return list(self._results[model].values()).count(DrawResult.CORRECT)
+
+    def next_draws(self) -> list[Draw]:
+        """Return the draws to make now, at once: as many as correct rollouts are missing."""
+        free = {
+            model: [index for index in range(self._attempts_each) if index not in results]
+            for model, results in enumerate(self._results)
+            if model not in self._lost and DrawResult.REFUSED not in results.values()
+        }
+        if self._target is None:
+            return [Draw(model, index) for model, indices in free.items() for index in indices]
+        draws: list[Draw] = []
+        contributed = [self._correct_of(model) for model in range(len(self._results))]
+        for _ in range(self._target - sum(contributed)):
+            able = [model for model, indices in free.items() if indices]
+            if not able:
+                break
+            model = min(
+                able,
+                key=lambda model: (
+                    self._wrong_in_a_row[model] // GIVE_WAY_AFTER,
+                    contributed[model],
+                    self._attempts_each - len(free[model]),
+                    (model - self._turn) % len(self._results),
+                ),
+            )
+            contributed[model] += 1
+            draws.append(Draw(model, free[model].pop(0)))
+        return draws
 
     def settle(self, draw: Draw, result: DrawResult) -> None:
-        """Record what became of a draw, of this run or an earlier one."""
-        model, index = draw.model, draw.index
-        self._in_flight[model].discard(index)
+        """Record the result of a draw, of this run or an earlier one."""
         if result is DrawResult.LOST:
-            self._lost.add(model)
+            self._lost.add(draw.model)
             return
-        self._settled[model].add(index)
-        if result is DrawResult.REFUSED:
-            self._refused.add(model)
-        elif result is DrawResult.WRONG:
-            self._wrong_in_a_row[model] += 1
-        else:
-            self._correct[model] += 1
-            self._wrong_in_a_row[model] = 0
+        self._results[draw.model][draw.index] = result
+        self._wrong_in_a_row[draw.model] += 1
+        if result is DrawResult.CORRECT:
+            self._wrong_in_a_row[draw.model] = 0
 
     def leave_out(self, model: int) -> None:
         """Do not ask a model again, because it does not answer."""
         self._lost.add(model)
-
-    def _used(self, model: int) -> int:
-        return len(self._settled[model]) + len(self._in_flight[model])
-
-    def _has_enough(self, hoped_for: int = 0) -> bool:
-        return self._target is not None and sum(self._correct) + hoped_for >= self._target
-
-    def _rank(self, model: int) -> tuple[int, int, int, int]:
-        """Order the models: the least is asked next."""
-        behind = self._wrong_in_a_row[model] // GIVE_WAY_AFTER if self._target is not None else 0
-        contributed = self._correct[model] + len(self._in_flight[model])
-        turn = (model - self._turn) % len(self._models)
-        return behind, contributed, self._used(model), turn

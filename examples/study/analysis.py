@@ -8,9 +8,10 @@ contrasts are corrected by Holm; everything else has intervals and no tests.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from statistics import fmean, median, stdev
 from typing import Any, TypeAlias
 
@@ -33,7 +34,7 @@ THRESHOLD = 0.3
 _ROUNDING = 1e-5
 
 Result = Mapping[str, Any]
-# Of one run, a figure.
+# A figure of one run.
 Measure = Callable[[Result], float]
 
 
@@ -104,27 +105,21 @@ class Effect:
         return f"{write(self.mean)} ({write(self.low)} to {write(self.high)})"
 
 
-def accuracy(result: Result) -> float:
-    """Return the primary outcome: accuracy on the held-out problems at the end.
+def at_end(name: str, problems: str | None = None) -> Measure:
+    """Return the measure of a figure at the end.
 
-    In the second study on the selection problems.
+    By default on the held-out problems, and of the second study on the selection problems.
     """
-    return at_end("acc")(result)
-
-
-def at_end(name: str) -> Measure:
-    """Return the measure of what was watched at the end, on the problems of :func:`accuracy`."""
 
     def measure(result: Result) -> float:
-        problems = "selection" if result["run"]["kind"] == "second" else "held-out"
-        return float(result["final"][problems][name])
+        usual = "selection" if result["run"]["kind"] == "second" else "held-out"
+        return float(result["final"][problems or usual][name])
 
     return measure
 
 
-def longer(result: Result) -> float:
-    """Return the accuracy on longer chains at the end."""
-    return float(result["final"]["longer"]["acc"])
+# The primary outcome, and the same on longer chains.
+accuracy, longer = at_end("acc"), at_end("acc", "longer")
 
 
 def area(result: Result) -> float:
@@ -134,18 +129,13 @@ def area(result: Result) -> float:
 
 
 def steps_to(result: Result, threshold: float = THRESHOLD) -> float:
-    """Return where the held-out curve first reaches a height, between its points by a line.
-
-    Infinite where it never does.
-    """
-    steps, curve = result["curve"]["step"], result["curve"]["acc"]
-    if curve[0] >= threshold:
-        return float(steps[0])
-    for number in range(1, len(steps)):
-        before, after = curve[number - 1], curve[number]
+    """Return the step where the held-out curve first reaches a height, infinite if never."""
+    points = list(zip(result["curve"]["step"], result["curve"]["acc"], strict=True))
+    if points[0][1] >= threshold:
+        return float(points[0][0])
+    for (step, before), (next_step, after) in pairwise(points):
         if after >= threshold:
-            part = (threshold - before) / (after - before)
-            return float(steps[number - 1] + part * (steps[number] - steps[number - 1]))
+            return float(step + (threshold - before) / (after - before) * (next_step - step))
     return math.inf
 
 
@@ -155,16 +145,9 @@ class Results:
     def __init__(self, results: Sequence[Result], problems: str = "held-out") -> None:
         self.problems = problems
         self.by_arm: dict[str, dict[int, Result]] = {}
-        self.steps = 0
         for result in results:
             run = result["run"]
             self.by_arm.setdefault(run["arm"], {})[run["seed"]] = result
-            self.steps = run["steps"]
-
-    @property
-    def all(self) -> list[Result]:
-        """Every run."""
-        return [result for runs in self.by_arm.values() for result in runs.values()]
 
     @property
     def arms(self) -> list[str]:
@@ -202,7 +185,7 @@ class Contrast:
 
     @property
     def verdict(self) -> str:
-        """What the plan says of such an interval and such a p."""
+        """The plan's words for such an interval and such a p."""
         low, high = self.effect.low, self.effect.high
         within = low > -OF_INTEREST and high < OF_INTEREST
         if self.corrected < SIGNIFICANCE:
@@ -223,7 +206,7 @@ Compared: TypeAlias = Sequence[tuple[str, str]]
 
 
 def contrasts(results: Results, of: Compared = CONTRASTS) -> list[Contrast]:
-    """Return the contrasts that were to decide."""
+    """Return the primary contrasts."""
     pairs = [results.differences(arm, other, accuracy) for arm, other in of]
     single = [sign_flip(differences) for differences in pairs]
     return [
@@ -241,7 +224,7 @@ def _by_start(results: Results, arm: str, other: str) -> list[float]:
 
 
 def primary_table(results: Results, of: Compared = CONTRASTS) -> str:
-    """Return the contrasts that were to decide, as Markdown."""
+    """Return the primary contrasts, as Markdown."""
     head = ("contrast", "pairs", "difference in Acc", "95 % interval", "SD", "standardised", "p")
     return table(
         (*head, "p (Holm)", "by warm start", "says"),
@@ -264,7 +247,7 @@ def primary_table(results: Results, of: Compared = CONTRASTS) -> str:
 
 
 def most_used_style(result: Result) -> float:
-    """Return the part of responses that are in the style that most are in."""
+    """Return the share of responses in the most used style."""
     return max(at_end(style)(result) for style in STYLES)
 
 
@@ -279,11 +262,11 @@ WATCHED: dict[str, Measure] = {
 }
 # Below this a number is the rounding of sums.
 NOISE = 1e-9
-# Those that are means of counts, not parts.
+# Means of counts, not shares.
 _COUNTED = ("equations", "tokens")
 LONGER = "Acc, longer"
 BESIDE: dict[str, Measure] = {"Acc": accuracy, LONGER: longer, "area": area, **WATCHED}
-# What is compared beside the primary contrasts, where it was run.
+# Compared beside the primary contrasts.
 OTHER_CONTRASTS = (
     *((arm, "outcome") for arm in PRIMARY if arm not in ("linear", "outcome")),
     *((arm, "outcome") for arm in BUILT),
@@ -307,7 +290,7 @@ SECOND_BESIDE = (*SECOND_CONTRASTS, ("shuffled", "outcome"), ("random", "outcome
 
 
 def beside_table(results: Results, of: Compared = (*CONTRASTS, *OTHER_CONTRASTS)) -> str:
-    """Return contrasts in all that was watched, with intervals and without tests, as Markdown."""
+    """Return contrasts in all figures, with intervals and without tests, as Markdown."""
     # The second study was not evaluated on longer chains.
     names = [name for name in BESIDE if name != LONGER or results.problems == "held-out"]
     count = partial(_plain, digits=2, sign=True)
@@ -328,12 +311,12 @@ def beside_table(results: Results, of: Compared = (*CONTRASTS, *OTHER_CONTRASTS)
 
 
 def arms_table(results: Results) -> str:
-    """Return all arms with what was watched, means over seeds, as Markdown."""
+    """Return all arms with their figures, means over seeds, as Markdown."""
     shown = WATCHED | {f"in {style}": at_end(style) for style in STYLES}
     shown["without end"] = at_end("unended")
     with_longer = results.problems == "held-out"
     if with_longer:
-        shown["without end, longer"] = lambda result: float(result["final"]["longer"]["unended"])
+        shown["without end, longer"] = at_end("unended", "longer")
     reach = f"steps to {THRESHOLD:.0%}"
     head = ["arm", "seeds", "Acc", "less outcome", *[LONGER] * with_longer, "area", reach, *shown]
     rows = []
@@ -373,13 +356,12 @@ def seeds_table(results: Results, measure: Measure = accuracy) -> str:
 
 
 def rates_table(tries: Sequence[Result], chosen: Mapping[str, float]) -> str:
-    """Return what was tried to choose learning rates, as Markdown: Acc of each seed."""
-    rates = sorted({result["run"]["learning_rate"] for result in tries})
+    """Return Acc of each seed and learning rate that was tried, as Markdown."""
     accs: dict[str, dict[float, list[str]]] = {}
     for result in sorted(tries, key=lambda result: int(result["run"]["seed"])):
-        of_arm = accs.setdefault(result["run"]["arm"], {})
-        acc = f"{result['final']['selection']['acc']:.1%}"
-        of_arm.setdefault(result["run"]["learning_rate"], []).append(acc)
+        run, acc = result["run"], f"{result['final']['selection']['acc']:.1%}"
+        accs.setdefault(run["arm"], {}).setdefault(run["learning_rate"], []).append(acc)
+    rates = sorted({rate for of_arm in accs.values() for rate in of_arm})
     return table(
         ["arm", *(f"{rate:g}" for rate in rates), "chosen"],
         [
@@ -400,7 +382,14 @@ def verl_table(results: Results, verl: Sequence[Result], step: int) -> str:
     for result in verl:
         run = result["run"]
         reached.setdefault(run["arm"], {})[run["seed"]] = result["validation"]["acc"][-1]
-    loop = _loop_accs(results, reached, step)
+    loop = {
+        arm: {
+            seed: float(run["curve"]["acc"][run["curve"]["step"].index(step)])
+            for seed, run in sorted(results.by_arm[arm].items())
+        }
+        for arm in results.arms
+        if arm in reached
+    }
     same = {
         arm: {seed: acc for seed, acc in accs.items() if seed in reached[arm]}
         for arm, accs in loop.items()
@@ -435,18 +424,6 @@ def verl_table(results: Results, verl: Sequence[Result], step: int) -> str:
     )
 
 
-def _loop_accs(results: Results, arms: Collection[str], step: int) -> dict[str, dict[int, float]]:
-    """Return the accuracy of the loop's runs at a step of their curves, by arm and seed."""
-    return {
-        arm: {
-            seed: float(run["curve"]["acc"][run["curve"]["step"].index(step)])
-            for seed, run in sorted(results.by_arm[arm].items())
-        }
-        for arm in results.arms
-        if arm in arms
-    }
-
-
 def _points(difference: float) -> str:
     return _plain(100 * difference, 1, sign=True)
 
@@ -454,6 +431,6 @@ def _points(difference: float) -> str:
 def _plain(number: float, digits: int = 2, *, sign: bool = False) -> str:
     if math.isnan(number):
         return "–"
-    # What rounds to 0 keeps its sign, which tells whether an interval holds 0; 0 has a plus.
+    # A number that rounds to 0 keeps its sign, so that an interval shows whether it holds 0.
     exact = 0.0 if abs(number) < NOISE else number
     return f"{exact:{'+' if sign else ''}.{digits}f}".replace("-", "−")

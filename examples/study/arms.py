@@ -1,15 +1,15 @@
-"""The arms: what each rewards, with which nodes, and what they share; the nodes of the controls.
+"""The arms: reward and nodes of each, their shared settings, and the nodes of the controls.
 
-Every arm asks the same server for its reward, with one of the datasets in `Nodes`.  They have the
-same problems and differ in nodes alone.  Four of them are controls, in which everything is as it
-is for `linear` but the meaning of its nodes:
+Every arm gets its rewards from the same server, with one of the datasets in `Nodes`.  These have
+the same problems and differ in nodes alone.  Four arms are controls, which differ from `linear`
+only in the meaning of the nodes:
 
 - *shuffled*: each problem has the nodes of another one;
-- *random*: as many nodes, reached as often by the warm-started models, but by lot: each lists
-  equations drawn from what those models wrote for the problem, right or wrong.  Of many draws it is
-  that whose hits go least with covering the real nodes: at the start they tell nothing of it;
-- *permuted*: the real nodes, and what each response reaches of them is credited to one of its
-  group, drawn by lot at every step: as dense, as spread, and by construction without any meaning;
+- *random*: as many nodes, reached as often by the warm-started models, but random: each lists
+  equations drawn from the responses of those models to the problem, right or wrong.  Of many draws
+  the one is taken whose hits correlate least with covering the real nodes;
+- *permuted*: the real nodes, but the NCRs of each group are permuted at every step: as dense, as
+  spread, and by construction without any meaning;
 - *format*: one node, which any response reaches that ends in an answer line.
 """
 
@@ -37,7 +37,7 @@ from .task import LARGEST, MAX_RESPONSE_TOKENS, equations_in
 
 
 class Nodes(StrEnum):
-    """The datasets that the server has."""
+    """The datasets of the server."""
 
     AUTHOR = "author"
     AUTHOR_SHUFFLED = "author-shuffled"
@@ -46,20 +46,20 @@ class Nodes(StrEnum):
     BUILT_SHUFFLED = "built-shuffled"
     BUILT_RANDOM = "built-random"
     FORMAT = "format"
-    # Without nodes: where those that grow with a run begin.
+    # Without nodes, for nodes that grow with a run.
     NONE = "none"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What all runs of the study share.
+    """Settings of all runs of the study.
 
     Attributes:
         steps: updates.
         prompts: problems in a step.
         rollouts: responses to each.
         curve_every: steps between two points of the held-out curve; one is before the first step.
-        curve_problems: held-out problems that a point asks.
+        curve_problems: held-out problems of a point.
         samples: responses to each held-out problem.
     """
 
@@ -73,16 +73,16 @@ class Settings:
 
 @dataclass(frozen=True)
 class Arm:
-    """What is rewarded.
+    """Reward and nodes of an arm.
 
     Attributes:
         reward: the formula; the answer is never a node.
         nodes: the dataset.
         step_credit: node rewards stand on the tokens that reached the nodes.
         grows: nodes are made of the run's own right rollouts, epoch by epoch.
-        permuted: the NCR of a response is that of another of its group, by lot at every step.
-        max_tokens: of a response, in training and when it is evaluated.
-        rate_of: the arm whose learning rate it has, where not its own: the same formula.
+        permuted: the NCRs of a group are permuted at every step.
+        max_tokens: of a response, in training and in evaluation.
+        rate_of: the arm of the same formula whose learning rate it has, if not its own.
     """
 
     reward: RewardSpec
@@ -103,7 +103,7 @@ def _linear(alpha: float = 0.5, guard: bool = True) -> RewardSpec:
     return replace(RewardSpec.linear(alpha, **COUNTED), guard=guard)
 
 
-# In fewer, there is no room to enumerate, and nothing for the guard to do.
+# With fewer there is no room to enumerate, and the guard never acts.
 ROOMY_TOKENS = 192
 
 ARMS: dict[str, Arm] = {
@@ -138,7 +138,7 @@ BUILT = ("built-linear", "built-shuffled", "built-random")
 SECOND = ("outcome", "linear", "shuffled", "random")
 SECOND_CONTRASTS = tuple(("linear", other) for other in SECOND if other != "linear")
 SECOND_RATE = 3e-4
-# Asked for when the primary runs were there, and not in the plan: each with the other's rate.
+# Added after the primary runs, and not in the plan: each with the other's rate.
 SWAPPED = {"outcome-1e-4": 1e-4, "linear-3e-4": 3e-4}
 
 
@@ -167,16 +167,16 @@ def formal(problem: Problem) -> Problem:
 _DRAWS = 100
 
 
-def by_lot(
+def random_nodes(
     problem: Problem, texts: Sequence[str], covers: Callable[[str], Sequence[bool]], seed: int
 ) -> Problem:
-    """Return the problem with nodes that mean nothing, as many and as often reached as its own.
+    """Return the problem with meaningless nodes, as many and as often reached as its own.
 
     Args:
-        problem: Whose counted nodes are replaced.
-        texts: What models wrote for it.
-        covers: Says of a text which of the counted nodes it reaches.
-        seed: Decides, together with the problem's id.
+        problem: whose counted nodes are replaced.
+        texts: responses of models to it.
+        covers: text to a flag for each of the counted nodes.
+        seed: decides, together with the problem's id.
     """
     rng = random.Random(f"{seed} {problem.problem_id}")
     hits = np.array([covers(text) for text in texts], dtype=float)
@@ -184,35 +184,30 @@ def by_lot(
     written = [set(equations_in(text)) for text in texts]
     left = sorted(set().union(*written))
     nodes = []
-    for number, rate in enumerate(hits.mean(axis=0)):
+    for number, rate in enumerate(hits.mean(axis=0), start=1):
         draws = [_draw(rng, left, written, rate) for _ in range(_DRAWS)]
         chosen = min(draws, key=lambda drawn: _fault(drawn, written, rate, coverage))
         left = [equation for equation in left if equation not in chosen]
-        node_id = f"lot-{number + 1}"
-        # Where nothing is left to draw from, an equation that nobody states.
-        expressions = tuple(chosen) or (f"0*0={number + 1}",)
-        nodes.append(
-            Node(node_id=node_id, label="by lot", type="equation", expressions=expressions)
-        )
+        # If nothing is left to draw from, an equation that nobody states.
+        expressions = tuple(chosen) or (f"0*0={number}",)
+        nodes.append(Node(f"random-{number}", expressions, "random", "equation"))
     return replace(problem, nodes=tuple(nodes), budget=None)
 
 
 def _draw(
     rng: random.Random, left: Sequence[str], written: Sequence[set[str]], rate: float
 ) -> list[str]:
-    """Return equations that so large a part of the texts has one of, as near as it goes."""
+    """Return equations of which about this share of the texts has at least one."""
     reached: set[int] = set()
     chosen: list[str] = []
     for equation in rng.sample(left, len(left)):
-        of = {row for row, equations in enumerate(written) if equation in equations}
-        if chosen and abs(len(reached | of) / len(written) - rate) > abs(
-            len(reached) / len(written) - rate
-        ):
-            continue
-        reached |= of
-        chosen.append(equation)
-        if len(reached) / len(written) >= rate:
-            break
+        union = reached | {row for row, found in enumerate(written) if equation in found}
+        before, after = len(reached) / len(written), len(union) / len(written)
+        if not chosen or abs(after - rate) <= abs(before - rate):
+            reached = union
+            chosen.append(equation)
+            if after >= rate:
+                break
     return chosen
 
 
@@ -222,8 +217,8 @@ def _fault(
     rate: float,
     coverage: NDArray[np.float64],
 ) -> float:
-    """Return how far the hits of a draw are from that rate, and how much they tell of coverage."""
-    hit = np.array([not equations.isdisjoint(chosen) for equations in written], dtype=float)
+    """Return how far the hits of a draw are from the rate, plus their correlation with coverage."""
+    hit = np.array([not found.isdisjoint(chosen) for found in written], dtype=float)
     spread = hit.std() * coverage.std()
     together = abs(float(((hit - hit.mean()) * (coverage - coverage.mean())).mean()))
     return abs(float(hit.mean()) - rate) + (together / float(spread) if spread else 0.0)
@@ -233,10 +228,10 @@ class Growth:
     """Nodes of a run's own right rollouts: after each epoch, for problems that have none yet.
 
     Args:
-        problems: To train on; without nodes.
-        admin: Of the server.
-        name: Of the run's own dataset there.
-        folder: For what is written.
+        problems: to train on; without nodes.
+        admin: of the server.
+        name: of the run's own dataset there.
+        folder: for rollouts and datasets.
     """
 
     def __init__(
@@ -262,7 +257,7 @@ class Growth:
                     "problem_id": problem.problem_id,
                     "rollout_id": str(len(self._rows)),
                     "response": text,
-                    # What two epochs state counts as said by two.
+                    # So that two epochs count as two models.
                     "model": f"epoch {epoch}",
                     "correct": correct,
                 }

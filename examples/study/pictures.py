@@ -19,7 +19,7 @@ import numpy as np
 from .analysis import OF_INTEREST, Effect, Results, accuracy
 from .arms import PRIMARY
 
-# Told apart by colour-blind readers too (Okabe and Ito), and by their dashes in print.
+# The palette of Okabe and Ito for colour-blind readers; dashes for print.
 STYLES: dict[str, tuple[str, Any]] = {
     "outcome": ("#000000", "-"),
     "linear": ("#0072B2", "-"),
@@ -33,47 +33,34 @@ PANELS = (
     ("ncr", "NCR: covered nodes of the author"),
     ("throughout", "Right throughout"),
 )
-# Points of difference that a picture of arms shows; what is farther off stands there as a number.
+# Largest difference on the axis, in points; larger ones are printed as numbers.
 FAR = 22
 
 
 def draw_curves(results: Results, path: Path) -> None:
     """Draw the held-out curves of the primary arms: a thin line a seed, a thick one their mean."""
     _settings()
-    arms = [arm for arm in PRIMARY if arm in results.by_arm]
     figure, axes = plt.subplots(1, len(PANELS), figsize=(12, 4.2), layout="constrained")
     for axis, (metric, title) in zip(axes, PANELS, strict=True):
-        for arm in arms:
-            _draw_curves_of(axis, results, arm, metric)
+        for arm in [arm for arm in PRIMARY if arm in results.by_arm]:
+            color, dashes = STYLES[arm]
+            runs = results.by_arm[arm]
+            for run in runs.values():
+                curve = run["curve"]
+                axis.plot(curve["step"], curve[metric], color=color, linewidth=0.5, alpha=0.35)
+            curves = [run["curve"] for _, run in sorted(runs.items())]
+            mean = np.mean([curve[metric] for curve in curves], axis=0)
+            label, steps = f"{arm} ({len(runs)})", curves[0]["step"]
+            axis.plot(steps, mean, color=color, linestyle=dashes, linewidth=2, label=label)
         axis.set_title(title, loc="left")
         axis.set_xlabel("training step")
-        _dress_curves(axis)
+        axis.set_xlim(left=0)
+        axis.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1, decimals=0))
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, loc="outside upper center", ncols=len(labels))
     _save(figure, path)
-
-
-def _draw_curves_of(axis: Any, results: Results, arm: str, metric: str) -> None:
-    """Draw the curves of an arm, and their mean."""
-    color, dashes = STYLES.get(arm, OTHER)
-    for run in results.by_arm[arm].values():
-        curve = run["curve"]
-        axis.plot(curve["step"], curve[metric], color=color, linewidth=0.5, alpha=0.35)
-    steps, mean = _mean_curve(results, arm, metric)
-    label = f"{arm} ({len(results.by_arm[arm])})"
-    axis.plot(steps, mean, color=color, linestyle=dashes, linewidth=2, label=label)
-
-
-def _mean_curve(results: Results, arm: str, metric: str) -> tuple[Any, Any]:
-    curves = [run["curve"] for _, run in sorted(results.by_arm[arm].items())]
-    return curves[0]["step"], np.mean([curve[metric] for curve in curves], axis=0)
-
-
-def _dress_curves(axis: Any) -> None:
-    axis.set_xlim(left=0)
-    axis.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1, decimals=0))
-    axis.grid(alpha=0.25)
-    axis.spines[["top", "right"]].set_visible(False)
 
 
 def draw_forest(results: Results, path: Path) -> None:
@@ -94,12 +81,10 @@ def draw_forest(results: Results, path: Path) -> None:
         axis.plot([effect.low, effect.high], [row, row], color=color, linewidth=1.5)
         axis.plot(effect.mean, row, marker="D", color=color, markersize=5)
         for side in (-1, 1):
-            # One arm that breaks down would press all others into a few dots.
             if beyond := [round(x, 1) for x in differences if side * x > FAR]:
                 shown = ", ".join(f"{x:+.0f}".replace("-", "−") for x in sorted(beyond))
-                what = f"◀ {shown}" if side < 0 else f"{shown} ▶"
-                where = {-1: "left", 1: "right"}[side]
-                axis.text(side * FAR, row + 0.12, what, ha=where, va="bottom", size=8, color=color)
+                text, end = (f"◀ {shown}", "left") if side < 0 else (f"{shown} ▶", "right")
+                axis.text(side * FAR, row + 0.12, text, ha=end, va="bottom", size=8, color=color)
         labels.append(f"{arm} ({len(differences)})")
     axis.set_yticks(range(len(arms)), labels)
     axis.set_ylim(-0.6, len(arms) - 0.4)
@@ -113,14 +98,6 @@ def draw_forest(results: Results, path: Path) -> None:
     axis.grid(alpha=0.25, axis="x")
     axis.spines[["top", "right", "left"]].set_visible(False)
     _save(figure, path)
-
-
-# File names of the pictures of each study.
-PICTURES = ((draw_curves, "study-curves.svg"), (draw_forest, "study-arms.svg"))
-SECOND_PICTURES = (
-    (draw_curves, "study-second-curves.svg"),
-    (draw_forest, "study-second-arms.svg"),
-)
 
 
 def _settings() -> None:

@@ -1,4 +1,4 @@
-"""Which runs there are, the table of their results, and doing those that are missing.
+"""The runs of the study, the table of their results, and doing the missing ones.
 
 The table has a row for each finished run, so a study that was stopped or killed goes on from there.
 The primary arms come first, then those with built nodes, then the others: of each group the
@@ -15,9 +15,9 @@ import os
 import platform
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -27,33 +27,21 @@ from typing import Any
 
 from consensuspr.data import Row, open_writer
 
-from .arms import (
-    ARMS,
-    BUILT,
-    NUM_WARM_STARTS,
-    PRIMARY,
-    SECOND,
-    SECOND_RATE,
-    SWAPPED,
-    Settings,
-)
+from .arms import ARMS, BUILT, NUM_WARM_STARTS, PRIMARY, SECOND, SECOND_RATE, SWAPPED, Settings
 from .inputs import Inputs
 
 HERE = Path(__file__).resolve().parent
 Say = Callable[[str], None]
-# Of folders for the nodes that grow with a run.
-GROWN = ".grown-"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is run; `PLAN.md` says why.
+    """How much is run; `PLAN.md` has the reasons.
 
     Attributes:
         primary_seeds, exploratory_seeds, built_seeds: from 0 on.
-        rates: learning rates that each arm tries,
-        rate_seeds: on these seeds,
-        rate_steps: for so many steps.
+        rates, rate_seeds, rate_steps: learning rates that each arm tries, on which seeds, and
+            for how many steps.
         settings: of every run that counts.
     """
 
@@ -93,12 +81,12 @@ class Run:
 
 def groups(plan: Plan) -> tuple[tuple[tuple[str, ...], int], ...]:
     """Return which arms are made together, and with how many seeds, in the order of the runs."""
-    others = tuple(name for name in ARMS if name not in (*PRIMARY, *BUILT, *SWAPPED))
+    exploratory = tuple(name for name in ARMS if name not in (*PRIMARY, *BUILT, *SWAPPED))
     return (
         (PRIMARY, plan.primary_seeds),
         (BUILT, plan.built_seeds),
         (tuple(SWAPPED), plan.primary_seeds),
-        (others, plan.exploratory_seeds),
+        (exploratory, plan.exploratory_seeds),
     )
 
 
@@ -113,8 +101,8 @@ def rate_runs(plan: Plan, names: Sequence[str] = tuple(ARMS)) -> list[Run]:
     ]
 
 
-def counting_runs(plan: Plan, rates: dict[str, float]) -> list[Run]:
-    """Return the runs that count, in the order in which they are made, of arms that have a rate."""
+def counting_runs(plan: Plan, rates: Mapping[str, float]) -> list[Run]:
+    """Return the runs that count, of arms that have a learning rate, in their order."""
     return [
         Run("runs", name, seed, rates[ARMS[name].rate_of or name], plan.settings.steps)
         for names, seeds in groups(plan)
@@ -125,7 +113,7 @@ def counting_runs(plan: Plan, rates: dict[str, float]) -> list[Run]:
 
 
 def second_runs(plan: Plan) -> list[Run]:
-    """Return the runs of the second study, of seeds that the first has not."""
+    """Return the runs of the second study, with seeds that the first has not."""
     return [
         Run("second", name, seed, SECOND_RATE, plan.settings.steps)
         for seed in range(plan.primary_seeds, 2 * plan.primary_seeds)
@@ -133,20 +121,20 @@ def second_runs(plan: Plan) -> list[Run]:
     ]
 
 
-def chosen_rates(plan: Plan, results: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Return the rate with the best mean accuracy at the end; of equals the lower.
+def chosen_rates(plan: Plan, results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the rate with the best mean accuracy of each arm whose tries are complete.
 
-    Of each arm of which all tries are there.
+    Of equal rates the lowest.
     """
     reached: dict[str, dict[float, list[float]]] = {}
     for result in results:
         run = result["run"]
-        tried = reached.setdefault(run["arm"], {})
-        tried.setdefault(run["learning_rate"], []).append(result["final"]["selection"]["acc"])
+        tries = reached.setdefault(run["arm"], {})
+        tries.setdefault(run["learning_rate"], []).append(result["final"]["selection"]["acc"])
     return {
-        arm: max(sorted(tried), key=lambda rate: fmean(tried[rate]))
-        for arm, tried in reached.items()
-        if sum(map(len, tried.values())) == len(plan.rates) * len(plan.rate_seeds)
+        arm: max(sorted(tries), key=lambda rate: fmean(tries[rate]))
+        for arm, tries in reached.items()
+        if sum(map(len, tries.values())) == len(plan.rates) * len(plan.rate_seeds)
     }
 
 
@@ -167,7 +155,7 @@ class Study:
         return self.folder / "results.jsonl.gz"
 
     def identity(self, run: Run) -> dict[str, Any]:
-        """Return what a run was made from, as its row has it."""
+        """Return what a run is made from, the first part of its row."""
         made: dict[str, Any] = {"run": asdict(run), "inputs": self.inputs.digest()}
         if run.kind in ("pilots", "rates", "runs", "second"):
             made |= {"arm": asdict(ARMS[run.arm]), "settings": asdict(self.settings(run))}
@@ -184,7 +172,7 @@ class Study:
             return {Run(**row["run"]): row for row in map(json.loads, lines)}
 
     def add(self, row: Row) -> None:
-        """Write a result into the table: killed meanwhile, it has all rows or all but this one."""
+        """Write the table with one more row; a kill leaves the old table or the new one."""
         # Two commands can end a run at the same time.
         with self.inputs.facts.open() as held:
             fcntl.flock(held, fcntl.LOCK_EX)
@@ -193,83 +181,79 @@ class Study:
                 for kept in (*rows.values(), row):
                     out.write(kept)
 
-    def results(self, runs: Sequence[Run]) -> list[dict[str, Any]]:
-        """Return the results of those runs that are finished.
+    def results(self, runs: Sequence[Run], *, complete: bool = False) -> list[dict[str, Any]]:
+        """Return the results of the finished ones of these runs.
 
         Raises:
-            SystemExit: one is of other inputs or settings, and must not be counted with these.
+            SystemExit: a row is of other inputs or settings, or, with ``complete``, missing.
         """
         rows = self.rows()
         found = [run for run in runs if run in rows]
         for run in found:
             if any(rows[run][name] != value for name, value in self.identity(run).items()):
                 raise SystemExit(f"{self.table}: {run.name} is of other inputs or settings")
+        if complete and len(found) < len(runs):
+            raise SystemExit(f"{self.table} has {len(found)} of {len(runs)} runs: do the others")
         return [rows[run] for run in found]
 
-    def complete(self, runs: Sequence[Run]) -> list[dict[str, Any]]:
-        """Return the results of these runs.
-
-        Raises:
-            SystemExit: one is missing, or of other inputs or settings.
-        """
-        found = self.results(runs)
-        if len(found) < len(runs):
-            raise SystemExit(f"{self.table} has {len(found)} of {len(runs)} runs: do the others")
-        return found
-
-    def do(self, runs: Sequence[Run], one: Callable[[Run], Row], jobs: int, say: Say) -> None:
-        """Do the runs that are missing, each in a process with one thread.
+    def do(
+        self, runs: Sequence[Run], perform: Callable[[Run], Row], pool: Executor, say: Say
+    ) -> None:
+        """Do the missing runs in their order.
 
         Args:
-            runs: In their order.
-            one: Does a run, and returns its row.
-            jobs: Runs at the same time.
-            say: Told of each run that ended.
+            runs: all that shall be there.
+            perform: does a run, and returns its row.
+            pool: of :func:`workers`.
+            say: called for each run that ended.
         """
         rows = self.rows()
-        missing = [run for run in runs if run not in rows]
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(jobs, context, _begin_process) as pool:
-            begun = [pool.submit(one, run) for run in missing]
-            try:
-                for left, future in zip(
-                    reversed(range(len(begun))), as_completed(begun), strict=True
-                ):
-                    row = future.result()
-                    self.add(row)
-                    name = Run(**row["run"]).name
-                    say(f"{name}: {row['cpu_seconds']:.0f} s; {left} left of {len(runs)}")
-            finally:
-                pool.shutdown(cancel_futures=True)
+        begun = [pool.submit(perform, run) for run in runs if run not in rows]
+        for number, future in enumerate(as_completed(begun), start=1):
+            row = future.result()
+            self.add(row)
+            left = f"{len(begun) - number} left of {len(runs)}"
+            say(f"{Run(**row['run']).name}: {row['cpu_seconds']:.0f} s; {left}")
 
 
-def carry_out(study: Study, jobs: int, say: Say) -> None:
-    """Do the runs that are missing, some at the same time."""
-    plan = study.plan
-    with study.inputs.serving() as address:
-        do = partial(study.do, one=partial(run_one, study, address), jobs=jobs, say=say)
-        rates = dict(SWAPPED)
-        for names, _ in groups(plan):
-            tries = rate_runs(plan, names)
-            do(tries)
-            rates |= chosen_rates(plan, study.results(tries))
-            do(counting_runs(plan, rates))
-            # As soon as the primary runs are there: all else is exploratory.
-            do(second_runs(plan))
+@contextmanager
+def workers(jobs: int) -> Iterator[Executor]:
+    """Start processes with one thread each; an error cancels the runs that have not begun."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, _begin_process) as pool:
+        try:
+            yield pool
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _begin_process() -> None:
-    # Ctrl-C is the parent's; what a process has not finished is run again.
+    # Ctrl-C is the parent's; a run that a process has not finished is done again.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     import torch
 
     torch.set_num_threads(1)
 
 
-def made_by() -> dict[str, str]:
-    """Return what a result says of its making: commit and machine.
+def carry_out(study: Study, jobs: int, say: Say) -> None:
+    """Do the missing runs of the loop."""
+    plan = study.plan
+    with study.inputs.serving() as address, workers(jobs) as pool:
+        do = partial(study.do, perform=partial(run_one, study, address), pool=pool, say=say)
+        rates = dict(SWAPPED)
+        for names, _ in groups(plan):
+            tries = rate_runs(plan, names)
+            do(tries)
+            rates |= chosen_rates(plan, study.results(tries))
+            do(counting_runs(plan, rates))
+            # As soon as the primary runs are there: all others are exploratory.
+            do(second_runs(plan))
 
-    The commit has a mark where files differ from it, and is empty outside git.
+
+def made_by() -> dict[str, str]:
+    """Return commit and machine of a result.
+
+    The commit has a mark if files differ from it, and is empty outside git.
     """
     import torch
 
@@ -288,10 +272,8 @@ def run_one(study: Study, address: str, run: Run) -> Row:
     from .grpo import Policy, train
 
     arm = ARMS[run.arm]
-    settings = study.settings(run)
     problems = study.inputs.problems()
-    # Those of the second study too have only this, which was not planned (docs/study.md): as its
-    # results have it, so that they can be made again.
+    # The second study was evaluated on these by mistake (docs/study.md, deviations).
     names = ("held-out", "longer") if run.kind == "runs" else ("selection",)
     model = study.inputs.model(run.warm_start)
     policy = Policy(model, run.learning_rate, run.seed, arm.max_tokens)
@@ -299,13 +281,15 @@ def run_one(study: Study, address: str, run: Run) -> Row:
         client = stack.enter_context(RewardClient(address, timeout_s=300, run=run.name))
         growth = None
         if arm.grows:
-            # Where the server reads datasets.
-            beside = study.inputs.folder
-            folder = Path(stack.enter_context(TemporaryDirectory(prefix=GROWN, dir=beside)))
+            # Beside the other datasets, where the server may read.
+            scratch = TemporaryDirectory(prefix=".grown-", dir=study.inputs.folder)
+            folder = Path(stack.enter_context(scratch))
             admin = stack.enter_context(AdminClient(address))
             growth = Growth(problems["train"], admin, run.name, folder)
-            # The last of the stack leaves first: the server forgets it before its file goes.
+            # Called first: the server drops the dataset before its file goes.
             stack.callback(admin.remove, run.name)
         held_out = {name: problems[name] for name in names}
-        result = train(policy, arm, settings, problems["train"], held_out, client, growth)
+        result = train(
+            policy, arm, study.settings(run), problems["train"], held_out, client, growth
+        )
     return {**study.identity(run), **made_by(), **result}

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from consensuspr.data import Node, Problem
 
 DATA_SOURCE = "stages"
 STAGES, LONGER_STAGES = 3, 4
-# Of the warm start: so that longer problems are no other language.
+# Of the warm start, so that the models have seen longer problems.
 WARM_STAGES = (2, 3, 3, 4)
 LARGEST = 50
 NAMES = ("Mia", "Tom", "Ana", "Lee", "Ida", "Max")
@@ -94,7 +94,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Story:
-    """A problem: who has how many of what, and what happens to them."""
+    """A problem: somebody has some items, and stages change their number."""
 
     name: str
     item: str
@@ -114,29 +114,24 @@ class Story:
         return [operation for stage in self.stages for operation in rng.choice(stage.ways)]
 
     def nodes(self) -> list[Node]:
-        """Return two nodes a stage: what any right way states first, and the amount after it."""
+        """Return two nodes a stage: the first equations of all ways, and the amount after it."""
         nodes = []
         for number, stage in enumerate(self.stages, start=1):
             for part, name in enumerate(("halfway", "after")):
-                nodes.append(
-                    Node(
-                        node_id=f"{name}-{number}",
-                        label=f"{name} stage {number}",
-                        type="equation",
-                        expressions=tuple(equation(way[part]) for way in stage.ways),
-                        is_final=name == "after" and number == len(self.stages),
-                    )
-                )
+                expressions = tuple(equation(way[part]) for way in stage.ways)
+                final = name == "after" and number == len(self.stages)
+                node = Node(f"{name}-{number}", expressions, f"{name} stage {number}", "equation")
+                nodes.append(replace(node, is_final=final))
         return nodes
 
-    def problem(self, problem_id: str, split: str, nodes: Sequence[Node] | None = None) -> Problem:
-        """Return it as a row of a dataset, with the author's nodes where no others are given."""
+    def problem(self, problem_id: str, split: str) -> Problem:
+        """Return it as a row of a dataset, with the author's nodes."""
         return Problem(
             problem_id=problem_id,
             data_source=DATA_SOURCE,
             problem=self.text,
             ground_truth=str(self.answer),
-            nodes=tuple(self.nodes() if nodes is None else nodes),
+            nodes=tuple(self.nodes()),
             split=split,
         )
 
@@ -183,18 +178,18 @@ def equations_in(response: str) -> list[str]:
 
 
 def draw_stories(
-    seed: int, stages: Sequence[int] = (STAGES,), avoid: set[str] | None = None
+    seed: int, stages: Sequence[int] = (STAGES,), avoid: Collection[str] = ()
 ) -> Iterator[Story]:
     """Yield problems without end, each once, none of them in `avoid` (texts of problems).
 
-    Each has as many stages as one of `stages`, drawn by lot.
+    Each has as many stages as a random one of `stages`.
     """
     rng = random.Random(seed)
-    seen = set(avoid or ())
+    seen = set(avoid)
     while True:
         story = _draw(rng, rng.choice(stages))
         equations = [e for node in story.nodes() for e in node.expressions]
-        # No node is covered for another's sake.
+        # Each equation covers one node.
         if len(set(equations)) == len(equations) and story.text not in seen:
             seen.add(story.text)
             yield story

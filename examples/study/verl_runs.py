@@ -1,8 +1,7 @@
-"""The study's task in unmodified verl: does the loop of `grpo.py` say what verl says?
+"""The study's task in unmodified verl, to compare with the loop of `grpo.py`.
 
-The same warm starts, problems, datasets and learning rates; verl samples with Hugging Face's
-`generate`, keeps its own order of problems, and is told the reward by the same server.  How verl
-runs on a CPU is `examples/verl_cpu`, whose settings are taken as they are.
+The same warm starts, problems, datasets, learning rates and server; verl samples with Hugging
+Face's `generate`, and keeps its own order of problems.  It runs as in `examples/verl_cpu`.
 """
 
 from __future__ import annotations
@@ -10,20 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from consensuspr.data import Problem
+from arithmetic_grpo.files import Files, write_parquet
+from arithmetic_grpo.training import Run as VerlRun
+from arithmetic_grpo.training import Settings, train
 
 from .arms import ARMS, COUNTED
-from .inputs import Inputs
-from .model import save
 from .runner import Run, Say, Study, chosen_rates, made_by, rate_runs
 from .task import MAX_RESPONSE_TOKENS
-
-if TYPE_CHECKING:
-    from arithmetic_grpo.files import Files
-
-VERL_ARMS = ("outcome", "linear", "shuffled")
 
 
 @dataclass(frozen=True)
@@ -33,41 +26,39 @@ class VerlPlan:
     Attributes:
         seeds: from 0 on.
         steps: whole passes over the training problems.
-        more: seeds beside those that were planned, for what `docs/study.md` asks of the first
-            warm start; what the plan compares leaves them out.
+        extra_seeds: for a question of `docs/study.md` about the first warm start; the comparison
+            of the plan leaves them out.
+        arms: of the study.
     """
 
     seeds: int = 4
     steps: int = 100
-    more: tuple[int, ...] = (6, 9)
+    extra_seeds: tuple[int, ...] = (6, 9)
+    arms: tuple[str, ...] = ("outcome", "linear", "shuffled")
 
     def runs(self, rates: Mapping[str, float]) -> list[Run]:
         """Return the runs in their order, with the learning rates of the loop."""
         return [
             Run("verl", name, seed, rates[name], self.steps)
-            for seed in (*range(self.seeds), *self.more)
-            for name in VERL_ARMS
+            for seed in (*range(self.seeds), *self.extra_seeds)
+            for name in self.arms
         ]
 
 
 def carry_out_verl(study: Study, plan: VerlPlan, work: Path, say: Say) -> None:
-    """Do the runs that are missing, one at a time; each has processes for two cores.
+    """Do the missing runs, one at a time; each has processes for two cores.
 
     Args:
-        study: Whose inputs and learning rates are taken.
-        plan: How much.
-        work: Folder for what verl leaves.
-        say: Told of each run that ended.
+        study: has the inputs and learning rates.
+        plan: how much.
+        work: folder for the files of verl.
+        say: called for each run that ended.
     """
     from arithmetic_grpo.results import summarise
-    from arithmetic_grpo.training import Run as VerlRun
-    from arithmetic_grpo.training import Settings, train
 
     rates = chosen_rates(study.plan, study.results(rate_runs(study.plan)))
-    if missing := [name for name in VERL_ARMS if name not in rates]:
-        raise SystemExit(
-            f"no learning rate is chosen yet for {', '.join(missing)}: make study first"
-        )
+    if missing := [name for name in plan.arms if name not in rates]:
+        raise SystemExit(f"no learning rate yet for {', '.join(missing)}: run make study first")
     problems = study.inputs.problems()
     shared = study.plan.settings
     settings = Settings(
@@ -79,45 +70,37 @@ def carry_out_verl(study: Study, plan: VerlPlan, work: Path, say: Say) -> None:
     )
     rows = study.rows()
     with study.inputs.serving() as address:
-        for run in plan.runs(rates):
-            if run in rows:
-                continue
+        for run in [run for run in plan.runs(rates) if run not in rows]:
             arm = ARMS[run.arm]
-            of_run = replace(settings, learning_rate=run.learning_rate)
-            in_verl = VerlRun(
-                arm.reward.kind.value,
-                run.seed,
-                work / run.name,
-                (
-                    "data.max_prompt_length=32",
-                    f"data.max_response_length={MAX_RESPONSE_TOKENS}",
-                    f"actor_rollout_ref.rollout.val_kwargs.n={shared.samples}",
-                    # As long as twenty steps, and the loop has asked the same start.
-                    "trainer.val_before_train=False",
-                    f"+reward.reward_kwargs.dataset={arm.nodes}",
-                    *(f"+reward.reward_kwargs.{name}={value}" for name, value in COUNTED.items()),
-                ),
+            overrides = (
+                "data.max_prompt_length=32",
+                f"data.max_response_length={MAX_RESPONSE_TOKENS}",
+                f"actor_rollout_ref.rollout.val_kwargs.n={shared.samples}",
+                # As long as twenty steps, and the loop has evaluated the same start.
+                "trainer.val_before_train=False",
+                f"+reward.reward_kwargs.dataset={arm.nodes}",
+                *(f"+reward.reward_kwargs.{name}={value}" for name, value in COUNTED.items()),
             )
-            files = _files(work, study.inputs, run.warm_start, problems)
-            train(in_verl, files, of_run, address, lambda done: None)
-            row = {
-                **study.identity(run),
-                "settings": asdict(of_run),
-                **made_by(),
-                **summarise(in_verl),
-            }
+            in_verl = VerlRun(arm.reward.kind.value, run.seed, work / run.name, overrides)
+            of_run = replace(settings, learning_rate=run.learning_rate)
+            train(in_verl, _files(work, study, run.warm_start), of_run, address, lambda done: None)
+            row = {**study.identity(run), "settings": asdict(of_run), **made_by()}
+            row |= summarise(in_verl)
             study.add(row)
             say(f"{run.name}: Acc {row['validation']['acc'][-1]:.1%}")
 
 
-def _files(work: Path, inputs: Inputs, number: int, problems: dict[str, list[Problem]]) -> Files:
-    """Return verl's files of a warm start, which are made where they are not there."""
-    from arithmetic_grpo.files import Files, write_parquet
+def _files(work: Path, study: Study, number: int) -> Files:
+    """Return verl's files of a warm start; make them if they are missing."""
+    from arithmetic_grpo.model import save
+
+    from .inputs import TOKENS
 
     files = Files(work / f"warm-start-{number}")
     if not files.validation.exists():
         files.folder.mkdir(parents=True, exist_ok=True)
-        save(inputs.model(number), files.model)
+        problems = study.inputs.problems()
+        save(study.inputs.model(number), TOKENS, files.model)
         write_parquet(files.train, problems["train"])
         write_parquet(files.validation, problems["held-out"])
     return files

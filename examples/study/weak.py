@@ -19,11 +19,11 @@ from typing import Any
 
 from consensusbench.construction.budgets import budget_of, stated_in
 from consensuspr.client import LocalClient
-from consensuspr.data import Problem, Row, open_writer, problem_to_row
+from consensuspr.data import Problem, Row
 
 from .arms import ARMS, NUM_WARM_STARTS, Arm, Nodes, Settings
-from .inputs import by_purpose
-from .runner import Run, Say, Study, made_by
+from .inputs import by_purpose, write_problems
+from .runner import Run, Say, Study, made_by, workers
 from .task import MAX_RESPONSE_TOKENS, STYLES, Story, draw_stories, write
 
 USUAL, UNSOLVED = "usual", "unsolved"
@@ -37,11 +37,8 @@ REWARDS = {
 }
 # As `answered`, with a dataset that stores budgets.
 BUDGETS = "budgets"
-COMPARED = {
-    USUAL: tuple(REWARDS),
-    # Without a right answer, the outcome has no gradient.
-    UNSOLVED: (*(name for name in REWARDS if name != "outcome"), BUDGETS),
-}
+# Without a right answer, the outcome has no gradient.
+COMPARED = {USUAL: tuple(REWARDS), UNSOLVED: (BEFORE, "written", "answered", BUDGETS)}
 
 # The warm starts have seen chains of up to four stages.
 UNSOLVED_STAGES, UNSOLVED_SEED = 5, 70
@@ -84,15 +81,11 @@ class WeakPlan:
 
 
 def carry_out_weak(study: Study, plan: WeakPlan, jobs: int, say: Say) -> list[dict[str, Any]]:
-    """Do the runs that are missing, and return the rows of the plan.
-
-    Raises:
-        SystemExit: a row is of other inputs.
-    """
+    """Do the missing runs, and return the rows of the plan."""
     starts = [study.inputs.weak_start(number, plan.share) for number in range(NUM_WARM_STARTS)]
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, workers(jobs) as pool:
         write_unsolved(plan, Path(folder))
-        study.do(plan.runs(), partial(_run_one, study, plan, starts, Path(folder)), jobs, say)
+        study.do(plan.runs(), partial(_run_one, study, plan, starts, Path(folder)), pool, say)
     return study.results(plan.runs())
 
 
@@ -101,11 +94,9 @@ def write_unsolved(plan: WeakPlan, folder: Path) -> None:
     stories = list(islice(draw_stories(UNSOLVED_SEED, (UNSOLVED_STAGES,)), plan.train + plan.test))
     train = [story.problem(f"train-{n}", "train") for n, story in enumerate(stories[: plan.train])]
     test = [story.problem(f"test-{n}", "test") for n, story in enumerate(stories[plan.train :])]
-    budgeted = [_with_budget(*of) for of in zip(train, stories[: plan.train], strict=True)]
-    for name, problems in ((UNSOLVED, train), (BUDGETS, budgeted)):
-        with open_writer(unsolved(folder, name)) as out:
-            for problem in [*problems, *test]:
-                out.write(problem_to_row(problem))
+    budgeted = [_with_budget(p, story) for p, story in zip(train, stories, strict=False)]
+    write_problems(unsolved(folder, UNSOLVED), [*train, *test])
+    write_problems(unsolved(folder, BUDGETS), [*budgeted, *test])
 
 
 def unsolved(folder: Path, name: str) -> Path:
@@ -126,20 +117,17 @@ def _run_one(
     from .grpo import Policy, train
 
     noise, right = starts[run.warm_start]
-    reward = REWARDS["answered" if run.arm == BUDGETS else run.arm]
-    if run.kind == USUAL:
-        dataset, test = study.inputs.dataset(Nodes.AUTHOR), "selection"
-        arm = Arm(reward)
-    else:
+    arm = Arm(REWARDS["answered" if run.arm == BUDGETS else run.arm])
+    dataset, test = study.inputs.dataset(Nodes.AUTHOR), "selection"
+    if run.kind == UNSOLVED:
         dataset, test = unsolved(folder, BUDGETS if run.arm == BUDGETS else UNSOLVED), "test"
-        arm = Arm(reward, max_tokens=UNSOLVED_TOKENS)
+        arm = replace(arm, max_tokens=UNSOLVED_TOKENS)
     problems = by_purpose(dataset)
     model = study.inputs.model(run.warm_start, noise)
     policy = Policy(model, run.learning_rate, run.seed, arm.max_tokens)
+    held_out = {test: problems[test]}
     with LocalClient({Nodes.AUTHOR: dataset}, threads=1) as client:
-        result = train(
-            policy, arm, plan.settings, problems["train"], {test: problems[test]}, client
-        )
+        result = train(policy, arm, plan.settings, problems["train"], held_out, client)
     return {
         **study.identity(run),
         "noise": noise,
@@ -158,7 +146,6 @@ _SHARES = {
     "nodes by code": "by_code",
     "without an answer": "unanswered",
 }
-_MEANS = {"before": [*_SHARES.values(), "stated"], "after": [*_SHARES.values(), "stated", "greedy"]}
 
 
 def weak_table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -172,13 +159,12 @@ def weak_table(rows: Sequence[Mapping[str, Any]]) -> str:
         run = row["run"]
         by_arm.setdefault((run["kind"], run["arm"]), {})[run["seed"]] = row
     head = ["problems", "arm", "seeds", *_SHARES, "equations", "greedy Acc"]
-    head.append(f"Acc less `{BEFORE}`")
     lines = []
     for (problems, arm), by_seed in by_arm.items():
-        before, after = (
-            {name: fmean(row[when][name] for row in by_seed.values()) for name in _MEANS[when]}
-            for when in ("before", "after")
-        )
+
+        def mean(when: str, name: str, by_seed: Mapping[int, Any] = by_seed) -> float:
+            return fmean(row[when][name] for row in by_seed.values())
+
         base = by_arm.get((problems, BEFORE), {}) if arm != BEFORE else {}
         differences = [
             by_seed[seed]["after"]["acc"] - base[seed]["after"]["acc"]
@@ -189,10 +175,10 @@ def weak_table(rows: Sequence[Mapping[str, Any]]) -> str:
                 problems,
                 arm,
                 str(len(by_seed)),
-                *(f"{before[name]:.1%} → {after[name]:.1%}" for name in _SHARES.values()),
-                f"{before['stated']:.1f} → {after['stated']:.1f}",
-                f"{after['greedy']:.1%}",
+                *(f"{mean('before', x):.1%} → {mean('after', x):.1%}" for x in _SHARES.values()),
+                f"{mean('before', 'stated'):.1f} → {mean('after', 'stated'):.1f}",
+                f"{mean('after', 'greedy'):.1%}",
                 Effect.of(differences).shown() if differences else "–",
             ]
         )
-    return table(head, lines)
+    return table([*head, f"Acc less `{BEFORE}`"], lines)

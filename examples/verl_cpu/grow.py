@@ -1,25 +1,23 @@
 """Train from questions and answers alone: nodes grow with the run, on a CPU, with real verl.
 
-Runs `consensuspr launch --grow-nodes` on problems without nodes, and says epoch by epoch which
-share of the samples had nodes, and what was right and covered.  What to install: README.md beside
-this file.
+Runs `consensuspr launch --grow-nodes` on problems without nodes, and prints for each epoch how many
+problems had nodes, accuracy and NCR.  README.md says what to install.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from arithmetic_grpo.files import Recipe, prepare
 from arithmetic_grpo.problems import Task
+from arithmetic_grpo.results import read_scores
 from arithmetic_grpo.training import Run, Settings, launch
 
 from consensuspr.console import count_progress
-from consensuspr.score_log import LogReader
 
 
 def start(num_train: int, num_validation: int = 128, *, nodes: bool = False) -> Recipe:
@@ -42,7 +40,7 @@ def start(num_train: int, num_validation: int = 128, *, nodes: bool = False) -> 
 
 @dataclass
 class Epoch:
-    """What the score log says of the training samples of an epoch.
+    """The training samples of an epoch in the score log.
 
     Attributes:
         digests: of the datasets that rewarded them.
@@ -84,9 +82,10 @@ def main(
 
 
 def epochs_of(run: Run) -> dict[int, Epoch]:
-    """Return what the score log of a run says of each epoch of training."""
+    """Return the epochs of training in the score log of a run."""
     epochs: dict[int, Epoch] = {}
-    for row in rows_of(run, "epoch", "split", "problem_id", "num_nodes", "acc", "ncr"):
+    columns = ("epoch", "split", "problem_id", "num_nodes", "acc", "ncr", "dataset_digest")
+    for row in read_scores(run, *columns):
         if row["split"] != "train":
             continue
         epoch = epochs.setdefault(row["epoch"], Epoch())
@@ -98,12 +97,6 @@ def epochs_of(run: Run) -> dict[int, Epoch]:
             epoch.with_nodes.add(row["problem_id"])
             epoch.ncr.append(row["ncr"])
     return epochs
-
-
-def rows_of(run: Run, *columns: str) -> Iterator[dict[str, Any]]:
-    """Yield the score log of a run."""
-    for batch in LogReader(run.scores, [*columns, "dataset_digest"]).read():
-        yield from batch.to_pylist()
 
 
 if __name__ == "__main__":

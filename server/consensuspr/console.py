@@ -25,7 +25,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-# Of tables in a pipe or a file, where nothing says how wide a line may be.
+# Of tables in a pipe or a file, which have no width.
 PIPED_WIDTH = 160
 
 NoProgress: TypeAlias = Annotated[bool, typer.Option("--no-progress", help="Show no progress bar.")]
@@ -63,7 +63,7 @@ def make_console(color: ColorMode = ColorMode.AUTO, *, stderr: bool = False) -> 
 
 
 def _width(stderr: bool) -> int | None:
-    """Return a width where there is neither a terminal nor ``COLUMNS`` to ask, else None."""
+    """Return a width if there is neither a terminal nor ``COLUMNS``, else None."""
     stream = sys.stderr if stderr else sys.stdout
     return None if stream.isatty() or os.environ.get("COLUMNS") else PIPED_WIDTH
 
@@ -97,16 +97,16 @@ def one_line(text: str, limit: int = 60) -> str:
 
 @contextmanager
 def count_progress(
-    what: str, total: int | None, unit: str, *, hidden: bool = False
+    work: str, total: int | None, unit: str, *, hidden: bool = False
 ) -> Iterator[Callable[[int], None]]:
-    """Show a bar while the block runs; yield what sets how many are done.
+    """Show a bar while the block runs; yield a function that sets how many are done.
 
     Without a terminal the bar appears once, when it is done.
 
     Args:
-        what: the work in one word.
+        work: in one word.
         total: how many in all, None where unknown.
-        unit: what is counted, in plural.
+        unit: of the count, in plural.
         hidden: show nothing.
     """
     progress = Progress(
@@ -119,12 +119,11 @@ def count_progress(
         disable=hidden,
     )
     with progress:
-        task = progress.add_task(what, total=total)
+        task = progress.add_task(work, total=total)
         yield lambda done: progress.update(task, completed=done)
 
 
-# Shows how far a long piece of work is: from a word, a total and a unit to what takes how many are
-# done, as ``count_progress`` does.
+# Shows the progress of long work, as ``count_progress`` does.
 ProgressBar: TypeAlias = Callable[
     [str, int | None, str], AbstractContextManager[Callable[[int], None]]
 ]
@@ -141,15 +140,15 @@ def share(count: int, total: int) -> str:
     return f"{count:,} ({shown} %)"
 
 
-def count_of(number: int, one: str, many: str = "") -> str:
-    """Return a number with what it counts: ``1 rollout``, ``2 rollouts``, ``1 problem has``.
+def count_of(number: int, singular: str, plural: str = "") -> str:
+    """Return a number with its noun: ``1 rollout``, ``2 rollouts``, ``1 problem has``.
 
     Args:
         number: 0 or more.
-        one: what stands behind 1.
-        many: behind any other; where empty, ``one`` with an s.
+        singular: behind 1.
+        plural: behind any other number; by default ``singular`` with an s.
     """
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def load_core() -> str:

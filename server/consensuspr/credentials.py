@@ -44,7 +44,7 @@ class Scope(StrEnum):
     ADMIN = "admin"
 
     def includes(self, other: Scope) -> bool:
-        """Tell whether who has this scope may do what needs the other."""
+        """Return whether this scope includes the other."""
         order = list(Scope)
         return order.index(self) >= order.index(other)
 
@@ -62,7 +62,7 @@ def check_token(text: str, where: str) -> str:
 
     Args:
         text: the token.
-        where: what it was found in, for the message, which does not quote it.
+        where: its file and line, for the message, which does not quote it.
 
     Raises:
         InputError: it is none.
@@ -103,7 +103,7 @@ def read_tokens(path: Path) -> list[BearerToken]:
 
 
 def read_credentials(path: Path) -> bytes:
-    """Return what a file of tokens, certificates or a key holds.
+    """Return the content of a file of tokens, certificates or a key.
 
     A server reads them while it serves, and must not wait for a pipe or read a whole device.
 
@@ -136,7 +136,7 @@ def write_token(path: Path, token: str) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # mkstemp opens it for the owner alone; whoever reads meanwhile finds the one before.
+        # mkstemp opens it for the owner alone; readers find the file of before meanwhile.
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
         with os.fdopen(descriptor, "w") as stream:
             stream.write(f"{token}\n")
@@ -146,10 +146,10 @@ def write_token(path: Path, token: str) -> None:
 
 
 def add_token(path: Path, scope: Scope) -> None:
-    """Add a new random token to a file, which is made for its owner alone where there is none.
+    """Add a new random token to a file; make the file for its owner alone.
 
     Raises:
-        InputError: the file cannot be written, or what is in it is no file of tokens.
+        InputError: the file cannot be written, or is not a file of tokens.
     """
     line = f"{new_token()} {scope}\n"
     try:
@@ -165,21 +165,21 @@ def add_token(path: Path, scope: Scope) -> None:
 
 
 def file_stamp(*paths: Path) -> Stamp | None:
-    """Return what changes when one of the files does; None where one cannot be looked at."""
+    """Return a value that changes with any of the files; None if one cannot be read."""
     try:
         found = [os.stat(path) for path in paths]
     except OSError:
         return None
     return tuple(
         number
-        for one in found
-        for number in (one.st_mtime_ns, one.st_ctime_ns, one.st_ino, one.st_size)
+        for status in found
+        for number in (status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size)
     )
 
 
 def open_to_others(path: Path) -> bool:
-    """Tell whether every user of this machine may read or change a file, if it is there."""
+    """Return whether every user of this machine may read or change a file, if it is there."""
     try:
         return bool(path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH))
     except OSError:
-        return False  # who reads it says what is wrong with it
+        return False  # reading it fails with the reason

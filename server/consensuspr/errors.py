@@ -68,7 +68,7 @@ class VerifierUnavailable(ConsensusPRError):
 
 
 class HubUnavailable(ConsensusPRError):
-    """A dataset could not be had from the hub; nothing is wrong with what was asked for."""
+    """A dataset could not be had from the hub; the request was not at fault."""
 
 
 class ModelError(ConsensusPRError):
@@ -80,7 +80,7 @@ class ModelUnavailable(ModelError):
 
 
 class ModelRefused(ModelError):
-    """The server refused what this request holds; asking the same again would change nothing."""
+    """The server rejected the content of this request; a retry would fail too."""
 
 
 class ModelNoAccess(ModelError):
@@ -140,7 +140,7 @@ class DatasetMismatch(RewardServiceError):
 
     @classmethod
     def of(cls, name: str, digest: str, expected: str | None) -> Self:
-        """Return what to raise for a dataset of another digest than the expected one."""
+        """Return the error for a dataset whose digest is not the expected one."""
         return cls(f"dataset {name!r} has digest {digest}, expected is {expected}", digest)
 
 

@@ -1,4 +1,4 @@
-"""Troubles that come by the thousand, in few lines of the log."""
+"""A log of events that may come by the thousand."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class EventLog:
         self._lock = threading.RLock()
 
     def report(self, kind: str, message: str) -> None:
-        """Count an event of a kind, and log its sentence where its turn has come."""
+        """Count an event of a kind, and log its message if it is due."""
         with self._lock:
             count, now = self.counts[kind] + 1, self._clock()
             if str(count).strip("0") == "1" or now - self._last[kind] >= self._PAUSE_S:
-                self.tell(kind, message)
+                self.log(kind, message)
             else:
                 self.counts[kind] = count
 
-    def tell(self, kind: str, message: str) -> None:
-        """Count an event of a kind, and log its sentence in any case."""
+    def log(self, kind: str, message: str) -> None:
+        """Count an event of a kind, and log its message."""
         with self._lock:
             self.counts[kind] += 1
             count = self.counts[kind]

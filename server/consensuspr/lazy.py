@@ -1,7 +1,7 @@
-"""Packages whose public names resolve on first use, so that who needs one does not load them all.
+"""Packages whose public names are imported on first use.
 
-A package with such a face imports its names under ``if TYPE_CHECKING``, lists them in
-``__all__``, and says here which module each comes from::
+Such a package imports its names under ``if TYPE_CHECKING``, lists them in ``__all__``, and maps
+modules to names here::
 
     __getattr__, __dir__ = lazy_names(__name__, {".aio": "AsyncRewardClient"})
 """

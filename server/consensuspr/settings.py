@@ -63,7 +63,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
-    # By setting: what reads the words of the environment or of a repeated option.
+    # By setting: a reader of words of the environment or of a repeated option.
     read_words: ClassVar[Mapping[str, Callable[[Sequence[str]], object]]] = {}
 
     def check_options(self, given: Collection[str]) -> None:
@@ -142,7 +142,7 @@ def check_fields(value: Any, of: str = "") -> None:
     """Check the fields of a dataclass against their annotations; for its ``__post_init__``.
 
     Args:
-        of: what the value belongs to, for the message, such as ``" of gpt-5"``.
+        of: owner of the value, for the message, such as ``" of gpt-5"``.
 
     Raises:
         InputError: names the first wrong field.
@@ -159,7 +159,7 @@ def check_fields(value: Any, of: str = "") -> None:
 @cache
 def _adapters(kind: type) -> dict[str, TypeAdapter[Any]]:
     hints = get_type_hints(kind, include_extras=True)
-    return {one.name: TypeAdapter(hints[one.name]) for one in dataclasses.fields(kind)}
+    return {field.name: TypeAdapter(hints[field.name]) for field in dataclasses.fields(kind)}
 
 
 def environment_name(prefix: str, setting: str) -> str:
@@ -307,7 +307,7 @@ def _one_sentence(error: ValidationError, values: Mapping[str, _Value]) -> str:
 
 
 def what_is_wrong(fault: ErrorDetails) -> str:
-    """Return in a clause what a value must be, and what it is."""
+    """Return in a clause the demand on a value, and the value."""
     sentence = fault["msg"]
     for pattern, plain in _PLAIN_WORDS:
         sentence = re.sub(pattern, plain, sentence)
@@ -322,7 +322,7 @@ def settings_template(model: type[Settings], *, prefix: str) -> str:
         f"# Each can also be an environment variable, its name in capitals after {prefix}_.",
     ]
     table = ""
-    # Tables last: what stood behind one would belong to it.
+    # Tables last: a key behind one would belong to it.
     for name, setting in sorted(all_settings(model).items(), key=lambda item: "." in item[0]):
         group, _, leaf = name.rpartition(".")
         if group != table:

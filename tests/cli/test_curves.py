@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -42,13 +41,6 @@ def test_the_table_has_few_lines_and_all_steps(
     assert heading.split()[:5] == ["Step", "Samples", "Reward", "Acc", "NCR"]
     assert [line.split()[0] for line in lines] == ["1–10", "11–20", "21–30", "31–40"]
     assert lines[3].split()[1:7] == ["10", "0.887", "100.0", "%", "77.5", "%"]
-
-
-def test_json_has_every_step(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["curves", str(log), "--split", "train", "--json"]) == 0
-    points = json.loads(capsys.readouterr().out)
-    assert len(points) == 40
-    assert points[-1]["tpn"] == 50.0
 
 
 @pytest.mark.parametrize(

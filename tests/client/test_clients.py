@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -185,20 +184,10 @@ def test_a_server_that_does_not_answer_is_left_at_the_deadline(
     assert held.over.wait(5), "the server learns that nobody waits any more"
 
 
-async def test_closing_an_async_client_ends_its_call(scripted: ScriptedServer) -> None:
-    held = scripted.hold()
-    client = AsyncRewardClient(scripted.address)
-    call = asyncio.create_task(client.score(numbered(1)))
-    assert await asyncio.to_thread(held.started.wait, 10)
-    await client.close()
-    with pytest.raises(Unavailable, match="the client was closed"):
-        await call
-
-
 @pytest.mark.parametrize(
     ("bend", "error", "sentence"),
     [
-        (lambda reply: reply.statuses.pop(), ServerFault, "1 scores to 2 rollouts"),
+        (lambda reply: reply.statuses.pop(), IncompatibleServer, "must have 1 entries"),
         (lambda reply: reply.rewards.pop(), IncompatibleServer, "rewards must have 2 entries"),
         (
             lambda reply: reply.statuses.__setitem__(0, 99),  # of a newer protocol
@@ -238,15 +227,6 @@ def test_a_call_during_which_the_dataset_changes_is_scored_under_the_new_one(
     assert sum(request.rollouts[0].problem_id == first for request in scripted.requests) == 2
 
 
-def test_another_service_on_the_port_is_no_reward_server(call: Call) -> None:
-    server = grpc.server(ThreadPoolExecutor(1))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    with pytest.raises(IncompatibleServer, match="UNIMPLEMENTED"):
-        call(f"127.0.0.1:{port}", "score", numbered(1))
-    server.stop(None).wait()
-
-
 def test_nobody_at_the_address_is_unavailable(call: Call) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
@@ -269,13 +249,6 @@ def test_wrong_settings_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=sentence):
         made(**arguments)
-
-
-def test_threads_share_a_client(scripted: ScriptedServer) -> None:
-    batches = [[Rollout(f"{thread}-{i}", "text") for i in range(300)] for thread in range(8)]
-    with RewardClient(scripted.address) as client, ThreadPoolExecutor(8) as pool:
-        scored = list(pool.map(client.score, batches))
-    assert [answers(batch) for batch in scored] == [[r.problem_id for r in b] for b in batches]
 
 
 def test_an_async_client_belongs_to_its_event_loop(scripted: ScriptedServer) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
-import grpc
 import pytest
 
 from consensuspr.client import (
@@ -23,8 +22,6 @@ from consensuspr.client import (
     Status,
 )
 from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest
-from consensuspr.v1 import PROTOCOL_VERSION, scoring_pb2_grpc
-from consensuspr.v1 import scoring_pb2 as pb
 
 CODE = "```python\nleft = 16 - 3 - 4\nprint(left * 2)\n```\n#### 18"
 # All products of the problem's numbers, less one of them: two steps deep.
@@ -64,9 +61,6 @@ ROLLOUTS = [
     Rollout("nobody", RIGHT, ground_truth="18"),
     Rollout("nobody", RIGHT, ground_truth="18", nodes=[["9*2=18"]]),
     Rollout("", RIGHT),
-    Rollout("ducks", "x" * (16 * 1024 * 1024 + 1)),
-    Rollout("ducks", "é" * (8 * 1024 * 1024 + 1)),
-    Rollout("ducks", "x" * (100 * 1000 * 1000)),
     Rollout("ducks", RIGHT),
     Rollout("ducks", RIGHT, nodes=[["9*2=18"], ["y=4"]], budget=GuardBudget(1, 9)),
     Rollout("ducks", RIGHT, nodes=[["9*2=18"], ["y=4"]], budget=GuardBudget(1, 9, 30)),
@@ -76,6 +70,12 @@ ROLLOUTS = [
     Rollout("ducks", CODE),
     Rollout("ducks", "🦆 16-3-4=9, so 9*2=18</think>" + RIGHT),
     Rollout("ducks", b"\x80 hm</think>\xa6" + RIGHT.encode()),
+]
+
+OVERSIZE = [
+    Rollout("ducks", "x" * (16 * 1024 * 1024 + 1)),
+    Rollout("ducks", "é" * (8 * 1024 * 1024 + 1)),
+    Rollout("ducks", "x" * (100 * 1000 * 1000)),
 ]
 
 REWARDS = [
@@ -118,10 +118,17 @@ def test_equal_scores_and_identity(
         assert list(there) == list(here)
         assert there.identity == here.identity
     seen = {score.status for score in here}
-    assert seen >= set(Status) - {Status.ANSWER_UNDECIDED, Status.INTERNAL}
+    assert seen >= set(Status) - {Status.OVERSIZE, Status.ANSWER_UNDECIDED, Status.INTERNAL}
 
 
-@pytest.mark.parametrize("at", [0, 3, 7, 9, 16, 21, 22, 23])
+def test_responses_above_the_limit(local: LocalClient, real_server: str) -> None:
+    here = local.score(OVERSIZE)
+    assert {score.status for score in here} == {Status.OVERSIZE}
+    for there in of_both_remote_clients(real_server, OVERSIZE, RewardSpec.linear(), 0):
+        assert list(there) == list(here)
+
+
+@pytest.mark.parametrize("at", [0, 7, 16, 21, 22])
 def test_equal_explanations(local: LocalClient, real_server: str, at: int) -> None:
     here = local.explain(ROLLOUTS[at])
     with RewardClient(real_server) as client:
@@ -181,22 +188,3 @@ def test_both_name_the_rollout_and_its_field_of_a_wrong_type(
         for client in (local, remote):
             with pytest.raises(InputError, match=re.escape(sentence)):
                 client.score(batch)
-
-
-def test_a_client_that_knows_no_guard_is_scored_as_ever(
-    local: LocalClient, real_server: str
-) -> None:
-    texts = (RIGHT, CODE, LISTED)
-    request = pb.ScoreRequest(
-        protocol_version=PROTOCOL_VERSION,
-        reward=pb.RewardSpec(kind=pb.REWARD_KIND_MAX, alpha=0.5, switch_epoch=1),
-        rollouts=[pb.Rollout(problem_id="ducks", response=text.encode()) for text in texts],
-    )
-    with grpc.insecure_channel(real_server) as channel:
-        reply = scoring_pb2_grpc.ScoringServiceStub(channel).Score(request, timeout=30)
-    paper = RewardSpec.maximum(guard=False, statements=False)
-    here = local.score([Rollout("ducks", text) for text in texts], paper)
-    assert list(reply.ncrs) == [score.ncr for score in here] == [1.0, 0.0, 0.5]
-    # What says nothing is not sent.
-    assert not (reply.ncrs_raw or reply.guards or reply.tpns)
-    assert reply.identity.reward.guard is reply.identity.reward.statements is False

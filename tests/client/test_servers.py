@@ -127,19 +127,6 @@ def test_one_that_was_silent_is_tried_by_one_request_at_a_time(
     assert picks(balancer, 10)[silent] == 10
 
 
-def test_where_all_rest_the_one_that_rested_longest_is_asked(
-    balance: Balance, clock: Clock
-) -> None:
-    balancer = balance(2)
-    first = balancer.pick()
-    balancer.ended(first, FULL)
-    second = balancer.pick()
-    assert not balancer.ended(second, GONE), "nobody else is ready"
-    assert balancer.pick() == second, "it rests for 1 s, the other one for 3"
-    clock.now += 3.0
-    assert balancer.pick() == first
-
-
 def test_a_hint_does_not_hold_up_what_another_server_can_do() -> None:
     policy = RetryPolicy(initial_backoff_s=0.1)
 

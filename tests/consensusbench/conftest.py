@@ -56,7 +56,6 @@ def scored_rollout(**changes: Any) -> ScoredRollout:
         "answer": None,
         "answer_method": "",
         "file": 0,
-        "row": 0,
     }
     return ScoredRollout(**values | changes)
 

@@ -71,12 +71,7 @@ class HangUp:
     """Close the connection without a word."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trickle:
-    """Status 200 and a body that comes byte by byte, for three seconds."""
-
-
-Behaviour: TypeAlias = Say | Refuse | Garbage | HangUp | Trickle
+Behaviour: TypeAlias = Say | Refuse | Garbage | HangUp
 Respond: TypeAlias = Callable[[Asked], Behaviour]
 
 
@@ -166,11 +161,6 @@ class _Handler(BaseHTTPRequestHandler):
                     self._send(behaviour.status, content, behaviour.headers)
                 case Garbage():
                     self._send(200, behaviour.body)
-                case Trickle():
-                    self._send(200, b"", {"content-length": "30"})
-                    for _ in range(30):
-                        self.playing.wait(0.1)
-                        self.wfile.write(b" ")
                 case Say():
                     self.playing.wait(behaviour.after_s)
                     self._send(200, json.dumps(_completion(asked, behaviour)).encode())

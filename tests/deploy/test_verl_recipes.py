@@ -29,10 +29,10 @@ with warnings.catch_warnings():
 
 import consensuspr.launch
 from consensuspr.client.verl import ConsensusRewardManager
-from consensuspr.client.verl.config import ManagerConfig
+from consensuspr.client.verl.config import OLD_GROUPS, ManagerConfig
 from consensuspr.errors import InputError
 from consensuspr.launch.plan import Training, make_plan
-from consensuspr.launch.recipes import MODELS, OLD_GROUPS, Override
+from consensuspr.launch.recipes import MODELS, Override
 from consensuspr.launch.request import Algorithm, Request
 from consensuspr.scoring.rewards import RewardKind
 

@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed: run make test-verl")
 
 import torch
+from arithmetic_grpo.model import Llama, generate, response_log_probs, save, warm_up
 
 from consensuspr.client import LocalClient, Rollout
 from consensuspr.core import Matcher
@@ -30,21 +32,13 @@ from examples.study.arms import (
     PRIMARY,
     SWAPPED,
     Nodes,
-    by_lot,
     counted,
     formal,
+    random_nodes,
     shuffled,
 )
-from examples.study.grpo import figures, group_advantages, permuted, policy_loss
-from examples.study.model import (
-    Llama,
-    Tokens,
-    add_noise,
-    generate,
-    response_log_probs,
-    save,
-    warm_up,
-)
+from examples.study.grpo import figures, group_advantages, permuted, policy_loss, problem_order
+from examples.study.inputs import TOKENS, add_noise
 from examples.study.runner import (
     HERE,
     Plan,
@@ -57,6 +51,9 @@ from examples.study.runner import (
     second_runs,
 )
 
+# On a busy machine, threads of torch wait for each other most of the time.
+torch.set_num_threads(1)
+
 # Importing verl alone takes minutes on a busy machine.
 pytestmark = pytest.mark.timeout(600)
 
@@ -67,29 +64,25 @@ def stories() -> list[task.Story]:
 
 
 @pytest.fixture(scope="module")
-def tokens() -> Tokens:
-    return Tokens()
-
-
-@pytest.fixture(scope="module")
-def model(tokens: Tokens) -> Llama:
+def model() -> Llama:
     """A model that has learned next to nothing: its responses end anywhere."""
-    model = Llama(seed=0)
-    warm_up(model, tokens, task.draw_stories(2), steps=5, seed=0)
+    model = Llama(len(TOKENS.words), seed=0)
+    solutions = inputs.solutions(task.draw_stories(2), random.Random(0))
+    warm_up(model, TOKENS, solutions, steps=5, batch=64)
     return model
 
 
 def _sampled(
-    model: Llama, tokens: Tokens, stories: list[task.Story], samples: int
+    model: Llama, stories: list[task.Story], samples: int, max_tokens: int = 64
 ) -> tuple[list[list[int]], list[list[int]]]:
-    prompts = [tokens.prompt(story.text) for story in stories]
+    prompts = [TOKENS.prompt(story.text) for story in stories]
     generator = torch.Generator().manual_seed(5)
-    responses = generate(model, tokens, prompts, samples, generator)
+    responses = generate(model, TOKENS, prompts, samples, generator, max_tokens)
     return [prompt for prompt in prompts for _ in range(samples)], responses
 
 
 def test_advantages_loss_and_gradient_are_those_of_verl(
-    model: Llama, tokens: Tokens, stories: list[task.Story]
+    model: Llama, stories: list[task.Story]
 ) -> None:
     """One batch: eight groups of eight, rewards of the linear formula, a group of equal ones."""
     pytest.importorskip("verl", reason="verl is not installed: run make test-verl")
@@ -99,7 +92,7 @@ def test_advantages_loss_and_gradient_are_those_of_verl(
     )
     from verl.workers.config import FSDPActorConfig
 
-    prompts, responses = _sampled(model, tokens, stories[:8], 8)
+    prompts, responses = _sampled(model, stories[:8], 8)
     rng = random.Random(3)
     rewards = [rng.choice((0, 1)) * 0.5 + rng.randrange(6) / 10 for _ in responses]
     # A number that single precision has exactly: of others verl makes rounding an advantage.
@@ -150,7 +143,7 @@ def test_equal_rewards_have_no_advantage() -> None:
 
 
 def test_sampling_is_from_the_model_that_is_trained(
-    model: Llama, tokens: Tokens, stories: list[task.Story], monkeypatch: pytest.MonkeyPatch
+    model: Llama, stories: list[task.Story], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Prompts of several lengths, rows that end and leave: every probability is the model's."""
     drawn: list[Any] = []
@@ -163,7 +156,7 @@ def test_sampling_is_from_the_model_that_is_trained(
 
     monkeypatch.setattr(torch, "multinomial", record)
     longer = list(islice(task.draw_stories(3, (4,)), 4))
-    prompts, responses = _sampled(model, tokens, [*stories[:4], *longer], 4)
+    prompts, responses = _sampled(model, [*stories[:4], *longer], 4)
     assert len({len(prompt) for prompt in prompts}) > 1
     lengths = {len(response) for response in responses}
     assert len(lengths) > 1, "none ended before another"
@@ -179,25 +172,24 @@ def test_sampling_is_from_the_model_that_is_trained(
 
 def test_hugging_face_s_llama_is_the_same_model(
     model: Llama,
-    tokens: Tokens,
     stories: list[task.Story],
     tmp_path: Path,
 ) -> None:
     transformers = pytest.importorskip("transformers")
-    save(model, tmp_path)
+    save(model, TOKENS, tmp_path)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     rng = random.Random(0)
     for story, style in zip(stories, [*task.STYLES] * 3, strict=False):
-        prompt, text = tokens.prompt(story.text), task.write(story.operations(rng), style)
+        prompt, text = TOKENS.prompt(story.text), task.write(story.operations(rng), style)
         messages = [{"role": "user", "content": story.text}]
         assert prompt == tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, return_dict=False
         )
-        response = tokens.encode(text)
+        response = TOKENS.encode(text)
         assert response == tokenizer.encode(text, add_special_tokens=False)
-        assert tokenizer.decode(response) == tokens.decode(response) == text
-        assert tokens.ids["<unknown>"] not in prompt + response
+        assert tokenizer.decode(response) == TOKENS.decode(response) == text
+        assert TOKENS.ids["<unknown>"] not in prompt + response
         ids = torch.tensor([prompt + response])
         with torch.no_grad():
             expected = theirs(ids).logits
@@ -250,30 +242,25 @@ def test_a_slip_costs_nodes_in_every_style(
         assert score.num_matched == 4
 
 
-def test_responses_end_at_the_most_that_an_arm_has_room_for(
-    model: Llama, tokens: Tokens, stories: list[task.Story]
-) -> None:
-    prompts = [tokens.prompt(story.text) for story in stories[:8]]
+def test_responses_end_at_the_arm_s_limit(model: Llama, stories: list[task.Story]) -> None:
     for most in (1, 64, 192):
-        generator = torch.Generator().manual_seed(5)
-        responses = generate(model, tokens, prompts, 8, generator, most)
-        assert max(map(len, responses)) == most
+        assert max(map(len, _sampled(model, stories[:8], 8, most)[1])) == most
 
 
 def test_without_a_generator_each_token_is_the_most_likely(
-    model: Llama, tokens: Tokens, stories: list[task.Story]
+    model: Llama, stories: list[task.Story]
 ) -> None:
-    prompts = [tokens.prompt(story.text) for story in stories[:4]]
-    responses = generate(model, tokens, prompts, 1, None)
+    prompts = [TOKENS.prompt(story.text) for story in stories[:4]]
+    responses = generate(model, TOKENS, prompts, 1, None, 64)
     for prompt, response in zip(prompts, responses, strict=True):
         likely = model.logits(model(torch.tensor([prompt + response]))).argmax(dim=-1)[0]
         assert likely[len(prompt) - 1 : -1].tolist() == response
 
 
-def test_longer_problems_fit(tokens: Tokens) -> None:
+def test_longer_problems_fit() -> None:
     rng = random.Random(0)
     for story in islice(task.draw_stories(4, (task.LONGER_STAGES,)), 200):
-        lengths = [len(tokens.encode(task.write(story.operations(rng), s))) for s in task.STYLES]
+        lengths = [len(TOKENS.encode(task.write(story.operations(rng), s))) for s in task.STYLES]
         assert max(lengths) + 1 < 64
 
 
@@ -287,10 +274,10 @@ def test_shuffled_problems_have_the_nodes_of_others(stories: list[task.Story]) -
     assert [p.ground_truth for p in mixed] == [p.ground_truth for p in problems]
 
 
-def test_nodes_by_lot_are_as_many_and_as_often_reached(stories: list[task.Story]) -> None:
+def test_random_nodes_are_as_many_and_as_often_reached(stories: list[task.Story]) -> None:
     """From texts of which half are wrong somewhere; what they reach tells little of the rest."""
     rng = random.Random(7)
-    rates, of_lot, together = [], [], []
+    rates, of_random, together = [], [], []
     for number, story in enumerate(stories):
         problem = story.problem(f"train-{number}", "train")
         texts = []
@@ -298,24 +285,24 @@ def test_nodes_by_lot_are_as_many_and_as_often_reached(stories: list[task.Story]
             ways = story.operations(rng)
             wrong = [(left + rng.choice((0, 0, 1, 2)), sign, right) for left, sign, right in ways]
             texts.append(task.write(wrong, rng.choice(task.STYLES)))
-        covers = inputs._covers(problem)
-        lots = by_lot(problem, texts, covers, seed=3)
-        assert len(lots.nodes) == len(counted(problem))
-        assert lots == by_lot(problem, texts, covers, seed=3)
-        by_chance = inputs._covers(lots)
+        covers = inputs.covers(problem)
+        of_chance = random_nodes(problem, texts, covers, seed=3)
+        assert len(of_chance.nodes) == len(counted(problem))
+        assert of_chance == random_nodes(problem, texts, covers, seed=3)
+        by_chance = inputs.covers(of_chance)
         real = [sum(covers(text)) for text in texts]
         chance = [sum(by_chance(text)) for text in texts]
         rates.append(sum(real) / len(texts) / 5)
-        of_lot.append(sum(chance) / len(texts) / 5)
+        of_random.append(sum(chance) / len(texts) / 5)
         together.append(torch.corrcoef(torch.tensor([real, chance]).float())[0, 1].item())
-    assert sum(of_lot) == pytest.approx(sum(rates), rel=0.1)
+    assert sum(of_random) == pytest.approx(sum(rates), rel=0.1)
     assert abs(sum(together) / len(together)) < 0.2
 
 
 def test_louder_noise_is_the_same_noise() -> None:
     changes = []
     for scale in (0.0, 0.1, 0.3):
-        noisy = Llama(seed=0)
+        noisy = Llama(len(TOKENS.words), seed=0)
         add_noise(noisy, scale, seed=4)
         changes.append(noisy.state_dict())
     clean, quiet, loud = changes
@@ -392,15 +379,15 @@ def test_the_table_of_weak_starts_pairs_the_arms_by_seed() -> None:
     assert written.startswith("| usual | written | 3 | 2.0% → 40.0% |") and "| +20.0 (" in written
 
 
-def test_permuted_rewards_hand_each_group_s_ncrs_round_by_lot() -> None:
+def test_permuted_rewards_permute_the_ncrs_of_each_group() -> None:
     """What a response reached does not decide which NCR it gets; what it answered counts."""
     scores = [
         Score(status=Status.OK, acc=float(n % 2), ncr=n / 16, reward=n % 2 / 2 + n / 32)
         for n in range(16)
     ]
     own = [given.reward or 0.0 for given in scores]
-    lots = random.Random(4)
-    drawn = [permuted(own, scores, 0.5, 8, lots) for _ in range(4000)]
+    rng = random.Random(4)
+    drawn = [permuted(own, scores, 0.5, 8, rng) for _ in range(4000)]
     for rewards in drawn[:20]:
         for start in (0, 8):
             left = [r - 0.5 * (n % 2) for n, r in enumerate(rewards[start : start + 8])]
@@ -462,16 +449,18 @@ def test_the_table_keeps_every_row_and_takes_lines_at_its_end(tmp_path: Path) ->
     assert len(study.rows()) == len(runs) + 1
 
 
-def test_a_run_that_fails_costs_itself(tmp_path: Path) -> None:
+def test_a_failed_run_keeps_the_results_of_the_others(tmp_path: Path) -> None:
     study = _study(tmp_path)
     runs = rate_runs(study.plan, ("outcome", "linear"))
     rows = {run: {**study.identity(run), "cpu_seconds": 1.0} for run in runs[:6]}
-    with pytest.raises(KeyError):
-        study.do(runs, rows.__getitem__, 1, print)
-    assert study.results(runs) == list(rows.values())
-    said: list[str] = []
-    study.do(runs[:6], rows.__getitem__, 1, said.append)
-    assert not said, "finished runs are not done again"
+    lines: list[str] = []
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(KeyError):
+            study.do(runs, rows.__getitem__, pool, lines.append)
+        assert study.results(runs) == list(rows.values())
+        assert len(lines) == 6
+        study.do(runs[:6], rows.__getitem__, pool, lines.append)
+    assert len(lines) == 6, "finished runs are done again"
 
 
 def test_the_rate_with_the_best_accuracy_is_chosen_and_of_equals_the_lower() -> None:
@@ -496,8 +485,8 @@ def test_the_rate_with_the_best_accuracy_is_chosen_and_of_equals_the_lower() -> 
 
 
 def test_primary_arms_are_done_before_others_are_begun() -> None:
-    [primary, *others] = [set(names) for names, _ in groups(Plan())]
-    assert primary == set(PRIMARY) and primary.union(*others) == set(ARMS)
+    [primary, *remaining] = [set(names) for names, _ in groups(Plan())]
+    assert primary == set(PRIMARY) and primary.union(*remaining) == set(ARMS)
     assert {run.arm for run in rate_runs(Plan(), PRIMARY)} == primary
     assert rate_runs(Plan(), BUILT) == []
 
@@ -551,9 +540,7 @@ def test_a_page_is_written_once_all_runs_are_there(tmp_path: Path) -> None:
 
 
 def test_a_seed_asks_every_problem_once_before_any_twice() -> None:
-    from examples.study.grpo import _order
-
-    asked = list(islice(_order(30, seed=4), 90))
+    asked = list(islice(problem_order(30, seed=4), 90))
     assert all(sorted(asked[n : n + 30]) == list(range(30)) for n in (0, 30, 60))
     assert asked[:30] != asked[30:60]
-    assert asked == list(islice(_order(30, seed=4), 90))
+    assert asked == list(islice(problem_order(30, seed=4), 90))

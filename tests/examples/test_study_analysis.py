@@ -72,7 +72,7 @@ def test_sums_that_are_equal_but_for_the_rounding_of_results_count_as_equal() ->
     assert sign_flip(rounded) == sign_flip(counts) == expected
 
 
-def test_sign_flip_refuses_what_it_is_not_for() -> None:
+def test_sign_flip_rejects_other_counts() -> None:
     for differences in ([], [0.1] * 21):
         with pytest.raises(ValueError, match="takes 1 to 20"):
             sign_flip(differences)
@@ -137,7 +137,7 @@ def test_area_and_steps_to_a_threshold() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tops", "told"),
+    ("tops", "shown"),
     [
         # They are at 30 % after 20, 24 and 40 steps, or never.
         ((0.6, 0.3), "30"),
@@ -147,11 +147,11 @@ def test_area_and_steps_to_a_threshold() -> None:
     ],
 )
 def test_the_steps_of_an_arm_are_the_median_of_its_seeds(
-    tops: tuple[float, ...], told: str
+    tops: tuple[float, ...], shown: str
 ) -> None:
     runs = [_run("outcome", seed, top) for seed, top in enumerate(tops)]
     [row] = arms_table(Results(runs)).splitlines()[2:]
-    assert row.split(" | ")[6] == told
+    assert row.split(" | ")[6] == shown
 
 
 def test_differences_are_of_the_same_seed() -> None:
@@ -194,9 +194,7 @@ def test_the_primary_table_corrects_four_contrasts() -> None:
         (0.001, 0.05, 0.06, "open: not shown by the test"),
     ],
 )
-def test_what_is_said_of_a_contrast(
-    low: float, high: float, corrected: float, verdict: str
-) -> None:
+def test_the_verdict_on_a_contrast(low: float, high: float, corrected: float, verdict: str) -> None:
     effect = Effect(12, (low + high) / 2, low, high, 0.02)
     assert Contrast("linear", "outcome", effect, corrected, corrected).verdict == verdict
 
@@ -213,7 +211,7 @@ def _primary(shifts: dict[str, float]) -> Results:
     )
 
 
-def test_contrasts_are_shown_in_all_that_was_watched() -> None:
+def test_contrasts_are_shown_in_all_figures() -> None:
     results = _primary({"linear": 0.0, "outcome": 0.1})
     lines = beside_table(results, [("linear", "outcome")]).splitlines()
     assert len(lines) == 3
@@ -286,10 +284,10 @@ def test_verl_agrees_where_its_difference_lies_in_the_loop_s_interval() -> None:
 
 def test_pictures_are_the_same_for_the_same_results(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    from examples.study.pictures import PICTURES
+    from examples.study.pictures import draw_curves, draw_forest
 
     runs = [_run(arm, seed, 0.3 + seed / 50) for arm in ("outcome", "linear") for seed in range(3)]
-    for draw, name in PICTURES:
-        for folder in ("a", "b"):
-            draw(Results(runs), tmp_path / folder / name)
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    for draw in (draw_curves, draw_forest):
+        for name in ("a.svg", "b.svg"):
+            draw(Results(runs), tmp_path / name)
+        assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()

@@ -9,15 +9,12 @@ import socket
 import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from consensuspr.client import RewardClient, Rollout
-from consensuspr.errors import InputError
 from consensuspr.http import app
-from consensuspr.http import server as http_server
-from consensuspr.server import load_config, run
 from consensuspr.server.service import Draining
 from tests.certificates import Authority
 from tests.http.conftest import request
@@ -72,19 +69,6 @@ def test_a_token_of_scope_score_is_wanted_and_tls_spoken(start: Serve, tmp_path:
     assert code(f"Bearer {reads}") == 403
     with pytest.raises((http.client.HTTPException, OSError)):
         server.post("/slime", REQUEST)  # without TLS
-
-
-def test_requests_are_counted_with_those_of_grpc(start: Serve) -> None:
-    server = start()
-    assert server.post("/slime", REQUEST).body["reward"] == 0.75
-    with RewardClient(server.address) as client:
-        assert client.score([Rollout("ducks", HALF)])[0].reward == 0.75
-    server.post("/slime", REQUEST | {"label": "nope"})
-    server.post("/slime", b"no JSON")
-    for code in ("OK", "UNSCORABLE", "INVALID_ARGUMENT"):
-        assert server.metric("requests_total", method="slime", code=code) == 1
-    assert server.metric("rollouts_total", status="OK", data_source="toy", run="unknown") == 2
-    assert server.metric("queue_bytes") == 0
 
 
 def test_a_full_queue_says_when_to_come_back(start: Serve) -> None:
@@ -144,27 +128,6 @@ def test_work_that_takes_too_long_is_given_up(
     assert len(server.scorer.pieces) == 1, "the rest of the work is not done"
 
 
-def test_connections_beyond_the_limit_get_503(start: Serve) -> None:
-    server = start(max_connections=3)
-    host, port = server.http_address.split(":")
-    idle = [socket.create_connection((host, int(port))) for _ in range(4)]
-    assert server.post("/health", b"", "GET").code == 503
-    for one in idle:
-        one.close()
-    wait_for(lambda: server.post("/health", b"", "GET").code == 200)
-
-
-@pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost:"])
-def test_a_connection_without_a_header_is_closed(
-    start: Serve, monkeypatch: pytest.MonkeyPatch, sent: bytes
-) -> None:
-    monkeypatch.setattr(http_server, "KEEP_ALIVE_S", 0.2)
-    host, port = start().http_address.split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as silent:
-        silent.sendall(sent)
-        assert silent.recv(4096) == b""
-
-
 def test_work_ends_when_the_sender_disconnects(start: Serve) -> None:
     server = start()
     gate = Gate(server)
@@ -180,20 +143,6 @@ def test_work_ends_when_the_sender_disconnects(start: Serve) -> None:
     gate.open.set()
     wait_for(lambda: server.metric("queue_requests") == 0)
     assert len(server.scorer.pieces) == 1, "the rest of the work is not done"
-
-
-def test_a_defect_is_reported_by_its_id_alone(
-    start: Serve, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(rollouts: Any) -> None:
-        raise RuntimeError("secret of the server")
-
-    server = start()
-    server.scorer.hook = fail
-    reply = server.post("/slime?on_unscorable=0", REQUEST)
-    assert reply.code == 500
-    assert "secret" not in json.dumps(reply.body)
-    assert reply.body["error"].split()[-1] in caplog.text
 
 
 def test_draining_finishes_what_is_admitted(start: Serve) -> None:
@@ -225,9 +174,3 @@ def test_serve_listens_on_both(dataset_file: Path, tmp_path: Path) -> None:
             assert request(address, "/slime", REQUEST).body["reward"] == 0.75
         with RewardClient(grpc_address) as client:
             assert client.score([Rollout("ducks", HALF)])[0].reward == 0.75
-
-
-def test_the_plain_server_rejects_http_address(dataset_file: Path) -> None:
-    given = {"datasets": {"default": dataset_file}, "http_address": "127.0.0.1:0"}
-    with pytest.raises(InputError, match=r"start the server with consensuspr\.http\.run"):
-        run(load_config(overrides=given))

@@ -180,11 +180,6 @@ def test_a_malformed_request_is_rejected(
     assert sentence in reply.body["error"]
 
 
-def test_a_lone_surrogate_costs_no_other_rollout_its_score(server: InProcessServer) -> None:
-    body = batch_of(("ducks", f"\ud800 {BOTH}"), ("ducks", BOTH))
-    assert server.post("/openrlhf", body).body["rewards"] == [1.0, 1.0]
-
-
 def test_values_of_a_large_body_are_counted_without_those_in_its_texts() -> None:
     text = b'{"query": ["' + b'[1, 2], \\"' * 200_000 + b'"]}'
     assert requests.parse_body(text)

@@ -103,7 +103,6 @@ def test_step_credit_is_an_option_with_a_name_of_its_own(plan_for: MakePlan) -> 
         ({"train_files": ("none.parquet",)}, "none.parquet: no such file"),
         ({"recipe": (Path("none.overrides"),)}, "none.overrides: cannot be read: .* No such file"),
         ({"alpha": 0.3, "reward": "max"}, "--alpha is for --reward linear, got --reward max"),
-        ({"alpha": 1.5}, f"{KWARGS}.alpha: must be at most 1, got '1.5'"),
         ({"overrides": ("alpha",)}, "must be KEY=VALUE as Hydra takes it"),
         ({"overrides": (f"+{KWARGS}.alhpa=1",)}, "unknown setting 'alhpa' .* did you mean 'alpha'"),
         ({"overrides": (f"+{KWARGS}.timeout_s=soon",)}, "timeout_s: must be a number, got 'soon'"),
@@ -115,7 +114,7 @@ def test_step_credit_is_an_option_with_a_name_of_its_own(plan_for: MakePlan) -> 
         ),
         (
             {"overrides": ("custom_reward_function.path=f.py",)},
-            "verl would ignore custom_reward_function.path: .* is in reward now",
+            "verl would ignore custom_reward_function.path: .* are in reward now",
         ),
         ({"overrides": ("reward_model.reward_manager=dapo",)}, "would ignore reward_model"),
         (

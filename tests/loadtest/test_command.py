@@ -156,15 +156,6 @@ def test_finds_the_highest_sustained_rate(
     assert done.err.count("requests/s: sustained") == len(kept)
 
 
-def test_a_search_without_a_sustained_rate_fails(played: PlayedServer, load: Load) -> None:
-    played.script = lambda number, context: time.sleep(0.05)
-    options = ("--find-saturation", "--rate", 20, "--duration", 0.3, "--max-p99", 10)
-    done = load(played.address, *options, text=True)
-    assert done.code == 1
-    assert "no rate was sustained; the lowest: 10.0 requests/s, p99 is " in done.err
-    assert "| no: p99 is " in done.out
-
-
 def test_a_server_that_is_not_there(load: Load) -> None:
     address = f"127.0.0.1:{free_port()}"
     done = load(address, "--timeout", 0.5)
@@ -199,13 +190,3 @@ def test_wrong_arguments_are_one_sentence(
     assert says in done.err
     assert done.err.count("\n") == 1
     assert played.sizes == []
-
-
-def test_a_dataset_that_the_server_does_not_have(
-    played: PlayedServer, load: Load, tmp_path: Path
-) -> None:
-    other = tmp_path / "other.jsonl"
-    other.write_text('{"problem_id": "q", "ground_truth": "1", "nodes": []}\n')
-    done = load(played.address, "--dataset", other)
-    assert done.code == 2
-    assert "has no dataset with the content of" in done.err

@@ -14,7 +14,7 @@ import pytest
 ray = pytest.importorskip("ray", reason="Ray is not installed: run make test-verl")
 
 from consensuspr.client import Access, LocalClient, RewardClient, Rollout  # noqa: E402
-from consensuspr.errors import AccessDenied, ConsensusPRError, InputError, Unavailable  # noqa: E402
+from consensuspr.errors import AccessDenied, InputError, Unavailable  # noqa: E402
 from consensuspr.ray import start_server  # noqa: E402
 
 if TYPE_CHECKING:
@@ -90,16 +90,3 @@ def test_what_it_cannot_do_is_one_sentence(problems: Path, tmp_path: Path) -> No
         start_server(problems, settings={"wokers": 2})
     with pytest.raises(InputError, match="address is an argument of its own"):
         start_server(problems, settings={"address": "0.0.0.0:1"})
-
-
-@pytest.mark.usefixtures("cluster")
-def test_a_port_of_somebody_else_is_not_shared(problems: Path) -> None:
-    from consensuspr.server.config import Address, claim
-
-    host = ray.nodes()[0]["NodeManagerAddress"]
-    taken = claim(Address(host, 0))
-    try:
-        with pytest.raises(ConsensusPRError, match="is in use by another process"):
-            start_server(problems, port=taken.address.port)
-    finally:
-        taken.close()

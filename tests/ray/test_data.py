@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from consensuspr.data import DataError, read_rollouts, read_unparsed
-from consensuspr.data.writers import dump_json_line
 from consensuspr.ray import data
 from consensuspr.ray.data import PartOptions, PartScorer, ScoredPart, cut_parts
 from consensuspr.scoring import AnswerVerifier, DatasetIndex
@@ -63,13 +62,6 @@ def test_lines_are_the_scored_rows_in_order(
     counted = [score for part in scored for _, score in part.counted]
     assert [row["reward"] for row in rows] == [score.reward for score in counted]
     assert all(score.matched == () for score in counted), "summaries do not need them"
-
-
-def test_rows_are_the_same_as_lines(index: DatasetIndex, rollouts_file: Path) -> None:
-    [as_lines] = score_all(index, rollouts_file)
-    [as_rows] = score_all(index, rollouts_file, as_lines=False)
-    assert as_rows.lines == b""
-    assert b"".join(map(dump_json_line, as_rows.rows)) == as_lines.lines
 
 
 @pytest.mark.parametrize("on_error", ["stop", "skip"])

@@ -16,7 +16,7 @@ import pytest
 ray = pytest.importorskip("ray.data", reason="Ray is not installed: run make test-verl")
 
 from consensuspr.cli import main  # noqa: E402
-from consensuspr.ray.data import PartOptions, connected, score_parts  # noqa: E402
+from consensuspr.ray.data import PartOptions, score_parts  # noqa: E402
 from consensuspr.scoring import DatasetIndex  # noqa: E402
 from consensuspr.scoring.types import ScoreOptions  # noqa: E402
 
@@ -85,14 +85,6 @@ def test_the_command_writes_and_prints_the_same(
     assert said["ray"] == said["local"]
     assert said["ray"]["skipped_rows"] == 1
     assert (tmp_path / "ray.parquet").read_bytes() == (tmp_path / "local.parquet").read_bytes()
-
-
-@pytest.mark.usefixtures("cluster")
-def test_what_ray_prints_of_its_nodes_is_no_output(capsys: pytest.CaptureFixture[str]) -> None:
-    with connected() as connection:
-        print("(raylet) a node died")
-    assert connection.is_initialized(), "this process was connected before"
-    assert capsys.readouterr() == ("", "(raylet) a node died\n")
 
 
 SKIP = ("--on-error", "skip", "--spans")

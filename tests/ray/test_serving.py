@@ -14,15 +14,13 @@ ray = pytest.importorskip("ray", reason="Ray is not installed: run make test-ver
 serve = pytest.importorskip("ray.serve", reason="Ray Serve is not installed: run make test-verl")
 
 from consensuspr.client import (  # noqa: E402
-    Access,
     LocalClient,
     RewardClient,
     Rollout,
     ScoredBatch,
 )
 from consensuspr.client.retries import RpcFailure  # noqa: E402
-from consensuspr.credentials import Scope, add_token  # noqa: E402
-from consensuspr.errors import AccessDenied, InputError, InvalidRequest  # noqa: E402
+from consensuspr.errors import InputError, InvalidRequest  # noqa: E402
 from consensuspr.ray.serve import (  # noqa: E402
     APPLICATION,
     add_scoring_to_server,
@@ -182,23 +180,6 @@ def test_load_is_refused_with_a_hint_that_clients_follow(
     assert [result == expected for result in results] == [True] * 4
 
 
-def test_a_replica_wants_a_token(
-    address: str, problems: Path, rollouts: list[Rollout], tmp_path: Path
-) -> None:
-    tokens = tmp_path / "tokens"
-    add_token(tokens, Scope.SCORE)
-    add_token(tmp_path / "others", Scope.SCORE)
-    deploy(problems, tokens)
-    with RewardClient(address, TIMEOUT_S, access=Access(tokens)) as client:
-        assert client.score(rollouts) == local(problems, rollouts)
-    for access, said in ((None, "showed none"), (Access(tmp_path / "others"), "does not know")):
-        with (
-            RewardClient(address, TIMEOUT_S, access=access) as client,
-            pytest.raises(AccessDenied, match=said),
-        ):
-            client.score(rollouts)
-
-
 def test_the_shipped_configuration_is_one_that_serve_takes(repository: Path) -> None:
     yaml = pytest.importorskip("yaml")
     from ray.serve.config import gRPCOptions
@@ -222,7 +203,7 @@ def test_the_shipped_configuration_is_one_that_serve_takes(repository: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"datasets": {"a": "relative.jsonl"}}, "dataset a must have an absolute path"),
+        ({"datasets": {"a": "relative.jsonl"}}, "dataset a must be an absolute path"),
         ({"datasets": {"a": "/a.jsonl"}, "score_log": "run"}, "score_log must be an absolute path"),
         ({"datasets": {}}, "datasets must be paths by name, got {}"),
         ({"datasets": {"a": "/a.jsonl"}}, "Serve listens on all addresses of its nodes: give to"),

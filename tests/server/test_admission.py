@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 
@@ -224,24 +223,3 @@ def test_a_failed_job_is_freed_when_nobody_waits() -> None:
             wait_for(lambda: freed() is None)
         finally:
             gc.enable()
-
-
-def test_the_queue_survives_submitters_that_cancel() -> None:
-    with pool(4, 2) as (threads, run):
-        jobs = [job(1, str(at % 5), lambda: time.sleep(0.001)) for at in range(200)]
-
-        def submit(part: list[Job]) -> None:
-            for at, one in enumerate(part):
-                run(one)
-                if at % 3 == 0:
-                    one.cancel()
-                threads._admission.call_ended(one)
-
-        submitters = [threading.Thread(target=submit, args=(jobs[at::4],)) for at in range(4)]
-        for submitter in submitters:
-            submitter.start()
-        for submitter in submitters:
-            submitter.join()
-        wait_for(lambda: threads._admission.unfinished_requests == 0)
-        assert threads._admission.unfinished_bytes == 0
-        assert all(one.done() for one in jobs)

@@ -115,19 +115,6 @@ def test_a_misspelt_variable_is_refused(variable: str) -> None:
         load_config(environment={variable: "3"}, overrides=DATASETS)
 
 
-@pytest.mark.parametrize(
-    "variable",
-    ["CONSENSUSPR_SHARED", "CONSENSUSPR_BUILD", "CONSENSUSPR_TRACEBACK", "CONSENSUSPR_PURE_PYTHON"],
-)
-def test_variables_of_other_parts_of_the_product_are_left_alone(variable: str) -> None:
-    assert load_config(environment={variable: "3"}, overrides=DATASETS).workers >= 1
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"cannot read .*none.toml: No such file"):
-        load_config(file=tmp_path / "none.toml")
-
-
 def test_every_setting_is_documented_with_its_default(repository: Path) -> None:
     text = (repository / "docs/serve.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", text, flags=re.MULTILINE))
@@ -208,20 +195,6 @@ def test_a_port_that_somebody_listens_on_is_not_claimed(options: list[int]) -> N
             claim(Address("127.0.0.1", port))
 
 
-def test_a_port_can_be_claimed_right_after_a_server_with_connections_left() -> None:
-    first = claim(Address("127.0.0.1", 0))
-    port = first.address.port
-    worker = shared_listener(port)
-    client = socket.create_connection(("127.0.0.1", port), timeout=5)
-    served, _ = worker.accept()
-    served.close()  # the server closes first: its side stays in TIME_WAIT
-    client.recv(1)
-    client.close()
-    worker.close()
-    first.close()
-    claim(Address("127.0.0.1", port)).close()
-
-
 @pytest.mark.parametrize(
     ("host", "sentence"),
     [
@@ -232,12 +205,3 @@ def test_a_port_can_be_claimed_right_after_a_server_with_connections_left() -> N
 def test_a_host_that_is_not_ours_is_bad_input(host: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         claim(Address(host, 0))
-
-
-def shared_listener(port: int) -> socket.socket:
-    worker = socket.socket()
-    worker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    worker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    worker.bind(("127.0.0.1", port))
-    worker.listen()
-    return worker

@@ -176,15 +176,6 @@ def test_invalid_argument_says_what_is_wrong_in_one_sentence(
     failure(Code.INVALID_ARGUMENT, server.stub.Explain, explain)
 
 
-def test_invalid_argument_for_explaining_nothing(serve: Serve) -> None:
-    error = failure(
-        Code.INVALID_ARGUMENT,
-        serve().stub.Explain,
-        pb.ExplainRequest(protocol_version=PROTOCOL_VERSION),
-    )
-    assert error.details() == "rollout is required, got none"
-
-
 @pytest.mark.parametrize("method", ["Score", "Explain", "ServerInfo"])
 @pytest.mark.parametrize("junk", [b"\xff\xff\xff", b"\x0a\x05ab", b"<html>"])
 def test_invalid_argument_for_bytes_that_are_no_request(
@@ -196,10 +187,6 @@ def test_invalid_argument_for_bytes_that_are_no_request(
         f"the {len(junk)} bytes of the request are no consensuspr.v1.{method}Request"
     )
     assert len(server.stub.Score(request_of()).statuses) == 0, "the server goes on"
-
-
-def test_unimplemented_for_a_method_that_there_is_not(serve: Serve) -> None:
-    failure(Code.UNIMPLEMENTED, raw_call(serve(), "Judge"), b"")
 
 
 def test_resource_exhausted_without_a_hint_for_a_message_above_the_limit(serve: Serve) -> None:
@@ -400,22 +387,6 @@ def test_draining_lets_nobody_in_and_finishes_admitted_requests(serve: Serve) ->
     gate.open.set()
     assert [call.result().rewards[0] for call in admitted] == [1.0] * 3
     assert drained.result(60) == 0
-
-
-def test_draining_ends_when_its_grace_is_over(
-    serve: Serve, caplog: pytest.LogCaptureFixture
-) -> None:
-    server = serve(max_concurrent_requests=1)
-    gate = Gate(server)
-    calls = [server.stub.Score.future(request_of(RIGHT)) for _ in range(2)]
-    wait_for(lambda: queued(server) == 2)
-    start = time.monotonic()
-    with caplog.at_level(logging.WARNING, logger="consensuspr.server"):
-        assert server.start_draining(Draining(0, 0.2)).result(60) == 2
-    assert time.monotonic() - start < 50
-    assert "2 requests were not finished within grace_s=0.2" in caplog.text
-    assert all(call.code() in (Code.UNAVAILABLE, Code.CANCELLED) for call in calls)
-    gate.open.set()
 
 
 def test_every_code_that_is_sent_is_documented(repository: Path) -> None:

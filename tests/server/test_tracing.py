@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,13 +12,9 @@ import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
-from opentelemetry.sdk.trace import TracerProvider
 
-from consensuspr.client import AsyncRewardClient, RewardClient, Rollout
 from consensuspr.server.config import ServerConfig
-from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
-from tests.processes import wait_for
-from tests.server.conftest import RIGHT, Serve, ServeReal, request_of
+from tests.server.conftest import RIGHT, Serve, request_of
 
 
 class Collector(otlp_grpc.TraceServiceServicer):
@@ -65,8 +60,8 @@ def test_a_request_is_a_span_of_its_caller(
     kept, endpoint = collector
     server = serve(trace_endpoint=endpoint)
     trace, caller = secrets.token_hex(16), secrets.token_hex(8)
-    told = (("traceparent", f"00-{trace}-{caller}-01"),)
-    server.stub.Score(request_of(RIGHT, RIGHT, run="r1"), metadata=told)
+    sent = (("traceparent", f"00-{trace}-{caller}-01"),)
+    server.stub.Score(request_of(RIGHT, RIGHT, run="r1"), metadata=sent)
     server.stub.Score(request_of(RIGHT))  # of no trace, and none is begun
     assert server.built.tracing is not None
     server.built.tracing.close()
@@ -78,32 +73,6 @@ def test_a_request_is_a_span_of_its_caller(
     stages = [span for span in kept.spans if span.parent_span_id == request.span_id]
     assert [span.name for span in stages] == ["queue", "score"]
     assert kept.resources[0]["service.name"] == "consensuspr"
-
-
-def test_a_client_tells_which_span_it_is_in(serve: Serve, collector: tuple[Collector, str]) -> None:
-    kept, endpoint = collector
-    server = serve(trace_endpoint=endpoint)
-    tracer = TracerProvider().get_tracer("a trainer")
-    rollouts = [Rollout("ducks", RIGHT)]
-    with (
-        RewardClient(server.address, timeout_s=60) as client,
-        tracer.start_as_current_span("step") as step,
-    ):
-        client.score(rollouts)
-
-    async def score() -> None:
-        async with AsyncRewardClient(server.address, timeout_s=60) as client:
-            with tracer.start_as_current_span("another step"):
-                await client.score(rollouts)
-
-    asyncio.run(score())
-    assert server.built.tracing is not None
-    server.built.tracing.close()
-    first, second = kept.named("Score")
-    span = step.get_span_context()
-    assert first.trace_id.hex() == f"{span.trace_id:032x}"
-    assert first.parent_span_id.hex() == f"{span.span_id:016x}"
-    assert second.trace_id != first.trace_id
 
 
 def test_a_request_that_ends_otherwise_says_how(
@@ -118,17 +87,6 @@ def test_a_request_that_ends_otherwise_says_how(
     [request] = kept.named("Score")
     assert attributes(request)["rpc.response.status_code"] == "NOT_FOUND"
     assert request.status.code == 2  # error
-
-
-def test_a_server_hands_over_its_traces_before_it_ends(
-    serve_real: ServeReal, collector: tuple[Collector, str]
-) -> None:
-    kept, endpoint = collector
-    server = serve_real(trace_endpoint=endpoint).wait_until_listening()
-    with grpc.insecure_channel(server.address) as channel:
-        ScoringServiceStub(channel).Score(request_of(RIGHT))
-    assert server.stop() == 0
-    wait_for(lambda: len(kept.named("Score")) == 1)
 
 
 @pytest.mark.parametrize("endpoint", ["collector:4317", "http://collector", "grpc://a:1", ""])

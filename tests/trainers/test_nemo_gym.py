@@ -13,7 +13,7 @@ pytest.importorskip("nemo_gym", reason="NeMo Gym is not installed: run make test
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def said(text: str) -> dict[str, Any]:
+def reply(text: str) -> dict[str, Any]:
     content = [{"type": "output_text", "text": text, "annotations": []}]
     return {"type": "message", "id": "m", "role": "assistant", "content": content}
 
@@ -48,7 +48,7 @@ def verify(settings: dict[str, Any], output: list[Any], **row: Any) -> Any:
 
 
 ROW = {"problem_id": "toy/1", "ground_truth": "2"}
-HALF = [thought("1+1=2"), TOOL, said("Answer: 2")]
+HALF = [thought("1+1=2"), TOOL, reply("Answer: 2")]
 
 
 @pytest.mark.parametrize(
@@ -80,17 +80,11 @@ def test_the_epoch_planned_with_the_data(address: str) -> None:
     assert verify(settings, HALF, **ROW, epoch=1)["reward"] == 1.0
 
 
-def test_a_number_for_what_cannot_be_scored(address: str) -> None:
-    reply = verify({"address": address, "on_unscorable": -1}, HALF, problem_id="nobody")
-    assert (reply["reward"], reply["status"]) == (-1.0, "UNKNOWN_PROBLEM")
-    assert reply["reward_components"] == {"acc": 0.0, "ncr": 0.0, "unscorable": -1.0}
-
-
 @pytest.mark.parametrize(
     ("settings", "row", "sentence"),
     [
         ({}, {"problem_id": "nobody"}, "problem 'nobody' ended with UNKNOWN_PROBLEM"),
-        ({"reward": "curriculum"}, ROW, "NeMo Gym tells a verifier neither step nor epoch"),
+        ({"reward": "curriculum"}, ROW, "NeMo Gym passes a verifier neither step nor epoch"),
         ({"rewrad": "max"}, ROW, "unknown setting 'rewrad' in consensuspr"),
     ],
 )

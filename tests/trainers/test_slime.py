@@ -72,14 +72,6 @@ async def test_the_curriculum_follows_the_prompts_that_were_drawn(
     assert [row["step"] for row in rows_in(tmp_path / "scores")] == [1, 3, 4, 6, 6]
 
 
-async def test_a_curriculum_never_guesses(address: str) -> None:
-    args = args_of(address, reward="curriculum")
-    with pytest.raises(InputError, match="slime tells no epoch without steps_per_epoch"):
-        await slime.reward(args, sample_of(HALF))
-    args.num_epoch, args.num_rollout = 2, 4
-    assert (await slime.reward(args, sample_of(HALF, group_index=4)))["reward"] == 0.0
-
-
 async def test_no_word_of_a_tool_counts(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["Q", "1+1=2", "or is it 9?<|im_end|>", "2+2=4", "Answer: 2", "Answer: 2<|im_end|>"]
     threads = []

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from consensuspr.client.verifiers import consensus_reward, step_advantages
-from consensuspr.errors import InputError
 
 vf = pytest.importorskip("verifiers.v1", reason="verifiers is not installed: make test-trainers")
 
@@ -145,24 +144,6 @@ async def test_step_credit_reaches_the_tokens_that_reached_nodes(address: str) -
     assert record["consensuspr"]["by_token"] == [[reached, 0.25], [last, 0.5]]
 
 
-async def test_what_other_rewards_add_stands_at_the_end(address: str) -> None:
-    reward = consensus_reward(address=address, tokenizer=Bytes())
-    traces = [trace_of_tokens(text, id="toy/1") for text in ("1+1=2. Answer: 2", "Answer: 2")]
-    for trace in traces:
-        value = await reward(trace.task.data, trace)
-        trace.rewards = {
-            "consensus": vf.trace.Reward(score=value),
-            "other": vf.trace.Reward(score=1.0),
-        }
-    traces.append(trace_of_tokens("Answer: 7", id="toy/1"))  # never rewarded by us
-    lists = step_advantages(traces)
-    assert [len(values) for values in lists] == [16, 9, 9]
-    assert lists[2][0] < 0.0 < lists[0][0]
-    traces[0].info["consensuspr"]["by_token"].append([99, 1.0])
-    with pytest.raises(InputError, match="has 16 sampled tokens, and a reward was placed on"):
-        step_advantages(traces)
-
-
 async def test_without_tokens_the_messages_are_scored(address: str) -> None:
     trace = trace_of(Data(prompt="What is 1 and 1?", id="toy/1"))
     assert (
@@ -177,7 +158,7 @@ async def test_without_tokens_the_messages_are_scored(address: str) -> None:
     [
         ("", "problem 'nobody' ended with NO_NODES: problem 'nobody' is not in the dataset"),
         ("without_nodes='acc'", "problem 'nobody' is not in the dataset"),
-        ("reward='curriculum'", "verifiers tells a reward neither step nor epoch"),
+        ("reward='curriculum'", "verifiers passes a reward neither step nor epoch"),
     ],
 )
 async def test_a_failure_is_no_reward(

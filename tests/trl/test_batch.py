@@ -9,7 +9,7 @@ import pytest
 from consensuspr.client.training import ProblemIds, prompt_digest
 from consensuspr.client.trl import rows_of
 from consensuspr.errors import InputError
-from consensuspr.scoring.types import InlineNode, Rollout
+from consensuspr.scoring.types import Rollout
 
 
 def rollout_of(prompt: Any = "Q?", column: str = "ground_truth", **row: Any) -> Rollout:
@@ -34,11 +34,6 @@ def test_which_problem(row: dict[str, Any], problem_id: str) -> None:
     assert rollout_of(**row).problem_id == problem_id
 
 
-def test_a_chat_is_known_by_its_messages() -> None:
-    chat = [{"role": "user", "content": "Q?"}]
-    assert rollout_of(chat).problem_id == prompt_digest(chat)
-
-
 @pytest.mark.parametrize(
     ("row", "ground_truth"),
     [
@@ -58,19 +53,6 @@ def test_the_ground_truth_of_a_column_that_is_named() -> None:
     assert rollout_of(column="answer", answer="4", ground_truth="5").ground_truth == "4"
     with pytest.raises(InputError, match=r"no column 'answer' \(ground_truth_column\)"):
         rollout_of(column="answer")
-
-
-@pytest.mark.parametrize(
-    "nodes",
-    [[["1+1=2"]], [{"expressions": ["1+1=2"]}], [{"expressions": ["1+1=2"], "derived": None}]],
-)
-def test_nodes_of_a_column(nodes: Any) -> None:
-    assert rollout_of(nodes=nodes).nodes == [InlineNode(["1+1=2"])]
-
-
-def test_the_rest_of_a_rollout() -> None:
-    rollout = rollout_of(data_source="toy")
-    assert (rollout.response, rollout.num_tokens, rollout.data_source) == ("A.", 3, "toy")
 
 
 def test_what_is_no_column_is_not_read() -> None:

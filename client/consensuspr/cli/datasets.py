@@ -1,4 +1,4 @@
-"""``consensuspr datasets``: list, add, replace and remove what a server serves, while it serves."""
+"""``consensuspr datasets``: list, add, replace and remove datasets of a running server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Action(StrEnum):
-    """What is to be done."""
+    """Change or query of the datasets."""
 
     LIST = "list"
     ADD = "add"
@@ -31,9 +31,7 @@ class Action(StrEnum):
 
 
 def datasets(
-    action: Annotated[
-        Action, typer.Argument(metavar="list|add|replace|remove", help="What to do.")
-    ],
+    action: Annotated[Action, typer.Argument(metavar="list|add|replace|remove", help="Action.")],
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="What requests call the dataset.")
     ] = None,
@@ -51,9 +49,7 @@ def datasets(
     tls_ca: TlsCa = None,
     expect_digest: Annotated[
         str | None,
-        typer.Option(
-            metavar="sha256:…", help="Refuse the file where its content has another digest."
-        ),
+        typer.Option(metavar="sha256:…", help="Reject the file if its content has another digest."),
     ] = None,
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.001, help="How long to wait for the change.")
@@ -70,9 +66,9 @@ def datasets(
     consensuspr datasets remove gsm8k
     ```
 
-    The file is read and checked beside what is served; then all workers change to it at once, and
-    requests under way finish on what they began with. A bad file changes nothing. The server
-    reads files in and below the folders of its datasets, and its `dataset_folder`.
+    The server reads and checks the file while it serves; then all workers change to it at once, and
+    requests in progress finish with the dataset they began with. A bad file changes nothing. The
+    server reads files in and below the folders of its datasets, and its `dataset_folder`.
     """
     from consensuspr.client import Access
     from consensuspr.client.admin import AdminClient
@@ -91,14 +87,14 @@ def datasets(
         typer.echo(f"{name}: removed, {done['digest']}")
     else:
         before = done["previous_digest"]
-        what = "added" if before is None else f"replaced {before}"
+        change = "added" if before is None else f"replaced {before}"
         if before == done["digest"]:
-            what = "loaded anew, of the same content"
-        typer.echo(f"{name}: {what}, {done['num_problems']:,} problems, {done['digest']}")
+            change = "loaded again, with the same content"
+        typer.echo(f"{name}: {change}, {done['num_problems']:,} problems, {done['digest']}")
 
 
 def _check(action: Action, name: str | None, path: str | None, expect_digest: str | None) -> None:
-    """Refuse arguments that do not fit the action."""
+    """Reject arguments that do not fit the action."""
     needs_name = action is not Action.LIST
     if needs_name != (name is not None):
         need = "needs the NAME of a dataset" if needs_name else f"takes no NAME, got {name!r}"
@@ -112,12 +108,12 @@ def _check(action: Action, name: str | None, path: str | None, expect_digest: st
 def _do(
     client: AdminClient, action: Action, name: str, path: str | None, expect_digest: str | None
 ) -> Any:
-    """Do it; return what is printed as JSON."""
+    """Run the action and return its JSON result."""
     if action is Action.LIST:
-        return [_row(one) for one in client.list()]
+        return [_row(dataset) for dataset in client.list()]
     if action is Action.REMOVE:
         return {"name": name, "digest": client.remove(name)}
-    # The server takes none but absolute ones; most often both are the same machine.
+    # The server takes absolute paths only.
     found = "" if path is None else os.path.abspath(path)
     put = client.put(name, found, "add" if action is Action.ADD else "replace", expect_digest)
     return _row(put.dataset) | {"previous_digest": put.previous_digest}

@@ -25,7 +25,7 @@ def derive(
         ),
     ],
     again: Annotated[
-        bool, typer.Option("--again", help="Derive anew where forms are stored already.")
+        bool, typer.Option("--again", help="Derive again if forms are stored already.")
     ] = False,
     on_error: OnErrorOption = OnErrorChoice.STOP,
     no_progress: NoProgress = False,
@@ -57,7 +57,7 @@ def derive(
             dataset, output, again=again, on_error=on_error.value, progress=advance_to
         )
     if as_json:
-        said = {
+        result = {
             "problems": read.rows,
             "skipped": read.skipped,
             "nodes": derived.nodes,
@@ -66,7 +66,7 @@ def derive(
             "seconds": round(derived.seconds, 3),
             "output": str(output),
         }
-        print(json.dumps(said))
+        print(json.dumps(result))
         return
     make_console().print(
         f"{count_of(read.rows, 'problem')} written to {output}: "

@@ -22,7 +22,7 @@ from consensuspr.cli.options import (
     Address,
     DatasetChoice,
     Json,
-    ScoringSettings,
+    RewardCommandSettings,
     TlsCa,
     TokenFile,
     access_of,
@@ -48,8 +48,8 @@ _COLORS = ("green", "cyan", "magenta", "yellow", "blue", "red")
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
-class ExplainSettings(ScoringSettings):
-    """How ``explain`` scores and what it shows."""
+class ExplainSettings(RewardCommandSettings):
+    """How ``explain`` scores and shows samples."""
 
     full: bool = Field(False, description="Show all of a long response, not only near its hits.")
 
@@ -133,17 +133,21 @@ def explain(
         options = settings.options(spans=True)
         access = access_of(address, token_file, tls_ca)
         with connect(dataset, address, settings.timeout, access) as connection:
-            options = replace(options, dataset=connection.dataset)
+            options = replace(options, dataset=connection.dataset_name)
             explained = _of_rollouts(rollouts, wanted, worst, connection.client, options)
     if as_json:
-        print(json.dumps([one.to_json() for one in explained]))
+        print(json.dumps([sample.to_json() for sample in explained]))
         return
     console = make_console(settings.color)
-    for one in explained:
+    for sample in explained:
         print_explanation(
-            console, one.explanation, one.response, title=one.title(), full=settings.full
+            console,
+            sample.explanation,
+            sample.response,
+            title=sample.title(),
+            full=settings.full,
         )
-        for remark in one.remarks:
+        for remark in sample.remarks:
             console.print(remark, markup=False)
 
 
@@ -154,7 +158,7 @@ class _Explained:
     Attributes:
         key: in the score log.
         place: in its file.
-        final_score: what was trained on, if that is known.
+        final_score: number that the policy was trained on, if known.
         remarks: lines below the explanation.
     """
 
@@ -282,7 +286,7 @@ def _trained_on(row: Mapping[str, Any]) -> tuple[str, ...]:
         number = final_score - penalty
         by_acc = row["status"] == Status.NO_NODES and number == row["acc"]
         source = "its Acc" if by_acc else "the number that the run's settings give it"
-        lines.append(f"Trained on {number:.3f}, {source}, in place of a reward")
+        lines.append(f"Trained on {number:.3f}, {source}, instead of a reward")
     if penalty and final_score is not None:
         lines.append(f"Trained on {final_score:.3f}, penalty {penalty:.3f}")
     return tuple(lines)
@@ -294,7 +298,7 @@ def _none_of(path: Path, wanted: Mapping[str, Any]) -> InputError:
 
 
 def _final_score(row: dict[str, Any]) -> float:
-    """Return what a sample was trained on; what has no reward comes first."""
+    """Return the sort key of a sample: its final score; without a reward it comes first."""
     for name in ("final_score", "reward"):
         if row[name] is not None:
             return float(row[name])

@@ -44,10 +44,10 @@ def health(
             )
         except grpc.RpcError as error:
             failure = RpcFailure.of(error)
-            what = failure.details
+            reason = failure.details
             if failure.code is grpc.StatusCode.DEADLINE_EXCEEDED:
-                what = f"no answer within {timeout:g} s; check the address, or give more --timeout"
-            raise Unavailable(f"{address}: {what} ({failure.code.name})") from None
+                reason = f"no answer within {timeout:g} s; check the address, or raise --timeout"
+            raise Unavailable(f"{address}: {reason} ({failure.code.name})") from None
     status = health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
     if reply.status != health_pb2.HealthCheckResponse.SERVING:
         raise Unavailable(f"{address}: {status}")

@@ -25,7 +25,7 @@ def info(
     ] = CONNECT_TIMEOUT_S,
     as_json: Json = False,
 ) -> None:
-    """Say which versions score here, or what a server is and serves.
+    """Print the versions of this installation, or those and the datasets of a server.
 
     ```text
     consensuspr info
@@ -81,8 +81,9 @@ def _dataset_table(datasets: tuple[DatasetInfo, ...]) -> Table:
     for heading in ("Problems", "Without nodes", "Nodes", "Expressions", "Derived"):
         table.add_column(heading, justify="right")
     table.add_column("Digest", no_wrap=True)
-    for one in datasets:
-        nodes = (one.num_nodes, one.num_expressions, one.num_derived)
-        counts = (one.num_problems, one.num_without_nodes, *nodes)
-        table.add_row(Text(one_line(one.name)), *(f"{n:,}" for n in counts), one.digest[:19])
+    for dataset in datasets:
+        nodes = (dataset.num_nodes, dataset.num_expressions, dataset.num_derived)
+        counts = (dataset.num_problems, dataset.num_without_nodes, *nodes)
+        name, digest = Text(one_line(dataset.name)), dataset.digest[:19]
+        table.add_row(name, *(f"{n:,}" for n in counts), digest)
     return table

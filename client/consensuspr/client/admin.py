@@ -54,7 +54,7 @@ class PutDataset:
 
 
 class AdminClient:
-    """Changes what a server serves; a context manager that closes it.
+    """Changes the datasets of a server; a context manager that closes it.
 
     Args:
         address: ``HOST:PORT`` of one server.
@@ -79,7 +79,7 @@ class AdminClient:
         """Return the datasets that are served, sorted by name; errors as for :meth:`put`."""
         request = pb.ListDatasetsRequest(protocol_version=PROTOCOL_VERSION)
         reply = self._call("ListDatasets", request, pb.ListDatasetsResponse)
-        return [_decode(one) for one in reply.datasets]
+        return [_decode(dataset) for dataset in reply.datasets]
 
     def put(
         self, name: str, path: str = "", mode: PutMode = "any", expect_digest: str | None = None
@@ -87,14 +87,13 @@ class AdminClient:
         """Add a dataset, or replace one; return when every worker of the server scores with it.
 
         Args:
-            name: what requests call it.
-            path: absolute, of a file on the server's machine; empty: the one that it was read from.
-            mode: whether there must be none of that name, or one.
-            expect_digest: refused where the file turns out to have another.
+            name: of the dataset.
+            path: absolute, on the server's machine; empty: the file that it was read from.
+            mode: whether the name must be new, or known.
+            expect_digest: the server rejects a file with another digest.
 
         Raises:
-            InvalidRequest: the server refuses, and nothing is changed: a bad file or name, or no
-                right to do this.
+            InvalidRequest: the server rejects the change: a bad file or name, or no permission.
             RewardServiceError: it cannot be asked.
         """
         request = pb.PutDatasetRequest(

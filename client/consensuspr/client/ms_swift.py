@@ -39,9 +39,9 @@ def consensus_orm(
 
     Args:
         ground_truth_column: column of the dataset with the ground truth of each row; by default
-            it may be absent, and the server's dataset knows it.
-        name: what ms-swift's log calls the reward.
-        settings: of the reward, as everywhere (docs/train.md).
+            it may be absent.
+        name: of the reward in ms-swift's log.
+        settings: of the reward (docs/train.md).
 
     Raises:
         InputError: a setting is unknown or wrong.
@@ -55,55 +55,48 @@ def consensus_orm(
         async def __call__(
             self, completions: Sequence[str], trainer_state: Any = None, **columns: Any
         ) -> list[float]:
-            chats = [
-                _parted(chat, turns)
-                for chat, turns in zip(
-                    columns["messages"], columns["response_token_ids"], strict=True
-                )
-            ]
+            ids = columns["response_token_ids"]
+            chats = list(map(_split_conversation, columns["messages"], ids))
             step, epoch = progress(trainer_state)
             rows = rows_of([prompt for prompt, _ in chats], columns, ground_truth_column)
             work = together(
-                samples.score(row, said_by_policy(said), tokens or None, step=step, epoch=epoch)
-                for row, (_, said), tokens in zip(
-                    rows,
-                    chats,
-                    map(_num_tokens, columns["response_token_ids"]),
-                    strict=True,
+                samples.score(row, said_by_policy(response), count, step=step, epoch=epoch)
+                for row, (_, response), count in zip(
+                    rows, chats, map(_num_tokens, ids), strict=True
                 )
             )
             # ms-swift makes a loop for each batch, and a source belongs to a loop that stays.
             scored: list[ScoredSample] = await asyncio.wrap_future(on_own_loop(work))
-            return [one.reward for one in scored]
+            return [sample.reward for sample in scored]
 
     Consensus.__name__ = Consensus.__qualname__ = name
     return Consensus
 
 
 def _has_turns(ids: Sequence[Any]) -> bool:
-    """Say whether token ids are lists of turns: rows of a single turn have its ids themselves."""
+    """Return whether token ids are lists of turns, not the ids of a single turn."""
     return isinstance(ids[0], Sequence)
 
 
-def _num_tokens(ids: Sequence[Any] | None) -> int:
-    """Return how many tokens the policy wrote; 0 where that is not known."""
+def _num_tokens(ids: Sequence[Any] | None) -> int | None:
+    """Return the number of tokens of the policy; None if unknown."""
     if not ids:
-        return 0
+        return None
     return sum(map(len, ids)) if _has_turns(ids) else len(ids)
 
 
-def _parted(
+def _split_conversation(
     messages: Sequence[Mapping[str, Any]], turns: Sequence[Any] | None
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """Part a conversation where the policy begins to speak.
+    """Split a conversation before the policy's first message.
 
     Args:
         messages: of prompt and rollout.
-        turns: token ids of each turn of the policy; where there are none, it had the last.
+        turns: token ids of each turn of the policy; without them, the last turn is the policy's.
     """
-    said = [at for at, message in enumerate(messages) if message.get("role") == "assistant"]
-    if not said:
+    places = [at for at, message in enumerate(messages) if message.get("role") == "assistant"]
+    if not places:
         raise InputError("the policy has no message in the conversation that ms-swift passes")
     count = len(turns) if turns and _has_turns(turns) else 1
-    first = said[-min(count, len(said))]
+    first = places[-min(count, len(places))]
     return list(messages[:first]), list(messages[first:])

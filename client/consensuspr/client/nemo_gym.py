@@ -33,7 +33,7 @@ from pydantic import ConfigDict, Field
 from consensuspr.client.training import RewardSettings, SampleScorer, ScoredSample, labelled_row
 from consensuspr.scoring.types import END_OF_THINKING
 
-# Of a score's fields, what goes back beside the reward.
+# Figures of a sample in the reply.
 _FIGURES = ("acc", "ncr", "ncr_raw", "guard", "num_nodes", "num_matched", "status")
 
 
@@ -79,9 +79,9 @@ class ConsensusResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
             RewardServiceError: the server rejected it, or was away for too long.
         """
         row = labelled_row(None, body.model_extra or {}, None)
-        said = "\n".join(_said(body.response.output))
+        response = "\n".join(_texts(body.response.output))
         usage = body.response.usage
-        scored = await self._samples.score(row, said, usage.output_tokens if usage else None)
+        scored = await self._samples.score(row, response, usage.output_tokens if usage else None)
         fields = scored.fields()
         return ConsensusVerifyResponse(
             **body.model_dump(exclude=set(_FIGURES)),
@@ -94,11 +94,11 @@ class ConsensusResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
     def _samples(self) -> SampleScorer:
         return SampleScorer(
             RewardSettings.of(self.config.consensuspr, "consensuspr"),
-            missing="NeMo Gym tells a verifier neither step nor epoch",
+            missing="NeMo Gym passes a verifier neither step nor epoch",
         )
 
 
-def _said(output: Any) -> Iterator[str]:
+def _texts(output: Any) -> Iterator[str]:
     for item in output:
         if item.type == "reasoning":
             yield from (part.text for part in item.summary)

@@ -22,7 +22,7 @@ from consensuspr.errors import InputError
 # Pause of a server after a failure without a hint; gRPC reconnects every one to two seconds.
 REST_S = 1.0
 
-# What gRPC itself reads as several addresses of one target.
+# Prefixes of gRPC's own lists of addresses.
 _OWN_LISTS = ("ipv4:", "ipv6:")
 
 
@@ -37,10 +37,10 @@ def split_addresses(address: str) -> tuple[str, ...]:
     """
     if address.startswith(_OWN_LISTS):
         return (check_target(address),)
-    servers = tuple(check_target(one.strip()) for one in address.split(","))
-    for at, one in enumerate(servers):
-        if one in servers[:at]:
-            raise InputError(f"{one} is named twice in {address!r}")
+    servers = tuple(check_target(server.strip()) for server in address.split(","))
+    for at, server in enumerate(servers):
+        if server in servers[:at]:
+            raise InputError(f"{server} is named twice in {address!r}")
     return servers
 
 

@@ -33,38 +33,33 @@ from consensuspr.client.training import (
 from consensuspr.errors import InputError
 from consensuspr.scoring.responses import without_special_tokens
 
-# What slime calls the group of settings that its custom configuration adds to its arguments.
+# Group of settings that slime's custom configuration adds to its arguments.
 SETTINGS = "consensuspr"
 
 
 async def reward(args: Any, sample: Any, **_: Any) -> Any:
-    """Return the reward of a sample, or those of a group of samples as slime asks for them.
+    """Return the reward of a sample, or of a list of them (``--group-rm``).
 
-    Args:
-        args: slime's arguments.
-        sample: one, or a list of them (``--group-rm``).
-
-    Returns:
-        With ``--reward-key``, an object of ``reward`` and what explains it, which stays with the
-        sample; else the reward alone.
+    With ``--reward-key`` it is an object of ``reward`` and the figures of the sample.
 
     Raises:
         InputError: a setting is wrong, or the sample names no problem.
         UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
-        RewardServiceError: the server refused, or was away for too long.
+        RewardServiceError: the server rejected it, or was away for too long.
     """
     if isinstance(sample, Sequence):
-        return await together(_one(args, one) for one in sample)
-    return await _one(args, sample)
+        return await together(_reward_of(args, item) for item in sample)
+    return await _reward_of(args, sample)
 
 
-async def _one(args: Any, sample: Any) -> Any:
+async def _reward_of(args: Any, sample: Any) -> Any:
     given = getattr(args, SETTINGS, None) or {}
     if not isinstance(given, Mapping):
         raise InputError(f"{SETTINGS} must be a mapping of settings, got {given!r:.80}")
     run = _run(json.dumps(dict(given), sort_keys=True, default=str), _steps_per_epoch(args))
     step = run.step_of(sample, args.rollout_batch_size)
-    row = labelled_row(sample.label, _metadata(sample), sample.prompt or None)
+    metadata = sample.metadata if isinstance(sample.metadata, Mapping) else {}
+    row = labelled_row(sample.label, metadata, sample.prompt or None)
     length = sample.response_length if sample.loss_mask is None else sum(sample.loss_mask)
     scored = await run.samples.score(row, await _response(args, sample), length, step=step)
     if args.reward_key is None and getattr(args, "eval_reward_key", None) is None:
@@ -73,21 +68,19 @@ async def _one(args: Any, sample: Any) -> Any:
 
 
 class _Run:
-    """What is kept of a run, from sample to sample."""
+    """The scorer of a run, and the step of its last training sample."""
 
     def __init__(self, settings: RewardSettings) -> None:
         self.samples = SampleScorer(
-            settings, missing="slime tells no epoch without steps_per_epoch, or --num-epoch"
+            settings, missing="slime passes no epoch without steps_per_epoch, or --num-epoch"
         )
         self._last = 0
 
     def step_of(self, sample: Any, batch: int) -> int:
-        """Return the step, from 1, that a sample was drawn for.
+        """Return the step, from 1, that a sample was planned for.
 
-        Groups of samples are numbered as their prompts are drawn from the data, also after a run
-        was resumed, and a step draws ``--rollout-batch-size`` of them.  With dynamic sampling it
-        draws more: then the step is the one that was planned, as epochs are of the data.
-        Samples of an evaluation have no number; theirs is the last step that there was.
+        Groups are numbered in the order of the data, ``--rollout-batch-size`` a planned step.
+        Samples of an evaluation have no number; they get the last step.
         """
         if sample.group_index is not None:
             self._last = int(sample.group_index) // batch + 1
@@ -106,12 +99,8 @@ def _steps_per_epoch(args: Any) -> int | None:
     return max(1, rollouts // epochs) if epochs and rollouts else None
 
 
-def _metadata(sample: Any) -> Mapping[str, Any]:
-    return sample.metadata if isinstance(sample.metadata, Mapping) else {}
-
-
 async def _response(args: Any, sample: Any) -> str:
-    """Return what the policy wrote, its turns one below the other."""
+    """Return the text of the policy, one turn below the other."""
     mask = sample.loss_mask
     if mask is None or all(mask):
         return without_special_tokens(sample.response)

@@ -65,17 +65,17 @@ def consensus_reward(
     in ``trace.info["consensuspr"]``.
 
     Args:
-        ground_truth_field: of the task's data; by default the server's dataset may know it.
-        tokenizer: the policy's.  The text of the sampled tokens is then scored, and what each of
-            them earns is in ``trace.info["consensuspr"]["by_token"]``.
-        settings: of the reward, as everywhere (docs/train.md).
+        ground_truth_field: of the task's data; by default it may be absent.
+        tokenizer: the policy's.  The text of the sampled tokens is then scored, and their rewards
+            are in ``trace.info["consensuspr"]["by_token"]``.
+        settings: of the reward (docs/train.md).
 
     Raises:
         InputError: a setting is unknown or wrong.
     """
     samples = SampleScorer(
         RewardSettings.of(settings, "consensus_reward"),
-        missing="verifiers tells a reward neither step nor epoch",
+        missing="verifiers passes a reward neither step nor epoch",
     )
 
     async def consensus(task: Any, trace: Any) -> float:
@@ -93,8 +93,8 @@ def consensus_reward(
                 place_reward, scored.reward, scored.score, weight, find, np.ones(size)
             )
         else:
-            said = said_by_policy([_message(said) for said in trace.assistant_messages])
-            scored = await samples.score(row, said, trace.num_output_tokens or None)
+            response = said_by_policy([_message(message) for message in trace.assistant_messages])
+            scored = await samples.score(row, response, trace.num_output_tokens or None)
         fields = scored.fields()
         for name in MEANS:
             if fields[name] is not None:
@@ -110,8 +110,8 @@ def consensus_reward(
 def step_advantages(traces: Sequence[Any], *, by_std: bool = True) -> list[list[float]]:
     """Return the advantages of each trace's sampled tokens, the traces being one group.
 
-    A trace without places (of an evaluation, of another reward) has its reward at its end, and so
-    has what other rewards add to it.
+    A trace without rewards by token (of an evaluation, of another reward) has its reward at its
+    end, and so has the part of other rewards.
 
     Args:
         traces: with a reward each.
@@ -159,7 +159,7 @@ def _finder(turns: Sequence[Sequence[int]], texts: Sequence[str], decode: Any) -
 
 
 def _row(task: Any, ground_truth_field: str) -> TrainingRow:
-    """Return what a task's data say; fields that the taskset does not have are not there."""
+    """Return the row of a task."""
     info = {name: getattr(task, name, None) for name in INFO_COLUMNS}
     if info["problem_id"] is None:
         info["problem_id"] = task.id

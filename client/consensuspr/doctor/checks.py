@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 from consensuspr.client.rpc import RewardClient
 from consensuspr.client.servers import is_local, split_addresses
 from consensuspr.client.training import RewardSettings
+from consensuspr.client.training.source import chosen_dataset
 from consensuspr.client.transport import Access
 from consensuspr.client.verl.config import (
     INSTALL_VERL,
-    OLD_GROUPS,
     STEP_CREDIT_MANAGER,
     STEP_ESTIMATOR,
     ManagerConfig,
@@ -27,7 +27,7 @@ from consensuspr.client.verl.function import SOURCE as FUNCTION_SOURCE
 from consensuspr.console import ProgressBar, count_of, share
 from consensuspr.doctor.verl_run import RunUnreadable, TrainingCommand, VerlRun, describe
 from consensuspr.errors import DataError, InputError, RewardServiceError
-from consensuspr.scoring.types import DEFAULT_DATASET, SCORING_VERSION
+from consensuspr.scoring.types import SCORING_VERSION
 from consensuspr.version import VERSION
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 
@@ -49,15 +49,15 @@ class TrainingSetup:
     """A training set-up as the user gives it; the rest is read from the run's configuration.
 
     Attributes:
-        dataset_file: the server's dataset must have its content.
+        dataset_path: file; the server's dataset must have its content.
         config_file: configuration of the run, instead of the command's.
     """
 
     address: str | None = None
     token_file: Path | None = None
     tls_ca: Path | None = None
-    dataset: str | None = None
-    dataset_file: Path | None = None
+    dataset_name: str | None = None
+    dataset_path: Path | None = None
     train_files: tuple[str, ...] = ()
     val_files: tuple[str, ...] = ()
     command: TrainingCommand | None = None
@@ -66,7 +66,7 @@ class TrainingSetup:
 
 
 class Level(StrEnum):
-    """How bad a finding is; only FAIL says that the run must not be started."""
+    """Severity of a finding; only FAIL means that the run must not be started."""
 
     OK = "ok"
     SKIP = "skip"
@@ -126,32 +126,32 @@ def check_verl(case: Case) -> Iterator[Outcome]:
 def check_manager(case: Case) -> Iterator[Outcome]:
     """Check where verl will take rewards from."""
     run, errors = case.run, case.run.errors
-    custom = run.get("reward.custom_reward_function.path")
+    manager, function = run.manager, run.function
     advice = BY_NAME if run.release >= PLUGINS_SINCE else BY_PATH
-    if run.manager is None:
+    if manager is None:
         reason = errors.get("plugin") or errors.get("manager") or "verl cannot be asked"
         name = run.get("reward.reward_manager.name")
         yield FAIL, f"reward manager {name!r} cannot be loaded: {reason}", advice
-    elif run.manager.ours and run.get("reward.reward_model.enable") is True and not custom:
+    elif manager.ours and run.get("reward.reward_model.enable") is True and function is None:
         yield (
             FAIL,
             "reward.reward_model.enable=True: verl asks the reward model, and never the manager",
             "set reward.reward_model.enable=False",
         )
-    elif run.manager.ours:
-        yield OK, run.manager.name
-    elif run.function is not None and run.function.ours:
-        yield OK, f"{run.manager.name} with compute_score of consensuspr"
+    elif manager.ours:
+        yield OK, manager.name
+    elif function is not None and function.ours:
+        yield OK, f"{manager.name} with compute_score of consensuspr"
     else:
         detail = f"; {errors['function']}" if "function" in errors else ""
-        yield FAIL, f"rewards come from {run.manager.name}, not from consensuspr{detail}", advice
+        yield FAIL, f"rewards come from {manager.name}, not from consensuspr{detail}", advice
 
 
 def check_settings(case: Case) -> Iterator[Outcome]:
     """Read the reward's settings as training will."""
     run = case.run
-    ours = (run.manager is not None and run.manager.ours, run.function and run.function.ours)
-    case.by_manager = bool(ours[0] or not ours[1])
+    by_function = run.function is not None and run.function.ours
+    case.by_manager = (run.manager is not None and run.manager.ours) or not by_function
     source = MANAGER_SOURCE if case.by_manager else FUNCTION_SOURCE
     given = run.get(source) or {}
     try:
@@ -168,27 +168,6 @@ def check_settings(case: Case) -> Iterator[Outcome]:
     case.settings_are_known = True
     shown = ", ".join(f"{key}={value}" for key, value in given.items()) or "all defaults"
     yield OK, f"{source}: {shown}"
-
-
-def check_old_keys(case: Case) -> Iterator[Outcome]:
-    """Find reward settings that verl 0.9 accepts and does not read."""
-    if case.run.release < PLUGINS_SINCE:
-        return
-    for group in OLD_GROUPS:
-        for key, value in _leaves(group, case.run.get(group)):
-            yield (
-                FAIL,
-                f"verl {case.run.version} ignores {key}={value}",
-                "docs/train.md has its key",
-            )
-
-
-def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _leaves(f"{key}.{name}", inner)
-    elif value is not None:
-        yield key, value
 
 
 def check_filter(case: Case) -> Iterator[Outcome]:
@@ -302,32 +281,29 @@ def check_address(case: Case) -> Iterator[Outcome]:
 
 def check_dataset(case: Case) -> Iterator[Outcome]:
     """Find the dataset that will score samples, and compare its content with files."""
-    info = case.info
-    if info is None:
+    if case.info is None:
         return
-    served = {dataset.name: dataset for dataset in info.datasets}
-    name = case.setup.dataset or case.settings.dataset
-    if name is None:
-        name = next(iter(served)) if len(served) == 1 else DEFAULT_DATASET
-    dataset = case.dataset = served.get(name)
-    if dataset is None:
-        yield (
-            FAIL,
-            f"the server has no {name!r}, it has {', '.join(map(repr, served))}",
-            "set reward.reward_kwargs.dataset, or serve it: --dataset NAME=PATH",
-        )
+    name = case.setup.dataset_name or case.settings.dataset
+    try:
+        dataset = case.dataset = chosen_dataset(case.info, name, case.address)
+    except InputError as error:
+        advice = "set reward.reward_kwargs.dataset, or serve it: --dataset NAME=PATH"
+        yield FAIL, str(error), advice
         return
+    name = dataset.name
     yield (
         OK,
         f"{name!r}: {count_of(dataset.num_problems, 'problem')}, {dataset.num_without_nodes:,} of"
         f" them without nodes, {dataset.digest[:19]}…",
     )
-    files = {"--dataset": case.setup.dataset_file, "dataset_path": case.settings.dataset_path}
+    from consensuspr.scoring import DatasetIndex
+
+    files = {"--dataset": case.setup.dataset_path, "dataset_path": case.settings.dataset_path}
     for role, path in files.items():
         if path is None:
             continue
         try:
-            digest = _digest_of(Path(path))
+            digest = DatasetIndex.load(path).digest
         except DataError as error:
             yield FAIL, f"{role}: {error}", "correct the path or the file"
             continue
@@ -339,12 +315,6 @@ def check_dataset(case: Case) -> Iterator[Outcome]:
                 f"{role}: {path} ({digest[:19]}…) is not the server's {name!r}",
                 "serve this file, or name the dataset that is served",
             )
-
-
-def _digest_of(path: Path) -> str:
-    from consensuspr.scoring import DatasetIndex
-
-    return DatasetIndex.load(path).digest
 
 
 def check_data(case: Case, progress: ProgressBar) -> Iterator[Finding]:
@@ -473,7 +443,6 @@ OF_RUN: dict[str, Check] = {
     "verl": check_verl,
     "reward manager": check_manager,
     "settings": check_settings,
-    "old keys": check_old_keys,
 }
 OF_SETTINGS: dict[str, Check] = {
     "group filter": check_filter,
@@ -488,8 +457,8 @@ def examine(setup: TrainingSetup, progress: ProgressBar) -> Iterator[Finding]:
     """Yield one finding after the other, as soon as it is known.
 
     Args:
-        setup: what is to be trained.
-        progress: shows how far the reading of rows is.
+        setup: of the training.
+        progress: shows the number of rows read.
     """
     case = Case(setup)
     try:

@@ -1,4 +1,4 @@
-"""The verl run to check: the command that starts it, and what verl's own code says about it."""
+"""The verl run to check: the command that starts it, read by verl's own code."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class VerlRun:
     """A run as verl sees it.
 
     Attributes:
-        config: composed and resolved; what the trainer fills in later is missing.
+        config: composed and resolved, without the values that the trainer fills in later.
         trainer: module that is started.
         version: of verl; None if it could not be imported.
         manager: the reward manager; None if verl found none.
@@ -143,7 +143,7 @@ def _step(run: VerlRun, name: str, work: Callable[[], object]) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Return the first two lines of an error; Hydra says in the second what to do."""
+    """Return the first two lines of an error; Hydra's advice is in the second."""
     lines = f"{type(error).__name__}: {error}".splitlines()
     return "; ".join([line.strip() for line in lines if line.strip()][:2])[:600]
 
@@ -216,7 +216,7 @@ def _load_plugin() -> None:
         entry.load()
 
 
-def _same_source(one: Any, two: Any) -> bool:
-    """Tell whether two functions are one; loaded from a file it is another object each time."""
-    same_file = inspect.getsourcefile(one) == inspect.getsourcefile(two)
-    return same_file and one.__qualname__ == two.__qualname__
+def _same_source(first: Any, second: Any) -> bool:
+    """Return whether two functions have the same source; each load makes another object."""
+    same_file = inspect.getsourcefile(first) == inspect.getsourcefile(second)
+    return same_file and first.__qualname__ == second.__qualname__

@@ -1,4 +1,4 @@
-"""From what a user asks for to the commands that are run, with nothing started yet.
+"""The plan of a launch: the commands that a request leads to, with nothing started yet.
 
 verl spreads its reward workers over all nodes of the Ray cluster. On one machine the server listens
 on the loopback interface. With several nodes, or in a Ray cluster that runs already, it listens at
@@ -72,7 +72,7 @@ class ServerPlan:
     """
 
     request: Request
-    dataset: Path
+    dataset_path: Path
     listen: Address
     token_file: Path | None
     grown_nodes: Path | None = None
@@ -86,7 +86,7 @@ class ServerPlan:
     def command(self, listen: Address) -> list[str]:
         """Return the command of the server as a process, at an address."""
         words = [sys.executable, "-m", "consensuspr.cli", "serve"]
-        words += ["--dataset", f"default={self.dataset}", "--address", str(listen)]
+        words += ["--dataset", f"default={self.dataset_path}", "--address", str(listen)]
         if self.token_file is not None:
             words += ["--token-file", str(self.token_file)]
         if self.request.server_workers is not None:
@@ -94,7 +94,7 @@ class ServerPlan:
         if self.request.server_config is not None:
             words += ["--config", str(self.request.server_config)]
         if self.grown_nodes is not None:
-            # One that is started anew serves what the run has grown until then.
+            # A restarted server serves the datasets that the run has grown.
             words += ["--dataset-folder", str(self.grown_nodes)]
         return words
 
@@ -112,7 +112,7 @@ class Plan:
         if self.server is None or self.server.grown_nodes is None:
             return None
         words = [sys.executable, "-m", "consensusbench.cli", "grow"]
-        words += [str(self.server.grown_nodes.parent), "--dataset", str(self.server.dataset)]
+        words += [str(self.server.grown_nodes.parent), "--dataset", str(self.server.dataset_path)]
         words += ["--address", address]
         for name in ("token_file", "tls_ca"):
             value = self.training.overrides.value(f"{SOURCE}.{name}")
@@ -138,7 +138,7 @@ class Plan:
 
 
 def _shell(command: Sequence[str]) -> str:
-    """Return a command for a shell: what is run on one line, then each setting on its own."""
+    """Return a command for a shell: the program on one line, then each setting on its own."""
     lines: list[list[str]] = [[]]
     for word in command:
         if word.startswith("--") or ("=" in word and not lines[-1][0].startswith("--")):
@@ -148,10 +148,10 @@ def _shell(command: Sequence[str]) -> str:
 
 
 def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[str, str]) -> Plan:
-    """Put recipes, options and overrides together and check them; the user's overrides win.
+    """Merge and check recipes, options and overrides; the user's overrides win.
 
     Raises:
-        InputError: something in it is wrong, would be ignored or does not fit together.
+        InputError: a setting is wrong, would be ignored or does not fit to another.
     """
     own = [line for path in request.recipe for line in read_recipe(path)] + list(overrides)
     for name in ("address", "reward"):
@@ -167,17 +167,18 @@ def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[s
     cluster = environment.get("RAY_ADDRESS", "")
     nodes = training.overrides.value("trainer.nnodes")
     other_nodes = nodes not in (None, "1") or cluster not in ("", "local")
-    read_here = not other_nodes or request.address is None
-    if request.dataset is not None and read_here and not request.dataset.exists():
-        raise InputError(f"{request.dataset}: no such file")
-    if request.dataset is not None and not other_nodes and not request.grow_nodes:
-        # On another node there may be no such file, and a reward worker does not start without it.
-        training.overrides.add_default(f"{SOURCE}.dataset_path", request.dataset.absolute())
+    if request.dataset is not None:
+        read_here = not other_nodes or request.address is None
+        if read_here and not request.dataset.exists():
+            raise InputError(f"{request.dataset}: no such file")
+        if not other_nodes and not request.grow_nodes:
+            # On another node the file may be missing, and a reward worker does not start then.
+            training.overrides.add_default(f"{SOURCE}.dataset_path", request.dataset.absolute())
     check_overrides(training.overrides)
     if request.address is not None:
-        for one in split_addresses(request.address):
-            if other_nodes and is_local(one):
-                raise _unreachable(one)
+        for address in split_addresses(request.address):
+            if other_nodes and is_local(address):
+                raise _unreachable(address)
         return Plan(None, request.address, training)
     if request.dataset is None:
         raise InputError("give --dataset PATH for the server that is started, or --address of one")
@@ -244,14 +245,13 @@ def _training(request: Request, own: Sequence[str]) -> Training:
                 f"{FIRST_GROWN_EPOCH + 1} or more"
             )
         overrides.add_default(_GROWN_NODES, Path(run).absolute() / "nodes")
-    # As much of it as the protocol takes.
     label = name.encode()[:MAX_LABEL_BYTES].decode(errors="ignore")
     overrides.add_default(f"{SOURCE}.run", label)
     return Training(name, overrides, request.trainer)
 
 
 def _of_options(request: Request) -> list[str]:
-    """Return the overrides that stand for options."""
+    """Return the overrides of options."""
     model = f"{MODELS[request.model]}-base" if request.model in MODELS else Path(request.model).name
     slug = re.sub(r"[^a-z0-9._-]+", "-", model.lower()).strip("-")
     name = f"{request.algorithm}-{slug}-{request.reward}"
@@ -271,11 +271,7 @@ def _of_options(request: Request) -> list[str]:
 
 
 def _located(files: Sequence[str]) -> list[str]:
-    """Return local files by their absolute paths, remote ones as they are.
-
-    Raises:
-        InputError: there is no such file.
-    """
+    """Return local files by their absolute paths, remote ones as they are."""
     located = []
     for file in files:
         path = Path(file).expanduser()
@@ -286,11 +282,7 @@ def _located(files: Sequence[str]) -> list[str]:
 
 
 def _listen_address(request: Request, other_nodes: bool) -> Address:
-    """Return where the server is to listen.
-
-    Raises:
-        InputError: what was given is no address, or reward workers cannot reach it.
-    """
+    """Return the server's address; raise InputError if reward workers cannot reach it."""
     given = request.server_address
     if given is None:
         return Address(this_node() if other_nodes else "127.0.0.1", DEFAULT_PORT)
@@ -319,11 +311,7 @@ def _is_unspecified(host: str) -> bool:
 
 
 def this_node() -> str:
-    """Return the IP by which other nodes reach this one.
-
-    Raises:
-        InputError: it has none.
-    """
+    """Return the IP by which other nodes reach this one; raise InputError without one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as outward:
         try:
             # Sends nothing: the kernel only chooses the interface that leads outside.

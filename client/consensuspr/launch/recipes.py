@@ -1,7 +1,7 @@
-"""Recipes: files of Hydra overrides, one a topic, put together so that each key stands once.
+"""Recipes: files of Hydra overrides, one a topic, merged so that each key occurs once.
 
-Hydra refuses a second ``+key``, and without the ``+`` a key that verl's schema lacks. Here a later
-override replaces an earlier one, and settings of the reward get their ``+`` by themselves.
+Hydra rejects a second ``+key``, and a key that verl's schema lacks without the ``+``.  Here a later
+override replaces an earlier one, and settings of the reward get their ``+`` automatically.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ STEP_CREDIT = "step-credit"
 MODELS = {"1.7b": "qwen3-1.7b", "4b": "qwen3-4b", "8b": "qwen3-8b"}
 
 SUFFIX = ".overrides"
-_FOLDER = "recipe_files"
 
 # Settings of verl's own among ours.
 _OVERLONG = "overlong_buffer_cfg"
@@ -65,11 +64,7 @@ class Override:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``key=value``, with a mark or without.
-
-        Raises:
-            InputError: it is not of that form.
-        """
+        """Read ``key=value``, with a mark or without; raise InputError for another form."""
         found = _OVERRIDE.fullmatch(text)
         if found is None or (found["value"] is None and found["mark"] != "~"):
             raise InputError(f"an override must be KEY=VALUE as Hydra takes it, got {text[:200]!r}")
@@ -90,23 +85,19 @@ class Override:
 
 
 class Overrides:
-    """Overrides by key, in the order in which their keys first came."""
+    """Overrides by key, in the order of first appearance."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self._by_key: dict[str, Override] = {}
         self.add(texts)
 
     def add(self, texts: Iterable[str]) -> None:
-        """Take overrides; each replaces an earlier one of its key.
-
-        Raises:
-            InputError: one is no override.
-        """
+        """Add overrides; each replaces an earlier one of its key."""
         for text in texts:
             override = Override.parse(text)
             earlier = self._by_key.get(override.key)
             if override.mark == "~" and earlier is not None and earlier.mark == "+":
-                # What only an override had added is gone when that override is.
+                # The key exists only because of the earlier override.
                 del self._by_key[override.key]
                 continue
             if earlier is not None and earlier.mark and not override.mark:
@@ -114,19 +105,19 @@ class Overrides:
             self._by_key[override.key] = override
 
     def add_default(self, key: str, value: object) -> None:
-        """Set a text where the key is not set yet."""
+        """Set a text if the key is not set yet."""
         if key not in self._by_key:
             self.add([f"{key}={hydra_text(value)}"])
 
     def value(self, key: str) -> str | None:
-        """Return the value of a key without its quotes; None where none is set."""
+        """Return the value of a key without its quotes; None if none is set."""
         override = self._by_key.get(key)
         if override is None or override.value is None:
             return None
         return override.value.strip().strip("'\"")
 
     def below(self, prefix: str) -> dict[str, str | None]:
-        """Return what is set below a key: values by the rest of their keys."""
+        """Return the values below a key, by the remainders of their keys."""
         start = f"{prefix}."
         return {key.removeprefix(start): self.value(key) for key in self if key.startswith(start)}
 
@@ -140,16 +131,12 @@ class Overrides:
 
 def recipe(name: str) -> list[str]:
     """Return the overrides of a recipe of ours."""
-    source = files("consensuspr.launch").joinpath(_FOLDER, name + SUFFIX)
+    source = files("consensuspr.launch").joinpath("recipe_files", name + SUFFIX)
     return _overrides(source.read_text(encoding="utf-8"))
 
 
 def read_recipe(path: Path) -> list[str]:
-    """Return the overrides of a user's own file.
-
-    Raises:
-        InputError: it cannot be read.
-    """
+    """Return the overrides of a user's own file; raise InputError if it cannot be read."""
     try:
         return _overrides(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -162,24 +149,20 @@ def _overrides(text: str) -> list[str]:
 
 
 def check_overrides(overrides: Overrides) -> None:
-    """Refuse what verl would ignore and what the reward would not know.
+    """Reject settings that verl would ignore and those that the reward does not know.
 
     Raises:
-        InputError: one of them; the sentence says what to write instead.
+        InputError: names the setting, and its replacement if there is one.
     """
     for key in overrides:
         if key.partition(".")[0] in OLD_GROUPS:
             raise InputError(
-                f"verl would ignore {key}: what was in {key.partition('.')[0]} is in reward now"
-                " (docs/train.md has the keys)"
+                f"verl would ignore {key}: the settings of {key.partition('.')[0]} are in reward"
+                " now (docs/train.md has the keys)"
             )
         inside = next((other for other in overrides if other.startswith(f"{key}.")), None)
         if inside is not None:
             raise InputError(f"{key} is a group of settings, such as {inside}; set those inside it")
-    _check_reward(overrides)
-
-
-def _check_reward(overrides: Overrides) -> None:
     given: dict[str, object] = {}
     for key, value in overrides.below(SOURCE).items():
         if key in _VERLS:
@@ -188,7 +171,7 @@ def _check_reward(overrides: Overrides) -> None:
             raise InputError(
                 f"unknown setting {key!r} in {SOURCE}; verl's own are {', '.join(_VERLS)}"
             )
-        # What Hydra fills in cannot be judged here; the manager does, when training starts.
+        # The manager checks values that Hydra fills in when training starts.
         if value is None or "${" not in value or key not in RewardSettings.model_fields:
             given[key] = None if value in (None, "null") else value
     RewardSettings.of(given, SOURCE)

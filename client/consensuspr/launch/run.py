@@ -59,12 +59,12 @@ def launch(plan: Plan, say: Say, *, examine: bool = True) -> int:
         examine: run the doctor on the training before it starts.
 
     Returns:
-        The code of the training, or of the doctor if it found a fault; 128 + its number if a signal
-        ended it.
+        The code of the training, or of the doctor if it found a fault.
 
     Raises:
-        InputError: verl is not installed, or the server refuses its settings or its dataset.
-        ConsensusPRError: it does not start.
+        InputError: verl is not installed, or the server rejects its settings or its dataset.
+        ConsensusPRError: the server does not start.
+        SystemExit: a signal ended the launch; the code is 128 + its number.
     """
     if plan.training.trainer.partition(".")[0] == "verl" and not verl_is_installed():
         raise InputError(f"verl is not installed in this environment; install it: {INSTALL_VERL}")
@@ -104,16 +104,12 @@ def _ending_by_signals() -> Iterator[None]:
 
 
 def _run(command: Sequence[str], say: Say) -> int:
-    """Run one command to its end; a signal ends it, and a second one kills it.
-
-    Raises:
-        SystemExit: a signal ended it.
-    """
+    """Run one command to its end; a signal ends it, and a second one kills it."""
     process = subprocess.Popen(command, start_new_session=True)
     try:
         code = process.wait()
     except _Signalled as ended:
-        say(f"{ended.number.name}: ending what runs, then the server")
+        say(f"{ended.number.name}: ending the training, then the server")
         # SIGHUP would end Python at once, with nothing written.
         hung_up = ended.number == signal.SIGHUP
         process.send_signal(signal.SIGTERM if hung_up else ended.number)
@@ -129,9 +125,9 @@ def _run(command: Sequence[str], say: Say) -> int:
 
 
 def _digest(training: Training, address: str) -> str | None:
-    """Return the digest of the dataset that a training begins with, and is to end with.
+    """Return the digest that the dataset must keep; None if it is not known.
 
-    None if it is not known; the doctor and the training then print why.
+    The doctor and the training print the reason then.
     """
     given = training.overrides.below(SOURCE)
     token_file, tls_ca, tls_cert, tls_key = (
@@ -159,12 +155,12 @@ def _keep_dataset(plan: Plan, say: Say) -> None:
         return None if given in (None, "", "null") or "${" in given else Path(given)
 
     run, server = path_of("score_log"), plan.server
-    dataset = server.dataset if server else path_of("dataset_path")
-    if dataset is None or run is None:
+    dataset_path = server.dataset_path if server else path_of("dataset_path")
+    if dataset_path is None or run is None:
         return
     try:
         derive = server.derive if server else "missing"
-        keep_dataset(run, DatasetIndex.load(dataset, derive=derive))
+        keep_dataset(run, DatasetIndex.load(dataset_path, derive=derive))
     except ConsensusPRError as error:
         say(f"the dataset is not kept with the score log ({error}): explain it with --dataset")
 
@@ -204,12 +200,7 @@ class _ServerProcess:
         say(f"starting the reward server; its log is {plan.log}")
 
     def start(self) -> None:
-        """Start the process and wait until it listens.
-
-        Raises:
-            InputError: it refuses its settings or its dataset.
-            ConsensusPRError: it does not start.
-        """
+        """Start the process and wait until it listens; raise an error with its last line."""
         with self._plan.log.open("ab") as log:
             log_start = log.tell()
             with self._lock:
@@ -274,11 +265,7 @@ class _ServerProcess:
 
 @contextmanager
 def _growing(plan: Plan, address: str, say: Say) -> Iterator[None]:
-    """Grow nodes, if that is planned, while the block runs.
-
-    Raises:
-        ConsensusPRError: it cannot begin; the reason is on standard error.
-    """
+    """Grow nodes, if that is planned, while the block runs."""
     command = plan.grower(address)
     if command is None:
         yield
@@ -307,15 +294,15 @@ def _growing(plan: Plan, address: str, say: Say) -> Iterator[None]:
             yield
         finally:
             ending.set()
-            _end(process, "what grows the nodes", say)
+            _end(process, "the growing of nodes", say)
 
 
-def _end(process: subprocess.Popen[str], what: str, say: Say) -> None:
+def _end(process: subprocess.Popen[str], name: str, say: Say) -> None:
     """End a process; kill it if it does not end, or if a signal arrives meanwhile."""
     process.terminate()
     try:
         process.wait(STOP_TIMEOUT_S)
     except (subprocess.TimeoutExpired, _Signalled):
-        say(f"{what} does not end; it is killed")
+        say(f"{name} does not end; it is killed")
         process.kill()
         process.wait()

@@ -1,24 +1,30 @@
 """The files of a comparison: the server's dataset, verl's Parquet, and the model to start from.
 
-All follow from the settings, so a folder that has them is not made again.
+Reinforcement learning cannot begin at a model that never writes the form.  The teacher of the
+supervised phase is right at first and errs on purpose in the end: each result is then wrong with
+some probability, and the solution goes on from the wrong one.  So the model learns the form and
+most of the arithmetic, and is right in a step often and in a whole chain seldom.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import random
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from consensuspr.data import Problem, Row, atomic_file, open_writer, problem_to_row
+from consensuspr.data import Problem, atomic_file, open_writer, problem_to_row
 
-from .problems import DEFAULT_TASK, Task, draw_chains, to_problem
+from .problems import DEFAULT_TASK, VOCABULARY, Task, draw_chains, flawed_solution, to_problem
 
-# Seeds of the three streams of problems; those of a comparison's seeds differ in sampling alone.
+# Seeds of the three streams of problems, and of the untrained model.
 VALIDATION_SEED, TRAIN_SEED, WARM_START_SEED, MODEL_SEED = 10_000, 2, 1, 0
-
-# What verl calls its agent loop of one turn, and ours (`agent_loops.yaml`).
+# Share of the supervised phase in which the teacher is right: arithmetic is learned from wrong
+# solutions too, but several times more slowly.
+SOUND_PART = 0.75
+# The names of verl's agent loop of one turn, and of ours (`agent_loops.yaml`).
 ONE_TURN, TOOL_LOOP = "single_turn_agent", "solution_tool"
 
 
@@ -33,8 +39,7 @@ class Recipe:
         warm_start_steps: updates of the supervised phase.
         batch: solutions in each of them.
         error_rate: probability that the teacher of that phase errs in a step, in the end.
-        varied: whether the teacher writes a solution in several ways, so that a problem has
-            several right texts.
+        varied: whether the teacher writes a solution in several ways.
         nodes: whether the dataset has the nodes, or questions and answers alone.
         tool: whether a tool helps with every other problem to train on (`tool_loop.py`).
     """
@@ -52,7 +57,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Files:
-    """Where the files lie."""
+    """Paths of the files in their folder."""
 
     folder: Path
 
@@ -72,24 +77,20 @@ class Files:
     def model(self) -> Path:
         return self.folder / "model"
 
-    @property
-    def recipe(self) -> Path:
-        return self.folder / "recipe.json"
 
-
-def prepare(folder: Path, recipe: Recipe, report: Callable[[int], None]) -> Files:
+def prepare(folder: Path, recipe: Recipe, report: Callable[[int], object]) -> Files:
     """Make the files of `recipe` in `folder`, unless they are there.
 
     ``report`` is called with the number of updates done in the supervised phase.
 
     Raises:
-        SystemExit: The folder holds the files of another recipe.
+        SystemExit: the folder holds the files of another recipe.
     """
-    files = Files(folder)
-    if files.recipe.exists():
-        made = json.loads(files.recipe.read_text())
-        if made != asdict(recipe):
-            raise SystemExit(f"{folder} was made with {made}, not {asdict(recipe)}: use another")
+    files, made_from = Files(folder), folder / "recipe.json"
+    if made_from.exists():
+        found = json.loads(made_from.read_text())
+        if found != asdict(recipe):
+            raise SystemExit(f"{folder} was made with {found}, not {asdict(recipe)}: use another")
         return files
     folder.mkdir(parents=True, exist_ok=True)
     validation = list(islice(draw_chains(VALIDATION_SEED, recipe.task), recipe.num_validation))
@@ -103,58 +104,56 @@ def prepare(folder: Path, recipe: Recipe, report: Callable[[int], None]) -> File
     write_parquet(files.train, train_problems, tool=recipe.tool)
     write_parquet(files.validation, test_problems)
     _make_model(files.model, recipe, kept, report)
-    # Last, because it says that the others are complete.
-    with atomic_file(files.recipe) as stream:
+    # Last, as a mark that the others are complete.
+    with atomic_file(made_from) as stream:
         stream.write(json.dumps(asdict(recipe), indent=1).encode())
     return files
 
 
 def write_parquet(path: Path, problems: Iterable[Problem], *, tool: bool = False) -> None:
-    """Write problems as verl reads them, every other one with a tool if that is wanted."""
+    """Write problems as verl reads them, on request every other one with a tool."""
     with open_writer(path) as rows:
         for index, problem in enumerate(problems):
-            helped = tool and index % 2 == 1
-            rows.write(_verl_row(problem, index, TOOL_LOOP if helped else ONE_TURN))
+            truth = {"style": "rule", "ground_truth": problem.ground_truth}
+            rows.write(
+                {
+                    "data_source": problem.data_source,
+                    "agent_name": TOOL_LOOP if tool and index % 2 else ONE_TURN,
+                    "prompt": [{"role": "user", "content": problem.problem}],
+                    "ability": "math",
+                    "reward_model": truth,
+                    "extra_info": {
+                        "problem_id": problem.problem_id,
+                        "split": problem.split,
+                        "index": index,
+                    },
+                }
+            )
 
 
-def _verl_row(problem: Problem, index: int, agent_name: str) -> Row:
-    return {
-        "data_source": problem.data_source,
-        "agent_name": agent_name,
-        "prompt": [{"role": "user", "content": problem.problem}],
-        "ability": "math",
-        "reward_model": {"style": "rule", "ground_truth": problem.ground_truth},
-        "extra_info": {
-            "problem_id": problem.problem_id,
-            "split": problem.split,
-            "index": index,
-        },
-    }
+def _solutions(recipe: Recipe, avoid: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield problems and the teacher's solutions without end."""
+    rng = random.Random(WARM_START_SEED)
+    sound = SOUND_PART * recipe.warm_start_steps * recipe.batch
+    for number, chain in enumerate(draw_chains(WARM_START_SEED, recipe.task, avoid=avoid)):
+        rate = 0.0 if number < sound else recipe.error_rate
+        largest, varied = recipe.task.largest, recipe.varied
+        yield chain.text, flawed_solution(chain, rng, rate, largest=largest, varied=varied)
 
 
 def _make_model(
-    folder: Path, recipe: Recipe, kept: set[str], report: Callable[[int], None]
+    folder: Path, recipe: Recipe, kept: set[str], report: Callable[[int], object]
 ) -> None:
-    # torch and transformers take seconds to import, and a second run needs neither.
-    try:
-        from .model import make_model, make_tokenizer, save, warm_up
-    except ModuleNotFoundError as error:
-        raise SystemExit(
-            f"{error.name} is not installed here; examples/verl_cpu/README.md says what to install"
-        ) from None
+    # torch takes seconds to import, and a second run needs none.
+    import torch
 
-    tokenizer = make_tokenizer()
-    model = make_model(tokenizer, seed=MODEL_SEED)
-    warm_up(
-        model,
-        tokenizer,
-        task=recipe.task,
-        steps=recipe.warm_start_steps,
-        batch=recipe.batch,
-        error_rate=recipe.error_rate,
-        varied=recipe.varied,
-        seed=WARM_START_SEED,
-        avoid=kept,
-        report=report,
-    )
-    save(model, tokenizer, folder)
+    from .model import Llama, Tokens, save, warm_up
+
+    # A batch is so small that several threads wait for each other on a busy machine.
+    torch.set_num_threads(1)
+    tokens = Tokens(VOCABULARY)
+    model = Llama(len(tokens.words), MODEL_SEED)
+    solutions = _solutions(recipe, kept)
+    steps, batch = recipe.warm_start_steps, recipe.batch
+    warm_up(model, tokens, solutions, steps=steps, batch=batch, report=report)
+    save(model, tokens, folder)

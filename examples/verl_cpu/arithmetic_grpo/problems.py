@@ -1,14 +1,16 @@
 """Arithmetic in several steps: "start with 7; add 5; times 3; minus 9".
 
 Each step is one consensus node (its equation), and the answer is the last one.  A solution that
-goes wrong in its third step has two of five nodes and no answer: the outcome alone cannot tell it
-from one that goes wrong in the first.  Numbers stay small, so that a tiny model can learn the
-steps, and no equation occurs twice in a problem, so that no node is covered for another's sake.
+goes wrong in its third step has two of five nodes and no answer: the outcome alone rewards it like
+one that goes wrong in the first.  Numbers stay small, so that a tiny model can learn the steps, and
+no equation occurs twice in a problem, so that each step covers one node.
 """
 
 from __future__ import annotations
 
+import operator
 import random
+import string
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
@@ -16,19 +18,18 @@ from consensuspr.data import Node, Problem
 
 DATA_SOURCE = "arithmetic"
 SIGNS = {"add": "+", "minus": "-", "times": "*"}
+_OPERATORS = {"add": operator.add, "minus": operator.sub, "times": operator.mul}
+WORDS = ("start", "with", "Answer", *SIGNS)
+OPENING = ("start", "with", "Answer")
+VOCABULARY = (*string.digits, "=", ";", ":", " ", "\n", *SIGNS.values(), *WORDS)
 
-# Draws in a row without a new problem, after which a small task counts as used up.
+# Failed draws in a row, after which a small task counts as used up.
 MISSES = 100
 
 
 @dataclass(frozen=True)
 class Task:
-    """How hard the problems are.
-
-    Attributes:
-        steps: operations of a problem.
-        largest: number in it.
-    """
+    """How hard the problems are: their number of operations, and their largest number."""
 
     steps: int
     largest: int
@@ -38,62 +39,49 @@ DEFAULT_TASK = Task(steps=4, largest=30)
 
 
 @dataclass(frozen=True)
-class Step:
-    """One operation: `left sign right = result`."""
+class Chain:
+    """A problem: an amount, and operations on it of which each uses the last one's result."""
 
-    left: int
-    word: str
-    right: int
-    result: int
+    start: int
+    operations: tuple[tuple[str, int], ...]
 
     @property
-    def equation(self) -> str:
-        return f"{self.left}{SIGNS[self.word]}{self.right}={self.result}"
+    def results(self) -> list[int]:
+        """The amount at the start and after each operation."""
+        amounts = [self.start]
+        for word, right in self.operations:
+            amounts.append(_OPERATORS[word](amounts[-1], right))
+        return amounts
 
-
-@dataclass(frozen=True)
-class Chain:
-    """A problem: steps of which each begins with the result of the one before."""
-
-    steps: tuple[Step, ...]
+    @property
+    def equations(self) -> list[str]:
+        steps = zip(self.results, self.operations, self.results[1:], strict=False)
+        return [f"{left}{SIGNS[word]}{right}={result}" for left, (word, right), result in steps]
 
     @property
     def text(self) -> str:
-        """What the model is asked."""
-        operations = [f"; {step.word} {step.right}" for step in self.steps]
-        return f"start with {self.steps[0].left}" + "".join(operations)
+        """The prompt."""
+        return f"start with {self.start}" + "".join(f"; {w} {n}" for w, n in self.operations)
 
     @property
     def answer(self) -> str:
-        return str(self.steps[-1].result)
+        return str(self.results[-1])
 
     @property
     def solution(self) -> str:
         """The right response: a line for each step, then the answer."""
-        return solution([step.equation for step in self.steps], self.answer)
-
-
-def solution(equations: list[str], answer: str) -> str:
-    """Return a response in the form that the model learns."""
-    return "\n".join([*equations, f"Answer: {answer}"])
+        return "\n".join([*self.equations, f"Answer: {self.answer}"])
 
 
 def draw_chains(
     seed: int, task: Task = DEFAULT_TASK, *, avoid: Collection[str] = ()
 ) -> Iterator[Chain]:
-    """Yield problems without end, each once until all were drawn.
-
-    Args:
-        seed: Where to start.
-        task: How hard they are.
-        avoid: Texts of problems that are not yielded.
-    """
+    """Yield problems without end, each once until all were drawn, and no text of `avoid`."""
     rng = random.Random(seed)
     seen, misses = set(avoid), 0
     while True:
         chain = _draw_chain(rng, task)
-        distinct = len({step.equation for step in chain.steps}) == task.steps
-        if distinct and chain.text not in seen:
+        if len(set(chain.equations)) == task.steps and chain.text not in seen:
             seen.add(chain.text)
             misses = 0
             yield chain
@@ -101,72 +89,64 @@ def draw_chains(
             seen, misses = set(avoid), 0
 
 
+def _draw_chain(rng: random.Random, task: Task) -> Chain:
+    chain = Chain(rng.randint(2, 9), ())
+    for _ in range(task.steps):
+        left = chain.results[-1]
+        choices = [
+            (word, right)
+            for right in range(2, 10)
+            for word, calculate in _OPERATORS.items()
+            if 2 <= calculate(left, right) <= task.largest
+        ]
+        chain = Chain(chain.start, (*chain.operations, rng.choice(choices)))
+    return chain
+
+
 def read_chain(text: str) -> Chain:
-    """Return the problem of a text that asks for it."""
+    """Return the problem of a prompt."""
     start, *operations = text.removeprefix("start with ").split("; ")
     words = (operation.split(" ") for operation in operations)
-    return Chain(tuple(follow(int(start), [(word, int(right)) for word, right in words])))
+    return Chain(int(start), tuple((word, int(right)) for word, right in words))
 
 
-def follow(left: int, operations: list[tuple[str, int]]) -> Iterator[Step]:
-    """Yield the steps that begin with `left`."""
-    for word, right in operations:
-        result = calculate(left, word, right)
-        yield Step(left, word, right, result)
+def flawed_solution(
+    chain: Chain, rng: random.Random, error_rate: float, *, largest: int, varied: bool
+) -> str:
+    """Return a solution whose every step is wrong with a probability, and goes on from there.
+
+    Args:
+        chain: the problem.
+        rng: decides.
+        error_rate: in [0, 1].
+        largest: number that a wrong result may be.
+        varied: write the operands of a sum or a product in either order, below some words.
+    """
+    left = chain.start
+    lines = []
+    for word, right in chain.operations:
+        result = _OPERATORS[word](left, right)
+        if rng.random() < error_rate:
+            result = rng.choice([number for number in range(2, largest + 1) if number != result])
+        operands = [left, right]
+        if varied and word != "minus" and rng.random() < 0.5:
+            operands.reverse()
+        lines.append(f"{operands[0]}{SIGNS[word]}{operands[1]}={result}")
         left = result
-
-
-def calculate(left: int, word: str, right: int) -> int:
-    """Return the right result of one operation."""
-    match word:
-        case "add":
-            return left + right
-        case "minus":
-            return left - right
-        case "times":
-            return left * right
-        case _:
-            raise ValueError(f"the operation must be one of {', '.join(SIGNS)}, got {word!r}")
-
-
-def _draw_chain(rng: random.Random, task: Task) -> Chain:
-    start = left = rng.randint(2, 9)
-    operations: list[tuple[str, int]] = []
-    for _ in range(task.steps):
-        word, right = rng.choice(list(_choices(left, task.largest)))
-        operations.append((word, right))
-        left = calculate(left, word, right)
-    return Chain(tuple(follow(start, operations)))
-
-
-def _choices(left: int, largest: int) -> Iterator[tuple[str, int]]:
-    for right in range(2, 10):
-        if left + right <= largest:
-            yield "add", right
-        if left - right >= 2:
-            yield "minus", right
-        if left * right <= largest:
-            yield "times", right
+    if varied:
+        lines.insert(0, " ".join(rng.choices(OPENING, k=3)))
+    return "\n".join([*lines, f"Answer: {left}"])
 
 
 def to_problem(chain: Chain, problem_id: str, split: str) -> Problem:
     """Return the problem with its nodes: one for each step, and the answer."""
+    steps = zip(chain.operations, chain.equations, strict=True)
     nodes = [
-        Node(
-            node_id=f"s{number}",
-            label=f"{step.word} {step.right}",
-            type="equation",
-            expressions=(step.equation,),
-        )
-        for number, step in enumerate(chain.steps, start=1)
+        Node(f"s{number}", (equation,), f"{word} {right}", "equation")
+        for number, ((word, right), equation) in enumerate(steps, start=1)
     ]
-    final = Node(
-        node_id="answer",
-        label="the answer",
-        type="value",
-        expressions=(f"Answer: {chain.answer}",),
-        is_final=True,
-    )
+    expressions = (f"Answer: {chain.answer}",)
+    final = Node("answer", expressions, "the answer", "value", is_final=True)
     return Problem(
         problem_id=problem_id,
         data_source=DATA_SOURCE,

@@ -1,7 +1,7 @@
-"""What a run leaves, read back: our score log, verl's own metrics, and the curves of both.
+"""The results of a run: our score log, verl's own metrics, and the curves of both.
 
-verl's training log has the mean reward and nothing else of ours, so accuracy and NCR come from our
-score log (`reward_kwargs.score_log`).
+verl's training log has only the mean reward, so accuracy and NCR come from our score log
+(`reward_kwargs.score_log`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from consensuspr.score_log import LogReader
 from .training import Run
 
 
-def read_scores(run: Run) -> list[dict[str, Any]]:
-    """Return the samples in the score log of a run."""
-    return [row for batch in LogReader(run.scores).read() for row in batch.to_pylist()]
+def read_scores(run: Run, *columns: str) -> list[dict[str, Any]]:
+    """Return the samples in the score log of a run, by default with all columns."""
+    read = LogReader(run.scores, columns or None).read()
+    return [row for batch in read for row in batch.to_pylist()]
 
 
 def read_metrics(run: Run) -> dict[int, dict[str, float]]:
@@ -44,16 +45,15 @@ def summarise(run: Run) -> dict[str, Any]:
 
 def _curve(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the steps, and the means of each step's samples."""
-    figures: dict[int, list[dict[str, float]]] = defaultdict(list)
+    by_step: dict[int, list[dict[str, float]]] = defaultdict(list)
     for row in rows:
         # A wrong step can lead to a right answer by luck: sound is right in all of them.
         sound = float(row["acc"] == 1 and row["ncr"] == 1)
-        named = {name: row[name] for name in ("acc", "ncr", "num_tokens")}
-        figures[row["step"]].append({**named, "sound": sound, "score": row["reward"]})
-    steps = sorted(figures)
-    names = figures[steps[0]][0]
+        figures = {name: row[name] for name in ("acc", "ncr", "num_tokens")}
+        by_step[row["step"]].append({**figures, "sound": sound, "score": row["reward"]})
+    steps = sorted(by_step)
     means = {
-        name: [round(fmean(one[name] for one in figures[step]), 5) for step in steps]
-        for name in names
+        name: [round(fmean(row[name] for row in by_step[step]), 5) for step in steps]
+        for name in by_step[steps[0]][0]
     }
     return {"step": steps, **means}

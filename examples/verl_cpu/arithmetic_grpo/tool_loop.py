@@ -1,10 +1,8 @@
 """An agent loop with a tool: the policy writes, a tool shows the worked solution, it writes again.
 
-The tool's text holds every node and the right answer, and earns nothing: what is scored is what the
-policy wrote (docs/train.md, tools and environments).
-
-Deliberately absent: calls in a format of their own, which verl's `tool_agent` parses.  A model of
-this size would have to learn that first, so the tool speaks after every first turn.
+The tool's text holds every node and the right answer, and earns nothing: only the policy's text is
+scored (docs/train.md, tools and environments).  The tool answers after every first turn, because a
+model of this size would have to learn a format of calls first.
 """
 
 from __future__ import annotations
@@ -19,17 +17,14 @@ from .problems import read_chain
 
 # The user's message, the policy's, the tool's, the policy's.
 TURNS = 4
-
 # A turn of the policy: a little more than the longest solution has.
 MOST_TOKENS = 40
-
-
-# Of a trajectory's fields, what the last turn knows better than the first.
+# Fields that a trajectory takes from its last turn.
 NEWEST = ("global_steps", "max_global_steps")
 
 
 def tool_text(problem: str) -> str:
-    """Return what the tool says of a problem: its solution, below a mark that no solution has."""
+    """Return the message of the tool: the solution, below a mark that no solution has."""
     return f"start with\n{read_chain(problem).solution}\n"
 
 
@@ -38,15 +33,14 @@ class SolutionToolLoop(AgentLoopBase):  # type: ignore[misc]
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
         """Return one trajectory; `row` is that of the data."""
-        asked = list(row["raw_prompt"])
-        prompt = await self.ct_build_initial_tokens(asked)
+        messages = list(row["raw_prompt"])
+        prompt = await self.ct_build_initial_tokens(messages)
         ids, mask, first = await self._turn(prompt, [], sampling_params)
         answer = self.tokenizer.decode(first.token_ids)
-        answered = [*asked, {"role": "assistant", "content": answer}]
-        shown = [*answered, {"role": "tool", "content": tool_text(asked[-1]["content"])}]
-        merged, mask, _ = await self.ct_merge_context_msg(answered, shown, ids, mask)
+        before = [*messages, {"role": "assistant", "content": answer}]
+        after = [*before, {"role": "tool", "content": tool_text(messages[-1]["content"])}]
+        merged, mask, _ = await self.ct_merge_context_msg(before, after, ids, mask)
         ids, mask, last = await self._turn(merged.token_ids, mask, sampling_params)
-        # Of which weights each turn was, as verl's own loop says it.
         newest = {name: last.extra_fields[name] for name in NEWEST if name in last.extra_fields}
         return AgentLoopOutput(
             prompt_ids=prompt,
@@ -60,11 +54,11 @@ class SolutionToolLoop(AgentLoopBase):  # type: ignore[misc]
     async def _turn(
         self, ids: list[int], mask: list[int], sampling_params: dict[str, Any]
     ) -> tuple[list[int], list[int], TokenOutput]:
-        """Let the policy go on; return all tokens, the mask behind the prompt, and what is new."""
-        written = await self.server_manager.generate(
+        """Let the policy go on; return all tokens, the mask behind the prompt, and the new part."""
+        output = await self.server_manager.generate(
             request_id=uuid4().hex,
             prompt_ids=ids,
             sampling_params={**sampling_params, "max_tokens": MOST_TOKENS},
         )
-        merged, mask, _ = await self.ct_merge_assistant_token(ids, written.token_ids, mask)
-        return merged.token_ids, mask, written
+        merged, mask, _ = await self.ct_merge_assistant_token(ids, output.token_ids, mask)
+        return merged.token_ids, mask, output

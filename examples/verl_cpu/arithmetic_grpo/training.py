@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ NICENESS = "RAY_worker_niceness"
 
 @dataclass(frozen=True)
 class Settings:
-    """What all runs of a comparison share.
+    """Settings of all runs of a comparison.
 
     Attributes:
         steps: training steps, a multiple of the epochs.
@@ -39,7 +40,7 @@ class Settings:
         rollouts: responses to each.
         learning_rate: of AdamW, constant.
         validate_every: steps between validations; before the first and after the last, too.
-        epochs: how often each problem is asked.
+        epochs: passes over the problems.
         tool: whether a tool helps with some problems (`tool_loop.py`).
     """
 
@@ -77,7 +78,7 @@ class Run:
 
     @property
     def logs(self) -> Path:
-        """What a launch leaves: the server's log, and our score log in a folder of its own."""
+        """Folder of a launch: the server's log, and our score log in a folder of its own."""
         return self.folder / "logs"
 
     @property
@@ -111,7 +112,7 @@ def running_server(*options: str) -> Iterator[str]:
             assert server.stdout is not None
             line = server.stdout.readline()
             if not line.startswith("listening on "):
-                raise SystemExit(f"the server did not start (it said {line!r})")
+                raise SystemExit(f"the server did not start, it printed {line!r}")
             yield line.removeprefix("listening on ").strip()
         finally:
             server.send_signal(signal.SIGTERM)
@@ -119,72 +120,62 @@ def running_server(*options: str) -> Iterator[str]:
 
 
 def train(
-    run: Run, files: Files, settings: Settings, address: str, report: Callable[[int], None]
+    run: Run, files: Files, settings: Settings, address: str, report: Callable[[int], object]
 ) -> None:
     """Train one run from the start, with rewards from the server at ``address``.
 
     ``report`` is called with the number of steps done.
 
     Raises:
-        SystemExit: verl failed; its console log says why.
+        SystemExit: verl failed; its console log has the reason.
     """
-
-    def command(ray: Path) -> list[str]:
-        words = [sys.executable, "-m", "verl.trainer.main_ppo"]
-        words += cpu_overrides(settings, ray) + run_overrides(run, files, settings)
-        # What a launch has from its recipe.
-        words += ["algorithm.adv_estimator=grpo", *reward_overrides(run, address)]
-        return [*words, *run.overrides]
-
-    _carry_out(run, settings, command, report)
+    words = [sys.executable, "-m", "verl.trainer.main_ppo", "algorithm.adv_estimator=grpo"]
+    words += reward_overrides(run, address)
+    _carry_out(run, files, settings, words, report)
 
 
 def launch(
     run: Run,
     files: Files,
     settings: Settings,
-    report: Callable[[int], None],
+    report: Callable[[int], object],
     *options: str,
     resume: bool = False,
 ) -> None:
     """Train one run by `consensuspr launch`, with its own server, as :func:`train`.
 
-    ``options`` are more of the command, such as `--grow-nodes`.  ``resume`` keeps the folder of an
-    earlier attempt, from which verl goes on if the overrides of the run say so.
+    ``options`` are more options of the command, such as `--grow-nodes`.  ``resume`` keeps the
+    folder of an earlier attempt, from which verl goes on if the overrides of the run say so.
     """
-
-    def command(ray: Path) -> list[str]:
-        named = {
-            "algorithm": "grpo",
-            "model": files.model.absolute(),
-            "reward": run.arm,
-            "dataset": files.dataset.absolute(),
-            "train-files": files.train.absolute(),
-            "val-files": files.validation.absolute(),
-            "log-dir": run.logs.absolute(),
-            "server-address": "127.0.0.1:0",
-            "server-workers": 1,
-        }
-        words = [sys.executable, "-m", "consensuspr.cli", "launch", *options]
-        words += [word for name, value in named.items() for word in (f"--{name}", str(value))]
-        words += cpu_overrides(settings, ray) + run_overrides(run, files, settings)
-        # What a recipe for GPUs has and this run has no use for.
-        words += ["actor_rollout_ref.actor.use_kl_loss=False"]
-        words += ["actor_rollout_ref.actor.use_dynamic_bsz=False"]
-        return [*words, *run.overrides]
-
-    _carry_out(run, settings, command, report, resume=resume)
+    named = {
+        "algorithm": "grpo",
+        "model": files.model.absolute(),
+        "reward": run.arm,
+        "dataset": files.dataset.absolute(),
+        "train-files": files.train.absolute(),
+        "val-files": files.validation.absolute(),
+        "log-dir": run.logs.absolute(),
+        "server-address": "127.0.0.1:0",
+        "server-workers": 1,
+    }
+    words = [sys.executable, "-m", "consensuspr.cli", "launch", *options]
+    words += [word for name, value in named.items() for word in (f"--{name}", str(value))]
+    # Of the recipe for GPUs, not for this run.
+    words += ["actor_rollout_ref.actor.use_kl_loss=False"]
+    words += ["actor_rollout_ref.actor.use_dynamic_bsz=False"]
+    _carry_out(run, files, settings, words, report, resume=resume)
 
 
 def _carry_out(
     run: Run,
+    files: Files,
     settings: Settings,
-    command: Callable[[Path], list[str]],
-    report: Callable[[int], None],
+    command: list[str],
+    report: Callable[[int], object],
     *,
     resume: bool = False,
 ) -> None:
-    """Run the command of a training, which is made with a folder for Ray, to its end."""
+    """Run the command of a training to its end, with the overrides of all runs."""
     if not resume:
         shutil.rmtree(run.folder, ignore_errors=True)
     run.folder.mkdir(parents=True, exist_ok=True)
@@ -192,19 +183,36 @@ def _carry_out(
     with (
         tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray,
         run.console.open("a") as console,
-        subprocess.Popen(
-            command(Path(ray)),
+    ):
+        command = [*command, *cpu_overrides(settings, ray), *run_overrides(run, files, settings)]
+        with subprocess.Popen(
+            [*command, *run.overrides],
             cwd=run.folder,
             env=environment(run),
             stdout=console,
             stderr=subprocess.STDOUT,
-        ) as process,
-    ):
-        status = _wait(process, lambda: report(_steps_done(run)))
-    if status != 0:
-        raise SystemExit(f"run {run.name} ended with status {status}: see {run.console}")
+        ) as process:
+            try:
+                while process.poll() is None:
+                    report(_steps_done(run))
+                    time.sleep(POLL_S)
+            finally:
+                # If this process is interrupted: without its driver, Ray's cluster ends too.
+                if process.poll() is None:
+                    process.terminate()
+    if process.returncode != 0:
+        raise SystemExit(
+            f"run {run.name} ended with status {process.returncode}: see {run.console}"
+        )
     report(settings.steps)
     run.finished.touch()
+
+
+def _steps_done(run: Run) -> int:
+    if not run.metrics.exists():
+        return 0
+    # The first line is the validation before training.
+    return max(0, run.metrics.read_bytes().count(b"\n") - 1)
 
 
 def environment(run: Run) -> dict[str, str]:
@@ -230,81 +238,86 @@ def environment(run: Run) -> dict[str, str]:
     }
 
 
-def cpu_overrides(settings: Settings, ray: Path) -> list[str]:
-    """Return what makes verl train a tiny model on a CPU with the rollout of `verl_on_cpu`."""
-    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+def cpu_overrides(settings: Settings, ray: str) -> list[str]:
+    """Return the overrides that make verl train a tiny model on a CPU with `verl_on_cpu`.
+
+    Without flash attention, compilation and half precision.  A batch of the rollout is a whole
+    step, so that sampling is the same in each run.  Ray books a CPU for each actor, most of which
+    sleep, and the "GPU" of `platform.py`.
+    """
     samples = settings.prompts * settings.rollouts
-    return [
-        "trainer.device=cpu",
-        "trainer.nnodes=1",
-        "trainer.n_gpus_per_node=1",
-        "trainer.balance_batch=False",
-        "trainer.v1.sampler.custom_sampler.path=pkg://verl_on_cpu.replay",
-        "trainer.v1.sampler.custom_sampler.name=PromptReplayBuffer",
-        # Without flash attention, compilation and half precision, none of which is for this model.
-        "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",
-        "actor_rollout_ref.model.use_remove_padding=False",
-        "actor_rollout_ref.model.enable_gradient_checkpointing=False",
-        f"{actor}.strategy=fsdp2",
-        f"{actor}.use_torch_compile=False",
-        f"{actor}.fsdp_config.strategy=fsdp2",
-        f"{actor}.fsdp_config.use_torch_compile=False",
-        f"+{actor}.fsdp_config.mixed_precision="
-        "{param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}",
-        f"{actor}.ppo_micro_batch_size_per_gpu={samples}",
-        f"{rollout}.log_prob_micro_batch_size_per_gpu={samples}",
-        f"{rollout}.name=hf",
-        f"{rollout}.load_format=auto",
-        f"{rollout}.tensor_model_parallel_size=1",
-        f"{rollout}.calculate_log_probs=False",
-        f"{rollout}.free_cache_engine=False",
-        # A batch of the rollout is a whole step, so that sampling is the same in each run.
-        f"{rollout}.max_num_seqs={samples}",
-        f"{rollout}.agent.num_workers=1",
-        "reward.num_workers=1",
-        "data.dataloader_num_workers=0",
-        "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
-        # Ray books: a CPU for each actor, most of which sleep, and the "GPU" of `platform.py`.
-        "ray_kwargs.ray_init.num_cpus=8",
-        "+ray_kwargs.ray_init.num_gpus=1",
-        "+ray_kwargs.ray_init.include_dashboard=False",
-        "+ray_kwargs.ray_init.object_store_memory=200000000",
-        f"+ray_kwargs.ray_init._temp_dir={ray}",
-    ]
+    dtypes = "{param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}"
+    return f"""
+        trainer.device=cpu
+        trainer.nnodes=1
+        trainer.n_gpus_per_node=1
+        trainer.balance_batch=False
+        trainer.v1.sampler.custom_sampler.path=pkg://verl_on_cpu.replay
+        trainer.v1.sampler.custom_sampler.name=PromptReplayBuffer
+        +actor_rollout_ref.model.override_config.attn_implementation=sdpa
+        actor_rollout_ref.model.use_remove_padding=False
+        actor_rollout_ref.model.enable_gradient_checkpointing=False
+        actor_rollout_ref.actor.strategy=fsdp2
+        actor_rollout_ref.actor.use_torch_compile=False
+        actor_rollout_ref.actor.fsdp_config.strategy=fsdp2
+        actor_rollout_ref.actor.fsdp_config.use_torch_compile=False
+        +actor_rollout_ref.actor.fsdp_config.mixed_precision={dtypes}
+        actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={samples}
+        actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu={samples}
+        actor_rollout_ref.rollout.name=hf
+        actor_rollout_ref.rollout.load_format=auto
+        actor_rollout_ref.rollout.tensor_model_parallel_size=1
+        actor_rollout_ref.rollout.calculate_log_probs=False
+        actor_rollout_ref.rollout.free_cache_engine=False
+        actor_rollout_ref.rollout.max_num_seqs={samples}
+        actor_rollout_ref.rollout.agent.num_workers=1
+        reward.num_workers=1
+        data.dataloader_num_workers=0
+        transfer_queue.backend.SimpleStorage.num_data_storage_units=1
+        ray_kwargs.ray_init.num_cpus=8
+        +ray_kwargs.ray_init.num_gpus=1
+        +ray_kwargs.ray_init.include_dashboard=False
+        +ray_kwargs.ray_init.object_store_memory=200000000
+        +ray_kwargs.ray_init._temp_dir={ray}
+    """.split()
 
 
 def run_overrides(run: Run, files: Files, settings: Settings) -> list[str]:
-    """Return the training on the arithmetic problems, for the seed of `run`."""
-    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    """Return the overrides of the training on the arithmetic problems, for the seed of `run`.
+
+    The rollout counts its batches on from its seed.  The curriculum needs whole epochs, so the
+    number of steps follows from the data.
+    """
+    loops = f"actor_rollout_ref.rollout.agent.agent_loop_config_path={AGENT_LOOPS}"
     return [
-        "hydra.run.dir=hydra",
-        "hydra.output_subdir=null",
         f"data.train_files={files.train.absolute()}",
         f"data.val_files={files.validation.absolute()}",
-        f"data.train_batch_size={settings.prompts}",
-        "data.max_prompt_length=32",
-        f"data.max_response_length={settings.response_tokens}",
-        f"data.seed={run.seed}",
         f"actor_rollout_ref.model.path={files.model.absolute()}",
-        f"{actor}.ppo_mini_batch_size={settings.prompts}",
-        f"{actor}.optim.lr={settings.learning_rate}",
-        f"{actor}.fsdp_config.seed={run.seed}",
-        f"{rollout}.n={settings.rollouts}",
-        *([f"{rollout}.agent.agent_loop_config_path={AGENT_LOOPS}"] if settings.tool else []),
-        # The rollout counts its batches on from here.
-        f"{rollout}.seed={100_000 * (run.seed + 1)}",
-        f"{rollout}.val_kwargs.do_sample=True",
-        f"{rollout}.val_kwargs.temperature=1.0",
-        # The curriculum needs whole epochs, so the number of steps follows from the data.
-        f"trainer.total_epochs={settings.epochs}",
-        "trainer.total_training_steps=null",
-        "trainer.val_before_train=True",
-        f"trainer.test_freq={settings.validate_every}",
-        "trainer.save_freq=-1",
-        "trainer.resume_mode=disable",
-        "trainer.logger=[console,file,tensorboard]",
-        "trainer.project_name=consensuspr",
-        f"trainer.experiment_name={run.name}",
+        *([loops] if settings.tool else []),
+        *f"""
+        hydra.run.dir=hydra
+        hydra.output_subdir=null
+        data.train_batch_size={settings.prompts}
+        data.max_prompt_length=32
+        data.max_response_length={settings.response_tokens}
+        data.seed={run.seed}
+        actor_rollout_ref.actor.ppo_mini_batch_size={settings.prompts}
+        actor_rollout_ref.actor.optim.lr={settings.learning_rate}
+        actor_rollout_ref.actor.fsdp_config.seed={run.seed}
+        actor_rollout_ref.rollout.n={settings.rollouts}
+        actor_rollout_ref.rollout.seed={100_000 * (run.seed + 1)}
+        actor_rollout_ref.rollout.val_kwargs.do_sample=True
+        actor_rollout_ref.rollout.val_kwargs.temperature=1.0
+        trainer.total_epochs={settings.epochs}
+        trainer.total_training_steps=null
+        trainer.val_before_train=True
+        trainer.test_freq={settings.validate_every}
+        trainer.save_freq=-1
+        trainer.resume_mode=disable
+        trainer.logger=[console,file,tensorboard]
+        trainer.project_name=consensuspr
+        trainer.experiment_name={run.name}
+        """.split(),
     ]
 
 
@@ -319,25 +332,3 @@ def reward_overrides(run: Run, address: str) -> list[str]:
         "+reward.reward_kwargs.answer_rule=dapo",
         f"+reward.reward_kwargs.score_log={run.scores.absolute()}",
     ]
-
-
-def _wait(process: subprocess.Popen[bytes], look: Callable[[], None]) -> int:
-    """Return the status of the process, looking at its progress meanwhile."""
-    try:
-        while True:
-            try:
-                return process.wait(POLL_S)
-            except subprocess.TimeoutExpired:
-                look()
-    finally:
-        # Interrupted: without its driver, Ray's cluster goes too.
-        if process.poll() is None:
-            process.terminate()
-
-
-def _steps_done(run: Run) -> int:
-    try:
-        lines = run.metrics.read_bytes().count(b"\n")
-    except FileNotFoundError:
-        return 0
-    return max(0, lines - 1)  # the first line is the validation before training

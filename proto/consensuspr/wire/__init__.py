@@ -1,1 +1,1 @@
-"""Where messages of the protocol and values of the scoring room meet."""
+"""Converts values of scoring to messages of the protocol and back."""

@@ -153,7 +153,7 @@ def decode_reward(message: pb.RewardSpec) -> RewardSpec:
     """Return the reward of a message.
 
     An absent number is the default, never 0.  Absent ``guard``, ``statements`` and ``code`` mean
-    what an older client got, which does not know these fields.
+    the behaviour before these fields existed.
 
     Raises:
         InputError: a kind is unknown or alpha is outside [0, 1].
@@ -266,7 +266,7 @@ _RESPONSE_TAG = _varint(pb.Rollout.RESPONSE_FIELD_NUMBER << 3 | _LENGTH_DELIMITE
 
 
 class EncodedRollout(NamedTuple):
-    """One rollout as a field of a scoring request: what precedes its response, and the response."""
+    """One rollout as a field of a scoring request, and its response apart."""
 
     head: bytes
     response: bytes
@@ -300,8 +300,8 @@ def encode_score_request(
     )
     _fill_options(request, options)
     parts = [request.SerializeToString()]
-    for one in rollouts:
-        parts += one if isinstance(one, EncodedRollout) else encode_rollout_field(one)
+    for rollout in rollouts:
+        parts += rollout if isinstance(rollout, EncodedRollout) else encode_rollout_field(rollout)
     return b"".join(parts)
 
 
@@ -391,7 +391,7 @@ def _encode_nodes(
 
 
 def _weight(weight: object) -> float | None:
-    """Return a weight as it is sent; the scorer rejects NaN, as it rejects what is not a number."""
+    """Return a weight as it is sent; NaN for a value that is not a number."""
     if weight is None:
         return None
     try:
@@ -511,7 +511,7 @@ def _columns(message: pb.ScoreResponse) -> ScoreColumns:
     for at in by_position("unanswered", dict.fromkeys(message.unanswered)):
         answers[at] = None
     # A score without spans and one without nodes look alike, and mean the same.
-    spans = {at: one.nodes for at, one in enumerate(column("spans", [])) if one.nodes}
+    spans = {at: of.nodes for at, of in enumerate(column("spans", [])) if of.nodes}
     return ScoreColumns(
         status=statuses,
         reward=column("rewards"),

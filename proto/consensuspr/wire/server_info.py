@@ -1,4 +1,4 @@
-"""What a server says about itself; also what the in-process client says.
+"""The description of a server, which the in-process client gives too.
 
 Values and messages have fields of the same names, and so have the counts of an index and the
 limits of a scorer that they are filled from.
@@ -69,11 +69,11 @@ class ServerInfo:
     scoring_version: str = FIRST_SCORING_VERSION
 
 
-def describe(scorer: Scorer, *, max_message_bytes: int, max_rollouts: int) -> ServerInfo:
-    """Return what a front of ``scorer`` says about itself.
+def describe(scorer: Scorer, max_message_bytes: int, max_rollouts: int) -> ServerInfo:
+    """Return the description of a server of ``scorer``.
 
     Args:
-        scorer: what scores; its datasets are listed by name.
+        scorer: its datasets are listed by name.
         max_message_bytes: limit of the front on one request.
         max_rollouts: limit of the front on one request.
     """
@@ -96,7 +96,7 @@ def describe(scorer: Scorer, *, max_message_bytes: int, max_rollouts: int) -> Se
 
 
 def describe_datasets(datasets: Mapping[str, DatasetIndex]) -> tuple[DatasetInfo, ...]:
-    """Return what a front says of the datasets that it scores with, sorted by name."""
+    """Return the descriptions of datasets, sorted by name."""
     return tuple(
         DatasetInfo(
             name, index.digest, **{key: getattr(index.info, key) for key in _DATASET_COUNTS}
@@ -111,12 +111,12 @@ def encode_server_info(info: ServerInfo) -> pb.ServerInfoResponse:
 
 
 def encode_dataset_info(info: DatasetInfo) -> pb.DatasetInfo:
-    """Return the message of what is said of a dataset."""
+    """Return the message of a dataset's description."""
     return pb.DatasetInfo(**asdict(info))
 
 
 def decode_dataset_info(message: pb.DatasetInfo) -> DatasetInfo:
-    """Return what a message says of a dataset."""
+    """Return the description of a dataset."""
     return DatasetInfo(**_values(DatasetInfo, message))
 
 

@@ -41,7 +41,7 @@ OnError: TypeAlias = Literal["stop", "skip"]
 # Line or row number from 1, and a line of JSON, a row of Parquet, or why it is neither.
 Unparsed: TypeAlias = tuple[int, bytes | Row | DataError]
 
-# What Parquet must have.
+# Required in Parquet.
 PROBLEM_COLUMNS = ("problem_id", "nodes")
 ROLLOUT_COLUMNS = ("problem_id", "response")
 # Faults of skipped rows that are kept and logged.
@@ -54,7 +54,7 @@ MAX_BLANK_BYTES = 1 << 20
 BATCH_ROWS = 256
 # Field metadata of a Parquet column whose values are JSON text because Arrow has no type for them.
 JSON_MARK = {b"consensuspr": b"json"}
-# A prepared dataset is no format that is read here, but one that a caller may name by mistake.
+# A prepared dataset is not read here, but a caller may name one by mistake.
 ARROW_MAGIC = b"ARROW1"
 OLD_INDEX_MAGIC = b"CPRINDEX"
 PREPARED_SUFFIX = ".index"
@@ -79,13 +79,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ReadReport:
-    """What became of the rows of a file; filled while it is read.
-
-    Attributes:
-        rows: good rows.
-        skipped: bad rows that were passed over.
-        reasons: the first :data:`MAX_REASONS` faults of skipped rows.
-    """
+    """Counts of good and skipped rows of a file, and the first faults; filled while it is read."""
 
     rows: int = 0
     skipped: int = 0
@@ -109,9 +103,9 @@ def read_problems(
     """Yield the problems of a dataset in file order.
 
     Args:
-        path: JSONL, gzip'd JSONL or Parquet; told apart by content.
+        path: JSONL, gzip'd JSONL or Parquet; the content decides.
         on_error: ``"stop"`` or ``"skip"``.
-        report: filled with counts and reasons where given.
+        report: filled with counts and reasons.
 
     Raises:
         DataError: a bad row with ``"stop"``; a bad file always.  A repeated problem id is
@@ -163,7 +157,7 @@ def scan_rollouts(path: str | os.PathLike[str], on_error: OnError = "stop") -> R
 
 
 class WholeFile:
-    """What the rows of one dataset must agree on: distinct ids and at most one answer rule."""
+    """Checks that the rows of one dataset have distinct ids and at most one answer rule."""
 
     def __init__(self) -> None:
         self._line_of: dict[str, int] = {}
@@ -176,16 +170,11 @@ class WholeFile:
             raise DataError(name, line, f"problem_id {shown!r} is already that of line {first}")
         if problem.answer_rule is None:
             return
-        if self._rule is None:
-            self._rule = (problem.answer_rule, line)
+        self._rule = self._rule or (problem.answer_rule, line)
         rule, first = self._rule
         if problem.answer_rule != rule:
-            raise DataError(
-                name,
-                line,
-                f"answer_rule {problem.answer_rule!r} differs from {rule!r} of line {first}; "
-                "a dataset has one rule",
-            )
+            reason = f"answer_rule {problem.answer_rule!r} differs from {rule!r} of line {first}"
+            raise DataError(name, line, f"{reason}; a dataset has one rule")
 
 
 def _checked(
@@ -210,7 +199,7 @@ def check_rows(
     on_error: OnError,
     report: ReadReport,
 ) -> Iterator[_Parsed]:
-    """Yield what ``check`` makes of each good row; stop at a bad one, or count it."""
+    """Yield the result of ``check`` for each good row; stop at a bad one, or count it."""
     for line, row in rows:
         try:
             if isinstance(row, DataError):
@@ -226,7 +215,7 @@ def check_rows(
 
 
 def refuse_empty(name: str, report: ReadReport) -> None:
-    """Raise DataError where a file that was read to its end held no good row."""
+    """Raise DataError if a file that was read to its end held no good row."""
     if report.rows == 0:
         if report.skipped:
             first = report.reasons[0].reason
@@ -236,11 +225,7 @@ def refuse_empty(name: str, report: ReadReport) -> None:
 
 
 def read_rows(name: str, columns: Sequence[str]) -> Iterator[tuple[int, Row | DataError]]:
-    """Yield line and row of a file of any format, unchecked, or what makes a line no row.
-
-    Args:
-        name: path of the file.
-        columns: what Parquet must have.
+    """Yield line and row of a file, unchecked, or the fault of a line; for Parquet with columns.
 
     Raises:
         DataError: the file as a whole is bad.
@@ -252,11 +237,7 @@ def read_rows(name: str, columns: Sequence[str]) -> Iterator[tuple[int, Row | Da
 def read_unparsed(
     path: str | os.PathLike[str], columns: Sequence[str] = ROLLOUT_COLUMNS
 ) -> Iterator[Unparsed]:
-    """Yield the rows of a file in order, in bounded memory.
-
-    Args:
-        path: the file; of rollouts, where nothing else is said.
-        columns: what Parquet must have.
+    """Yield the rows of a file in order, in bounded memory; ``columns`` must be in Parquet.
 
     Raises:
         DataError: the file cannot be read, or is damaged from here on.
@@ -286,13 +267,7 @@ def size_of(row: Unparsed) -> int:
 def parse_rollouts(
     rows: Iterable[Unparsed], path: str, on_error: OnError, report: ReadReport
 ) -> Iterator[Row]:
-    """Parse and check rows that were read from a file.
-
-    Args:
-        rows: any part of a file.
-        path: the file, as messages name it.
-        on_error: as for :func:`read_problems`.
-        report: filled with counts and reasons.
+    """Parse and check some rows of a file; ``path`` is its name in messages.
 
     Raises:
         DataError: a bad row with ``"stop"``.
@@ -310,7 +285,7 @@ class Format(Enum):
 
 
 def open_data(path: str | os.PathLike[str]) -> tuple[BinaryIO, Format]:
-    """Open a data file for reading and tell its format; nothing is consumed.
+    """Open a data file and return its format; nothing is consumed.
 
     Raises:
         DataError: no such file, a directory, unreadable, empty, or of an unsupported kind.
@@ -350,7 +325,7 @@ def _parse(content: bytes | Row | DataError, path: str, line: int) -> Row | Data
             return _row(content)
         except ValueError as error:
             return DataError(path, line, str(error))
-    if isinstance(content, DataError):  # whoever read it may know the file by another path
+    if isinstance(content, DataError):  # the reader may know the file by another path
         return DataError(path, line, content.reason)
     return content
 
@@ -413,7 +388,7 @@ def _finite(text: str) -> float:
 
 
 def _whole(text: str) -> int:
-    # Python refuses to parse more digits than this, in words that help nobody here.
+    # Python parses no more digits than this.
     if len(text) > 4300:
         raise ValueError(f"is not JSON: a number of {len(text)} digits is too long")
     return int(text)
@@ -462,7 +437,7 @@ def _read_parquet(
         reason = str(error).strip().partition("\n")[0].rstrip(".")
         raise DataError(path, None, f"is not readable Parquet: {reason}") from error
     finally:
-        # Arrow keeps what it has freed, several times the size of a batch.
+        # Arrow keeps freed memory, several times the size of a batch.
         pa.default_memory_pool().release_unused()
 
 

@@ -1,8 +1,7 @@
-"""The rows of datasets and rollouts files: what they hold, and when one is rejected.
+"""The rows of datasets and rollouts files: their values and limits.
 
-:class:`Problem` and :class:`Node` hold what a file said, unknown keys included, so that a row
-that is read and written again loses nothing.  Only the shape is checked.
-The dataset index counts what expressions are worth (:mod:`consensuspr.scoring.dataset_index`).
+:class:`Problem` and :class:`Node` hold all values of a row, unknown keys included, so that a row
+that is read and written again loses nothing.  Only the shape is checked here.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ SPLITS = ("train", "test")
 # The rules of docs/answers.md; a dataset that names none leaves the choice to the request.
 ANSWER_RULES = ("auto", "dapo", "boxed", "gsm8k")
 
-# What compiling one problem may cost; far above any curated set (the paper: 6.8 nodes).
+# Limits on compiling one problem, far above any curated set (the paper: 6.8 nodes).
 MAX_NODES = 1024
 MAX_EXPRESSIONS = 4096  # of one node, as written or derived
 MAX_EXPRESSION_CHARS = 65_536
 MAX_ID_CHARS = 1024
 MAX_WEIGHT = 1e6  # the sum over all nodes stays finite
-MAX_BUDGET = (1 << 32) - 1  # what the protocol can say of a number
-MAX_BUDGET_LENGTH = (1 << 31) - 1  # lower, so that the protocol can carry a length that is refused
+MAX_BUDGET = (1 << 32) - 1  # the protocol's largest number
+MAX_BUDGET_LENGTH = (1 << 31) - 1  # lower, so that the protocol can carry a rejected length
 
 _PROBLEM_KEYS = frozenset(
     ("problem_id", "data_source", "problem", "ground_truth", "nodes", "split", "metadata",
@@ -49,13 +48,13 @@ class Node:
     Attributes:
         node_id: name of the node, unique within its problem.
         expressions: the ways to write it, as written; the node is matched by any.
-        label: what a person reads.
+        label: for people.
         type: one of :data:`NODE_TYPES`.
-        derived: equal forms made when the dataset was built; None where the row has no
-            such key (they may then be made at load time), empty where it has none to offer.
-        support: rollouts that reached the node, None where unknown.
+        derived: equal forms made when the dataset was built; None without such a key: they
+            may then be made at load time.
+        support: rollouts that reached the node, None if unknown.
         is_final: the node states the final answer.
-        weight: what the node adds to a weighted NCR, 0 or more; None where unknown.
+        weight: of the node in a weighted NCR, 0 or more; None if unknown.
         extra: all other keys of the row.
     """
 
@@ -144,19 +143,14 @@ def _node_to_row(node: Node) -> Row:
 
 
 class _RowError(Exception):
-    """Reason why a row is refused; the entry points add path and line."""
+    """Reason why a row is rejected; the entry points add path and line."""
 
 
 def parse_problem(row: Row, path: str = "<row>", line: int | None = None) -> Problem:
-    """Return the problem that a dataset row describes.
+    """Return the problem of a dataset row; ``path`` and ``line`` (from 1) are for messages.
 
     Only ``problem_id`` is required, and ``expressions`` in each node.  A missing or null
     key takes its default; a blank ``ground_truth`` counts as unknown.
-
-    Args:
-        row: the parsed row.
-        path: file that the row came from, for the message.
-        line: line or row of it, counted from 1.
 
     Raises:
         DataError: the row breaks the schema or a limit.
@@ -183,7 +177,7 @@ def check_rollout(row: Row, path: str = "<row>", line: int | None = None) -> Row
     return row
 
 
-# For whoever gives the one file where the other is read.
+# For a user who gives the wrong one of the two files.
 ROLLOUTS_FOR_PROBLEMS = (
     "holds rollouts where a dataset is expected: give the dataset here, whose rows have "
     "problem_id and nodes"
@@ -195,7 +189,7 @@ PROBLEMS_FOR_ROLLOUTS = (
 
 
 def is_rollout(row: Row) -> bool:
-    """Say whether a row that is to be a problem is a rollout: it has a response and no nodes."""
+    """Return whether a row is a rollout and not a problem: it has a response and no nodes."""
     return "nodes" not in row and type(row.get("response")) is str
 
 
@@ -273,7 +267,7 @@ def _whole(budget: Row, key: str, least: int, most: int) -> int:
 
 
 def is_weight(value: object) -> TypeGuard[float]:
-    """Say whether a value may be the weight of a node."""
+    """Return whether a value may be the weight of a node."""
     return type(value) in (int, float) and 0 <= value <= MAX_WEIGHT  # type: ignore[operator]
 
 
@@ -314,7 +308,7 @@ def _value(row: Row, key: str, kind: _Kind, where: str = "") -> Any:
 
 
 def _name(row: Row, key: str) -> str | None:
-    """Return a name, of which memory holds one for each rollout and a table shows all."""
+    """Return a name of limited length: memory holds one for each rollout."""
     name: str | None = _value(row, key, _STRING)
     if name is not None and len(name) > MAX_ID_CHARS:
         _refuse(f"{key} has {len(name)} characters, the limit is {MAX_ID_CHARS}")

@@ -3,8 +3,8 @@
 **The output appears when all rows are written, or not at all**: the content goes to a temporary
 file in the target's directory, which takes the target's name once all of it is on disk.
 
-**What JSON cannot say** is written as what it can: NaN and the infinities as null, bytes as text,
-dates as ISO 8601, all else as its ``str``.
+**Values that JSON lacks**: NaN and the infinities become null, bytes text, dates ISO 8601, all else
+its ``str``.
 
 **Parquet** gets its columns at the end, because rollouts carry columns that nobody declared.  Rows
 are spooled to disk while the narrowest type that fits each column is worked out.  A column that no
@@ -40,13 +40,12 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 CHUNK_ROWS = 2048
 CHUNK_CHARS = 16 << 20  # of strings, which make nearly all of a row's size
 
-# Of a cell that a spreadsheet takes for a formula; the last ones are what some spreadsheets take
-# off the front, or take for an equals sign.
+# A cell that begins so is a formula in some spreadsheet.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 def is_parquet_output(path: str | os.PathLike[str]) -> bool:
-    """Say whether :func:`open_writer` writes Parquet to a path of this name."""
+    """Return whether :func:`open_writer` writes Parquet to a path of this name."""
     return os.path.splitext(os.fspath(path))[1].lower() in PARQUET_SUFFIXES
 
 
@@ -200,10 +199,10 @@ def _finite(value: object) -> object:
 
 
 def csv_cell(value: object) -> object:
-    """Return a value that a spreadsheet takes for what it is: no text of anybody's is a formula.
+    """Return a value that no spreadsheet takes for a formula.
 
-    Quotes do not tell: what begins like a formula gets an apostrophe in front, which spreadsheets
-    read as "this is text".
+    Quotes do not help: text that begins like a formula gets an apostrophe in front, which
+    spreadsheets read as "this is text".
     """
     if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA):
         return f"'{value}"
@@ -211,11 +210,11 @@ def csv_cell(value: object) -> object:
 
 
 @contextlib.contextmanager
-def on_disk(what: str) -> Iterator[None]:
+def on_disk(content: str) -> Iterator[None]:
     """Name the temporary directory where it refuses a write or a read.
 
     Args:
-        what: lies there.
+        content: of the file, for the message.
 
     Raises:
         InputError: in place of an OSError of the block.
@@ -225,15 +224,11 @@ def on_disk(what: str) -> Iterator[None]:
     except OSError as error:
         # Where it is None no directory took a single byte, and to ask again would fail again.
         folder = tempfile.tempdir or "the temporary directory"
-        raise InputError(f"{folder}: cannot hold {what}: {error.strerror}") from error
+        raise InputError(f"{folder}: cannot hold {content}: {error.strerror}") from error
 
 
 def discard(file: IO[bytes]) -> None:
-    """Close a temporary file whose content nobody wants any more.
-
-    One that could not take a write tries it again when it closes: that it failed is said already,
-    and a second error would hide the first.
-    """
+    """Close a temporary file; ignore a failed write, which raised before and is tried again."""
     with contextlib.suppress(OSError):
         file.close()
 
@@ -287,7 +282,7 @@ class ParquetRows:
             return
         for name in dict.fromkeys(name for row in self._rows for name in row):
             self._widen(name, [row.get(name) for row in self._rows])
-        # Pickle keeps what JSON would not (bytes, dates); nobody else sees this file.
+        # Pickle keeps bytes and dates; nobody else sees this file.
         with on_disk(self._held):
             pickle.dump(self._rows, self._spool, protocol=pickle.HIGHEST_PROTOCOL)
             self._spool.flush()
@@ -372,16 +367,16 @@ def _data_type(pa: Any, kind: str) -> pa.DataType:
     return pa.type_for_alias(kind)
 
 
-def _widest(pa: Any, one: pa.DataType, other: pa.DataType) -> pa.DataType:
+def _widest(pa: Any, first: pa.DataType, second: pa.DataType) -> pa.DataType:
     """Return the narrowest type that holds both, or raise ArrowException."""
-    if one == other:
-        return one
-    schemas = [pa.schema([("column", kind)]) for kind in (one, other)]
+    if first == second:
+        return first
+    schemas = [pa.schema([("column", kind)]) for kind in (first, second)]
     return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
 
 
 def _has_empty_struct(pa: Any, kind: pa.DataType) -> bool:
-    """Say whether the type holds an object without keys, which Parquet cannot store."""
+    """Return whether the type holds an object without keys, which Parquet cannot store."""
     if pa.types.is_struct(kind):
         fields = [kind.field(position) for position in range(kind.num_fields)]
         return not fields or any(_has_empty_struct(pa, field.type) for field in fields)

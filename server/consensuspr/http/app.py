@@ -182,7 +182,7 @@ class HttpFront(HttpServer):
 
 
 async def _unless_disconnected(work: Awaitable[Any], request: Request) -> Any:
-    """Return what ``work`` returns; cancel it if the sender disconnects."""
+    """Return the result of ``work``; cancel it if the sender disconnects."""
     task = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(request.receive())  # the body was received before
     try:

@@ -2,7 +2,7 @@
 
 OpenRLHF (0.6 to 0.11) posts ``{query[], prompts[], labels[]}``.  A query is prompt and response
 decoded together.  Up to 0.9 one request holds a whole step, from 0.10 on one rollout, always in
-lists.  ``rewards`` of the reply trains, ``scores`` decides what dynamic filtering drops, and every
+lists.  ``rewards`` of the reply trains, ``scores`` is for dynamic filtering, and every
 key of ``extra_logs`` is a curve in the training log.  All three become tensors: they hold numbers
 only, and always the same keys.
 
@@ -92,7 +92,7 @@ class _Slime(BaseModel):
 
 
 class Label(BaseModel):
-    """What a label says of a rollout."""
+    """The values of a label."""
 
     model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
 
@@ -110,7 +110,7 @@ def answer(
     settings: UrlSettings,
     scorer: MeteredScorer,
 ) -> object:
-    """Answer one request with what is to be sent as JSON.
+    """Return the JSON reply to one request.
 
     Raises:
         Abort: nobody waits any more, or the answer check was too busy.
@@ -204,7 +204,7 @@ def _score(
                 BUSY_RETRY_S,
             )
         in_order = iter(scores)
-        outcomes += [_outcome(None if one is None else next(in_order)) for one in piece]
+        outcomes += [_outcome(None if rollout is None else next(in_order)) for rollout in piece]
     call.check()
     missing = [at for at, outcome in enumerate(outcomes) if _unscorable(outcome, settings)]
     if missing and settings.on_unscorable is None:
@@ -249,7 +249,10 @@ def _openrlhf_reply(outcomes: Sequence[_Outcome], settings: UrlSettings) -> dict
     # A curve takes numbers only; a guard that is unknown lowered nothing.
     unknown = dict.fromkeys(_FIGURES, 0.0) | {"guard": 1.0}
     logs = {
-        name: [float(unknown[name] if (n := one.figures[name]) is None else n) for one in outcomes]
+        name: [
+            float(unknown[name] if outcome.figures[name] is None else outcome.figures[name] or 0.0)
+            for outcome in outcomes
+        ]
         for name in _FIGURES[1:]
     }
     return {

@@ -32,7 +32,7 @@ class HttpServer:
     """Serves an application beside the other workers of a port.
 
     Args:
-        application: what answers.
+        application: answers requests.
         address: HOST:PORT with a numeric host.
         max_connections: open connections; requests beyond it get 503.
         tls: certificates; None: plain HTTP.

@@ -1,7 +1,7 @@
 """The settings of a run, which stand in the URL that a trainer posts to.
 
 ``/openrlhf?reward=linear&alpha=0.5&dataset=math``.  A setting that is misspelt, given twice or
-without effect is rejected, so that no run trains on another reward than its command line says.
+without effect is rejected, so that no run trains on an unintended reward.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class RewardServer:
     token: str | None = field(default=None, repr=False)
 
     def stop(self) -> None:
-        """Let the server finish what it has admitted, and end it and its actor.
+        """Let the server finish admitted requests, and end it and its actor.
 
         May be called twice, and after the job's other parts have ended.
         """
@@ -103,8 +103,8 @@ def start_server(
         node: where it runs: ``"head"``, a node's id or IP; None: the node of this process.
         port: to listen on, on the node's IP; 0: any free one, kept over restarts.
         settings: other settings of the server by name, see ``docs/serve.md``.
-        num_cpus: CPUs that the actor reserves in Ray; its worker processes are as many as
-            ``settings["workers"]`` says.
+        num_cpus: CPUs that the actor reserves in Ray; ``settings["workers"]`` is the number
+            of its worker processes.
         ready_timeout_s: how long to wait, loading the datasets included; None: for ever.
 
     Raises:

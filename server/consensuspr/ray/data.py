@@ -92,35 +92,35 @@ class ScoredPart:
 class PartScorer:
     """Scores parts with one dataset, in one thread."""
 
-    def __init__(self, index: DatasetIndex, how: PartOptions) -> None:
+    def __init__(self, index: DatasetIndex, options: PartOptions) -> None:
         self._index = index
-        self._how = how
+        self._options = options
         self._verifier = AnswerVerifier()
         self._scorer = Scorer({index.name: index}, verifier=self._verifier, threads=1)
 
     def score(self, part: FilePart) -> ScoredPart:
         """Parse, check and score the rows of a part in order."""
-        done = ScoredPart()
+        options, done = self._options, ScoredPart()
         if part.damage is not None:
-            done.fault = DataError(self._how.path, part.damage.line, part.damage.reason)
-        good: list[Row] = []
+            done.fault = DataError(options.path, part.damage.line, part.damage.reason)
+        rows: list[Row] = []
         try:
-            good.extend(parse_rollouts(part.rows, self._how.path, self._how.on_error, done.report))
+            rows.extend(parse_rollouts(part.rows, options.path, options.on_error, done.report))
         except DataError as fault:
             done.fault = fault
             return done
-        if not good:
+        if not rows:
             return done
-        rollouts = [as_sent(rollout_from_row(row)) for row in good]
-        scores, done.identity = self._scorer.score(rollouts, self._how.options)
-        for row, score in zip(good, scores, strict=True):
+        rollouts = [as_sent(rollout_from_row(row)) for row in rows]
+        scores, done.identity = self._scorer.score(rollouts, options.options)
+        for row, score in zip(rows, scores, strict=True):
             source = row.get("data_source") or self._index.data_source(row["problem_id"])
             done.counted.append((source, replace(score, matched=(), spans=None)))
-        full = map(scored_row, good, scores)
-        if self._how.as_lines:
-            done.lines = b"".join(map(dump_json_line, full))
+        scored = map(scored_row, rows, scores)
+        if options.as_lines:
+            done.lines = b"".join(map(dump_json_line, scored))
         else:
-            done.rows = list(full)
+            done.rows = list(scored)
         return done
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ def cut_parts(rows: Iterable[Unparsed]) -> Iterator[FilePart]:
         yield part
 
 
-def score_parts(index: DatasetIndex, how: PartOptions) -> Generator[ScoredPart, None, None]:
+def score_parts(index: DatasetIndex, options: PartOptions) -> Generator[ScoredPart, None, None]:
     """Yield the scored parts of a file in order; the file's path is as seen from here.
 
     Raises:
@@ -156,35 +156,34 @@ def score_parts(index: DatasetIndex, how: PartOptions) -> Generator[ScoredPart, 
         ConsensusPRError: scoring failed for another reason than a row or the file.
     """
     with connected() as ray:
-        yield from work_on_parts("scoring", how.path, _read, _scoring, (ray.put(index), how))
+        arguments = (ray.put(index), options)  # the object store holds the index once a node
+        yield from work_on_parts("scoring", options.path, _read, _scoring, arguments)
 
 
 def _read(path: str) -> Iterator[FilePart]:
-    """Read the file and yield its parts, unparsed."""
     return cut_parts(read_unparsed(path))
 
 
-def _scoring(index: Any, how: PartOptions) -> Callable[[Any], ScoredPart]:
-    """Return what scores parts on one core; the object store holds the index once a node."""
-    return PartScorer(require_ray().get(index), how).score
+def _scoring(index: Any, options: PartOptions) -> Callable[[Any], ScoredPart]:
+    return PartScorer(require_ray().get(index), options).score
 
 
 @contextmanager
 def connected() -> Iterator[Any]:
-    """Be connected to a Ray cluster, with Ray Data; yield Ray.
+    """Connect to a Ray cluster, with Ray Data; yield Ray.
 
-    To the cluster that ``RAY_ADDRESS`` names or that runs on this machine, else to one that is
-    started here.  A process that was connected before stays so.
+    The cluster is that of ``RAY_ADDRESS``, one that runs on this machine, or one that is started
+    here.  A process that was connected before stays connected.
 
     Raises:
         InputError: Ray is not installed.
     """
     ray = require_ray()
     require_ray("ray.data")
-    # Its plans and bars are of no interest; what fails is raised.
+    # Failures are raised.
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     before = ray.is_initialized()
-    # Ray prints at any time what befalls a node, which is no part of what a command prints.
+    # Ray prints events of nodes at any time; they are not part of a command's output.
     with redirect_stdout(sys.stderr):
         if not before:
             ray.init(log_to_driver=False, logging_level=logging.ERROR)
@@ -202,19 +201,19 @@ def work_on_parts(
     make: Callable[..., Callable[[Any], Any]],
     arguments: tuple[Any, ...],
 ) -> Iterator[Any]:
-    """Have all cores of the cluster work on the parts of a file; yield what they make, in order.
+    """Have all cores of the cluster work on the parts of a file; yield the results in order.
 
-    The process is ``connected``.
+    Call it while ``connected``.
 
     Args:
-        doing: what failed, where the cluster does.
+        doing: the work, for the message of a failure.
         path: of the file, on this node.
         read: yields the parts of the file at a path; runs on this node.
-        make: called once a core with the arguments; returns what is called with each part.
-        arguments: travel to each core, as do parts and results: they have to pickle.
+        make: called once a core with the arguments; returns a function of one part.
+        arguments: pickled, as are parts and results.
 
     Raises:
-        ConsensusPRError: the cluster failed, or ``make`` or what it returned raised.
+        ConsensusPRError: the cluster failed, or ``make`` or its function raised.
     """
     ray = require_ray()
     here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
@@ -244,8 +243,8 @@ def work_on_parts(
         for batch in made.iter_batches(prefetch_batches=1, **one_part):
             yield _value(batch)
     except ray.exceptions.RayError as error:
-        said = str(error).strip().splitlines()
-        raise ConsensusPRError(f"{doing} on Ray failed: {said[-1] if said else error!r}") from error
+        lines = str(error).strip().splitlines() or [repr(error)]
+        raise ConsensusPRError(f"{doing} on Ray failed: {lines[-1]}") from error
 
 
 def _parts(batch: Any, read: Callable[[str], Iterator[Any]]) -> Iterator[Any]:

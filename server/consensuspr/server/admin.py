@@ -4,8 +4,8 @@ A client may ask any worker for a change.  The supervisor makes it
 (:mod:`consensuspr.server.datasets`), and the reply comes when every worker serves it, or when it
 has failed and nothing is changed.
 
-A client names files of this machine, and errors tell what is in them.  So they have to be in or
-below a folder in which a dataset of the settings is, or ``dataset_folder``.
+A client names files of this machine, and error messages quote them.  So they must be in or below a
+folder of a dataset of the settings, or ``dataset_folder``.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class AdminService:
 
     Args:
         config: settings.
-        datasets: what this worker serves.
+        datasets: of this worker.
         ask: has the supervisor make a change.
-        gate: says who may do what.
+        gate: checks tokens.
         metrics: where calls are counted.
     """
 
@@ -71,7 +71,7 @@ class AdminService:
         self._places = sorted(places)
 
     def handlers(self) -> dict[str, Any]:
-        """Return what carries out each method; messages pass as bytes."""
+        """Return the handler of each method; messages pass as bytes."""
         return {
             "ListDatasets": self._handler("ListDatasets", Scope.READ, self._list),
             "PutDataset": self._handler("PutDataset", Scope.ADMIN, self._put),
@@ -82,8 +82,8 @@ class AdminService:
         self, method: str, scope: Scope, answer: Callable[[bytes, Context], Awaitable[Any]]
     ) -> Any:
         async def work(raw: bytes, context: Context) -> bytes:
-            shown = dict(context.invocation_metadata() or ())
-            refused = self._gate.refusal(scope, shown.get("authorization"), context.peer())
+            metadata = dict(context.invocation_metadata() or ())
+            refused = self._gate.refusal(scope, metadata.get("authorization"), context.peer())
             if refused is not None:
                 raise Abort(code_of(refused), refused.sentence)
             reply: bytes = (await answer(raw, context)).SerializeToString()
@@ -97,7 +97,7 @@ class AdminService:
     async def _list(self, raw: bytes, context: Context) -> pb.ListDatasetsResponse:
         parse_message(pb.ListDatasetsRequest, raw)
         served = sorted(self._datasets.served.items())
-        return pb.ListDatasetsResponse(datasets=[self._served(name, one) for name, one in served])
+        return pb.ListDatasetsResponse(datasets=[self._served(name, item) for name, item in served])
 
     async def _put(self, raw: bytes, context: Context) -> pb.PutDatasetResponse:
         request = parse_message(pb.PutDatasetRequest, raw)
@@ -142,11 +142,7 @@ class AdminService:
         return {name: value for name, value in changed.items() if name != "reply"}
 
     def _check_place(self, path: str) -> None:
-        """Return where the file of a path may be read, if it is there.
-
-        Raises:
-            Abort: it may not.
-        """
+        """End the RPC if the file of a path may not be read."""
         if not os.path.isabs(path) or "\0" in path:
             raise _wrong(f"path must be absolute, got {path[:200]!r}")
         found = os.path.realpath(path)

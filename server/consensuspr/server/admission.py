@@ -88,10 +88,10 @@ class Refusal:
 
 
 class Job(Future[Any]):
-    """One request: what to do, and what it counts with.
+    """One request: its work, and the memory that it counts with.
 
     Args:
-        work: run by a scoring thread; the job ends with what it returns or raises.
+        work: run by a scoring thread; its result or exception ends the job.
         num_bytes: memory that the request counts with.
         run: name of the training run; empty: none.
     """
@@ -200,7 +200,7 @@ class Admission:
             return None
         return Refusal(
             f"{held} are unfinished, {num_bytes} more would exceed the limit of {limit}",
-            # Half the way through the queue, some of what is there now is done.
+            # After half of the queueing time, some of the present requests are done.
             min(MAX_RETRY_S, max(MIN_RETRY_S, self._waited_s / 2)),
         )
 
@@ -263,7 +263,7 @@ class ScoringThreads:
             failure: BaseException | None = None
             try:
                 result = job.work()
-            except BaseException as error:  # for whoever waits for the result
+            except BaseException as error:  # for the waiting caller
                 failure = error
             self._mine.computes = False
         if failure is None:
@@ -282,24 +282,8 @@ def _give_way() -> None:
             os.nice(THREAD_NICENESS)
 
 
-class MemoryTrimmer:
-    """Gives freed memory back to the system after much was in use; glibc only."""
-
-    def __init__(self) -> None:
-        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        self._ended_bytes = 0
-        self._trimmed_at = 0.0
-
-    def is_due(self, num_bytes: int) -> bool:
-        """Note that a request of this size has ended; return whether to call :meth:`trim`."""
-        self._ended_bytes += num_bytes
-        now = time.monotonic()
-        if self._ended_bytes < TRIM_BYTES or now < self._trimmed_at + TRIM_PAUSE_S:
-            return False
-        self._ended_bytes, self._trimmed_at = 0, now
-        return True
-
-    def trim(self) -> None:
-        """Give memory back; takes milliseconds, and releases Python's lock."""
-        if self._trim is not None:
-            self._trim(0)
+def trim_memory() -> None:
+    """Give freed memory back to the system; glibc only.  Takes milliseconds without the GIL."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

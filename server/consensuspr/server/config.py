@@ -34,11 +34,11 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 MAX_PORT = 65535
-MAX_UINT32 = (1 << 32) - 1  # what the protocol can say of these limits
+MAX_UINT32 = (1 << 32) - 1  # the protocol's largest number for these limits
 
 Bytes = Annotated[ByteSize, Field(ge=1)]
 Count = Annotated[int, Field(ge=1, le=MAX_UINT32)]
-# Of processes and threads: more than a machine has cores; what is typed by mistake is refused.
+# Of processes and threads: more than a machine has cores; larger numbers are typing errors.
 Parallel = Annotated[int, Field(ge=1, le=4096)]
 Seconds = Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)]
 
@@ -116,7 +116,7 @@ class ServerConfig(Settings):
     dataset_folder: Path | None = Field(
         None,
         description="Folder of datasets that are served too, each file under its name without"
-        " .jsonl, .jsonl.gz, .parquet or .index; off where not set.",
+        " .jsonl, .jsonl.gz, .parquet or .index; off by default.",
     )
     address: str = Field(
         "127.0.0.1:50051", description="HOST:PORT to listen on; port 0 takes any free one."
@@ -194,7 +194,7 @@ class ServerConfig(Settings):
         description="Equal forms: made for nodes that store none, as stored only, or not used.",
     )
     answer_workers: Parallel = Field(
-        1, description="Processes of a worker that compare what needs computer algebra."
+        1, description="Processes of a worker that compare answers by computer algebra."
     )
     answer_budget_s: Annotated[Seconds, Field(gt=0)] = Field(
         2.0, description="Seconds for one answer; spent: status ANSWER_UNDECIDED."
@@ -215,7 +215,7 @@ class ServerConfig(Settings):
         " that gets traces of requests; off where not set.",
     )
     drain_delay_s: Seconds = Field(
-        0.0, description="After SIGTERM, go on serving this long while health says NOT_SERVING."
+        0.0, description="After SIGTERM, go on serving this long while health is NOT_SERVING."
     )
     grace_s: Seconds = Field(
         30.0, description="Then, finish admitted requests for at most this long."
@@ -257,7 +257,7 @@ class ServerConfig(Settings):
     @model_validator(mode="after")
     def _check_web(self) -> Self:
         if self.web is not None and self.score_log is None:
-            raise ValueError("web shows what is logged; set score_log too (--score-log RUN)")
+            raise ValueError("web shows the score log; set score_log too (--score-log RUN)")
         return self
 
     @model_validator(mode="after")
@@ -300,9 +300,9 @@ class ServerConfig(Settings):
             reason = (error.strerror or str(error)).lower()
             raise InputError(f"dataset_folder {self.dataset_folder}: {reason}") from None
         for file in files:
-            suffix = next((one for one in DATASET_SUFFIXES if file.name.endswith(one)), "")
+            suffix = next((end for end in DATASET_SUFFIXES if file.name.endswith(end)), "")
             name = file.name.removesuffix(suffix)
-            # Hidden files are what others are writing, or of the system.
+            # Hidden files are being written, or belong to the system.
             if not suffix or not name or name.startswith("."):
                 continue
             if name in datasets:
@@ -337,7 +337,7 @@ def load_config(
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A port that is ours; ``address`` has a numeric host and the real port."""
+    """A claimed port; ``address`` has a numeric host and the real port."""
 
     address: Address
     socket: socket.socket

@@ -47,7 +47,7 @@ MAX_WAITING = 64
 
 _log = logging.getLogger(logs.LOGGER_NAME)
 
-# Runs the process that reads datasets, with a payload; returns what it has read.
+# Runs the process that reads datasets, with a payload; returns the result.
 RunReader: TypeAlias = Callable[[Message], Awaitable[Message]]
 # Sends an order to all workers; returns the answers by worker, None from one that gave none.
 OrderAll: TypeAlias = Callable[[Message], Awaitable[dict[int, Message | None]]]
@@ -176,7 +176,7 @@ class ServedDatasets:
             self._mark_bad(name, True)
 
     def payload(self) -> Message:
-        """Return what workers need at their start and to serve a new set."""
+        """Return the part of a worker's payload, and of an order, that names the served set."""
         return {"datasets": {name: asdict(served) for name, served in self._served.items()}}
 
     async def change(self, change: Change) -> Message:
@@ -351,7 +351,7 @@ class ServedDatasets:
 
 
 def _delete(served: Served) -> None:
-    """Delete the files of a dataset; who has them mapped keeps them until the end."""
+    """Delete the files of a dataset; mapped files stay readable."""
     with contextlib.suppress(OSError):
         shutil.rmtree(os.path.dirname(served.snapshot))
         os.rmdir(os.path.dirname(os.path.dirname(served.snapshot)))  # the last of its process

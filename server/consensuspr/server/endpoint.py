@@ -89,15 +89,15 @@ class MetricsEndpoint:
 
     Args:
         address: where; port 0 takes any free one.
-        security: who may read metrics, and the certificates.
+        security: tokens and certificates.
         workers: how many there should be.
-        serving: says how many of them take requests now; called from any thread.
+        serving: returns how many of them take requests now; called from any thread.
 
     Attributes:
         address: where it listens, with the real port.
         workers: the metrics of all workers.
-        worker_restarts: a counter for whoever replaces workers.
-        dataset_changes: a counter for whoever changes datasets, by ``done`` or ``failed``.
+        worker_restarts: a counter of replaced workers.
+        dataset_changes: a counter of changes, by ``done`` or ``failed``.
         dataset_bad: a gauge, by name of the dataset.
 
     Raises:
@@ -125,7 +125,7 @@ class MetricsEndpoint:
         now.set_function(serving)
         self.dataset_changes = Counter(
             "consensuspr_dataset_changes",
-            "Changes of datasets while the server serves, by what became of them: done or failed.",
+            "Changes of datasets while the server serves, by result: done or failed.",
             ["result"],
             registry=registry,
         )

@@ -1,4 +1,4 @@
-"""Temporary folders that do not stay behind where their process is killed outright."""
+"""Temporary folders that are removed even if their process is killed."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ _log = logging.getLogger(LOGGER_NAME)
 def temporary_folder(prefix: str, stack: contextlib.ExitStack) -> Path:
     """Make a folder of this process, which is removed when ``stack`` is left.
 
-    Who is killed outright cannot remove its own.  So each process holds a lock on its folder, and
-    those that nobody holds are removed by the next one of the same user and prefix; what a process
-    that lives on has mapped stays with it.
+    A killed process cannot remove its folder.  So each process holds a lock on its own, and removes
+    those of the same user and prefix that nobody holds; mapped files stay readable.
 
     Args:
         prefix: of the folder's name, for one kind of process.

@@ -48,7 +48,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _RepeatFilter(logging.Filter):
-    """Drops warnings that repeat; the next one that is written says how many were dropped."""
+    """Drops warnings that repeat; the next one that is written counts them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ def _hide_bytes(record: logging.LogRecord) -> bool:
     """Replace the bytes that a caller sent by their number."""
     if isinstance(record.args, tuple):
         record.args = tuple(
-            f"{len(one)} bytes" if isinstance(one, bytes) else one for one in record.args
+            f"{len(value)} bytes" if isinstance(value, bytes) else value for value in record.args
         )
     return True
 

@@ -162,7 +162,7 @@ class Metrics:
         return self._registry
 
     def samples(self) -> dict[str, Any]:
-        """Return all samples, for whoever adds workers up.
+        """Return all samples, to be added up over workers.
 
         Returns:
             By metric: its text, its kind, how its values of several workers become one (``sum``

@@ -7,8 +7,8 @@ to parent  ``report`` (once: ready, or why not), ``alive`` (a heartbeat), ``answ
            an order), or ``ask`` (a number) and ``change`` (of datasets, by the supervisor)
 =========  ========================================================================================
 
-The parent never waits for a child to read: the event loop buffers what the socket does not take, up
-to a limit.  The end of the socket shows a child that its parent is gone.  Each child is a fresh
+The parent never waits for a child to read: the event loop buffers unread messages, up to a
+limit.  The end of the socket shows a child that its parent is gone.  Each child is a fresh
 interpreter in a session of its own: Ctrl-C reaches the parent alone, and killing the session ends
 whatever the child has started.
 """
@@ -143,7 +143,7 @@ class Child:
 
         Args:
             module: run with ``python -m``; makes a :class:`Parent` first.
-            payload: what it needs from the start, as JSON.
+            payload: its first message, as JSON.
             environment: variables to set in addition to this process's own.
             on_message: called with each message but reports, heartbeats and answers.
 

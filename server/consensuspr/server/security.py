@@ -1,6 +1,6 @@
-"""Who may reach a server and do what there: tokens with scopes, TLS, and where it may listen.
+"""Access to a server: tokens with scopes, TLS, and the addresses it may listen on.
 
-Every front asks :meth:`Gate.refusal` whether a call may do what it asks for.  Token files and
+Every front asks :meth:`Gate.refusal` whether a call is allowed.  Token files and
 certificates are read again when they change; a file that cannot be used leaves the old ones in
 use, and is logged.  Nothing here imports gRPC: the supervisor uses it too.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import ipaddress
 import logging
@@ -35,7 +36,7 @@ from consensuspr.server.logs import LOGGER_NAME
 
 # Between two looks at a token file whose tokens are good.
 LOOK_S = 1.0
-# What a caller without a good token can set; every client has these.
+# How a caller gives a token; every client has these.
 HOW_TO_SHOW = (
     f"--token-file FILE, a trainer's setting token_file, or the variable {TOKEN_FILE_VARIABLE}"
 )
@@ -44,7 +45,7 @@ _log = logging.getLogger(LOGGER_NAME)
 
 
 class Refused(NamedTuple):
-    """Why a call may not do what it asks for.
+    """Why a call is rejected.
 
     Attributes:
         known: it showed a good token, of too narrow a scope; else none, or an unknown one.
@@ -86,10 +87,10 @@ class Gate:
     def refusal(
         self, scope: Scope, authorization: str | bytes | None, peer: str = ""
     ) -> Refused | None:
-        """Return why a call may not do what needs a scope; None: it may.
+        """Return why a call that needs a scope is rejected; None: it is allowed.
 
         Args:
-            scope: what the call needs.
+            scope: that the call needs.
             authorization: the header or metadata of that name: ``Bearer TOKEN``, or ``Basic``
                 with the token as the password; None: none.
             peer: the caller as gRPC names it, ``ipv4:127.0.0.1:4711``; needed to administer a
@@ -124,7 +125,7 @@ class Gate:
     def _granted(self, file: Path, digest: bytes) -> Scope | None:
         """Return the scope of a token by its digest, None if it is unknown."""
         with self._lock:
-            # A look-up by digest: how long it takes says nothing about the token.
+            # A look-up by digest: its duration does not depend on the token.
             if self._clock() >= self._look_at or digest not in self._scopes:
                 self._look(file)
             return self._scopes.get(digest)
@@ -157,21 +158,19 @@ def _token_in(authorization: str | bytes | None) -> bytes | None:
     text = authorization or b""
     if isinstance(text, str):
         text = text.encode("utf-8", "surrogatepass")
-    scheme, _, rest = text.strip().partition(b" ")
+    scheme, _, credentials = text.strip().partition(b" ")
     if scheme.lower() == b"bearer":
-        return rest.strip() or None
+        return credentials.strip() or None
     if scheme.lower() == b"basic":
-        try:
-            return base64.b64decode(rest, validate=True).partition(b":")[2] or None
-        except binascii.Error:
-            return None
+        with contextlib.suppress(binascii.Error):
+            return base64.b64decode(credentials, validate=True).partition(b":")[2] or None
     return None
 
 
 def _is_local_peer(peer: str) -> bool:
     """Return whether a caller, as gRPC names it, is on this machine."""
-    kind, _, rest = peer.partition(":")
-    host = rest.replace("%5B", "[").replace("%5D", "]").rpartition(":")[0].strip("[]")
+    kind, _, address = peer.partition(":")
+    host = address.replace("%5B", "[").replace("%5D", "]").rpartition(":")[0].strip("[]")
     return kind == "unix" or (kind in ("ipv4", "ipv6") and _is_loopback_number(host))
 
 
@@ -183,7 +182,7 @@ def _is_loopback_number(host: str) -> bool:
 
 
 class Certificates(NamedTuple):
-    """What a server shows and what it demands, as PEM."""
+    """Certificates of a server, and the authority of its clients, as PEM."""
 
     chain: bytes
     key: bytes
@@ -215,7 +214,7 @@ class Tls:
         return len(self._files) == 3
 
     def current(self) -> tuple[int, Certificates]:
-        """Return what new connections get, and its number, which grows with each change."""
+        """Return the certificates for new connections, and a number that grows with each change."""
         with self._lock:
             self._look()
             return self._version, self._certificates
@@ -274,14 +273,14 @@ def _no_password() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """The gate of a server and its certificates; ``tls`` is None where it speaks plainly."""
+    """The gate of a server and its certificates; ``tls`` is None without encryption."""
 
     gate: Gate
     tls: Tls | None
 
     @classmethod
     def of(cls, config: ServerConfig) -> Security:
-        """Return what the settings say.
+        """Return the gate and certificates of settings.
 
         Raises:
             InputError: a file cannot be used.
@@ -292,7 +291,7 @@ class Security:
         return cls(Gate(config.token_file), tls)
 
 
-# Of a server of one's own, for one that listens nowhere.
+# Of a server that listens nowhere.
 OPEN = Security(Gate(None), None)
 
 
@@ -318,10 +317,12 @@ def check_exposure(config: ServerConfig) -> None:
                 raise InputError(
                     f"{name} {text} can be reached from other machines, and there is neither a"
                     " token nor TLS: give --token-file FILE (`consensuspr token FILE` makes one),"
-                    " or --tls-cert and --tls-key, or say --insecure where only friends reach it"
+                    " or --tls-cert and --tls-key, or --insecure on a trusted network"
                 )
         if not known:
-            _log.warning("%s %s: whoever reaches it may use it; there are no tokens", name, text)
+            _log.warning(
+                "%s %s: everybody who can reach it may use it; there are no tokens", name, text
+            )
         elif not tls:
             _log.warning("%s %s: tokens and texts pass unencrypted; there is no TLS", name, text)
 
@@ -343,17 +344,17 @@ def check_page_reach(
     if known or is_loopback(address.host):
         return
     raise InputError(
-        f"{name} {address} can be reached from other machines, and whoever reaches it would read"
-        " every prompt and response: give --token-file FILE (`consensuspr token FILE` makes one;"
-        " TLS alone keeps nobody out)"
-        + ("" if escape is None else f", or say{escape} where only friends reach it")
+        f"{name} {address} can be reached from other machines, and everybody who can reach it"
+        " would read every prompt and response: give --token-file FILE (`consensuspr token FILE`"
+        " makes one; TLS alone keeps nobody out)"
+        + ("" if escape is None else f", or{escape} on a trusted network")
     )
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host, by name or number, is this machine and reachable from it alone."""
+    """Return whether a host, by name or number, is only reachable from this machine."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError):
-        return False  # binding says what is wrong with it
+        return False  # binding fails with the reason
     return all(_is_loopback_number(str(address[0]).partition("%")[0]) for *_, address in found)

@@ -1,7 +1,7 @@
-"""The service of one worker: what each RPC does, and its gRPC server.
+"""The service of one worker: the work of each RPC, and the gRPC server.
 
 :class:`Handlers` do the work in a scoring thread, from the bytes of a request to the bytes of its
-reply.  A request that is wrong as a whole ends in :class:`Abort`; what concerns a single rollout is
+reply.  A request that is wrong as a whole ends in :class:`Abort`; a fault of a single rollout is
 a status in the reply.  :class:`ScoringService` receives, admits and replies on one event loop; HTTP
 and Ray Serve share it.  When a caller leaves or its deadline passes, queued work is dropped and
 running work stops at its next piece.
@@ -43,14 +43,16 @@ from consensuspr.server.admission import (
     COPIES,
     COPIES_EXPLAINED,
     REQUEST_OVERHEAD_BYTES,
+    TRIM_BYTES,
+    TRIM_PAUSE_S,
     Admission,
     Job,
-    MemoryTrimmer,
     Refusal,
     ScoringThreads,
     available_cores,
     charge,
     field_table,
+    trim_memory,
 )
 from consensuspr.server.config import ServerConfig
 from consensuspr.server.logs import LOGGER_NAME
@@ -150,27 +152,22 @@ class Abort(Exception):
         retry_after_s: float | None = None,
         digest: str | None = None,
     ) -> None:
+        if len(message) > MAX_SENTENCE_CHARS:  # it quotes text of the client
+            message = f"{message[:MAX_SENTENCE_CHARS]}... ({len(message)} characters)"
         self.code = code
-        self.message = shortened(message)
+        self.message = message
         self.retry_after_s = retry_after_s
         self.digest = digest
         super().__init__(self.message)
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Return what is sent beside the sentence."""
+        """Return the metadata sent with the sentence."""
         metadata = []
         if self.retry_after_s is not None:
             metadata.append((RETRY_AFTER_KEY, str(max(1, round(self.retry_after_s * 1000)))))
         if self.digest is not None:
             metadata.append((DATASET_DIGEST_KEY, self.digest))
         return tuple(metadata)
-
-
-def shortened(sentence: str) -> str:
-    """Return what a client gets, cut if text of its own makes it long."""
-    if len(sentence) <= MAX_SENTENCE_CHARS:
-        return sentence
-    return f"{sentence[:MAX_SENTENCE_CHARS]}... ({len(sentence)} characters)"
 
 
 class RunningCall:
@@ -187,7 +184,7 @@ class RunningCall:
         self._abandoned = False
 
     def abandon(self) -> None:
-        """Say that nobody waits for the result any more."""
+        """Note that nobody waits for the result any more."""
         self._abandoned = True
 
     def check(self) -> None:
@@ -205,7 +202,7 @@ class RunningCall:
             )
 
 
-# What came in: bytes of gRPC, or what a front has received.
+# A request: bytes of gRPC, or the buffer of another endpoint.
 B = TypeVar("B", bytes, bytes | bytearray)
 Work = Callable[[B, RunningCall], R]
 Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -214,13 +211,12 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 class Handlers:
     """The RPCs of one worker, for many threads; ``info`` has the limits on a request.
 
-    Each raises Abort where the request is wrong as a whole, or nobody waits for it any more.
+    Each raises Abort if the request is wrong as a whole, or if nobody waits for it any more.
     """
 
     def __init__(self, scorer: MeteredScorer, info: ServerInfo) -> None:
         self._scorer = scorer
         self._info = info
-        self._info_reply: tuple[object, bytes] = (None, b"")  # by digests, which say all
 
     def score(self, raw: bytes, call: RunningCall) -> bytes:
         """Answer ``Score``."""
@@ -270,23 +266,16 @@ class Handlers:
         return encode_explain_response(explanation).SerializeToString()
 
     def server_info(self, raw: bytes, call: RunningCall) -> bytes:
-        """Answer ``ServerInfo``; asked by clients of any protocol version."""
+        """Answer ``ServerInfo`` for clients of any protocol version."""
         call.check()
         parse_message(pb.ServerInfoRequest, raw)
-        datasets = self._scorer.scorer.datasets
-        digests = {name: index.digest for name, index in datasets.items()}
-        known, reply = self._info_reply
-        if known != digests:
-            info = replace(self._info, datasets=describe_datasets(datasets))
-            reply = encode_server_info(info).SerializeToString()
-            self._info_reply = digests, reply
-        return reply
+        info = replace(self._info, datasets=describe_datasets(self._scorer.scorer.datasets))
+        return encode_server_info(info).SerializeToString()
 
 
 def check_version(version: int) -> None:
-    """End the RPC where a request was written for another version, or for none."""
+    """End the RPC if a request was written for another version; unset counts as another."""
     if version != PROTOCOL_VERSION:
-        # Unset too: one that was written for another version would find no scores and no error.
         raise Abort(
             grpc.StatusCode.FAILED_PRECONDITION,
             f"the client speaks protocol version {version or '0 (unset)'},"
@@ -334,7 +323,7 @@ class ScoringService:
             "Explain": field_table(pb.ExplainRequest.DESCRIPTOR),
         }
         self._reception = Reception()
-        self._trimmer = MemoryTrimmer()
+        self._freed_bytes, self._trimmed_at = 0, 0.0
         self._server_info = handlers.server_info
         self.admission = admission
         self.metrics = metrics
@@ -367,11 +356,11 @@ class ScoringService:
         return unfinished
 
     def close(self) -> None:
-        """Drop what is queued; what runs stops at its next piece."""
+        """Drop queued requests; running ones stop at their next piece."""
         self._threads.close()
 
     def behaviour(self, method: str) -> Callable[[bytes, Context], Awaitable[bytes]]:
-        """Return what carries out a method, from its message on."""
+        """Return the behaviour of a method, from its message on."""
 
         async def behaviour(raw: bytes, context: Context) -> bytes:
             work = self._serve(method, raw, context)
@@ -383,7 +372,7 @@ class ScoringService:
     def _receiving(
         self, method: str
     ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[bytes]]:
-        """Return what carries out a method, and receives only what can be admitted."""
+        """Return the behaviour of a method that receives only messages it can admit."""
 
         async def serve(context: Context) -> bytes:
             self._check_open()
@@ -409,7 +398,7 @@ class ScoringService:
     async def _serve(self, method: str, raw: bytes, context: Context) -> bytes:
         self._check_open()
         if method == "ServerInfo":
-            # At once: a client that asks what the server takes must not wait behind others.
+            # At once: a client that asks for the limits must not wait behind scoring.
             return self._server_info(raw, RunningCall())
         copies = COPIES_EXPLAINED if method == "Explain" else COPIES
         try:
@@ -440,7 +429,7 @@ class ScoringService:
         """Admit a request and have a thread work on it; every front calls this.
 
         Args:
-            work: what to do with the request's bytes.
+            work: a function of the request's bytes.
             raw: the request.
             num_bytes: memory that the request counts with.
             deadline: ``time.monotonic()`` at which the caller stops waiting; None: never.
@@ -507,8 +496,11 @@ class ScoringService:
 
     def _call_ended(self, job: Job, _: asyncio.Task[Any]) -> None:
         self.admission.call_ended(job)
-        if self._trimmer.is_due(job.num_bytes):
-            asyncio.get_running_loop().run_in_executor(None, self._trimmer.trim)
+        self._freed_bytes += job.num_bytes
+        now = time.monotonic()
+        if self._freed_bytes >= TRIM_BYTES and now >= self._trimmed_at + TRIM_PAUSE_S:
+            self._freed_bytes, self._trimmed_at = 0, now
+            asyncio.get_running_loop().run_in_executor(None, trim_memory)
 
     def _check_open(self) -> None:
         if self._draining:
@@ -532,16 +524,16 @@ class _Gatekeeper(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         service, _, method = handler_call_details.method.strip("/").partition("/")
         if service == health.SERVICE_NAME:
             return await continuation(handler_call_details)
-        shown = handler_call_details.invocation_metadata
-        refused = refusal(self._gate, service, method, shown)
+        metadata = handler_call_details.invocation_metadata
+        refused = refusal(self._gate, service, method, metadata)
         if refused is None:
             return await continuation(handler_call_details)
         code = code_of(refused)
         # A name from the caller would be a series of its own.
-        counted = method if (service, method) in _SCOPES else "other"
+        counted_as = method if (service, method) in _SCOPES else "other"
 
         async def refuse(messages: AsyncIterator[bytes], context: Context) -> bytes:
-            self._metrics.request(counted, code.name, 0.0)
+            self._metrics.request(counted_as, code.name, 0.0)
             await context.abort(code, refused.sentence)
             raise AssertionError("abort does not return")
 
@@ -560,15 +552,15 @@ _SCOPES = {
 }
 
 
-def refusal(gate: Gate, service: str, method: str, shown: Any) -> Refused | None:
-    """Say why a call that shows this metadata may not be made; None: it may."""
+def refusal(gate: Gate, service: str, method: str, metadata: Any) -> Refused | None:
+    """Return why a call with this metadata may not be made; None: it may."""
     scope = _SCOPES.get((service, method)) or _SCOPES.get((service, ""), Scope.ADMIN)
-    authorization = next((text for name, text in shown or () if name == "authorization"), None)
+    authorization = next((text for name, text in metadata or () if name == "authorization"), None)
     return gate.refusal(scope, authorization)
 
 
 def code_of(refused: Refused) -> grpc.StatusCode:
-    """Return how a call ends that was refused at the gate."""
+    """Return the code of a call that the gate refused."""
     return grpc.StatusCode.PERMISSION_DENIED if refused.known else grpc.StatusCode.UNAUTHENTICATED
 
 
@@ -597,7 +589,7 @@ def _configuration(certificates: Certificates) -> grpc.ServerCertificateConfigur
 
 
 async def counted(metrics: Metrics, method: str, work: Awaitable[bytes], context: Context) -> bytes:
-    """Return what ``work`` returns, or end the RPC as it raises; either is counted."""
+    """Return the result of ``work``, or end the RPC as it raises; count either."""
     start = time.monotonic()
     code = grpc.StatusCode.CANCELLED
     try:
@@ -632,7 +624,7 @@ def _run(context: Context) -> str:
 
 
 def internal(method: str) -> Abort:
-    """Log the exception being handled under an id; return what the client is told."""
+    """Log the exception being handled under an id; return the client's error."""
     incident = uuid.uuid4().hex[:12]
     _log.exception("%s failed, incident %s", method, incident, extra={"incident": incident})
     return Abort(
@@ -646,7 +638,7 @@ class Draining:
     """How a server goes down.
 
     Attributes:
-        delay_s: serve on for this long while health says NOT_SERVING.
+        delay_s: serve on for this long while health is NOT_SERVING.
         grace_s: then, wait for admitted requests for at most this long.
     """
 
@@ -658,10 +650,10 @@ class GrpcServer:
     """A server of the scoring service on the running event loop.
 
     Args:
-        service: what it serves.
+        service: that it serves.
         max_message_bytes: of one request.
         max_connections: open at a time.
-        security: who may call it, and its certificates.
+        security: its tokens and certificates.
         admin: handlers of the admin service by method; None: there is none.
     """
 
@@ -735,27 +727,27 @@ class GrpcServer:
         await self._health.set(SERVICE_NAME, serving)
         return port
 
-    async def drain(self, how: Draining) -> int:
-        """Go down: say so, refuse new requests, finish those that are in, and stop.
+    async def drain(self, draining: Draining) -> int:
+        """Go down: announce it, refuse new requests, finish admitted ones, and stop.
 
         Returns:
             How many requests were not finished in time and were dropped.
         """
         await self._health.enter_graceful_shutdown()
-        if how.delay_s:
-            await asyncio.sleep(how.delay_s)
+        if draining.delay_s:
+            await asyncio.sleep(draining.delay_s)
         self._service.refuse_new_requests()
         start = time.monotonic()
         # Clients look for another server at once, and nobody connects any more.
-        closing = asyncio.create_task(self._server.stop(how.grace_s + CLOSE_S))
-        dropped = await self._service.wait_until_idle(how.grace_s)
+        closing = asyncio.create_task(self._server.stop(draining.grace_s + CLOSE_S))
+        dropped = await self._service.wait_until_idle(draining.grace_s)
         self._service.close()
         await self._server.stop(CLOSE_S)
         await closing
         if dropped:
             _log.warning(
                 "%d requests were not finished within grace_s=%g and were dropped",
-                dropped, how.grace_s,
+                dropped, draining.grace_s,
             )  # fmt: skip
         else:
             _log.info("drained in %.2f s", time.monotonic() - start)
@@ -764,7 +756,7 @@ class GrpcServer:
 
 @dataclass(frozen=True, slots=True)
 class BuiltService:
-    """A service, whose admission and threads all faces share, and what they need besides."""
+    """A service, whose admission and threads all endpoints share, and its resources."""
 
     service: ScoringService
     verifier: TimedVerifier
@@ -775,7 +767,7 @@ class BuiltService:
     score_log: ScoreLog | None
 
     def close(self) -> None:
-        """Drop what is queued, end the answer processes, and close the score log."""
+        """Drop queued requests, end the answer processes, and close the score log."""
         self.service.close()
         if self.tracing is not None:
             self.tracing.close()
@@ -787,7 +779,7 @@ class BuiltService:
 def build_service(
     config: ServerConfig, datasets: Mapping[str, DatasetIndex], metrics: Metrics
 ) -> BuiltService:
-    """Put together what scores requests; the settings' addresses and datasets are not looked at."""
+    """Make a service of settings, except for their addresses and datasets."""
     security = Security.of(config)
     # All cores, not this worker's share: one busy client is one connection, to one worker.
     admission = Admission(int(config.queue_limit_bytes))
@@ -800,12 +792,10 @@ def build_service(
     )
     limits = Limits(max_response_bytes=int(config.max_response_bytes))
     scorer = Scorer(datasets, verifier=verifier, threads=config.match_threads, limits=limits)
-    info = describe(
-        scorer, max_message_bytes=int(config.max_message_bytes), max_rollouts=config.max_rollouts
-    )
+    info = describe(scorer, int(config.max_message_bytes), config.max_rollouts)
     score_log = None
     if config.score_log is not None:
-        from consensuspr.score_log import ScoreLog  # Arrow is for who logs
+        from consensuspr.score_log import ScoreLog  # loads Arrow
 
         score_log = ScoreLog(
             config.score_log,
@@ -814,9 +804,7 @@ def build_service(
             on_loss=metrics.score_log_lost,
         )
     metered = MeteredScorer(scorer, verifier, metrics, score_log)
-    tracing = None
-    if config.trace_endpoint is not None:
-        tracing = Tracing(config.trace_endpoint)
+    tracing = None if config.trace_endpoint is None else Tracing(config.trace_endpoint)
     metrics.serving(datasets)
     service = ScoringService(Handlers(metered, info), admission, threads, metrics, tracing)
     return BuiltService(service, verifier, metered, metrics, security, tracing, score_log)

@@ -95,7 +95,7 @@ class _Slot:
 
 
 def print_address(address: Address) -> None:
-    """Print the one line that says where a server listens."""
+    """Print the server's one line of standard output."""
     print(f"listening on {address}", flush=True)
 
 
@@ -112,7 +112,7 @@ def run(
         config: settings.
         announce: called with the address when all workers serve; by default prints ``listening on
             HOST:PORT``.
-        worker_module: what to run; :func:`consensuspr.http.run` sets it for ``http_address``.
+        worker_module: run as worker; :func:`consensuspr.http.run` sets it for ``http_address``.
 
     Returns:
         0 after draining, 1 if a worker that died could not be replaced.
@@ -243,7 +243,7 @@ class _Supervisor:
     # -- orders and questions
 
     async def _run_reader(self, payload: Message) -> Message:
-        """Run the process that reads datasets; return what it has read.
+        """Run the process that reads datasets; return its result.
 
         Raises:
             ConsensusPRError: it failed.

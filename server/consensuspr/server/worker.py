@@ -1,7 +1,7 @@
 """The processes below the supervisor: one that loads the datasets, and those that serve them.
 
-The first ends when it is done, which frees the memory of reading; what stays is a snapshot of each
-dataset, which the workers map and share.  A worker maps the snapshots, serves until SIGTERM, SIGINT
+The first ends when it is done, which frees the memory of reading.  A snapshot of each dataset
+stays, which the workers map and share.  A worker maps the snapshots, serves until SIGTERM, SIGINT
 or the end of the supervisor, drains, and exits with code 0.
 """
 
@@ -55,7 +55,7 @@ class Front(Protocol):
         """Send the replies that are ready, and stop."""
 
 
-# Puts a front together from settings, what it serves and what the supervisor ordered.
+# Makes a front from settings, the service and the worker's payload.
 FrontFactory = Callable[[ServerConfig, "BuiltService", dict[str, Any]], Front]
 
 
@@ -63,7 +63,7 @@ def main(make_front: FrontFactory | None = None) -> int:
     """Do as ordered, load the datasets or serve; return the exit code of the process.
 
     Args:
-        make_front: makes what listens beside gRPC; None: nothing does.
+        make_front: makes an endpoint beside gRPC; None: there is none.
     """
     # It is for the supervisor alone.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -84,7 +84,7 @@ def main(make_front: FrontFactory | None = None) -> int:
         parent.report_failure(error)
         return 1
     if dropped:
-        # An orderly end of the interpreter would wait for the threads of what was dropped.
+        # An orderly end of the interpreter would wait for the threads of dropped requests.
         logging.shutdown()
         os._exit(0)
     return 0
@@ -119,7 +119,7 @@ def read_datasets(config: ServerConfig, order: Message) -> Message:
         except ConsensusPRError as error:
             if not optional:
                 raise
-            _log.error("%s; what was loaded from it is served on", error)
+            _log.error("%s; its datasets stay in service", error)
     for number, (name, path) in enumerate(datasets.items()):
         snapshot = os.path.join(place, str(number), "dataset.index")
         at_first = order["with_folder"] and not optional and name in config.datasets
@@ -258,7 +258,7 @@ class Supervisor:
                 answer = {"error": str(error)}
             except Exception:
                 _log.exception("order %s failed", name)
-                answer = {"error": f"order {name} failed; the worker's log says why"}
+                answer = {"error": f"order {name} failed; see the worker's log"}
             await asyncio.to_thread(self._parent.send, {"answer": order["id"], **answer})
             self._orders.task_done()
 

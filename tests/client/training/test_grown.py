@@ -64,10 +64,3 @@ def test_workers_that_begin_an_epoch_at_once_agree(tmp_path: Path) -> None:
 def test_without_a_dataset_no_epoch_begins(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no dataset yet; consensusbench grow puts it there"):
         GrownDatasets(tmp_path).of_epoch(0)
-
-
-@pytest.mark.parametrize("content", ["", "[]", '{"name": "x"}', '{"name": 1, "digest": "2"}'])
-def test_a_file_of_something_else_is_refused(tmp_path: Path, content: str) -> None:
-    (tmp_path / "ready.json").write_text(content)
-    with pytest.raises(InputError, match="names no dataset of consensusbench grow"):
-        GrownDatasets(tmp_path).of_epoch(0)

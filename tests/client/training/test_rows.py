@@ -70,15 +70,6 @@ def test_an_index_that_names_two_problems_is_refused() -> None:
         ids.of("gsm8k", {"index": 3}, other)
 
 
-def test_a_prompt_is_known_by_its_words() -> None:
-    spaced = [{"role": "user", "content": "What  is\n6 * 7?", "name": "x"}]
-    parts = [{"role": "user", "content": [{"type": "text", "text": "What is 6 * 7?"}]}]
-    assert prompt_digest(spaced) == prompt_digest(parts) == prompt_digest(PROMPT)
-    assert prompt_digest("What is 6 * 7?") == prompt_digest(" What is\t6 * 7? ")
-    assert prompt_digest([{"role": "system", "content": "What is 6 * 7?"}]) != prompt_digest(PROMPT)
-    assert prompt_digest("\ud800").startswith("prompt-")
-
-
 def row(**extra_info: Any) -> TrainingRow:
     return TrainingRow("toy", "18", {"problem_id": "p", **extra_info}, None)
 

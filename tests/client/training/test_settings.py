@@ -37,21 +37,6 @@ def test_the_environment_names_the_server_where_the_settings_do_not(
 
 
 @pytest.mark.parametrize(
-    ("values", "spec"),
-    [
-        ({"reward": "linear", "alpha": 0.3}, RewardSpec.linear(0.3)),
-        ({"reward": "max"}, RewardSpec.maximum()),
-        ({"reward": "curriculum", "switch_epoch": 2}, RewardSpec.curriculum(2)),
-        ({"reward": "outcome"}, RewardSpec.outcome()),
-    ],
-)
-def test_every_reward_can_be_asked_for(values: dict[str, Any], spec: RewardSpec) -> None:
-    asked = read(**values).spec
-    assert asked.kind == spec.kind
-    assert asked.compute(1.0, 0.25, 1) == spec.compute(1.0, 0.25, 1)
-
-
-@pytest.mark.parametrize(
     ("values", "unanswered"),
     [
         ({}, "zero"),
@@ -66,14 +51,6 @@ def test_unanswered_is_zero_where_ncr_is_added_to_acc(
     values: dict[str, Any], unanswered: str
 ) -> None:
     assert read(**values).spec.unanswered == unanswered
-
-
-@pytest.mark.parametrize(
-    ("value", "read_as"),
-    [("raise", "raise"), (0, 0.0), ("0.0", 0.0), (-1.5, -1.5)],
-)
-def test_an_unscorable_sample_fails_or_gets_a_number(value: object, read_as: object) -> None:
-    assert read(on_unscorable=value).on_unscorable == read_as
 
 
 @pytest.mark.parametrize(
@@ -106,10 +83,6 @@ def test_a_wrong_setting_is_one_sentence_that_names_it(
         read(**values)
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_settings_can_be_shared_between_samples() -> None:
-    assert hash(read(score_log=Path("x"))) == hash(read(score_log="x"))
 
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "train.md"
@@ -145,11 +118,6 @@ def test_the_setting_goes_before_what_the_trainer_tells() -> None:
     assert EpochClock(settings, 12, "").epoch_of(6) == 1
 
 
-def test_a_fixed_epoch_needs_no_steps() -> None:
-    settings = RewardSettings(reward="curriculum", epoch=3)
-    assert EpochClock(settings, None, "nobody knows").epoch_of(None) == 3
-
-
 def test_a_curriculum_without_a_known_epoch_does_not_start() -> None:
     with pytest.raises(InputError, match=r"needs the epoch, which cannot be known: nobody knows"):
         EpochClock(CURRICULUM, None, "nobody knows")
@@ -158,10 +126,6 @@ def test_a_curriculum_without_a_known_epoch_does_not_start() -> None:
 def test_a_curriculum_does_not_guess_the_step_of_a_sample() -> None:
     with pytest.raises(InputError, match="the sample came without it"):
         EpochClock(CURRICULUM, 12, "").epoch_of(None)
-
-
-def test_other_rewards_need_no_epoch() -> None:
-    assert EpochClock(RewardSettings(), None, "nobody knows").epoch_of(None) == 0
 
 
 def test_each_stage_is_announced_once(caplog: pytest.LogCaptureFixture) -> None:

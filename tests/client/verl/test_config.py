@@ -72,12 +72,6 @@ def test_a_curriculum_of_unknown_epoch_does_not_start(
     epoch_clock(config, RewardSettings(reward="curriculum", epoch=1), version)
 
 
-def test_steps_of_an_epoch_can_be_named() -> None:
-    settings = RewardSettings(reward="curriculum", steps_per_epoch=7)
-    clock = epoch_clock(run_config(total_training_steps=100), settings, "0.9.1")
-    assert [clock.epoch_of(step) for step in (7, 8)] == [0, 1]
-
-
 def test_settings_and_overlong_penalty_are_read_from_one_place() -> None:
     buffer = {"enable": True, "len": 512, "penalty_factor": 1.0, "log": False}
     given = {"alpha": 0.3, "max_resp_len": 4096, "overlong_buffer_cfg": buffer}
@@ -85,19 +79,6 @@ def test_settings_and_overlong_penalty_are_read_from_one_place() -> None:
     assert read.settings.alpha == 0.3
     assert read.overlong is not None and read.overlong(4096) == -1.0
     assert ManagerConfig.of({"reward": {}}).settings == RewardSettings()
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "sentence"),
-    [
-        ({"alhpa": 1}, "unknown setting 'alhpa' in reward.reward_kwargs; did you mean 'alpha'"),
-        ({"alpha": 2}, r"reward.reward_kwargs.alpha: .*, got 2"),
-        (3, "reward.reward_kwargs must hold settings by name, got 3"),
-    ],
-)
-def test_a_wrong_setting_is_named_with_its_place(kwargs: Any, sentence: str) -> None:
-    with pytest.raises(InputError, match=sentence):
-        ManagerConfig.of({"reward": {"reward_kwargs": kwargs}})
 
 
 BUFFER = {"enable": True, "len": 512, "penalty_factor": 1.0, "log": False}
@@ -111,11 +92,6 @@ def test_it_grows_within_the_buffer(tokens: int, penalty: float) -> None:
     penalise = OverlongPenalty.of(4096, BUFFER)
     assert penalise is not None
     assert penalise(tokens) == penalty
-
-
-@pytest.mark.parametrize("buffer", [None, {}, {**BUFFER, "enable": False}])
-def test_it_is_off_unless_enabled(buffer: Any) -> None:
-    assert OverlongPenalty.of(None, buffer) is None
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from consensusbench.construction import BuildJob, BuildProgress, BuildReport, OutputPaths, build
+from consensusbench.construction import BuildJob, BuildReport, OutputPaths, build
 from tests.rows import read_rows, write_rows
 
 if TYPE_CHECKING:
@@ -143,9 +143,9 @@ class Toys:
         }
         return BuildJob(**(parts | changes))
 
-    def build(self, listener: BuildProgress | None = None, **changes: Any) -> BuildReport:
+    def build(self, **changes: Any) -> BuildReport:
         """Build, with some parts changed."""
-        return build(self.job(**changes), listener)
+        return build(self.job(**changes))
 
     def path(self, name: str = "dataset") -> Path:
         """Return one of the files of rows."""
@@ -181,23 +181,3 @@ def six(tmp_path: Path) -> Toys:
 def written(paths: OutputPaths) -> list[bytes]:
     """Return the bytes of all outputs."""
     return [path.read_bytes() for path in paths.all()]
-
-
-class Listener(BuildProgress):
-    """Writes down what it hears."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-        self.heard: list[tuple[str, int | None]] = []
-
-    def read(self, rollouts: int) -> None:
-        self.heard.append(("read", rollouts))
-
-    def begin(self, problems: int | None) -> None:
-        self.heard.append(("begin", problems))
-
-    def work(self, problems: int) -> None:
-        self.heard.append(("work", problems))
-
-    def note(self, sentence: str) -> None:
-        self.notes.append(sentence)

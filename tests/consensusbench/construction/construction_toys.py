@@ -16,7 +16,7 @@ from pathlib import Path
 
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction
 from consensuspr.data import Problem, Row
-from consensuspr.errors import ConsensusPRError
+from consensuspr.errors import BudgetSpent, ConsensusPRError, ModelUnavailable
 
 EQUATION = re.compile(r"\b\d+[+*-]\d+=\d+\b")
 
@@ -49,25 +49,17 @@ def equations(rollouts: Sequence[CorrectRollout]) -> Extraction:
     for rollout in rollouts:
         for text in dict.fromkeys(EQUATION.findall(rollout.response)):
             found.setdefault(text, []).append(rollout)
-    candidates = tuple(
-        Candidate(
-            label=text,
-            type="equation",
-            expressions=(text,),
-            derived=(),
-            support=len(by),
-            num_models=len({one.model for one in by}),
-            position=sum(_place(text, one.response) for one in by) / len(by),
+    candidates, dropped = [], []
+    for text, by in sorted(found.items()):
+        if text.startswith("0"):
+            dropped.append(Dropped("extract", "trivial", "has a 0", text, (text,), len(by)))
+            continue
+        places = [rollout.response.index(text) / len(rollout.response) for rollout in by]
+        models = {rollout.model for rollout in by}
+        candidates.append(
+            Candidate(text, "equation", (text,), (), len(by), len(models), sum(places) / len(by))
         )
-        for text, by in sorted(found.items())
-        if not text.startswith("0")
-    )
-    dropped = tuple(
-        Dropped("extract", "trivial", "begins with 0", text, (text,), len(by))
-        for text, by in sorted(found.items())
-        if text.startswith("0")
-    )
-    return Extraction(candidates, dropped)
+    return Extraction(tuple(candidates), tuple(dropped))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +75,18 @@ class ToyRefiner:
     def refine(self, problem: Problem, extraction: Extraction, rollouts: int) -> Extraction:
         if "REFINING FAILS" in problem.problem:
             raise ConsensusPRError("this one cannot be refined")
-        assert all(one.support <= rollouts for one in extraction.candidates)
-        kept = tuple(one for one in extraction.candidates if one.support >= self.min_support)
-        dropped = tuple(
-            Dropped(
-                "refine",
-                "support",
-                f"support {one.support} is below {self.min_support}",
-                one.label,
-                one.expressions,
-                one.support,
+        kept, dropped = [], []
+        for found in extraction.candidates:
+            assert found.support <= rollouts
+            if found.support >= self.min_support:
+                kept.append(found)
+                continue
+            detail = f"support {found.support} is below {self.min_support}"
+            out = Dropped(
+                "refine", "support", detail, found.label, found.expressions, found.support
             )
-            for one in extraction.candidates
-            if one.support < self.min_support
-        )
-        return Extraction(kept, dropped)
+            dropped.append(out)
+        return Extraction(tuple(kept), tuple(dropped))
 
 
 @dataclass(slots=True)
@@ -127,8 +116,6 @@ class ToyAsyncExtractor:
         self.now = -1
 
     async def extract(self, problem: Problem, rollouts: Sequence[CorrectRollout]) -> Extraction:
-        from consensuspr.errors import BudgetSpent, ModelUnavailable
-
         if self.last is not None and len(self.asked) >= self.last:
             raise BudgetSpent("the limit of $1 leaves no further request")
         self.now += 1
@@ -155,7 +142,3 @@ def _misbehave(text: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
     if "RAISE" in text:
         raise ZeroDivisionError("division by zero")
-
-
-def _place(text: str, response: str) -> float:
-    return response.index(text) / len(response)

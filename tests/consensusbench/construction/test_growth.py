@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-import os
-import sqlite3
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -68,7 +63,7 @@ def growing(tmp_path: Path, log: Log, job: Callable[..., BuildJob]) -> Growing:
     ) -> Iterator[tuple[Growth, str]]:
         folder = log.run / "nodes"
         folder.mkdir(parents=True, exist_ok=True)
-        options = ("--workers", "2", "--dataset-folder", str(folder))
+        options = ("--workers", "1", "--dataset-folder", str(folder))
         with (
             served(tmp_path, job().problems or "", *options) as address,
             Growth(job(), address, Access(), say) as growth,
@@ -104,7 +99,7 @@ def test_a_problem_gets_nodes_from_right_rollouts_of_two_steps(
         assert (score.acc, score.ncr) == (1.0, 1.0)
 
 
-def test_nodes_that_are_there_stay_and_problems_too(
+def test_existing_nodes_and_problems_stay(
     tmp_path: Path, log: Log, job: Callable[..., BuildJob]
 ) -> None:
     kept = [{"node_id": "own", "label": "own", "expressions": ["40-17=23"], "note": 7}]
@@ -138,7 +133,7 @@ def test_validation_undecided_answers_and_texts_that_were_not_kept_make_no_nodes
     assert add_nodes(job()).added == 0
 
 
-def test_what_wrong_rollouts_write_as_well_is_no_node(
+def test_a_sentence_of_wrong_rollouts_is_no_node(
     tmp_path: Path, log: Log, job: Callable[..., BuildJob]
 ) -> None:
     """A policy that writes one sentence everywhere is not rewarded for it."""
@@ -158,79 +153,64 @@ def test_a_run_makes_no_budgets(tmp_path: Path, log: Log, job: Callable[..., Bui
     assert all(node.weight is not None for node in problem.nodes)
     made = problem.metadata["construction"]
     assert made["provenance"]["selection"]["correct"] == "labels"
-    assert {one["model"] for one in made["rollouts"]} == {"toy step 1", "toy step 4"}
+    assert {rollout["model"] for rollout in made["rollouts"]} == {"toy step 1", "toy step 4"}
 
 
 # In service.
 
 
-def test_what_is_ready_rewards_the_next_epoch_and_no_sample_before(
-    log: Log, growing: Growing
+def test_ready_nodes_reward_the_next_epoch_and_no_sample_before(
+    log: Log, growing: Growing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
+    printed: list[str] = []
     samples = [Rollout("p0", right(0, 0)), Rollout("p1", right(1, 0))]
     folder = log.run / "nodes"
-    with growing(said.append) as (growth, address):
+
+    def have_nodes(address: str, epoch: int) -> list[bool]:
+        scored = rewards(address, folder, epoch, *samples)
+        return [found.score.num_nodes > 0 for found in scored]
+
+    with growing(printed.append) as (growth, address):
         first = growth.begin()
         assert (first.name, first.with_nodes, first.problems) == ("default", 0, 3)
         assert growth.grow() is None
-        assert [one.score.num_nodes for one in rewards(address, folder, 0, *samples)] == [0, 0]
+        assert have_nodes(address, 0) == [False, False]
         log.add(Group(0, 1), Group(0, 4))
         ready = growth.grow()
-        assert ready is not None
-        assert ready.with_nodes == 1
+        assert ready is not None and ready.with_nodes == 1
         assert dataset_path(log.run, ready.digest).exists()
         assert growth.grow() is None  # nothing new was scored
-        # The epoch under way goes on as it began, in a worker that starts only now, too.
-        assert [one.score.num_nodes for one in rewards(address, folder, 0, *samples)] == [0, 0]
-        later = rewards(address, folder, 1, *samples)
-        assert later[0].score.num_nodes >= 2
-        assert later[0].reward == 1.0
-        assert later[1].score.num_nodes == 0
+        # The epoch under way goes on as it began, also in a worker that starts only now.
+        assert have_nodes(address, 0) == [False, False]
+        assert have_nodes(address, 1) == [True, False]
         log.add(Group(1, 5), Group(1, 8))
+        with monkeypatch.context() as away:
+            away.setattr(growth, "_address", "127.0.0.1:1")
+            with pytest.raises(ConsensusPRError):
+                growth.grow()
+        # Tried again without new samples.
         newest = growth.grow()
-        assert newest is not None
-        assert newest.with_nodes == 2
-        assert [one.score.num_nodes > 0 for one in rewards(address, folder, 1, *samples)] == [
-            True,
-            False,
-        ]
-        assert [one.score.num_nodes > 0 for one in rewards(address, folder, 2, *samples)] == [
-            True,
-            True,
-        ]
+        assert newest is not None and newest.with_nodes == 2
+        assert have_nodes(address, 1) == [True, False]
+        assert have_nodes(address, 2) == [True, True]
         log.add(Group(2, 9), Group(2, 12))
         assert growth.grow() is not None
         # Datasets that no epoch took go, but the one before the last may just be taken.
         assert len(list(folder.glob("grown-*.jsonl"))) == 3
         with AdminClient(address) as client:
             assert len(client.list()) == 4
-        taken = GrownDatasets(folder).taken()
-        assert [one.digest for one in taken.values()] == [first.digest, ready.digest, newest.digest]
-        nodes = [nodes_of(folder / f"{one.name}.jsonl") for one in (ready, newest)]
+        taken = GrownDatasets(folder).taken().values()
+        assert [found.digest for found in taken] == [first.digest, ready.digest, newest.digest]
+        nodes = [nodes_of(folder / f"{found.name}.jsonl") for found in (ready, newest)]
         assert nodes[0]["p0"] == nodes[1]["p0"]
-    assert len(said) == 3
-    assert said[0].startswith("ready for the next epoch: 1 of 3 problems have nodes, 1 of them new")
-    # All of it again, as after a kill: another server, another maker.
-    with growing(said.append) as (resumed, address):
-        assert resumed.begin().with_nodes == 3
-        assert rewards(address, folder, 1, *samples)[0].score.num_nodes >= 2
-        assert [one.score.num_nodes for one in rewards(address, folder, 0, *samples)] == [0, 0]
-
-
-def test_what_the_server_refused_is_tried_again_without_new_samples(
-    log: Log, growing: Growing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with growing() as (growth, _):
-        log.add(Group(0, 1), Group(0, 4))
-        with monkeypatch.context() as away:
-            away.setattr(growth, "_address", "127.0.0.1:1")
-            with pytest.raises(ConsensusPRError):
-                growth.grow()
-        ready = growth.grow()
-        assert ready is not None
-        assert ready.with_nodes == 1
-        assert growth.grow() is None
+        # As after a restart of the server.
+        with AdminClient(address) as client:
+            for dataset in client.list():
+                if dataset.info.name != first.name:
+                    client.remove(dataset.info.name)
+        assert growth.begin().with_nodes == 3
+        assert have_nodes(address, 1) == [True, False]
+    assert len(printed) == 3
 
 
 def test_another_dataset_or_another_process_is_refused(
@@ -250,69 +230,3 @@ def test_another_dataset_or_another_process_is_refused(
             pytest.raises(InputError, match="was begun with another dataset"),
         ):
             wrong_one.begin()
-    state = json.loads((log.run / "nodes" / "ready.json").read_bytes())
-    assert state["name"] == "default"
-
-
-@pytest.fixture
-def rounds(
-    job: Callable[..., BuildJob], monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Iterable[Any]], list[str]]:
-    """Return what is said while rounds end in these ways, on a clock that only pauses move."""
-    now = [0.0]
-
-    def pause(seconds: float) -> None:
-        now[0] += seconds
-
-    def said_in(ends: Iterable[Any]) -> list[str]:
-        said: list[str] = []
-        left = iter(ends)
-
-        def grow(self: Growth) -> None:
-            end = next(left)
-            if end is not None:
-                raise end
-
-        monkeypatch.setattr(Growth, "grow", grow)
-        with Growth(job(), "127.0.0.1:1", Access(), said.append) as growth:
-            try:
-                growth.keep_on()
-            except (SystemExit, ConsensusPRError) as end:
-                said.append(f"{type(end).__name__}: {end}")
-        return said
-
-    monkeypatch.setattr(time, "sleep", pause)
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(os, "setpriority", lambda *which: None)
-    return said_in
-
-
-def test_what_fails_is_said_and_tried_again(rounds: Callable[[Iterable[Any]], list[str]]) -> None:
-    ends = [
-        ConsensusPRError("the server is away"),
-        OSError(28, "disk full"),
-        sqlite3.OperationalError("disk I/O error"),
-        None,
-        ZeroDivisionError("a defect"),
-        SystemExit(0),
-    ]
-    assert rounds(ends) == [
-        "no new nodes: the server is away; again in 2 s",
-        "no new nodes: [Errno 28] disk full; again in 4 s",
-        "no new nodes: OperationalError: disk I/O error; again in 8 s",
-        "after 3 rounds that failed, nodes grow again",
-        "no new nodes: ZeroDivisionError: a defect; again in 2 s",
-        "SystemExit: 0",
-    ]
-
-
-def test_rounds_that_only_fail_end_with_the_reason(
-    rounds: Callable[[Iterable[Any]], list[str]],
-) -> None:
-    *told, last = rounds(itertools.repeat(ConsensusPRError("the server is away")))
-    assert len(told) > 10
-    assert last.startswith("ConsensusPRError: no new nodes for 60 minutes, in")
-    assert last.endswith("rounds that failed; the last: the server is away")
-    # An hour of failures, a success, and another hour.
-    away = [ConsensusPRError("the server is away")] * 60
-    assert rounds([*away, None, *away, SystemExit(0)])[-1] == "SystemExit: 0"

@@ -1,20 +1,18 @@
-"""What nodes are worth: their weights, and how NCR separates right from wrong rollouts."""
+"""Budgets of the guard, weights of nodes, and how NCR separates right from wrong rollouts."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from consensusbench.cli.app import app
 from consensusbench.construction import BuildJob, BuildReport, OutputPaths, SelectionSettings, build
+from consensusbench.construction.budgets import Stated, budget_of, stated_in
+from consensusbench.construction.pipeline import add_budgets
 from consensusbench.extraction.refine import PaperRefiner
 from consensusbench.extraction.rules import RulesExtractor
-from consensuspr.client import LocalClient, RewardSpec, Rollout
-from consensuspr.data import Problem, open_writer, read_problems
+from consensuspr.data import Problem, open_writer, problem_to_row, read_problems
 
 FIRST, SECOND, LAST = "Each has 3 * 10 = 30.", "With 30 + 22 = 52 of them", "52 - 10 = 42."
 RIGHT = f"{FIRST} {SECOND}, {LAST} Answer: 42"
@@ -22,29 +20,42 @@ WRONG = f"{FIRST} Answer: 30"
 PADDING = " and so on" * 60
 
 
+def write(path: Path, *rows: dict[str, Any]) -> Path:
+    with open_writer(path) as out:
+        for row in rows:
+            out.write(row)
+    return path
+
+
+def job(
+    folder: Path, right: list[str], wrong: list[str], text: str = "How many?", **changes: Any
+) -> BuildJob:
+    """Return a build of one problem with labelled rollouts of a model each."""
+    about = {"problem_id": "p", "problem": text, "ground_truth": "42"}
+    rows = [
+        {**about, "model": f"m{at}", "response": response, "correct": responses is right}
+        for responses in (right, wrong)
+        for at, response in enumerate(responses)
+    ]
+    return BuildJob(
+        (write(folder / "rollouts.jsonl", *rows),),
+        OutputPaths(folder / "dataset.jsonl"),
+        RulesExtractor(),
+        PaperRefiner(),
+        selection=SelectionSettings(trust_labels=True),
+        **changes,
+    )
+
+
 def built(
     folder: Path, right: list[str], wrong: list[str], text: str = "How many?"
 ) -> tuple[Problem, BuildReport]:
-    about = {"problem_id": "p", "problem": text, "ground_truth": "42"}
-    with open_writer(folder / "rollouts.jsonl") as out:
-        for correct, responses in ((True, right), (False, wrong)):
-            for at, response in enumerate(responses):
-                row: dict[str, Any] = {"model": f"m{at}", "response": response, "correct": correct}
-                out.write(about | row)
-    report = build(
-        BuildJob(
-            (folder / "rollouts.jsonl",),
-            OutputPaths(folder / "dataset.jsonl"),
-            RulesExtractor(),
-            PaperRefiner(),
-            selection=SelectionSettings(trust_labels=True),
-        )
-    )
+    report = build(job(folder, right, wrong, text))
     (problem,) = read_problems(folder / "dataset.jsonl")
     return problem, report
 
 
-def told_apart(texts: list[str], end: str) -> list[str]:
+def numbered(texts: list[str], end: str) -> list[str]:
     """Return texts that differ, since a text counts once."""
     return [f"{text} {end} {number}" for number, text in enumerate(texts)]
 
@@ -65,81 +76,153 @@ def told_apart(texts: list[str], end: str) -> list[str]:
 def test_a_weight_is_what_right_rollouts_reach_more_often(
     tmp_path: Path, wrong: list[str], weights: dict[str, float | None]
 ) -> None:
-    problem, report = built(tmp_path, told_apart([RIGHT] * 4, "Yes"), told_apart(wrong, "No"))
+    problem, report = built(tmp_path, numbered([RIGHT] * 4, "Yes"), numbered(wrong, "No"))
     assert {node.label: node.weight for node in problem.nodes} == weights
     assert report.to_json()["weighted"] == bool(wrong)
     assert problem.metadata["construction"]["wrong_rollouts"] == len(wrong)
 
 
-def test_a_node_that_wrong_rollouts_reach_more_often_weighs_nothing(tmp_path: Path) -> None:
-    right = told_apart([RIGHT] * 3 + [f"{SECOND}, {LAST} Answer: 42"], "Yes")
-    problem, _ = built(tmp_path, right, told_apart([WRONG] * 2, "No"))
-    assert [node.weight for node in problem.nodes if node.label == "3 * 10 = 30"] == [0.0]
-
-
-def test_stored_weights_are_what_a_weighted_reward_counts(tmp_path: Path) -> None:
-    wrong = told_apart([WRONG, f"{FIRST} {SECOND}. Answer: 52"], "No")
-    built(tmp_path, told_apart([RIGHT] * 4, "Yes"), wrong)
-    with LocalClient(dataset=tmp_path / "dataset.jsonl") as client:
-        rollout = Rollout("p", f"{FIRST} {SECOND}. Answer: 52")
-        (plain,) = client.score([rollout], reward=RewardSpec.linear(0.5))
-        (weighted,) = client.score([rollout], reward=RewardSpec.linear(0.5, ncr="weighted"))
-    assert [plain.ncr, weighted.ncr] == pytest.approx([2 / 3, 0.5 / 1.5])
-
-
 def test_the_report_says_how_ncr_and_length_separate(tmp_path: Path) -> None:
     # Half of the right ones are longer than any wrong one, and every one states more.
-    right = told_apart([RIGHT + PADDING] * 2 + [RIGHT] * 2, "Yes")
-    wrong = told_apart([WRONG + " " + "so " * 60] * 2, "No")
+    right = numbered([RIGHT + PADDING] * 2 + [RIGHT] * 2, "Yes")
+    wrong = numbered([WRONG + " " + "so " * 60] * 2, "No")
     _, report = built(tmp_path, right, wrong)
     assert report.to_json()["separation"] == {
         "problems": 1, "ncr": 1.0, "ncr_raw": 1.0, "length": 0.5,
     }  # fmt: skip
     assert report.judge is not None
-    assert report.judge.separation.sentence() == (
-        "AUROC within problems without final nodes: 1.000, of length alone 0.500 (over 1 problem; "
-        "of the rollouts that nodes were made of)"
-    )
 
 
 def test_what_the_guard_changes_stands_beside_it(tmp_path: Path) -> None:
     # A wrong one that lists everything reaches all nodes, but for the guard.
     table = "\n".join(f"{a} * {b} = {a * b}" for a in range(3, 40) for b in range(3, 11))
-    wrong = told_apart([f"{RIGHT[:-2]}41\n{table}"], "No")
-    problem, report = built(tmp_path, told_apart([RIGHT] * 4, "Yes"), wrong)
-    said = report.to_json()["separation"]
-    assert (said["ncr"], said["ncr_raw"]) == (1.0, 0.5)
-    assert "1.000 (0.500 without the guard)" in report.judge.separation.sentence()  # type: ignore[union-attr]
+    wrong = numbered([f"{RIGHT[:-2]}41\n{table}"], "No")
+    problem, report = built(tmp_path, numbered([RIGHT] * 4, "Yes"), wrong)
+    separation = report.to_json()["separation"]
+    assert (separation["ncr"], separation["ncr_raw"]) == (1.0, 0.5)
     assert {node.weight for node in problem.nodes} == {0.0}
 
 
 def test_an_attack_that_pays_better_than_being_wrong_is_told(tmp_path: Path) -> None:
     # Two of three nodes combine numbers of the problem; wrong rollouts reach none.
     text = "There are 3 boxes of 10 pens, 22 pens more, and 10 are taken."
-    wrong = told_apart(["Answer: 41"] * 2, "No")
-    problem, report = built(tmp_path, told_apart([RIGHT] * 4, "Yes"), wrong, text)
+    wrong = numbered(["Answer: 41"] * 2, "No")
+    problem, report = built(tmp_path, numbered([RIGHT] * 4, "Yes"), wrong, text)
     earned = problem.metadata["construction"]["earned"]
     assert list(earned) == ["wrong", "quantities", "pairs", "comments", "printed", "subscripts"]
     # One node of three, which the guard lowers.
     assert earned["wrong"] == earned["quantities"] == 0.0 < earned["pairs"] < 1 / 3
-    (warning,) = report.warnings()
-    most = max(earned.values())
-    assert f"scores {100 * most:.1f} % NCR on problems without a source; wrong" in warning
-    assert warning.endswith("or drop nodes that need no reasoning")
+    assert len(report.warnings()) == 1
 
 
-def test_attacks_that_earn_less_than_wrong_rollouts_are_no_news(tmp_path: Path) -> None:
-    wrong = told_apart([f"{FIRST} {SECOND}. Answer: 52"] * 2, "No")
-    problem, report = built(tmp_path, told_apart([RIGHT] * 4, "Yes"), wrong)
-    assert problem.metadata["construction"]["earned"]["wrong"] == pytest.approx(2 / 3, abs=1e-4)
-    assert report.warnings() == []
+def test_without_wrong_rollouts_there_are_no_weights(tmp_path: Path) -> None:
+    _, report = built(tmp_path, numbered([RIGHT] * 4, "Yes"), [])
+    assert report.judge is not None
+    assert (report.judge.weighted, report.judge.separation.problems) == (0, 0)
+    assert report.judge.separation.sentence() == (
+        "no problem has right and wrong rollouts: nodes get no weights"
+    )
 
 
-def test_without_wrong_rollouts_the_command_says_why_there_are_no_weights(tmp_path: Path) -> None:
-    built(tmp_path, told_apart([RIGHT] * 4, "Yes"), [])
-    command = ["build", str(tmp_path / "rollouts.jsonl"), "--output", str(tmp_path / "d.jsonl")]
-    done = CliRunner().invoke(app, [*command, "--no-progress"])
-    assert "no problem has right and wrong rollouts: nodes get no weights" in done.stdout
-    done = CliRunner().invoke(app, [*command, "--no-progress", "--json"])
-    said = json.loads(done.stdout)
-    assert (said["weighted"], said["separation"]["problems"]) == (0, 0)
+# Budgets, in a build and added to a dataset.
+
+SHORT = "3 * 10 = 30, so 30 + 12 = 42. Answer: 42"
+LONG = SHORT + "".join(f"\nCheck {n} + 1 = {n + 1}." for n in range(100, 120))
+PROGRAM = "```python\na = 48\nb = a / 2\nc = a + b\n```"
+
+
+@pytest.mark.parametrize(
+    ("responses", "stated"),
+    [
+        ([], (0, 0, 0)),
+        (["nothing"], (0, 0, 7)),
+        ([SHORT], (2, 5, 40)),  # 30 and 42; 3, 10, 30, 12, 42
+        (["1 2 3 4 5 6 7", SHORT], (2, 7, 40)),
+        ([PROGRAM], (2, 2, len(PROGRAM))),  # works out 24 and 72, and writes 48 and 2
+    ],
+)
+def test_the_most_that_a_response_states(
+    responses: list[str], stated: tuple[int, int, int]
+) -> None:
+    assert stated_in(responses) == Stated(*stated)
+
+
+@pytest.mark.parametrize(
+    ("stated", "num_nodes", "budget"),
+    [
+        (Stated(0, 0), 3, (10, 21, 0)),
+        (Stated(7, 15, 99), 3, (11, 23, 99)),
+        (Stated(100, 200), 500, (1004, 1512, 0)),
+    ],
+)
+def test_a_budget_has_room_for_half_as_much_again(
+    stated: Stated, num_nodes: int, budget: tuple[int, int, int]
+) -> None:
+    assert budget_of(stated, num_nodes) == budget
+
+
+def test_a_build_stores_budgets_of_all_right_rollouts(tmp_path: Path) -> None:
+    many = "".join(f"\nWe try {n} * 2 = {2 * n}." for n in range(100, 150))
+    problem, _ = built(tmp_path, [SHORT, SHORT + " Yes.", SHORT + " Indeed.", LONG], [many])
+    # The wrong one counts for nothing, however much it states.
+    assert problem.budget == budget_of(stated_in([LONG]), len(problem.nodes))
+    assert problem.budget == (33, 41, len(LONG))
+
+
+def with_budgets(
+    folder: Path, right: list[str], wrong: list[str], *rows: dict[str, Any]
+) -> tuple[list[Problem], BuildReport]:
+    """Add budgets to a dataset; return its problems."""
+    dataset = write(folder / "before.jsonl", *rows)
+    report = add_budgets(job(folder, right, wrong, problems=dataset))
+    return list(read_problems(folder / "dataset.jsonl")), report
+
+
+def test_budgets_are_added_and_nothing_else_changes(tmp_path: Path) -> None:
+    node = {"node_id": "n", "expressions": ["3*10=30"], "weight": 0.5, "note": "kept"}
+    rows: list[dict[str, Any]] = [
+        {"problem_id": "p", "ground_truth": "42", "nodes": [node, {**node, "node_id": "o"}],
+         "metadata": {"level": 3}, "mine": 1,
+         "budget": {"statements": 1, "numbers": 1, "note": "kept"}},
+        {"problem_id": "q", "ground_truth": "1", "nodes": [node],
+         "budget": {"statements": 5, "numbers": 6}},
+        {"problem_id": "r", "ground_truth": "1", "nodes": [node]},
+    ]  # fmt: skip
+    after, report = with_budgets(tmp_path, [LONG], [], *rows)
+    assert report.budgets == 1
+    # One right rollout is enough; a problem without any keeps its budget.
+    assert [problem.budget for problem in after] == [(33, 41, len(LONG)), (5, 6, 0), None]
+    first = problem_to_row(after[0])
+    assert first["budget"]["note"] == "kept"
+    before = list(read_problems(tmp_path / "before.jsonl"))
+    for problem in (*before, *after):
+        problem.budget = None
+    assert before == after
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "problem", "weights"),
+    [
+        ([SHORT, LONG], ["3 * 10 = 30. Answer: 30", "Answer: 1"],
+         {"nodes": [{"expressions": ["3*10=30"]}, {"expressions": ["30+12=42"]}]}, [0.5, 1.0]),
+        ([SHORT, LONG], ["Answer: 1"],
+         {"nodes": [{"expressions": ["3*10=30"], "weight": 0.25},
+                    {"expressions": ["30+12=42"]}]}, [0.25, None]),
+        # Forms that a server makes count, and those of another version do not: it makes new ones.
+        (["2x = 84. Answer: 42", "So 2x = 84. Answer: 42"], ["Answer: 1"],
+         {"nodes": [{"expressions": ["84=2x"]}]}, [1.0]),
+        (["2x = 84. Answer: 42", "So 2x = 84. Answer: 42"], ["42 = x"],
+         {"nodes": [{"expressions": ["84=2x"], "derived": ["42=x"]}], "metadata":
+          {"construction": {"provenance": {"normal_form": "0", "forms": "0.0"}}}}, [1.0]),
+    ],
+)  # fmt: skip
+def test_nodes_without_weights_get_them_with_the_budgets(
+    tmp_path: Path,
+    right: list[str],
+    wrong: list[str],
+    problem: dict[str, Any],
+    weights: list[float | None],
+) -> None:
+    row = {"problem_id": "p", "ground_truth": "42", **problem}
+    [weighed], _ = with_budgets(tmp_path, right, wrong, row)
+    assert [node.weight for node in weighed.nodes] == weights

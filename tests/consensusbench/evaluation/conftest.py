@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -63,4 +64,6 @@ def rollout(
 
 def scored_set(problems: Sequence[ProblemFacts], *rollouts: ScoredRollout) -> ScoredSet:
     """Return a set of rollouts that came from one file."""
-    return ScoredSet({p.problem_id: p for p in problems}, list(rollouts), files=("rollouts.jsonl",))
+    by_id = {problem.problem_id: problem for problem in problems}
+    known = [replace(rollout, facts=by_id.get(rollout.problem_id)) for rollout in rollouts]
+    return ScoredSet(by_id, known, files=("rollouts.jsonl",))

@@ -138,7 +138,7 @@ def test_the_guard_lowers_ncr_and_the_plain_one_stands_beside_it() -> None:
         rollout("p", 1.0, (1, 0), num_chars=40),
         rollout("p", 0.0, (1, 1), num_chars=90, guard=0.1),
     ]
-    found = evaluate(ScoredSet(problems, rollouts)).overall
+    found = evaluate(scored_set([*problems.values()], *rollouts)).overall
     assert found.nodes.ncr.value == pytest.approx((1 + 0.5 + 0.1) / 3)
     assert found.nodes.ncr_raw.value == pytest.approx(2.5 / 3)
     assert found.nodes_without_final.ncr.value == pytest.approx((1 + 1 + 0.1 * 1) / 3)
@@ -155,7 +155,7 @@ def test_the_papers_own_ncr_stands_beside_ours_where_it_differs() -> None:
         rollout("p", 1.0, (1, 1), plain=(False, True)),
         rollout("p", 0.0, (1, 0), plain=(True, False), guard=0.5),
     ]
-    found = evaluate(ScoredSet(problems, rollouts))
+    found = evaluate(scored_set([*problems.values()], *rollouts))
     ours, inner = found.overall.nodes, found.overall.nodes_without_final
     assert ours.ncr_paper is not None and ours.ncr_paper.value == 0.5
     assert ours.consistency_paper is not None and inner.consistency_paper is not None
@@ -172,7 +172,7 @@ def test_the_papers_own_ncr_is_left_out_where_it_is_unknown_or_the_same(
     plain: tuple[bool, ...] | None,
 ) -> None:
     rollouts = [rollout("p", 1.0, (1, 1), plain=plain), rollout("p", 0.0, (1, 1), plain=plain)]
-    found = evaluate(ScoredSet({"p": facts("p", [False, True])}, rollouts))
+    found = evaluate(scored_set([facts("p", [False, True])], *rollouts))
     assert (found.overall.nodes.ncr_paper, found.overall.nodes.consistency_paper) == (None, None)
     headings = [column.heading for table in evaluation_tables(found) for column in table.columns]
     assert not [heading for heading in headings if "paper" in heading]

@@ -94,7 +94,7 @@ def test_rollouts_are_scored_and_their_texts_forgotten(dataset: Path, rollouts: 
         None,
         "",
     )
-    assert (brought.status, brought.acc, scored.facts(brought)) == (Status.NO_NODES, 1.0, None)
+    assert (brought.status, brought.acc, brought.facts) == (Status.NO_NODES, 1.0, None)
     assert no_truth.rollout_id == "rollouts.jsonl:4"
     assert [r.num_chars for r in scored.rollouts] == [len(row["response"]) for row in ROLLOUTS]
     assert scored.statuses == Counter(r.status for r in scored.rollouts)
@@ -132,8 +132,8 @@ def test_facts_are_those_of_the_dataset(dataset: Path, rollouts: Path) -> None:
     assert facts.is_final == (False, True)
     assert list(scored.problems) == ["p1", "p2", "p3"]
     right, half = scored.rollouts[:2]
-    assert right.ncr_without_final(facts) == half.ncr_without_final(facts) == 1.0
-    assert scored.rollouts[2].ncr_without_final(scored.problems["p2"]) is None
+    assert right.ncr_without_final == half.ncr_without_final == 1.0
+    assert scored.rollouts[2].ncr_without_final is None
 
 
 def test_spans_come_where_they_are_asked_for(dataset: Path, rollouts: Path) -> None:

@@ -1,19 +1,15 @@
-"""What a trainer finds in the folder after an export."""
+"""The files of a trainer after an export."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from consensusbench.export.files import ExportSplit, LeftOut
 from consensusbench.export.trainers import export_trl
 from consensusbench.problems.texts import with_prompt
-from consensuspr.client import LocalClient, RewardSpec
-from consensuspr.client.training import ProblemIds
-from consensuspr.client.trl import rows_of
-from consensuspr.errors import DataError, InputError
+from consensuspr.errors import InputError
 from tests.consensusbench.conftest import problem
 from tests.consensusbench.export.conftest import held_out, train
 
@@ -31,7 +27,7 @@ PROMPT = [
 ]
 
 
-def test_a_problem_becomes_the_row_that_verl_reads(bench: ExportBench) -> None:
+def test_rows_of_verl(bench: ExportBench) -> None:
     bench.export(train(1), held_out(2))
     assert bench.rows() == [
         {
@@ -46,7 +42,7 @@ def test_a_problem_becomes_the_row_that_verl_reads(bench: ExportBench) -> None:
     assert row["extra_info"] == {"problem_id": "p2", "split": "test", "index": 0}
 
 
-def test_a_problem_becomes_the_row_that_trl_takes(bench: ExportBench) -> None:
+def test_rows_of_trl(bench: ExportBench) -> None:
     report = bench.export(train(1), held_out(2, data_source=""), by=export_trl)
     assert bench.rows() == [
         {
@@ -63,7 +59,7 @@ def test_a_problem_becomes_the_row_that_trl_takes(bench: ExportBench) -> None:
     assert report.rows(ExportSplit.TRAIN) == 1
 
 
-def test_nodes_travel_with_the_rows_where_wanted(bench: ExportBench) -> None:
+def test_rows_may_hold_the_nodes(bench: ExportBench) -> None:
     bench.export(train(1), held_out(2), inline_nodes=True)
     assert bench.rows()[0]["extra_info"]["nodes"] == [
         {"node_id": "n1", "expressions": ["1+1=2"], "derived": ["x=1"]},
@@ -71,32 +67,18 @@ def test_nodes_travel_with_the_rows_where_wanted(bench: ExportBench) -> None:
     ]
 
 
-@pytest.mark.parametrize("inline", [False, True])
-def test_the_reward_scores_what_was_exported_for_trl(inline: bool, bench: ExportBench) -> None:
-    bench.export(train(1), held_out(2), by=export_trl, inline_nodes=inline)
-    columns = {name: [value] for name, value in bench.rows()[0].items()}
-    [row] = rows_of(columns.pop("prompt"), columns, "ground_truth")
-    rollout = row.rollout("First 1 + 1 = 2.\nAnswer: 2", ProblemIds("{index}"))
-    assert (rollout.nodes is not None) is inline
-    with LocalClient(dataset=bench.folder / "problems.jsonl") as client:
-        [score] = client.score([rollout], reward=RewardSpec.linear(0.5))
-    assert (score.status, score.acc, score.num_matched, score.num_nodes) == ("OK", 1, 1, 2)
-
-
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"problem": " \n"}, LeftOut.NO_TEXT),
         ({"ground_truth": None}, LeftOut.NO_GROUND_TRUTH),
-        ({"ground_truth": " "}, LeftOut.NO_GROUND_TRUTH),
         ({"nodes": []}, LeftOut.NO_NODES),
         ({"problem": "half a pair: \ud83d"}, LeftOut.NOT_UTF8),
-        ({"problem": "What  is\n$2 + {1}$?", "ground_truth": "3"}, LeftOut.REPEATED),
         ({"problem": r"What is \(2+{1}\)?", "ground_truth": "3"}, LeftOut.REPEATED),
         ({"problem": "What is $8 + {1}$?", "ground_truth": "9"}, LeftOut.HELD_OUT),
     ],
 )
-def test_what_nobody_can_train_on_is_left_out_and_counted(
+def test_problems_without_use_for_training_are_left_out_and_counted(
     changes: dict[str, Any], reason: LeftOut, bench: ExportBench
 ) -> None:
     rows = (train(2), train(3, **changes), held_out(8))
@@ -105,7 +87,7 @@ def test_what_nobody_can_train_on_is_left_out_and_counted(
         with_prompt(rows[0]["problem"])
     ]
     assert report.left_out == {reason: 1}
-    assert report.left_out_sentence() == f"left out: 1 {reason.value} (first: 'p3')"
+    assert report.left_out.examples == {reason: "p3"}
 
 
 def test_a_text_with_two_answers_is_left_out_altogether(bench: ExportBench) -> None:
@@ -122,9 +104,8 @@ def test_a_text_with_two_answers_is_left_out_altogether(bench: ExportBench) -> N
         [{"node_id": "n", "expressions": ["é" * 2049]}],
         [{"node_id": f"n{i}", "expressions": ["x" * 4000]} for i in range(5)],
     ],
-    ids=["nodes", "expressions", "bytes of one", "bytes of all"],
 )
-def test_inline_nodes_that_no_server_takes_are_left_out(
+def test_inline_nodes_past_the_limits_are_left_out(
     nodes: list[dict[str, Any]], bench: ExportBench
 ) -> None:
     rows = (train(1), train(2, nodes=nodes), held_out(3))
@@ -146,22 +127,6 @@ def test_a_share_of_the_problems_without_split_is_validation(bench: ExportBench)
     assert set(bench.ids("val")) != validation
 
 
-def test_equal_input_makes_equal_files(bench: ExportBench) -> None:
-    rows = [problem(number) for number in range(100)]
-    bench.export(*rows)
-    before = bench.files()
-    bench.export(*rows)
-    assert bench.files() == before and set(before) == {"train.parquet", "val.parquet"}
-
-
-def test_validation_may_come_from_other_files(bench: ExportBench) -> None:
-    others = (bench.write(train(3), name="3.jsonl"), bench.write(problem(200), name="200.jsonl"))
-    report = bench.export(*[problem(number) for number in range(100)], val_datasets=others)
-    assert bench.ids("val") == ["p3", "p200"]
-    assert (report.rows(ExportSplit.TRAIN), report.read.rows) == (99, 102)
-    assert report.left_out == {LeftOut.HELD_OUT: 1}
-
-
 @pytest.mark.parametrize(
     ("rows", "wanted"),
     [
@@ -179,32 +144,6 @@ def test_no_empty_file_is_written(
     with pytest.raises(InputError, match=wanted):
         bench.export(*rows)
     assert not bench.out.exists()
-
-
-def test_validation_can_be_done_without(bench: ExportBench) -> None:
-    rows = (problem(1), problem(2))
-    report = bench.export(*rows, val_fraction=0)
-    assert list(bench.files()) == ["train.parquet"] and list(report.files) == [ExportSplit.TRAIN]
-    (bench.out / "val.parquet").touch()
-    with pytest.raises(InputError, match=r"val.parquet is there from before"):
-        bench.export(*rows, val_fraction=0)
-
-
-def test_a_failure_leaves_the_old_files_as_they_were(bench: ExportBench) -> None:
-    bench.export(train(1), held_out(2))
-    before = bench.files()
-    with pytest.raises(DataError, match=r"jsonl:2: problem_id 'p1' is already that of line 1"):
-        bench.export(train(1), held_out(1))
-    assert bench.files() == before
-
-
-def test_an_input_is_not_overwritten(bench: ExportBench) -> None:
-    bench.out.mkdir()
-    val = bench.write(held_out(2)).rename(bench.out / "val.parquet")
-    before = bench.files()
-    with pytest.raises(InputError, match=r"val\.parquet is read by this command; write elsewhere"):
-        bench.export(train(1), val_datasets=(val,))
-    assert bench.files() == before
 
 
 def test_the_counts_are_plain_values(bench: ExportBench) -> None:
@@ -228,10 +167,3 @@ def test_the_counts_are_plain_values(bench: ExportBench) -> None:
         "skipped_rows": 1,
         "files": {side: str(bench.out / f"{side}.parquet") for side in ("train", "val")},
     }
-
-
-def test_memory_follows_the_row_group_and_not_the_file(bench: ExportBench) -> None:
-    bench.export(*[train(number) for number in range(5000)], held_out(9999))
-    groups = pq.ParquetFile(bench.out / "train.parquet").metadata
-    assert [groups.row_group(i).num_rows for i in range(groups.num_row_groups)] == [2048, 2048, 904]
-    assert [row["extra_info"]["index"] for row in bench.rows()] == [*range(5000)]

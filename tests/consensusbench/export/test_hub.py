@@ -1,16 +1,16 @@
-"""A folder for the hub: the library reads it, the card says what is in it, nothing is lost."""
+"""A folder for the hub: rows, card, and reading by the library."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from consensusbench.cli import main
-from consensusbench.export.files import Export, ExportReport, ExportSplit, LeftOut
-from consensusbench.export.hub import MAX_DISTINCT, CardText, _HubLayout, export_hub
+from consensusbench.export.files import Export, ExportReport
+from consensusbench.export.hub import CardText, export_hub
 from consensuspr.data import Problem, read_problems
 from consensuspr.errors import InputError
 from consensuspr.scoring.dataset_index import DatasetIndex
@@ -18,9 +18,9 @@ from tests.consensusbench.conftest import problem
 from tests.consensusbench.export.conftest import held_out, train
 
 if TYPE_CHECKING:
+    from tests.commands import Run
     from tests.consensusbench.export.conftest import ExportBench
 
-TRAIN = "data/train-00000-of-00001.parquet"
 TEST = "data/test-00000-of-00001.parquet"
 
 
@@ -86,27 +86,21 @@ def test_nothing_is_lost_and_scores_stay_the_same(bench: ExportBench) -> None:
     bench.export(*rows, by=to_hub)
     path = bench.folder / "problems.jsonl"
 
-    def shown(one: Problem) -> dict[str, Any]:
-        nodes = [
-            (n.node_id, n.label, n.type, n.expressions, n.derived, n.support, n.is_final, n.weight)
-            for n in one.nodes
-        ]
-        extra = {key: value for key, value in one.extra.items() if value is not None}
-        return {
-            "id": (one.problem_id, one.problem, one.ground_truth, one.data_source),
-            "nodes": nodes,
-            "other": (one.metadata, one.answer_rule, one.budget, extra),
-        }
+    def plain(problem: Problem) -> Problem:
+        """Keys of nodes that are not of the schema are JSON text."""
+        nodes = tuple(replace(node, extra={}) for node in problem.nodes)
+        extra = {key: value for key, value in problem.extra.items() if value is not None}
+        return replace(problem, nodes=nodes, extra=extra, budget_extra={})
 
-    assert [shown(one) for one in read_problems(bench.out / TEST)] == [
-        shown(one) for one in read_problems(path)
-    ]
+    assert list(map(plain, read_problems(bench.out / TEST))) == list(
+        map(plain, read_problems(path))
+    )
     digest = DatasetIndex.load(path).digest
     assert DatasetIndex.load(bench.out / TEST).digest == digest
     assert digest in (bench.out / "README.md").read_text()
 
 
-def test_the_card_is_made_for_the_hub_and_for_people(bench: ExportBench) -> None:
+def test_the_card_has_a_header_and_a_text(bench: ExportBench) -> None:
     text = CardText('Nodes: "mine"', "cc-by-4.0", ("en", "zh"))
     bench.export(*rich_rows(), by=lambda export: export_hub(export, text))
     header, body = card_of(bench.out)
@@ -125,24 +119,12 @@ def test_the_card_is_made_for_the_hub_and_for_people(bench: ExportBench) -> None
     ]
     assert "| arithmetic | train | 1 | 2.00 |" in body
     assert "| **Total** | test | 2 | 2.00 |" in body
-    assert "2 of 3 problems say in" in body
+    assert "2 of 3 problems record in" in body
     assert "| large | 2 |" in body and r"| small\|one | 2 |" in body
     assert "settings: 2" in body and '"n_min": 3' in body
 
 
-def test_a_benchmark_has_a_test_split_alone(load_dataset: Any, bench: ExportBench) -> None:
-    report = bench.export(held_out(1), held_out(2, nodes=[]), by=to_hub)
-    assert report.left_out == {LeftOut.NO_NODES: 1}
-    assert list(load_dataset(str(bench.out))) == ["test"]
-    header, body = card_of(bench.out)
-    assert "license" not in header
-    assert "The rows do not say how their nodes were made." in body
-    # Another export must not leave the old split beside the new one.
-    with pytest.raises(InputError, match=r"test-00000-of-00001.parquet is there from before"):
-        bench.export(problem(5), by=to_hub)
-
-
-def test_a_card_of_somebody_else_is_left_alone(bench: ExportBench) -> None:
+def test_a_card_of_the_user_is_left_alone(bench: ExportBench) -> None:
     bench.out.mkdir()
     (bench.out / "README.md").write_text("# Mine\n")
     with pytest.raises(InputError, match=r"README.md is there and was not written by an export"):
@@ -153,24 +135,16 @@ def test_a_card_of_somebody_else_is_left_alone(bench: ExportBench) -> None:
         bench.export(problem(1), by=to_hub)
 
 
-def test_what_a_card_counts_is_bounded() -> None:
-    layout = _HubLayout()
-    for number in range(MAX_DISTINCT + 9):
-        made = {"provenance": {"seed": number}, "rollouts": ["odd"]}
-        layout.row(Problem("p", metadata={"construction": made}), ExportSplit.TRAIN, number)
-    layout.row(Problem("p", metadata={"construction": "by hand"}), ExportSplit.TRAIN, 0)
-    assert (layout.problems, layout.recorded) == (MAX_DISTINCT + 10, MAX_DISTINCT + 9)
-    assert (len(layout.builds), len(layout.models)) == (MAX_DISTINCT, 0)
-
-
-def test_the_command(bench: ExportBench, capsys: pytest.CaptureFixture[str]) -> None:
-    path = bench.write(train(1), held_out(2))
-    options = ["--license", "mit", "--title", "Mine", "--language", "de", "--no-progress"]
-    assert main(["export", str(path), "--format", "hf", "--output", str(bench.out), *options]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        f"{bench.out / TRAIN}: 1 row (arithmetic 1)",
-        f"{bench.out / TEST}: 1 row (arithmetic 1)",
-    ]
+def test_the_command(bench: ExportBench, run: Run) -> None:
+    for silent in ((), (problem(3), problem(4))):
+        path = bench.write(train(1), held_out(2), train(9, nodes=[]), *silent)
+        options = ["--license", "mit", "--title", "Mine", "--language", "de"]
+        code, out, err = run("export", path, "--format", "hf", "--output", bench.out, *options)
+        assert code == 0
+        assert ("warning: 2 problems have no split and" in err) is bool(silent)
+        lines = out.splitlines()
+        assert lines[1] == f"{bench.out / TEST}: 1 row (arithmetic 1)"
+        assert lines[-1] == "left out: 1 without nodes (first: 'p9')"
     header, body = card_of(bench.out)
     assert (header["license"], header["language"]) == ("mit", ["de"])
     assert "# Mine\n" in body

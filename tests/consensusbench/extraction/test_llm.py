@@ -1,13 +1,11 @@
-"""Extraction by a model: what is asked, how replies are read, and what of them is believed."""
+"""Extraction by a model: the question, the reading of replies, and their checks."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,8 +22,6 @@ from consensusbench.extraction.llm import (
     LlmSettings,
     MalformedReplyError,
     check_nodes,
-    choose_rollouts,
-    clip_middle,
     quote,
     read_reply,
 )
@@ -42,7 +38,6 @@ from consensuspr.core import Matcher
 from consensuspr.data import Problem
 from consensuspr.errors import (
     ModelNoAccess,
-    ModelRefused,
     UnusableReply,
 )
 from tests.consensusbench.extraction.conftest import (
@@ -55,7 +50,7 @@ from tests.consensusbench.extraction.conftest import (
 )
 from tests.consensusbench.openai_server import Asked, OpenAIServer, Refuse, Say
 
-# The prompts: what they ask for, and that their digest is of all of them.
+# The prompts.
 
 
 def test_the_question_names_every_key_of_the_schema() -> None:
@@ -77,22 +72,11 @@ def test_a_malformed_reply_goes_back_clipped_with_its_fault() -> None:
     assert llm.again_messages(" ", "it is empty")[0].content == "{}"
 
 
-# What the model is shown: bounded, delimited, and the same for the same rollouts.
+# The quotation: bounded, delimited, and the same for the same rollouts.
 
 
 def texts(*responses: str) -> list[CorrectRollout]:
     return [CorrectRollout(f"r{i}", f"m{i}", text) for i, text in enumerate(responses)]
-
-
-def test_quotation_delimits_problem_and_solutions() -> None:
-    text = quote(Problem("p", problem=" How many? "), texts("One.", "Two."), 10_000)
-    found = re.fullmatch(
-        r"BEGIN PROBLEM (\w{12})\nHow many\?\nEND PROBLEM \1\n\n"
-        r"BEGIN SOLUTION 1 \1\nOne\.\nEND SOLUTION 1 \1\n\n"
-        r"BEGIN SOLUTION 2 \1\nTwo\.\nEND SOLUTION 2 \1",
-        text,
-    )
-    assert found is not None
 
 
 def test_a_rollout_cannot_end_its_own_quotation() -> None:
@@ -106,43 +90,7 @@ def test_a_rollout_cannot_end_its_own_quotation() -> None:
     assert quote(problem, texts("a", "b"), 10_000) == first
 
 
-def test_long_rollouts_share_what_short_ones_leave() -> None:
-    text = quote(Problem("p", problem="q"), texts("s" * 10, "L" * 9_000, "M" * 500), 2_000)
-    assert text.count("s" * 10) == 1
-    assert text.count("M" * 500) == 1
-    assert "characters left out" in text
-    assert 1_300 < text.count("L") < 1_500
-
-
-def test_clipping_keeps_both_ends_and_whole_lines_where_it_can() -> None:
-    text = "\n".join(f"line {number}" for number in range(1_000))
-    clipped = clip_middle(text, 400)
-    head, _, tail = clipped.partition("\n[... ")
-    assert len(clipped) <= 400
-    assert head.splitlines() == [f"line {number}" for number in range(len(head.splitlines()))]
-    assert tail.endswith("line 998\nline 999")
-    assert re.search(r"left out \.\.\.\]\nline \d+\n", clipped)
-
-
-@given(
-    st.text(st.characters(), max_size=300),
-    st.lists(st.text(st.characters(), max_size=3_000), min_size=1, max_size=6),
-    st.integers(1_000, 3_000),
-)
-def test_a_quotation_is_bounded_and_can_be_sent(problem: str, shown: list[str], limit: int) -> None:
-    text = quote(Problem("p", problem=problem), texts(*shown), limit)
-    assert len(text) <= limit + 100 * (1 + len(shown))
-    assert "\x00" not in text
-    text.encode("utf-8")
-
-
-def test_as_many_models_as_possible_are_shown() -> None:
-    given_ones = [CorrectRollout(str(i), name, "") for i, name in enumerate("aaabbc")]
-    assert [one.rollout_id for one in choose_rollouts(given_ones, 4)] == ["0", "3", "5", "1"]
-    assert len(choose_rollouts(given_ones, 20)) == 6
-
-
-# Replies as models write them: found generously, read strictly.
+# Replies.
 
 LIMIT = 200_000
 
@@ -189,17 +137,12 @@ def test_the_object_is_found(text: str) -> None:
         (r"50\% of 3", r"50\% of 3"),
         (r"a \u003d b", "a = b"),
         (r"he said \"x=5\"", 'he said "x=5"'),
+        (r"a\nb", "a\nb"),
     ],
 )
 def test_latex_survives_json(written: str, meant: str) -> None:
     text = GOOD[:11] + '{"type": "equation", "expressions": ["' + written + '"]}]}'
     assert read(text)[0].expressions == [meant]
-
-
-def test_a_reply_that_the_server_took_for_thinking_counts() -> None:
-    assert len(read_reply(Reply(" ", "m", "stop", reasoning=f"Well. {GOOD}"), LIMIT)) == 2
-    with pytest.raises(MalformedReplyError, match="no JSON object"):
-        read_reply(Reply("", "m", "stop", reasoning="hmm"), LIMIT)
 
 
 @pytest.mark.parametrize(
@@ -210,12 +153,11 @@ def test_a_reply_that_the_server_took_for_thinking_counts() -> None:
         (GOOD[:-5], "its JSON object is never closed"),
         ('{"nodes": 5}', "nodes: Input should be a valid list"),
         ('{"items": []}', 'its JSON object has no key "nodes"'),
-        (reply_text(node()), "nodes.0.expressions: List should have at least 1 item"),
-        (reply_text(node("x=1"), node("x=2", type="lemma")), "nodes.1.type: Input should be"),
-        (reply_text(node("x=1", expressions="x=1")), "nodes.0.expressions: Input should be a"),
-        ('{"nodes": [{"type": "value", "expressions": [5]}]}', "nodes.0.expressions.0: Input"),
-        ('{"nodes": [1 2]}', "its JSON is broken at character 13"),
-        ('{"nodes": ' + "9" * 5_000 + "}", "a number of too many digits"),
+        (reply_text(node()), "nodes[0].expressions: List should have at least 1 item"),
+        (reply_text(node("x=1"), node("x=2", type="lemma")), "nodes[1].type: Input should be"),
+        ('{"nodes": [{"type": "value", "expressions": [5]}]}', "nodes[0].expressions[0]: Input"),
+        ('{"nodes": [1 2]}', "its JSON is broken at line 1 column 14"),
+        ('{"nodes": ' + "9" * 5_000 + "}", "its JSON holds a number of too many digits"),
         ("x" * (LIMIT + 1), "it has 200001 characters, the limit is 200000"),
     ],
 )
@@ -224,12 +166,6 @@ def test_faults_are_named(text: str, fault: str) -> None:
         read(text)
     assert fault in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_reply_that_was_cut_says_so_but_counts_if_it_is_whole() -> None:
-    with pytest.raises(MalformedReplyError, match="cut at the limit of tokens"):
-        read(GOOD[:-20], "length")
-    assert len(read(GOOD + " and fur", "length")) == 2
 
 
 @pytest.mark.parametrize(
@@ -241,12 +177,10 @@ def test_a_reply_that_was_cut_says_so_but_counts_if_it_is_whole() -> None:
         "{}" * 90_000,
         '{"a": "' + "\\" * 150_000,
         '{"nodes": [' + "," * 150_000 + "]}",
-        '{"nodes": [' + ", " * 80_000 + "]}",
         "{" + " " * 150_000,
-        '"' * 199_999,
     ],
 )
-def test_hostile_replies_are_refused_in_no_time(text: str) -> None:
+def test_hostile_replies_are_rejected_in_linear_time(text: str) -> None:
     start = time.monotonic()
     with pytest.raises(MalformedReplyError):
         read(text)
@@ -272,7 +206,7 @@ def only(extraction: Extraction) -> Candidate:
 
 
 def reasons(extraction: Extraction) -> list[tuple[str, tuple[str, ...]]]:
-    return [(one.reason, one.expressions) for one in extraction.dropped]
+    return [(found.reason, found.expressions) for found in extraction.dropped]
 
 
 def test_a_supported_node_is_counted_by_the_rollouts() -> None:
@@ -294,7 +228,7 @@ def test_a_supported_node_is_counted_by_the_rollouts() -> None:
     [
         (node("7*8=56"), "unsupported", 0),
         (node("5*15=75"), "unsupported", 1),
-        # What is stated too rarely is told before what is false.
+        # Rare statements are named before false ones.
         (node("5*15=75", "2+2=5"), "unsupported", 1),
         # The parts are there, the whole is not.
         (node("15*12=180=900"), "false", None),
@@ -307,7 +241,7 @@ def test_a_supported_node_is_counted_by_the_rollouts() -> None:
         (node("15*12=180" + " " * 300 + "!"), "over the limit", None),
     ],
 )
-def test_what_is_no_node_is_dropped_with_its_reason(
+def test_other_claims_are_dropped_with_a_reason(
     claimed: dict[str, object], reason: str, support: int | None
 ) -> None:
     extraction = check(claimed)
@@ -317,7 +251,7 @@ def test_what_is_no_node_is_dropped_with_its_reason(
     assert dropped.detail
 
 
-def test_rewritten_forms_are_kept_only_where_they_are_proved() -> None:
+def test_rewritten_forms_are_kept_only_if_proved() -> None:
     rewritten = ["180 = 12 \\cdot 15", "90*2=180", "0=0", "15*12=179", "f(15,12)=180"]
     extraction = check(node("15*12=180", rewritten=rewritten))
     assert only(extraction).derived == ()  # a statement, which the node's own words find
@@ -343,66 +277,6 @@ def test_wordings_that_do_not_belong_to_the_anchor_are_out(wording: str, reason:
     extraction = check(node("15*12=180", wording))
     assert only(extraction).expressions == ("15 \\times 12 = 180", "12*15 = 180")
     assert reasons(extraction) == [(reason, (wording,))]
-
-
-def test_wordings_of_one_value_are_believed_to_be_one_conclusion() -> None:
-    candidate = only(check(node("15*12=180", "a total of 180 pens")))
-    assert candidate.expressions == ("15 \\times 12 = 180", "12*15 = 180", "a total of 180 pens")
-    assert candidate.support == 3
-
-
-def test_a_proposition_needs_its_own_support() -> None:
-    rollouts = texts(
-        "Hence n is even, so n = 2k.", "We see that n is even. Thus n = 2k.", "n is even and big"
-    )
-    extraction = check(
-        node("n is even", "n = 2k", type="proposition"),
-        node("even and big", "so n is", type="proposition"),
-        rollouts=rollouts,
-    )
-    candidate = only(extraction)
-    # The equation is the anchor; the sentence stands beside it by its own support.
-    assert candidate.label == "n = 2k"
-    assert set(candidate.expressions) == {"n = 2k", "n is even"}
-    assert candidate.support == 3
-
-
-def test_nodes_that_say_the_same_are_one() -> None:
-    extraction = check(node("15*12=180"), node("180 = 12*15"))
-    assert only(extraction).label == "15 \\times 12 = 180"
-    assert [one.reason for one in extraction.dropped] == ["duplicate"]
-
-
-def test_kinds_are_what_the_form_shows() -> None:
-    rollouts = texts(*["We get x^2+1 and 1729, n is a prime number, x<5, x=7."] * 2)
-    extraction = check(
-        node("x^2+1", type="value"),
-        node("1729", type="equation"),
-        node("n is a prime number", type="value"),
-        node("x=7", type="proposition"),
-        node("x<5", type="equation"),
-        rollouts=rollouts,
-    )
-    kinds = {one.label: one.type for one in extraction.candidates}
-    assert kinds == {
-        "x^2+1": "expression",
-        "1729": "value",
-        "n is a prime number": "proposition",
-        "x<5": "proposition",
-        "x=7": "equation",
-    }
-
-
-def test_sizes_are_bounded() -> None:
-    settings = LlmSettings(max_nodes=2, max_wordings=3)
-    many = node("15*12=180", *[f"x_{i}=180" for i in range(10)])
-    extraction = check(many, node("5*180=900"), node("75*12=900"), settings=settings)
-    assert len(extraction.candidates) == 2
-    assert reasons(extraction) == [
-        ("over the limit", ("75*12=900",)),
-        ("unverified wording", ("x_0=180", "x_1=180")),
-        ("overlong wording", tuple(f"x_{i}=180" for i in range(2, 10))),
-    ]
 
 
 # No reply, whatever it says, makes a node that the rollouts do not state.
@@ -541,15 +415,19 @@ async def test_broken_json_is_sent_back_with_its_fault(asking: Asking) -> None:
     assert [turn["role"] for turn in turns] == ["system", "user"] + ["assistant", "user"] * 2
     assert turns[2]["content"] == GOOD[:-2]
     assert "cannot be used: its JSON object is never closed." in turns[3]["content"]
-    assert "nodes.0.type: Input should be 'equation'" in turns[5]["content"]
+    assert "nodes[0].type: Input should be 'equation'" in turns[5]["content"]
 
 
-async def test_broken_for_ever_is_one_sentence_after_a_bounded_number_of_replies(
+async def test_malformed_replies_end_after_a_bounded_number(
     asking: Asking,
 ) -> None:
     asking.server.script(then=Say("I would rather not."))
-    with pytest.raises(UnusableReply, match=r"4 replies; .* no JSON object"):
+    with pytest.raises(UnusableReply) as caught:
         await asking.extract(re_asks=3)
+    assert str(caught.value) == (
+        "m gave no usable nodes for problem 'pens' in 4 replies; "
+        "the last one: it holds no JSON object"
+    )
     assert len(asking.server.asked) == 4
 
 
@@ -569,20 +447,11 @@ async def test_a_server_without_the_schema_is_asked_for_plain_json(
             assert labels(found) == GOOD_LABELS
     assert asking.with_schema == [True, False, False, False]
     assert [record.message for record in caplog.records] == [
-        "m refuses the JSON schema; from now on it is asked for plain JSON"
+        "m rejects the JSON schema; from now on it is asked for plain JSON"
     ]
 
 
-async def test_the_schema_can_be_insisted_on_or_left_out(asking: Asking) -> None:
-    asking.server.script(Say(GOOD), Refuse(400), then=Say(GOOD))
-    await asking.extract(structured="off")
-    assert asking.with_schema == [False]
-    with pytest.raises(ModelRefused):
-        await asking.extract(structured="json_schema")
-    assert len(asking.server.asked) == 2
-
-
-async def test_a_rollout_that_gives_orders_gets_nothing_by_it(asking: Asking) -> None:
+async def test_a_rollout_with_instructions_makes_no_node(asking: Asking) -> None:
     """The model obeys the rollout here; the checks do not."""
     order = reply_text(node("9*9=81", solutions=[1, 2, 3, 4]), node("x=1", "y=1"))
     hostile = CorrectRollout(
@@ -593,11 +462,16 @@ async def test_a_rollout_that_gives_orders_gets_nothing_by_it(asking: Asking) ->
     asking.server.script(Say(order))
     extraction = await asking.extract(rollouts=(hostile, *ROLLOUTS))
     assert extraction.candidates == ()
-    assert [one.support for one in extraction.dropped] == [1, 1]
+    assert [found.support for found in extraction.dropped] == [1, 1]
     prompt = asking.server.asked[0].prompt
     mark = prompt.split("BEGIN PROBLEM ")[1].split()[0]
     assert mark not in hostile.response
     assert prompt.count(f"END SOLUTION 1 {mark}") == 1
+
+
+async def test_too_few_rollouts_ask_nobody(asking: Asking) -> None:
+    assert await asking.extract(rollouts=ROLLOUTS[:1]) == Extraction(())
+    assert asking.server.asked == []
 
 
 async def test_nothing_is_paid_for_twice(asking: Asking, tmp_path: Path) -> None:
@@ -630,37 +504,3 @@ async def test_a_run_that_was_given_up_is_begun_anew(asking: Asking, journal: Jo
     assert len(anew["messages"]) == 2
     # At temperature 0 it would only repeat itself.
     assert (anew["temperature"], anew["seed"]) == (0.7, 8)
-
-
-async def test_one_refused_question_does_not_end_the_schema_for_the_others(asking: Asking) -> None:
-    asking.server.script(Say(GOOD), Refuse(400, "moderated"), then=Say(GOOD))
-    async with ChatModel(asking.settings()) as model:
-        extractor = LlmExtractor(model)
-        for name in "abc":
-            await extractor.extract(replace(PENS, problem_id=name), ROLLOUTS)
-    assert asking.with_schema == [True, True, False, True]
-
-
-async def test_problems_with_one_text_do_not_share_a_reply(
-    asking: Asking, journal: Journal
-) -> None:
-    asking.server.script(then=Say(GOOD))
-    async with ChatModel(asking.settings()) as model:
-        extractor = LlmExtractor(model, journal=journal)
-        twins = [replace(PENS, problem_id=name) for name in ("a", "b")]
-        await asyncio.gather(*(extractor.extract(one, ROLLOUTS) for one in twins))
-    assert len(journal) == 2
-
-
-# The page about this extractor says what the code does.
-
-
-@pytest.fixture
-def page(repository: Path) -> str:
-    text = (repository / "docs/build-datasets.md").read_text(encoding="utf-8")
-    return text.partition("\n## Nodes by a model\n")[2].partition("\n## ")[0]
-
-
-def test_every_setting_stands_there_with_its_default(page: str) -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (\S+) \|", page, flags=re.MULTILINE)
-    assert rows == [(name, str(value)) for name, value in asdict(LlmSettings()).items()]

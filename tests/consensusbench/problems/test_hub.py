@@ -1,12 +1,11 @@
-"""Sets read from the hub: a folder laid out as one, and a hub that cannot be reached."""
+"""Sets read from the hub: a folder in its layout, and a hub that cannot be reached."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,11 +13,8 @@ import pytest
 
 from consensusbench.problems.sources import SOURCES, read_source, source_input
 from consensuspr.data import Problem
-from consensuspr.errors import DataError, HubUnavailable, InputError
+from consensuspr.errors import HubUnavailable, InputError
 from tests.consensusbench.problems.conftest import gsm8k
-
-if TYPE_CHECKING:
-    pass
 
 datasets = pytest.importorskip("datasets", reason="the extra consensusbench is not installed")
 
@@ -89,31 +85,9 @@ def test_offline_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 @pytest.mark.usefixtures("gsm8k_folder")
-def test_what_the_hub_has_not_is_one_sentence(
+def test_missing_configurations_and_splits_are_one_sentence(
     changes: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(SOURCES, "gsm8k", replace(SOURCES["gsm8k"], **changes))
     with pytest.raises(InputError, match=reason):
-        problems("gsm8k")
-
-
-def test_a_revision_is_asked_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-
-    def load_dataset(hub_id: str, config: str | None, **options: Any) -> list[Any]:
-        asked.append((hub_id, config, options))
-        return []
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(DataError):
-        problems("dapo-math-17k@v1")
-    options = {"split": "train", "revision": "v1", "streaming": False}
-    assert asked == [("BytedTsinghua-SIA/DAPO-Math-17k", None, options)]
-
-
-def test_without_the_package_the_sentence_says_how_to_get_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(InputError, match=r'pip install "consensuspr\[consensusbench\]"'):
         problems("gsm8k")

@@ -1,8 +1,7 @@
-"""``consensusbench problems`` as a person types it."""
+"""The command ``consensusbench problems``."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ def named(write_dataset: WriteDataset) -> list[str]:
     return [f"dapo-math-17k={training}", f"math-500={test}"]
 
 
-def test_the_table_says_what_became_of_the_problems(
+def test_the_table_counts_problems_by_status(
     named: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "out.jsonl"
@@ -41,29 +40,3 @@ def test_the_table_says_what_became_of_the_problems(
     assert "1 text has two answers (left out), for example 2 (dapo17k-2)" in shown
     assert "1 row of dapo-math-17k holds 1 problem of math-500 (left out)" in shown
     assert f"{output}: 2 problems" in shown
-
-
-def test_the_same_as_json(
-    named: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ["--limit", "9", "--output", str(tmp_path / "out.parquet"), "--json"]
-    assert main(["problems", *named, *options]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["written"], said["output"]) == (2, str(tmp_path / "out.parquet"))
-    assert said["leaks"][0]["problem_id"] == "dapo17k-4"
-
-
-def test_a_hub_that_is_away_is_one_sentence_and_code_1(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    datasets = pytest.importorskip("datasets", reason="the extra is not installed")
-
-    def load_dataset(*arguments: object, **options: object) -> None:
-        raise ConnectionError("no route to host")
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    assert main(["problems", "gsm8k", "--output", str(tmp_path / "o"), "--no-progress"]) == 1
-    assert capsys.readouterr().err == (
-        "consensusbench: error: openai/gsm8k: the hub cannot be reached (no route to host); "
-        "download the file elsewhere and give it as NAME=PATH\n"
-    )

@@ -1,4 +1,4 @@
-"""Texts that are one problem, texts that are not, and the paper's prompt around them."""
+"""Texts that are one problem, texts that are not, and the paper's prompt."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from consensusbench.problems.texts import rough_key, text_key, with_prompt
-from consensuspr.scoring import verify_answer
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ("Find  $x$.\n", " Find $x$."),
         ("Find $x$.", r"Find \(x\)."),
@@ -29,12 +26,12 @@ from consensuspr.scoring import verify_answer
         (r"a\quad b~c\;d", "a b c d"),
     ],
 )
-def test_typesetting_makes_no_other_problem(one: str, other: str) -> None:
-    assert text_key(one) == text_key(other)
+def test_typesetting_makes_no_other_problem(first: str, second: str) -> None:
+    assert text_key(first) == text_key(second)
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ("Find $x$.", "Find $X$."),
         ("Add 1 2 and 3.", "Add 12 and 3."),
@@ -48,12 +45,12 @@ def test_typesetting_makes_no_other_problem(one: str, other: str) -> None:
         ("Which of 2.5", "Which of 25"),
     ],
 )
-def test_what_a_problem_says_is_not_ignored(one: str, other: str) -> None:
-    assert text_key(one) != text_key(other)
+def test_other_differences_count(first: str, second: str) -> None:
+    assert text_key(first) != text_key(second)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("first", "second", "same"),
     [
         (r"$\overline{r}_1$ of A.", r"$\overline{r_1}$ of a", True),
         ("(Two are prime.)", "Two are prime", True),
@@ -63,20 +60,8 @@ def test_what_a_problem_says_is_not_ignored(one: str, other: str) -> None:
         ("?:", ":?", False),
     ],
 )
-def test_the_rough_key_keeps_letters_digits_and_signs(one: str, other: str, same: bool) -> None:
-    assert (rough_key(text_key(one)) == rough_key(text_key(other))) is same
-
-
-@given(st.text(max_size=60), st.text(max_size=60))
-def test_texts_of_one_key_have_one_rough_key(one: str, other: str) -> None:
-    if text_key(one) == text_key(other):
-        assert rough_key(text_key(one)) == rough_key(text_key(other))
-
-
-@given(st.lists(st.sampled_from(["x", "1", "+", "$", r"\(", r"\left", " ", "=", "frac"])))
-def test_white_space_around_never_matters(parts: list[str]) -> None:
-    text = " ".join(parts)
-    assert text_key(f" \n{text}\t") == text_key(text.replace(" ", "  "))
+def test_the_rough_key_keeps_letters_digits_and_signs(first: str, second: str, same: bool) -> None:
+    assert (rough_key(text_key(first)) == rough_key(text_key(second))) is same
 
 
 def test_a_long_text_takes_no_long_time() -> None:
@@ -99,16 +84,7 @@ def test_the_prompt_is_the_papers(shared_dir: Path) -> None:
     assert with_prompt("Q?").split("\n\n") == quoted
 
 
-@pytest.mark.parametrize("text", [r"Is $\frac{1}{2}$ {half}?", "  a\n\nb  ", "%s {0} $Answer"])
-def test_a_problem_stands_in_the_prompt_as_it_is(text: str) -> None:
-    assert f"\n\n{text.strip()}\n\n" in with_prompt(text)
-
-
 def test_a_prompt_is_not_put_around_a_prompt() -> None:
     once = with_prompt("What is 1 + 1?")
     assert with_prompt(once) == once
     assert with_prompt(f" {once}\n") == once
-
-
-def test_an_answer_as_asked_for_is_found_by_the_rule_of_the_recipes() -> None:
-    assert verify_answer("2", "One and one.\n\nAnswer: $2$", rule="dapo").correct

@@ -21,7 +21,7 @@ from consensusbench.quality.diagnose import (
     diagnose,
 )
 from consensuspr.scoring.types import Status
-from tests.consensusbench.quality.conftest import facts, rollout
+from tests.consensusbench.quality.conftest import rollout
 
 # A right rollout of the problem usually has 1,000 characters and 250 to a node.
 USUAL = Reference(in_chars=Usual(1000, 250), in_tokens=None)
@@ -37,14 +37,9 @@ def diagnosed(
     thresholds: Thresholds = DEFAULT_THRESHOLDS,
     **changes: Any,
 ) -> Diagnosis:
-    return classify(
-        rollout(hits, **changes),
-        facts(final=final),
-        right=right,
-        right_leniently=right if lenient is None else lenient,
-        reference=reference,
-        thresholds=thresholds,
-    ).diagnosis
+    reading = Reading(right, right if lenient is None else lenient)
+    scored = rollout(hits, final=final, **changes)
+    return classify(scored, reading, reference, thresholds).diagnosis
 
 
 @pytest.mark.parametrize(
@@ -143,13 +138,7 @@ def test_unscored_rollouts(changes: dict[str, Any]) -> None:
 
 
 def test_the_reason_names_what_decided() -> None:
-    verdict = classify(
-        rollout(num_chars=4000),
-        facts(),
-        right=True,
-        right_leniently=True,
-        reference=USUAL,
-    )
+    verdict = classify(rollout(num_chars=4000), Reading(True, True), USUAL)
     assert verdict.reason == (
         "right, with 4.0 times the usual characters per node (≥ 3) and 4.0 times the usual length"
     )
@@ -199,7 +188,7 @@ def rollouts() -> list[ScoredRollout]:
 
 
 def test_rollouts_are_counted_by_model_and_source(rollouts: list[ScoredRollout]) -> None:
-    report = diagnose(ScoredSet({"p": facts()}, rollouts))
+    report = diagnose(ScoredSet({}, rollouts))
     assert report.groups == {
         ("m", "sums"): Counter(
             {Diagnosis.SOUND: 4, Diagnosis.REDUNDANT_THINKING: 1, Diagnosis.UNSCORED: 1}
@@ -212,7 +201,7 @@ def test_rollouts_are_counted_by_model_and_source(rollouts: list[ScoredRollout])
 
 
 def test_shares_are_of_what_was_scored(rollouts: list[ScoredRollout]) -> None:
-    report = diagnose(ScoredSet({"p": facts()}, rollouts))
+    report = diagnose(ScoredSet({}, rollouts))
     said = json.loads(json.dumps(report.to_json()))
     assert said["total"]["shares"]["sound"] == 4 / 8
     assert said["total"]["shares"]["unscored"] == 1 / 9
@@ -224,7 +213,7 @@ def test_shares_are_of_what_was_scored(rollouts: list[ScoredRollout]) -> None:
 
 def test_readings_decide_over_scores(rollouts: list[ScoredRollout]) -> None:
     readings = [Reading(False, True)] * 4 + [Reading(None, None)] * 5
-    report = diagnose(ScoredSet({"p": facts()}, rollouts), readings=readings)
+    report = diagnose(ScoredSet({}, rollouts), readings=readings)
     assert report.total == {Diagnosis.FORMAT_ERROR: 4, Diagnosis.UNSCORED: 5}
 
 
@@ -232,12 +221,12 @@ def test_format_errors_still_show_what_is_usual() -> None:
     # All are right in a way; the long one is held against them although none follows the rule.
     group = [rollout(num_chars=1000) for _ in range(3)] + [rollout(num_chars=5000)]
     readings = [Reading(False, True)] * 3 + [Reading(True, True)]
-    report = diagnose(ScoredSet({"p": facts()}, group), readings=readings)
+    report = diagnose(ScoredSet({}, group), readings=readings)
     assert report.verdicts[3].diagnosis is Diagnosis.REDUNDANT_THINKING
 
 
 def test_examples_are_spread_over_a_class(rollouts: list[ScoredRollout]) -> None:
-    report = diagnose(ScoredSet({"p": facts()}, rollouts))
+    report = diagnose(ScoredSet({}, rollouts))
     assert report.examples(Diagnosis.SOUND, 2) == [0, 2]
     assert report.examples(Diagnosis.SOUND, 9) == [0, 1, 2, 3]
     assert report.examples(Diagnosis.FORMAT_ERROR, 2) == []

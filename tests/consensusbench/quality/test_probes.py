@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -27,11 +26,10 @@ from consensusbench.quality.attacks import (
     within_budget,
     wrapped,
 )
-from consensusbench.quality.probes import ProbeReport, ProbeSettings, cheap_notes, probe_dataset
+from consensusbench.quality.probes import ProbeReport, cheap_notes, probe_dataset
 from consensusbench.quality.survey import (
     RolloutSample,
     SurveyedRollout,
-    hit_rates,
     match_unrelated,
 )
 
@@ -78,7 +76,7 @@ ROLLOUTS = [
 def report(write_dataset: Write) -> ProbeReport:
     dataset = write_dataset(*PROBLEMS)
     rollouts = write_dataset(*ROLLOUTS, name="rollouts.jsonl")
-    return probe_dataset(dataset, [rollouts], ProbeSettings(budget_chars=500, threads=1))
+    return probe_dataset(dataset, [rollouts], budget_chars=500, threads=1)
 
 
 def test_each_attack_earns_what_it_hits(report: ProbeReport) -> None:
@@ -151,30 +149,15 @@ def test_figures_of_an_attack(write_dataset: Write, report: ProbeReport) -> None
     pairs = report.attack(Attack.PAIRS)
     assert (pairs.overall.problems, pairs.by_source["proofs"].problems) == (3, 1)
     assert pairs.by_source["sums"].share_reached == 0.5
-    assert [(one.problem_id, one.ncr, one.node_ids) for one in pairs.worst] == [
-        ("a", 0.5, ("n1",)),
-        ("b", pytest.approx(1 / 3), ("n1",)),
-    ]
     # Without the problem's text there are no pairs: that is not an NCR of 0.
     report = probe_dataset(write_dataset(PROBLEMS[1], PROBLEMS[0] | {"problem": " "}))
     assert report.attack(Attack.PAIRS).overall.problems == 1
     assert report.attack(Attack.ENUMERATION).overall.problems == 2
 
 
-def test_real_rollouts_are_there_to_compare_with(report: ProbeReport) -> None:
-    density = report.density["sums"]
-    assert report.unknown_rollouts == 1
-    assert density.rollouts == 2
-    assert density.ncr == pytest.approx((1 / 2 + 1 / 3) / 2)
-    assert density.median_chars == (34 + 7) / 2
-    assert density.median_per_1000_chars == pytest.approx((1000 / 34 + 1000 / 7) / 2)
-    assert density.median_per_1000_tokens == 100.0
-
-
 def test_without_rollouts_there_is_no_level_of_chance(write_dataset: Write) -> None:
     report = probe_dataset(write_dataset(*PROBLEMS))
     assert Attack.UNRELATED not in {one.attack for one in report.attacks}
-    assert (report.density, report.densest) == ({}, ())
     assert report.budgets == {"sums": 2000, "proofs": 2000}
     with pytest.raises(KeyError):
         report.attack(Attack.UNRELATED)
@@ -187,27 +170,6 @@ def test_an_attack_is_as_long_as_a_rollout_of_its_source(write_dataset: Write) -
     assert report.budgets == {"sums": 10, "proofs": 2000}
     # "=0" to "=2" have room in 10 characters, "=89" has not.
     assert report.attack(Attack.ENUMERATION).by_source["sums"].ncr == 0.0
-
-
-def test_a_stuffed_rollout_is_the_densest(write_dataset: Write) -> None:
-    dataset = write_dataset(*PROBLEMS)
-    honest = "We look at the rows and at the chairs in them. " * 9 + "6*7=42"
-    stuffed = "6*7=42 =89 " + "." * 200
-    rows = [
-        {"problem_id": "a", "response": honest},
-        {"problem_id": "a", "response": stuffed, "rollout_id": "stuffed"},
-        {"problem_id": "a", "response": "=89"},  # a bare answer is no stuffing
-    ]
-    report = probe_dataset(dataset, [write_dataset(*rows, name="rollouts.jsonl")])
-    assert [one.rollout_id for one in report.densest] == ["stuffed", "row 1"]
-    assert report.densest[0].hits_per_1000_chars == pytest.approx(2000 / 211)
-
-
-def test_the_report_as_json(report: ProbeReport) -> None:
-    said = json.loads(json.dumps(report.to_json()))
-    assert [one["attack"] for one in said["attacks"]] == [one.value for one in Attack]
-    assert said["attacks"][0]["description"] == 'the lines "=0" to "=300"'
-    assert said["attacks"][0]["overall"]["problems"] == 3
 
 
 def test_an_enumeration_runs_to_300_or_to_its_length() -> None:
@@ -312,10 +274,5 @@ def test_own_rollouts_are_left_out(pool_nodes: int, monkeypatch: pytest.MonkeyPa
     found = match_unrelated(PATTERNS, SAMPLE, threads=1)
     # p1 sees the rollouts of p2 and p3, of which one hits its first node.
     assert [len(hits) for hits in found] == [2, 2, 3]
-    rates = [hit_rates(hits).tolist() for hits in found]
+    rates = [hits.mean(axis=0).tolist() for hits in found]
     assert rates == [[0.5, 0.0], [0.0], pytest.approx([2 / 3, 1 / 3, 0.0])]
-
-
-def test_without_rollouts_every_rate_is_0() -> None:
-    [hits] = match_unrelated(PATTERNS[:1], [], threads=1)
-    assert (len(hits), hit_rates(hits).tolist()) == (0, [0.0, 0.0])

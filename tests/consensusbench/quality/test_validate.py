@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from consensusbench.extraction.statements import forms_beyond
-from consensusbench.quality.findings import Code, DatasetFinding, Severity
 from consensusbench.quality.validate import (
+    Code,
+    DatasetFinding,
+    Severity,
     ValidationReport,
     ValidationSettings,
     checked_problems,
@@ -48,7 +49,7 @@ def findings(
 ) -> tuple[ValidationReport, list[DatasetFinding]]:
     told: list[DatasetFinding] = []
     report = validate_dataset(
-        path, rollouts, ValidationSettings(processes=0, **settings), tell=told.append
+        path, rollouts, ValidationSettings(processes=0, **settings), on_finding=told.append
     )
     return report, told
 
@@ -111,10 +112,7 @@ def test_nodes_by_themselves(
         # Whoever writes b has written a.
         ([node("a", "=4000"), node("b", "5*800=4000"), FINAL], [(Code.IMPLIED_NODE, "a")]),
         # Only one of two ways to write b holds a.
-        (
-            [node("a", "=4000"), node("b", "5*800=4000", "it is 4 thousand"), FINAL],
-            [(Code.COLLISION, "a")],
-        ),
+        ([node("a", "=4000"), node("b", "5*800=4000", "it is 4 thousand"), FINAL], []),
         ([node("a", "5*8=40"), node("b", "5*80=400"), FINAL], []),
     ],
 )
@@ -145,19 +143,7 @@ def test_nodes_among_each_other(
             {},
             [(Code.SEVERAL_FINAL_NODES, None)],
         ),
-        ([*SOUND, node("n3", "y=" + "z" * 5000)], {}, [(Code.INLINE_LIMIT, None)]),
         ([SOUND[0] | {"weight": 0.5}, SOUND[1]], {}, [(Code.PARTIAL_WEIGHTS, None)]),
-        (
-            [SOUND[0] | {"weight": 0}, SOUND[1] | {"weight": 1}],
-            {},
-            [(Code.ZERO_WEIGHTS, None)],
-        ),
-        ([SOUND[0] | {"weight": 0.1}, SOUND[1] | {"weight": 0}], {}, []),
-        (
-            [*SOUND, *(node(f"e{n}", f"u={n}+v") for n in range(1000, 1063))],
-            {},
-            [(Code.NODE_COUNT, None), (Code.INLINE_LIMIT, None)],
-        ),
     ],
 )
 def test_problems_as_a_whole(
@@ -166,46 +152,12 @@ def test_problems_as_a_whole(
     assert found_in(write_dataset, *nodes, **changes) == wanted
 
 
-def test_derived_forms_that_are_absent_or_stale(write_dataset: Write) -> None:
-    absent = {"node_id": "a", "expressions": ["x=12*4"]}
-    stale = {"node_id": "b", "expressions": ["y=30+7"], "derived": ["30+7=y"]}
-    assert found_in(write_dataset, absent, stale, FINAL) == [
-        (Code.DERIVED_ABSENT, "a"),
-        (Code.DERIVED_DIFFER, "b"),
-    ]
-
-
-def test_derived_forms_of_another_order_of_the_wordings_are_no_stale_ones(
-    write_dataset: Write,
-) -> None:
-    # As construction makes them: the nearest forms of either wording before the farther ones.
-    wordings = ["20·21/2 = 210", r"\frac{1}{2} \cdot 20 \cdot 21 = 210"]
-    made = {"node_id": "a", "expressions": wordings, "derived": list(forms_beyond(wordings))}
-    assert found_in(write_dataset, made, FINAL) == []
-
-
 def test_absent_forms_count_when_nodes_are_matched(write_dataset: Write) -> None:
     nodes = [
         {"node_id": name, "expressions": [text]}
         for name, text in (("a", "5*8=40"), ("b", "40=8*5"))
     ]
     assert (Code.DUPLICATE_NODES, "b") in found_in(write_dataset, *nodes, FINAL)
-
-
-def test_bad_rows_are_findings_and_the_rest_is_still_looked_at(write_dataset: Write) -> None:
-    path = write_dataset({"problem_id": 1, "nodes": 2}, problem(node("x", "12*4=49"), FINAL))
-    report, told = findings(path)
-    assert [(one.code, one.line) for one in told] == [(Code.SCHEMA, 1), (Code.FALSE_EQUALITY, 2)]
-    assert (report.good_rows, report.bad_rows) == (1, 1)
-
-
-def test_a_file_of_bad_rows_alone_is_told_in_full(write_dataset: Write) -> None:
-    path = write_dataset({"problem_id": 1}, {"nodes": []})
-    rollouts = write_dataset({"problem_id": "p", "response": "r"}, name="r.jsonl")
-    report, told = findings(path, rollouts, probes=True)
-    assert [one.line for one in told] == [1, 2]
-    assert report.fails()
-    assert report.probes is None
 
 
 def rollouts_of(count: int, response: str, problem_id: str) -> list[dict[str, Any]]:
@@ -263,24 +215,12 @@ def test_an_attack_that_pays_better_than_being_wrong_is_a_warning(write_dataset:
     assert report.fails(strict=True) and not report.fails()
 
 
-def test_probes_come_with_the_report(write_dataset: Write) -> None:
-    report, _ = findings(write_dataset(problem(*SOUND)), probes=True)
-    assert report.probes is not None
-    # 12 and 4 are in the text ("a dozen", "4 eggs"): 12*4=48, then 48-6 with the word six.
-    assert report.probes.attack("deep").overall.ncr_raw == 1.0
-
-
 def test_the_report_counts_all_and_keeps_a_few(write_dataset: Write) -> None:
     rows = [problem(*SOUND[1:], problem_id=f"p{n}") for n in range(7)]
     report, told = findings(write_dataset(*rows), examples=2)
     assert len(told) == report.counts[Code.NODE_COUNT] == 7
     assert [one.problem_id for one in report.examples[Code.NODE_COUNT]] == ["p0", "p1"]
     assert report.total(Severity.NOTE) == 7 and not report.fails(strict=True)
-
-
-def test_warnings_fail_only_where_strict(write_dataset: Write) -> None:
-    report, _ = findings(write_dataset(problem(node("x", "1/2"), FINAL)))
-    assert not report.fails() and report.fails(strict=True)
 
 
 def test_worst_comes_first_in_the_report(write_dataset: Write) -> None:

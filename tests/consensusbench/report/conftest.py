@@ -153,24 +153,20 @@ class Written:
 
 
 def write_page(
-    folder: Path,
-    problems: list[dict[str, Any]],
-    rollouts: list[dict[str, Any]],
-    **settings: Any,
+    folder: Path, problems: list[dict[str, Any]], *files: list[dict[str, Any]], **options: Any
 ) -> Written:
     """Write files and the page about them; skip where the packages for it are missing."""
     if not BROWSER_REQUIRED:
         for package in ("duckdb", "sklearn", "starlette"):
             pytest.importorskip(package, reason="the extra consensusbench is not installed")
     from consensusbench.evaluation.scored import score_files
-    from consensusbench.report import ReportSettings
     from consensusbench.report.page import prepare, write_pages
 
     dataset = Path(write_rows(folder / "problems.jsonl", problems))
     output = folder / "report.html"
-    answers = write_rows(folder / "rollouts.jsonl", rollouts)
-    scored_set = score_files([answers], dataset, spans=True)
-    report, sources = prepare(scored_set, dataset, ReportSettings(**settings))
+    rollouts = [write_rows(folder / f"rollouts-{at}.jsonl", rows) for at, rows in enumerate(files)]
+    scored_set = score_files(rollouts, dataset, spans=True)
+    report, sources = prepare(scored_set, dataset, **options)
     return Written(output, write_pages(sources, dataset, output, "", report))
 
 
@@ -189,7 +185,6 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Written:
     return write_page(tmp_path_factory.mktemp("hostile"), problems, rollouts)
 
 
-def scored(problem_id: str = "p1", *, row: int = 0, **changes: Any) -> ScoredRollout:
+def scored(problem_id: str = "p1", **changes: Any) -> ScoredRollout:
     """Return a scored rollout without a file."""
-    name = f"r{row}"
-    return scored_rollout(problem_id=problem_id, rollout_id=name, row=row, **changes)
+    return scored_rollout(problem_id=problem_id, **changes)

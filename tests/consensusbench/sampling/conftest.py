@@ -1,4 +1,4 @@
-"""Additions as problems, and the command run as a person runs it."""
+"""Additions as problems, and the command ``sample`` against a test server."""
 
 from __future__ import annotations
 
@@ -50,12 +50,7 @@ def environment_of(settings: Mapping[str, object]) -> dict[str, str]:
 
 
 class SampleBench:
-    """``consensusbench sample`` as a person runs it, on additions, against a server that plays.
-
-    Attributes:
-        folder: where all files are.
-        server: the models.
-    """
+    """``consensusbench sample`` on additions, against a test server."""
 
     def __init__(
         self,

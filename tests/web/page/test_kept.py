@@ -28,7 +28,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Written:
     """A report about ordinary rollouts and hostile ones."""
     problems = [*ordinary_problems(), hostile_problem()]
     rollouts = [*ordinary_rollouts(), *hostile_rollouts()]
-    return write_page(tmp_path_factory.mktemp("report"), problems, rollouts, no_probes=True)
+    return write_page(tmp_path_factory.mktemp("report"), problems, rollouts, probes=False)
 
 
 @pytest.fixture

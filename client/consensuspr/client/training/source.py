@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 from consensuspr.client.batching import Batcher
@@ -91,8 +91,14 @@ _REMEMBERED_PROBLEMS = 100_000
 
 _PATTERN, _STATEMENT, _CODE = map(CHANNELS.index, ("pattern", "statement", "code"))
 
+# Log that a sample waits if the server has not replied for this time.
+_SILENCE_S = 5.0
+
 # Longer than any local batch takes.
 _PATIENCE_S = 24 * 3600.0
+
+# A score, its identity, and who made it (``server`` or ``local``).
+Scored: TypeAlias = tuple[Score, Identity, str]
 
 
 class UnscorableSample(ConsensusPRError):
@@ -253,8 +259,9 @@ class RewardSource:
         self._passing: tuple[type[Exception], ...] = AWAY
         if settings.on_other_digest == "wait":
             self._passing += (DatasetMismatch,)
-        # Of the server's dataset, as its last reply said.
+        # Digest of the server's dataset and time of its last reply.
         self._digest: str | None = None
+        self._last_reply = 0.0
         # Looks whether the server is back while samples are scored here.
         self._watch: asyncio.Task[None] | None = None
 
@@ -278,7 +285,7 @@ class RewardSource:
             spans: also return where each node was first hit, and its share.
             step: of the training, from 1; only for the score log, as what follows.
             group: of samples that the trainer compares.
-            penalty: what the trainer adds to the reward; None: unknown.
+            penalty: added to the reward by the trainer; None: unknown.
 
         Raises:
             UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
@@ -291,7 +298,7 @@ class RewardSource:
         # The caller's rollout may belong to several samples.
         rollout = replace(rollout, sample=Sample(self._keys.next(), step, group, split))
         try:
-            (score, identity), scored_by = await self._decided(rollout, options)
+            score, identity, scored_by = await self._decided(rollout, options)
             unknown = await self._is_unknown(rollout, split, score, identity, options)
         except _REFUSALS as error:
             sentence = f"problem {rollout.problem_id!r}: {error}"
@@ -313,7 +320,7 @@ class RewardSource:
 
     @property
     def troubles(self) -> Mapping[str, int]:
-        """How often something went wrong so far, by kind; also what the score log lost."""
+        """Numbers of troubles so far, by kind; also the losses of the score log."""
         log = self._log
         lost = (0, 0) if log is None else (log.lost_rows, log.lost_texts)
         names = ("score log lost rows", "score log lost texts")
@@ -381,7 +388,7 @@ class RewardSource:
             if len(self._known) >= _REMEMBERED_PROBLEMS:
                 self._known.clear()
             lookup = replace(options, include_spans=False, probe=True)
-            (found, _), _ = await self._scored(Rollout(rollout.problem_id, ""), lookup)
+            found, *_ = await self._scored(Rollout(rollout.problem_id, ""), lookup)
             self._known[key] = found.status is not Status.UNKNOWN_PROBLEM
         return not self._known[key]
 
@@ -413,7 +420,7 @@ class RewardSource:
         if misfits > share * max(self._samples, MIN_SAMPLES):
             counts = ", ".join(f"{count} {name}" for name, count in self._misfits.items())
             cause = (
-                "the server refuses this run"
+                "the server rejects this run"
                 if why == _REFUSED
                 else "the server's dataset is not the one of the training files"
             )
@@ -424,7 +431,7 @@ class RewardSource:
             )
 
     def _warn(self, rollout: Rollout, score: Score) -> None:
-        """Log what is wrong with a whole run, once."""
+        """Log faults of a whole run, once."""
         if score.acc == 1.0 and score.guard is not None:
             warning = self._guard_watch.add(1, score.guard < 1.0)
             if warning is not None:
@@ -446,7 +453,7 @@ class RewardSource:
     # -- scores --------------------------------------------------------------------------------
 
     def _options_of(self, epoch: int, spans: bool) -> ScoreOptions:
-        """Return the options of an epoch, the same object while they stay the same."""
+        """Return the options of an epoch, the same object while nothing changes."""
         known = self._options
         if known is None or (known.epoch, known.include_spans) != (epoch, spans):
             settings = self.settings
@@ -466,9 +473,7 @@ class RewardSource:
             )
         return known
 
-    async def _decided(
-        self, rollout: Rollout, options: ScoreOptions
-    ) -> tuple[tuple[Score, Identity], str]:
+    async def _decided(self, rollout: Rollout, options: ScoreOptions) -> Scored:
         """Return a sample's score; a busy answer check or a fault of the server is asked again.
 
         Raises:
@@ -477,7 +482,7 @@ class RewardSource:
         give_up_at = time.monotonic() + self.settings.unavailable_limit_s
         for asked in itertools.count(1):
             found = await self._scored(rollout, options)
-            score = found[0][0]
+            score, *_ = found
             last = asked > len(_AGAIN_PAUSES_S)
             if not score.undecided_by_load and (score.status is not Status.INTERNAL or last):
                 return found
@@ -491,9 +496,7 @@ class RewardSource:
             await asyncio.sleep(random.uniform(pause_s / 2, pause_s))
         raise AssertionError("counting does not end")
 
-    async def _scored(
-        self, rollout: Rollout, options: ScoreOptions
-    ) -> tuple[tuple[Score, Identity], str]:
+    async def _scored(self, rollout: Rollout, options: ScoreOptions) -> Scored:
         """Return a sample's score by the server, by the local scorer, or after a wait."""
         settings = self.settings
         give_up_at = time.monotonic() + settings.unavailable_limit_s
@@ -501,7 +504,7 @@ class RewardSource:
             fallback = self._fallback
             if fallback is not None and self._watch is not None:
                 try:
-                    return await fallback.score_one(rollout, options), "local"
+                    return *await fallback.score_one(rollout, options), "local"
                 except UnusableData as error:
                     self._drop_fallback(error)
                 except Unavailable:
@@ -509,8 +512,11 @@ class RewardSource:
                         raise
                     # Another sample found its data unusable, and this one asks the server too.
             limit_s = min(settings.timeout_s, max(_PAUSE_S, give_up_at - time.monotonic()))
+            silence = asyncio.get_running_loop().call_later(_SILENCE_S, self._report_silence)
             try:
-                found = await self._client.score_one_with(rollout, options, timeout_s=limit_s)
+                score, identity = await self._client.score_one_with(
+                    rollout, options, timeout_s=limit_s
+                )
             except self._passing as error:
                 other = isinstance(error, DatasetMismatch)
                 kind = "other dataset" if other else "server away"
@@ -524,8 +530,17 @@ class RewardSource:
                     raise
                 await asyncio.sleep(_PAUSE_S)
             else:
-                self._see_digest(found[1].dataset_digest)
-                return found, "server"
+                self._see_digest(identity.dataset_digest)
+                return score, identity, "server"
+            finally:
+                silence.cancel()
+
+    def _report_silence(self) -> None:
+        if time.monotonic() - self._last_reply >= _SILENCE_S:
+            self._events.report(
+                "server away",
+                f"no score from the server at {self.settings.address} for {_SILENCE_S:g} s",
+            )
 
     def _drop_fallback(self, error: UnusableData) -> None:
         if self._fallback is not None:
@@ -570,6 +585,7 @@ class RewardSource:
 
     def _see_digest(self, digest: str) -> None:
         """Compare the server's data with those that samples were scored with so far."""
+        self._last_reply = time.monotonic()
         if digest == self._digest:
             return
         if self._grown is None and self._digest is not None:

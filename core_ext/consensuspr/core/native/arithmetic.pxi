@@ -320,7 +320,7 @@ cdef int run_before(const Item* items, int end, int stop) noexcept nogil:
                 return after_bracket(items, good, end)
         elif kind == I_OPERATOR:
             left = items[at - 1].kind if at > stop else I_STOP
-            if left == I_NUMBER or left == I_CLOSE:
+            if left in (I_NUMBER, I_CLOSE):
                 expects = True
             elif left == I_UNKNOWN or items[at].op not in b"+-":
                 return after_bracket(items, good, end)

@@ -88,7 +88,7 @@ cdef bint closes_factor(const uint8_t* data, Py_ssize_t start) noexcept nogil:
     if word or close != c')' or at == 0:
         return False
     left = data[at - 1]
-    return is_letter(left) or is_digit(left) or left == c')' or left == c']'
+    return is_letter(left) or is_digit(left) or left in b")]"
 
 
 cdef bint stands_behind(
@@ -115,9 +115,9 @@ cdef bint left_free(
     before = class_before(data, start)
     if before == CH_SPACE:
         return not (edges & EDGE_LEFT_FRACTION and start >= 2 and is_digit(data[start - 2]))
-    if before == CH_NEWLINE or before == CH_EQUALS:
+    if before in (CH_NEWLINE, CH_EQUALS):
         return True
-    if before == CH_DIGIT or before == CH_LETTER or before == CH_SYMBOL:
+    if before in (CH_DIGIT, CH_LETTER, CH_SYMBOL):
         return False
     if before in (CH_PLUS, CH_MINUS, CH_PLUS_MINUS, CH_STAR, CH_SLASH, CH_CARET, CH_UNDERSCORE):
         return False
@@ -126,9 +126,9 @@ cdef bint left_free(
     if before == CH_POINT:
         return start < 2 or not is_digit(data[start - 2])
     # Twice, so that compilers keep what is rare out of what is not.
-    if before == CH_CLOSE or before == CH_BRACKET_CLOSE:
+    if before in (CH_CLOSE, CH_BRACKET_CLOSE):
         return stands_behind(data, length, start, before, edges)
-    if before == CH_BAR or before == CH_BANG:
+    if before in (CH_BAR, CH_BANG):
         return stands_behind(data, length, start, before, edges)
     if before == CH_PRIME:
         return not edges & EDGE_LEFT_BRACKET
@@ -168,7 +168,7 @@ cdef Left judge_left(
         beyond = start <= BRACKET_LIMIT
     elif before == CH_BANG:
         beyond = start < 3
-    elif before == CH_CLOSE or before == CH_BRACKET_CLOSE:
+    elif before in (CH_CLOSE, CH_BRACKET_CLOSE):
         beyond = not opened_within(text, start)
     elif before in (CH_SPACE, CH_POINT) and start < 2:
         return LEFT_OPEN
@@ -223,13 +223,13 @@ cdef bint right_free(
     after = class_at(data, length, end)
     if after == CH_SPACE:
         return not (edges & EDGE_RIGHT_DIGIT and fraction_at(data, length, end + 1))
-    if after == CH_DIGIT or after == CH_LETTER or after == CH_SYMBOL:
+    if after in (CH_DIGIT, CH_LETTER, CH_SYMBOL):
         return False
-    if after == CH_STAR or after == CH_CARET or after == CH_UNDERSCORE or after == CH_OPEN:
+    if after in (CH_STAR, CH_CARET, CH_UNDERSCORE, CH_OPEN):
         return False
     if after == CH_ROOT:
         return not is_radical(data + end)
-    if after == CH_PLUS or after == CH_MINUS or after == CH_PLUS_MINUS or after == CH_SLASH:
+    if after in (CH_PLUS, CH_MINUS, CH_PLUS_MINUS, CH_SLASH):
         width = 1 if data[end] < 0x80 else 2 if data[end] < 0xE0 else 3
         return not goes_on(class_or_other(data, length, end + width))
     if after == CH_POINT:

@@ -92,7 +92,7 @@ cdef int fence_at(const Reader* r, uint32_t start, uint32_t end) noexcept nogil:
         return FENCE_NONE
     at = past_blanks(r, at + 3, end)
     first = at
-    while at < end and (names(r.text[at]) or r.text[at] == c'+' or r.text[at] == c'-'):
+    while at < end and (names(r.text[at]) or r.text[at] in b"+-"):
         language = hash_step(language, LOWER_OF[r.text[at]])
         at += 1
     if at == first:
@@ -122,7 +122,7 @@ cdef inline bint may_be_python(const Reader* r, uint32_t start, uint32_t end) no
         return False
     byte = r.text[at]
     if not (is_ascii_letter(byte) or byte == c'_'):
-        return byte == c'#' or byte == c')' or byte == c']' or byte == c'}'
+        return byte in b"#)]}"
     while at < end and names(r.text[at]):
         at += 1
     while at < end and (is_blank(r.text[at]) or r.text[at] == c'\r'):
@@ -134,18 +134,9 @@ cdef inline bint may_be_python(const Reader* r, uint32_t start, uint32_t end) no
 
 cdef bint begins_python(const Reader* r, uint32_t at, uint32_t end) noexcept nogil:
     """Tell whether a line begins with a word that Python's statements begin with."""
-    return (
-        keyword(r, at, end, b"def", 3)
-        or keyword(r, at, end, b"class", 5)
-        or keyword(r, at, end, b"for", 3)
-        or keyword(r, at, end, b"from", 4)
-        or keyword(r, at, end, b"import", 6)
-        or keyword(r, at, end, b"return", 6)
-        or keyword(r, at, end, b"while", 5)
-        or keyword(r, at, end, b"if", 2)
-        or keyword(r, at, end, b"elif", 4)
-        or keyword(r, at, end, b"with", 4)
-        or keyword(r, at, end, b"except", 6)
+    return is_word(
+        r.text, at, past_name(r, at, end),
+        b" def class for from import return while if elif with except ",
     )
 
 
@@ -155,11 +146,18 @@ cdef inline bint begins(
     return at + size <= end and memcmp(r.text + at, word, size) == 0
 
 
-cdef inline bint keyword(
-    const Reader* r, uint32_t at, uint32_t end, const char* word, uint32_t size
+cdef bint is_word(
+    const uint8_t* text, uint32_t start, uint32_t end, const char* words
 ) noexcept nogil:
-    """Tell whether a word stands at ``at`` that does not go on."""
-    return begins(r, at, end, word, size) and not (at + size < end and names(r.text[at + size]))
+    """Tell whether text[start:end] is one of ``words``, each between blanks."""
+    cdef uint32_t size = end - start
+    while words[0]:
+        words += 1
+        if strncmp(words, <const char*>text + start, size) == 0 and words[size] == c' ':
+            return True
+        while words[0] and words[0] != c' ':
+            words += 1
+    return False
 
 
 cdef inline bint named_after(const Reader* r, uint32_t at, uint32_t end) noexcept nogil:
@@ -200,60 +198,47 @@ cdef bint may_hold_code(const Reader* r) noexcept nogil:
 
 
 cdef int line_kind(const Reader* r, uint32_t start, uint32_t end) noexcept nogil:
-    """Tell what a line without trailing blanks looks like."""
+    """Classify a line without trailing blanks."""
+    cdef const uint8_t* text = r.text
     cdef uint32_t at = past_blanks(r, start, end)
-    cdef uint32_t name, next_name
+    cdef uint32_t name = past_name(r, at, end), next_name
     cdef bint block
     cdef uint8_t byte
     if at >= end:
         return LINE_PROSE
-    block = r.text[end - 1] == c':'
-    byte = r.text[at]
-    if byte == c'd' and begins(r, at, end, b"def", 3) and block and named_after(r, at + 3, end):
+    block = text[end - 1] == c':'
+    if (
+        begins(r, at, end, b"print(", 6)
+        or (block and is_word(text, at, name, b" def class ") and named_after(r, name, end))
+        or (
+            block
+            and is_word(text, at, name, b" for ")
+            and named_after(r, name, end)
+            and has_in(r, past_name(r, past_blanks(r, name, end), end), end)
+        )
+        or (at == start and is_word(text, at, name, b" import from ") and named_after(r, name, end))
+        or (
+            at > start
+            and is_word(text, at, name, b" return ")
+            and (name == end or is_blank(text[name]))
+        )
+    ):
         return LINE_DECISIVE
-    if byte == c'c' and begins(r, at, end, b"class", 5) and block and named_after(r, at + 5, end):
-        return LINE_DECISIVE
-    if byte == c'p' and begins(r, at, end, b"print(", 6):
-        return LINE_DECISIVE
-    if byte == c'f' and block and begins(r, at, end, b"for", 3) and named_after(r, at + 3, end):
-        name = past_name(r, past_blanks(r, at + 3, end), end)
-        if has_in(r, name, end):
-            return LINE_DECISIVE
-    if at == start:
-        if begins(r, at, end, b"import", 6) and named_after(r, at + 6, end):
-            return LINE_DECISIVE
-        if begins(r, at, end, b"from", 4) and named_after(r, at + 4, end):
-            return LINE_DECISIVE
-    elif begins(r, at, end, b"return", 6) and (at + 6 == end or is_blank(r.text[at + 6])):
-        return LINE_DECISIVE
-    if byte == c'#' or byte == c')' or byte == c']' or byte == c'}':
-        return LINE_PYTHONIC
-    if block and (
-        keyword(r, at, end, b"for", 3)
-        or keyword(r, at, end, b"while", 5)
-        or keyword(r, at, end, b"if", 2)
-        or keyword(r, at, end, b"elif", 4)
-        or keyword(r, at, end, b"with", 4)
-        or keyword(r, at, end, b"except", 6)
+    if text[at] in b"#)]}" or (
+        block
+        and (
+            is_word(text, at, name, b" for while if elif with except ")
+            or (
+                past_blanks(r, name, end) == end - 1
+                and is_word(text, at, name, b" else try finally ")
+            )
+        )
     ):
         return LINE_PYTHONIC
-    name = past_name(r, at, end)
     if name == at:
         return LINE_PROSE
-    if block and past_blanks(r, name, end) == end - 1 and (
-        keyword(r, at, end, b"else", 4)
-        or keyword(r, at, end, b"try", 3)
-        or keyword(r, at, end, b"finally", 7)
-    ):
-        return LINE_PYTHONIC
     if name == end:
-        return (
-            LINE_PYTHONIC
-            if keyword(r, at, end, b"pass", 4)
-            or keyword(r, at, end, b"break", 5)
-            or keyword(r, at, end, b"continue", 8)
-            else LINE_PROSE
-        )
+        return LINE_PYTHONIC if is_word(text, at, name, b" pass break continue ") else LINE_PROSE
     at = past_blanks(r, name, end)
     while at < end and r.text[at] == c',':
         next_name = past_blanks(r, at + 1, end)
@@ -266,7 +251,7 @@ cdef int line_kind(const Reader* r, uint32_t start, uint32_t end) noexcept nogil
     byte = r.text[at]
     if byte in b"*/" and at + 1 < end and r.text[at + 1] == byte:
         at += 2
-    elif byte == c'+' or byte == c'-' or byte == c'*' or byte == c'/':
+    elif byte in b"+-*/":
         at += 1
     if at < end and r.text[at] == c'=' and not (at + 1 < end and r.text[at + 1] == c'='):
         return LINE_PYTHONIC
@@ -363,7 +348,7 @@ cdef void read_string(Code* c, uint8_t quote) noexcept nogil:
         ):
             break
         if quotes == 1:
-            if c.text[c.at] == c'\n' or c.text[c.at] == c'\r':
+            if c.text[c.at] in b"\n\r":
                 quotes = 0
                 break
             c.at += c.text[c.at] == c'\\'
@@ -405,17 +390,17 @@ cdef uint32_t operator_length(const Code* c, uint32_t* op) noexcept nogil:
     cdef uint8_t first = c.text[c.at]
     cdef uint8_t second = code_peek(c, c.at + 1)
     cdef uint32_t size = 0
-    if first == c'*' or first == c'/':
+    if first in b"*/":
         if second == first:
             size = 3 if code_peek(c, c.at + 2) == c'=' else 2
         else:
             size = 2 if second == c'=' else 1
-    elif first == c'-' or first == c'+':
+    elif first in b"-+":
         # The longer operators come last in the twin's pattern: -= before ->.
         size = 2 if second == c'=' else 1
-    elif first == c'=' or first == c'<' or first == c'>':
+    elif first in b"=<>":
         size = 2 if second == c'=' else 1
-    elif first == c'!' or first == c':':
+    elif first in b"!:":
         size = 2 if second == c'=' else (1 if first == c':' else 0)
     elif first < 0x80 and strchr("(),[]{}%", first) != NULL:
         size = 1
@@ -442,7 +427,7 @@ cdef uint32_t code_line(Code* c) noexcept nogil:
         byte = c.text[c.at]
         start = c.at
         op = 0
-        if byte == c'\n' or byte == c'\r':
+        if byte in b"\n\r":
             c.at += 1
             if depth == 0:
                 break
@@ -457,10 +442,10 @@ cdef uint32_t code_line(Code* c) noexcept nogil:
             c.at = min(line_end(c.r, start), c.end)
             read_prose(c.r, start + 1, c.at)
             continue
-        if byte == c'\\' and (code_peek(c, start + 1) == c'\n' or code_peek(c, start + 1) == c'\r'):
+        if byte == c'\\' and code_peek(c, start + 1) in b"\n\r":
             c.at += 2
             continue
-        if byte == c'"' or byte == c"'":
+        if byte in b"\"'":
             read_string(c, byte)
             mark = MARK_OTHER
         elif is_digit(byte) or (byte == c'.' and is_digit(code_peek(c, start + 1))):
@@ -483,7 +468,7 @@ cdef uint32_t code_line(Code* c) noexcept nogil:
             if size:
                 c.at += size
                 mark = MARK_OPERATOR
-                if byte == c'(' or byte == c'[' or byte == c'{':
+                if byte in b"([{":
                     depth += 1
                 elif byte in b")]}" and depth:
                     depth -= 1
@@ -521,7 +506,7 @@ cdef Name* find_known(Code* c, const Lexeme* name) noexcept nogil:
     cdef Name* entry
     while True:
         entry = &c.r.names[slot & (2 * MAX_NAMES - 1)]
-        if entry.hash == value or entry.hash == 0:
+        if entry.hash in (value, 0):
             return entry
         slot += 1
 
@@ -547,29 +532,8 @@ cdef void make_unknown(Code* c, const Lexeme* name) noexcept nogil:
         entry.known = False
 
 
-cdef inline bint word_is(
-    const Code* c, const Lexeme* lexeme, const char* word, uint32_t size
-) noexcept nogil:
-    return (
-        lexeme.mark == MARK_NAME
-        and lexeme.end - lexeme.start == size
-        and memcmp(c.text + lexeme.start, word, size) == 0
-    )
-
-
-cdef bint is_binding(const Code* c, const Lexeme* first) noexcept nogil:
-    return (
-        word_is(c, first, b"for", 3)
-        or word_is(c, first, b"def", 3)
-        or word_is(c, first, b"class", 5)
-        or word_is(c, first, b"import", 6)
-        or word_is(c, first, b"from", 4)
-        or word_is(c, first, b"global", 6)
-        or word_is(c, first, b"nonlocal", 8)
-        or word_is(c, first, b"del", 3)
-        or word_is(c, first, b"with", 4)
-        or word_is(c, first, b"except", 6)
-    )
+cdef inline bint is_named(const Code* c, const Lexeme* lexeme, const char* words) noexcept nogil:
+    return lexeme.mark == MARK_NAME and is_word(c.text, lexeme.start, lexeme.end, words)
 
 
 cdef inline int augmented(uint32_t op) noexcept nogil:
@@ -580,7 +544,7 @@ cdef inline int augmented(uint32_t op) noexcept nogil:
         return c'F'
     if op >> 8 == c'=':
         op &= 0xFF
-        if op == c'+' or op == c'-' or op == c'*' or op == c'/':
+        if op in b"+-*/":
             return <int>op
     return 0
 
@@ -590,12 +554,14 @@ cdef inline bint assigns(const Lexeme* lexeme) noexcept nogil:
     cdef uint32_t op = lexeme.op
     if lexeme.mark != MARK_OPERATOR:
         return False
-    return op == c'=' or op == c',' or op == c':' or op == c')' or augmented(op) != 0
+    return op in b"=,:)" or augmented(op) != 0
 
 
 cdef void forget(Code* c) noexcept nogil:
     """Every name that this line may bind is unknown from here on."""
-    cdef bint binding = is_binding(c, &c.r.line[0])
+    cdef bint binding = is_named(
+        c, &c.r.line[0], b" for def class import from global nonlocal del with except "
+    )
     cdef int index
     for index in range(c.size):
         if c.r.line[index].mark == MARK_NAME and (
@@ -613,9 +579,9 @@ cdef void forget_inner(Code* c) noexcept nogil:
         lexeme = &c.r.line[index]
         if lexeme.mark != MARK_NAME:
             continue
-        if word_is(c, lexeme, b"for", 3):
+        if is_named(c, lexeme, b" for "):
             bound = index > 0
-        elif word_is(c, lexeme, b"in", 2):
+        elif is_named(c, lexeme, b" in "):
             bound = False
         elif bound or (index + 1 < c.size and c.r.line[index + 1].op == OP_WALRUS):
             make_unknown(c, lexeme)
@@ -624,17 +590,15 @@ cdef void forget_inner(Code* c) noexcept nogil:
 # --- statements ----------------------------------------------------------------------------------
 
 cdef int seen_function(const Code* c, const Lexeme* name) noexcept nogil:
-    if word_is(c, name, b"int", 3) or word_is(c, name, b"Integer", 7):
+    if is_named(c, name, b" int Integer "):
         return SEEN_INT
-    if word_is(c, name, b"float", 5):
+    if is_named(c, name, b" float "):
         return SEEN_FLOAT
-    if word_is(c, name, b"round", 5):
+    if is_named(c, name, b" round "):
         return SEEN_ROUND
-    if word_is(c, name, b"abs", 3):
+    if is_named(c, name, b" abs "):
         return SEEN_ABS
-    if word_is(c, name, b"Rational", 8) or word_is(c, name, b"Fraction", 8):
-        return SEEN_RATIONAL
-    return SEEN_NONE
+    return SEEN_RATIONAL if is_named(c, name, b" Rational Fraction ") else SEEN_NONE
 
 
 cdef Item* code_item(Code* c, int kind, const Lexeme* lexeme) noexcept nogil:
@@ -669,7 +633,7 @@ cdef bint code_items(Code* c, int start, int end) noexcept nogil:
             if not code_number(c.text, lexeme.start, lexeme.end, &item.num, &item.den, &decimals):
                 return False
         elif lexeme.mark == MARK_NAME:
-            if at < end and c.r.line[at].mark == MARK_OPERATOR and c.r.line[at].op == c'(':
+            if at < end and is_operator(&c.r.line[at], c'('):
                 seen = seen_function(c, lexeme)
                 if seen == SEEN_NONE:
                     return False
@@ -692,7 +656,7 @@ cdef bint code_items(Code* c, int start, int end) noexcept nogil:
             elif lexeme.op == c'(':
                 if c.r.num_items > first:
                     kind = c.r.items[c.r.num_items - 1].kind
-                    if kind == I_NUMBER or kind == I_CLOSE:
+                    if kind in (I_NUMBER, I_CLOSE):
                         return False
                 code_item(c, I_OPEN, lexeme)
             elif lexeme.op == c')':
@@ -729,21 +693,35 @@ cdef bint code_stated(Code* c, int start, int end, int64_t* num, int64_t* den) n
     return code_value(c, 0, c.r.line[start].start, c.r.line[end - 1].end, num, den)
 
 
+cdef inline bint is_operator(const Lexeme* lexeme, uint32_t op) noexcept nogil:
+    return lexeme.mark == MARK_OPERATOR and lexeme.op == op
+
+
+cdef inline int nesting(const Lexeme* lexeme) noexcept nogil:
+    """Return 1 for an opening bracket, -1 for a closing one, else 0."""
+    if lexeme.mark != MARK_OPERATOR:
+        return 0
+    return (lexeme.op in b"([{") - (lexeme.op in b")]}")
+
+
 cdef int argument_end(const Code* c, int start, int end) noexcept nogil:
     """Return where the piece from ``start`` on ends: a comma in no bracket, or ``end``."""
     cdef int depth = 0, at
-    cdef uint32_t op
     for at in range(start, end):
-        if c.r.line[at].mark != MARK_OPERATOR:
-            continue
-        op = c.r.line[at].op
-        if op == c'(' or op == c'[' or op == c'{':
-            depth += 1
-        elif op == c')' or op == c']' or op == c'}':
-            depth -= 1
-        elif op == c',' and depth == 0:
+        depth += nesting(&c.r.line[at])
+        if depth == 0 and is_operator(&c.r.line[at], c','):
             return at
     return end
+
+
+cdef int next_assignment(const Code* c, int at, int* depth) noexcept nogil:
+    """Return the next sign of assignment in no bracket, -1 if there is none."""
+    while at < c.size:
+        depth[0] += nesting(&c.r.line[at])
+        if depth[0] <= 0 and is_operator(&c.r.line[at], c'='):
+            return at
+        at += 1
+    return -1
 
 
 cdef int count_pieces(const Code* c, int start, int end) noexcept nogil:
@@ -756,125 +734,83 @@ cdef int count_pieces(const Code* c, int start, int end) noexcept nogil:
     return count
 
 
+cdef void augment_name(Code* c, int op) noexcept nogil:
+    """Read a line like ``total += 3``."""
+    cdef Lexeme* line = c.r.line
+    cdef Name* name = find_known(c, &line[0])
+    cdef bint known = name.hash != 0 and name.known
+    cdef Item* item
+    cdef int64_t num = 0, den = 1
+    cdef int first
+    c.r.num_items = 0
+    if known:
+        item = code_item(c, I_NUMBER, &line[0])
+        item.num = name.num
+        item.den = name.den
+        code_item(c, I_OPERATOR, &line[1]).op = <uint8_t>op
+        if c.size > 3:
+            code_item(c, I_OPEN, &line[1])
+        first = c.r.num_items
+        known = code_items(c, 2, c.size) and (c.r.num_items - first > 1 or c.size == 3)
+        if c.size > 3:
+            code_item(c, I_CLOSE, &line[c.size - 1])
+        known = known and code_value(c, 0, line[0].start, line[c.size - 1].end, &num, &den)
+    bind_name(c, &line[0], known, num, den)
+
+
+cdef void bind_targets(Code* c, int at, int end, int num_values) noexcept nogil:
+    """Bind the names in [at, end) to the values that have been worked out."""
+    cdef Lexeme* line = c.r.line
+    cdef int num_targets = count_pieces(c, at, end), piece = 0, stop_at
+    cdef const Name* value
+    while at <= end:
+        stop_at = argument_end(c, at, end)
+        if stop_at > at:
+            if line[at].mark == MARK_NAME and (
+                stop_at - at == 1 or is_operator(&line[at + 1], c':')
+            ):
+                value = &c.r.assigned[piece]
+                if num_targets == num_values:
+                    bind_name(c, &line[at], value.known, value.num, value.den)
+                else:
+                    bind_name(c, &line[at], False, 0, 1)
+            piece += 1
+        at = stop_at + 1
+
+
 cdef void code_assignment(Code* c) noexcept nogil:
     cdef Lexeme* line = c.r.line
-    cdef int depth = 0, last = -1, index, begin, sign, at, piece, num_values, num_targets, first, op
+    cdef int depth = 0, last = -1, begin = 0, num_values = 0, at, stop_at
     cdef int64_t num = 0, den = 1
-    cdef bint known
-    cdef Name* name
-    cdef Item* item
+    cdef Name* value
     if c.size > 2 and line[0].mark == MARK_NAME and line[1].mark == MARK_OPERATOR:
-        op = augmented(line[1].op)
-        if op:
-            name = find_known(c, &line[0])
-            known = name.hash != 0 and name.known
-            c.r.num_items = 0
-            if known:
-                item = code_item(c, I_NUMBER, &line[0])
-                item.num = name.num
-                item.den = name.den
-                code_item(c, I_OPERATOR, &line[1]).op = <uint8_t>op
-                if c.size > 3:
-                    code_item(c, I_OPEN, &line[1])
-                first = c.r.num_items
-                known = code_items(c, 2, c.size)
-                if known and c.r.num_items - first == 1 and c.size > 3:
-                    known = False
-                if c.size > 3:
-                    code_item(c, I_CLOSE, &line[c.size - 1])
-                known = known and code_value(c, 0, line[0].start, line[c.size - 1].end, &num, &den)
-            bind_name(c, &line[0], known, num, den)
+        if augmented(line[1].op):
+            augment_name(c, augmented(line[1].op))
             return
-    for index in range(c.size):
-        if line[index].mark != MARK_OPERATOR:
-            continue
-        op = <int>line[index].op
-        if op == c'(' or op == c'[' or op == c'{':
-            depth += 1
-        elif op == c')' or op == c']' or op == c'}':
-            depth -= 1
-        elif op == c'=' and depth <= 0:
-            last = index
+    at = next_assignment(c, 0, &depth)
+    while at >= 0:
+        last = at
+        at = next_assignment(c, at + 1, &depth)
     if last < 0:
         forget(c)
         return
-    num_values = count_pieces(c, last + 1, c.size)
-    # Every value is worked out before any name is bound, and kept in the order of the names.
-    begin = 0
-    piece = 0
+    # Every value is worked out before any name is bound.
     at = last + 1
     while at <= c.size:
-        sign = argument_end(c, at, c.size)
-        if sign > at:
-            known = code_stated(c, at, sign, &num, &den)
-            c.r.assigned[piece].known = known
-            c.r.assigned[piece].num = num
-            c.r.assigned[piece].den = den
-            piece += 1
-        at = sign + 1
+        stop_at = argument_end(c, at, c.size)
+        if stop_at > at:
+            value = &c.r.assigned[num_values]
+            value.known = code_stated(c, at, stop_at, &num, &den)
+            value.num = num
+            value.den = den
+            num_values += 1
+        at = stop_at + 1
     depth = 0
-    for index in range(last + 1):
-        if line[index].mark != MARK_OPERATOR:
-            continue
-        op = <int>line[index].op
-        if op == c'(' or op == c'[' or op == c'{':
-            depth += 1
-        elif op == c')' or op == c']' or op == c'}':
-            depth -= 1
-        elif op == c'=' and depth <= 0:
-            num_targets = count_pieces(c, begin, index)
-            piece = 0
-            at = begin
-            while at <= index:
-                sign = argument_end(c, at, index)
-                if sign > at:
-                    if line[at].mark == MARK_NAME and (
-                        sign - at == 1
-                        or (line[at + 1].mark == MARK_OPERATOR and line[at + 1].op == c':')
-                    ):
-                        if num_targets == num_values:
-                            bind_name(
-                                c,
-                                &line[at],
-                                c.r.assigned[piece].known,
-                                c.r.assigned[piece].num,
-                                c.r.assigned[piece].den,
-                            )
-                        else:
-                            bind_name(c, &line[at], False, 0, 1)
-                    piece += 1
-                at = sign + 1
-            begin = index + 1
-
-
-cdef bint is_conditional(const Code* c, const Lexeme* first) noexcept nogil:
-    return (
-        word_is(c, first, b"for", 3)
-        or word_is(c, first, b"while", 5)
-        or word_is(c, first, b"if", 2)
-        or word_is(c, first, b"elif", 4)
-        or word_is(c, first, b"else", 4)
-        or word_is(c, first, b"except", 6)
-        or word_is(c, first, b"match", 5)
-        or word_is(c, first, b"case", 4)
-        or word_is(c, first, b"async", 5)
-    )
-
-
-cdef bint is_straight(const Code* c, const Lexeme* first) noexcept nogil:
-    return (
-        word_is(c, first, b"with", 4)
-        or word_is(c, first, b"try", 3)
-        or word_is(c, first, b"finally", 7)
-        or word_is(c, first, b"class", 5)
-        or word_is(c, first, b"def", 3)
-        or word_is(c, first, b"import", 6)
-        or word_is(c, first, b"from", 4)
-        or word_is(c, first, b"global", 6)
-        or word_is(c, first, b"nonlocal", 8)
-        or word_is(c, first, b"del", 3)
-        or word_is(c, first, b"lambda", 6)
-    )
+    at = next_assignment(c, 0, &depth)
+    while at >= 0:
+        bind_targets(c, begin, at, num_values)
+        begin = at + 1
+        at = next_assignment(c, begin, &depth)
 
 
 cdef void code_statement(Code* c, uint32_t indent) noexcept nogil:
@@ -884,27 +820,32 @@ cdef void code_statement(Code* c, uint32_t indent) noexcept nogil:
     if c.conditional and indent <= c.conditional_indent:
         c.conditional = False
     forget_inner(c)
-    if is_conditional(c, &line[0]):
+    if is_named(c, &line[0], b" for while if elif else except match case async "):
         for index in range(min(c.size, 3)):
-            if word_is(c, &line[index], b"__name__", 8):
+            if is_named(c, &line[index], b" __name__ "):
                 return
         if not c.conditional:
             c.conditional = True
             c.conditional_indent = indent
         forget(c)
         return
-    if is_straight(c, &line[0]) or not c.whole or c.conditional:
+    if (
+        not c.whole
+        or c.conditional
+        or is_named(
+            c, &line[0],
+            b" with try finally class def import from global nonlocal del lambda ",
+        )
+    ):
         forget(c)
         return
-    if word_is(c, &line[0], b"return", 6):
+    if is_named(c, &line[0], b" return "):
         code_stated(c, 1, c.size, &num, &den)
     elif (
-        word_is(c, &line[0], b"print", 5)
+        is_named(c, &line[0], b" print ")
         and c.size > 2
-        and line[1].mark == MARK_OPERATOR
-        and line[1].op == c'('
-        and line[c.size - 1].mark == MARK_OPERATOR
-        and line[c.size - 1].op == c')'
+        and is_operator(&line[1], c'(')
+        and is_operator(&line[c.size - 1], c')')
     ):
         at = 2
         while at <= c.size - 1:

@@ -18,7 +18,7 @@ cdef int numerator_goes(const Pass* s, const Frame* frame) noexcept nogil:
         if not number:
             return TAKE_OUT
         return c'*' if frame.product else c' '
-    if before == K_LETTER or before == K_CLOSE:
+    if before in (K_LETTER, K_CLOSE):
         return c'*' if number else TAKE_OUT
     if before == K_WORD:
         return c' '
@@ -35,7 +35,7 @@ cdef bint read_argument(
     start[0] = at
     stop[0] = at + unit.width
     brace[0] = unit.cls == CH_BRACE_OPEN
-    return brace[0] or unit.cls == CH_DIGIT or unit.cls == CH_LETTER or unit.cls == CH_SYMBOL
+    return brace[0] or unit.cls in (CH_DIGIT, CH_LETTER, CH_SYMBOL)
 
 
 cdef void write_argument(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:

@@ -8,11 +8,11 @@ cdef enum:
 
 
 cdef inline bint before_is_free(int kind) noexcept nogil:
-    return kind == K_START or kind == K_RELATION or kind == K_OPEN or kind == K_PUNCTUATION
+    return kind in (K_START, K_RELATION, K_OPEN, K_PUNCTUATION)
 
 
 cdef inline bint is_paren(int group) noexcept nogil:
-    return group == G_PAREN or group == G_MOD_PAREN
+    return group in (G_PAREN, G_MOD_PAREN)
 
 
 cdef void push(Pass* s, int group, int before, bint separated, bint product) noexcept nogil:
@@ -115,7 +115,7 @@ cdef Py_ssize_t tag_end(const Pass* s, Py_ssize_t at) noexcept nogil:
     if unit.code in (u'x', u'X') and class_of(s, at + unit.width) == CH_SPACE:
         # (5) x 3 is a product, (1) x = 3 is not.
         return at if class_of(s, skip_spaces(s, at + unit.width)) == CH_EQUALS else 0
-    if unit.cls == CH_DIGIT or unit.cls == CH_LETTER or unit.cls == CH_MARK:
+    if unit.cls in (CH_DIGIT, CH_LETTER, CH_MARK):
         return at
     return 0
 
@@ -136,7 +136,7 @@ cdef bint mod_follows(const Pass* s, Py_ssize_t at) noexcept nogil:
         if stop < 0:
             stop = at + unit.width
             unit = unit_at(s, stop)
-            if unit.code == u'b' or unit.code == u'p':
+            if unit.code in (u'b', u'p'):
                 stop += unit.width
             # What is no command of this name is no operator either: \\Mod is none.
             if skip_name(s, stop, b"mod") < 0:
@@ -206,7 +206,7 @@ cdef int paren_goes(const Pass* s, const Frame* frame) noexcept nogil:
     if length > REWRITE_LIMIT or s.tokens == 0:
         return KEEP_BRACKET
     if s.tokens == 1 and s.content == C_NONE:
-        if s.first != K_NUMBER and s.first != K_LETTER:
+        if s.first not in (K_NUMBER, K_LETTER):
             return KEEP_BRACKET
         sign = c'*' if s.first == K_NUMBER else TAKE_OUT
         if before == K_NUMBER:
@@ -217,7 +217,7 @@ cdef int paren_goes(const Pass* s, const Frame* frame) noexcept nogil:
             return sign if frame.product else KEEP_BRACKET
         if before == K_WORD and frame.applied:
             return TAKE_OUT
-        if before == K_WORD or before == K_SENTENCE:
+        if before in (K_WORD, K_SENTENCE):
             return TAKE_OUT if frame.separated else KEEP_BRACKET
         return TAKE_OUT
     if before == K_CARET and s.tokens == 1 and s.content == C_LEADING_MINUS:
@@ -355,7 +355,7 @@ cdef bint holds_words(const Pass* s, Py_ssize_t position, bint numbers) noexcept
             letter = False
             if byte not in b" -/":
                 plain = False
-                if byte != c'.' and byte != c',' and not (numbers and c'0' <= byte <= c'9'):
+                if byte not in b".," and not (numbers and c'0' <= byte <= c'9'):
                     return False
         position += 1
     return word or plain
@@ -424,7 +424,7 @@ cdef bint argument_follows(const Pass* s, Py_ssize_t end) noexcept nogil:
         if stop < 0:
             return False
         code = code_of(s, stop)
-    return code == u'(' or code == u'['
+    return code in (u'(', u'[')
 
 
 cdef Py_ssize_t close_brace(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
@@ -447,11 +447,11 @@ cdef Py_ssize_t close_brace(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nog
         if s.gap != GAP_NONE or not argument_follows(s, end):
             widen(s, GAP_MARK)
         return end
-    if frame.group == G_DISCARD or frame.group == G_ENVIRONMENT:
+    if frame.group in (G_DISCARD, G_ENVIRONMENT):
         return close_discarded(s, &frame, end)
     write_product(s)
     s.gap = GAP_NONE
-    if frame.group == G_NUMERATOR or frame.group == G_DENOMINATOR:
+    if frame.group in (G_NUMERATOR, G_DENOMINATOR):
         drop_lone_unit(s)
     if frame.group == G_NUMERATOR:
         return close_numerator(s, &frame, at, end)

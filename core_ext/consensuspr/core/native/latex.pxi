@@ -161,7 +161,7 @@ cdef Py_ssize_t optional_length(const Pass* s, Py_ssize_t end) noexcept nogil:
             break
         stop += unit.width
         if unit.cls == CH_BRACKET_CLOSE:
-            if first.cls == CH_DIGIT or first.cls == CH_POINT or first.cls == CH_MINUS:
+            if first.cls in (CH_DIGIT, CH_POINT, CH_MINUS):
                 return stop
             break
     return end

@@ -54,7 +54,7 @@ cdef Py_ssize_t list_number(Pass* s, Py_ssize_t at) noexcept nogil:
     if unit.cls == CH_DIGIT:
         at += unit.width
         unit = unit_at(s, at)
-    if unit.cls != CH_POINT and unit.cls != CH_CLOSE:
+    if unit.cls not in (CH_POINT, CH_CLOSE):
         return 0
     at += unit.width
     if class_of(s, at) != CH_SPACE:
@@ -175,7 +175,7 @@ cdef inline Py_ssize_t dispatch(
             return end
         elif cls == CH_BAR:
             return bar(s, at, end)
-        elif cls == CH_AMPERSAND or cls == CH_HASH:
+        elif cls in (CH_AMPERSAND, CH_HASH):
             widen(s, GAP_MARK)
             return end
         elif cls == CH_BULLET:
@@ -295,7 +295,7 @@ cdef int class_before(const uint8_t* data, Py_ssize_t at) noexcept nogil:
 
 
 def normalize(text) -> str:
-    """Return the normal form of ``text`` (str or bytes) as a str; see docs/normal-form.md."""
+    """Return the normal form of ``text`` (str or bytes) as a str; see docs/matching.md."""
     cdef bytes data = encode(text)
     cdef Py_ssize_t length = len(data)
     cdef const uint8_t* raw = data

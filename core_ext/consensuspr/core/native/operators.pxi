@@ -151,7 +151,7 @@ cdef bint is_dash(const Pass* s, Py_ssize_t end) noexcept nogil:
     cdef int cls
     if s.gap == GAP_BREAK:
         cls = class_of(s, stop)
-        if cls == CH_BAR or cls == CH_NEWLINE or stop >= s.length:
+        if cls in (CH_BAR, CH_NEWLINE) or stop >= s.length:
             return True
     return plain_word_end(s, stop, True) > 0 and plain_word_end(s, stop, False) == 0
 
@@ -191,8 +191,8 @@ cdef Py_ssize_t plain_word_end(const Pass* s, Py_ssize_t at, bint stop_words) no
         if entry != NULL and entry.meaning == W_STOP:
             return end if stop_words else 0
         if entry != NULL and entry.meaning == W_MINUTES:
-            return 0 if unit.cls == CH_OPEN or unit.cls == CH_UNDERSCORE else end
-        if (entry != NULL and entry.meaning != W_GLUED_UNIT and entry.meaning != W_CURRENCY):
+            return 0 if unit.cls in (CH_OPEN, CH_UNDERSCORE) else end
+        if entry != NULL and entry.meaning not in (W_GLUED_UNIT, W_CURRENCY):
             return 0
     return end
 

@@ -383,7 +383,7 @@ cdef uint32_t list_number(Scan* s) noexcept nogil:
         while peek(s, at) == c'*':
             at += 1
         byte = peek(s, at)
-        if byte != c'.' and byte != c')':
+        if byte not in b".)":
             return 0
         at += 1
         while peek(s, at) == c'*':
@@ -405,7 +405,7 @@ cdef bint list_mark(Scan* s, int kind) noexcept nogil:
         return False
     if kind == CH_BULLET or (kind not in (CH_DIGIT, CH_OPEN) and kind_at(s, s.at + 1) == CH_SPACE):
         s.at += 1
-    elif kind == CH_MINUS or kind == CH_PLUS:
+    elif kind in (CH_MINUS, CH_PLUS):
         return False
     else:
         # **1.** is one, too.
@@ -460,9 +460,7 @@ cdef void scan_letter(Scan* s, uint32_t start) noexcept nogil:
         token.times = True
         token.single = True
         s.kinds |= 1 << T_OPERATOR
-    elif low in b"ai" and not (
-        number or kind == CH_CARET or kind == CH_UNDERSCORE or kind == CH_OPEN
-    ):
+    elif low in b"ai" and not (number or kind in (CH_CARET, CH_UNDERSCORE, CH_OPEN)):
         token.meaning = M_FILLER if low == c'a' else M_STOP
     elif (number or kind != CH_OPEN) and UNIT_LETTER[s.text[start]]:
         token.meaning = M_UNIT
@@ -494,7 +492,7 @@ cdef inline uint32_t scan_word(Scan* s, uint32_t start) noexcept nogil:
         entry = meaning_of(s.text + start, at - start)
     if byte == c'(' and not entry.meaning:
         last = last_kind(s)
-        if last != T_NUMBER and last != T_FRACTION and last != T_CLOSE and last != T_WORD:
+        if last not in (T_NUMBER, T_FRACTION, T_CLOSE, T_WORD):
             put_token(s, T_NAME, start)
             return at
     if entry.meaning == M_PERCENT:
@@ -513,7 +511,7 @@ cdef inline uint32_t scan_number(Scan* s, uint32_t start) noexcept nogil:
     cdef uint32_t digits = read_digits(s.text + start, &value)
     cdef Token* token
     cdef const uint8_t* behind = s.text + start + digits
-    if digits == 0 or digits == 8 or (NUMBER_GOES_ON[behind[0]] and goes_on(behind, 1)):
+    if digits in (0, 8) or (NUMBER_GOES_ON[behind[0]] and goes_on(behind, 1)):
         scan_long_number(s, start)
         return s.at
     # A whole number, as nearly all are.
@@ -583,8 +581,8 @@ cdef void put_fraction(Scan* s, uint32_t start, int64_t above, int64_t below) no
 # --- signs ---------------------------------------------------------------------------------
 
 cdef void scan_minus(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
-    if byte == c'-' and (peek(s, s.at) == c'>' or peek(s, s.at) == c'-'):
-        while peek(s, s.at) == c'>' or peek(s, s.at) == c'-':
+    if byte == c'-' and peek(s, s.at) in b">-":
+        while peek(s, s.at) in b">-":
             s.at += 1
         stop(s)
     elif (
@@ -665,12 +663,11 @@ cdef void scan_equals(Scan* s, uint32_t start) noexcept nogil:
     cdef Token* token
     if BESIDE_EQUALS[before] | BESIDE_EQUALS[after] and (
         before in b"!~:"
-        or after == c'='
-        or after == c'~'
+        or after in b"=~"
         or (after == c'>' and peek(s, s.at + 1) != c'>')
         or (after == c'<' and peek(s, s.at + 1) != c'<')
     ):
-        while after == c'=' or after == c'>' or after == c'<' or after == c'~':
+        while after in b"=><~":
             s.at += 1
             after = peek(s, s.at)
         stop(s)
@@ -701,7 +698,7 @@ cdef void scan_point(Scan* s, uint32_t start) noexcept nogil:
     if touches(s, T_WORD) and is_blank(s.text[s.at]):
         at = skip_blanks(s, s.at)
         byte = peek(s, at)
-        if byte == c'*' or byte == c'+' or byte == c'/' or byte == c'=' or byte == B_TIMES:
+        if byte in (c'*', c'+', c'/', c'=', B_TIMES):
             return
     stop(s)
 
@@ -853,14 +850,14 @@ cdef void scan_command(Scan* s, uint32_t start) noexcept nogil:
             s.at += 1
     elif kind == X_LINE:
         line_break(s, 1)
-    elif kind == X_WRAP or kind == X_TEXT:
+    elif kind in (X_WRAP, X_TEXT):
         skip_spaces(s)
         if peek(s, s.at) == c'{':
             s.at += 1
             open_brace(s, BRACE_NOTHING, start)
         if kind == X_TEXT:
             s.gap = True
-    elif kind == X_DISCARD or kind == X_ENVIRONMENT:
+    elif kind in (X_DISCARD, X_ENVIRONMENT):
         past = braced_text(s, skip_blanks(s, s.at), MAX_ARGUMENT)
         if past:
             s.at = past
@@ -900,7 +897,7 @@ cdef void scan_other_sign(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
             put_token(s, T_STAR if stars == 1 else T_STARS, start)
     elif kind == CH_BULLET:
         last = last_kind(s)
-        if last == T_NUMBER or last == T_CLOSE:
+        if last in (T_NUMBER, T_CLOSE):
             put_operator(s, c'*', start)
         else:
             stop(s)
@@ -937,9 +934,9 @@ cdef void scan_other_sign(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
             approximate(s, start)
         else:
             stop(s)
-    elif kind == CH_LESS or kind == CH_GREATER:
+    elif kind in (CH_LESS, CH_GREATER):
         next_byte = peek(s, s.at)
-        while next_byte == c'<' or next_byte == c'>' or next_byte == c'=':
+        while next_byte in b"<>=":
             s.at += 1
             next_byte = peek(s, s.at)
         stop(s)
@@ -957,7 +954,7 @@ cdef void scan_other_sign(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
         else:
             stop(s)
     elif kind == CH_MARK:
-        if byte != c'$' and byte != c'`':
+        if byte not in b"$`":
             stop(s)
     elif kind == CH_DROP:
         scan_scale(s)
@@ -1170,11 +1167,11 @@ cdef inline int last_item(const Fold* f) noexcept nogil:
 
 cdef inline bint operand_ends(const Fold* f) noexcept nogil:
     cdef int kind = last_item(f)
-    return kind == I_NUMBER or kind == I_CLOSE
+    return kind in (I_NUMBER, I_CLOSE)
 
 
 cdef inline bint begins_operand(int kind) noexcept nogil:
-    return kind == T_NUMBER or kind == T_FRACTION or kind == T_OPEN
+    return kind in (T_NUMBER, T_FRACTION, T_OPEN)
 
 
 cdef inline bint operand_begins(const Fold* f, int at) noexcept nogil:
@@ -1367,7 +1364,7 @@ cdef void fillers(Fold* f, Item* sign) noexcept nogil:
         meaning = f.tokens[at].meaning
         if meaning == M_ROUGHLY:
             roughly = True
-        elif meaning != M_FILLER and meaning != M_EQUAL and meaning != M_OF:
+        elif meaning not in (M_FILLER, M_EQUAL, M_OF):
             break
         at += 1
     if at > f.at and operand_begins(f, at):
@@ -1419,8 +1416,7 @@ cdef void fold_single(Fold* f, const Token* token) noexcept nogil:
     cdef int following = token_kind(f, f.at)
     if (
         operand_ends(f)
-        or last == I_OPERATOR
-        or last == I_UNKNOWN
+        or last in (I_OPERATOR, I_UNKNOWN)
         or (
             following not in (T_NONE, T_EQUALS)
             and (following == T_OPERATOR or not f.tokens[f.at].gap)
@@ -1536,7 +1532,7 @@ cdef void fold_word(Fold* f, const Token* token) noexcept nogil:
         put_item(f, I_OPERATOR, token).op = c'*'
     elif meaning == M_OF and fold_of(f, token):
         pass
-    elif meaning == M_VERB or meaning == M_EQUAL:
+    elif meaning in (M_VERB, M_EQUAL):
         fold_verb(f, token)
     elif meaning == M_STOP:
         fold_stop(f, token)
@@ -1555,11 +1551,11 @@ cdef inline void fold_plain(Fold* f, const Token* token) noexcept nogil:
 
 
 cdef inline bint ends_number(int kind) noexcept nogil:
-    return kind == T_NUMBER or kind == T_FRACTION or kind == T_CLOSE or kind == T_PERCENT
+    return kind in (T_NUMBER, T_FRACTION, T_CLOSE, T_PERCENT)
 
 
 cdef inline bint begins_number(int kind) noexcept nogil:
-    return kind == T_NUMBER or kind == T_FRACTION or kind == T_OPEN or kind == T_OPERATOR
+    return kind in (T_NUMBER, T_FRACTION, T_OPEN, T_OPERATOR)
 
 
 cdef int without_emphasis(Token* tokens, int size) noexcept nogil:
@@ -1569,7 +1565,7 @@ cdef int without_emphasis(Token* tokens, int size) noexcept nogil:
     cdef Token* token
     for index in range(size):
         token = &tokens[index]
-        if token.kind != T_STAR and token.kind != T_STARS:
+        if token.kind not in (T_STAR, T_STARS):
             token.gap = token.gap or gap
             gap = False
             if kept != index:
@@ -1583,8 +1579,8 @@ cdef int without_emphasis(Token* tokens, int size) noexcept nogil:
             right = tokens[index + 1].kind
             single = token.kind == T_STAR
             if (
-                (ends_number(left) or left == T_WORD or left == T_NAME)
-                and (begins_number(right) or right == T_WORD or right == T_NAME)
+                (ends_number(left) or left in (T_WORD, T_NAME))
+                and (begins_number(right) or right in (T_WORD, T_NAME))
                 and (before == after or (single and ends_number(left) and begins_number(right)))
             ):
                 token.kind = T_OPERATOR
@@ -1647,11 +1643,10 @@ cdef void fold(const Scan* s) noexcept nogil:
             fold_colon(&f, token)
         else:
             following = f.at
-            while token_kind(&f, following) == T_AMPERSAND or token_kind(&f, following) == T_LINE:
+            while token_kind(&f, following) in (T_AMPERSAND, T_LINE):
                 following += 1
             if (
                 token_kind(&f, following) != T_EQUALS
-                and last_item(&f) != I_SIGN
-                and last_item(&f) != I_OPERATOR
+                and last_item(&f) not in (I_SIGN, I_OPERATOR)
             ):
                 fold_stop(&f, token)

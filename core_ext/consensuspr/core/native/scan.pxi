@@ -46,7 +46,7 @@ cdef void take_outputs(Scan* scan, uint32_t final, Py_ssize_t end) noexcept nogi
     cdef Found* found
     cdef uint32_t index, number
     scan.met[final] |= MET_OUTPUTS
-    for index in range(automaton.output_start[final], automaton.output_start[final + 1]):
+    for index in range(automaton.finals[final].output, automaton.finals[final + 1].output):
         number = automaton.outputs[index]
         pattern = &scan.search.patterns[number]
         if scan.counted != NULL:
@@ -94,15 +94,15 @@ cdef void take_free(Scan* scan, int lane, uint32_t final, Py_ssize_t end) noexce
     cdef bint done = True
     if scan.met[final] & MET_ALL:
         return
-    if not right_free(scan.data, scan.length, end, automaton.edges[final]):
+    if not right_free(scan.data, scan.length, end, automaton.finals[final].edges):
         return
-    for index in range(automaton.open_start[final], automaton.open_start[final + 1]):
+    for index in range(automaton.finals[final].open, automaton.finals[final + 1].open):
         state = automaton.opens[index]
         if scan.met[state] & MET_OUTPUTS:
             continue
-        output = automaton.output_start[state]
+        output = automaton.finals[state].output
         pattern = &scan.search.patterns[automaton.outputs[output]]
-        if scan.matched[pattern.node] and automaton.output_start[state + 1] == output + 1:
+        if scan.matched[pattern.node] and automaton.finals[state + 1].output == output + 1:
             # Unless this might be the first hit, and longer than the one that was met.
             if scan.found == NULL or scan.found[pattern.node].end != end:
                 scan.met[state] |= MET_OUTPUTS
@@ -114,11 +114,11 @@ cdef void take_free(Scan* scan, int lane, uint32_t final, Py_ssize_t end) noexce
     given = <int32_t>final
     while given >= 0 and not scan.met[given] & MET_GIVENS:
         scan.met[given] |= MET_GIVENS
-        for index in range(automaton.given_start[given], automaton.given_start[given + 1]):
+        for index in range(automaton.finals[given].given, automaton.finals[given + 1].given):
             state = automaton.givens[index]
             if not scan.met[state] & MET_OUTPUTS:
                 take_outputs(scan, state, end)
-        given = automaton.given_link[given]
+        given = automaton.finals[given].link
     if done:
         scan.met[final] |= MET_ALL
 
@@ -130,7 +130,7 @@ cdef inline void take(Scan* scan, int lane, uint32_t final, Py_ssize_t end) noex
     if (
         end < scan.length
         and (is_letter(scan.data[end]) or is_digit(scan.data[end]))
-        and scan.search.automaton.edges[final] & EDGE_RIGHT_OPERAND
+        and scan.search.automaton.finals[final].edges & EDGE_RIGHT_OPERAND
     ):
         return
     take_free(scan, lane, final, end)
@@ -204,12 +204,12 @@ cdef int scan_begin(
     scan.missing = count_missing(search, matched) if search.num_patterns else 0
     if scan.missing:
         memory = <uint64_t*>calloc(
-            judged * sizeof(uint64_t) + search.automaton.finals + search.num_nodes, 1
+            judged * sizeof(uint64_t) + search.automaton.num_finals + search.num_nodes, 1
         )
     scan.memory = memory
     scan.judged = memory if judged else NULL
     scan.met = <uint8_t*>(memory + judged)
-    scan.uncounted = scan.met + search.automaton.finals
+    scan.uncounted = scan.met + search.automaton.num_finals
     return -1 if scan.missing and memory == NULL else 0
 
 

@@ -115,7 +115,7 @@ cdef inline Py_ssize_t skip_spaces(const Pass* s, Py_ssize_t at) noexcept nogil:
 
 cdef inline bint starts_number(const Pass* s, Py_ssize_t at) noexcept nogil:
     cdef Unit unit = unit_at(s, at)
-    if unit.cls == CH_DIGIT or unit.cls == CH_FRACTION:
+    if unit.cls in (CH_DIGIT, CH_FRACTION):
         return True
     return unit.cls == CH_POINT and class_of(s, at + unit.width) == CH_DIGIT
 
@@ -132,7 +132,7 @@ cdef Py_ssize_t skip_marks(const Pass* s, Py_ssize_t at) noexcept nogil:
             at += unit.width
         elif unit.code == u'\\':
             code = code_of(s, at + unit.width)
-            if code != u'$' and code != u'(':
+            if code not in (u'$', u'('):
                 break
             at += unit.width
             at += unit_at(s, at).width
@@ -169,11 +169,11 @@ cdef inline bint ends_operand(int kind) noexcept nogil:
 
 
 cdef inline bint ends_factor(int kind) noexcept nogil:
-    return kind == K_NUMBER or kind == K_LETTER or kind == K_CLOSE
+    return kind in (K_NUMBER, K_LETTER, K_CLOSE)
 
 
 cdef inline bint is_blank(int cls) noexcept nogil:
-    return cls == CH_SPACE or cls == CH_NEWLINE
+    return cls in (CH_SPACE, CH_NEWLINE)
 
 
 # --- writing --------------------------------------------------------------
@@ -245,7 +245,7 @@ cdef inline void note(Pass* s, int kind, int content) noexcept nogil:
     s.first = kind if s.tokens == 0 else s.first
     s.tokens += 1
     # A power, an index or a root binds to the token before; signs are no factors.
-    s.factors += s.last < K_ROOT and kind != K_OPERATOR and kind != K_SENTENCE
+    s.factors += s.last < K_ROOT and kind not in (K_OPERATOR, K_SENTENCE)
     s.content |= content
 
 
@@ -292,7 +292,7 @@ cdef inline bint needs_separator(
             return class_of(s, at) == CH_LETTER and word_follows(s, end)
         return kind != K_OPEN or gap == GAP_SPACE
     if last == K_LETTER:
-        return kind == K_WORD or kind == K_NUMBER or (
+        return kind in (K_WORD, K_NUMBER) or (
             kind == K_LETTER and s.flags & F_WORDY and gap == GAP_SPACE
         )
     return False

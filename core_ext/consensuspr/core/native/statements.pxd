@@ -2,7 +2,12 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from consensuspr.core.native.text cimport Text
+# A text at one byte a character.  Buffers are kept from text to text; zeroed before the first use.
+cdef struct Text:
+    uint8_t* bytes          # none of them 0, and zeros behind them
+    uint32_t length
+    uint32_t* offsets       # where each character begins, if that was wanted
+    Py_ssize_t byte_size, offset_size
 
 # One true statement, or a part of one; see statements.TrueStatement.
 cdef struct Stated:

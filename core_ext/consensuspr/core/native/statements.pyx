@@ -7,7 +7,7 @@ two stops needs, bounded, and sets that grow with what is distinct in the text.
 
 from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp, memmove, memset, strchr
+from libc.string cimport memchr, memcmp, memmove, memset, strchr, strncmp
 
 from consensuspr.core.native.normal_form cimport (
     CH_AMPERSAND, CH_ARROW, CH_BACKSLASH, CH_BANG, CH_BAR, CH_BRACE_CLOSE, CH_BRACE_OPEN,
@@ -16,11 +16,6 @@ from consensuspr.core.native.normal_form cimport (
     CH_NEWLINE, CH_OPEN, CH_OTHER, CH_PLUS, CH_PLUS_MINUS, CH_POINT, CH_PRIME, CH_RELATION, CH_ROOT,
     CH_SLASH, CH_SENTENCE_END, CH_SPACE, CH_STAR, CH_SUBSCRIPT, CH_SUPERSCRIPT, CH_SYMBOL, CH_TIMES,
     CH_UNDERSCORE, Unit, character_at,
-)
-from consensuspr.core.native.text cimport (
-    B_APPROX, B_ARROW, B_BULLET, B_DEGREE, B_DOTS, B_FRACTIONS, B_LETTER, B_MINUS, B_OTHER,
-    B_PLUS_MINUS, B_RELATION, B_ROOT, B_SUBSCRIPTS, B_SUPERSCRIPTS, B_SYMBOL, B_TIMES, Text,
-    ascii_byte, byte_of, text_free, text_take,
 )
 
 import re
@@ -66,6 +61,7 @@ cdef enum:
     CHANNEL_STATEMENT = 2
     CHANNEL_CODE = 3
 
+include "text.pxi"
 include "rational.pxi"
 
 
@@ -619,19 +615,7 @@ def read_statements(text):
         if failed:
             raise MemoryError(f"no memory to read {length} bytes")
         return (
-            [
-                (
-                    r.stated[index].num,
-                    r.stated[index].den,
-                    r.stated[index].operands,
-                    r.stated[index].start,
-                    r.stated[index].end,
-                    bool(r.stated[index].whole),
-                    bool(r.stated[index].code),
-                    bool(r.stated[index].written),
-                )
-                for index in range(r.num_stated)
-            ],
+            [tuple((<object>r.stated[index]).values()) for index in range(r.num_stated)],
             values,
             numbers,
         )
@@ -653,4 +637,5 @@ def expression_statements(text):
     ]
 
 
+_fill_text()
 _fill()

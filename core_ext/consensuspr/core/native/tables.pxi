@@ -209,7 +209,7 @@ cdef int add_word(bytes word, int meaning, uint32_t payload) except -1:
     entry.meaning = meaning
     entry.payload = payload
     WORD_NAMES.any.lengths[word_shape(padded, length)] |= <uint16_t>(1 << length)
-    if meaning != W_STOP and meaning != W_GLUED_UNIT and meaning != W_CURRENCY:
+    if meaning not in (W_STOP, W_GLUED_UNIT, W_CURRENCY):
         WORD_NAMES.signs.lengths[word_shape(padded, length)] |= <uint16_t>(1 << length)
     return 0
 

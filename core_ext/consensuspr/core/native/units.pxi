@@ -58,11 +58,11 @@ cdef bint unit_ends(const Pass* s, Py_ssize_t end) noexcept nogil:
     cdef int count = 0, cls
     if unit.cls == CH_LETTER:
         return (unit.code in (u'x', u'X') or class_of(s, at + unit.width) == CH_LETTER)
-    if unit.cls != CH_PLUS and unit.cls != CH_MINUS:
+    if unit.cls not in (CH_PLUS, CH_MINUS):
         return True
     at = skip_spaces(s, at + unit.width)
     unit = unit_at(s, at)
-    while unit.cls == CH_DIGIT or unit.cls == CH_POINT or unit.cls == CH_COMMA:
+    while unit.cls in (CH_DIGIT, CH_POINT, CH_COMMA):
         at += unit.width
         count += 1
         if count > UNIT_DIGITS_LIMIT:
@@ -71,7 +71,7 @@ cdef bint unit_ends(const Pass* s, Py_ssize_t end) noexcept nogil:
     if count == 0:
         return False
     cls = class_of(s, skip_spaces(s, at))
-    return cls == CH_LETTER or cls == CH_BACKSLASH
+    return cls in (CH_LETTER, CH_BACKSLASH)
 
 
 cdef bint unit_apart(const Pass* s) noexcept nogil:
@@ -98,7 +98,7 @@ cdef inline bint is_unit_byte(uint8_t byte) noexcept nogil:
 
 
 cdef inline bint is_gap_byte(uint8_t byte) noexcept nogil:
-    return byte == c' ' or byte == c'\n'
+    return byte in b" \n"
 
 
 cdef inline bint in_side(uint8_t byte) noexcept nogil:
@@ -201,7 +201,7 @@ cdef bint is_factor_pair(const Pass* s, const uint8_t* letters_, Py_ssize_t end)
     cdef int cls
     if s.last != K_NUMBER or s.product or letters_[0] >= 0x80:
         return False
-    if s.gap != GAP_THIN and s.gap != GAP_SPACE:
+    if s.gap not in (GAP_THIN, GAP_SPACE):
         return False
     cls = class_of(s, skip_marks(s, end))
     if cls in (CH_PLUS, CH_MINUS, CH_STAR, CH_TIMES, CH_CARET, CH_EQUALS):

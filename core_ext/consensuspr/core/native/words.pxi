@@ -207,7 +207,7 @@ cdef Py_ssize_t word(
                 return spelled_out(s, 7, u'/', end)
             if ends_with(s, b"multiplied", 10):
                 return spelled_out(s, 10, u'*', end)
-    elif meaning == W_PLUS or meaning == W_MINUS:
+    elif meaning in (W_PLUS, W_MINUS):
         if number_follows(s, end):
             return operator(s, entry.payload, at, end, C_SUM)
     elif meaning == W_TIMES:
@@ -231,7 +231,7 @@ cdef Py_ssize_t word(
             reach_unit(s)
     elif meaning == W_MINUTES:
         index = class_of(s, end)
-        if s.last == K_NUMBER and not s.product and index != CH_OPEN and index != CH_UNDERSCORE:
+        if s.last == K_NUMBER and not s.product and index not in (CH_OPEN, CH_UNDERSCORE):
             meaning = W_GLUED_UNIT
             widen(s, GAP_GLUE)
             reach_unit(s)
@@ -300,7 +300,7 @@ cdef inline void finish_word(
     s.size += length
     note(s, K_WORD, C_WORDS)
     after(s, K_WORD)
-    if meaning == W_FUNCTION or meaning == W_APPLIED or meaning == W_MOD:
+    if meaning in (W_FUNCTION, W_APPLIED, W_MOD):
         s.flags = F_FUNCTION
         if meaning == W_APPLIED:
             s.flags = F_FUNCTION | F_APPLIED
@@ -311,8 +311,7 @@ cdef inline void finish_word(
     if (
         units < UNIT_WORDS_LIMIT
         and meaning in (W_PLAIN, W_GLUED_UNIT, W_PERCENT, W_CURRENCY)
-        and gap != GAP_BREAK
-        and gap != GAP_NONE
+        and gap not in (GAP_BREAK, GAP_NONE)
     ):
         s.unit_words = units + 1
     else:
@@ -326,7 +325,7 @@ cdef inline bint number_follows(const Pass* s, Py_ssize_t end) noexcept nogil:
 
 cdef inline bint root_follows(const Pass* s, Py_ssize_t end) noexcept nogil:
     cdef int cls = class_of(s, skip_spaces(s, end))
-    return cls == CH_OPEN or cls == CH_BRACE_OPEN or cls == CH_DIGIT
+    return cls in (CH_OPEN, CH_BRACE_OPEN, CH_DIGIT)
 
 
 cdef bint ends_with(const Pass* s, const char* words, Py_ssize_t length) noexcept nogil:

@@ -261,7 +261,7 @@ cdef void count_written(Reader* r, uint32_t start, uint32_t end, uint32_t result
 
 cdef inline bint goes_on(const uint8_t* text, uint32_t at) noexcept nogil:
     """Tell whether a number may go on behind a point or the beginning of a separator."""
-    return is_digit(text[at]) or text[at] == c',' or text[at] == c'\\'
+    return is_digit(text[at]) or text[at] in b",\\"
 
 
 cdef inline uint32_t after_fraction(const uint8_t* text, uint32_t past, uint32_t at) noexcept nogil:

@@ -1,16 +1,17 @@
-# cython: language_level=3, freethreading_compatible=True
-"""Bringing a text to one byte a character."""
+# A text at one byte a character, so that what reads it needs no UTF-8.
+#
+# ASCII stands for itself; every other canonical character is one byte for its kind.
 
-from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
-from libc.stdint cimport uint8_t, uint32_t
-from libc.string cimport memset
+# Characters beyond ASCII; each fraction, superscript and subscript has a byte of its own, in the
+# order of the tables.
+cdef enum:
+    B_TIMES = 0x80, B_MINUS, B_APPROX, B_DOTS, B_DEGREE, B_LETTER, B_SYMBOL, B_ROOT, B_PLUS_MINUS
+    B_RELATION, B_BULLET, B_ARROW, B_OTHER, B_FRACTIONS = 0xA0, B_SUPERSCRIPTS = 0xC0
+    B_SUBSCRIPTS = 0xD0, B_SUBSCRIPTS_END = 0xDA
 
-from consensuspr.core.native.normal_form cimport (
-    CH_ARROW, CH_BULLET, CH_DROP, CH_FRACTION, CH_LETTER, CH_MINUS, CH_PLUS_MINUS, CH_RELATION,
-    CH_ROOT, CH_SUBSCRIPT, CH_SUPERSCRIPT, CH_SYMBOL, CH_TIMES, Unit, character_at,
-)
-
-from consensuspr.core import tables
+# Zeros behind a text, so that what reads it may look ahead.
+cdef enum:
+    PADDING = 32
 
 cdef enum:
     APPROXIMATELY = 0x2248
@@ -32,7 +33,7 @@ cdef uint8_t byte_of(const Unit* unit) noexcept nogil:
         return B_APPROX
     if unit.code == ELLIPSIS:
         return B_DOTS
-    if unit.cls == CH_FRACTION or unit.cls == CH_SUPERSCRIPT or unit.cls == CH_SUBSCRIPT:
+    if unit.cls in (CH_FRACTION, CH_SUPERSCRIPT, CH_SUBSCRIPT):
         return RARE[unit.code & 0xFFF]
     return OF_CLASS[unit.cls]
 
@@ -125,7 +126,7 @@ cdef void text_free(Text* text) noexcept nogil:
     text.offset_size = 0
 
 
-def _fill():
+def _fill_text():
     for code in range(128):
         ASCII[code] = ord(tables.CHAR_MAP.get(code, chr(code)) or chr(code))
     for index in range(64):
@@ -146,6 +147,3 @@ def _fill():
             rare[ord(char) & 0xFFF] = RARE[ord(char) & 0xFFF] = first + index
     if len(rare) != len(tables.FRACTIONS) + len(tables.SUPERSCRIPTS) + len(tables.SUBSCRIPTS):
         raise ValueError("two rare characters share their last bits")
-
-
-_fill()
