@@ -526,7 +526,9 @@ def test_samples_of_both_sides_count_once_and_what_is_torn_is_said(tmp_path: Pat
     trainer.put(part_of(["a", "b"], samples=samples[:2], unix_s=old))
     server.close()
     trainer.close()
-    (tmp_path / "scores" / "20200101T000000-trainer-x-1-1.parquet").write_bytes(b"PAR1 not")
+    (
+        tmp_path / "scores" / "20200101T000000000000-trainer-x-0000000000-0000000001.parquet"
+    ).write_bytes(b"PAR1 not")
     with opened(tmp_path) as page:
         page.wait_read()
         [run] = page.get("state")["runs"]

@@ -143,6 +143,17 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         raise DataError(str(path), None, reason) from None
 
 
+def _with_all_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch with all columns; null if it has none of that name."""
+    arrays = [
+        batch.column(field.name)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
 def write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
     """Write batches, small ones together; return the number of rows.
 
@@ -155,7 +166,7 @@ def write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
         pq.ParquetWriter(target, SCHEMA, compression="zstd", use_dictionary=_REPEATED) as out,
     ):
         for batch in batches:
-            held.append(batch)
+            held.append(_with_all_columns(batch))
             held_bytes += batch.nbytes
             held_rows += batch.num_rows
             rows += batch.num_rows
@@ -214,10 +225,7 @@ def forget_texts(path: Path) -> int:
         nonlocal forgotten
         for batch in file.iter_batches(batch_size=GROUP_ROWS):
             forgotten += batch.num_rows - batch.column("response").null_count
-            for name in TEXT_COLUMNS:
-                nulls = pa.nulls(batch.num_rows, SCHEMA.field(name).type)
-                batch = batch.set_column(SCHEMA.get_field_index(name), SCHEMA.field(name), nulls)
-            yield batch
+            yield batch.drop_columns(list(TEXT_COLUMNS))
 
     write_parquet(path, without_text())
     return forgotten

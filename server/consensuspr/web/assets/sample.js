@@ -176,7 +176,7 @@
   function matrix({ rows, nodes, reward }) {
     const far = (row) => (known(reward.mean) && known(row.score) ? row.score - reward.mean : null);
     const widest = Math.max(1e-9, ...rows.map((row) => Math.abs(far(row) || 0)));
-    const [before, behind] = [[["sample", false], ["answer", false], ["reward", true]], [["against the mean", true], ["NCR", true], ["tokens", true]]];
+    const [before, behind] = [[["sample", false], ["verdict", false], ["reward", true]], [["against the mean", true], ["NCR", true], ["tokens", true]]];
     const heads = (some) => some.map(([title, numeric]) => h("th", { scope: "col", class: numeric ? "figure" : null }, title));
     return app.scroll("samples and the nodes that they reach", h("table", { class: "rows matrix" }, h("caption", { class: "unseen" }, "Samples of the group, and the nodes that they reach"),
         h("thead", {}, h("tr", {}, heads(before),
