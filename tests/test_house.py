@@ -34,9 +34,9 @@ MAY_IMPORT = {
     "console": BASE | {"core"},
     "core": BASE,
     "data": BASE,
-    "scoring": BASE | {"core", "data"},
+    "scoring": BASE | {"settings", "core", "data"},
     "wire": BASE | {"v1", "core", "scoring"},
-    "score_log": BASE | {"core", "data", "scoring", "wire"},
+    "score_log": BASE | {"console", "core", "data", "scoring", "wire"},
     "server": BASE
     | {"score_log", "settings", "credentials", "v1", "wire", "core", "data", "scoring"},
     "ray": BASE | {"credentials", "v1", "wire", "core", "data", "scoring", "server"},

@@ -478,7 +478,7 @@ class _Run:
         batch = connection.client.score(
             [rollout_from_row(row) for row in rows],
             reward=RewardSpec.linear(code=self.code),
-            dataset=connection.dataset,
+            dataset=connection.dataset_name,
             include_spans=self.spans,
             progress=lambda scored, of_chunk: self.progress(before + scored),
         )

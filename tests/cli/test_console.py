@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import unicodedata
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from consensuspr.console import ColorMode, make_console, one_line, printable
 
@@ -32,14 +28,6 @@ from consensuspr.console import ColorMode, make_console, one_line, printable
 )
 def test_printable_writes_out_what_a_terminal_would_obey(text: str, shown: str) -> None:
     assert printable(text) == shown
-
-
-@given(st.text())
-def test_printable_leaves_nothing_that_a_terminal_would_obey(text: str) -> None:
-    shown = printable(text)
-    forbidden = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-    assert {unicodedata.category(c) for c in shown if c not in "\n\t"} & forbidden == set()
-    shown.encode("utf-8")
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_model_text_cannot_steer_the_terminal(run: Run, problems: Path, rollouts
         ("lost", "Status UNKNOWN_PROBLEM", "Acc unknown", "Reward unknown"),
     ],
 )
-def test_what_cannot_be_scored_says_why(
+def test_an_unscorable_rollout_has_a_reason(
     run: Run,
     problems: Path,
     rollouts: Path,
@@ -82,8 +82,8 @@ def test_what_cannot_be_scored_says_why(
     done = run("explain", rollouts, "--dataset", problems, "--rollout-id", rollout_id)
     assert done.code == 0
     lines = [" ".join(line.split()) for line in done.out.splitlines()]
-    [said] = [line for line in lines if line.startswith(status)]
-    assert len(said) > len(status)  # with a reason
+    [output] = [line for line in lines if line.startswith(status)]
+    assert len(output) > len(status)  # with a reason
     assert any(line.startswith(acc) for line in lines)
     assert any(line.startswith(reward) for line in lines)
 
@@ -160,7 +160,7 @@ def test_of_a_step_with_validation_one_split_can_be_asked_for(
         (["--address", "127.0.0.1:1"], "--address"),
     ],
 )
-def test_a_run_knows_itself_how_it_was_scored(
+def test_a_run_takes_no_options_of_scoring(
     run: Run, tmp_path: Path, options: list[str], named: str
 ) -> None:
     done = run("explain", tmp_path, "--color", "never", *options)

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,24 +44,3 @@ def test_help_has_an_example_and_explains_every_option(
     assert [mark for mark in marks if mark not in shown] == []
     flags = [flag for one in parameters for flag in (*one.opts, *one.secondary_opts)]
     assert sorted(flags) == sorted(set(flags))
-
-
-def test_bash_completes_options() -> None:
-    program, words = "consensuspr", ["consensuspr", "score", "--ou"]
-    script = (
-        f'eval "$({program} --show-completion bash)"\n'
-        f"COMP_WORDS=({' '.join(words)})\nCOMP_CWORD={len(words) - 1}\n"
-        f"_{program}_completion {program}\n"
-        'printf "%s\\n" "${COMPREPLY[@]}"\n'
-    )
-    bash = shutil.which("bash")
-    assert bash is not None
-    programs = Path(sys.executable).parent
-    done = subprocess.run(
-        [bash, "-c", script],
-        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split() == ["--output"]

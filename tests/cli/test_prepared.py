@@ -52,6 +52,6 @@ def test_the_dataset_tools_refuse_it(
     }  # fmt: skip
     capsys.readouterr()
     code = consensusbench([str(paths.get(word, word)) for word in arguments])
-    said = capsys.readouterr().err
-    assert code == 2, said
-    assert said.splitlines()[-1] == f"consensusbench: error: {prepared}: {REFUSED}"
+    message = capsys.readouterr().err
+    assert code == 2, message
+    assert message.splitlines()[-1] == f"consensusbench: error: {prepared}: {REFUSED}"

@@ -21,5 +21,5 @@ def test_the_python_example_runs(
     server = start_server(repository / "examples" / "sample" / "dataset.jsonl")
     exec(compile(example.replace("127.0.0.1:50051", server.address), "README.md", "exec"), {})
     # As the README says: right, and the first of five nodes.
-    said = "OK 0.6 1.0 0.2 (True, False, False, False, False)\n"
-    assert capsys.readouterr().out == said
+    message = "OK 0.6 1.0 0.2 (True, False, False, False, False)\n"
+    assert capsys.readouterr().out == message

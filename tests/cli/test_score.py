@@ -40,7 +40,9 @@ def test_scores_in_this_process(
     assert (scored[1]["num_nodes"], scored[1]["num_matched"]) == (2, 1)
 
 
-def test_the_guard_is_told_and_can_be_turned_off(run: Run, problems: Path, tmp_path: Path) -> None:
+def test_the_guard_is_printed_and_can_be_turned_off(
+    run: Run, problems: Path, tmp_path: Path
+) -> None:
     listed = "\n".join(f"{a} * {b} - {a} = {a * b - a}" for a in range(1, 40) for b in (4, 12, 48))
     rows = [
         {"problem_id": "p1", "response": "4*12 = 48 and 48-39 = 9. Answer: 9"},
@@ -57,10 +59,13 @@ def test_the_guard_is_told_and_can_be_turned_off(run: Run, problems: Path, tmp_p
     assert honest["channels"] == ["statement", "statement"]
     assert lists["ncr"] == lists["ncr_raw"] * lists["guard"] < 0.25
     done = run(*command, "--output", output, "--no-guard", "--no-statements", "--json")
-    said = json.loads(done.out)
-    reward = said["identity"]["reward"]
+    result = json.loads(done.out)
+    reward = result["identity"]["reward"]
     assert (reward["guard"], reward["statements"]) == (False, False)
-    assert (said["overall"]["guarded"], said["overall"]["ncr_raw"]) == (0, said["overall"]["ncr"])
+    assert (result["overall"]["guarded"], result["overall"]["ncr_raw"]) == (
+        0,
+        result["overall"]["ncr"],
+    )
     assert read_rows(output)[0]["channels"] == ["pattern", "pattern"]
 
 

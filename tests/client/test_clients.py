@@ -187,7 +187,7 @@ def test_a_server_that_does_not_answer_is_left_at_the_deadline(
 @pytest.mark.parametrize(
     ("bend", "error", "sentence"),
     [
-        (lambda reply: reply.statuses.pop(), ServerFault, "1 scores to 2 rollouts"),
+        (lambda reply: reply.statuses.pop(), IncompatibleServer, "must have 1 entries"),
         (lambda reply: reply.rewards.pop(), IncompatibleServer, "rewards must have 2 entries"),
         (
             lambda reply: reply.statuses.__setitem__(0, 99),  # of a newer protocol

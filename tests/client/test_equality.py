@@ -61,9 +61,6 @@ ROLLOUTS = [
     Rollout("nobody", RIGHT, ground_truth="18"),
     Rollout("nobody", RIGHT, ground_truth="18", nodes=[["9*2=18"]]),
     Rollout("", RIGHT),
-    Rollout("ducks", "x" * (16 * 1024 * 1024 + 1)),
-    Rollout("ducks", "é" * (8 * 1024 * 1024 + 1)),
-    Rollout("ducks", "x" * (100 * 1000 * 1000)),
     Rollout("ducks", RIGHT),
     Rollout("ducks", RIGHT, nodes=[["9*2=18"], ["y=4"]], budget=GuardBudget(1, 9)),
     Rollout("ducks", RIGHT, nodes=[["9*2=18"], ["y=4"]], budget=GuardBudget(1, 9, 30)),
@@ -73,6 +70,12 @@ ROLLOUTS = [
     Rollout("ducks", CODE),
     Rollout("ducks", "🦆 16-3-4=9, so 9*2=18</think>" + RIGHT),
     Rollout("ducks", b"\x80 hm</think>\xa6" + RIGHT.encode()),
+]
+
+OVERSIZE = [
+    Rollout("ducks", "x" * (16 * 1024 * 1024 + 1)),
+    Rollout("ducks", "é" * (8 * 1024 * 1024 + 1)),
+    Rollout("ducks", "x" * (100 * 1000 * 1000)),
 ]
 
 REWARDS = [
@@ -115,10 +118,17 @@ def test_equal_scores_and_identity(
         assert list(there) == list(here)
         assert there.identity == here.identity
     seen = {score.status for score in here}
-    assert seen >= set(Status) - {Status.ANSWER_UNDECIDED, Status.INTERNAL}
+    assert seen >= set(Status) - {Status.OVERSIZE, Status.ANSWER_UNDECIDED, Status.INTERNAL}
 
 
-@pytest.mark.parametrize("at", [0, 3, 7, 9, 16, 21, 22, 23])
+def test_responses_above_the_limit(local: LocalClient, real_server: str) -> None:
+    here = local.score(OVERSIZE)
+    assert {score.status for score in here} == {Status.OVERSIZE}
+    for there in of_both_remote_clients(real_server, OVERSIZE, RewardSpec.linear(), 0):
+        assert list(there) == list(here)
+
+
+@pytest.mark.parametrize("at", [0, 7, 16, 21, 22])
 def test_equal_explanations(local: LocalClient, real_server: str, at: int) -> None:
     here = local.explain(ROLLOUTS[at])
     with RewardClient(real_server) as client:

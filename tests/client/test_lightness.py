@@ -46,7 +46,7 @@ def test_scoring_by_a_server_imports_little(scripted: ScriptedServer) -> None:
     assert run(program, scripted.address) == "[]"
 
 
-def test_a_client_that_was_used_says_in_a_fork_that_it_cannot_be(
+def test_a_used_client_raises_in_a_fork(
     scripted: ScriptedServer,
 ) -> None:
     program = """
@@ -69,7 +69,7 @@ os.waitpid(child, 0)
 used.server_info()
 print("the parent's client goes on")
 """
-    said = run(program, scripted.address)
-    assert "cannot be used in its child" in said
-    assert "make a client in each process" in said
-    assert "the parent's client goes on" in said
+    message = run(program, scripted.address)
+    assert "cannot be used in its child" in message
+    assert "make a client in each process" in message
+    assert "the parent's client goes on" in message

@@ -74,7 +74,7 @@ def test_every_code_is_one_exception_and_few_are_transient(code: grpc.StatusCode
     assert failure.is_transient == (code in (Code.UNAVAILABLE, Code.CANCELLED))
 
 
-def test_a_digest_says_that_the_dataset_is_another() -> None:
+def test_a_digest_makes_a_dataset_mismatch() -> None:
     digest = ((DATASET_DIGEST_KEY, "sha256:1"),)
     other = RpcFailure.of(FailedCall(Code.FAILED_PRECONDITION, digest)).exception("Score")
     assert isinstance(other, DatasetMismatch)
@@ -82,7 +82,7 @@ def test_a_digest_says_that_the_dataset_is_another() -> None:
 
 
 @pytest.mark.parametrize(
-    ("details", "said"),
+    ("details", "message"),
     [
         (
             "last error: UNKNOWN: ipv4:10.0.0.1:1: … Connection refused",
@@ -91,13 +91,13 @@ def test_a_digest_says_that_the_dataset_is_another() -> None:
         ("errors resolving no:1: [… Domain name not found]", "there is no host of that name"),
         ("DNS resolution failed for no:1", "there is no host of that name"),
         ("last error: UNKNOWN: ipv4:10.0.0.1:1: … No route to host", "the host cannot be reached"),
-        ("ipv4:1.2.3.4:1: Failed parsing HTTP/2 (…)", "what listens there is no gRPC server"),
+        ("ipv4:1.2.3.4:1: Failed parsing HTTP/2 (…)", "the server there does not speak gRPC"),
         ("the server is draining", "the server is draining"),
     ],
 )
-def test_a_connection_that_cannot_be_made_is_told_in_plain_words(details: str, said: str) -> None:
+def test_a_failed_connection_has_a_plain_message(details: str, message: str) -> None:
     failure = RpcFailure.of(FailedCall(Code.UNAVAILABLE, details=details))
-    assert str(failure.exception("Score")).startswith(f"Score: {said}")
+    assert str(failure.exception("Score")).startswith(f"Score: {message}")
     # Any other code comes from a server, which says why itself.
     assert RpcFailure.of(FailedCall(Code.INTERNAL, details=details)).details == details
 

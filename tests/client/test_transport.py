@@ -75,7 +75,7 @@ def test_what_cannot_be_used_is_one_sentence(
     authority, other = Authority(tmp_path), Authority(tmp_path, "other")
     pair, text = authority.sign("own"), tmp_path / "text"
     text.write_text("no certificate")
-    for wrong, said in (
+    for wrong, message in (
         ({"token_file": tmp_path / "none"}, "none: no such file or directory"),
         ({"token_file": text, "token": A}, "give token or token_file, not both"),
         ({"token": "short"}, "a token has 16 to 1024 characters, this one has 5"),
@@ -86,7 +86,7 @@ def test_what_cannot_be_used_is_one_sentence(
     ):
         with pytest.raises(InputError) as refused:
             Access(**wrong)
-        assert said in str(refused.value)
+        assert message in str(refused.value)
     monkeypatch.setenv("CONSENSUSPR_TLS", "maybe")
     with pytest.raises(InputError, match="CONSENSUSPR_TLS must be 1 or 0, got 'maybe'"):
         RewardClient("127.0.0.1:1")

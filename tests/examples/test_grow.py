@@ -84,7 +84,7 @@ def run(example: SimpleNamespace, files: Any, tmp_path_factory: pytest.TempPathF
     dumps = f"trainer.rollout_data_dir={folder / 'dumps'}"
     run = example.training.Run("linear", 0, folder / "run", (dumps,))
     hold = Hold(run.scores / "nodes")
-    options = ("--grow-nodes", "--step-credit")
+    options = ("--grow-nodes", "--step-credit", "--no-doctor")
     try:
         example.training.launch(run, bare, settings, hold, *options)
     except SystemExit as error:

@@ -71,7 +71,7 @@ TRAINER = """
 
 @dataclass(slots=True)
 class Trainer:
-    """The stand-in for verl.
+    """A fake verl.
 
     Attributes:
         notes: file of what it wrote down.
@@ -101,7 +101,7 @@ def _signals_of_a_terminal() -> Iterator[None]:
 
 @pytest.fixture
 def trainer(tmp_path: Path) -> Trainer:
-    """A package ``verl`` whose ``trainer.main_ppo`` is the stand-in."""
+    """A package ``verl`` whose ``trainer.main_ppo`` is the fake."""
     package = tmp_path / "fake" / "verl" / "trainer"
     package.mkdir(parents=True)
     for folder in (package, package.parent):

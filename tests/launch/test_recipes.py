@@ -32,7 +32,7 @@ def test_every_file_is_a_recipe_and_every_recipe_a_file(repository: Path) -> Non
         assert read_recipe(shown / (name + SUFFIX)) == recipe(name)
 
 
-def test_topics_do_not_speak_of_the_same_key() -> None:
+def test_topics_share_no_key() -> None:
     """Otherwise what is trained would depend on the order in which files are read."""
     keys = [
         {Override.parse(line).key for name in topic for line in recipe(name)} for topic in TOPICS

@@ -1,4 +1,4 @@
-"""A launch from its first line to its last, with real servers and a stand-in for verl."""
+"""A launch from its first line to its last, with real servers and a fake verl."""
 
 from __future__ import annotations
 
@@ -136,11 +136,11 @@ def test_a_server_that_dies_is_noticed_and_started_again(
         server = server_of(launcher)
         assert server
         os.kill(server, signal.SIGKILL)
-        _, said = launcher.communicate(timeout=PATIENCE_S)
-    assert launcher.returncode == 0, said
+        _, message = launcher.communicate(timeout=PATIENCE_S)
+    assert launcher.returncode == 0, message
     assert [noted["serving"] for noted in trainer.noted()] == [True, False, True]
-    assert "the reward server died (exit code -9)" in said
-    assert "again" in said.splitlines()[-1]
+    assert "the reward server died (exit code -9)" in message
+    assert "again" in message.splitlines()[-1]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
@@ -157,9 +157,9 @@ def test_a_signal_ends_the_training_and_then_the_server(
         server = server_of(launcher)
         assert server
         launcher.send_signal(number)
-        _, said = launcher.communicate(timeout=PATIENCE_S)
-    assert launcher.returncode == 128 + number, said
-    assert f"{number.name}: ending the training, then the server" in said
+        _, message = launcher.communicate(timeout=PATIENCE_S)
+    assert launcher.returncode == 128 + number, message
+    assert f"{number.name}: ending the training, then the server" in message
     assert is_gone(trainer.noted()[0]["pid"])
     assert is_gone(server)
     if number is signal.SIGINT:  # it still had its rewards when it ended
@@ -231,10 +231,10 @@ def test_nodes_grow_beside_the_training_and_outlive_the_server(
         growers = [pid for pid in descendants(launcher.pid) if b"grow" in command_of(pid)]
         assert len(growers) == 1
         launcher.send_signal(signal.SIGTERM)
-        _, said = launcher.communicate(timeout=PATIENCE_S)
+        _, message = launcher.communicate(timeout=PATIENCE_S)
     assert launcher.returncode == 128 + signal.SIGTERM
-    assert "0 of 2 problems have nodes" in said
-    assert "ready for the next epoch: 1 of 2 problems have nodes, 1 of them new" in said
+    assert "0 of 2 problems have nodes" in message
+    assert "ready for the next epoch: 1 of 2 problems have nodes, 1 of them new" in message
     until(lambda: is_gone(growers[0]))
 
 

@@ -410,7 +410,7 @@ def test_tls_that_does_not_fit_is_one_sentence_and_not_repeated(
     misnamed = serve(tls_cert=elsewhere.cert, tls_key=elsewhere.key)
     for server, ca, said in (
         (plain, authority.cert, "the server does not speak TLS"),
-        (good, stranger.cert, "signed by nobody who is trusted here"),
+        (good, stranger.cert, "not signed by a trusted authority"),
         (misnamed, authority.cert, "is for another name than this address has"),
     ):
         # Not within an hour of retries: at once.

@@ -17,12 +17,12 @@ QUESTION = {"role": "user", "content": "What is 1 and 1?"}
 SHOT = [{"role": "user", "content": "2 and 2?"}, {"role": "assistant", "content": "2+2=4"}]
 
 
-def sample(*said: dict[str, str], turns: int = 0, **columns: Any) -> Any:
+def sample(*messages: dict[str, str], turns: int = 0, **columns: Any) -> Any:
     """Return a sample with token ids as ms-swift has them: of turns, a list for each."""
     from swift.rl_core.data import GRPOSample
 
     return GRPOSample(
-        messages=[*SHOT, QUESTION, *said],
+        messages=[*SHOT, QUESTION, *messages],
         response_token_ids=[[1, 2]] * turns if turns else [1, 2],
         extra={"problem_id": "toy/1", **columns},
     )

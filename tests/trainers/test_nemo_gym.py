@@ -13,7 +13,7 @@ pytest.importorskip("nemo_gym", reason="NeMo Gym is not installed: run make test
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def said(text: str) -> dict[str, Any]:
+def reply(text: str) -> dict[str, Any]:
     content = [{"type": "output_text", "text": text, "annotations": []}]
     return {"type": "message", "id": "m", "role": "assistant", "content": content}
 
@@ -48,7 +48,7 @@ def verify(settings: dict[str, Any], output: list[Any], **row: Any) -> Any:
 
 
 ROW = {"problem_id": "toy/1", "ground_truth": "2"}
-HALF = [thought("1+1=2"), TOOL, said("Answer: 2")]
+HALF = [thought("1+1=2"), TOOL, reply("Answer: 2")]
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_the_overlong_penalty_is_that_of_verls_own_manager(
     assert result["reward_extra_info"]["overlong_penalty"] == result["reward_score"]
 
 
-def test_the_driver_hears_of_samples_that_have_no_reward(
+def test_samples_without_a_reward_are_noted_for_the_driver(
     manager: Callable[..., Any],
     address: str,
     make_batch: Callable[..., Any],
@@ -216,7 +216,7 @@ def test_only_what_the_policy_wrote_is_scored(
     assert (by_policy["num_matched"] > 0, by_mask["num_matched"], by_mask["acc"]) == (True, 0, 1.0)
 
 
-def test_a_run_whose_loops_tell_no_mask_is_ended(
+def test_a_run_without_masks_is_ended(
     manager: Callable[..., Any], make_batch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[str] = []

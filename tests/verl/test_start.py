@@ -85,7 +85,6 @@ TYPOS = pytest.mark.parametrize(
     ("override", "sentence"),
     [
         ("dataset_path=/none/derived.jsonl", "dataset_path: file not found: /none/derived.jsonl"),
-        ("token_file=/none/token", "token file /none/token: no such file"),
         ("dataset_pth=x", "unknown setting 'dataset_pth'"),
     ],
 )

@@ -83,7 +83,7 @@ def batches(draw: st.DrawFn) -> tuple[NDArray[Any], NDArray[Any], list[str]]:
 
 @settings(max_examples=300, deadline=None)
 @given(batches(), st.booleans())
-def test_it_is_what_the_formula_says(
+def test_advantages_equal_the_formula(
     batch: tuple[NDArray[Any], NDArray[Any], list[str]], by_std: bool
 ) -> None:
     rewards, policy, groups = batch
@@ -191,14 +191,14 @@ def test_the_reward_manager_places_what_an_agent_loop_asks_for(
     assert sum(by_token.values()) == pytest.approx(plain["reward_score"], abs=2**-22)
 
 
-def scored_by(said: dict[str, Any]) -> tuple[list[Any], Any]:
+def scored_by(result: dict[str, Any]) -> tuple[list[Any], Any]:
     """Let verl's worker have two turns rewarded; return the outputs and what the reward got."""
     seen = []
 
     class Reward:
         async def remote(self, data: Any) -> dict[str, Any]:
             seen.append(data.non_tensor_batch["tool_extra_fields"][-1].copy())
-            return {"reward_score": 0.75, "reward_extra_info": said}
+            return {"reward_score": 0.75, "reward_extra_info": result}
 
     worker = object.__new__(StepCreditWorker)
     worker.reward_loop_worker_handles = [SimpleNamespace(compute_score=Reward())]

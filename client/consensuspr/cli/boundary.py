@@ -1,6 +1,6 @@
 """Build and run the applications: every failure is one sentence and an exit code.
 
-2: what the caller can fix in the call or its files (usage errors, :class:`InputError`). 1: work
+2: errors that the caller can fix (usage, files, :class:`InputError`). 1: work
 that failed (:class:`ConsensusPRError`), or a defect, whose traceback ``CONSENSUSPR_TRACEBACK=1``
 prints. 130: Ctrl-C.
 """
@@ -92,13 +92,13 @@ def run_app(app: typer.Typer, program: str, arguments: Sequence[str] | None) -> 
 
 
 def _usage(program: str, error: Exception) -> int:
-    """Report an error of the command line itself, and where to read what is right."""
+    """Report an error of the command line itself, with the command of its help."""
     from pydantic import ValidationError
 
     from consensuspr.settings import what_is_wrong
 
     if isinstance(error, typer.BadParameter) and isinstance(error.__cause__, ValidationError):
-        # What typer says of a value names neither it nor the limit.
+        # typer's message names neither the value nor the limit.
         error.message = what_is_wrong(error.__cause__.errors(include_url=False)[0])
     describe = getattr(error, "format_message", error.__str__)
     context = getattr(error, "ctx", None)

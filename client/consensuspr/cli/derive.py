@@ -25,7 +25,7 @@ def derive(
         ),
     ],
     again: Annotated[
-        bool, typer.Option("--again", help="Derive anew where forms are stored already.")
+        bool, typer.Option("--again", help="Derive again if forms are stored already.")
     ] = False,
     on_error: OnErrorOption = OnErrorChoice.STOP,
     no_progress: NoProgress = False,

@@ -22,7 +22,7 @@ from consensuspr.cli.options import (
     Address,
     DatasetChoice,
     Json,
-    ScoringSettings,
+    RewardCommandSettings,
     TlsCa,
     TokenFile,
     access_of,
@@ -48,7 +48,7 @@ _COLORS = ("green", "cyan", "magenta", "yellow", "blue", "red")
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
-class ExplainSettings(ScoringSettings):
+class ExplainSettings(RewardCommandSettings):
     """How ``explain`` scores and shows samples."""
 
     full: bool = Field(False, description="Show all of a long response, not only near its hits.")
@@ -133,7 +133,7 @@ def explain(
         options = settings.options(spans=True)
         access = access_of(address, token_file, tls_ca)
         with connect(dataset, address, settings.timeout, access) as connection:
-            options = replace(options, dataset=connection.dataset)
+            options = replace(options, dataset=connection.dataset_name)
             explained = _of_rollouts(rollouts, wanted, worst, connection.client, options)
     if as_json:
         print(json.dumps([sample.to_json() for sample in explained]))
@@ -286,7 +286,7 @@ def _trained_on(row: Mapping[str, Any]) -> tuple[str, ...]:
         number = final_score - penalty
         by_acc = row["status"] == Status.NO_NODES and number == row["acc"]
         source = "its Acc" if by_acc else "the number that the run's settings give it"
-        lines.append(f"Trained on {number:.3f}, {source}, in place of a reward")
+        lines.append(f"Trained on {number:.3f}, {source}, instead of a reward")
     if penalty and final_score is not None:
         lines.append(f"Trained on {final_score:.3f}, penalty {penalty:.3f}")
     return tuple(lines)

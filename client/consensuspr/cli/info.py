@@ -25,7 +25,7 @@ def info(
     ] = CONNECT_TIMEOUT_S,
     as_json: Json = False,
 ) -> None:
-    """Say which versions score here, or what a server is and serves.
+    """Print the versions of this installation, or those and the datasets of a server.
 
     ```text
     consensuspr info

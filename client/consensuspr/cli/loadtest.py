@@ -111,7 +111,7 @@ def loadtest(
     access = Access(token_file, tls_ca)
     with connect(str(dataset), address, timeout, access) as connection:
         info = connection.client.server_info()
-        name = connection.dataset
+        name = connection.dataset_name
     digest = next(served.digest for served in info.datasets if served.name == name)
     load = Load(batch, rate, concurrency, duration, timeout, connections, processes)
     errors = make_console(stderr=True)

@@ -63,7 +63,7 @@ TokenFile: TypeAlias = Annotated[
     typer.Option(
         metavar="FILE",
         show_default=f"${TOKEN_FILE_VARIABLE}",
-        help="File whose first token the server is shown.",
+        help="File whose first token each call sends.",
     ),
 ]
 TlsCa: TypeAlias = Annotated[
@@ -93,7 +93,7 @@ Color: TypeAlias = Annotated[
 
 
 def access_of(address: str | None, token_file: Path | None, tls_ca: Path | None) -> Access | None:
-    """Return the access to a server; None where none is asked.
+    """Return the access to a server, None without an address.
 
     Raises:
         InputError: a file cannot be used.
@@ -105,7 +105,7 @@ def access_of(address: str | None, token_file: Path | None, tls_ca: Path | None)
     return Access(token_file, tls_ca)
 
 
-class ScoringSettings(RewardOptions):
+class RewardCommandSettings(RewardOptions):
     """How rollouts are scored and shown, for every command that scores some."""
 
     in_training = False
@@ -142,7 +142,7 @@ class ScoringSettings(RewardOptions):
         )
 
 
-# Options of ScoringSettings that every help shows.
+# Options of RewardCommandSettings that every help shows.
 REWARD_OPTIONS: Mapping[str, str | None] = dict.fromkeys(
     ("reward", "alpha", "epoch", "switch_epoch", "guard", "statements", "after_think")
 )
@@ -152,8 +152,8 @@ _ConfigFile: TypeAlias = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="Settings as TOML; --list-settings prints all of them. A flag set there is taken back "
-        "by --no-FLAG.",
+        help="Settings as TOML; --list-settings prints all of them. Use --no-FLAG to override a "
+        "flag set there.",
     ),
 ]
 
@@ -242,7 +242,7 @@ def _option(name: str, setting: Setting, kind: Any, metavar: str | None, *, hidd
     # A default that is made may depend on the machine; its description says how.
     default = None if setting.field.default_factory else setting.default
     flag = "--" + name.replace("_", "-")
-    # So that the command line can turn off what a file or the environment turns on.
+    # Lets the command line override a flag that a file or the environment sets.
     opposite = flag.replace("--no-", "--", 1) if flag.startswith("--no-") else f"--no-{flag[2:]}"
     flags = [f"{flag}/{opposite}" if kind is bool else flag]
     if get_origin(kind) is list and flag.endswith("s"):

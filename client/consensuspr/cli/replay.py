@@ -26,7 +26,7 @@ def replay(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Score every sample of a run again, and say whether each reward is what it was.
+    """Score every sample of a run again, and compare each reward with the logged one.
 
     ```text
     consensuspr replay runs/qwen3-4b
@@ -34,8 +34,8 @@ def replay(
 
     With the datasets and settings that the score log keeps, in this process. What cannot be
     scored again, or comes out otherwise for a known reason (another version, an answer left open
-    by its budget), is counted with that reason. Exits with 1 where a reward changed without one, or
-    where not one sample could be scored.
+    by its budget), is counted with that reason. Exits with 1 if a reward changed without one, or
+    if no sample could be scored.
     """
     load_core()
     from consensuspr.score_log.replay import replay as score_again

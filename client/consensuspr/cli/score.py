@@ -22,8 +22,8 @@ from consensuspr.cli.options import (
     DatasetChoice,
     Json,
     OnErrorChoice,
+    RewardCommandSettings,
     RolloutsPath,
-    ScoringSettings,
     TlsCa,
     TokenFile,
     access_of,
@@ -48,7 +48,7 @@ class Engine(StrEnum):
     RAY = "ray"
 
 
-class ScoreSettings(ScoringSettings):
+class ScoreSettings(RewardCommandSettings):
     """How ``score`` reads, scores and writes a file."""
 
     spans: bool = Field(False, description="Also write where each node was first found.")

@@ -13,10 +13,10 @@ from consensuspr.credentials import Scope, add_token
 def token(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File of tokens, made if need be.")],
     scope: Annotated[
-        Scope, typer.Option(help="What it is good for; each includes those before it.")
+        Scope, typer.Option(help="Scope of the token; each includes those before it.")
     ] = Scope.SCORE,
 ) -> None:
-    """Add a new token to a file, which servers and clients are given.
+    """Add a new token to a file for servers and clients.
 
     ```text
     consensuspr token tokens
@@ -24,10 +24,10 @@ def token(
     CONSENSUSPR_TOKEN_FILE=tokens consensuspr info --address HOST:50051
     ```
 
-    A line is a token and its scope: `read` asks what is served and reads metrics, `score` scores
-    too, `admin` also changes what is served. A server takes every line, and notices within
-    seconds that the file has changed; a client shows the token of the first line. The token is
-    random and is not printed.
+    A line is a token and its scope: `read` lists datasets and reads metrics, `score` also scores,
+    `admin` also changes datasets. A server accepts every line and reads the file again within
+    seconds of a change; a client sends the token of the first line. The token is random and is
+    not printed.
     """
     add_token(file, scope)
     typer.echo(f"{file}: a new token of scope {scope}", err=True)

@@ -38,8 +38,8 @@ class _Queue(Generic[T]):
 class Batcher(Generic[T]):
     """Turns many concurrent calls with one rollout each into few requests.
 
-    Whenever a request may go out, it carries all rollouts that are waiting.  So under light load
-    nobody waits for company, and under heavy load batches grow.  Belongs to one event loop.
+    Whenever a request may go out, it carries all rollouts that are waiting.  So no rollout
+    waits under light load, and batches grow under heavy load.  Belongs to one event loop.
 
     Args:
         score_batch: scores the items of one request.
@@ -82,7 +82,7 @@ class Batcher(Generic[T]):
                 waiter.score.cancel()
                 for task, batch in self._sending.items():
                     if all(one.score.done() for one in batch):
-                        task.cancel()  # nobody waits for it
+                        task.cancel()  # all its callers are gone
 
     def close(self) -> None:
         """Fail all waiting calls, and abandon the requests in flight."""

@@ -31,8 +31,7 @@ CONNECT_TIMEOUT_S = 10.0
 # For one chunk of a file, also on the pure-Python core.
 REMOTE_TIMEOUT_S = 3600.0
 
-# What is in memory at a time, and what the client cuts into requests: enough to keep several
-# requests in flight and all cores busy.
+# Bounds of the rows in memory: enough to keep several requests in flight and all cores busy.
 CHUNK_ROLLOUTS = 4096
 CHUNK_CHARS = 32 << 20
 
@@ -40,23 +39,18 @@ NO_SOURCE = "(none)"
 MEASURES = ("acc", "ncr", "tpn", "reward", "ncr_raw")
 
 
+@dataclass(frozen=True, slots=True)
 class Connection:
-    """A client, which of its datasets to use, and the data sources of problems by their ids."""
+    """A client, the dataset to use, and a function from problem ids to data sources."""
 
-    def __init__(
-        self,
-        client: BlockingClient,
-        dataset: str | None,
-        source_of: Callable[[str], str | None],
-    ) -> None:
-        self.client = client
-        self.dataset = dataset
-        self._source_of = source_of
+    client: BlockingClient
+    dataset_name: str | None
+    source_of: Callable[[str], str | None]
 
     def data_source(self, row: Row) -> str | None:
-        """Return the data source of a rollout, its problem's where the rollout has none."""
+        """Return the data source of a rollout, its problem's if the rollout has none."""
         source: str | None = row.get("data_source")
-        return source or self._source_of(row["problem_id"])
+        return source or self.source_of(row["problem_id"])
 
 
 @contextmanager
@@ -231,7 +225,7 @@ def score_file(
     Raises:
         ServerFault: the server was restarted with another dataset meanwhile.
     """
-    options = replace(options, dataset=connection.dataset)
+    options = replace(options, dataset=connection.dataset_name)
     summary = Summary()
     identity: Identity | None = None
 

@@ -48,7 +48,7 @@ _NO_TRUST = (
     ("has expired|not yet valid", "the server's certificate is not valid now"),
     (
         "CERTIFICATE_VERIFY_FAILED.*(issuer|self.signed)",
-        f"the server's certificate is signed by nobody who is trusted here {_TLS_OPTIONS}",
+        f"the server's certificate is not signed by a trusted authority {_TLS_OPTIONS}",
     ),
     (
         "[Hh]ostname [Vv]erification|[Pp]eer name .* is not in peer certificate",
@@ -68,7 +68,7 @@ _NO_CONNECTION = (
     ),
     ("errors resolving|DNS|[Dd]omain name|lookup failed", "there is no host of that name"),
     ("No route to host|unreachable|[Tt]ime(d |)out", "the host cannot be reached"),
-    ("http2 header with status|parsing HTTP/2|http1", "what listens there is no gRPC server"),
+    ("http2 header with status|parsing HTTP/2|http1", "the server there does not speak gRPC"),
     (
         "(failed to connect|backends failing).*(Socket closed|Connection reset|recvmsg)",
         "the server hangs up at once; it may require TLS (--tls-ca, tls_ca, CONSENSUSPR_TLS_CA or"

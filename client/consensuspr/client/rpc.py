@@ -12,11 +12,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import math
 import os
 import random
 import threading
-import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -79,7 +77,7 @@ from consensuspr.wire.server_info import ServerInfo, decode_server_info
 # More than the fields of a request beside its rollouts can take.
 _ENVELOPE_BYTES = 64 * 1024
 
-# A call is scored anew so often if the server's dataset changed during it.
+# A call is scored again at most so often if the server's dataset changes during it.
 MAX_CHANGES = 2
 
 _METHODS = ("Score", "Explain", "ServerInfo")
@@ -176,18 +174,13 @@ class ScorePlan:
     def _take(self, positions: Sequence[int], reply: bytes) -> None:
         try:
             scores, identity = decode_score_response(reply)
-            number = len(scores)
         except DecodeError:
-            raise ServerFault(
-                f"the {len(reply)} bytes of the server's reply are not a reply"
-            ) from None
+            raise ServerFault(f"{len(reply)} bytes of the server are not a reply") from None
         except InputError as error:
-            number = len(pb.ScoreResponse.FromString(reply).statuses)
-            if number == len(positions):
-                raise _unreadable(error) from None
-        if number != len(positions):
+            raise _unreadable(error) from None
+        if len(scores) != len(positions):
             raise ServerFault(
-                f"the server replied with {number} scores to {len(positions)} rollouts"
+                f"the server replied with {len(scores)} scores to {len(positions)} rollouts"
             )
         if self._identity is None:
             expected = self._options.expect_digest
@@ -253,9 +246,6 @@ class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
         self._lock = threading.Lock()
         # The channel of each server, and its methods by name.
         self._channels: list[tuple[Any, dict[str, Any]]] = []
-        # Channels with certificates from before, and when the last call with them is over.
-        self._replaced: list[tuple[float, Any]] = []
-        self._last_end = 0.0
         self._pid = 0
         self._closed = False
         self._deadline(None)
@@ -290,10 +280,7 @@ class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
 
     def _deadline(self, timeout_s: float | None) -> Deadline:
         """Return the deadline of a call that begins now."""
-        deadline = Deadline.after(self._timeout_s if timeout_s is None else timeout_s)
-        with self._lock:
-            self._last_end = max(self._last_end, deadline.at)
-        return deadline
+        return Deadline.after(self._timeout_s if timeout_s is None else timeout_s)
 
     async def _score(
         self,
@@ -302,7 +289,7 @@ class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
         deadline: Deadline,
         progress: Progress | None = None,
     ) -> ScoredBatch:
-        """Score a batch under one identity, anew if the server changed during the call."""
+        """Score a batch under one identity, again if the server changed during the call."""
         for changes in itertools.count():
             limits = self._limits
             if limits is None:
@@ -343,7 +330,6 @@ class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
         with self._lock:
             self._closed = True
             if self._pid == os.getpid():
-                self._close_replaced(math.inf)
                 for channel, _ in self._channels:
                     channel.close()
 
@@ -364,19 +350,12 @@ class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
             if not self._channels or self._connector.renewed():
                 keep_freed_memory()
                 self._pid = os.getpid()
-                # Calls in progress hold the channels from before until they end.
-                self._replaced += [(self._last_end, channel) for channel, _ in self._channels]
+                # Calls in progress hold the channels with the old certificates until they end.
                 self._channels = [
                     (channel, {name: _method(channel, name) for name in _METHODS})
                     for channel in map(self._connector.open, self._balancer.addresses)
                 ]
-            self._close_replaced(time.monotonic())
             return self._channels
-
-    def _close_replaced(self, now: float) -> None:
-        """Close the channels whose last call ended before a time; the lock is held."""
-        while self._replaced and self._replaced[0][0] < now:
-            self._replaced.pop(0)[1].close()
 
     async def _call(
         self,
@@ -477,7 +456,7 @@ async def _send(method: Any, request: bytes, timeout_s: float, metadata: Any) ->
     future = method.future(request, timeout=timeout_s, metadata=metadata)
 
     def wake(_: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(ended.set)
 
     future.add_done_callback(wake)

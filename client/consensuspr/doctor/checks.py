@@ -49,15 +49,15 @@ class TrainingSetup:
     """A training set-up as the user gives it; the rest is read from the run's configuration.
 
     Attributes:
-        dataset_file: the server's dataset must have its content.
+        dataset_path: file; the server's dataset must have its content.
         config_file: configuration of the run, instead of the command's.
     """
 
     address: str | None = None
     token_file: Path | None = None
     tls_ca: Path | None = None
-    dataset: str | None = None
-    dataset_file: Path | None = None
+    dataset_name: str | None = None
+    dataset_path: Path | None = None
     train_files: tuple[str, ...] = ()
     val_files: tuple[str, ...] = ()
     command: TrainingCommand | None = None
@@ -66,7 +66,7 @@ class TrainingSetup:
 
 
 class Level(StrEnum):
-    """How bad a finding is; only FAIL says that the run must not be started."""
+    """Severity of a finding; only FAIL means that the run must not be started."""
 
     OK = "ok"
     SKIP = "skip"
@@ -283,7 +283,7 @@ def check_dataset(case: Case) -> Iterator[Outcome]:
     """Find the dataset that will score samples, and compare its content with files."""
     if case.info is None:
         return
-    name = case.setup.dataset or case.settings.dataset
+    name = case.setup.dataset_name or case.settings.dataset
     try:
         dataset = case.dataset = chosen_dataset(case.info, name, case.address)
     except InputError as error:
@@ -298,7 +298,7 @@ def check_dataset(case: Case) -> Iterator[Outcome]:
     )
     from consensuspr.scoring import DatasetIndex
 
-    files = {"--dataset": case.setup.dataset_file, "dataset_path": case.settings.dataset_path}
+    files = {"--dataset": case.setup.dataset_path, "dataset_path": case.settings.dataset_path}
     for role, path in files.items():
         if path is None:
             continue
@@ -457,8 +457,8 @@ def examine(setup: TrainingSetup, progress: ProgressBar) -> Iterator[Finding]:
     """Yield one finding after the other, as soon as it is known.
 
     Args:
-        setup: what is to be trained.
-        progress: shows how far the reading of rows is.
+        setup: of the training.
+        progress: shows the number of rows read.
     """
     case = Case(setup)
     try:

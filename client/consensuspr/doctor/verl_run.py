@@ -143,7 +143,7 @@ def _step(run: VerlRun, name: str, work: Callable[[], object]) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Return the first two lines of an error; Hydra says in the second what to do."""
+    """Return the first two lines of an error; Hydra's advice is in the second."""
     lines = f"{type(error).__name__}: {error}".splitlines()
     return "; ".join([line.strip() for line in lines if line.strip()][:2])[:600]
 

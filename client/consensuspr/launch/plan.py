@@ -72,7 +72,7 @@ class ServerPlan:
     """
 
     request: Request
-    dataset: Path
+    dataset_path: Path
     listen: Address
     token_file: Path | None
     grown_nodes: Path | None = None
@@ -86,7 +86,7 @@ class ServerPlan:
     def command(self, listen: Address) -> list[str]:
         """Return the command of the server as a process, at an address."""
         words = [sys.executable, "-m", "consensuspr.cli", "serve"]
-        words += ["--dataset", f"default={self.dataset}", "--address", str(listen)]
+        words += ["--dataset", f"default={self.dataset_path}", "--address", str(listen)]
         if self.token_file is not None:
             words += ["--token-file", str(self.token_file)]
         if self.request.server_workers is not None:
@@ -112,7 +112,7 @@ class Plan:
         if self.server is None or self.server.grown_nodes is None:
             return None
         words = [sys.executable, "-m", "consensusbench.cli", "grow"]
-        words += [str(self.server.grown_nodes.parent), "--dataset", str(self.server.dataset)]
+        words += [str(self.server.grown_nodes.parent), "--dataset", str(self.server.dataset_path)]
         words += ["--address", address]
         for name in ("token_file", "tls_ca"):
             value = self.training.overrides.value(f"{SOURCE}.{name}")
@@ -176,9 +176,9 @@ def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[s
             training.overrides.add_default(f"{SOURCE}.dataset_path", request.dataset.absolute())
     check_overrides(training.overrides)
     if request.address is not None:
-        for server in split_addresses(request.address):
-            if other_nodes and is_local(server):
-                raise _unreachable(server)
+        for address in split_addresses(request.address):
+            if other_nodes and is_local(address):
+                raise _unreachable(address)
         return Plan(None, request.address, training)
     if request.dataset is None:
         raise InputError("give --dataset PATH for the server that is started, or --address of one")

@@ -155,12 +155,12 @@ def _keep_dataset(plan: Plan, say: Say) -> None:
         return None if given in (None, "", "null") or "${" in given else Path(given)
 
     run, server = path_of("score_log"), plan.server
-    dataset = server.dataset if server else path_of("dataset_path")
-    if dataset is None or run is None:
+    dataset_path = server.dataset_path if server else path_of("dataset_path")
+    if dataset_path is None or run is None:
         return
     try:
         derive = server.derive if server else "missing"
-        keep_dataset(run, DatasetIndex.load(dataset, derive=derive))
+        keep_dataset(run, DatasetIndex.load(dataset_path, derive=derive))
     except ConsensusPRError as error:
         say(f"the dataset is not kept with the score log ({error}): explain it with --dataset")
 

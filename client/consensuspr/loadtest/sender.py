@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from consensuspr.client import Access, AsyncRewardClient, RetryPolicy, Rollout, Score
 from consensuspr.errors import DeadlineExceeded, Overloaded, RewardServiceError
 
-# What all requests in flight may take together: gRPC holds a copy of each.
+# Most bytes of all requests in flight: gRPC holds a copy of each.
 IN_FLIGHT_BYTES = 256 << 20
 IN_FLIGHT_REQUESTS = 4096
 # The first answers of a fresh server take seconds.
 FIRST_REPLY_S = 30.0
-# Between two requests of a closed loop where the first was not answered.
+# Between two requests of a closed loop if the first was not answered.
 PAUSE_S = 0.1
 # Share of the replies whose scores are kept to be checked; the first reply always is.
 CHECKED_SHARE = 0.01
@@ -33,10 +33,10 @@ CHECKED_SHARE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The server under load, and which of its datasets scores."""
+    """The server under load, and the dataset that scores."""
 
     address: str
-    dataset: str | None
+    dataset_name: str | None
     digest: str
     access: Access = field(default_factory=Access)
 
@@ -67,8 +67,8 @@ class Load:
     def share(self, number: int) -> Load:
         """Return the load of one of the processes."""
 
-        def part(of: int) -> int:
-            return max(1, len(range(number, of, self.processes)))
+        def part(total: int) -> int:
+            return max(1, len(range(number, total, self.processes)))
 
         return Load(
             self.batch,
@@ -81,7 +81,7 @@ class Load:
 
 
 @dataclass(slots=True)
-class Tally:
+class SendCounts:
     """How requests ended.
 
     Attributes:
@@ -119,7 +119,7 @@ class Tally:
         """Requests that the server refused for load."""
         return self.errors[Overloaded.__name__]
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: SendCounts) -> None:
         """Add what another process counted."""
         self.latencies_s += other.latencies_s
         self.late_s += other.late_s
@@ -134,7 +134,7 @@ class Tally:
         self.busy = max(self.busy, other.busy)
 
 
-def send(target: Target, load: Load, rollouts: Sequence[Rollout], start_at: float) -> Tally:
+def send(target: Target, load: Load, rollouts: Sequence[Rollout], start_at: float) -> SendCounts:
     """Send one process's share of a load and return how it ended.
 
     Args:
@@ -147,11 +147,11 @@ class _Sender:
     def __init__(self, target: Target, load: Load, rollouts: Sequence[Rollout]) -> None:
         self._target, self._load, self._rollouts = target, load, rollouts
         self._sizes = [len(_as_bytes(rollout.response)) for rollout in rollouts]
-        self._tally = Tally()
+        self._tally = SendCounts()
         self._draw = random.Random(0)
         self._end = 0.0
 
-    async def run(self, start_at: float) -> Tally:
+    async def run(self, start_at: float) -> SendCounts:
         load, target = self._load, self._target
         async with contextlib.AsyncExitStack() as stack:
             clients = [
@@ -187,7 +187,7 @@ class _Sender:
         batch = [self._rollouts[position] for position in self._positions(number)]
         # A failure is counted when the measured requests meet it.
         with contextlib.suppress(RewardServiceError):
-            await client.score(batch, dataset=self._target.dataset, timeout_s=FIRST_REPLY_S)
+            await client.score(batch, dataset=self._target.dataset_name, timeout_s=FIRST_REPLY_S)
 
     async def _closed_loop(
         self, clients: Sequence[AsyncRewardClient], numbers: Iterator[int]
@@ -222,7 +222,7 @@ class _Sender:
 
     async def _request(self, client: AsyncRewardClient, number: int, due: float) -> bool:
         """Send a request, count how it ended, and return whether it was answered."""
-        tally, dataset = self._tally, self._target.dataset
+        tally, dataset = self._tally, self._target.dataset_name
         positions = self._positions(number)
         rollouts = [self._rollouts[position] for position in positions]
         began = time.monotonic()

@@ -43,9 +43,9 @@ def test_ncr_that_rises_without_acc_is_warned_of_once(
 
 def test_the_warning_has_the_means() -> None:
     watch = StepWatch()
-    said = [
+    message = [
         watch.add({"consensuspr/ncr": 0.25 if step < N else 0.5, "consensuspr/acc": 0.75})
         for step in range(2 * N)
     ]
-    assert "rose from 0.25 to 0.50 over the last 40 steps" in str(said[-1])
-    assert "mean Acc did not (0.75, then 0.75; means of 20 steps)" in str(said[-1])
+    assert "rose from 0.25 to 0.50 over the last 40 steps" in str(message[-1])
+    assert "mean Acc did not (0.75, then 0.75; means of 20 steps)" in str(message[-1])

@@ -54,7 +54,7 @@ def run(settings: RewardSettings, work: Callable[[RewardSource], Awaitable[Any]]
     return asyncio.run(main())
 
 
-def test_samples_get_what_the_server_says(real_server: str) -> None:
+def test_samples_get_the_servers_rewards(real_server: str) -> None:
     settings = RewardSettings(address=real_server, alpha=0.25)
 
     async def work(source: RewardSource) -> Any:
@@ -141,9 +141,7 @@ async def _failures(source: RewardSource, rollouts: list[Rollout]) -> list[Excep
 
 
 @pytest.mark.parametrize("limit", [0.01, 0.02])
-def test_a_dataset_of_other_problems_is_told_from_a_stray_row(
-    real_server: str, limit: float
-) -> None:
+def test_a_stray_row_fails_alone_and_many_end_the_run(real_server: str, limit: float) -> None:
     settings = RewardSettings(address=real_server, max_unscorable=limit)
     allowed = round(limit * 1000)
     failures = run(settings, lambda source: _failures(source, [RIGHT, UNKNOWN] * (allowed + 1)))
@@ -176,7 +174,7 @@ def test_a_reward_for_problems_without_nodes_does_not_hide_ids_of_another_datase
     assert run(validated, lambda source: source.score(other, 0, "test")).reward == 1.0
 
 
-def test_a_server_that_goes_on_refusing_is_told_from_one_that_did_once(scripted: Any) -> None:
+def test_a_server_that_rejects_every_sample_ends_the_run(scripted: Any) -> None:
     """A dataset that was replaced: no other sample will get a reward either."""
     add_dataset(scripted, digest=EXPECTED)
     served = EXPECTED
@@ -200,13 +198,13 @@ def test_a_server_that_goes_on_refusing_is_told_from_one_that_did_once(scripted:
     assert [type(one) for one in failures] == [DatasetMismatch] * 10 + [TooManyUnscorable]
     last = str(failures[-1])
     assert "11 refused of 12 samples in this process" in last
-    assert "the server refuses this run; the last: problem 'ducks'" in last
+    assert "the server rejects this run; the last: problem 'ducks'" in last
     assert last.endswith(f"digest {OTHER}, expected is {EXPECTED}")
     assert troubles["refused"] == 11
 
 
 @pytest.mark.parametrize("reaches", [False, True])
-def test_a_policy_that_reaches_nothing_at_all_is_told_once(
+def test_a_policy_that_earns_nothing_is_logged_once(
     real_server: str, caplog: pytest.LogCaptureFixture, reaches: bool
 ) -> None:
     """As with the tokenizer of another model."""
@@ -218,9 +216,9 @@ def test_a_policy_that_reaches_nothing_at_all_is_told_once(
             await source.score(Rollout("ducks", "lor em ips um"), 0)
 
     run(RewardSettings(address=real_server), work)
-    told = [line for line in caplog.messages if "reaches a node or the answer" in line]
-    assert len(told) == (not reaches)
-    assert reaches or "problem 'ducks', begins 'lor em ips um'" in told[0]
+    lines = [line for line in caplog.messages if "reaches a node or the answer" in line]
+    assert len(lines) == (not reaches)
+    assert reaches or "problem 'ducks', begins 'lor em ips um'" in lines[0]
 
 
 def test_a_server_that_comes_back_is_used_again(scripted: Any, dataset: Path) -> None:

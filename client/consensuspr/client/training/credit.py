@@ -5,15 +5,14 @@ A score says where each node was first hit, in code points of the response's tex
 the last code point of a span was complete.
 
 - The token that reached a node earns the node's share of NCR before the guard, times the weight of
-  NCR in the reward.  A node counts once, at its first hit, and not in what a tool wrote.
-- The last token of the policy earns the rest: Acc's part, what the guard takes (a negative rest),
-  a penalty for length, nodes that found no token.
+  NCR in the reward.  A node counts once, at its first hit, and not in a tool's text.
+- The last token of the policy earns the difference: Acc's part, the guard's reduction, a penalty
+  for length, nodes without a token.
 
-So a token's reward follows from the text up to it, and text that is moved about earns the same.
+So a token's reward depends only on the text up to it.
 
-The sum is exact, because trainers add float32 in an order of their own, and compare: amounts are
-multiples of 2^-22 (coarser by powers of two for rewards beyond 2), so few that any order adds them
-up without rounding.
+Amounts are multiples of 2^-22 (coarser by powers of two for rewards beyond 2), so that trainers add
+them as float32 in any order without rounding.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ def place_reward(
     """Return what each token of a response earns, by token; those that are missing earn 0.
 
     Args:
-        reward: what the sample is trained on, penalties and a user's own number included.
+        reward: final score of the sample, with penalties.
         score: of the response, asked for with spans.
         ncr_weight: of the reward (:meth:`~consensuspr.scoring.rewards.RewardSpec.ncr_weight`).
         find: of the text that was scored.
@@ -125,8 +124,8 @@ def place_reward(
     # Nodes of weight 0 add nothing; an NCR that nothing adds to is of a server that does not say.
     if (score.ncr_raw or score.ncr) and spans and not any(shares):
         raise InputError(
-            "the server says where nodes were reached and not what each is worth, which step"
-            " credit needs; it is older than this client"
+            "the server sends the places of nodes without their shares, which step credit needs;"
+            " it is older than this client"
         )
     parts = []
     for span, share in zip(spans, shares, strict=bool(spans)):
@@ -152,10 +151,7 @@ def _step(bound: float) -> float:
 def compare_group(
     rewards: NDArray[np.float64], policy: NDArray[np.bool_], by_std: bool = True
 ) -> NDArray[np.float64]:
-    """Return the advantage of each token: what its response still earns, against its group's.
-
-    Responses are compared where they had earned as much; the formula stands at
-    ``consensuspr.client.verl.step_credit.step_advantage``.
+    """Return the advantage of each token by ``verl.step_credit.step_advantage``'s formula.
 
     Args:
         rewards: (n, length) what each token of the group's responses earns.
@@ -174,9 +170,9 @@ def compare_group(
     for row, stretches in enumerate(steps):
         baseline = total[row]
         for earned, start, end in stretches:
-            others = reached[earned]
-            if len(others) > 1:
-                baseline = sum(total[other] for other in others) / len(others)
+            compared = reached[earned]
+            if len(compared) > 1:
+                baseline = sum(total[other] for other in compared) / len(compared)
             advantages[row, start:end] = (total[row] - baseline) / scale
     return advantages * policy
 
@@ -184,11 +180,7 @@ def compare_group(
 def _steps(
     rewards: NDArray[np.float64], policy: NDArray[np.bool_]
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield what was earned before each stretch of a response, as a whole number, and the stretch.
-
-    A stretch goes from behind a token that earned something up to the next one, and has a token of
-    the policy.
-    """
+    """Yield each stretch between tokens that earn, with the sum earned before it in whole units."""
     start, earned = 0, 0.0
     for token in [*np.flatnonzero(rewards).tolist(), len(rewards) - 1]:
         if policy[start : token + 1].any():

@@ -5,9 +5,9 @@
 - ``ready.json``: the newest dataset that the server serves;
 - ``epoch-0002.json``: the dataset that rewards epoch 2.
 
-The worker that meets the first sample of an epoch takes the ready dataset, for all.  So an epoch
-has one dataset, nobody waits for one, and a resumed run goes on with that of its epoch.  Each
-request names the dataset with its digest, which the server checks.
+The worker that has the first sample of an epoch takes the ready dataset for all workers.  So an
+epoch has one dataset, no worker waits for one, and a resumed run continues with that of its epoch.
+Each request names the dataset with its digest, which the server checks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import tempfile
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from consensuspr.data import atomic_file
 from consensuspr.errors import InputError
@@ -29,14 +28,7 @@ _READY = "ready.json"
 
 @dataclass(frozen=True, slots=True)
 class GrownDataset:
-    """One of the datasets of a run.
-
-    Attributes:
-        name: what requests call it.
-        digest: of its content.
-        problems: in it.
-        with_nodes: those of them that have nodes.
-    """
+    """One of the datasets of a run, with its numbers of problems."""
 
     name: str
     digest: str
@@ -45,55 +37,43 @@ class GrownDataset:
 
 
 class GrownDatasets:
-    """The folder of one run.
-
-    Raises:
-        InputError: on any call, that the folder cannot be read or written, or holds something else.
-    """
+    """The folder of one run; each call raises InputError if the folder is unusable."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._taken: dict[int, GrownDataset] = {}
 
     def of_epoch(self, epoch: int) -> GrownDataset:
-        """Return what rewards an epoch, from 0; where nobody has asked yet, what is ready now."""
+        """Return the dataset of an epoch, from 0; the first call of all workers decides."""
         if epoch not in self._taken:
-            path = self._path(epoch)
-            taken = _read(path) or self._take(path)
-            self._taken[epoch] = taken
+            path = self.folder / f"epoch-{epoch:04d}.json"
+            self._taken[epoch] = _read(path) or self._take(path)
         return self._taken[epoch]
 
     def ready(self) -> GrownDataset | None:
-        """Return what an epoch that begins now is rewarded by; None before there is any."""
+        """Return the dataset for an epoch that begins now; None before there is any."""
         return _read(self.folder / _READY)
 
     def publish(self, dataset: GrownDataset) -> None:
-        """Let epochs that begin from now on be rewarded by a dataset, which is served by now."""
+        """Use a dataset, which the server has by now, for epochs that begin from now on."""
         with atomic_file(self.folder / _READY) as stream:
             stream.write(json.dumps(asdict(dataset)).encode())
 
     def taken(self) -> dict[int, GrownDataset]:
-        """Return what rewards the epochs that have begun, by epoch in their order."""
-        found = {}
-        for path in sorted(self.folder.glob("epoch-*.json")):
-            dataset = _read(path)
-            assert dataset is not None, "nobody removes it"
-            found[int(path.stem.removeprefix("epoch-"))] = dataset
-        return dict(sorted(found.items()))
-
-    def _path(self, epoch: int) -> Path:
-        return self.folder / f"epoch-{epoch:04d}.json"
+        """Return the datasets of the epochs that have begun, by epoch in order."""
+        paths = sorted(self.folder.glob("epoch-*.json"))
+        found = {int(path.stem.removeprefix("epoch-")): _read(path) for path in paths}
+        return {epoch: dataset for epoch, dataset in sorted(found.items()) if dataset is not None}
 
     def _take(self, path: Path) -> GrownDataset:
-        """Take what is ready for an epoch, unless another worker is faster; return what it got."""
+        """Take the ready dataset for an epoch, unless another worker was faster."""
         ready = self.ready()
         if ready is None:
             raise InputError(
                 f"grown_nodes: {self.folder} has no dataset yet; consensusbench grow puts it there"
             )
         try:
-            # Complete before it has its name, and the name is given once: linking to one that is
-            # there fails, on network disks too.
+            # Linking a complete file fails if the name exists, on network disks too.
             descriptor, draft = tempfile.mkstemp(dir=self.folder, prefix=".epoch-")
             with os.fdopen(descriptor, "w") as stream:
                 json.dump(asdict(ready), stream)
@@ -108,10 +88,9 @@ class GrownDatasets:
 
 
 def _read(path: Path) -> GrownDataset | None:
-    """Return the dataset that a file names; None where there is no such file."""
+    """Return the dataset that a file names, None without the file."""
     try:
-        row: Any = json.loads(path.read_bytes())
-        dataset = GrownDataset(**row)
+        dataset = GrownDataset(**json.loads(path.read_bytes()))
         check_label("name", dataset.name)
         check_digest(dataset.digest)
     except FileNotFoundError:

@@ -98,7 +98,7 @@ class ProblemIds:
             if self._prompts.setdefault(problem_id, digest) != digest:
                 raise InputError(
                     f"problem id {problem_id!r}, put together from extra_info.index, has come with"
-                    " two prompts; give each row its extra_info.problem_id, or tell splits apart"
+                    " two prompts; give each row its extra_info.problem_id, or separate splits"
                     " with problem_id_format={data_source}/{split}/{index}"
                 )
             self._prompts.move_to_end(problem_id)
@@ -243,7 +243,7 @@ def inline_budget(budget: Any) -> GuardBudget | None:
     Raises:
         InputError: it has another shape.
     """
-    # A column of structs may have one of nulls where a row has none.
+    # A column of structs may have a struct of nulls for a row without a budget.
     if budget is None or (isinstance(budget, Mapping) and set(budget.values()) == {None}):
         return None
     try:

@@ -69,9 +69,7 @@ class RewardSettings(RewardOptions):
         description=f"HOST:PORT of the server (default: ${ADDRESS_VARIABLE}, else"
         f" {DEFAULT_ADDRESS})",
     )
-    dataset: str | None = Field(
-        None, description="name of the dataset, where the server has several"
-    )
+    dataset: str | None = Field(None, description="name of the dataset, if the server has several")
     expect_digest: str | None = Field(
         None,
         description="digest that the dataset must have, so that no other content is ever rewarded",
@@ -107,41 +105,42 @@ class RewardSettings(RewardOptions):
     ] = Field(
         None,
         description="a sample whose problem is in the dataset without nodes is worth its Acc,"
-        " fails, or gets this reward (default: as on_unscorable says; with grown_nodes, acc)",
+        " fails, or gets this reward (default: on_unscorable; with grown_nodes, acc)",
     )
     max_unscorable: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
         0.01,
         description="highest share of samples, of 1,000 or more, that fail because of the dataset,"
-        " are unknown to the server, or are refused: a higher one ends the run",
+        " are unknown to the server, or are rejected: a higher share ends the run",
     )
     validate_by_acc: bool = Field(
         True, description="a validation sample without nodes is worth its Acc; nothing learns it"
     )
     steps_per_epoch: Count | None = Field(
-        None, description="training steps in an epoch, where the trainer does not tell"
+        None, description="training steps in an epoch, if the trainer does not pass them"
     )
     epoch: Annotated[int, Field(ge=0)] | None = Field(
         None, description="fixed epoch of the curriculum, for one run per stage"
     )
     problem_id_format: str = Field(
         "{data_source}/{index}",
-        description="a problem's id in the dataset, where a row has an index and no problem_id",
+        description="a problem's id in the dataset, if a row has an index and no problem_id",
     )
     score_log: Path | None = Field(
         None, description="folder of the run, to which each sample is logged (docs/score-log.md)"
     )
     score_log_bytes: Annotated[ByteSize, Field(ge=0)] = Field(
         ByteSize(20 << 30),
-        description="disk that texts in the score log may take; the oldest are given up first",
+        description="bytes on disk for texts in the score log; the oldest are dropped first",
     )
     token_file: Path | None = Field(
-        None, description=f"file whose first token is shown (default: ${TOKEN_FILE_VARIABLE})"
+        None,
+        description=f"file with the token of each call (default: ${TOKEN_FILE_VARIABLE})",
     )
     tls_ca: Path | None = Field(
         None, description="certificates that sign the server's; turns TLS on"
     )
     tls_cert: Path | None = Field(
-        None, description="own certificate, for a server that demands one; turns TLS on"
+        None, description="own certificate, for a server that requires one; turns TLS on"
     )
     tls_key: Path | None = Field(None, description="its private key, not encrypted")
 
@@ -193,7 +192,7 @@ class RewardSettings(RewardOptions):
 
         Args:
             values: by name.
-            source: where they were given, for error messages.
+            source: of the values, for error messages.
 
         Raises:
             InputError: a key is unknown or a value is wrong.

@@ -285,7 +285,7 @@ class RewardSource:
             spans: also return where each node was first hit, and its share.
             step: of the training, from 1; only for the score log, as what follows.
             group: of samples that the trainer compares.
-            penalty: what the trainer adds to the reward; None: unknown.
+            penalty: added to the reward by the trainer; None: unknown.
 
         Raises:
             UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
@@ -420,7 +420,7 @@ class RewardSource:
         if misfits > share * max(self._samples, MIN_SAMPLES):
             counts = ", ".join(f"{count} {name}" for name, count in self._misfits.items())
             cause = (
-                "the server refuses this run"
+                "the server rejects this run"
                 if why == _REFUSED
                 else "the server's dataset is not the one of the training files"
             )
@@ -431,7 +431,7 @@ class RewardSource:
             )
 
     def _warn(self, rollout: Rollout, score: Score) -> None:
-        """Log what is wrong with a whole run, once."""
+        """Log faults of a whole run, once."""
         if score.acc == 1.0 and score.guard is not None:
             warning = self._guard_watch.add(1, score.guard < 1.0)
             if warning is not None:

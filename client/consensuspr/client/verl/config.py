@@ -138,7 +138,7 @@ def epoch_clock(config: Mapping[str, Any], settings: RewardSettings, version: st
     if needed and without_steps:
         raise InputError(
             f"{needed} needs the training step, and this trainer of verl {version} does"
-            " not tell the reward its step; use verl 0.9.1 or newer with trainer.use_v1=True, or"
+            " not pass the reward its step; use verl 0.9.1 or newer with trainer.use_v1=True, or"
             " run one stage after the other with a fixed epoch"
         )
     return EpochClock(settings, *_steps_per_epoch(config))

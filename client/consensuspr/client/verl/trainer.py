@@ -6,7 +6,7 @@ verl's own trainer of that mode, with three additions:
 *   the figures of a step's samples (:mod:`consensuspr.client.training.figures`) go into its
     metrics, with the number of lost samples and what went wrong in the reward workers;
 *   ``trainer.rollout_data_dir`` dumps have the figures of each sample;
-*   the agent loops pass the reward the mask of what the policy wrote
+*   the agent loops pass the reward the mask of the policy's tokens
     (:mod:`consensuspr.client.verl.agent_loop`), unless another manager of them is named.
 
 Before workers and engines start, the trainer checks the reward's settings and their files.
