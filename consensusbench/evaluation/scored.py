@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -422,7 +422,7 @@ class _Run:
 
     def score_chunk(
         self, rows: list[Row], file: int, first_row: int
-    ) -> Iterable[tuple[ScoredRollout, Row]]:
+    ) -> list[tuple[ScoredRollout, Row]]:
         """Return the rollouts of consecutive rows of a file, with their rows of the output."""
         path = self.found.files[file]
         names = [
@@ -592,7 +592,7 @@ def label_order(label: str) -> tuple[int, int, str]:
     return int(label == UNKNOWN), 0, label
 
 
-def per_node(values: Ints | Floats, nodes: Ints) -> Floats:
+def per_node(values: Ints | Floats, nodes: Ints | Floats) -> Floats:
     """Return values over numbers of nodes, NaN without nodes.
 
     Hits over nodes are NCR (equation 1), tokens over hits TPN (equation 2).
