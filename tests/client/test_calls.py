@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
-from unittest.mock import MagicMock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.client import RewardClient, Rollout, Score, Status
+from consensuspr.client import Rollout, Score, Status
 from consensuspr.client.interface import Deadline, ScoredBatch
 from consensuspr.client.rpc import ScorePlan
 from consensuspr.errors import InputError
@@ -25,23 +23,6 @@ from tests.client.conftest import IDENTITY
 def test_a_timeout_must_be_a_positive_time(timeout_s: float) -> None:
     with pytest.raises(InputError, match="timeout_s must be a positive number of seconds, got"):
         Deadline.after(timeout_s)
-
-
-def test_channels_of_a_certificate_from_before_are_closed_when_their_calls_are_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    client = RewardClient("host:1", 0.1)
-    opened = [MagicMock() for _ in range(2)]
-    monkeypatch.setattr(client._connector, "open", lambda address: opened[len(client._replaced)])
-    monkeypatch.setattr(client._connector, "renewed", lambda: not client._replaced)
-    client._open()
-    client._deadline(0.3)
-    client._open()
-    assert not opened[0].close.called, "a call may still use it"
-    time.sleep(0.35)
-    monkeypatch.setattr(client._connector, "renewed", lambda: False)
-    client._open()
-    assert [channel.close.call_count for channel in opened] == [1, 0]
 
 
 MIB = 1 << 20

@@ -235,7 +235,7 @@ def test_what_is_replaced_gives_its_memory_and_files_back(
     ask()
     put(server, versions[1])
     base, descriptors = rss(), opened()
-    for at in range(5):
+    for at in range(3):
         ask()
         put(server, versions[at % 2])
     wait_for(lambda: all(len(one) == 1 for one in mapped(server)), most_s=MOST_S)

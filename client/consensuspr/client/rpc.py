@@ -12,11 +12,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import math
 import os
 import random
 import threading
-import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -248,9 +246,6 @@ class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
         self._lock = threading.Lock()
         # The channel of each server, and its methods by name.
         self._channels: list[tuple[Any, dict[str, Any]]] = []
-        # Channels with certificates from before, and when the last call with them is over.
-        self._replaced: list[tuple[float, Any]] = []
-        self._last_end = 0.0
         self._pid = 0
         self._closed = False
         self._deadline(None)
@@ -285,10 +280,7 @@ class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
 
     def _deadline(self, timeout_s: float | None) -> Deadline:
         """Return the deadline of a call that begins now."""
-        deadline = Deadline.after(self._timeout_s if timeout_s is None else timeout_s)
-        with self._lock:
-            self._last_end = max(self._last_end, deadline.at)
-        return deadline
+        return Deadline.after(self._timeout_s if timeout_s is None else timeout_s)
 
     async def _score(
         self,
@@ -338,7 +330,6 @@ class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
         with self._lock:
             self._closed = True
             if self._pid == os.getpid():
-                self._close_replaced(math.inf)
                 for channel, _ in self._channels:
                     channel.close()
 
@@ -359,19 +350,12 @@ class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
             if not self._channels or self._connector.renewed():
                 keep_freed_memory()
                 self._pid = os.getpid()
-                # Calls in progress hold the channels from before until they end.
-                self._replaced += [(self._last_end, channel) for channel, _ in self._channels]
+                # Calls in progress hold the channels with the old certificates until they end.
                 self._channels = [
                     (channel, {name: _method(channel, name) for name in _METHODS})
                     for channel in map(self._connector.open, self._balancer.addresses)
                 ]
-            self._close_replaced(time.monotonic())
             return self._channels
-
-    def _close_replaced(self, now: float) -> None:
-        """Close the channels whose last call ended before a time; the lock is held."""
-        while self._replaced and self._replaced[0][0] < now:
-            self._replaced.pop(0)[1].close()
 
     async def _call(
         self,

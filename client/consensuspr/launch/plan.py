@@ -176,9 +176,9 @@ def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[s
             training.overrides.add_default(f"{SOURCE}.dataset_path", request.dataset.absolute())
     check_overrides(training.overrides)
     if request.address is not None:
-        for server in split_addresses(request.address):
-            if other_nodes and is_local(server):
-                raise _unreachable(server)
+        for address in split_addresses(request.address):
+            if other_nodes and is_local(address):
+                raise _unreachable(address)
         return Plan(None, request.address, training)
     if request.dataset is None:
         raise InputError("give --dataset PATH for the server that is started, or --address of one")

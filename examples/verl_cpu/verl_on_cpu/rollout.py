@@ -7,8 +7,8 @@
 Requests reach a server one by one, and `generate` is worth its overhead only on a batch, so
 requests that wait together are answered together.  The weights travel through Ray's object store,
 which suits a model of megabytes.  Not covered: log-probabilities of the sampled tokens (verl
-recomputes them: `calculate_log_probs=False`), repetition penalties, images, several nodes, sharded models, and
-generation while weights change (`trainer.v1.trainer_mode=sync` never needs it).
+recomputes them: `calculate_log_probs=False`), repetition penalties, images, several nodes, sharded
+models, and generation while weights change (`trainer.v1.trainer_mode=sync` never needs it).
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ GROUP_ROWS = 8192
 # A temporary file without changes for so long has no writer any more.
 _LEFTOVER_S: Final = 3600.0
 
-# What may say the same in many rows; to look for that in texts and keys is lost work.
+# Columns whose values repeat, which dictionaries make smaller.
 _REPEATED: Final = [name for name in SCHEMA.names if name not in ("key", *TEXT_COLUMNS)]
 _NAME: Final = re.compile(r"(\d{8}T\d{12}-[a-z]+-.+)-(\d{10})-(\d{10})")
 _BEGUN: Final = "%Y%m%dT%H%M%S%f"

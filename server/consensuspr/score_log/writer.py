@@ -128,7 +128,7 @@ class ScoreLog:
         self._awaited: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}
         self._next_row = 0
         self._written: list[_Written] = []
-        # Arrow loads pandas, where it is, with its first array, which a process that ends cannot:
+        # Arrow loads pandas, if installed, with its first array, which a process that ends cannot:
         # the few rows of one that is soon over would be lost.
         pa.array([])
         self._thread = threading.Thread(target=self._work, name="score-log", daemon=True)
@@ -186,7 +186,7 @@ class ScoreLog:
         *,
         unix_s: float | None = None,
     ) -> None:
-        """Take one sample of a trainer, which was scored now unless ``unix_s`` says otherwise."""
+        """Take one sample of a trainer, scored now if ``unix_s`` is None."""
         at = time.time() if unix_s is None else unix_s
         self.put(
             LoggedPart([rollout], [score], identity, options, at, scored_by, penalty, final_score)

@@ -852,7 +852,7 @@ class _Reached:
         return {"by_right": self._by_node[node, True], "by_wrong": self._by_node[node, False]}
 
 
-# What a page to keep can be asked for, as its links and choices say it.
+# The lists that a page to keep holds.
 LOOKS: Final[tuple[dict[str, str], ...]] = (
     {}, {"sort": "score"}, {"sort": "score", "desc": "0"}, {"sort": "num_tokens"},
     *({"kind": kind} for kind in KINDS),
@@ -962,7 +962,7 @@ def _pieces(text: str, explained: Explanation | None, whole: bool) -> list[Docum
 
 
 def _answer(light: Row, truth: str | None) -> Document:
-    """Return why Acc is what it is."""
+    """Return Acc with its reason."""
     acc, answer, method = light["acc"], light["answer"], light["answer_method"]
     shown = "no answer" if answer is None else f"the answer {one_line(answer, 80)!r}"
     if acc is None:
@@ -1047,7 +1047,7 @@ _OF_NEIGHBOURS: Final = ("key", "score", "acc", "ncr", "status", "flags")
 
 
 def _group_of(row: Row) -> tuple[Any, ...]:
-    """Return what tells the group of a sample: its run, and its values of :data:`_GROUP`."""
+    """Return the key of a sample's group: its run, and its values of :data:`_GROUP`."""
     values = {**row, "problem": row["problem"] if row["group"] is None else None}
     return row["run"], *(values[name] for name in _GROUP)
 
@@ -1085,7 +1085,7 @@ def _compared(rule: Callable[[pa.Array, float], pa.Array], bound: float) -> Any:
     return lambda table: pc.fill_null(rule(table.column("acc"), bound), False)
 
 
-# Which problems of two sides changed, and how; Acc differs where it does by more than rounding.
+# Which problems of two sides changed, and how; Acc differs by more than rounding.
 _CHANGED: Final[dict[str, Callable[[pa.Table], pa.ChunkedArray]]] = {
     "better": _compared(pc.greater, _EQUAL),
     "worse": _compared(pc.less, -_EQUAL),

@@ -10,13 +10,13 @@ Normal form changes the digits of a text in these ways:
   them count for all that begins with the first and ends with the last.
 - It drops the zeros that end a decimal fraction, or writes one before it.  So such digits count
   with and without their zeros, and no pattern needs a zero.
-- Commands, scripts, fractions like ``½`` and other digits are too various: where one stands, every
-  number may be there.
+- It divides them among the arguments of ``\\frac12``, and writes digits for scripts, for ``½`` and
+  for other characters.  Where one of these stands, every number may be there.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memchr, memset
+from libc.string cimport memchr, memcmp, memset
 
 from consensuspr.core.native.normal_form cimport (
     CH_DIGIT, CH_FRACTION, CH_SUBSCRIPT, CH_SUPERSCRIPT, Unit, character_at,
@@ -301,6 +301,28 @@ cdef Py_ssize_t next_equals(const uint8_t* data, Py_ssize_t length, Py_ssize_t a
 
 # --- the numbers of a text -----------------------------------------------------------------------
 
+cdef inline Py_ssize_t before_blanks(const uint8_t* data, Py_ssize_t at) noexcept nogil:
+    """Return the beginning of the blanks, and of what may vanish, that end at ``at``."""
+    while at > 0 and (data[at - 1] <= c' ' or data[at - 1] >= 0x7F or data[at - 1] == c'~'):
+        at -= 1
+    return at
+
+
+cdef bint may_be_divided(const uint8_t* data, Py_ssize_t start) noexcept nogil:
+    """Tell whether the digits at ``start`` may be arguments of a fraction or a binomial.
+
+    They stand behind its name, behind its first argument in braces, or behind one letter.
+    """
+    cdef Py_ssize_t end = before_blanks(data, start)
+    if end and data[end - 1] == c'}':
+        return True
+    if end > 1 and is_letter(data[end - 1]) and not is_letter(data[end - 2]):
+        end = before_blanks(data, end - 1)
+    return end > 4 and (
+        memcmp(data + end - 4, b"frac", 4) == 0 or memcmp(data + end - 4, b"inom", 4) == 0
+    )
+
+
 cdef inline uint64_t numbers_as(const Sieve* sieve, uint64_t* heads, uint64_t value) noexcept nogil:
     """Return the bits of digits, and add those of the numbers that they may begin to ``heads``."""
     cdef const Number* number = find_number(sieve, value)
@@ -316,10 +338,9 @@ cdef uint64_t numbers_of(const Sieve* sieve, const uint8_t* data, Py_ssize_t len
     cdef uint64_t found = 0, value
     cdef uint64_t heads = 0     # of the digits before, where no blank stands between
     cdef bint chained = False   # digits stand before, and no blank between
+    cdef bint command
     cdef Py_ssize_t at = 0, start
     cdef Unit unit
-    if memchr(data, c'\\', length) != NULL:
-        return ALL
     while True:
         at = next_digit(data, at, length)
         if at == length:
@@ -332,6 +353,8 @@ cdef uint64_t numbers_of(const Sieve* sieve, const uint8_t* data, Py_ssize_t len
             continue
         start = at
         value = 0
+        if may_be_divided(data, start):
+            return ALL
         while at < length and is_digit(data[at]):
             value = value * 10 + (data[at] - c'0')
             at += 1
@@ -340,10 +363,12 @@ cdef uint64_t numbers_of(const Sieve* sieve, const uint8_t* data, Py_ssize_t len
             while value % 10 == 0:
                 value //= 10
             found |= numbers_as(sieve, &heads, value)
-        # A blank divides digits, unless it stands before the end of a group.
+        # A blank divides digits, unless it ends a command, which may vanish, or a group.
+        command = False
         while at < length and not is_digit(data[at]) and data[at] < 0x80:
-            if data[at] <= c' ' and (at + 1 == length or data[at + 1] != c')'):
+            if data[at] <= c' ' and not command and (at + 1 == length or data[at + 1] != c')'):
                 break
+            command = command or data[at] == c'\\'
             at += 1
         chained = at < length and data[at] > c' '
         if not chained:
