@@ -1,4 +1,4 @@
-# The match rule: what may stand beside a hit; the twin of pure/boundary.py.
+# The match rule: what may stand beside a hit; as pure/boundary.py.
 
 cdef inline bint is_digit(uint8_t byte) noexcept nogil:
     return c'0' <= byte <= c'9'

@@ -1,4 +1,4 @@
-# Code: which regions of a text are, and what their lines state.
+# Code: its regions in a text, and the statements of its lines; as pure/statements/code.py.
 
 cdef enum Fence:
     FENCE_NONE = 0, FENCE_PLAIN, FENCE_PYTHON, FENCE_OTHER
@@ -181,7 +181,7 @@ cdef bint has_in(const Reader* r, uint32_t at, uint32_t end) noexcept nogil:
 
 
 cdef bint may_hold_code(const Reader* r) noexcept nogil:
-    """Turn nearly all texts away that hold no fence and no line by which code is told."""
+    """Turn nearly all texts away that hold no fence and no line that marks code."""
     cdef uint32_t start = 0, at, end
     while start < r.length:
         at = past_blanks(r, start, r.length)
@@ -396,7 +396,7 @@ cdef uint32_t operator_length(const Code* c, uint32_t* op) noexcept nogil:
         else:
             size = 2 if second == c'=' else 1
     elif first in b"-+":
-        # The longer operators come last in the twin's pattern: -= before ->.
+        # The longer operators come last in the Python engine's pattern: -= before ->.
         size = 2 if second == c'=' else 1
     elif first in b"=<>":
         size = 2 if second == c'=' else 1

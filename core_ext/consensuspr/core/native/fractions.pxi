@@ -1,4 +1,4 @@
-# Fractions and binomials; a part of the twin of pure/groups.py.
+# Fractions and binomials; as pure/groups.py.
 
 cdef int numerator_goes(const Pass* s, const Frame* frame) noexcept nogil:
     cdef int before = frame.before

@@ -1,4 +1,4 @@
-# Brackets, braces and the rules that take them away; the twin of pure/groups.py.
+# Brackets, braces and the rules that take them away; as pure/groups.py.
 
 # What a closing bracket does with its opening one: keep it, take it out, or put the
 # character of this code in its place.

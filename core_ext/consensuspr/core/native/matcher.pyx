@@ -718,18 +718,18 @@ def match_batch(
     for index in range(count):
         batch.tasks[index].matched = &channel[0] + offset[index]
     workers = min(threads or os.cpu_count() or 1, count, 1 + total // THREAD_BYTES)
-    others = []
+    futures = []
     if workers > 1:
         pool = _pool(workers - 1)
-        others = [pool.submit(batch.work) for _ in range(workers - 1)]
+        futures = [pool.submit(batch.work) for _ in range(workers - 1)]
     try:
         batch.work()
     finally:
         # The arrays must outlive every thread that writes into them.
-        for other in others:
-            other.exception()
-    for other in others:
-        other.result()
+        for future in futures:
+            future.exception()
+    for future in futures:
+        future.result()
     if not counts:
         return BatchResult(channels[: offsets[count]], offsets, None, None)
     num_values = np.zeros(count, dtype=np.uint32)

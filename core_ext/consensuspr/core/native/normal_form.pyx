@@ -1,5 +1,5 @@
 # cython: language_level=3, freethreading_compatible=True
-"""The compiled normaliser; the twin of ``pure/normal_form.py``, rule for rule."""
+"""The compiled normaliser, with the rules of ``pure/normal_form.py``."""
 
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.stdint cimport int8_t, uint8_t, uint16_t, uint32_t, uint64_t

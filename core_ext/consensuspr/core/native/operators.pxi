@@ -1,4 +1,4 @@
-# Operators, relations, punctuation and Markdown; the twin of pure/operators.py.
+# Operators, relations, punctuation and Markdown; as pure/operators.py.
 
 cdef enum:
     MOST_PRIMES = 3

@@ -105,9 +105,9 @@ cdef extern from *:
     /* Return how many digits stand here, 8 for as many or more, and their value if fewer. */
     static inline uint32_t read_digits(const uint8_t* text, uint64_t* value) {
         uint64_t digits = eight_bytes(text) ^ 0x3030303030303030u;
-        const uint64_t others =
+        const uint64_t nondigits =
             ((digits + 0x7676767676767676u) | digits) & 0x8080808080808080u;
-        const uint32_t count = others ? (uint32_t)__builtin_ctzll(others) >> 3 : 8;
+        const uint32_t count = nondigits ? (uint32_t)__builtin_ctzll(nondigits) >> 3 : 8;
         if (count == 0 || count == 8)
             return count;
         digits <<= 64 - 8 * count;
@@ -204,7 +204,7 @@ cdef struct Scan:
     uint32_t passed         # what stands before this is not looked through for words again
     # Of the tokens:
     int words               # in a row, at their end
-    int others              # that are no words
+    int nonwords            # that are no words
     int numbers
     uint32_t kinds          # bit n: one is of kind n, or may become an operation
     uint32_t meanings       # bit n: a word means n
@@ -263,7 +263,7 @@ cdef void stop(Scan* s) noexcept nogil:
     s.depth = 0
     s.lost_braces = 0
     s.words = 0
-    s.others = 0
+    s.nonwords = 0
     s.numbers = 0
     s.kinds = 0
     s.meanings = 0
@@ -288,9 +288,9 @@ cdef inline Token* next_token(Scan* s, int kind, uint32_t start) noexcept nogil:
 
 cdef inline Token* put_token(Scan* s, int kind, uint32_t start) noexcept nogil:
     """Append a token that is no word; what a number or a sign says is left to the caller."""
-    if s.others >= MAX_STRETCH:
+    if s.nonwords >= MAX_STRETCH:
         stop(s)
-    s.others += 1
+    s.nonwords += 1
     s.words = 0
     s.kinds |= <uint32_t>1 << kind
     return next_token(s, kind, start)
@@ -425,7 +425,7 @@ cdef inline bint touches(const Scan* s, int kind) noexcept nogil:
 
 
 cdef uint32_t rest_of_word(
-    const uint8_t* text, uint32_t at, uint32_t* others, bint* plain
+    const uint8_t* text, uint32_t at, uint32_t* nonletters, bint* plain
 ) noexcept nogil:
     """Return where a word ends; count what is no letter, but a digit, _, - or ' within it."""
     cdef uint8_t byte
@@ -446,7 +446,7 @@ cdef uint32_t rest_of_word(
                 return at
             elif byte == c'_':
                 plain[0] = False
-        others[0] += 1
+        nonletters[0] += 1
         at += 1
 
 
@@ -471,7 +471,7 @@ cdef void scan_letter(Scan* s, uint32_t start) noexcept nogil:
 cdef inline uint32_t scan_word(Scan* s, uint32_t start) noexcept nogil:
     """Read the word at ``start``; return its end."""
     cdef uint32_t at = start + count_letters(s.text + start)
-    cdef uint32_t others = 0
+    cdef uint32_t nonletters = 0
     cdef bint plain = True
     cdef uint8_t byte = s.text[at]
     cdef int last
@@ -482,7 +482,7 @@ cdef inline uint32_t scan_word(Scan* s, uint32_t start) noexcept nogil:
         if byte in b"xX" and (touches(s, T_NUMBER) and kind_at(s, start + 1) == CH_DIGIT):
             at = start + 1
         else:
-            at = rest_of_word(s.text, at, &others, &plain)
+            at = rest_of_word(s.text, at, &nonletters, &plain)
         byte = s.text[at]
     s.at = at
     if at - start == 1:
@@ -499,7 +499,7 @@ cdef inline uint32_t scan_word(Scan* s, uint32_t start) noexcept nogil:
         put_token(s, T_PERCENT, start)
         return at
     s.meanings |= <uint32_t>1 << entry.meaning
-    token = put_word(s, start, at - start - others)
+    token = put_word(s, start, at - start - nonletters)
     token.meaning = entry.meaning
     token.op = entry.number
     return at
@@ -1057,19 +1057,19 @@ cdef bint pass_words(Scan* s) noexcept nogil:
     cdef bint first = s.r.num_tokens == 0
     cdef bint passed = False
     cdef uint32_t at = s.at
-    cdef int kept = LAST_WORDS, what
+    cdef int kept = LAST_WORDS, passed_as
     if at < s.passed:
         return False
     while True:
         at = next_sought(s.text, at, PASSED)
-        what = PASSED[s.text[at]]
-        if what == PASSED_PRIME:
+        passed_as = PASSED[s.text[at]]
+        if passed_as == PASSED_PRIME:
             if kind_at(s, at - 1) != CH_LETTER or kind_at(s, at + 1) != CH_LETTER:
-                what = PASSED_STOP
+                passed_as = PASSED_STOP
                 break
-        elif what == PASSED_COLON and first and not s.depth and not s.lost_braces:
+        elif passed_as == PASSED_COLON and first and not s.depth and not s.lost_braces:
             # It ends what stands before it, and counts in the length of the stretch.
-            s.others += 1
+            s.nonwords += 1
             s.at = at + 1
             s.gap = False
             passed = True
@@ -1077,14 +1077,16 @@ cdef bint pass_words(Scan* s) noexcept nogil:
             break
         at += 1
     s.passed = at
-    if first and (what == PASSED_STOP or what == PASSED_POINT and ends_sentence(s, at + 1)):
+    if first and (
+        passed_as == PASSED_STOP or (passed_as == PASSED_POINT and ends_sentence(s, at + 1))
+    ):
         s.at = at + 1
         stop(s)
         return True
     # Where a stop was passed over, braces would be open no more.
     if s.depth or s.lost_braces:
         return False
-    if first and what == PASSED_LINE:
+    if first and passed_as == PASSED_LINE:
         s.at = at
         s.gap = True
         return True

@@ -1,4 +1,4 @@
-# What the normaliser remembers between characters; the twin of pure/state.py.
+# What the normaliser remembers between characters; as pure/state.py.
 
 cdef enum TokenKind:
     K_START = 0, K_NUMBER, K_LETTER, K_WORD, K_CLOSE, K_OPEN, K_OPERATOR, K_RELATION, K_PUNCTUATION

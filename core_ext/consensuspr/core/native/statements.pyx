@@ -1,5 +1,5 @@
 # cython: language_level=3, freethreading_compatible=True
-"""The compiled statement reader; the twin of ``pure/statements``, rule for rule.
+"""The compiled statement reader, with the rules of ``pure/statements``.
 
 It reads a text at one byte a character.  Memory is one workspace a thread: what one stretch between
 two stops needs, bounded, and sets that grow with what is distinct in the text.
@@ -320,20 +320,20 @@ cdef void pend(
 
     The first is enough: what is written behind a later one is written behind it.
     """
-    cdef Pending* one
+    cdef Pending* pending
     if r.num_pending == 0 and not room_for_pending(r):
         r.failed = True
         return
     if r.pended[key.index]:
         return
     r.pended[key.index] = True
-    one = &r.pending[r.num_pending]
+    pending = &r.pending[r.num_pending]
     r.num_pending += 1
-    one.key = key
-    one.num = part.num
-    one.den = part.den
-    one.start = start
-    one.end = end
+    pending.key = key
+    pending.num = part.num
+    pending.den = part.den
+    pending.start = start
+    pending.end = end
 
 
 cdef bint room_for_pending(Reader* r) noexcept nogil:
@@ -355,18 +355,18 @@ cdef void reach_pending(Reader* r, bint computed) noexcept nogil:
     If a result decided, all numbers that might have been one are values that the text states: a
     list of them is worth no more than a list of statements.
     """
-    cdef const Pending* one
+    cdef const Pending* pending
     cdef const Result* result
     cdef uint32_t decided = ANYWHERE  # the first end of a statement that needed its result
     cdef uint32_t index
     for index in range(r.num_pending):
-        one = &r.pending[index]
-        if r.matched[one.key.node]:
+        pending = &r.pending[index]
+        if r.matched[pending.key.node]:
             continue
-        if computed or has_result(r, one.num, one.den, one.end):
+        if computed or has_result(r, pending.num, pending.den, pending.end):
             if not computed:
-                decided = min(decided, one.end)
-            reach(r, one.key, CHANNEL_CODE, one.start, one.end)
+                decided = min(decided, pending.end)
+            reach(r, pending.key, CHANNEL_CODE, pending.start, pending.end)
     if decided == ANYWHERE:
         return
     for index in range(r.results.capacity):
@@ -379,7 +379,7 @@ cdef void keep_statement(
     Reader* r, const Part* part, uint32_t start, uint32_t end, bint whole, bint code
 ) noexcept nogil:
     cdef Stated* grown
-    cdef Stated* one
+    cdef Stated* kept
     if r.num_stated >= r.stated_size:
         grown = <Stated*>PyMem_RawRealloc(r.stated, (2 * r.stated_size + 16) * sizeof(Stated))
         if grown == NULL:
@@ -387,26 +387,26 @@ cdef void keep_statement(
             return
         r.stated = grown
         r.stated_size = 2 * r.stated_size + 16
-    one = &r.stated[r.num_stated]
-    one.num = part.num
-    one.den = part.den
-    one.operands = part.operands
-    one.start = start
-    one.end = end
-    one.whole = whole
-    one.code = code
+    kept = &r.stated[r.num_stated]
+    kept.num = part.num
+    kept.den = part.den
+    kept.operands = part.operands
+    kept.start = start
+    kept.end = end
+    kept.whole = whole
+    kept.code = code
     r.num_stated += 1
 
 
 cdef void finish_kept(Reader* r) noexcept nogil:
     """Mark what is written of what was kept, and give it places in bytes."""
-    cdef Stated* one
+    cdef Stated* kept
     cdef Py_ssize_t index
     for index in range(r.num_stated):
-        one = &r.stated[index]
-        one.written = not one.code or has_result(r, one.num, one.den, one.end)
-        one.start = r.offsets[one.start]
-        one.end = r.offsets[one.end]
+        kept = &r.stated[index]
+        kept.written = not kept.code or has_result(r, kept.num, kept.den, kept.end)
+        kept.start = r.offsets[kept.start]
+        kept.end = r.offsets[kept.end]
 
 
 include "arithmetic.pxi"

@@ -1,5 +1,4 @@
-# Letters behind a number that are units, and those that are factors; a part of the twin of
-# pure/normal_form.py.
+# Letters behind a number that are units, and those that are factors; as pure/normal_form.py.
 
 cdef inline bint name_goes_on(int cls) noexcept nogil:
     """Tell what makes a name or a factor of a letter before it."""

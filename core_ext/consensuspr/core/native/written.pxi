@@ -1,4 +1,4 @@
-# The numbers that a text writes, wherever they stand; the twin of pure/statements/numbers.py.
+# The numbers that a text writes, wherever they stand; as pure/statements/numbers.py.
 #
 # The guard counts them, and looks for the results of code among those that can be one.
 
