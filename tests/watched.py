@@ -108,8 +108,12 @@ class Opened(Watched):
         }  # fmt: skip
         sent: list[Mapping[str, Any]] = []
 
+        messages = [{"type": "http.request", "body": data or b"", "more_body": False}]
+
         async def receive() -> Mapping[str, Any]:
-            return {"type": "http.request", "body": data or b"", "more_body": False}
+            if not messages:
+                await asyncio.Event().wait()  # a client that stays connected says nothing
+            return messages.pop()
 
         async def send(message: Mapping[str, Any]) -> None:
             sent.append(message)
