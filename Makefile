@@ -157,7 +157,7 @@ guard: $(VENV)/.installed ## fail where scoring became dearer than its baseline 
 
 # FAULTS="NAME ..." makes those alone; FUZZ_FLAGS and SOAK_FLAGS are options of the commands.
 .PHONY: chaos
-chaos: $(VENV)/.installed-dev ## break what a server stands on while clients score (a quarter of an hour)
+chaos: $(VENV)/.installed-dev ## make faults while clients score (ten minutes)
 	@$(BIN)/python -m reliability.chaos $(FAULTS)
 
 .PHONY: fuzz

@@ -28,7 +28,7 @@ from setuptools.errors import BaseError, CompileError, LinkError
 SOURCE_ROOTS = ("proto", "core_ext", "server", "client")
 CYTHON_ROOT = Path("core_ext")
 PACKAGE_DATA = (
-    "py.typed *.pyi *.proto *.pxd *.pxi *.h *.overrides prompts/*.txt assets/**/*".split()
+    "py.typed *.pyi *.proto *.pxd *.pxi *.h *.overrides prompts/*.txt card.md assets/**/*".split()
 )
 
 # No -march=native: a wheel built on one machine must run on the next.  -fno-wrapv: Python is

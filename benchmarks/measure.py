@@ -1,16 +1,18 @@
 """How the benchmarks measure: answers before times, contenders in turn.
 
-On a machine that others use too, a time alone means little.  So whatever is compared runs in turn,
-once a round, in an order that turns by one each round; the ratio of the best rounds holds.
+On a shared machine a time alone means little.  So contenders run in turn, once a round, in an order
+that turns by one each round; the ratio of the best rounds holds.
 """
 
 from __future__ import annotations
 
 import gc
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from timeit import Timer
 from typing import NamedTuple
 
 from benchmarks.markdown import REPOSITORY as REPOSITORY
@@ -22,10 +24,10 @@ SHORTEST_S = 0.005
 
 
 class Row(NamedTuple):
-    """One figure; ``note`` holds what it depends on."""
+    """One figure; ``note`` names its conditions."""
 
     benchmark: str
-    what: str
+    quantity: str
     figure: str
     note: str = ""
 
@@ -61,40 +63,21 @@ def fastest(
     """Return the seconds of one call of each contender in its best round.
 
     The order turns by one each round.  A call that takes less than ``SHORTEST_S`` is repeated.
-    ``clock`` is ``time.process_time`` for work of one thread and ``time.perf_counter`` for what
-    users wait for.
+    ``clock`` is ``time.process_time`` for work of one thread.
     """
     names = list(contenders)
-    loops = {name: _loops(contenders[name], clock) for name in names}
-    best = dict.fromkeys(names, float("inf"))
+    timers = {name: Timer(contenders[name], timer=clock) for name in names}
+    loops, best = {}, dict.fromkeys(names, float("inf"))
+    for name, timer in timers.items():
+        timer.timeit(1)  # fills caches
+        loops[name] = math.ceil(SHORTEST_S / max(timer.timeit(1), 1e-7))
     for round_ in range(rounds):
         gc.collect()
         for at in range(len(names)):
             name = names[(round_ + at) % len(names)]
-            best[name] = min(best[name], _time(contenders[name], loops[name], clock))
+            # timeit switches the garbage collector off.
+            best[name] = min(best[name], timers[name].timeit(loops[name]) / loops[name])
     return best
-
-
-def _loops(function: Callable[[], object], clock: Callable[[], float]) -> int:
-    function()
-    loops = 1
-    while (spent := loops * _time(function, loops, clock)) < SHORTEST_S:
-        # Aim a little past the goal, and never more than 100 times on from one look.
-        loops = max(loops + 1, min(loops * 100, int(1.2 * loops * SHORTEST_S / max(spent, 1e-9))))
-    return loops
-
-
-def _time(function: Callable[[], object], loops: int, clock: Callable[[], float]) -> float:
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        start = clock()
-        for _ in range(loops):
-            function()
-        return (clock() - start) / loops
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def data_folder() -> Path | None:

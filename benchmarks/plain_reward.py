@@ -58,13 +58,6 @@ def compute_score(
     return {"score": 0.5 * acc + 0.5 * ncr, "acc": acc, "ncr": ncr, "num_matched": found}
 
 
-async def nothing(
-    data_source: str, solution_str: str, ground_truth: str, extra_info: Mapping[str, Any]
-) -> float:
-    """Return 0: what is left is verl's own."""
-    return 0.0
-
-
 def _holds(text: str, expression: str) -> bool:
     at = text.find(expression)
     while at >= 0:

@@ -25,48 +25,44 @@ def listening(
     """Run a process that prints ``listening on HOST:PORT``; yield its address and process id.
 
     Args:
-        command: that starts it.
         scratch: folder for its log.
         environment: variables beside those of this process.
         cores: that it may use; None: those of this process.
 
     Raises:
-        RuntimeError: it does not come to listen; the text is its log's.
+        RuntimeError: it does not start to listen; the message is its log.
     """
-    before = os.sched_getaffinity(0)
-    with tempfile.NamedTemporaryFile("w+", dir=scratch, suffix=".log", encoding="utf-8") as log:
-        # A child has the cores of the thread that starts it.
-        os.sched_setaffinity(0, cores or before)
-        try:
-            process = subprocess.Popen(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=REPOSITORY,
-                env={**os.environ, **(environment or {})},
-            )
-        finally:
-            os.sched_setaffinity(0, before)
+    command = (
+        [*command] if cores is None else ["taskset", "-c", ",".join(map(str, cores)), *command]
+    )
+    with (
+        tempfile.NamedTemporaryFile("w+", dir=scratch, suffix=".log", encoding="utf-8") as log,
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            cwd=REPOSITORY,
+            env={**os.environ, **(environment or {})},
+        ) as process,
+    ):
         assert process.stdout is not None  # a pipe was asked for
         try:
-            with process.stdout:
-                line = process.stdout.readline()
-                if not line.startswith("listening on "):
-                    log.seek(0)
-                    raise RuntimeError(f"{' '.join(command)} does not start: {log.read().strip()}")
-                yield line.split()[-1], process.pid
+            line = process.stdout.readline()
+            if not line.startswith("listening on "):
+                log.seek(0)
+                raise RuntimeError(f"{' '.join(command)} does not start: {log.read().strip()}")
+            yield line.split()[-1], process.pid
         finally:
             process.terminate()
             try:
                 process.wait(STOP_S)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait()
 
 
 def serving(
-    datasets: Path | Mapping[str, Path],
+    dataset: Path,
     scratch: Path,
     cores: set[int] | None = None,
     workers: int | None = None,
@@ -75,47 +71,33 @@ def serving(
     """Run ``consensuspr serve`` and yield its address and process id.
 
     Args:
-        datasets: to serve: one, or several by name.
-        scratch: folder for its log.
-        cores: that it may use; None: those of this process.
         workers: processes; None: the server's default.
         settings: environment variables of the server.
-
-    Raises:
-        RuntimeError: as :func:`listening`.
     """
-    named = (
-        [str(datasets)] if isinstance(datasets, Path) else [f"{n}={p}" for n, p in datasets.items()]
-    )
     command = [sys.executable, "-m", "consensuspr.cli", "serve", "--address", "127.0.0.1:0"]
-    command += ["--log-level", "warning", *(word for one in named for word in ("--dataset", one))]
+    command += ["--log-level", "warning", "--dataset", str(dataset)]
     command += [] if workers is None else ["--workers", str(workers)]
     return listening(command, scratch, settings, cores)
 
 
 def family(pid: int) -> list[int]:
-    """Return a process and all that came of it and still live."""
+    """Return a process and all its descendants that live."""
     found = [pid]
-    for one in found:
-        for task in Path(f"/proc/{one}/task").glob("*/children"):
+    for member in found:
+        for task in Path(f"/proc/{member}/task").glob("*/children"):
             found.extend(map(int, task.read_text(encoding="ascii").split()))
     return found
 
 
 @contextmanager
-def confined(cores: set[int] | None) -> Iterator[None]:
-    """Keep all threads of this process, and all that they start, on some cores; None: on all."""
+def confined(cores: set[int]) -> Iterator[None]:
+    """Keep all threads of this process, and all that they start, on some cores."""
     before = os.sched_getaffinity(0)
-    _move(cores or before)
+    _move(cores)
     try:
         yield
     finally:
         _move(before)
-
-
-def on_one_core() -> AbstractContextManager[None]:
-    """Keep this process, and all that it starts meanwhile, on one core."""
-    return confined({max(os.sched_getaffinity(0))})
 
 
 def _move(cores: set[int]) -> None:
@@ -124,3 +106,8 @@ def _move(cores: set[int]) -> None:
             os.sched_setaffinity(int(thread), cores)
         except ProcessLookupError:
             continue  # it ended since
+
+
+def on_one_core() -> AbstractContextManager[None]:
+    """Keep this process, and all that it starts meanwhile, on one core."""
+    return confined({max(os.sched_getaffinity(0))})

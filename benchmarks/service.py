@@ -147,8 +147,8 @@ def overlapping(field: Field, count: int = 256) -> Iterator[Row]:
     floor = best["scoring"] + best["echo"]
     note = f"{len(os.sched_getaffinity(0))} cores, one worker with one thread"
     ratio = best["several"] / UNDER_WAY / floor
-    what = f"{UNDER_WAY} batches of {count} under way over echo + scoring"
-    yield Row("service", what, f"{ratio:.2f}x", note)
+    quantity = f"{UNDER_WAY} batches of {count} under way over echo + scoring"
+    yield Row("service", quantity, f"{ratio:.2f}x", note)
     ratio = best["singles"] / floor
     yield Row(
         "service", f"{count} single samples at once over one batch's floor", f"{ratio:.2f}x", note

@@ -13,17 +13,15 @@ from types import ModuleType
 from consensuspr.errors import InputError
 
 
-def require(module: str, what: str) -> ModuleType:
-    """Import a module of the extra ``consensusbench``, or say in one sentence how to get it.
-
-    The base install stays light: who only exports or validates a dataset needs none of them.
+def require(module: str, purpose: str) -> ModuleType:
+    """Import a module of the extra ``consensusbench``.
 
     Args:
-        module: what to import, for example ``"sklearn.metrics"``.
-        what: the work that needs it, as the beginning of the sentence.
+        module: its name, for example ``"sklearn.metrics"``.
+        purpose: the work that needs it, as the beginning of the message.
 
     Raises:
-        InputError: the package is not installed.
+        InputError: the package is not installed; the message has the command that installs it.
     """
     try:
         return import_module(module)
@@ -32,5 +30,5 @@ def require(module: str, what: str) -> ModuleType:
         if error.name is None or error.name.partition(".")[0] != package:
             raise
         raise InputError(
-            f'{what} needs the package {package}: pip install "consensuspr[consensusbench]"'
+            f'{purpose} needs the package {package}: pip install "consensuspr[consensusbench]"'
         ) from None

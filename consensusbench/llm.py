@@ -63,7 +63,7 @@ class ModelSettings:
         concurrency: requests in flight at once.
         price_in: US dollars for a million prompt tokens.
         price_out: US dollars for a million completion tokens.
-        label: name in files and tables where it is not ``model``; tells two settings apart.
+        label: name in files and tables; by default ``model``.
         extra_body: further keys of a request, such as ``top_k`` or ``reasoning_effort``.
     """
 
@@ -200,7 +200,6 @@ class Budget:
         self.max_requests = max_requests
         self.cost = 0.0
         self.requests = 0
-        self.tokens = 0
         self.stopped: str | None = None
         self._reserved = 0.0
         self._in_flight = 0
@@ -209,11 +208,7 @@ class Budget:
     def charge_earlier(self, reply: Reply) -> None:
         """Count a reply that an earlier run of the same work paid for."""
         self.requests += 1
-        self._charge(reply)
-
-    def _charge(self, reply: Reply) -> None:
         self.cost += reply.cost or 0.0
-        self.tokens += (reply.prompt_tokens or 0) + (reply.completion_tokens or 0)
 
     async def reserve(self, cost: float) -> None:
         """Set aside the most that one request can cost; wait while others may give some back.
@@ -236,7 +231,7 @@ class Budget:
             self._reserved -= cost
             self._in_flight -= 1
             if reply is not None:
-                self._charge(reply)
+                self.cost += reply.cost or 0.0
             self._changed.notify_all()
 
     def stop(self, reason: str) -> None:
@@ -302,7 +297,8 @@ class ChatModel:
         self.budget = budget or Budget()
         self._openai = require("openai", "asking a model")
         self._key = os.environ.get(settings.api_key_env, "")
-        if not self._key and settings.base_url is None and not os.environ.get("OPENAI_BASE_URL"):
+        has_own_server = settings.base_url is not None or os.environ.get("OPENAI_BASE_URL")
+        if not (self._key or has_own_server):
             raise InputError(
                 f"the environment variable {settings.api_key_env} holds no key for {settings.name}"
             )
@@ -446,7 +442,7 @@ def ask_key(
     Address, limits and prices do not count.
 
     Args:
-        sample: tells apart samples of the same question; any JSON value.
+        sample: distinguishes samples of the same question; any JSON value.
     """
     asked = settings.sampling() | ({} if temperature is None else {"temperature": temperature})
     turns = [[message.role, message.content] for message in messages]

@@ -1,18 +1,18 @@
-"""Work whose faults are told already, or elsewhere, without telling them again."""
+"""Reading again without the log lines of the first time."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 _READERS = ("consensuspr.data.readers", "consensuspr.scoring.dataset_index")
 
 
 @contextmanager
-def quiet(*names: str) -> Iterator[None]:
-    """Keep back what loggers of these names say below an error."""
-    loggers = [logging.getLogger(name) for name in names]
+def quiet_readers() -> Iterator[None]:
+    """Suppress what readers log about bad rows and nodes that never match, except errors."""
+    loggers = [logging.getLogger(name) for name in _READERS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)
@@ -21,11 +21,3 @@ def quiet(*names: str) -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-
-
-def quiet_readers() -> AbstractContextManager[None]:
-    """Keep back what the readers would log of bad rows and of nodes that never match.
-
-    For passes after the first, and where a report says the same in its own words.
-    """
-    return quiet(*_READERS)

@@ -1,8 +1,8 @@
 """The whole of consensuspr in a minute: a real server, real gRPC, real scores.
 
 Starts ``consensuspr serve`` on the sample dataset, scores the sample rollouts under each reward
-of the paper, prints what came out by data source and by kind of rollout, explains one rollout,
-and stops the server.  Also an example of how to use the client: everything here is public.
+of the paper, prints the means by data source and by kind of rollout, explains one rollout, and
+stops the server.
 
 Run it with ``make demo``.  ``--svg FILE`` draws the picture of the README instead.
 """
@@ -16,8 +16,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -33,9 +31,9 @@ from consensuspr.data import Row, read_rollouts
 from consensuspr.scoring import Score, rollout_from_row
 
 SAMPLE = Path(__file__).resolve().parent / "sample"
+# The score log of the demo.
 RUN = SAMPLE.parents[1] / "build" / "demo"
 BATCH = 50
-STOP_TIMEOUT_S = 60
 
 # Heading, reward and epoch of each pass over the rollouts.
 PASSES = (
@@ -45,30 +43,17 @@ PASSES = (
     ("curriculum, epoch 1", RewardSpec.curriculum(), 1),
 )
 
-# Right in every step but the last, with a wrong answer: what an answer-only reward cannot see.
-EXPLAINED_CASE = "almost_correct"
+NEXT = """\
+What to try next:
+  consensuspr explain examples/sample/rollouts.jsonl \\
+      --dataset examples/sample/dataset.jsonl --row 8
+  consensuspr score examples/sample/rollouts.jsonl --dataset examples/sample/dataset.jsonl \\
+      --reward max --output scored.jsonl
+  consensuspr serve --dataset examples/sample/dataset.jsonl   # then: consensuspr info --address …
+(with .venv/bin on the path; `consensuspr --help` lists the rest)
 
-
-@contextmanager
-def running_server(dataset: Path, run: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Start a server on a free port, yield its address, and drain it at the end.
-
-    What it scores is logged into ``run``, where nothing of an earlier demo stays.
-    """
-    shutil.rmtree(run, ignore_errors=True)
-    command = [sys.executable, "-m", "consensuspr.cli", "serve"]
-    command += ["--dataset", str(dataset), "--address", "127.0.0.1:0", "--log-level", "warning"]
-    command += ["--score-log", str(run)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            line = server.stdout.readline()
-            if not line.startswith("listening on "):
-                raise SystemExit(f"the server did not start (it said {line!r})")
-            yield line.removeprefix("listening on ").strip(), server
-        finally:
-            server.send_signal(signal.SIGTERM)
-            server.wait(STOP_TIMEOUT_S)
+The scores as a page in a browser (pip install ".[web]" brings its packages):
+  consensuspr watch build/demo --dataset examples/sample/dataset.jsonl"""
 
 
 def score_all(client: RewardClient, rows: list[Row]) -> dict[str, list[Score]]:
@@ -96,9 +81,9 @@ def table_by(column: str, title: str, rows: list[Row], scores: dict[str, list[Sc
         groups = {heading: ScoreCounts() for heading in scores}
         for heading, of_pass in scores.items():
             for row, score in zip(rows, of_pass, strict=True):
-                if value is None or row[column] == value:
+                if value in (None, row[column]):
                     groups[heading].add(score)
-        first = next(iter(groups.values()))
+        first = groups[PASSES[0][0]]
         if value is None:
             table.add_section()
         table.add_row(
@@ -113,48 +98,46 @@ def table_by(column: str, title: str, rows: list[Row], scores: dict[str, list[Sc
     return table
 
 
-def choose_explained(rows: list[Row], scores: list[Score]) -> Row:
-    """Return the wrong rollout with the most steps reached among those that miss one."""
+def explain(console: Console, client: RewardClient, rows: list[Row], scores: list[Score]) -> None:
+    """Explain the wrong rollout that reaches the most nodes of those that miss one.
+
+    All its steps but the last are right, which an answer-only reward cannot see.
+    """
     candidates = [
         (score.num_matched, -len(row["response"]), position)
         for position, (row, score) in enumerate(zip(rows, scores, strict=True))
-        if row["case"] == EXPLAINED_CASE and score.acc == 0 and score.ncr not in (None, 1.0)
+        if row["case"] == "almost_correct" and score.acc == 0 and score.ncr not in (None, 1.0)
     ]
-    return rows[max(candidates)[2]] if candidates else rows[0]
+    row = rows[max(candidates)[2]]
+    explanation = client.explain(rollout_from_row(row), reward=PASSES[0][1])
+    title = f"{row['rollout_id']} ({row['case'].replace('_', ' ')})"
+    print_explanation(console, explanation, row["response"], title=title)
 
 
 def show(console: Console, client: RewardClient, rows: list[Row]) -> None:
     """Score everything and print tables and one explanation."""
     scores = score_all(client, rows)
-    console.print(Rule("What the rollouts are worth, by data source", align="left"))
+    console.print(Rule("Rewards of the rollouts, by data source", align="left"))
     console.print(table_by("data_source", "Data source", rows, scores))
     console.print()
-    console.print(Rule("… and by what is right or wrong with them", align="left"))
+    console.print(Rule("… and by kind of rollout", align="left"))
     console.print(table_by("case", "Kind of rollout", rows, scores))
     console.print()
     console.print(Rule("Why one of them got its reward", align="left"))
-    explain(console, client, choose_explained(rows, scores[PASSES[0][0]]))
+    explain(console, client, rows, scores[PASSES[0][0]])
 
 
-def explain(console: Console, client: RewardClient, row: Row) -> None:
-    """Print one rollout with its node hits."""
-    _, reward, epoch = PASSES[0]
-    explanation = client.explain(rollout_from_row(row), reward=reward, epoch=epoch)
-    title = f"{row['rollout_id']} ({row['case'].replace('_', ' ')})"
-    print_explanation(console, explanation, row["response"], title=title)
-
-
-NEXT = """\
-What to try next:
-  consensuspr explain examples/sample/rollouts.jsonl \\
-      --dataset examples/sample/dataset.jsonl --row 8
-  consensuspr score examples/sample/rollouts.jsonl --dataset examples/sample/dataset.jsonl \\
-      --reward max --output scored.jsonl
-  consensuspr serve --dataset examples/sample/dataset.jsonl   # then: consensuspr info --address …
-(with .venv/bin on the path; `consensuspr --help` lists the rest)
-
-What was just scored, as a page in a browser (pip install ".[web]" brings what it needs):
-  consensuspr watch build/demo --dataset examples/sample/dataset.jsonl"""
+def draw(path: Path, client: RewardClient, rows: list[Row]) -> None:
+    """Write the explanation of one rollout as a picture."""
+    console = Console(
+        record=True, width=88, file=io.StringIO(), color_system="standard", force_terminal=True
+    )
+    scores = client.score([rollout_from_row(row) for row in rows], reward=PASSES[0][1])
+    explain(console, client, rows, scores)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture = console.export_svg(title="consensuspr explain", unique_id="explain")
+    # The reader's browser would fetch the font from a server; any font will do.
+    path.write_text(re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL))
 
 
 def main() -> int:
@@ -165,32 +148,29 @@ def main() -> int:
     console = make_console()
     backend = load_core()
     rows = list(read_rollouts(SAMPLE / "rollouts.jsonl"))
-    with running_server(SAMPLE / "dataset.jsonl", RUN) as (address, server):
-        console.print(f"consensuspr serve is listening on {address} ({backend} core)")
-        with RewardClient(address, timeout_s=60) as client:
-            if svg:
-                draw(svg, client, rows)
-            else:
-                show(console, client, rows)
+    shutil.rmtree(RUN, ignore_errors=True)
+    command = [sys.executable, "-m", "consensuspr.cli", "serve", "--address", "127.0.0.1:0"]
+    command += ["--dataset", str(SAMPLE / "dataset.jsonl"), "--score-log", str(RUN)]
+    command += ["--log-level", "warning"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            line = server.stdout.readline()
+            if not line.startswith("listening on "):
+                raise SystemExit(f"the server did not start, it printed {line!r}")
+            address = line.split()[-1]
+            console.print(f"consensuspr serve is listening on {address} ({backend} core)")
+            with RewardClient(address, timeout_s=60) as client:
+                if svg:
+                    draw(svg, client, rows)
+                else:
+                    show(console, client, rows)
+        finally:
+            server.send_signal(signal.SIGTERM)
     console.print(f"\nThe server has drained and stopped with exit code {server.returncode}.\n")
     if not svg:
         console.print(NEXT, markup=False)
     return server.returncode
-
-
-def draw(path: Path, client: RewardClient, rows: list[Row]) -> None:
-    """Write the explanation of one rollout as a picture."""
-    console = Console(
-        record=True, width=88, file=io.StringIO(), color_system="standard", force_terminal=True
-    )
-    rollouts = [rollout_from_row(row) for row in rows]
-    scores = client.score(rollouts, reward=PASSES[0][1])
-    explain(console, client, choose_explained(rows, scores))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    picture = console.export_svg(title="consensuspr explain", unique_id="explain")
-    # The font would be fetched from a server by whoever looks at the picture; any will do.
-    picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)
-    path.write_text(picture, encoding="utf-8")
 
 
 if __name__ == "__main__":

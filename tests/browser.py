@@ -55,7 +55,7 @@ def binaries() -> tuple[str, str]:
 
 
 class Browser:
-    """A browser with what the tests ask of it."""
+    """A browser with the actions of the tests."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
@@ -108,10 +108,10 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def logs(self) -> tuple[list[str], dict[str, str]]:
-        """Return what went wrong since the last call, and what was to be requested.
+        """Return faults and requests since the last call.
 
         Returns:
-            Messages, and for each URL why it was blocked, empty where it was not.
+            Messages, and for each URL the reason why it was blocked, empty if it was not.
         """
         faults = [entry["message"] for entry in self.driver.get_log("browser")]
         urls, blocked = {}, {}

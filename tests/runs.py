@@ -1,4 +1,4 @@
-"""Training runs in small: what a policy makes of its problems, in a score log."""
+"""Small training runs: the responses of a policy to its problems, in a score log."""
 
 from __future__ import annotations
 
@@ -12,21 +12,9 @@ from typing import Any
 from consensuspr.client.training import RewardSettings, RewardSource, ScoredSample
 from consensuspr.score_log import LoggedPart, ScoreLog
 from consensuspr.scoring import Rollout
-from consensuspr.scoring.rewards import RewardSpec
-from consensuspr.scoring.types import (
-    AnswerRule,
-    Identity,
-    Sample,
-    SampleKeys,
-    Score,
-    ScoreOptions,
-    Status,
-)
+from consensuspr.scoring.types import Sample, Score, ScoreOptions, Status
+from tests.score_logs import IDENTITY, KEYS
 
-IDENTITY = Identity(
-    "default", "sha256:" + "0" * 64, "1", "2", RewardSpec.linear(), 0, AnswerRule.AUTO, "0"
-)
-KEYS = SampleKeys()
 WORDS = ("First", "So", "Then", "Well", "Now", "Thus", "Here", "Next")
 
 
@@ -58,7 +46,7 @@ def wrong(number: int, at: int) -> str:
 
 @dataclass(frozen=True)
 class Group:
-    """What a policy made of a problem in a step.
+    """The responses of a policy to a problem in a step.
 
     Attributes:
         rights: how many of eight responses are right, the first ones.
@@ -73,7 +61,7 @@ class Group:
     before: str = ""
 
     def samples(self) -> Iterator[tuple[Rollout, Score]]:
-        """Yield responses and what became of them."""
+        """Yield responses with their scores."""
         for at in range(8):
             is_right = at < self.rights
             text = (right if is_right else wrong)(self.number, (at + 3 * self.step) % 8)
@@ -100,8 +88,8 @@ class Log:
         scores = ScoreLog(self.run, "trainer", text_bytes=text_bytes)
         options = ScoreOptions(run="toy")
         for group in groups:
-            rollouts, become = zip(*group.samples(), strict=True)
-            scores.put(LoggedPart(rollouts, become, IDENTITY, options, time.time()))
+            rollouts, scored = zip(*group.samples(), strict=True)
+            scores.put(LoggedPart(rollouts, scored, IDENTITY, options, time.time()))
         scores.close()
 
 

@@ -80,11 +80,11 @@ class HeldScorer(Scorer):
         self.pieces: list[list[str]] = []
 
     def score_columns(
-        self, rollouts: Sequence[Rollout], *how: Any
+        self, rollouts: Sequence[Rollout], *options: Any
     ) -> tuple[ScoreColumns, Identity]:
         self.pieces.append([rollout.problem_id for rollout in rollouts])
         self.hook(rollouts)
-        return super().score_columns(rollouts, *how)
+        return super().score_columns(rollouts, *options)
 
 
 class Gate:
@@ -154,16 +154,16 @@ class InProcessServer:
         )
         self.address = f"127.0.0.1:{await self._server.start(ANY_PORT)}"
 
-    def start_draining(self, how: Draining) -> Future[int]:
+    def start_draining(self, draining: Draining) -> Future[int]:
         """Begin to drain; return the future of how many requests were dropped."""
         self._stopped = True
-        return self._run(self._drain(how))
+        return self._run(self._drain(draining))
 
-    async def _drain(self, how: Draining) -> int:
-        return await self._server.drain(how)
+    async def _drain(self, draining: Draining) -> int:
+        return await self._server.drain(draining)
 
     def metric(self, name: str, **labels: str) -> float | None:
-        """Return one value of its metrics, None where nothing was counted."""
+        """Return one value of its metrics, None if nothing was counted."""
         return self.metrics.registry.get_sample_value(f"consensuspr_{name}", labels)
 
     def close(self) -> None:
@@ -186,12 +186,12 @@ from consensuspr.scoring import scorer
 
 score = scorer.Scorer.score_columns
 
-def slow_score(self, rollouts, *how):
+def slow_score(self, rollouts, *options):
     for rollout in rollouts:
         if rollout.response.startswith(b"SLEEP "):
             Path(__file__).with_name("asleep").touch()
             time.sleep(float(rollout.response.split()[1]))
-    return score(self, rollouts, *how)
+    return score(self, rollouts, *options)
 
 scorer.Scorer.score_columns = slow_score
 """

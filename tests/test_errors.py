@@ -1,4 +1,4 @@
-"""The exception tree: what crosses a process is what was raised."""
+"""The exception tree: an error keeps its fields on the way to another process."""
 
 from __future__ import annotations
 
@@ -32,6 +32,4 @@ def _errors() -> Iterator[ConsensusPRError]:
 @pytest.mark.parametrize("error", list(_errors()), ids=lambda error: type(error).__name__)
 def test_an_error_survives_pickling(error: ConsensusPRError) -> None:
     copy = pickle.loads(pickle.dumps(error))
-    assert type(copy) is type(error)
-    assert str(copy) == str(error)
-    assert vars(copy) == vars(error)
+    assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))

@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "data": BASE,
     "scoring": BASE | {"settings", "core", "data"},
     "wire": BASE | {"v1", "core", "scoring"},
-    "score_log": BASE | {"core", "data", "scoring", "wire"},
+    "score_log": BASE | {"console", "core", "data", "scoring", "wire"},
     "server": BASE
     | {"score_log", "settings", "credentials", "v1", "wire", "core", "data", "scoring"},
     "ray": BASE | {"credentials", "v1", "wire", "core", "data", "scoring", "server"},

@@ -23,7 +23,7 @@ DATASET = SAMPLE / "dataset.jsonl"
 
 
 class Reply(NamedTuple):
-    """What came back: code, headers in small letters, body."""
+    """A reply: code, headers in small letters, body."""
 
     code: int
     headers: Mapping[str, str]
@@ -61,8 +61,7 @@ class Watched:
 
     def get(self, path: str, **query: object) -> Any:
         """Return a document, which must be there."""
-        told = urllib.parse.urlencode(query)
-        reply = self.ask(f"/api/{path}{'?' + told if told else ''}")
+        reply = self.ask(f"/api/{path}?{urllib.parse.urlencode(query)}".rstrip("?"))
         assert reply.code == 200, reply
         return reply.json
 

@@ -17,6 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the command line without the program's name; None for ``sys.argv``.
     """
     load_core()  # the commands import it
-    from consensusbench.cli.app import run
+    from consensusbench.cli.app import PROGRAM, app
+    from consensuspr.cli.boundary import run_app
 
-    return run(arguments)
+    return run_app(app, PROGRAM, arguments)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from consensusbench.cli import (
     agreement,
     compare,
@@ -17,7 +15,7 @@ from consensusbench.cli import (
     stats,
     validate,
 )
-from consensuspr.cli.boundary import make_app, run_app
+from consensuspr.cli.boundary import make_app
 
 PROGRAM = "consensusbench"
 SUMMARY = "ConsensusBench: datasets whose problems carry consensus nodes."
@@ -42,8 +40,3 @@ app = make_app(
         "diagnose": diagnose.diagnose_rollouts,
     },
 )
-
-
-def run(arguments: Sequence[str] | None) -> int:
-    """Run one command of the arguments, None for ``sys.argv``; return its exit code."""
-    return run_app(app, PROGRAM, arguments)

@@ -15,11 +15,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, TypeAlias, TypeVar
 
 import typer
 from pydantic import Field
 
+from consensusbench.cli.options import file_argument, file_option
 from consensusbench.construction import (
     BuildJob,
     BuildReport,
@@ -181,31 +182,22 @@ def _close(journal: Journal) -> None:
         journal.path.unlink(missing_ok=True)
 
 
-def _file(help: str, shown_default: str | bool = False) -> Any:
-    return typer.Option(metavar="FILE", show_default=shown_default, help=help)
-
-
 RolloutsPaths: TypeAlias = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="ROLLOUTS",
-        show_default=False,
-        help="Rollouts: JSONL, JSONL.gz or Parquet; or the folder of a training run.",
+    file_argument(
+        "ROLLOUTS", "Rollouts: JSONL, JSONL.gz or Parquet; or the folder of a training run."
     ),
 ]
 ProblemsPath: TypeAlias = Annotated[
     Path | None,
-    _file(
-        "Problems (consensusbench problems) with ground truth, text, split.",
-        "what the rollouts say of their problems",
-    ),
+    file_option("Problems with ground truth, text, split; else the rollouts' own columns count."),
 ]
 DatasetOutput: TypeAlias = Annotated[
-    Path, _file("Dataset: .jsonl, .jsonl.gz or .parquet; appears complete or not at all.")
+    Path, file_option("Dataset: .jsonl, .jsonl.gz or .parquet; appears complete or not at all.")
 ]
 AuditPath: TypeAlias = Annotated[
     Path | None,
-    _file("Every conclusion and problem that was left out, and why.", "OUTPUT with .audit.jsonl"),
+    file_option("Every conclusion and problem that was left out; else OUTPUT with .audit.jsonl."),
 ]
 
 _SELECTION = {
@@ -232,11 +224,11 @@ def build(
     problems: ProblemsPath = None,
     audit: AuditPath = None,
     candidates: Annotated[
-        Path | None, _file("Also write what consensusbench extract does.")
+        Path | None, file_option("Also write what consensusbench extract does.")
     ] = None,
     budgets: Annotated[
         Path | None,
-        _file("Only add budgets of the guard, and weights of nodes, to this dataset."),
+        file_option("Only add budgets of the guard, and weights of nodes, to this dataset."),
     ] = None,
     settings: BuildSettings,
     as_json: Json = False,
@@ -279,7 +271,8 @@ def extract(
     rollouts: RolloutsPaths,
     *,
     output: Annotated[
-        Path, _file("Candidates: .jsonl, .jsonl.gz or .parquet; appears complete or not at all.")
+        Path,
+        file_option("Candidates: .jsonl, .jsonl.gz or .parquet; appears complete or not at all."),
     ],
     problems: ProblemsPath = None,
     settings: BuildSettings,
@@ -341,10 +334,7 @@ def _build(
 )
 def refine(
     candidates: Annotated[
-        Path,
-        typer.Argument(
-            metavar="CANDIDATES", show_default=False, help="What consensusbench extract wrote."
-        ),
+        Path, file_argument("CANDIDATES", "The file that consensusbench extract wrote.")
     ],
     *,
     output: DatasetOutput,
@@ -390,25 +380,19 @@ def refine(
     ),
 )
 def grow(
-    run: Annotated[
-        Path,
-        typer.Argument(metavar="RUN", show_default=False, help="Folder with the run's score log."),
-    ],
+    run: Annotated[Path, file_argument("RUN", "Folder with the run's score log.")],
     *,
     dataset: Annotated[
         Path,
-        _file("Dataset that the run began with; its problems need no nodes, and those stay."),
+        file_option("Dataset that the run began with; its problems need no nodes, and those stay."),
     ],
     output: Annotated[
-        Path | None, _file("Make the dataset once, as this file: .jsonl, .jsonl.gz or .parquet.")
+        Path | None,
+        file_option("Make the dataset once, as this file: .jsonl, .jsonl.gz or .parquet."),
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            show_default=False,
-            help="Keep on beside the run, and have this server serve what is ready.",
-        ),
+        file_option("Keep on beside the run, and put datasets into service here.", "HOST:PORT"),
     ] = None,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
@@ -422,7 +406,7 @@ def grow(
     ```
 
     Nodes that a problem has stay, and so does every problem without. With `--address` it goes on
-    until it is stopped, on one core and with the least priority: what is ready is in `RUN/nodes`,
+    until it is stopped, on one core and with the least priority: ready datasets are in `RUN/nodes`,
     and rewards the next epoch of trainings whose `grown_nodes` is that folder. `consensuspr launch
     --grow-nodes` does all of it.
     """

@@ -61,17 +61,17 @@ def evaluate_rollouts(
     consensusbench evaluate a.jsonl b.jsonl --dataset dataset.jsonl --latex tables.tex
     ```
 
-    Every figure has a confidence interval that is clustered by problem. NCR, and how well it tells
-    right from wrong rollouts, are also given without the nodes that state the final answer.
+    Every figure has a confidence interval that is clustered by problem. NCR and its AUROC are also
+    given without the nodes that state the final answer.
     Answers that could not be decided count as wrong and are counted; rollouts that could not be
     scored are in no mean.
     """
-    how, dimensions = settings.evaluation(), parse_dimensions(settings.by)
-    check(dimensions, how)
+    figures, dimensions = settings.evaluation(), parse_dimensions(settings.by)
+    check(dimensions, figures)
     check_row_outputs((scored_output,))
     check_outputs((latex, scored_output), (*rollouts, dataset))
     scored = settings.score(rollouts, dataset, address, plain=True, scored_output=scored_output)
-    evaluation = evaluate(scored, dataset=str(dataset), by=dimensions, settings=how)
+    evaluation = evaluate(scored, dataset=str(dataset), by=dimensions, settings=figures)
     tables, overall = evaluation_tables(evaluation), evaluation.overall
     if latex is not None:
         write_latex(tables, latex)

@@ -108,7 +108,7 @@ class FigureSettings(ScoringSettings):
         """Return the settings of an evaluation.
 
         Raises:
-            InputError: a k is no whole number of 1 or more.
+            InputError: a k is not a whole number of 1 or more.
         """
         parts = [part.strip() for part in self.k.split(",")]
         if not all(re.fullmatch("[1-9][0-9]{0,4}", part) for part in parts):

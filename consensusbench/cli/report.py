@@ -1,4 +1,4 @@
-"""``consensusbench report``: pages about what was evaluated, or about runs, to keep."""
+"""``consensusbench report``: pages about rollouts or runs, to keep."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from pydantic import Field
 
 from consensusbench.cli.options import (
     FIGURE_OPTIONS,
     SCORING_OPTIONS,
     FigureSettings,
+    file_argument,
+    file_option,
 )
 from consensusbench.outputs import check_outputs
 from consensuspr.cli.options import Address, Json, with_settings
@@ -52,25 +53,17 @@ class PageSettings(FigureSettings):
 def report(
     rollouts: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="ROLLOUTS|RUN…",
-            show_default=False,
-            help="Rollouts, scored or not: JSONL, JSONL.gz or Parquet; or folders of runs with "
-            "their score logs.",
+        file_argument(
+            "ROLLOUTS|RUN…",
+            "Rollouts, scored or not: JSONL, JSONL.gz or Parquet; or folders of runs with their "
+            "score logs.",
         ),
     ],
     *,
     dataset: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="Dataset of the rollouts; of a run only where it keeps none.",
-        ),
+        Path | None, file_option("Dataset of the rollouts, or of a run that keeps none.")
     ] = None,
-    output: Annotated[
-        Path, typer.Option(metavar="FILE", show_default=False, help="The page, for example r.html.")
-    ],
+    output: Annotated[Path, file_option("The page, for example r.html.")],
     address: Address = None,
     settings: PageSettings,
     as_json: Json = False,

@@ -5,32 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from pydantic import Field
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from consensusbench.llm import Budget, read_models
+from consensusbench.cli.options import file_argument, file_option
+from consensusbench.llm import read_models
 from consensusbench.outputs import check_outputs
-from consensusbench.sampling.job import (
-    SampleJob,
-    Sampler,
-    SampleReport,
-    Watch,
-    estimate_job,
-    run_job,
-)
+from consensusbench.sampling.job import SampleJob, Sampler, SampleReport, run_job
 from consensusbench.sampling.plan import SampleSettings
 from consensusbench.tables import Row as Cells
 from consensusbench.tables import Table, number, words
 from consensuspr.cli.options import Color, Json, OnErrorChoice, with_settings
-from consensuspr.console import ColorMode, count_of, make_console, one_line
-from consensuspr.data import Row
+from consensuspr.console import ColorMode, count_of, count_progress, make_console, one_line
 from consensuspr.errors import ConsensusPRError
 
 
@@ -57,38 +47,20 @@ class SampleOptions(SampleSettings):
     },
 )
 def sample(
-    problems: Annotated[
-        Path,
-        typer.Argument(
-            metavar="PROBLEMS", show_default=False, help="Dataset: JSONL, JSONL.gz or Parquet."
-        ),
-    ],
+    problems: Annotated[Path, file_argument("PROBLEMS", "Dataset: JSONL, JSONL.gz or Parquet.")],
     *,
-    output: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE", show_default=False, help="Rollouts: .jsonl, .jsonl.gz or .parquet."
-        ),
-    ],
+    output: Annotated[Path, file_option("Rollouts: .jsonl, .jsonl.gz or .parquet.")],
     model: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME[@BASE_URL]",
-            show_default=False,
-            help="Model to ask; repeat it for several. Without a URL it is OpenAI's.",
+        file_option(
+            "Model to ask; repeat it for several. Without a URL it is OpenAI's.",
+            "NAME[@BASE_URL]",
         ),
     ] = None,
     models: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="TOML file of models with their own prices, limits, keys and temperatures.",
-        ),
+        file_option("TOML file of models with their prices, limits, keys and temperatures."),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Ask nothing; print bounds on requests and cost.")
-    ] = False,
     finish: Annotated[
         bool,
         typer.Option("--finish", help="Ask nothing; write the rollouts of a run that was stopped."),
@@ -115,17 +87,11 @@ def sample(
     check_outputs((output,), (problems, models))
     asked = read_models(model or (), models, defaults)
     job = SampleJob(problems, output, asked, settings, settings.on_error.value)
-    if dry_run:
-        estimate = asyncio.run(estimate_job(job))
-        if as_json:
-            print(json.dumps(estimate))
-        else:
-            print_estimate(make_console(color), estimate)
-        return 0
     # Once before all else, so that a bad row stops the command before anything is paid.
     total = sum(1 for _ in job.read())
-    with sampling_progress(total, hidden=settings.no_progress) as watch:
-        sampler = asyncio.run(run_job(job, watch, finish=finish))
+    hidden = settings.no_progress
+    with count_progress("sampling", total, "problems", hidden=hidden) as advance_to:
+        sampler = asyncio.run(run_job(job, advance_to, finish=finish))
     if sampler.report is not None:
         if as_json:
             print(json.dumps(sampler.report.to_json()))
@@ -136,7 +102,7 @@ def sample(
 
 
 def _end(sampler: Sampler, total: int) -> int:
-    """Say what is missing, and return the exit code."""
+    """Print the reason of an unfinished run, and return the exit code."""
     go_on = (
         f"{sampler.finished:,} of {total:,} problems are finished; run the same command again to "
         "go on, or with --finish to write the rollouts that there are"
@@ -155,34 +121,6 @@ def _end(sampler: Sampler, total: int) -> int:
             "run the same command again to go on"
         )
     return 0
-
-
-@contextmanager
-def sampling_progress(total: int, *, hidden: bool) -> Iterator[Watch]:
-    """Show problems, requests, tokens and cost; yield the function that takes the progress."""
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f} problems", style="progress.download"),
-        TextColumn("{task.fields[spent]}", style="progress.data.speed"),
-        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-        console=make_console(stderr=True),
-        disable=hidden,
-    )
-    with bar:
-        task = bar.add_task("sampling", total=total, spent="")
-
-        def show(phase: str, problems: int, budget: Budget) -> None:
-            spent = f"{budget.requests:,} requests {budget.tokens:,} tokens"
-            paid = f" ${budget.cost:,.2f}" if budget.cost else ""
-            bar.update(
-                task,
-                description=phase,
-                completed=problems,
-                spent="" if phase == "writing" else spent + paid,
-            )
-
-        yield show
 
 
 def print_report(console: Console, report: SampleReport, path: str, samples: bool) -> None:
@@ -212,33 +150,14 @@ def _share(part: float, whole: float) -> str | None:
 
 
 def _problems(report: SampleReport, samples: bool) -> str:
-    """Return how many problems got what they were to get, in one sentence."""
+    """Return how many problems are complete, in one sentence."""
     counts = report.problems
-    said = [f"{count_of(counts.get('complete', 0), 'problem')} complete"]
-    if counts.get("enough"):
-        said.append(f"{counts['enough']:,} with fewer rollouts, but enough")
+    parts = [f"{count_of(counts['complete'], 'problem')} complete"]
+    if counts["enough"]:
+        parts.append(f"{counts['enough']:,} with fewer rollouts, but enough")
     for first in list(report.few)[:1]:
-        what = "with samples missing" if samples else "with too few correct rollouts"
-        said.append(f"{len(report.few):,} {what} (first: {one_line(first)!r})")
+        missing = "with samples missing" if samples else "with too few correct rollouts"
+        parts.append(f"{len(report.few):,} {missing} (first: {one_line(first)!r})")
     for first, reason in list(report.not_asked.items())[:1]:
-        said.append(f"{len(report.not_asked):,} not asked (first: {one_line(first)!r}, {reason})")
-    return ", ".join(said)
-
-
-def print_estimate(console: Console, estimate: Row) -> None:
-    """Print the bounds of a run that was not made."""
-    tokens, cost = estimate["most_tokens"], estimate["most_cost"]
-    most_cost = "no bound, since a model has no price" if cost is None else f"at most ${cost:,.2f}"
-    console.print(
-        f"{count_of(estimate['problems'], 'problem')}, "
-        f"{count_of(estimate['recorded'], 'reply', 'replies')} recorded, "
-        f"${estimate['spent']:,.2f} spent"
-    )
-    console.print(
-        f"requests: {estimate['least_requests']:,} if every answer is correct, "
-        f"at most {estimate['most_requests']:,} besides repeated ones"
-    )
-    if tokens is None:
-        console.print("tokens and cost: no bound, since a model has no max_tokens")
-    else:
-        console.print(f"tokens: at most {tokens:,}; cost: {most_cost}")
+        parts.append(f"{len(report.not_asked):,} not asked (first: {one_line(first)!r}, {reason})")
+    return ", ".join(parts)

@@ -29,7 +29,7 @@ def stats(
     as_json: Json = False,
     color: Color = ColorMode.AUTO,
 ) -> None:
-    """Count what datasets hold: the paper's composition table and the distributions behind it.
+    """Count problems and nodes: the paper's composition table and the distributions behind it.
 
     ```text
     consensusbench stats dataset.jsonl

@@ -1,4 +1,4 @@
-"""``consensusbench validate``: what is wrong with a dataset."""
+"""``consensusbench validate``: check a dataset."""
 
 from __future__ import annotations
 

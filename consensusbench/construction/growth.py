@@ -83,7 +83,7 @@ def add_nodes(job: BuildJob) -> Grown:
     """Write a dataset with nodes for problems that had none; all else stays as it is.
 
     Args:
-        job: its ``problems`` are the dataset that grows, ``paths.dataset`` is what is written.
+        job: its ``problems`` are the dataset that grows; writes ``paths.dataset``.
 
     Raises:
         InputError: an input or an output is bad.

@@ -1,7 +1,7 @@
 """What a build writes: dataset, audit, candidates, and its report.  All files appear, or none.
 
-Each row of a dataset has how it was made (``metadata.construction``), because a file beside it is
-lost with the first copy.
+Each row of a dataset records its construction (``metadata.construction``), because a file beside it
+is lost with the first copy.
 
 Candidates are the file between ``extract`` and ``refine``: the row of a problem without nodes, and
 one more key, ``extraction`` (candidates, what was dropped, rollouts, provenance) or ``excluded``
@@ -66,11 +66,11 @@ class OutputPaths:
 
     Attributes:
         dataset: problems with nodes.
-        audit: what is not in it, and why.
+        audit: conclusions and problems that are left out, with the reason.
         candidates: the problems as stage 2 left them.
 
     Raises:
-        InputError: two of them are one file, or a name or folder cannot be meant.
+        InputError: two of them are one file, or a name or folder is wrong.
     """
 
     dataset: Path | None = None
@@ -273,14 +273,14 @@ class BuildReport:
     """Counts, time and outputs of one command.
 
     Attributes:
-        rollouts: None where none were read.
+        rollouts: None if none were read.
         skipped_rows: bad rows of the file of problems or candidates.
         disagreements: see :class:`~consensusbench.construction.store.Inputs`.
         resumed: problems whose extraction an earlier run had left.
-        budgets: problems that got a budget of the guard where nothing else was done; else None.
-        judge: what it found of nodes and rollouts; None where there were none of either.
-        digest: of the dataset, None where none was written.
-        provenance: how; the same for all problems of this command.
+        budgets: problems that got a budget, of a build that adds only budgets; else None.
+        judge: the weights and the separation of the nodes; None without nodes or rollouts.
+        digest: of the dataset; None if none was written.
+        provenance: versions and settings, the same for all problems.
         seconds: in all.
     """
 
@@ -313,9 +313,9 @@ class BuildReport:
                 f"is taken (first: {examples['data_source']})"
             )
         skipped = self.rollouts.skipped if self.rollouts is not None else 0
-        for count, what in ((self.skipped_rows, "problems"), (skipped, "rollouts")):
+        for count, kind in ((self.skipped_rows, "problems"), (skipped, "rollouts")):
             if count:
-                bad = f"bad row of {what} was", f"bad rows of {what} were"
+                bad = f"bad row of {kind} was", f"bad rows of {kind} were"
                 sentences.append(f"{count_of(count, *bad)} skipped")
         if self.judge is not None:
             sentences += cheap_notes(self.judge.cheap())

@@ -14,11 +14,11 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import pyarrow.compute as pc
 
@@ -85,11 +85,13 @@ SAMPLING_COLUMNS = ("temperature", "top_p", "max_tokens", "seed")
 MAX_FAILURES = 20
 
 Engine: TypeAlias = Literal["local", "ray"]
-_Advance: TypeAlias = Any
+_Advance: TypeAlias = Callable[[int], None]
 _Extracted = TypeVar("_Extracted", bound=Item)
 
 
-def no_progress(what: str, total: int | None, unit: str) -> AbstractContextManager[Any]:
+def no_progress(
+    what: str, total: int | None, unit: str
+) -> AbstractContextManager[Callable[[int], None]]:
     """Show nothing."""
     return nullcontext(lambda done: None)
 
@@ -101,7 +103,7 @@ class BuildJob:
     Attributes:
         rollouts: files, in any order; or folders of training runs, whose logs say which of their
             rollouts are correct.
-        paths: what is written.
+        paths: of the outputs.
         extractor: stage 2.
         refiner: stage 3; None: end with stage 2.
         problems: a file of problems; None: the rollouts' own columns.
@@ -254,8 +256,7 @@ def add_budgets(job: BuildJob, progress: ProgressBar = no_progress) -> BuildRepo
     The metadata record what attacks earn.  Nothing else changes.
 
     Args:
-        job: its ``problems`` are the dataset, ``paths.dataset`` is what is written; stages 2 and
-            3 are not used.
+        job: its ``problems`` are the dataset; writes ``paths.dataset``, without stages 2 and 3.
 
     Raises:
         InputError: an input or an output is bad, or no problem has a correct rollout.
@@ -263,7 +264,7 @@ def add_budgets(job: BuildJob, progress: ProgressBar = no_progress) -> BuildRepo
     if job.of_run:
         raise InputError(
             f"{job.rollouts[0]} is a training run: budgets are not made of the rollouts of the"
-            " policy that is trained, for they would grow with what it learns to print"
+            " policy that is trained, because they would grow with its habits"
         )
     dataset, output = job.problems, job.paths.main
     assert dataset is not None, "budgets are added to a dataset"
@@ -460,7 +461,7 @@ def _verify(
     done = 0
     with progress("verifying", None, "rollouts") as advance:
         # Many at a time, because the few that need computer algebra then overlap.
-        for batch in batches(pairs, lambda one: num_bytes(one[2]), BATCH_ROLLOUTS, BATCH_BYTES):
+        for batch in batches(pairs, lambda pair: num_bytes(pair[2]), BATCH_ROLLOUTS, BATCH_BYTES):
             by_rule: dict[str, list[tuple[int, Problem, DistinctRollout]]] = {}
             for number, problem, rollout in batch:
                 rule = answer_rule or problem.answer_rule or "auto"

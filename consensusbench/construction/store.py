@@ -95,8 +95,8 @@ CREATE TABLE rollout (problem INT, digest BLOB, model BLOB, name BLOB, sampling 
 BEGIN
 """
 
-# What rows may say of their problem, and of each column the first and the last value in the order
-# of the alphabet.
+# Columns of rollouts about their problem, and of each the first and the last value in the order of
+# the alphabet.
 _COLUMNS = ("ground_truth", "problem", "data_source")
 _Claims: TypeAlias = dict[str, tuple[str, str]]
 Disagreement: TypeAlias = Literal["ground_truth", "data_source"]
@@ -197,7 +197,7 @@ class Inputs:
         return True
 
     def _put(self, number: int | None, problem_id: str, content: object) -> int:
-        """Write a problem, or what rows say of it; return its number, a new one for None."""
+        """Write a problem or claims of rows about it; return its number, a new one for None."""
         values = (number, _bytes(problem_id), pickle.dumps(content))
         written = self._write("INSERT OR REPLACE INTO problem VALUES (?, ?, ?)", values)
         assert written.lastrowid is not None

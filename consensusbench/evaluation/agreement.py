@@ -26,7 +26,7 @@ from consensusbench.evaluation.estimates import (
     mean_estimate,
     ratio_estimate,
 )
-from consensusbench.evaluation.scored import Bools
+from consensusbench.evaluation.scored import Bools, per_node
 from consensusbench.tables import JsonResult
 from consensuspr.core import Matcher, derive_forms, expression_keys
 from consensuspr.data import Node, Problem, read_problems
@@ -109,7 +109,7 @@ def agreement_of_files(
     figures: dict[str, Estimate] = {}
     for name, whole in wholes.items():
         figures[name] = ratio_estimate(pairs, whole, numbers, confidence, bounds=SHARE)
-        shares = np.divide(pairs, whole, out=np.full(len(pairs), np.nan), where=whole > 0)
+        shares = per_node(pairs, whole)
         figures[f"{name}_by_problem"] = mean_estimate(shares, numbers, confidence, bounds=SHARE)
     return Agreement(
         **figures,

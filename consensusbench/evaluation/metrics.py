@@ -43,8 +43,7 @@ from consensusbench.evaluation.scored import (
     ScoredSet,
     columns_of,
     label_order,
-    ncr_of,
-    tpn_of,
+    per_node,
 )
 from consensusbench.tables import JsonResult
 from consensuspr.errors import InputError
@@ -386,7 +385,7 @@ def _node_figures(columns: Columns, suffix: str, settings: EvaluationSettings) -
         getattr(columns, f"{name}{suffix}") for name in ("nodes", "hits", "plain_hits")
     )
     problem, confidence, tokens = columns.problem, settings.confidence, columns.tokens
-    raw, tpn, paper = ncr_of(hits, nodes), tpn_of(tokens, hits), ncr_of(plain_hits, nodes)
+    raw, tpn, paper = per_node(hits, nodes), per_node(tokens, hits), per_node(plain_hits, nodes)
     ncr = raw * columns.guard
     # Over the same rollouts as ours, or not at all.
     differs = bool((np.isnan(paper) == np.isnan(ncr)).all() and (np.abs(paper - ncr) > 0).any())

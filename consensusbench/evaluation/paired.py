@@ -27,8 +27,7 @@ from consensusbench.evaluation.scored import (
     Floats,
     Ints,
     label_order,
-    ncr_of,
-    tpn_of,
+    per_node,
 )
 from consensusbench.tables import JsonResult
 from consensuspr.errors import InputError
@@ -38,11 +37,11 @@ from consensuspr.version import VERSION
 LOWER_IS_BETTER: Final = frozenset(("tpn", "tokens"))
 MEASURES: Final[dict[str, Callable[[Columns], Floats]]] = {
     "acc": lambda columns: columns.acc,
-    "ncr": lambda columns: ncr_of(columns.hits, columns.nodes),
-    "ncr_without_final": lambda columns: ncr_of(
+    "ncr": lambda columns: per_node(columns.hits, columns.nodes),
+    "ncr_without_final": lambda columns: per_node(
         columns.hits_without_final, columns.nodes_without_final
     ),
-    "tpn": lambda columns: tpn_of(columns.tokens, columns.hits),
+    "tpn": lambda columns: per_node(columns.tokens, columns.hits),
     "tokens": lambda columns: columns.tokens,
 }
 _EQUAL: Final = 1e-12

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -422,7 +422,7 @@ class _Run:
 
     def score_chunk(
         self, rows: list[Row], file: int, first_row: int
-    ) -> Iterable[tuple[ScoredRollout, Row]]:
+    ) -> list[tuple[ScoredRollout, Row]]:
         """Return the rollouts of consecutive rows of a file, with their rows of the output."""
         path = self.found.files[file]
         names = [
@@ -592,13 +592,10 @@ def label_order(label: str) -> tuple[int, int, str]:
     return int(label == UNKNOWN), 0, label
 
 
-def ncr_of(hits: Ints | Floats, nodes: Ints) -> Floats:
-    """Return the Node Coverage Rate of each rollout (equation 1); NaN without nodes."""
-    ncr: Floats = np.divide(hits, nodes, out=np.full(len(hits), np.nan), where=nodes > 0)
-    return ncr
+def per_node(values: Ints | Floats, nodes: Ints | Floats) -> Floats:
+    """Return values over numbers of nodes, NaN without nodes.
 
-
-def tpn_of(tokens: Floats, hits: Ints) -> Floats:
-    """Return the tokens per node of each rollout (equation 2); NaN without a length or a hit."""
-    tpn: Floats = np.divide(tokens, hits, out=np.full(len(hits), np.nan), where=hits > 0)
-    return tpn
+    Hits over nodes are NCR (equation 1), tokens over hits TPN (equation 2).
+    """
+    ratios: Floats = np.divide(values, nodes, out=np.full(len(nodes), np.nan), where=nodes > 0)
+    return ratios

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,72 +38,6 @@ _BUDGET: Final = ("statements", "numbers", "equations", "length")
 _SIZES: Final = (
     (1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"),
 )  # fmt: skip
-
-_CARD: Final = """\
-# {title}
-
-Math problems with *consensus nodes*: intermediate conclusions that correct solutions by several
-models share, in the order in which they are reached. The share of a problem's nodes that a
-response states is its Node Coverage Rate (NCR), a measure of the reasoning beside the final
-answer. It is found by matching text, without a judge.
-
-## Composition
-
-{composition}
-
-## Columns
-
-| column | is |
-|---|---|
-| `problem_id` | key, unique over all splits |
-| `data_source` | the set that the problem comes from |
-| `problem`, `ground_truth` | its text and its answer |
-| `nodes` | consensus nodes in order |
-| `nodes[].expressions` | ways to write the node; it is matched by any of them |
-| `nodes[].derived` | equal forms, made by computation |
-| `nodes[].label`, `type` | a name for readers; equation, value, proposition or expression |
-| `nodes[].support` | rollouts that reached the node |
-| `nodes[].is_final` | the node states the final answer |
-| `nodes[].weight` | its part of a weighted NCR |
-| `budget` | what a response may state before the guard lowers its NCR |
-| `split` | `train` or `test` |
-| `metadata` | JSON text: level, subject, how the nodes were made |
-
-## Use
-
-```python
-from datasets import load_dataset
-
-dataset = load_dataset("OWNER/NAME")  # or the path of this folder
-```
-
-```bash
-pip install consensuspr
-consensuspr serve --dataset {path}     # rewards for a trainer
-consensuspr score rollouts.jsonl --dataset {path} --output scored.jsonl
-```
-
-## How it was made
-
-{making}
-
-## Limits
-
-- A node that a response does not match may still have been reached in other words: NCR is a
-  lower bound, comparable between models on the same data and the same version of the normal form.
-- Nodes are what the sampled solutions have in common. A right solution by another way may reach
-  few of them.
-- Problems without nodes (too few right solutions, nothing in common) are not in here, so hard
-  problems are fewer than in the sets that they come from.
-- Problems keep the licences of the sets that they come from.
-
-## Identity
-
-{identity}
-
-A server returns the digest of its data with each score; equal digests mean equal scores.
-Written by consensuspr {version}, normal form {normal_form}.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +210,8 @@ def _body(text: CardText, report: ExportReport, layout: _HubLayout) -> str:
         totals.append(f"| **Total** | {name} | {rows:,} | {nodes.total() / rows:.2f} |")
         index = DatasetIndex.load(path)
         identity.append(f"| {name} | `{index.digest}` |")
-    return _CARD.format(
+    card = files("consensusbench.export").joinpath("card.md").read_text(encoding="utf-8")
+    return card.format(
         title=text.title,
         composition="\n".join(composition + totals),
         path=f"data/{[*report.files.values()][-1].name}",
@@ -288,12 +224,12 @@ def _body(text: CardText, report: ExportReport, layout: _HubLayout) -> str:
 
 def _making(layout: _HubLayout) -> Iterator[str]:
     if not layout.recorded:
-        yield "The rows do not say how their nodes were made."
+        yield "The rows do not record how their nodes were made."
         return
     yield (
         "Right solutions are sampled from several models, their common conclusions are extracted, "
-        f"and those that say little are removed. {layout.recorded:,} of {layout.problems:,} "
-        "problems say in `metadata.construction` how their nodes were made."
+        f"and trivial ones are removed. {layout.recorded:,} of {layout.problems:,} "
+        "problems record in `metadata.construction` how their nodes were made."
     )
     if layout.models:
         models = layout.models.most_common()

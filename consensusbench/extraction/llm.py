@@ -87,7 +87,7 @@ _MIN_ANSWER_PART_CHARS = 200
 # A problem is rarely beyond 2,000 characters; it may take up to this share of the quotation.
 _PROBLEM_SHARE = 4
 
-# Words of a proposition without a number or a sign; fewer say nothing ("so", "the answer").
+# Words of a proposition without a number or a sign; fewer state nothing ("so", "the answer").
 MIN_WORDS = 3
 # Of a node, as written and derived: what may be sent with a rollout (docs/datasets.md).
 _MAX_FORMS = Limits().max_expressions_per_node
@@ -695,9 +695,9 @@ def _fault(
 
 
 def _proved(unseen: Sequence[Wording], kept: Sequence[_Stated]) -> tuple[list[str], list[str]]:
-    """Return the wordings in nobody's words that equal a stated one, and the unproved ones."""
+    """Return the unseen wordings that equal a stated one, and the unproved ones."""
     implied = {form for stated in kept for form in stated.wording.parts}
-    # Wordings that are stated by way of a derived form are in nobody's words either.
+    # Wordings that are stated by way of a derived form are unseen too.
     proved = [stated.wording.text for stated in kept if not stated.literal]
     unverified = []
     for wording in unseen:

@@ -163,69 +163,87 @@ class PaperRefiner:
         ) -> list[Candidate]:
             """Keep what the judge returns; where that is a sentence, it says why one goes."""
             kept = []
-            for one in candidates:
-                judged = judge(one)
+            for candidate in candidates:
+                judged = judge(candidate)
                 if isinstance(judged, Candidate):
                     kept.append(judged)
                 else:
-                    of = (one.label, one.expressions, one.support)
+                    of = (candidate.label, candidate.expressions, candidate.support)
                     dropped.append(Dropped("refine", reason, judged, *of))
             return kept
 
         left = sift(
-            extraction.candidates, "restates the problem", lambda one: _without_echo(problem, one)
+            extraction.candidates,
+            "restates the problem",
+            lambda candidate: _without_echo(problem, candidate),
         )
-        left = sift(left, "support", lambda one: _too_rare(one, rollouts, settings) or one)
+        left = sift(
+            left, "support", lambda candidate: _too_rare(candidate, rollouts, settings) or candidate
+        )
         left = sift(left, "trivial", _without_trivial)
         left = sift(
-            left, "not distinctive", lambda one: _too_little(one, settings.min_information) or one
+            left,
+            "not distinctive",
+            lambda candidate: _too_little(candidate, settings.min_information) or candidate,
         )
-        ranked = sorted(left, key=lambda one: (-_worth(one, rollouts), one.position, one.label))
+        ranked = sorted(
+            left,
+            key=lambda candidate: (
+                -_worth(candidate, rollouts),
+                candidate.position,
+                candidate.label,
+            ),
+        )
         pieces = _pieces(ranked)
-        ranked = sift(ranked, "implied", lambda one: pieces.get(id(one), one))
-        finals = [one for one in ranked if one.is_final][: settings.max_finals]
+        ranked = sift(ranked, "implied", lambda candidate: pieces.get(id(candidate), candidate))
+        finals = [candidate for candidate in ranked if candidate.is_final][: settings.max_finals]
         detail = f"{settings.max_finals} others state the final answer"
         ranked = sift(
             ranked,
             "restates the answer",
-            lambda one: detail if one.is_final and one not in finals else one,
+            lambda candidate: (
+                detail if candidate.is_final and candidate not in finals else candidate
+            ),
         )
         best = ranked[: settings.max_nodes]
         beaten = f"{settings.max_nodes} others say more or are reached more often"
-        sift(ranked[settings.max_nodes :], "beyond the maximum", lambda one: beaten)
-        chosen = sorted(best, key=lambda one: (one.position, one.label))
+        sift(ranked[settings.max_nodes :], "beyond the maximum", lambda candidate: beaten)
+        chosen = sorted(best, key=lambda candidate: (candidate.position, candidate.label))
         return Extraction(tuple(chosen), (*extraction.dropped, *dropped))
 
 
-def _without_echo(problem: Problem, one: Candidate) -> Candidate | str:
+def _without_echo(problem: Problem, candidate: Candidate) -> Candidate | str:
     """Take away the wordings that the problem's own text states, or all where its label is one."""
-    expressions, derived = beyond(problem.problem, one.expressions, one.derived)
-    if one.label in expressions or (expressions, derived) == (one.expressions, one.derived):
-        return replace(one, expressions=expressions, derived=derived)
+    expressions, derived = beyond(problem.problem, candidate.expressions, candidate.derived)
+    if candidate.label in expressions or (expressions, derived) == (
+        candidate.expressions,
+        candidate.derived,
+    ):
+        return replace(candidate, expressions=expressions, derived=derived)
     return "it stands in the text of the problem"
 
 
-def _too_rare(one: Candidate, rollouts: int, settings: RefineSettings) -> str | None:
-    share = settings.min_share if gives_number(one.label) else settings.min_formula_share
+def _too_rare(candidate: Candidate, rollouts: int, settings: RefineSettings) -> str | None:
+    share = settings.min_share if gives_number(candidate.label) else settings.min_formula_share
     needed = max(settings.min_support, math.ceil(share * rollouts - 1e-9))
-    if one.support >= needed:
+    if candidate.support >= needed:
         return None
-    return f"reached by {one.support} of {rollouts} rollouts, {needed} are needed"
+    return f"reached by {candidate.support} of {rollouts} rollouts, {needed} are needed"
 
 
-def _without_trivial(one: Candidate) -> Candidate | str:
+def _without_trivial(candidate: Candidate) -> Candidate | str:
     """Take away the wordings that say nothing, or all where nothing else is left."""
-    kept = tuple(text for text in one.expressions if not is_identity(text))
+    kept = tuple(text for text in candidate.expressions if not is_identity(text))
     if not kept:
         return "an operation that changes nothing"
-    if len(kept) == len(one.expressions):
-        return one
-    label = one.label if one.label in kept else kept[0]
-    return replace(one, label=label, expressions=kept)
+    if len(kept) == len(candidate.expressions):
+        return candidate
+    label = candidate.label if candidate.label in kept else kept[0]
+    return replace(candidate, label=label, expressions=kept)
 
 
-def _too_little(one: Candidate, least: float) -> str | None:
-    information = information_of(one.label)
+def _too_little(candidate: Candidate, least: float) -> str | None:
+    information = information_of(candidate.label)
     if information >= least:
         return None
     return f"information {information:g}, {least:g} are needed"
@@ -245,13 +263,13 @@ def _pieces(candidates: Sequence[Candidate]) -> dict[int, str]:
     implied = _implied(candidates)
     kept: list[int] = []
     pieces: dict[int, str] = {}
-    for index, one in enumerate(candidates):
+    for index, candidate in enumerate(candidates):
         near = (other for other in kept if other in implied[index] or index in implied[other])
         whole = next(near, None)
         if whole is None:
             kept.append(index)
         else:
-            pieces[id(one)] = f"implies or is implied by {candidates[whole].label!r}"
+            pieces[id(candidate)] = f"implies or is implied by {candidates[whole].label!r}"
     return pieces
 
 
@@ -261,9 +279,13 @@ def _implied(candidates: Sequence[Candidate]) -> list[set[int]]:
     Every wording is read once, for all candidates together: a matcher for each pair of several
     hundred candidates would take a minute.
     """
-    owners = [index for index, one in enumerate(candidates) for _ in one.expressions]
-    wordings = [CorrectRollout("", "", text) for one in candidates for text in one.expressions]
-    found = find_mentions([(*one.expressions, *one.derived) for one in candidates], wordings)
+    owners = [index for index, candidate in enumerate(candidates) for _ in candidate.expressions]
+    wordings = [
+        CorrectRollout("", "", text) for candidate in candidates for text in candidate.expressions
+    ]
+    found = find_mentions(
+        [(*candidate.expressions, *candidate.derived) for candidate in candidates], wordings
+    )
     implied: list[set[int]] = [set() for _ in candidates]
     for part, mentions in enumerate(found):
         holding = Counter(owners[mention.rollout] for mention in mentions)
@@ -273,6 +295,10 @@ def _implied(candidates: Sequence[Candidate]) -> list[set[int]]:
     return implied
 
 
-def _worth(one: Candidate, rollouts: int) -> float:
+def _worth(candidate: Candidate, rollouts: int) -> float:
     """Return how much a node is worth: the share of rollouts that reach it, by what it says."""
-    return one.support / max(1, rollouts) * min(information_of(one.label), ENOUGH_INFORMATION)
+    return (
+        candidate.support
+        / max(1, rollouts)
+        * min(information_of(candidate.label), ENOUGH_INFORMATION)
+    )

@@ -233,5 +233,5 @@ def _equations(left: int, right: int) -> Iterator[Equation]:
 
 
 def _decimal(scaled: int) -> str:
-    whole, rest = divmod(scaled, _ONE)
-    return f"{whole}.{rest:04d}".rstrip("0") if rest else str(whole)
+    whole, decimals = divmod(scaled, _ONE)
+    return f"{whole}.{decimals:04d}".rstrip("0") if decimals else str(whole)

@@ -55,8 +55,8 @@ class Diagnosis(StrEnum):
         return self.value.replace("_", " ")
 
 
-def _limit(default: float, description: str) -> Any:
-    return Field(default, ge=0, description=description)
+def _limit(default: float, description: str, highest: float | None = None) -> Any:
+    return Field(default, ge=0, le=highest, description=description)
 
 
 class Thresholds(Settings):
@@ -66,9 +66,9 @@ class Thresholds(Settings):
     nodes: a wrong answer misses the others by itself, and a bare answer may hit them.
     """
 
-    almost_ncr: float = _limit(0.75, "NCR from which a wrong rollout is almost correct.")
+    almost_ncr: float = _limit(0.75, "NCR from which a wrong rollout is almost correct.", 1)
     almost_hits: int = _limit(2, "Nodes that it has to hit for that: one hit of one is no path.")
-    direct_ncr: float = _limit(0.2, "NCR up to which a right rollout may be a direct answer.")
+    direct_ncr: float = _limit(0.2, "NCR up to which a right rollout may be a direct answer.", 1)
     direct_chars: int = _limit(60, "Characters up to which it is one.")
     direct_chars_per_node: int = _limit(25, "Or characters for each node of its problem.")
     redundant_per_node: float = _limit(
@@ -204,12 +204,10 @@ def _redundant(
                 f"right, with {per_node:.1f} times the usual {unit} per node "
                 f"(≥ {thresholds.redundant_per_node:g}) and {longer:.1f} times the usual length",
             )
-    is_final = rollout.facts.is_final if rollout.facts else ()
-    ends = [
-        span[1]
-        for span, final in zip(rollout.spans or (), is_final, strict=bool(rollout.spans))
-        if final and span is not None
-    ]
+    ends = []
+    if rollout.spans is not None and rollout.facts is not None:
+        pairs = zip(rollout.spans, rollout.facts.is_final, strict=True)
+        ends = [span[1] for span, is_final in pairs if is_final and span is not None]
     tail = (rollout.num_chars - max(ends)) / reference.in_chars.length if ends else 0.0
     if ends and tail >= thresholds.redundant_tail:
         return Diagnosed(

@@ -25,7 +25,6 @@ from consensusbench.quality.survey import (
     RolloutSurvey,
     WrongFigures,
     guard_factors,
-    hit_rates,
     match_unrelated,
     survey_rollouts,
 )
@@ -262,7 +261,7 @@ def _chance(
             guarded = hits * guards[owners != entry.problem_id][:, None]
             reached = float((guarded.mean(axis=1) >= REACHED).mean())
             tally = tallies[Attack.UNRELATED]
-            _count(tally, entry, hit_rates(hits), guarded.mean(axis=0), chars, reached)
+            _count(tally, entry, hits.mean(axis=0), guarded.mean(axis=0), chars, reached)
 
 
 def _count(

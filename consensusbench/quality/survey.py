@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -31,8 +31,7 @@ MAX_CHARS_EACH: Final = 1 << 17
 POOL_NODES = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class SurveyedRollout:
+class SurveyedRollout(NamedTuple):
     """A rollout of a sample, with the beginning of its text."""
 
     problem_id: str
@@ -205,9 +204,3 @@ def match_unrelated(
             results.append(own[owners != problem_id])
             start += len(patterns)
     return results
-
-
-def hit_rates(hits: Bools) -> Floats:
-    """Return for each node the share of rollouts that hit it."""
-    rates: Floats = hits.sum(axis=0) / max(len(hits), 1)
-    return rates

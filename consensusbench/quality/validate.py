@@ -30,7 +30,6 @@ from consensusbench.quality.attacks import LAST_ENUMERATED, enumeration
 from consensusbench.quality.probes import ProbeReport, chunks_by_source, probe_dataset
 from consensusbench.quality.survey import (
     RolloutSurvey,
-    hit_rates,
     match_unrelated,
     survey_rollouts,
 )
@@ -56,6 +55,7 @@ MIN_NODES: Final = RefineSettings().min_nodes
 MAX_NODES: Final = RefineSettings().max_nodes
 LOW_SUPPORT: Final = 2
 # A bare number of fewer digits hits every twentieth solution of another GSM8K problem.
+# Code.BARE_VALUE names the limit.
 DISTINCTIVE_DIGITS: Final = 3
 # Share of other problems' rollouts that a node may hit, and how many are needed.
 MAX_UNRELATED: Final = 0.05
@@ -107,42 +107,22 @@ class Code(StrEnum):
     DUPLICATE_NODES = "duplicate_nodes", _E, "states the same as node {!r}: make one of the two"
     FALSE_EQUALITY = "false_equality", _E, "{} is false: correct or drop it"
     EMPTY_EXPRESSION = "empty_expression", _W, "{} is empty in normal form and never matches"
-    BARE_VALUE = (
-        "bare_value",
-        _W,
-        f"{{}} is a value of fewer than {DISTINCTIVE_DIGITS} digits: use the equation of it",
-    )
+    BARE_VALUE = "bare_value", _W, "{} is a value of one or two digits: use the equation of it"
     IMPLIED_NODE = "implied_node", _W, "is hit by every expression of node {!r}"
     ECHO = "echo", _W, "is in the problem's own text"
     ENUMERABLE = "enumerable", _W, "is hit by printing {}: use the equation of its value"
-    UNRELATED_MATCH = (
-        "unrelated_match",
-        _W,
-        "is hit by {:.1f} % of {} rollouts of other problems, the limit is {:.1f} %",
-    )
+    UNRELATED_MATCH = "unrelated_match", _W, "is hit by {:.1f} % of {} rollouts of other problems"
     NEVER_MATCHED = "never_matched", _W, "is hit by none of {} rollouts of its problem"
     UNMARKED_FINAL = "unmarked_final", _W, "states {} and is not marked: set is_final"
     CHEAP_ATTACK = "cheap_attack", _W, "{}"
-    PARTIAL_WEIGHTS = (
-        "partial_weights",
-        _W,
-        "has weights for {} of {} nodes, so ncr=weighted counts its nodes alike",
-    )
+    PARTIAL_WEIGHTS = "partial_weights", _W, "has weights for {} of {} nodes, so none counts"
     NO_NODES = "no_nodes", _W, "has no nodes and gives no process reward"
     NO_GROUND_TRUTH = "no_ground_truth", _W, "has no ground_truth: no answer can be checked"
     ROUNDED_EQUALITY = "rounded_equality", _N, "{} is rounded: add the exact value"
     NO_FINAL_NODE = "no_final_node", _N, "has no node that states the final answer"
-    SEVERAL_FINAL_NODES = (
-        "several_final_nodes",
-        _N,
-        "has {} nodes that state the final answer ({:.80})",
-    )
+    SEVERAL_FINAL_NODES = "several_final_nodes", _N, "has {} nodes that state the answer ({:.80})"
     FINAL_NOT_ANSWER = "final_not_answer", _N, "is marked as final and does not state {}"
-    NODE_COUNT = (
-        "node_count",
-        _N,
-        f"has {{}}, not {MIN_NODES} to {MAX_NODES}; one hit moves its NCR by {{:.2f}}",
-    )
+    NODE_COUNT = "node_count", _N, f"has {{}}, not {MIN_NODES} to {MAX_NODES}"
     LOW_SUPPORT = "low_support", _N, f"has support {{}}, below {LOW_SUPPORT}"
     NO_PROBLEM_TEXT = "no_problem_text", _N, "has no text: echo is not checked, no export"
 
@@ -164,7 +144,7 @@ class DatasetFinding:
 
 
 # Takes each finding as it is made.
-Report: TypeAlias = Callable[[DatasetFinding], None]
+OnFinding: TypeAlias = Callable[[DatasetFinding], None]
 # Makes the progress bar of one stage, from its name and the unit that it counts.
 Progress: TypeAlias = Callable[[str, str], AbstractContextManager[Callable[[int], None]]]
 # Node id (None for the problem as a whole), code, and values of its message.
@@ -236,7 +216,7 @@ def validate_dataset(
     rollouts: Sequence[str | os.PathLike[str]] = (),
     settings: ValidationSettings = ValidationSettings(),
     *,
-    on_finding: Report = lambda finding: None,
+    on_finding: OnFinding = lambda finding: None,
     progress: Progress = lambda stage, unit: nullcontext(lambda done: None),
 ) -> ValidationReport:
     """Validate a dataset.
@@ -305,7 +285,7 @@ def validate_dataset(
 
 
 def checked_problems(
-    path: str | os.PathLike[str], on_finding: Report
+    path: str | os.PathLike[str], on_finding: OnFinding
 ) -> Iterator[tuple[int, Problem]]:
     """Yield line and problem of every good row; report the faults of the others.
 
@@ -365,7 +345,7 @@ def check_problem(problem: Problem) -> Iterator[Remark]:
     if not problem.problem.strip():
         yield None, Code.NO_PROBLEM_TEXT
     if nodes and not MIN_NODES <= len(nodes) <= MAX_NODES:
-        yield None, Code.NODE_COUNT, count_of(len(nodes), "node"), 1 / len(nodes)
+        yield None, Code.NODE_COUNT, count_of(len(nodes), "node")
     yield from _check_final(problem)
     weighted = sum(node.weight is not None for node in nodes)
     if 0 < weighted < len(nodes):
@@ -484,9 +464,9 @@ def check_rollouts(
     for examined, hits in zip(chunk, match_unrelated(problems, sample, threads), strict=True):
         nodes = examined.problem.nodes
         if len(hits) >= MIN_UNRELATED:
-            for node, rate in zip(nodes, hit_rates(hits).tolist(), strict=True):
+            for node, rate in zip(nodes, hits.mean(axis=0).tolist(), strict=True):
                 if rate > MAX_UNRELATED:
-                    values = 100 * rate, len(hits), 100 * MAX_UNRELATED
+                    values = 100 * rate, len(hits)
                     yield examined.finding(node.node_id, Code.UNRELATED_MATCH, *values)
         own = survey.own.get(examined.problem.problem_id)
         if own is not None and own.rollouts >= MIN_ROLLOUTS:

@@ -54,7 +54,8 @@ def _histogram(
 ) -> Chart:
     """Return the chart with the shares of right and wrong rollouts in bins.
 
-    Bins have equal widths on a logarithmic axis, or are those of the chart, tenths.
+    A chart that names its bins has bins around tenths; another one has bins of equal width on a
+    logarithmic axis.
     """
     values = {
         side: [value for one in group if (value := value_of(one)) is not None]

@@ -215,7 +215,7 @@ def _judged_rows(scored: ScoredSet) -> Iterator[Row]:
 def facts_of(scored: ScoredSet, evaluation: Evaluation, digest: str) -> tuple[tuple[str, str], ...]:
     """Return name and value of all that the figures depend on.
 
-    Folders are left out of paths: a page travels, and they are nobody else's concern.
+    Folders are left out of paths, because a page may be mailed.
     """
     rollouts = scored.rollouts
     files = _listed([Path(path).name for path in scored.files])

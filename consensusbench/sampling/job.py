@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import signal
 import zlib
 from collections import Counter
@@ -29,7 +28,6 @@ from consensusbench.llm import (
     ModelSettings,
     Reply,
     ask_key,
-    most_tokens,
 )
 from consensusbench.outputs import check_outputs, check_row_outputs
 from consensusbench.problems.texts import with_prompt
@@ -47,13 +45,15 @@ from consensuspr.errors import (
 from consensuspr.scoring import AnswerVerifier
 from consensuspr.version import VERSION
 
-TICK_S = 0.5
 TYPES = {"num_tokens": "int64", "prompt_tokens": "int64", "correct": "bool", "cost": "double"}
 # A reply that was cut at the limit of tokens is not correct, whatever it breaks off after.
 CUT = "length"
 # A model that failed so often in a row is not asked again; one that refused so many requests and
 # never answered is set up wrongly.
 GONE_AFTER = 8
+
+# Takes the number of problems that are finished.
+Advance: TypeAlias = Callable[[int], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +162,6 @@ class SampleReport:
         return asdict(self) | {"problems": dict(self.problems), "cost": cost}
 
 
-# Called with the phase, the problems that are finished, and the budget.
-Watch: TypeAlias = Callable[[str, int, Budget], None]
-
-
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """One problem put to one model; the key stands for all that decides its replies."""
@@ -196,6 +192,7 @@ class Sampler:
     Attributes:
         finished: problems with all their rollouts, or all their draws made.
         unfinished: ids of problems for a later run, with the reason.
+        refused: problem, model and reason of each refusal of this run.
         gone: models that were given up, with the reason.
         stopped_by: the error that ended the run early; no output is written then.
         signal: that stopped it.
@@ -206,6 +203,7 @@ class Sampler:
         self.job = job
         self.finished = 0
         self.unfinished: dict[str, str] = {}
+        self.refused: list[Row] = []
         self.gone: dict[str, str] = {}
         self.stopped_by: ConsensusPRError | None = None
         self.signal: signal.Signals | None = None
@@ -218,32 +216,27 @@ class Sampler:
         self._indices: dict[str, set[int]] = {}
         self._answered: set[str] = set()
         self._failures: Counter[str] = Counter()
-        self._refusals: dict[str, list[str]] = {}
         self._asked_with = {"prompt": digest(with_prompt("")), "seed": settings.seed}
         journal.check(self._asked_with)
         for model in job.models:
             journal.check(_model_setting(model))
         for key, record in journal.items():
-            question, _, index = key.rpartition("-")
-            if "reply" in record or "refused" in record:
-                self._indices.setdefault(question, set()).add(int(index))
             if "reply" in record:
+                question, _, index = key.rpartition("-")
+                self._indices.setdefault(question, set()).add(int(index))
                 self._answered.add(record["model"])
                 self.budget.charge_earlier(Reply.from_row(record["reply"]))
 
-    async def draw(self, watch: Watch) -> None:
-        """Draw what the problems need."""
+    async def draw(self, advance: Advance) -> None:
+        """Draw the rollouts that the problems need."""
         async with AsyncExitStack() as stack:
             models = [
                 await stack.enter_async_context(ChatModel(model, self.budget))
                 for model in self.job.models
             ]
-            work = asyncio.ensure_future(self._draw_all(models))
+            work = asyncio.ensure_future(self._draw_all(models, advance))
             with self._interruptible(work):
-                while not work.done():
-                    await asyncio.wait((work,), timeout=TICK_S)
-                    phase = "stopping" if self.budget.stopped else "sampling"
-                    watch(phase, self.finished, self.budget)
+                await asyncio.wait((work,))
             if not work.cancelled():
                 work.result()
 
@@ -269,18 +262,20 @@ class Sampler:
             for number in numbers:
                 loop.remove_signal_handler(number)
 
-    async def _draw_all(self, models: Sequence[ChatModel]) -> None:
+    async def _draw_all(self, models: Sequence[ChatModel], advance: Advance) -> None:
         slots = asyncio.Semaphore(sum(model.settings.concurrency for model in models))
+
+        def done(_: asyncio.Task[None]) -> None:
+            slots.release()
+            advance(self.finished)
+
         async with asyncio.TaskGroup() as group:
             for problem in self.job.read():
                 await slots.acquire()
                 if self.budget.stopped:
                     break
                 task = group.create_task(self._draw_problem(models, problem))
-                task.add_done_callback(lambda _: slots.release())
-        for name, reasons in self._refusals.items():
-            if name not in self._answered:
-                self._give_up(name, f"{reasons[-1]}; the model answered nothing else")
+                task.add_done_callback(done)
 
     async def _draw_problem(self, models: Sequence[ChatModel], problem: Problem) -> None:
         if why_not_asked(problem, self.job.settings) is not None:
@@ -288,21 +283,18 @@ class Sampler:
             return
         asked = self._asked(problem)
         plan = await self._plan(asked)
-        running: dict[asyncio.Task[DrawResult], Draw] = {}
-        async with asyncio.TaskGroup() as group:
-            while True:
-                for question in asked:
-                    if question.model.name in self.gone:
-                        plan.leave_out(question.number)
-                while not self.budget.stopped and (draw := plan.take()) is not None:
-                    ask = self._draw(models[draw.model], asked[draw.model], draw.index)
-                    running[group.create_task(ask)] = draw
-                if not running:
-                    break
-                done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    plan.settle(running.pop(task), task.result())
-        if plan.at_least == 0 and not plan.is_short:
+        while not self.budget.stopped:
+            for question in asked:
+                if question.model.name in self.gone:
+                    plan.leave_out(question.number)
+            if not (draws := plan.next_draws()):
+                break
+            results = await asyncio.gather(
+                *(self._draw(models[draw.model], asked[draw.model], draw.index) for draw in draws)
+            )
+            for draw, result in zip(draws, results, strict=True):
+                plan.settle(draw, result)
+        if not plan.next_draws() and not plan.is_short:
             self.unfinished.pop(problem.problem_id, None)
             self.finished += 1
         elif not self.budget.stopped:
@@ -311,42 +303,36 @@ class Sampler:
 
     async def _draw(self, model: ChatModel, asked: _Asked, index: int) -> DrawResult:
         """Draw one rollout, bring it to disk and check its answer."""
-        name = asked.model.name
+        name, problem_id = asked.model.name, asked.problem.problem_id
         try:
             reply = await model.ask(asked.messages, seed=self._seed_of(index))
             self._failures[name] = 0
             self._answered.add(name)
-            self._record(asked, index, {"reply": reply.to_row()})
+            # Settings with which a model never answered bind no later run.
+            self._journal.declare(self._asked_with | _model_setting(asked.model))
+            record = {"problem_id": problem_id, "model": name, "reply": reply.to_row()}
+            self._journal.append(f"{asked.key}-{index}", record)
+            self._indices.setdefault(asked.key, set()).add(index)
             correct = await self._correct(asked, index, reply)
             return DrawResult.CORRECT if correct else DrawResult.WRONG
-        except ModelRefused as error:
-            # Before the first answer it may be the settings that are refused; these can be
-            # corrected, so that a refusal is not recorded.
-            if name in self._answered:
-                self._record(asked, index, {"refused": str(error)})
-            else:
-                reasons = self._refusals.setdefault(name, [])
-                reasons.append(str(error))
-                if len(reasons) >= GONE_AFTER:
-                    reason = f"{error}; so were all {len(reasons)} first requests"
-                    self._stop(ModelNoAccess(reason))
-            return DrawResult.REFUSED
-        except ModelUnavailable as error:
-            self.unfinished.setdefault(asked.problem.problem_id, str(error))
+        except (ModelRefused, ModelUnavailable) as error:
+            is_refused = isinstance(error, ModelRefused)
             self._failures[name] += 1
             if self._failures[name] >= GONE_AFTER:
-                self._give_up(name, str(error))
+                if is_refused and name not in self._answered:
+                    reason = f"{error}; so were all {GONE_AFTER} first requests"
+                    self._stop(ModelNoAccess(reason))
+                else:
+                    self._give_up(name, str(error))
+            if is_refused:
+                names = {"problem_id": problem_id, "model": name}
+                self.refused.append({**names, "reason": str(error)})
+                return DrawResult.REFUSED
+            self.unfinished.setdefault(problem_id, str(error))
         except ConsensusPRError as error:
-            # Nothing more can succeed.  Not raised: the other requests in flight are paid for.
+            # No other request can succeed.  Not raised: those in flight are paid for.
             self._stop(error)
         return DrawResult.LOST
-
-    def _record(self, asked: _Asked, index: int, content: Row) -> None:
-        # Settings with which a model never answered bind nobody.
-        self._journal.declare(self._asked_with | _model_setting(asked.model))
-        name = {"problem_id": asked.problem.problem_id, "model": asked.model.name}
-        self._journal.append(f"{asked.key}-{index}", {**name, **content})
-        self._indices.setdefault(asked.key, set()).add(index)
 
     def _give_up(self, name: str, reason: str) -> None:
         self.gone.setdefault(name, reason)
@@ -374,20 +360,17 @@ class Sampler:
         seed = self.job.settings.seed
         return None if seed is None else seed + index
 
-    async def _recorded(self, asked: _Asked) -> list[tuple[int, Reply | str, bool | None]]:
-        """Return number, reply (or reason of a refusal) and verdict of the draws that count."""
+    async def _recorded(self, asked: _Asked) -> list[tuple[int, Reply, bool | None]]:
+        """Return number, reply and verdict of the recorded draws that count."""
         most = self.job.settings.samples
-        found: list[tuple[int, Reply | str, bool | None]] = []
+        found = []
         for index in sorted(self._indices.get(asked.key, ())):
             if most is not None and index >= most:
                 break
             record = self._journal.get(f"{asked.key}-{index}")
-            assert record is not None, "only recorded draws are asked for"
-            if "refused" in record:
-                found.append((index, str(record["refused"]), None))
-            else:
-                reply = Reply.from_row(record["reply"])
-                found.append((index, reply, await self._correct(asked, index, reply)))
+            assert record is not None, "only recorded draws are looked up"
+            reply = Reply.from_row(record["reply"])
+            found.append((index, reply, await self._correct(asked, index, reply)))
         return found
 
     async def _correct(self, asked: _Asked, index: int, reply: Reply) -> bool | None:
@@ -415,56 +398,24 @@ class Sampler:
             zlib.crc32(problem_id.encode("utf-8", "surrogatepass")),
         )
         for question in asked:
-            for index, found, correct in await self._recorded(question):
+            for index, _, correct in await self._recorded(question):
                 result = DrawResult.CORRECT if correct else DrawResult.WRONG
-                refused = isinstance(found, str)
-                plan.settle(Draw(question.number, index), DrawResult.REFUSED if refused else result)
+                plan.settle(Draw(question.number, index), result)
         return plan
 
-    async def estimate(self) -> Row:
-        """Return bounds on what is left to do, besides requests that have to be repeated.
-
-        ``most_tokens`` is None if a model has no ``max_tokens``, ``most_cost`` also if it has no
-        price.
-        """
-        names = ("problems", "not_asked", "recorded", "least_requests", "most_requests")
-        counts = dict.fromkeys(names, 0)
-        tokens, cost = 0.0, 0.0
-        for problem in self.job.read():
-            counts["problems"] += 1
-            if why_not_asked(problem, self.job.settings) is not None:
-                counts["not_asked"] += 1
-                continue
-            asked = self._asked(problem)
-            plan = await self._plan(asked)
-            counts["least_requests"] += plan.at_least
-            counts["most_requests"] += plan.at_most
-            for question in asked:
-                counts["recorded"] += len(await self._recorded(question))
-                if not (left := plan.left_of(question.number)):
-                    continue
-                prompt, longest = most_tokens(question.messages), question.model.max_tokens
-                each = None if longest is None else question.model.cost(prompt, longest)
-                tokens += left * (math.inf if longest is None else prompt + longest)
-                cost += left * (math.inf if each is None else each)
-        return {
-            **counts,
-            "most_tokens": None if tokens == math.inf else int(tokens),
-            "most_cost": None if cost == math.inf else cost,
-            "spent": self.budget.cost,
-        }
-
-    async def write(self, watch: Watch) -> None:
+    async def write(self, advance: Advance) -> None:
         """Write the rollouts that the journal holds, and the file beside them."""
-        self.report = report = SampleReport()
+        self.report = report = SampleReport(refused=self.refused)
         for model in self.job.models:
             report.models[model.name] = dict.fromkeys(COUNTED, 0)
+        for refusal in self.refused:
+            report.models[refusal["model"]]["refused"] += 1
         with open_writer(self.job.output, TYPES) as rows:
             for number, problem in enumerate(self.job.read(), 1):
                 for row in await self._rows_of(problem, report):
                     rows.write(row)
                     report.rows += 1
-                watch("writing", number, self.budget)
+                advance(number)
         with atomic_file(self.job.provenance_path) as stream:
             content = self.job.provenance() | {"counts": report.to_json()}
             stream.write(json.dumps(content, indent=1, ensure_ascii=False).encode("utf-8"))
@@ -480,18 +431,12 @@ class Sampler:
         rows: list[Row] = []
         rollouts = correct_rollouts = 0
         for asked in self._asked(problem):
-            name = asked.model.name
-            for index, found, correct in await self._recorded(asked):
-                if isinstance(found, str):
-                    report.models[name]["refused"] += 1
-                    names = {"problem_id": problem.problem_id, "model": name}
-                    report.refused.append({**names, "reason": found})
-                    continue
-                report.add_reply(name, found, correct)
+            for index, reply, correct in await self._recorded(asked):
+                report.add_reply(asked.model.name, reply, correct)
                 rollouts += 1
                 correct_rollouts += correct is True
                 if correct or not settings.only_correct:
-                    rows.append(self._row(asked, index, found, correct))
+                    rows.append(self._row(asked, index, reply, correct))
         if settings.samples is not None:
             has, wanted = rollouts, settings.samples * len(self.job.models)
             enough = wanted
@@ -536,19 +481,12 @@ def _model_setting(model: ModelSettings) -> Row:
     return {f"sampling of {model.name}": model.sampling()}
 
 
-async def estimate_job(job: SampleJob) -> Row:
-    """Return what is left to do, and change nothing."""
-    path = job.journal_path if job.journal_path.exists() else ":memory:"
-    with Journal(path, "rollouts") as journal, AnswerVerifier() as verifier:
-        return await Sampler(job, journal, verifier).estimate()
-
-
-async def run_job(job: SampleJob, watch: Watch, *, finish: bool = False) -> Sampler:
+async def run_job(job: SampleJob, advance: Advance, *, finish: bool = False) -> Sampler:
     """Sample and write.
 
     Args:
         job: what to sample.
-        watch: called every half second.
+        advance: called with the number of problems that are finished.
         finish: ask nothing; write what the journal holds.
 
     Raises:
@@ -560,7 +498,7 @@ async def run_job(job: SampleJob, watch: Watch, *, finish: bool = False) -> Samp
     with Journal(job.journal_path, "rollouts") as journal, AnswerVerifier() as verifier:
         sampler = Sampler(job, journal, verifier)
         if not finish:
-            await sampler.draw(watch)
+            await sampler.draw(advance)
         if sampler.stopped_by is None and sampler.signal is None:
-            await sampler.write(watch)
+            await sampler.write(advance)
         return sampler

@@ -2,12 +2,12 @@
 
 The paper takes the union of N = 5 correct rollouts over its models (section 3.2).  Here the
 models take turns, so that each contributes.  A model that gives two wrong answers in a row gives
-way to the others.  No more requests are in flight than correct rollouts are missing.
+way to the others.  Each round asks for as many rollouts as correct ones are missing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Annotated
 
@@ -88,7 +88,7 @@ class DrawResult(Enum):
 
     CORRECT = auto()
     WRONG = auto()  # undecided, cut at the limit of tokens and empty ones too
-    REFUSED = auto()  # by the server, for good: the model is out for this problem
+    REFUSED = auto()  # by the server: the model is out for this problem
     LOST = auto()  # no reply: the model is out for this run
 
 
@@ -98,22 +98,6 @@ class Draw:
 
     model: int
     index: int
-
-
-@dataclass(slots=True)
-class _ModelDraws:
-    """The draws of one model; ``is_lost``: a later run may ask it again."""
-
-    settled: set[int] = field(default_factory=set)
-    in_flight: set[int] = field(default_factory=set)
-    correct: int = 0
-    wrong_in_a_row: int = 0
-    is_refused: bool = False
-    is_lost: bool = False
-
-    @property
-    def used(self) -> int:
-        return len(self.settled) + len(self.in_flight)
 
 
 class ProblemPlan:
@@ -127,78 +111,66 @@ class ProblemPlan:
     """
 
     def __init__(self, models: int, attempts_each: int, target: int | None, turn: int = 0) -> None:
-        self._models = [_ModelDraws() for _ in range(models)]
+        self._results: list[dict[int, DrawResult]] = [{} for _ in range(models)]
+        self._wrong_in_a_row = [0] * models
+        self._lost: set[int] = set()
         self._attempts_each = attempts_each
         self._target = target
         self._turn = turn
 
     @property
-    def at_least(self) -> int:
-        """Draws still to make if every one is correct."""
-        return self.at_most if self._target is None else min(self.at_most, self._missing)
-
-    @property
-    def at_most(self) -> int:
-        """Draws still to make if none is correct."""
-        return sum(map(self.left_of, range(len(self._models))))
-
-    @property
     def is_short(self) -> bool:
         """Whether a later run could bring rollouts that are missing: a model was lost."""
-        left = (draws.is_lost and draws.used < self._attempts_each for draws in self._models)
-        return self._missing > 0 and any(left)
+        return not self._has_enough and any(
+            len(self._results[model]) < self._attempts_each for model in self._lost
+        )
 
     @property
-    def _missing(self) -> int:
-        """Correct rollouts that are missing; 1 if every draw is made."""
+    def _has_enough(self) -> bool:
+        correct = sum(map(self._correct_of, range(len(self._results))))
+        return self._target is not None and correct >= self._target
+
+    def _correct_of(self, model: int) -> int:
+        return list(self._results[model].values()).count(DrawResult.CORRECT)
+
+    def next_draws(self) -> list[Draw]:
+        """Return the draws to make now, at once: as many as correct rollouts are missing."""
+        free = {
+            model: [index for index in range(self._attempts_each) if index not in results]
+            for model, results in enumerate(self._results)
+            if model not in self._lost and DrawResult.REFUSED not in results.values()
+        }
         if self._target is None:
-            return 1
-        return max(0, self._target - sum(draws.correct for draws in self._models))
-
-    def left_of(self, model: int) -> int:
-        """Return how many draws of one model may still be made."""
-        draws = self._models[model]
-        if draws.is_refused or draws.is_lost or not self._missing:
-            return 0
-        return max(0, self._attempts_each - draws.used)
-
-    def take(self) -> Draw | None:
-        """Return the next draw to make now; None if none is needed or allowed."""
-        able = [model for model in range(len(self._models)) if self.left_of(model)]
-        in_flight = sum(len(draws.in_flight) for draws in self._models)
-        if not able or (self._target is not None and in_flight >= self._missing):
-            return None
-        model = min(able, key=self._rank)
-        draws = self._models[model]
-        taken = draws.settled | draws.in_flight
-        index = next(index for index in range(len(taken) + 1) if index not in taken)
-        draws.in_flight.add(index)
-        return Draw(model, index)
+            return [Draw(model, index) for model, indices in free.items() for index in indices]
+        draws: list[Draw] = []
+        contributed = [self._correct_of(model) for model in range(len(self._results))]
+        for _ in range(self._target - sum(contributed)):
+            able = [model for model, indices in free.items() if indices]
+            if not able:
+                break
+            model = min(
+                able,
+                key=lambda model: (
+                    self._wrong_in_a_row[model] // GIVE_WAY_AFTER,
+                    contributed[model],
+                    self._attempts_each - len(free[model]),
+                    (model - self._turn) % len(self._results),
+                ),
+            )
+            contributed[model] += 1
+            draws.append(Draw(model, free[model].pop(0)))
+        return draws
 
     def settle(self, draw: Draw, result: DrawResult) -> None:
         """Record the result of a draw, of this run or an earlier one."""
-        draws = self._models[draw.model]
-        draws.in_flight.discard(draw.index)
         if result is DrawResult.LOST:
-            draws.is_lost = True
+            self._lost.add(draw.model)
             return
-        draws.settled.add(draw.index)
-        if result is DrawResult.REFUSED:
-            draws.is_refused = True
-        elif result is DrawResult.WRONG:
-            draws.wrong_in_a_row += 1
-        else:
-            draws.correct += 1
-            draws.wrong_in_a_row = 0
+        self._results[draw.model][draw.index] = result
+        self._wrong_in_a_row[draw.model] += 1
+        if result is DrawResult.CORRECT:
+            self._wrong_in_a_row[draw.model] = 0
 
     def leave_out(self, model: int) -> None:
         """Do not ask a model again, because it does not answer."""
-        self._models[model].is_lost = True
-
-    def _rank(self, model: int) -> tuple[int, int, int, int]:
-        """Order the models: the least is asked next."""
-        draws = self._models[model]
-        behind = 0 if self._target is None else draws.wrong_in_a_row // GIVE_WAY_AFTER
-        contributed = draws.correct + len(draws.in_flight)
-        turn = (model - self._turn) % len(self._models)
-        return behind, contributed, draws.used, turn
+        self._lost.add(model)

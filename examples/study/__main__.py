@@ -63,8 +63,8 @@ def _prepared(folder: Path, smoke: bool) -> Study:
 def _verl_plan(smoke: bool) -> VerlPlan:
     from .verl_runs import VerlPlan
 
-    steps = SMOKE.settings.steps
-    return VerlPlan(seeds=1, steps=steps, more=(), arms=("outcome",)) if smoke else VerlPlan()
+    small = VerlPlan(1, SMOKE.settings.steps, extra_seeds=(), arms=("outcome",))
+    return small if smoke else VerlPlan()
 
 
 @app.command()

@@ -15,9 +15,9 @@ import os
 import platform
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -196,43 +196,35 @@ class Study:
             raise SystemExit(f"{self.table} has {len(found)} of {len(runs)} runs: do the others")
         return [rows[run] for run in found]
 
-    def do(self, runs: Sequence[Run], perform: Callable[[Run], Row], jobs: int, say: Say) -> None:
-        """Do the missing runs in their order, each in a process with one thread.
+    def do(
+        self, runs: Sequence[Run], perform: Callable[[Run], Row], pool: Executor, say: Say
+    ) -> None:
+        """Do the missing runs in their order.
 
         Args:
             runs: all that shall be there.
             perform: does a run, and returns its row.
-            jobs: runs at the same time.
+            pool: of :func:`workers`.
             say: called for each run that ended.
         """
         rows = self.rows()
-        missing = [run for run in runs if run not in rows]
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(jobs, context, _begin_process) as pool:
-            begun = [pool.submit(perform, run) for run in missing]
-            try:
-                for number, future in enumerate(as_completed(begun), start=1):
-                    row = future.result()
-                    self.add(row)
-                    left = f"{len(begun) - number} left of {len(runs)}"
-                    say(f"{Run(**row['run']).name}: {row['cpu_seconds']:.0f} s; {left}")
-            finally:
-                pool.shutdown(cancel_futures=True)
+        begun = [pool.submit(perform, run) for run in runs if run not in rows]
+        for number, future in enumerate(as_completed(begun), start=1):
+            row = future.result()
+            self.add(row)
+            left = f"{len(begun) - number} left of {len(runs)}"
+            say(f"{Run(**row['run']).name}: {row['cpu_seconds']:.0f} s; {left}")
 
 
-def carry_out(study: Study, jobs: int, say: Say) -> None:
-    """Do the missing runs of the loop."""
-    plan = study.plan
-    with study.inputs.serving() as address:
-        do = partial(study.do, perform=partial(run_one, study, address), jobs=jobs, say=say)
-        rates = dict(SWAPPED)
-        for names, _ in groups(plan):
-            tries = rate_runs(plan, names)
-            do(tries)
-            rates |= chosen_rates(plan, study.results(tries))
-            do(counting_runs(plan, rates))
-            # As soon as the primary runs are there: all others are exploratory.
-            do(second_runs(plan))
+@contextmanager
+def workers(jobs: int) -> Iterator[Executor]:
+    """Start processes with one thread each; an error cancels the runs that have not begun."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, _begin_process) as pool:
+        try:
+            yield pool
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _begin_process() -> None:
@@ -241,6 +233,21 @@ def _begin_process() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+def carry_out(study: Study, jobs: int, say: Say) -> None:
+    """Do the missing runs of the loop."""
+    plan = study.plan
+    with study.inputs.serving() as address, workers(jobs) as pool:
+        do = partial(study.do, perform=partial(run_one, study, address), pool=pool, say=say)
+        rates = dict(SWAPPED)
+        for names, _ in groups(plan):
+            tries = rate_runs(plan, names)
+            do(tries)
+            rates |= chosen_rates(plan, study.results(tries))
+            do(counting_runs(plan, rates))
+            # As soon as the primary runs are there: all others are exploratory.
+            do(second_runs(plan))
 
 
 def made_by() -> dict[str, str]:

@@ -26,21 +26,21 @@ class VerlPlan:
     Attributes:
         seeds: from 0 on.
         steps: whole passes over the training problems.
-        more: further seeds, for a question of `docs/study.md` about the first warm start; the
-            comparison of the plan leaves them out.
+        extra_seeds: for a question of `docs/study.md` about the first warm start; the comparison
+            of the plan leaves them out.
         arms: of the study.
     """
 
     seeds: int = 4
     steps: int = 100
-    more: tuple[int, ...] = (6, 9)
+    extra_seeds: tuple[int, ...] = (6, 9)
     arms: tuple[str, ...] = ("outcome", "linear", "shuffled")
 
     def runs(self, rates: Mapping[str, float]) -> list[Run]:
         """Return the runs in their order, with the learning rates of the loop."""
         return [
             Run("verl", name, seed, rates[name], self.steps)
-            for seed in (*range(self.seeds), *self.more)
+            for seed in (*range(self.seeds), *self.extra_seeds)
             for name in self.arms
         ]
 

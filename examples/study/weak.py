@@ -23,7 +23,7 @@ from consensuspr.data import Problem, Row
 
 from .arms import ARMS, NUM_WARM_STARTS, Arm, Nodes, Settings
 from .inputs import by_purpose, write_problems
-from .runner import Run, Say, Study, made_by
+from .runner import Run, Say, Study, made_by, workers
 from .task import MAX_RESPONSE_TOKENS, STYLES, Story, draw_stories, write
 
 USUAL, UNSOLVED = "usual", "unsolved"
@@ -83,9 +83,9 @@ class WeakPlan:
 def carry_out_weak(study: Study, plan: WeakPlan, jobs: int, say: Say) -> list[dict[str, Any]]:
     """Do the missing runs, and return the rows of the plan."""
     starts = [study.inputs.weak_start(number, plan.share) for number in range(NUM_WARM_STARTS)]
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, workers(jobs) as pool:
         write_unsolved(plan, Path(folder))
-        study.do(plan.runs(), partial(_run_one, study, plan, starts, Path(folder)), jobs, say)
+        study.do(plan.runs(), partial(_run_one, study, plan, starts, Path(folder)), pool, say)
     return study.results(plan.runs())
 
 

@@ -1,10 +1,9 @@
-"""A run whose reward goes up while its accuracy does not: what to find out with the page.
+"""Write the score log of a run whose reward goes up while its accuracy does not.
 
-Writes a score log as a trainer would, of a policy that is no model: it answers the problems of the
-sample dataset with the sample's own solutions.  How often it is right stays as it is from the first
-step to the last.  What it learns instead is to name nodes: more and more of its wrong answers state
-what a solution passes through, and some list numbers until the guard sees it.  So NCR of wrong
-rollouts climbs, and with it the reward.  Everything is scored for real.
+The policy is no model: it answers the problems of the sample dataset with the sample's own
+solutions, right as often at the end as at the start.  It learns to name nodes: more and more of its
+wrong answers state the steps of a solution, and some list numbers until the guard acts.  So the NCR
+of wrong rollouts climbs, and with it the reward.  Everything is scored for real.
 
     python examples/stuffing/make.py runs/stuffing
     consensuspr watch runs/stuffing --dataset examples/sample/dataset.jsonl
@@ -16,11 +15,12 @@ import argparse
 import itertools
 import random
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 from consensuspr.core import normalize
-from consensuspr.data import Problem, Row, read_problems, read_rollouts
+from consensuspr.data import Problem, read_problems, read_rollouts
 from consensuspr.score_log import ScoreLog, keep_dataset
 from consensuspr.scoring import (
     AnswerVerifier,
@@ -34,63 +34,46 @@ from consensuspr.scoring.types import Sample, SampleKeys
 
 SAMPLE = Path(__file__).resolve().parents[1] / "sample"
 STEPS, SEED = 60, 7
-# Prompts of a step, and rollouts of each.
-PROMPTS, ROLLOUTS = 8, 8
-# Between the scoring times of two steps.
-STEP_S = 90.0
+# Prompts of a step, and rollouts of each; seconds of a step; steps between two test splits.
+PROMPTS, ROLLOUTS, STEP_S, TEST_EVERY = 8, 8, 90.0, 10
 # Share of right rollouts, throughout.
 RIGHT = 0.4
-# Of wrong rollouts, the share that names nodes in the first step and in the last, and the share
-# that lists numbers.
-NAMING = (0.05, 0.85)
-LISTING = (0.0, 0.12)
-# Every so many steps the test split is looked at.
-TEST_EVERY = 10
+# Shares of wrong rollouts in the first step and in the last: that name nodes, that list numbers.
+NAMING, LISTING = (0.05, 0.85), (0.0, 0.12)
 
 
 class Policy:
-    """What answers, and how its habits change.
+    """Answers problems; if it learns, its wrong answers change from step to step."""
 
-    Args:
-        learns: whether it learns to name nodes; without, it stays as it was.
-    """
-
-    def __init__(self, seed: int, *, learns: bool = True) -> None:
+    def __init__(self, seed: int, *, learns: bool) -> None:
         self._random = random.Random(seed)
         self._learns = learns
-        self._rows: dict[tuple[str, str], list[Row]] = {}
+        self._responses: dict[tuple[str, str], list[str]] = defaultdict(list)
         for row in read_rollouts(SAMPLE / "rollouts.jsonl"):
             kind = "right" if row["correct"] else "wrong"
             if row["case"] == "direct_answer":
                 kind = "bare"
-            self._rows.setdefault((row["problem_id"], kind), []).append(row)
+            self._responses[row["problem_id"], kind].append(row["response"])
 
     def answer(self, problem: Problem, progress: float) -> str:
         """Return a response; ``progress`` goes from 0 to 1 over the run."""
         chance = self._random.random
+        kind, part = "wrong", progress if self._learns else 0.0
         if chance() < RIGHT:
-            kind = "bare" if chance() < 0.1 and self._has(problem, "bare") else "right"
-            return self._some(problem, kind)
-        part = progress if self._learns else 0.0
-        if chance() < _between(LISTING, part):
+            bare = chance() < 0.1 and self._responses[problem.problem_id, "bare"]
+            kind = "bare" if bare else "right"
+        elif chance() < _between(LISTING, part):
             return self._listing(problem)
-        if chance() < _between(NAMING, part):
+        elif chance() < _between(NAMING, part):
             return self._naming(problem)
-        return self._some(problem, "wrong")
-
-    def _has(self, problem: Problem, kind: str) -> bool:
-        return (problem.problem_id, kind) in self._rows
-
-    def _some(self, problem: Problem, kind: str) -> str:
-        text: str = self._random.choice(self._rows[problem.problem_id, kind])["response"]
-        return text
+        return self._random.choice(self._responses[problem.problem_id, kind])
 
     def _wrong_answer(self, problem: Problem) -> str:
         truth = problem.ground_truth or "0"
-        return str(int(truth) + self._random.randint(1, 9)) if truth.isdigit() else "0"
+        return f"Answer: {int(truth) + self._random.randint(1, 9) if truth.isdigit() else 0}"
 
     def _naming(self, problem: Problem) -> str:
-        """State what a solution passes through, and then something else."""
+        """State the steps of a solution, and then another answer."""
         lines = ["Recall the facts that are needed here:"]
         for node in problem.nodes:
             if not node.is_final and self._random.random() < 0.9:
@@ -98,18 +81,17 @@ class Policy:
                 # Between dollars, words would run together.
                 shown = f"${fact}$" if "\\" in fact else fact
                 lines.append(f"- {node.label or 'we have'}: {shown}")
-        return "\n".join([*lines, f"Answer: {self._wrong_answer(problem)}"])
+        return "\n".join([*lines, self._wrong_answer(problem)])
 
     def _listing(self, problem: Problem) -> str:
         """List sums and products of the problem's numbers until one is a node."""
         digits = "".join(sign if sign.isdigit() else " " for sign in normalize(problem.problem))
         numbers = sorted({int(word) for word in digits.split() if len(word) < 6})[:9]
         lines = ["Let us list what could be of use:"]
-        for one, other in itertools.combinations(numbers, 2):
-            lines.append(f"{one} + {other} = {one + other}, {one} * {other} = {one * other},"
-                         f" {other} - {one} = {other - one}")  # fmt: skip
+        for a, b in itertools.combinations(numbers, 2):
+            lines.append(f"{a} + {b} = {a + b}, {a} * {b} = {a * b}, {b} - {a} = {b - a}")
         lines += [f"{number} * {by} = {number * by}" for number in numbers for by in range(2, 9)]
-        return "\n".join([*lines, f"Answer: {self._wrong_answer(problem)}"])
+        return "\n".join([*lines, self._wrong_answer(problem)])
 
 
 def _between(ends: tuple[float, float], part: float) -> float:
@@ -125,7 +107,7 @@ def make_run(
 
     Args:
         run: folder.
-        steps: how many.
+        steps: number of steps.
         learns: whether the policy learns to name nodes.
         delay_s: seconds to wait after each step.
     """
@@ -133,26 +115,35 @@ def make_run(
     index = DatasetIndex.load(SAMPLE / "dataset.jsonl")
     run.mkdir(parents=True, exist_ok=True)
     keep_dataset(run, index)
-    policy, chosen, keys = Policy(SEED, learns=learns), random.Random(SEED + 1), SampleKeys()
+    policy, rng, keys = Policy(SEED, learns=learns), random.Random(SEED + 1), SampleKeys()
     options = ScoreOptions(RewardSpec.linear(0.5), run=run.name)
     begun = time.time() - steps * STEP_S
     log = ScoreLog(run, "trainer")
     with AnswerVerifier() as verifier:
         scorer = Scorer({"default": index}, verifier=verifier)
         for step in range(1, steps + 1):
-            splits = ["train"] + ["test"] * (step % TEST_EVERY == 0)
-            for split in splits:
-                pool = [one for one in problems if one.split == split]
-                prompts = chosen.sample(pool, min(PROMPTS, len(pool)))
-                rollouts = [
-                    _rollout(policy, problem, step, steps, split, number, keys)
-                    for problem in prompts
-                    for number in range(ROLLOUTS)
-                ]
+            for split in ["train", "test"] if step % TEST_EVERY == 0 else ["train"]:
+                pool = [problem for problem in problems if problem.split == split]
+                rollouts = []
+                for problem in rng.sample(pool, min(PROMPTS, len(pool))):
+                    group = f"{step}-{problem.problem_id}"
+                    for number in range(ROLLOUTS):
+                        text = policy.answer(problem, (step - 1) / max(1, steps - 1))
+                        rollouts.append(
+                            Rollout(
+                                problem.problem_id,
+                                text,
+                                problem.ground_truth,
+                                max(1, round(len(text) / 3.6)),
+                                data_source=problem.data_source,
+                                rollout_id=f"{group}-{number}",
+                                sample=Sample(keys.next(), step, group, split),
+                            )
+                        )
                 scores, identity = scorer.score(rollouts, options)
                 unix_s = time.time() if delay_s else begun + step * STEP_S
                 for rollout, score in zip(rollouts, scores, strict=True):
-                    # Too long a response costs something, as verl's overlong buffer does.
+                    # As verl's overlong buffer: a long response costs something.
                     penalty = 0.0 - min(1.0, max(0, (rollout.num_tokens or 0) - 400) / 400)
                     final = None if score.reward is None else score.reward + penalty
                     log.put_sample(
@@ -163,36 +154,14 @@ def make_run(
     log.close()
 
 
-def _rollout(
-    policy: Policy,
-    problem: Problem,
-    step: int,
-    steps: int,
-    split: str,
-    number: int,
-    keys: SampleKeys,
-) -> Rollout:
-    text = policy.answer(problem, (step - 1) / max(1, steps - 1))
-    name = f"{step}-{problem.problem_id}"
-    return Rollout(
-        problem.problem_id,
-        text,
-        problem.ground_truth,
-        max(1, round(len(text) / 3.6)),
-        data_source=problem.data_source,
-        rollout_id=f"{name}-{number}",
-        sample=Sample(keys.next(), step, name, split),
-    )
-
-
 def main() -> None:
     """Write the run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("run", type=Path, help="folder of the run; made if need be")
     parser.add_argument("--honest", action="store_true", help="a policy that stays as it was")
-    given = parser.parse_args()
-    steps = sum(1 for _ in make_run(given.run, learns=not given.honest))
-    print(f"{steps} steps are logged in {given.run}")
+    arguments = parser.parse_args()
+    steps = sum(1 for _ in make_run(arguments.run, learns=not arguments.honest))
+    print(f"{steps} steps are logged in {arguments.run}")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
 import pytest
 
 from benchmarks.measure import SHORTEST_S, WrongAnswerError, fastest, require
@@ -54,23 +52,10 @@ def test_a_short_function_is_repeated_and_timed_a_call() -> None:
     clock = Clock()
     found = fastest({"a": lambda: clock.work("a", SHORTEST_S / 50)}, 2, clock)
     assert found["a"] == pytest.approx(SHORTEST_S / 50)
-    assert len(clock.calls) > 2 * 50
+    assert len(clock.calls) >= 2 * 50
 
 
 def test_the_best_round_counts() -> None:
     clock = Clock()
     seconds = iter([5.0, 5.0, 3.0, 1.0, 2.0])
     assert fastest({"a": lambda: clock.work("a", next(seconds))}, 3, clock) == {"a": 1.0}
-
-
-def test_no_garbage_is_collected_while_the_clock_runs() -> None:
-    clock = Clock()
-    enabled: list[bool] = []
-
-    def look() -> None:
-        enabled.append(gc.isenabled())
-        clock.work("a", 1.0)
-
-    fastest({"a": look}, 3, clock)
-    assert enabled[-3:] == [False] * 3
-    assert gc.isenabled()

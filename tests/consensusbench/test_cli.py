@@ -38,7 +38,7 @@ ROWS = ["--output", "rows.jsonl"]
         (["compare", *FILES, "--baseline", "A", "--candidate", "A"], "are both 'A'"),
         (["compare", *FILES, "--baseline", "A"], "--baseline and --candidate go together"),
         (["validate", "none.jsonl"], "none.jsonl: no such file"),
-        (["diagnose", *FILES, "--almost-ncr", "2"], "(--almost-ncr): must be at most 1, got 2"),
+        (["diagnose", *FILES, "--almost-ncr", "-1"], "(--almost-ncr): must be at least 0"),
         (["report", *FILES, *PAGE, "--confidence", "2"], "the confidence must be above 0 and"),
         (["report", *FILES, "--output", "/nowhere/at/all.html"], "does not exist: make it first"),
     ],

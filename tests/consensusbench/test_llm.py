@@ -131,13 +131,6 @@ async def test_other_errors_are_one_sentence(
     assert len(bench.server.asked) == attempts
 
 
-async def test_no_more_requests_are_in_flight_than_allowed(bench: ModelBench) -> None:
-    bench.server.script(then=Say("x", after_s=0.05))
-    async with bench.model(concurrency=3) as model:
-        await asyncio.gather(*(model.ask(HELLO) for _ in range(9)))
-    assert bench.server.most_at_once == 3
-
-
 async def test_requests_in_flight_do_not_run_past_the_budget_together(bench: ModelBench) -> None:
     bench.server.script(then=Say("x" * 40, after_s=0.02))
     budget = Budget(max_cost=0.001)
@@ -172,17 +165,6 @@ async def test_a_stopped_budget_begins_nothing_and_a_cancelled_request_is_given_
         await bench.ask(later)
     with pytest.raises(InputError, match="max_cost must be 0 or more"):
         Budget(max_cost=float("nan"))
-
-
-async def test_openai_itself_needs_a_key_and_a_server_of_ones_own_needs_none(
-    bench: ModelBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "MY_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(InputError, match="environment variable MY_KEY holds no key for m"):
-        ChatModel(ModelSettings("m", api_key_env="MY_KEY"))
-    assert (await bench.ask()).text == "Answer: 0"
-    assert bench.server.asked[0].key == "none"
 
 
 def test_a_key_stands_for_all_that_decides_the_reply() -> None:
@@ -259,10 +241,3 @@ def test_a_wrong_models_file_is_one_sentence(tmp_path: Path, text: str, sentence
     (tmp_path / "m.toml").write_text(text)
     with pytest.raises(InputError, match=sentence):
         read_models([], tmp_path / "m.toml", {})
-
-
-def test_no_model_at_all_and_no_such_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no model is named"):
-        read_models([], None, {})
-    with pytest.raises(InputError, match=r"none\.toml: cannot be read: No such file"):
-        read_models([], tmp_path / "none.toml", {})

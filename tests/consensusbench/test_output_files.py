@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from consensusbench.outputs import check_outputs, check_row_outputs
+from consensusbench.outputs import check_outputs
 from consensuspr.data import open_writer
 from consensuspr.errors import InputError
 from tests.commands import Run
@@ -25,12 +25,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_rows(tmp_path / "p.jsonl", [PROBLEM])
     write_rows(tmp_path / "r.jsonl", [ROLLOUT])
     return tmp_path
-
-
-def test_outputs_apart_from_inputs_are_fine(tmp_path: Path) -> None:
-    (tmp_path / "in").touch()
-    (tmp_path / "old").touch()
-    check_outputs((tmp_path / "new", str(tmp_path / "old"), None), (tmp_path / "in", None))
 
 
 def test_an_input_under_another_name_is_an_input(tmp_path: Path) -> None:
@@ -83,13 +77,6 @@ def test_an_impossible_output_is_rejected_at_once(command: str, folder: Path, ru
         code, _, error = run(*command.format(output).split())
         assert code == 2 and error.splitlines()[-1] == f"consensusbench: error: {sentence}"
     assert sorted(path.name for path in folder.iterdir()) == ["p.jsonl", "r.jsonl"]
-
-
-@pytest.mark.parametrize("name", ["x.TSV", "x.xlsx", "x.html", "x.csv.gz"])
-def test_rows_are_no_table_and_no_page(name: str) -> None:
-    with pytest.raises(InputError, match="rows are written to"):
-        check_row_outputs((name,))
-    check_row_outputs((None, "x.jsonl", "x.jsonl.gz", "x.pq", "x.json", "csv", "x.csv.jsonl"))
 
 
 ROLLOUTS_GIVEN = "holds rollouts where a dataset is expected: give the dataset here"

@@ -42,7 +42,7 @@ def native_engine() -> Engine:
 
 
 def python_engine() -> Engine:
-    """The pure-Python twin."""
+    """The pure-Python engine."""
     from consensuspr.core.pure.matcher import Matcher, match_batch
     from consensuspr.core.pure.normal_form import normal_form, normalize
 

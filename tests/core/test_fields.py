@@ -21,7 +21,7 @@ MANY = 10_000
 
 def native() -> Count:
     try:
-        module = importlib.import_module("consensuspr.core.native.fields")
+        module = importlib.import_module("consensuspr.core.native")
     except ImportError as error:
         pytest.skip(f"the compiled core is not built: {error}")
     count: Count = module.count_fields

@@ -1,4 +1,4 @@
-"""The manifests of Kubernetes: valid for its API, of one piece, and a server starts as they say."""
+"""The manifests of Kubernetes: valid for its API, consistent, and a server starts as they say."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def pod(resources: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_api_takes_them(resources: dict[str, Any], version: str | None) -> None:
     kubernetes_validate = pytest.importorskip("kubernetes_validate")
-    of_api = [one for one in resources.values() if one["apiVersion"] not in EXTENSIONS]
+    of_api = [entry for entry in resources.values() if entry["apiVersion"] not in EXTENSIONS]
     assert len(of_api) == 5
     for resource in of_api:
         kubernetes_validate.validate(
@@ -71,7 +71,7 @@ def test_every_file_is_applied_or_stands_alone(folder: Path, resources: dict[str
 
 def test_selectors_ports_and_secrets_fit(resources: dict[str, Any], pod: Any) -> None:
     labels = pod["metadata"]["labels"]
-    specs = {kind: one["spec"] for kind, one in resources.items() if "spec" in one}
+    specs = {kind: entry["spec"] for kind, entry in resources.items() if "spec" in entry}
     selectors = [
         specs["Deployment"]["selector"]["matchLabels"],
         specs["Service"]["selector"],
@@ -89,17 +89,19 @@ def test_selectors_ports_and_secrets_fit(resources: dict[str, Any], pod: Any) ->
     used += [container[f"{probe}Probe"]["httpGet"]["port"] for probe in ("liveness", "readiness")]
     assert set(used) == set(ports)
     assert specs["Service"]["ports"][0]["port"] == ports["grpc"]
-    made = {one["name"] for one in resources["Kustomization"]["secretGenerator"]}
-    mounted = {one["secret"]["secretName"] for one in pod["spec"]["volumes"] if "secret" in one}
+    made = {entry["name"] for entry in resources["Kustomization"]["secretGenerator"]}
+    mounted = {
+        entry["secret"]["secretName"] for entry in pod["spec"]["volumes"] if "secret" in entry
+    }
     assert mounted == made
-    assert {one["name"] for one in container["volumeMounts"]} == {
-        one["name"] for one in pod["spec"]["volumes"]
+    assert {entry["name"] for entry in container["volumeMounts"]} == {
+        entry["name"] for entry in pod["spec"]["volumes"]
     }
 
 
 def test_settings_are_those_of_the_server(pod: Any) -> None:
     [container] = pod["spec"]["containers"]
-    settings = {one["name"].removeprefix("CONSENSUSPR_").lower() for one in container["env"]}
+    settings = {entry["name"].removeprefix("CONSENSUSPR_").lower() for entry in container["env"]}
     assert settings <= set(ServerConfig.model_fields)
     delay = next(e["value"] for e in container["env"] if e["name"].endswith("DRAIN_DELAY_S"))
     grace = ServerConfig.model_fields["grace_s"].default
@@ -112,7 +114,7 @@ def test_the_autoscaler_goes_by_metrics_that_there_are(
 ) -> None:
     rule = yaml.safe_load((folder / "adapter.yaml").read_text())["rules"]["custom"][0]
     metrics = resources["HorizontalPodAutoscaler"]["spec"]["metrics"]
-    [name] = [one["pods"]["metric"]["name"] for one in metrics if one["type"] == "Pods"]
+    [name] = [entry["pods"]["metric"]["name"] for entry in metrics if entry["type"] == "Pods"]
     assert rule["name"]["as"] == name
     assert rule["seriesQuery"].startswith(f"{name}{{")
     served = {sample.name for family in Metrics().registry.collect() for sample in family.samples}
@@ -137,20 +139,20 @@ def test_a_server_starts_as_in_its_container(
     placed = {"/data": tmp_path, "/etc/consensuspr/tokens": made, "/etc/consensuspr/tls": made}
     assert placed.keys() <= {mount["mountPath"] for mount in container["volumeMounts"]}
     ports = {"50051": free_port(), "9464": free_port()}
-    for one in container["env"]:
-        value = one["value"]
+    for entry in container["env"]:
+        value = entry["value"]
         for there, here in placed.items():
             value = value.replace(f"{there}/", f"{here}/")
         for there, port in ports.items():
             value = value.replace(there, str(port))
-        monkeypatch.setenv(one["name"], value)
+        monkeypatch.setenv(entry["name"], value)
     monkeypatch.setenv("CONSENSUSPR_WORKERS", "1")
     with ExitStack() as running:
         process = ServeProcess(tmp_path, ["-m", "consensuspr.cli", *container["args"]])
         server = running.enter_context(closing(process.wait_until_listening()))
-        # What the server is told by variables would be the client's too.
-        for one in container["env"]:
-            monkeypatch.delenv(one["name"])
+        # Else the client would read the same variables.
+        for entry in container["env"]:
+            monkeypatch.delenv(entry["name"])
 
         def page(path: str, **headers: str) -> int:
             unchecked = ssl._create_unverified_context()

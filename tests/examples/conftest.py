@@ -1,33 +1,25 @@
-"""The training run of examples/verl_cpu, which is no installed package, and what its runs share."""
+"""The modules of examples/verl_cpu, and the files that its runs share."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "verl_cpu"
+import examples.study  # noqa: F401  (puts examples/verl_cpu on the path)
 
 NUM_TRAIN, NUM_VALIDATION = 12, 8
 
 
 @pytest.fixture(scope="session")
-def example() -> Iterator[SimpleNamespace]:
+def example() -> SimpleNamespace:
     """Its modules, by their names."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(EXAMPLE))
-        names = ("problems", "files", "training", "results")
-        modules = {name: import_module(f"arithmetic_grpo.{name}") for name in names}
-        yield SimpleNamespace(**modules, grow=import_module("grow"))
-        for name in [name for name in sys.modules if name.startswith("arithmetic_grpo")]:
-            del sys.modules[name]
-        del sys.modules["grow"]
+    names = ("problems", "files", "training", "results")
+    modules = {name: import_module(f"arithmetic_grpo.{name}") for name in names}
+    return SimpleNamespace(**modules, grow=import_module("grow"))
 
 
 @pytest.fixture(scope="session")

@@ -43,7 +43,7 @@ UNREACHED: frozenset[tuple[str, str]] = frozenset()
 
 @dataclass(frozen=True)
 class Sample:
-    """Both files of the sample, and what the matcher says about them."""
+    """Both files of the sample, and the nodes that its rollouts match."""
 
     folder: Path
     problems: dict[str, Problem]
@@ -262,4 +262,4 @@ def test_the_guard_lowers_no_right_rollout(sample: Sample) -> None:
     rows = [row for row in sample.rollouts if row["correct"]]
     with LocalClient(sample.folder / "dataset.jsonl") as client:
         scores = client.score([rollout_from_row(row) for row in rows])
-    assert [one.guard for one in scores] == [1.0] * len(rows)
+    assert [score.guard for score in scores] == [1.0] * len(rows)

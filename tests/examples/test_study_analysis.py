@@ -72,7 +72,7 @@ def test_sums_that_are_equal_but_for_the_rounding_of_results_count_as_equal() ->
     assert sign_flip(rounded) == sign_flip(counts) == expected
 
 
-def test_sign_flip_refuses_what_it_is_not_for() -> None:
+def test_sign_flip_rejects_other_counts() -> None:
     for differences in ([], [0.1] * 21):
         with pytest.raises(ValueError, match="takes 1 to 20"):
             sign_flip(differences)
@@ -137,7 +137,7 @@ def test_area_and_steps_to_a_threshold() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tops", "told"),
+    ("tops", "shown"),
     [
         # They are at 30 % after 20, 24 and 40 steps, or never.
         ((0.6, 0.3), "30"),
@@ -147,11 +147,11 @@ def test_area_and_steps_to_a_threshold() -> None:
     ],
 )
 def test_the_steps_of_an_arm_are_the_median_of_its_seeds(
-    tops: tuple[float, ...], told: str
+    tops: tuple[float, ...], shown: str
 ) -> None:
     runs = [_run("outcome", seed, top) for seed, top in enumerate(tops)]
     [row] = arms_table(Results(runs)).splitlines()[2:]
-    assert row.split(" | ")[6] == told
+    assert row.split(" | ")[6] == shown
 
 
 def test_differences_are_of_the_same_seed() -> None:
@@ -194,9 +194,7 @@ def test_the_primary_table_corrects_four_contrasts() -> None:
         (0.001, 0.05, 0.06, "open: not shown by the test"),
     ],
 )
-def test_what_is_said_of_a_contrast(
-    low: float, high: float, corrected: float, verdict: str
-) -> None:
+def test_the_verdict_on_a_contrast(low: float, high: float, corrected: float, verdict: str) -> None:
     effect = Effect(12, (low + high) / 2, low, high, 0.02)
     assert Contrast("linear", "outcome", effect, corrected, corrected).verdict == verdict
 
@@ -213,7 +211,7 @@ def _primary(shifts: dict[str, float]) -> Results:
     )
 
 
-def test_contrasts_are_shown_in_all_that_was_watched() -> None:
+def test_contrasts_are_shown_in_all_figures() -> None:
     results = _primary({"linear": 0.0, "outcome": 0.1})
     lines = beside_table(results, [("linear", "outcome")]).splitlines()
     assert len(lines) == 3

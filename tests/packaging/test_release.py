@@ -105,7 +105,7 @@ def test_actions_and_tools_are_pinned_and_no_job_may_more_than_it_needs(workflow
     steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
     used = [step["uses"] for step in steps if "uses" in step]
     assert len(used) == 8
-    assert [one for one in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", one)] == []
+    assert [action for action in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action)] == []
     installed = [
         word
         for step in steps

@@ -203,7 +203,7 @@ def test_the_shipped_configuration_is_one_that_serve_takes(repository: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"datasets": {"a": "relative.jsonl"}}, "dataset a must have an absolute path"),
+        ({"datasets": {"a": "relative.jsonl"}}, "dataset a must be an absolute path"),
         ({"datasets": {"a": "/a.jsonl"}, "score_log": "run"}, "score_log must be an absolute path"),
         ({"datasets": {}}, "datasets must be paths by name, got {}"),
         ({"datasets": {"a": "/a.jsonl"}}, "Serve listens on all addresses of its nodes: give to"),

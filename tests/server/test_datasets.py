@@ -68,26 +68,52 @@ class Files:
     rewards: dict[str, float]
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    folder = tmp_path / "data"
+def made_in(folder: Path) -> Files:
     folder.mkdir()
     first, second = version(folder / "first.jsonl", 1), version(folder / "second.jsonl", 4)
-    rewards = {digest_of(first): 1.0, digest_of(second): 0.625}
-    return Files(folder, first, second, rewards)
+    return Files(folder, first, second, {digest_of(first): 1.0, digest_of(second): 0.625})
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return made_in(tmp_path_factory.mktemp("shared") / "data")
+
+
+@pytest.fixture(scope="module")
+def shared(files: Files) -> Iterator[ServeProcess]:
+    """A server of the first version with two workers."""
+    settings = {"datasets": {"default": str(files.first)}, "address": ANY_PORT, "workers": 2}
+    with closing(ServeProcess(files.folder.parent, run_with(settings))) as server:
+        yield server.wait_until_listening()
+
+
+@pytest.fixture
+def server(shared: ServeProcess, files: Files) -> Iterator[ServeProcess]:
+    """The same; afterwards, it serves the first version again."""
+    yield shared
+    put(shared, files.first)
+    with AdminClient(shared.address, MOST_S) as admin:
+        for item in admin.list():
+            if item.info.name != "default":
+                admin.remove(item.info.name)
 
 
 StartServer = Callable[..., ServeProcess]
 
 
 @pytest.fixture
-def start(files: Files, tmp_path: Path) -> Iterator[StartServer]:
-    """Start servers of the first version with two workers; settings as keywords."""
-    usual = {"datasets": {"default": str(files.first)}, "address": ANY_PORT, "workers": 2}
+def own_files(tmp_path: Path) -> Files:
+    return made_in(tmp_path / "data")
+
+
+@pytest.fixture
+def start(own_files: Files, tmp_path: Path) -> Iterator[StartServer]:
+    """Start a server of the first version of its own files; settings as keywords."""
+    usual = {"datasets": {"default": str(own_files.first)}, "address": ANY_PORT, "workers": 2}
     with ExitStack() as running:
 
-        def start_server(prelude: str = "", **settings: Any) -> ServeProcess:
-            server = ServeProcess(tmp_path, run_with(usual | settings, prelude))
+        def start_server(**settings: Any) -> ServeProcess:
+            server = ServeProcess(tmp_path, run_with(usual | settings))
             return running.enter_context(closing(server)).wait_until_listening()
 
         yield start_server
@@ -165,8 +191,9 @@ def under_load(server: ServeProcess, callers: int = 4, rollouts: int = 300) -> I
             thread.join()
 
 
-def test_replaced_under_load_no_request_is_lost_or_mixed(start: StartServer, files: Files) -> None:
-    server = start()
+def test_replaced_under_load_no_request_is_lost_or_mixed(
+    server: ServeProcess, files: Files
+) -> None:
     spans: list[tuple[float, float, str]] = []
     with under_load(server) as load:
         begun = time.monotonic()
@@ -187,8 +214,10 @@ def test_replaced_under_load_no_request_is_lost_or_mixed(start: StartServer, fil
         assert {reply[2] for reply in between} <= {digest}
 
 
-def test_what_is_replaced_gives_its_memory_and_files_back(start: StartServer, files: Files) -> None:
-    versions = [version(files.folder / f"v{at}.jsonl", 2 + at, problems=1000) for at in (0, 1)]
+def test_what_is_replaced_gives_its_memory_and_files_back(
+    start: StartServer, own_files: Files
+) -> None:
+    versions = [version(own_files.folder / f"v{at}.jsonl", 2 + at, problems=1000) for at in (0, 1)]
     server = start(datasets={"default": str(versions[0])}, workers=2)
 
     def rss() -> int:
@@ -206,7 +235,7 @@ def test_what_is_replaced_gives_its_memory_and_files_back(start: StartServer, fi
     ask()
     put(server, versions[1])
     base, descriptors = rss(), opened()
-    for at in range(5):
+    for at in range(3):
         ask()
         put(server, versions[at % 2])
     wait_for(lambda: all(len(one) == 1 for one in mapped(server)), most_s=MOST_S)
@@ -236,38 +265,23 @@ def test_what_is_replaced_gives_its_memory_and_files_back(start: StartServer, fi
     ],
 )
 def test_what_is_wrong_changes_nothing_and_is_said(
-    shared: ServeProcess, shared_files: Files, name: str, path: str, mode: PutMode, sentence: str
+    shared: ServeProcess, files: Files, name: str, path: str, mode: PutMode, sentence: str
 ) -> None:
+    (files.folder / "bad.jsonl").write_text('{"problem_id"')
+    if not (files.folder / "pipe").exists():
+        os.mkfifo(files.folder / "pipe")
+        outside = version(files.folder.parent / "outside.jsonl", 2)
+        (files.folder / "outside").symlink_to(outside)
     before = served(shared)
-    given = path if not path or path.startswith("/") else os.path.join(shared_files.folder, path)
+    given = path if not path or path.startswith("/") else os.path.join(files.folder, path)
     with pytest.raises(InvalidRequest, match=sentence):
         put(shared, given, name, mode)
     assert served(shared) == before
 
 
-@pytest.fixture(scope="module")
-def shared_files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    folder = tmp_path_factory.mktemp("shared") / "data"
-    folder.mkdir()
-    first = version(folder / "first.jsonl", 1)
-    (folder / "bad.jsonl").write_text('{"problem_id"')
-    os.mkfifo(folder / "pipe")
-    outside = version(folder.parent / "outside.jsonl", 2)
-    (folder / "outside").symlink_to(outside)
-    return Files(folder, first, outside, {digest_of(first): 1.0})
-
-
-@pytest.fixture(scope="module")
-def shared(shared_files: Files) -> Iterator[ServeProcess]:
-    """A server that no test harms."""
-    settings = {"datasets": {"default": str(shared_files.first)}, "address": ANY_PORT, "workers": 2}
-    with closing(ServeProcess(shared_files.folder.parent, run_with(settings))) as server:
-        yield server.wait_until_listening()
-
-
-def test_expected_digests(shared: ServeProcess, shared_files: Files) -> None:
+def test_expected_digests(shared: ServeProcess, files: Files) -> None:
     other = f"sha256:{'0' * 64}"
-    [digest] = shared_files.rewards
+    digest = digest_of(files.first)
     with AdminClient(shared.address, MOST_S) as admin:
         with pytest.raises(InvalidRequest, match=f"has digest {digest}, expected is {other}"):
             admin.put("default", expect_digest=other)
@@ -282,7 +296,7 @@ def test_expected_digests(shared: ServeProcess, shared_files: Files) -> None:
     with RewardClient(shared.address, MOST_S, run="a run", expect_digest=digest) as client:
         assert client.score(rollouts)[0].reward == 1.0
     with (
-        LocalClient(shared_files.first, expect_digest=other) as local,
+        LocalClient(files.first, expect_digest=other) as local,
         pytest.raises(DatasetMismatch, match=sentence),
     ):
         local.score(rollouts)
@@ -294,8 +308,7 @@ def test_expected_digests(shared: ServeProcess, shared_files: Files) -> None:
         assert dict(call.trailing_metadata())[DATASET_DIGEST_KEY] == digest
 
 
-def test_added_and_removed(start: StartServer, files: Files) -> None:
-    server = start()
+def test_added_and_removed(server: ServeProcess, files: Files) -> None:
     put(server, files.second, "second", "add")
     with RewardClient(server.address, MOST_S) as client, AdminClient(server.address) as admin:
         asked = [Rollout("ducks", RESPONSE)]
@@ -313,22 +326,22 @@ def test_added_and_removed(start: StartServer, files: Files) -> None:
             admin.remove("default")
 
 
-def test_a_hangup_reads_all_files_again(start: StartServer, files: Files) -> None:
-    folder = files.folder / "folder"
+def test_a_hangup_reads_all_files_again(start: StartServer, own_files: Files) -> None:
+    folder = own_files.folder / "folder"
     folder.mkdir()
     (folder / "notes.txt").write_text("no dataset")
     version(folder / "stays.jsonl", 2)
     version(folder / "goes.jsonl", 2)
-    server = start(datasets={"a": str(files.first)}, dataset_folder=str(folder))
+    server = start(datasets={"a": str(own_files.first)}, dataset_folder=str(folder))
     before = served(server)
     assert set(before) == {"a", "stays", "goes"}
-    version(files.first, 3)
+    version(own_files.first, 3)
     (folder / "stays.jsonl").write_text("{")
     (folder / "goes.jsonl").unlink()
     version(folder / "comes.jsonl", 5)
     server.process.send_signal(signal.SIGHUP)
     expected = {
-        "a": digest_of(files.first),
+        "a": digest_of(own_files.first),
         "stays": before["stays"],
         "comes": digest_of(folder / "comes.jsonl"),
     }
@@ -337,9 +350,9 @@ def test_a_hangup_reads_all_files_again(start: StartServer, files: Files) -> Non
 
 
 def test_bad_files_of_a_folder_do_not_stop_a_start(
-    start: StartServer, files: Files, tmp_path: Path
+    start: StartServer, own_files: Files, tmp_path: Path
 ) -> None:
-    folder = files.folder / "watched"
+    folder = own_files.folder / "watched"
     folder.mkdir()
     good = version(folder / "good.jsonl", 2)
     bad = folder / "broken.jsonl"
@@ -348,7 +361,7 @@ def test_bad_files_of_a_folder_do_not_stop_a_start(
     (folder / "folder.parquet").mkdir()
     (folder / "gone.jsonl.gz").symlink_to("nowhere")
     server = start(dataset_folder=str(folder), metrics_address=ANY_PORT)
-    expected = {"default": digest_of(files.first), "good": digest_of(good)}
+    expected = {"default": digest_of(own_files.first), "good": digest_of(good)}
     assert served(server) == expected
     logged = server.log.read_text()
     assert f"dataset broken is not served: {bad}:1: is not JSON" in logged
@@ -372,9 +385,8 @@ def metrics_of(server: ServeProcess) -> str:
         return cast("str", reply.read().decode())
 
 
-def test_a_reader_that_is_killed_changes_nothing(start: StartServer, files: Files) -> None:
+def test_a_reader_that_is_killed_changes_nothing(server: ServeProcess, files: Files) -> None:
     large = version(files.folder / "large.jsonl", 12, problems=20_000)
-    server = start()
     workers = set(server.worker_pids())
 
     def kill_reader() -> None:
@@ -393,13 +405,12 @@ def test_a_reader_that_is_killed_changes_nothing(start: StartServer, files: File
 
 
 def test_the_command(
-    start: StartServer,
+    server: ServeProcess,
     files: Files,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     consensuspr = runner(main, capsys, monkeypatch)
-    server = start(workers=1)
     at = ("--address", server.address)
 
     def done(*arguments: str) -> Any:

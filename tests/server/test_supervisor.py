@@ -45,16 +45,38 @@ def score_one(address: str, dataset: str | None = None) -> float | None:
         return client.score([Rollout("ducks", RIGHT)], dataset=dataset)[0].reward
 
 
-def test_serves_prints_one_line_and_leaves_nothing_behind(serve_real: ServeReal) -> None:
-    server = serve_real(workers=2).wait_until_listening()
+# Makes folders as servers make them, by name: of one that was killed, one that lives, one that has
+# just been started, and one of something else.
+FOLDERS = """
+import fcntl, os, tempfile
+for name in ("serve-killed", "serve-alive", "serve-young", "ray-1"):
+    folder = os.path.join(tempfile.gettempdir(), f"consensuspr-{name}")
+    os.mkdir(folder)
+    open(os.path.join(folder, "0.index"), "w").close()
+    if name != "serve-young":
+        os.utime(folder, (0, 0))
+    if name == "serve-alive":
+        fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX)
+"""
+
+
+def test_prints_one_line_and_leaves_nothing_behind(serve_real: ServeReal) -> None:
+    """It also removes the folder of a server that was killed."""
+    server = serve_real(prelude=FOLDERS, workers=2).wait_until_listening()
     workers = server.worker_pids()
     assert len(workers) == 2
     assert score_one(server.address) == 1.0
+    [left] = re.findall(r"(\S+), left by a process that was killed", server.log.read_text())
+    assert Path(left).name == "consensuspr-serve-killed"
     assert server.stop() == 0
     assert server.process.stdout is not None
     assert server.process.stdout.read() == "", "standard output is one line"
     assert not any(map(is_alive, workers))
-    assert list(server.scratch.iterdir()) == []
+    assert sorted(entry.name for entry in server.scratch.iterdir()) == [
+        "consensuspr-ray-1",
+        "consensuspr-serve-alive",
+        "consensuspr-serve-young",
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -151,50 +173,43 @@ def test_a_signal_drains(serve_real: ServeReal) -> None:
     assert "drained in" in server.log.read_text()
 
 
-def test_a_worker_that_dies_is_replaced(serve_real: ServeReal) -> None:
-    server = serve_real(metrics_address="127.0.0.1:0").wait_until_listening()
-    with RewardClient(server.address, timeout_s=60) as client:
-        assert client.score([Rollout("ducks", RIGHT)])[0].reward == 1.0
-        [first] = server.worker_pids()
-        scored = 'consensuspr_requests_total{code="OK",method="Score"}'
-        wait_for(lambda: f"{scored} 1.0" in scrape(server))  # with the next heartbeat
-        os.kill(first, signal.SIGKILL)
-        assert client.score([Rollout("ducks", RIGHT)])[0].reward == 1.0, "the client retries"
-        wait_for(lambda: f"{scored} 2.0" in scrape(server))
-    wait_for(lambda: "serves again" in server.log.read_text())
-    [second] = server.worker_pids()
-    assert second != first
-    log = server.log.read_text()
-    assert f"worker 0, process {first}, was ended by SIGKILL after" in log
-    metrics = scrape(server)
-    assert "consensuspr_worker_restarts_total 1.0" in metrics
-    assert "consensuspr_queue_requests 0.0" in metrics
-    assert server.stop() == 0
-
-
 # What a server runs first to notice hung workers soon.
 SHORT = "import consensuspr.server.supervisor as s; s.HEARTBEAT_TIMEOUT_S = 3"
 
 
-def test_clients_of_a_hung_worker_get_their_scores(serve_real: ServeReal) -> None:
-    """The worker is replaced, and a client tries another connection."""
-    server = serve_real(prelude=SHORT, workers=2).wait_until_listening()
-    hung, other = server.worker_pids()
+def test_workers_that_die_or_hang_are_replaced(serve_real: ServeReal) -> None:
+    """Their clients try another connection, and counters outlive them."""
+    server = serve_real(prelude=SHORT, workers=2, metrics_address="127.0.0.1:0")
+    killed, hung = server.wait_until_listening().worker_pids()
+
+    def scored() -> float:
+        found = re.findall(r"consensuspr_rollouts_total{.*} (\S+)", scrape(server))
+        return float(found[0]) if found else 0.0
+
     with contextlib.ExitStack() as stack:
         clients: list[RewardClient] = []
-        while established(hung) < 2:
+        while min(established(killed), established(hung)) < 2:
             clients.append(stack.enter_context(RewardClient(server.address, timeout_s=90)))
             clients[-1].server_info()
+
+        def score() -> None:
+            with ThreadPoolExecutor(len(clients)) as threads:
+                rollouts = [Rollout("ducks", RIGHT)]
+                for batch in threads.map(lambda client: client.score(rollouts), clients):
+                    assert batch[0].reward == 1.0
+
+        score()
+        wait_for(lambda: scored() == len(clients))
+        os.kill(killed, signal.SIGKILL)
         os.kill(hung, signal.SIGSTOP)
-        with ThreadPoolExecutor(len(clients)) as threads:
-            rewards = list(
-                threads.map(lambda c: c.score([Rollout("ducks", RIGHT)])[0].reward, clients)
-            )
-    assert rewards == [1.0] * len(clients)
-    assert other in server.worker_pids()
-    wait_for(lambda: "serves again" in server.log.read_text())
-    assert f"process {hung}, hangs, no heartbeat for 3" in server.log.read_text()
-    os.kill(other, signal.SIGSTOP)
+        score()
+    wait_for(lambda: server.log.read_text().count("serves again") == 2)
+    log = server.log.read_text()
+    assert f"worker 0, process {killed}, was ended by SIGKILL after" in log
+    assert f"process {hung}, hangs, no heartbeat for 3" in log
+    wait_for(lambda: scored() == 2 * len(clients))
+    assert "consensuspr_worker_restarts_total 2.0" in scrape(server)
+    os.kill(server.worker_pids()[0], signal.SIGSTOP)
     assert server.stop() == 0, "a hung worker does not hold up the end"
 
 
@@ -224,50 +239,23 @@ def test_a_server_lives_as_long_as_a_worker_can_start(serve_real: ServeReal) -> 
 def test_what_is_stopped_does_not_outlive_a_supervisor_that_was_killed(
     serve_real: ServeReal,
 ) -> None:
-    server = serve_real(workers=2).wait_until_listening()
+    server = serve_real().wait_until_listening()
+    [worker] = server.worker_pids()
 
     def started_by(worker: int) -> list[int]:
         """Return fork server and answer processes; not Python's own tracker of resources."""
         pids = descendants(worker)
         return [pid for pid in pids if "answers.worker" in " ".join(command_line(Process(pid)))]
 
-    while not (family := [*map(started_by, server.worker_pids())])[0]:
-        with RewardClient(server.address, timeout_s=60) as client:
-            client.score([Rollout("ducks", SYMBOLIC)])  # starts answer processes, on either worker
-    everyone = [*server.worker_pids(), *family[0], *family[1]]
-    os.kill(server.worker_pids()[0], signal.SIGSTOP)
+    with RewardClient(server.address, timeout_s=60) as client:
+        client.score([Rollout("ducks", SYMBOLIC)])  # starts answer processes
+    everyone = [worker, *started_by(worker)]
+    assert len(everyone) > 1
+    os.kill(worker, signal.SIGSTOP)
     server.process.kill()
     server.process.wait()
     wait_until_gone(everyone)
     assert "the supervisor is gone; draining" in server.log.read_text()
-
-
-# Makes folders as servers make them, by name: of one that was killed, one that lives, one that has
-# just been started, and one of something else.
-FOLDERS = """
-import fcntl, os, tempfile
-for name in ("serve-killed", "serve-alive", "serve-young", "ray-1"):
-    folder = os.path.join(tempfile.gettempdir(), f"consensuspr-{name}")
-    os.mkdir(folder)
-    open(os.path.join(folder, "0.index"), "w").close()
-    if name != "serve-young":
-        os.utime(folder, (0, 0))
-    if name == "serve-alive":
-        fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX)
-"""
-
-
-def test_what_a_killed_server_left_behind_is_removed(serve_real: ServeReal) -> None:
-    server = serve_real(prelude=FOLDERS).wait_until_listening()
-    [left] = re.findall(r"(\S+), left by a process that was killed", server.log.read_text())
-    assert Path(left).name == "consensuspr-serve-killed"
-    assert score_one(server.address) == 1.0
-    assert server.stop() == 0
-    assert sorted(entry.name for entry in server.scratch.iterdir()) == [
-        "consensuspr-ray-1",
-        "consensuspr-serve-alive",
-        "consensuspr-serve-young",
-    ]
 
 
 @pytest.mark.parametrize("setting", ["address", "metrics_address"])

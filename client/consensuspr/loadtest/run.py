@@ -29,7 +29,7 @@ from consensuspr.wire.server_info import ServerInfo
 POOL_BYTES = 64 << 20
 POOL_ROLLOUTS = 20_000
 MAX_CHECKED = 2000
-# Answers that need computer algebra wait for one process, and a check is not in a hurry.
+# Long, because answers that need computer algebra wait for one process.
 ANSWER_BUDGET_S = 10.0
 RANKS = (50, 90, 95, 99, 99.9)
 
@@ -37,7 +37,7 @@ RANKS = (50, 90, 95, 99, 99.9)
 PRECISION = 0.10
 MAX_STEPS = 24
 FIRST_RATE = 10.0
-# Of fewer in a step nothing can be judged.
+# Fewest requests of a step.
 MIN_REQUESTS = 2
 SUSTAINED_SHARE = 0.9
 # Between the order to start and the start, for all processes to have connected.
@@ -126,7 +126,10 @@ class Check:
 
 
 def check_scores(
-    samples: dict[int, Score], rollouts: Sequence[Rollout], dataset: str, info: ServerInfo
+    samples: dict[int, Score],
+    rollouts: Sequence[Rollout],
+    dataset_path: str,
+    info: ServerInfo,
 ) -> Check:
     """Compare scores with those of the in-process scorer, under the server's limits.
 
@@ -138,7 +141,7 @@ def check_scores(
     """
     positions = sorted(random.Random(0).sample(sorted(samples), min(len(samples), MAX_CHECKED)))
     limits = Limits(**{name: getattr(info, name) for name in Limits.__dataclass_fields__})
-    with LocalClient(dataset, answer_budget_s=ANSWER_BUDGET_S, limits=limits) as local:
+    with LocalClient(dataset_path, answer_budget_s=ANSWER_BUDGET_S, limits=limits) as local:
         expected = local.score([rollouts[position] for position in positions])
     compared = wrong = undecided = 0
     first = ""
@@ -167,7 +170,7 @@ def _undecided(score: Score) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LoadFigures:
-    """What one load measured; latencies in milliseconds, None without a request."""
+    """Figures of one load; latencies in milliseconds, None without a request."""
 
     rate: float | None
     duration_s: float
@@ -314,7 +317,7 @@ class LoadTest:
         }
 
     def markdown(self) -> Iterator[str]:
-        """Yield the lines of a table, a row for each step, and what else to know."""
+        """Yield the lines of a table with a row for each step, and the notes below it."""
         names = [f"p{rank}" for rank in RANKS]
         heads = ["offered/s", "requests/s", "rollouts/s", "MB/s"]
         heads += [*(f"{name} ms" for name in (*names, "max")), "refused", "failed"]
@@ -356,7 +359,7 @@ class LoadTest:
 def perform(
     target: Target,
     info: ServerInfo,
-    dataset: str,
+    dataset_path: str,
     load: Load,
     rollouts: Sequence[Rollout],
     *,
@@ -368,15 +371,15 @@ def perform(
     """Load a server and return what was measured.
 
     Args:
-        info: what the server says about itself.
-        dataset: path of the dataset to check scores with.
+        info: limits and datasets of the server.
+        dataset_path: of the dataset to check scores with.
         search: search for the highest sustained rate, from the load's rate on.
         max_p99_ms: that a sustained rate may have.
         max_error_rate: share of errors and refusals that a sustained rate may have.
         say: called with the result of each step of a search.
 
     Raises:
-        InputError: a batch is more than the server takes, or the first step of a search is too
+        InputError: a batch is more than the server accepts, or the first step of a search is too
             short to judge by.
     """
     if load.batch > info.max_rollouts:
@@ -402,7 +405,7 @@ def perform(
         else:
             take(load)
     if test.tally.samples:
-        test.check = check_scores(test.tally.samples, rollouts, dataset, info)
+        test.check = check_scores(test.tally.samples, rollouts, dataset_path, info)
     return test
 
 

@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from consensuspr.client import Access, AsyncRewardClient, RetryPolicy, Rollout, Score
 from consensuspr.errors import DeadlineExceeded, Overloaded, RewardServiceError
 
-# What all requests in flight may take together: gRPC holds a copy of each.
+# Most bytes of all requests in flight: gRPC holds a copy of each.
 IN_FLIGHT_BYTES = 256 << 20
 IN_FLIGHT_REQUESTS = 4096
 # The first answers of a fresh server take seconds.
 FIRST_REPLY_S = 30.0
-# Between two requests of a closed loop where the first was not answered.
+# Between two requests of a closed loop if the first was not answered.
 PAUSE_S = 0.1
 # Share of the replies whose scores are kept to be checked; the first reply always is.
 CHECKED_SHARE = 0.01
@@ -33,10 +33,10 @@ CHECKED_SHARE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The server under load, and which of its datasets scores."""
+    """The server under load, and the dataset that scores."""
 
     address: str
-    dataset: str | None
+    dataset_name: str | None
     digest: str
     access: Access = field(default_factory=Access)
 
@@ -67,8 +67,8 @@ class Load:
     def share(self, number: int) -> Load:
         """Return the load of one of the processes."""
 
-        def part(of: int) -> int:
-            return max(1, len(range(number, of, self.processes)))
+        def part(total: int) -> int:
+            return max(1, len(range(number, total, self.processes)))
 
         return Load(
             self.batch,
@@ -187,7 +187,7 @@ class _Sender:
         batch = [self._rollouts[position] for position in self._positions(number)]
         # A failure is counted when the measured requests meet it.
         with contextlib.suppress(RewardServiceError):
-            await client.score(batch, dataset=self._target.dataset, timeout_s=FIRST_REPLY_S)
+            await client.score(batch, dataset=self._target.dataset_name, timeout_s=FIRST_REPLY_S)
 
     async def _closed_loop(
         self, clients: Sequence[AsyncRewardClient], numbers: Iterator[int]
@@ -222,7 +222,7 @@ class _Sender:
 
     async def _request(self, client: AsyncRewardClient, number: int, due: float) -> bool:
         """Send a request, count how it ended, and return whether it was answered."""
-        tally, dataset = self._tally, self._target.dataset
+        tally, dataset = self._tally, self._target.dataset_name
         positions = self._positions(number)
         rollouts = [self._rollouts[position] for position in positions]
         began = time.monotonic()

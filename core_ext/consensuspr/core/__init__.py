@@ -3,7 +3,7 @@
 Also two counts: the phrases of a text, by which the guard measures length, and the fields of a
 message.
 
-Two engines with one behaviour: the compiled core, and the pure-Python twin where it could
+Two engines with one behaviour: the compiled core, and the pure-Python engine where it could
 not be built or where ``CONSENSUSPR_PURE_PYTHON=1`` asks for it.  ``BACKEND`` tells which one
 is in use.
 """
@@ -66,7 +66,7 @@ else:
         BACKEND = "native"
     except ImportError:
         warnings.warn(
-            "the compiled core of consensuspr is not built; scoring runs on the pure-Python twin, "
+            "the compiled core of consensuspr is not built; scoring runs on the pure-Python engine "
             "with the same results, many times slower (install a C compiler and reinstall, "
             "or set CONSENSUSPR_PURE_PYTHON=1 to silence this)",
             RuntimeWarning,

@@ -1,6 +1,6 @@
 """The vocabulary of the normal form: characters, LaTeX commands and words with a meaning.
 
-One source for both engines: the pure-Python twin reads these dictionaries, the compiled
+One source for both engines: the pure-Python engine reads these dictionaries, the compiled
 core copies them into C tables when it is imported.  Changing anything here changes the
 normal form and therefore :data:`NORMAL_FORM_VERSION`.
 

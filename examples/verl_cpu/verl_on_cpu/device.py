@@ -1,17 +1,17 @@
-"""What verl asks of `torch.cuda`, answered for the CPU.
+"""The interface of `torch.cuda` for the CPU, as far as verl uses it.
 
-`torch.cpu` itself knows streams and counts but nothing of memory; verl logs memory all the time.
-The figures are zero, never guessed: the system knows what a process takes.
+`torch.cpu` knows streams and counts but nothing of memory, which verl logs all the time: zero here.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
+from torch import get_rng_state, set_rng_state
 from torch.cpu import Stream, current_stream, device_count, is_available, stream, synchronize
 
-__all__ = ["Stream", "current_stream", "device_count", "is_available", "stream", "synchronize"]
+__all__ = ["Stream", "current_stream", "device_count", "get_rng_state", "is_available"]
+__all__ += ["set_rng_state", "stream", "synchronize"]
 
 
 def get_device_name(device: Any = None) -> str:
@@ -31,13 +31,5 @@ memory_reserved = max_memory_allocated = max_memory_reserved = memory_allocated
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """Return (free, total) bytes of device memory: there is none."""
+    """Return (free, total) bytes of device memory."""
     return 0, 0
-
-
-def get_rng_state(device: Any = None) -> torch.Tensor:
-    return torch.get_rng_state()
-
-
-def set_rng_state(state: torch.Tensor, device: Any = None) -> None:
-    torch.set_rng_state(state)

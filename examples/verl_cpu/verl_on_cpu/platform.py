@@ -2,20 +2,22 @@
 
 verl asks its platform for the device's name, for a module that looks like `torch.cuda`, for the
 collective backend and for the Ray resource that a worker takes.  A CPU has no such resource, and
-Ray counts CPUs otherwise than verl does, so the worker takes one "GPU" that exists only in Ray's
-books (`ray_kwargs.ray_init.num_gpus=1`): nothing ever touches it.
+Ray counts CPUs in another way than verl, so the worker takes one "GPU" that exists only in Ray's
+books (`ray_kwargs.ray_init.num_gpus=1`).
 
-Deliberately absent: more than one worker.  Two workers of one machine's cores would be slower.
+Not covered: more than one worker.  Two workers of one machine's cores would be slower.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
 import torch
+import torch.distributed
 from verl.plugin.platform import PlatformBase, PlatformRegistry
 
 from . import device
@@ -25,13 +27,7 @@ from . import device
 class CPUPlatform(PlatformBase):  # type: ignore[misc]
     """One device, the CPU: every question about its memory or its streams has a trivial answer."""
 
-    @property
-    def device_name(self) -> str:
-        return "cpu"
-
-    @property
-    def vendor_name(self) -> str:
-        return "cpu"
+    device_name = vendor_name = "cpu"
 
     @property
     def device_module(self) -> ModuleType:
@@ -41,29 +37,22 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc]
         return True
 
     def current_device(self) -> str:
-        """Name the device: a bare number would be read by torch as that CUDA device."""
+        """Name the device: torch would read a bare number as that CUDA device."""
         return "cpu"
 
     def device_count(self) -> int:
         return 1
 
-    def set_device(self, device_index: int) -> None:
+    def set_device(self, *_: Any) -> None:
         return
 
-    def synchronize(self, device_index: int | None = None) -> None:
-        return
+    synchronize = set_allocator_settings = empty_cache = set_device
+    profiler_start = profiler_stop = cudart = set_device
 
     def manual_seed(self, seed: int) -> None:
         torch.manual_seed(seed)
 
-    def manual_seed_all(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def set_allocator_settings(self, settings: str) -> None:
-        return
-
-    def empty_cache(self) -> None:
-        return
+    manual_seed_all = manual_seed
 
     def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:
         return None, None
@@ -87,11 +76,21 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc]
     def nvtx_range(self, msg: str) -> Iterator[None]:
         yield
 
-    def profiler_start(self) -> None:
-        return
 
-    def profiler_stop(self) -> None:
-        return
+def join_process_group() -> None:
+    """Make the process group, if verl started this process as its one training worker.
 
-    def cudart(self) -> Any:
-        return None
+    verl would ask torch for the backends "cpu:gloo,<device>:<backend>", which torch refuses for the
+    CPU, because it is then named twice.  verl makes no group if there is one already.
+
+    Raises:
+        ValueError: there is more than one worker.
+    """
+    if "WG_PREFIX" not in os.environ or torch.distributed.is_initialized():
+        return
+    workers = int(os.environ["WORLD_SIZE"])
+    if workers != 1:
+        raise ValueError(f"training on a CPU has one worker, not {workers}: n_gpus_per_node=1")
+    # A store in memory: one worker opens no port.
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)

@@ -1,4 +1,4 @@
-"""The reward service as a Ray Serve application: replicas behind Serve's gRPC proxies.
+"""The reward service on Ray Serve: replicas behind Serve's gRPC proxies.
 
 ::
 
@@ -37,35 +37,23 @@ from consensuspr.server.service import build_service, code_of, refusal
 from consensuspr.v1 import RETRY_AFTER_KEY, SERVICE_NAME, scoring_pb2
 
 Metadata = tuple[tuple[str, str], ...]
-Behaviour = Callable[[bytes, Any], Awaitable[bytes]]
 
-# Name of the deployment in Serve's configuration.
-DEPLOYMENT = "RewardReplica"
-
-# Beside the requests in work (max_concurrent_requests, 16), as many wait at the replica, so
-# that its threads do not wait for Serve between two requests.
+# Names in Serve's configuration.  Clients name no application; ours is the one of this name.
+DEPLOYMENT, APPLICATION = "RewardReplica", "consensuspr"
+METHODS = ("Score", "Explain", "ServerInfo")
+# As many requests wait at a replica as are in work (max_concurrent_requests, 16), so that its
+# threads do not wait for Serve between two requests.
 MAX_ONGOING_REQUESTS = 32
 # Waiting in a proxy, of about a mebibyte each; more is refused with a hint.
 MAX_QUEUED_REQUESTS = 256
-
+# A full queue of the shipped configuration takes about a second on two cores.
+BACKPRESSURE_RETRY_MS = 500
+MAX_DETAILS_CHARS = 300
 # Configured in Serve instead.
 _SERVES_BUSINESS = (
     "address", "metrics_address", "http_address", "workers", "drain_delay_s", "grace_s",
     "log_format", "tls_cert", "tls_key", "tls_client_ca",
 )  # fmt: skip
-
-# Clients name no application; where the cluster has several, ours is the one of this name.
-APPLICATION = "consensuspr"
-METHODS = ("Score", "Explain", "ServerInfo")
-
-# Imported so that Serve's reflection finds the messages.
-assert scoring_pb2.DESCRIPTOR.services_by_name["ScoringService"].full_name == SERVICE_NAME
-
-# A queue of Serve's has no pace that could be measured here; a request of one mebibyte takes
-# some 10 ms, a full queue of the shipped configuration about a second on two cores.
-BACKPRESSURE_RETRY_MS = 500
-MAX_DETAILS_CHARS = 300
-
 _SERVES_OWN_ENDS = frozenset({grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED})
 
 # From the front (proxy) to a replica.
@@ -74,13 +62,16 @@ TIMEOUT_KEY = "consensuspr-timeout-ms"
 ANSWERED_KEY = "consensuspr-answered"
 _ANSWERED = (ANSWERED_KEY, "1")
 
+# Imported so that Serve's reflection finds the messages.
+assert scoring_pb2.DESCRIPTOR.services_by_name["ScoringService"].full_name == SERVICE_NAME
+
 
 def app(arguments: dict[str, Any]) -> Any:
     """Build the Serve application; ``import_path`` of its configuration.
 
     Args:
         arguments: ``datasets``, absolute paths by name, readable on every node that may run a
-            replica, and any other setting of the server that is not Serve's business.
+            replica, and any other setting of the server that Serve does not configure.
 
     Returns:
         The application, to be run by ``serve.run`` or a configuration.
@@ -96,7 +87,7 @@ def app(arguments: dict[str, Any]) -> Any:
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
         max_queued_requests=MAX_QUEUED_REQUESTS,
         ray_actor_options={"num_cpus": 1, "num_gpus": 0},
-        # A line a request is work too; the proxies count requests by code.
+        # The proxies count requests by code.
         logging_config={"enable_access_log": False},
     )
     return deployment.bind(config.model_dump(mode="json"))
@@ -109,12 +100,10 @@ def _config(arguments: Mapping[str, Any]) -> ServerConfig:
     datasets = arguments.get("datasets")
     if not isinstance(datasets, Mapping) or not datasets:
         raise InputError(f"datasets must be paths by name, got {datasets!r}")
-    for name, path in datasets.items():
-        if not os.path.isabs(str(path)):
-            raise InputError(f"dataset {name} must have an absolute path, got {str(path)!r}")
-    log = arguments.get("score_log")
-    if log is not None and not os.path.isabs(str(log)):
-        raise InputError(f"score_log must be an absolute path, got {str(log)!r}")
+    paths = {f"dataset {name}": path for name, path in datasets.items()}
+    for name, path in {**paths, "score_log": arguments.get("score_log")}.items():
+        if path is not None and not os.path.isabs(str(path)):
+            raise InputError(f"{name} must be an absolute path, got {str(path)!r}")
     if not arguments.get("token_file") and not arguments.get("insecure"):
         raise InputError(
             "Serve listens on all addresses of its nodes: give token_file, a path that every node"
@@ -131,7 +120,6 @@ class _Reply:
         self._data = data
 
     def SerializeToString(self) -> bytes:
-        """Return the bytes."""
         return self._data
 
 
@@ -166,23 +154,21 @@ class RewardReplica:
         return _Reply(health_pb2.HealthCheckResponse(status=serving).SerializeToString())
 
     async def _serve(self, method: str, request: bytes, context: Any) -> _Reply:
-        call = _ReplicaCall(context)
-        metadata = context.invocation_metadata()
-        refused = refusal(self._built.security.gate, SERVICE_NAME, method, metadata)
+        call, limit = _ReplicaCall(context), self._max_message_bytes
+        gate = self._built.security.gate
+        refused = refusal(gate, SERVICE_NAME, method, call.invocation_metadata())
         if refused is not None:
             call.set(code_of(refused), refused.sentence)
-            return _Reply(b"")
-        if len(request) > self._max_message_bytes:
+        elif len(request) > limit:
             # Without a hint: a retry would fail too.
-            call.set(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"the request has {len(request)} bytes; the limit is {self._max_message_bytes}",
-            )
-            return _Reply(b"")
-        try:
-            return _Reply(await self._behaviours[method](request, call))
-        except _Aborted:
-            return _Reply(b"")
+            sentence = f"the request has {len(request)} bytes; the limit is {limit}"
+            call.set(grpc.StatusCode.RESOURCE_EXHAUSTED, sentence)
+        else:
+            try:
+                return _Reply(await self._behaviours[method](request, call))
+            except _Aborted:
+                pass
+        return _Reply(b"")
 
     def __del__(self) -> None:
         # Serve calls this when a replica ends; one that could not start has nothing to close.
@@ -201,15 +187,12 @@ class _ReplicaCall:
         timeout_ms = dict(context.invocation_metadata()).get(TIMEOUT_KEY)
         self._deadline = None if timeout_ms is None else time.monotonic() + int(timeout_ms) / 1000
         self._context = context
+        self.invocation_metadata = context.invocation_metadata
         context.set_trailing_metadata([_ANSWERED])
 
     def time_remaining(self) -> float | None:
-        """Return the seconds until the caller stops waiting, None where it never does."""
+        """Return the seconds until the caller stops waiting, None if it never does."""
         return None if self._deadline is None else self._deadline - time.monotonic()
-
-    def invocation_metadata(self) -> Any:
-        """Return the caller's metadata."""
-        return self._context.invocation_metadata()
 
     def peer(self) -> str:
         """Return nothing: all callers share the connection of Serve's proxy."""
@@ -228,10 +211,7 @@ class _ReplicaCall:
 
 
 def add_scoring_to_server(servicer: object, server: Any) -> None:
-    """Register the scoring and the health service with a proxy's server.
-
-    Serve passes a ``servicer`` as it does to generated functions.
-    """
+    """Register the scoring and the health service with a proxy's server; ignore ``servicer``."""
     server.add_generic_rpc_handlers((_Front(),))
 
 
@@ -243,25 +223,22 @@ class _Front(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     """
 
     def __init__(self) -> None:
+        paths = [f"{SERVICE_NAME}/{method}" for method in METHODS] + [
+            f"{health.SERVICE_NAME}/Check"
+        ]
         self._method_handlers = {
-            f"/{path}": grpc.unary_unary_rpc_method_handler(_replaced_by_serve)
-            for path in (
-                *(f"{SERVICE_NAME}/{method}" for method in METHODS),
-                f"{health.SERVICE_NAME}/Check",
-            )
+            f"/{path}": grpc.unary_unary_rpc_method_handler(_replaced_by_serve) for path in paths
         }
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         handler: Any = self._method_handlers.get(handler_call_details.method)
         if handler is None:
             return None
-        forward: Behaviour = handler.unary_unary
+        forward: Callable[[bytes, Any], Awaitable[bytes]] = handler.unary_unary
 
         async def behaviour(request: bytes, context: Any) -> bytes:
             call = _ProxyCall(context)
             reply = await forward(request, call)
-            if _ANSWERED not in call.trailing_metadata():
-                call.translate()
             return await call.finish(reply)
 
         return handler._replace(unary_unary=behaviour)
@@ -316,18 +293,16 @@ class _ProxyCall:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
 
-    def translate(self) -> None:
-        """Replace Serve's own failure by one of our protocol."""
-        # It may be a traceback, too large for gRPC.
-        self._details = " ".join(self._details.split())[:MAX_DETAILS_CHARS]
-        if self._code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-            self._trailing = ((RETRY_AFTER_KEY, str(BACKPRESSURE_RETRY_MS)),)
-        elif self._code not in _SERVES_OWN_ENDS:
-            self._code = grpc.StatusCode.UNAVAILABLE
-            self._details = f"no replica answered: {self._details}"
-
     async def finish(self, reply: bytes) -> bytes:
-        """End the call as Serve or the replica ended it."""
+        """End the call as the replica ended it, or translate Serve's own failure."""
+        if _ANSWERED not in self._trailing:
+            # It may be a traceback, too large for gRPC.
+            self._details = " ".join(self._details.split())[:MAX_DETAILS_CHARS]
+            if self._code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+                self._trailing = ((RETRY_AFTER_KEY, str(BACKPRESSURE_RETRY_MS)),)
+            elif self._code not in _SERVES_OWN_ENDS:
+                self._code = grpc.StatusCode.UNAVAILABLE
+                self._details = f"no replica answered: {self._details}"
         if self._code is grpc.StatusCode.OK:
             self._context.set_trailing_metadata(self._trailing)
             return reply

@@ -100,7 +100,7 @@ def read_curve(run: Path, split: str | None) -> list[CurvePoint]:
 
     Args:
         run: its folder.
-        split: only samples whose row says so; None: all.
+        split: only samples of this split; None: all.
 
     Raises:
         InputError: there is no log in it.

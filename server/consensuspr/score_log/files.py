@@ -42,7 +42,7 @@ GROUP_ROWS = 8192
 # A temporary file without changes for so long has no writer any more.
 _LEFTOVER_S: Final = 3600.0
 
-# What may say the same in many rows; to look for that in texts and keys is lost work.
+# Columns whose values repeat, which dictionaries make smaller.
 _REPEATED: Final = [name for name in SCHEMA.names if name not in ("key", *TEXT_COLUMNS)]
 _NAME: Final = re.compile(r"(\d{8}T\d{12}-[a-z]+-.+)-(\d{10})-(\d{10})")
 _BEGUN: Final = "%Y%m%dT%H%M%S%f"
@@ -143,16 +143,15 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         raise DataError(str(path), None, reason) from None
 
 
-def with_columns(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """Return the columns of a batch; null where it is older than one of them."""
-    fields = [SCHEMA.field(name) for name in columns]
+def _with_all_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch with all columns; null if it has none of that name."""
     arrays = [
         batch.column(field.name)
         if field.name in batch.schema.names
         else pa.nulls(batch.num_rows, field.type)
-        for field in fields
+        for field in SCHEMA
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
 def write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
@@ -167,7 +166,7 @@ def write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
         pq.ParquetWriter(target, SCHEMA, compression="zstd", use_dictionary=_REPEATED) as out,
     ):
         for batch in batches:
-            held.append(with_columns(batch, SCHEMA.names))
+            held.append(_with_all_columns(batch))
             held_bytes += batch.nbytes
             held_rows += batch.num_rows
             rows += batch.num_rows
@@ -226,8 +225,7 @@ def forget_texts(path: Path) -> int:
         nonlocal forgotten
         for batch in file.iter_batches(batch_size=GROUP_ROWS):
             forgotten += batch.num_rows - batch.column("response").null_count
-            kept = [name for name in batch.schema.names if name not in TEXT_COLUMNS]
-            yield with_columns(batch.select(kept), SCHEMA.names)
+            yield batch.drop_columns(list(TEXT_COLUMNS))
 
     write_parquet(path, without_text())
     return forgotten

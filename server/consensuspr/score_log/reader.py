@@ -339,7 +339,7 @@ class Starts:
     Processes of one start make samples at the same time; one that begins after all before it
     have ended belongs to a later start.  A trainer's process begins when it opens its log, which it
     does before its first sample: two of one start may score a few samples one after the other.  Of
-    one whose samples only a server has logged, the first sample tells, less :data:`RESTART_US`.
+    one whose samples only a server has logged, it is the first sample, less :data:`RESTART_US`.
     """
 
     def __init__(self) -> None:

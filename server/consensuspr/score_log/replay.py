@@ -83,7 +83,7 @@ class Replay:
 
 
 def rollout_of(row: Mapping[str, Any]) -> Rollout | None:
-    """Return the rollout of a row as it was scored; None where its text was not kept."""
+    """Return the rollout of a row as it was scored; None if its text was not kept."""
     text: str | bytes | None = row["response_raw"]
     if text is None:
         text = row["response"]
@@ -243,7 +243,7 @@ def explain_row(
     """Explain a sample as it was scored.
 
     Raises:
-        InputError: it cannot be scored again; says why.
+        InputError: it cannot be scored again, with the reason.
     """
     index = datasets.of(row["dataset_digest"])
     rollout = rollout_of(row)

@@ -1,8 +1,7 @@
 """The row of a score log: one scored sample, and what a replay needs to score it again.
 
 :data:`COLUMNS` is the one list of its columns, public and described in ``docs/score-log.md``.
-Columns are added, never changed: whoever reads takes a missing one as null, and leaves alone what
-it does not know.
+Columns are added, never changed: readers take a missing one as null and ignore unknown ones.
 
 The writer takes :class:`LoggedPart` values, which refer to rollouts and scores;
 :func:`record_batch` makes rows of them, later and in another thread.
@@ -38,10 +37,10 @@ from consensuspr.scoring.types import (
 )
 from consensuspr.wire.codec import decode_rollout, encode_response, encode_rollout
 
-# Who wrote a row: where the sample was made, or where it was scored.
+# The process that wrote a row: the trainer's or the server's.
 Side: TypeAlias = Literal["trainer", "server"]
 
-# Of a row without its text, roughly; what is weighed in memory.
+# Of a row without its text, roughly.
 ROW_BYTES: Final = 1024
 # Of a node or one of its strings, besides the characters.
 _OBJECT_BYTES: Final = 64
@@ -58,17 +57,17 @@ COLUMNS: Final[tuple[tuple[str, pa.DataType, str], ...]] = (
     ("epoch", _INT, "epoch from 0, the phase of the curriculum"),
     ("split", _TEXT, "of the row of data: `train`, `test`, …"),
     ("group_id", _TEXT, "samples that the trainer compares with each other (verl's `uid`)"),
-    ("rollout_id", _TEXT, "name of the rollout, where it has one"),
+    ("rollout_id", _TEXT, "name of the rollout, if it has one"),
     ("problem_id", _TEXT, "the problem"),
     ("data_source", _TEXT, "of the row of data"),
-    ("response", _TEXT, "the text; null where it was not kept"),
-    ("response_raw", pa.binary(), "its bytes, only where they are not UTF-8"),
+    ("response", _TEXT, "the text; null if it was not kept"),
+    ("response_raw", pa.binary(), "its bytes, only if they are not UTF-8"),
     ("response_size", _INT, "bytes of the text, kept or not"),
     ("ground_truth", _TEXT, "as sent with the sample; null: the dataset's, or dropped"),
     ("inline", _TEXT, "nodes and budget sent with the sample, as JSON; null: none, or dropped"),
     ("num_tokens", _INT, "length of the response in tokens"),
     ("status", _TEXT, "status of the score; read it before any number"),
-    ("reward", _FLOAT, "of the formula; null where the status allows none"),
+    ("reward", _FLOAT, "of the formula; null if the status allows none"),
     ("acc", _FLOAT, "final answer right: 0 or 1"),
     ("ncr", _FLOAT, "node coverage, guarded, as the reward uses it"),
     ("ncr_raw", _FLOAT, "before the guard"),
@@ -82,7 +81,7 @@ COLUMNS: Final[tuple[tuple[str, pa.DataType, str], ...]] = (
     ("spans", pa.list_(_SPAN), "of each node: code points of its first hit; null: not asked for"),
     ("answer", _TEXT, "the answer taken from the text"),
     ("answer_method", _TEXT, "how it was decided"),
-    ("message", _TEXT, "one sentence where the status is not OK"),
+    ("message", _TEXT, "one sentence if the status is not OK"),
     ("scored_by", _TEXT, "`server`, or `local` for the trainer's fallback"),
     ("dataset", _TEXT, "name of the dataset"),
     ("dataset_digest", _TEXT, "of all that decides a score"),
@@ -98,7 +97,7 @@ COLUMNS: Final[tuple[tuple[str, pa.DataType, str], ...]] = (
 SCHEMA: Final = pa.schema(
     [(name, kind) for name, kind, _ in COLUMNS], metadata={"consensuspr.score_log": "1"}
 )
-# What is given up where there is no room for texts.
+# Dropped if there is no room for texts.
 TEXT_COLUMNS: Final = ("response", "response_raw")
 
 
@@ -237,7 +236,7 @@ def _numbers(values: Sequence[float]) -> pa.Array:
 
 
 def _texts(parts: Sequence[LoggedPart]) -> dict[str, Any]:
-    """Return the columns of the responses; what is not UTF-8 is kept as it is, and readably."""
+    """Return the columns of the responses; bytes that are not UTF-8 are kept too."""
     raw: list[bytes | None] = []
     sizes: list[int] = []
     for part in parts:

@@ -128,7 +128,7 @@ class ScoreLog:
         self._awaited: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}
         self._next_row = 0
         self._written: list[_Written] = []
-        # Arrow loads pandas, where it is, with its first array, which a process that ends cannot:
+        # Arrow loads pandas, if installed, with its first array, which a process that ends cannot:
         # the few rows of one that is soon over would be lost.
         pa.array([])
         self._thread = threading.Thread(target=self._work, name="score-log", daemon=True)
@@ -186,7 +186,7 @@ class ScoreLog:
         *,
         unix_s: float | None = None,
     ) -> None:
-        """Take one sample of a trainer, which was scored now unless ``unix_s`` says otherwise."""
+        """Take one sample of a trainer, scored now if ``unix_s`` is None."""
         at = time.time() if unix_s is None else unix_s
         self.put(
             LoggedPart([rollout], [score], identity, options, at, scored_by, penalty, final_score)
@@ -249,14 +249,15 @@ class ScoreLog:
                 logger.exception("%s: a defect of the score log", self.run)
 
     def _write(self, parts: list[LoggedPart]) -> None:
-        """Write parts to a file; what cannot be written is counted."""
+        """Write parts to a file; rows and texts that cannot be written are counted."""
         for with_text in (True, False):
             attempt = parts if with_text else [part.without_text() for part in parts]
             batches = [*self._batches(attempt)] if attempt else []
             rows = sum(batch.num_rows for batch in batches)
             if not rows:
                 return
-            path = path_of(self.run, self._writer, self._next_row, self._next_row + rows)
+            first, end = self._next_row, self._next_row + rows
+            path = path_of(self.run, self._writer, first, end)
             try:
                 path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
                 write_parquet(path, iter(batches))
@@ -266,9 +267,8 @@ class ScoreLog:
                 continue
             if not with_text:
                 self._lose(0, rows, reason)
-            file = LogFile(self._writer, self._next_row, self._next_row + rows, path)
-            self._written.append(_Written(file, size, 0))
-            self._next_row += rows
+            self._next_row = end
+            self._written.append(_Written(LogFile(self._writer, first, end, path), size, 0))
             return
         self._lose(rows, 0, reason)
 
@@ -321,9 +321,10 @@ class ScoreLog:
         One file at a time, because rows wait meanwhile; the next after the next write.
         """
         files = [file.path for of_writer in log_files(self.run).values() for file in of_writer]
-        if sum(map(_size, files)) <= self._text_bytes:
+        known = {path: _size_and_time(path) for path in files}
+        if sum(size for size, _ in known.values()) <= self._text_bytes:
             return
-        for path in sorted(files, key=_changed_s):
+        for path in sorted(files, key=lambda path: known[path][1]):
             if self._closing:
                 return
             try:
@@ -351,18 +352,13 @@ class ScoreLog:
             self._on_loss(rows, texts)
 
 
-def _size(path: Path) -> int:
+def _size_and_time(path: Path) -> tuple[int, float]:
+    """Return bytes and time of the last change of a file, 0 if it is gone."""
     try:
-        return path.stat().st_size
+        found = path.stat()
     except OSError:
-        return 0
-
-
-def _changed_s(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+        return 0, 0.0
+    return found.st_size, found.st_mtime
 
 
 def dataset_path(run: Path, digest: str) -> Path:

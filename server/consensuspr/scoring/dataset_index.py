@@ -258,7 +258,7 @@ class DatasetIndex:
         return None if entry is None else entry.data_source
 
     def __contains__(self, problem_id: str) -> bool:
-        """Say whether the dataset has a problem."""
+        """Return whether the dataset has a problem."""
         return self._find(problem_id) is not None
 
     def __len__(self) -> int:
@@ -281,7 +281,7 @@ class DatasetIndex:
 
 
 def is_index(path: str | os.PathLike[str]) -> bool:
-    """Say whether a file begins as an index does; False if it cannot be read."""
+    """Return whether a file begins as an index does; False if it cannot be read."""
     try:
         with open(path, "rb") as stream:
             return stream.read(len(ARROW_MAGIC)) == ARROW_MAGIC
@@ -290,7 +290,7 @@ def is_index(path: str | os.PathLike[str]) -> bool:
 
 
 def is_prepared_output(path: str | os.PathLike[str]) -> bool:
-    """Say whether a path is named as a prepared dataset is."""
+    """Return whether a path is named as a prepared dataset is."""
     return os.path.splitext(os.fspath(path))[1].lower() == PREPARED_SUFFIX
 
 
@@ -303,7 +303,7 @@ def prepare_dataset(
     processes: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[ReadReport, DeriveReport]:
-    """Write the index of a dataset, equal forms filled in where it stores none.
+    """Write the index of a dataset, with equal forms for nodes that store none.
 
     Args:
         source: dataset in any format that is read.

@@ -1,9 +1,8 @@
-"""A response cut at its node hits, for whoever shows it: the terminal, the report.
+"""A response cut at its node hits, for the terminal and the page.
 
-Pure: positions in, pieces out.  Hits may overlap (``5*2=10`` and ``10``); a piece says which hit
-is innermost around it, and which begin and end with it, so that a reader can tell them apart.  A
-short response is shown whole; of a long one the beginning, the end and the neighbourhood of every
-hit, cut between words.  Imports nothing of the matcher, so that help does not wait for it.
+Hits may overlap (``5*2=10`` and ``10``): a piece has the innermost hit around it, and the hits that
+begin and end with it.  A short response is shown whole; of a long one the beginning, the end and
+the neighbourhood of every hit, cut between words.  Imports nothing of the matcher.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from itertools import pairwise
 WHOLE_CHARS = 4000
 CONTEXT_CHARS = 240
 
-# A gap that is shorter is shown: to say that it is left out would cost more than to read it.
+# A gap that is shorter is shown.
 SHORTEST_GAP = 120
 
 # A part begins and ends between words where one ends within so many characters.

@@ -16,7 +16,7 @@ _ENTRY_BYTES = 512
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """Counters since the cache was made, and what it holds now."""
+    """Counters since the cache was made, and its contents now."""
 
     hits: int
     misses: int

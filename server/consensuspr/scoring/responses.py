@@ -1,8 +1,7 @@
-"""What the policy wrote, taken out of what a trainer hands over for a response.
+"""The policy's own text, taken out of a trainer's response.
 
-Trainers decode prompt and response together, with the special tokens of a template, or keep a
-chat in which tools and environments speak too.  Nothing but the policy's own words is scored:
-else a tool that returns an answer, or a template that ends one, would earn or spoil a reward.
+Trainers decode prompt and response together, with special tokens, or keep a chat with turns of
+tools.  Only the policy's own words are scored.
 """
 
 from __future__ import annotations
@@ -50,15 +49,14 @@ _OTHER_TURN = re.compile(
 def without_other_turns(response: str) -> str:
     """Return a response of several turns, as a text, without those of tools and users.
 
-    By the marks of chat templates: a policy that writes another's turn itself loses what it wrote
-    there. A tool that writes the mark of the policy's turn is not told from the policy; where that
-    may be, a trainer has to send the policy's text alone.
+    By the marks of chat templates: a policy that writes another's turn itself loses that text.  A
+    tool that writes the mark of the policy's turn cannot be detected.
     """
     return _OTHER_TURN.sub("\n", response)
 
 
 def after_prompt(query: str, prompt: str) -> str | None:
-    """Return what follows the prompt in the query, None where the prompt is not in it.
+    """Return what follows the prompt in the query, None if the prompt is not in it.
 
     The query is decoded with special tokens and padding, the prompt is as it was before the
     tokenizer.  The first place counts: what a policy wrote comes after it.  Padding and special
@@ -77,8 +75,7 @@ def after_prompt(query: str, prompt: str) -> str | None:
 def without_special_tokens(response: str) -> str:
     """Return a response without the special tokens at its end, and the space between them.
 
-    The answer rules look at the end of a response, and the tokens are not what the policy
-    wanted to say: ``Answer: 42<|im_end|>`` is the answer 42.
+    The answer rules look at the end of a response: ``Answer: 42<|im_end|>`` is the answer 42.
     """
     end = len(response)
     while True:
@@ -104,7 +101,7 @@ def _position(text: str, characters: int) -> int:
 
 
 def _token_start(text: str, end: int) -> int | None:
-    """Return where the special token that ends at ``end`` starts, None where none does."""
+    """Return where the special token that ends at ``end`` starts, None if none does."""
     for name in _NAMED:
         if text.endswith(name, 0, end):
             return end - len(name)
@@ -117,11 +114,11 @@ def _token_start(text: str, end: int) -> int | None:
 
 
 def said_by_policy(completion: Any) -> str:
-    """Return what the policy wrote: a text, or all that the assistant said in a chat.
+    """Return the policy's text: a text, or all messages of the assistant in a chat.
 
     Thoughts that a response template has taken out of a message come first and end in
     ``</think>``, as they were generated: nodes are found in them, unless ``after_think`` leaves
-    them out.  What tools and environments said is not the policy's.
+    them out.
 
     Raises:
         InputError: it is neither.

@@ -54,7 +54,7 @@ class Unanswered(StrEnum):
 
 
 class NcrOptions(TypedDict, total=False):
-    """What is counted, and in which text, for every kind of reward; see :class:`RewardSpec`."""
+    """The options of every kind of reward; see :class:`RewardSpec`."""
 
     guard: bool
     statements: bool

@@ -382,7 +382,7 @@ class _Nodes(NamedTuple):
         budget: of the guard; None for the default.
         read: returns the nodes.
         counted: (k,) bool, the nodes that count; None for all, each the same.
-        weights: (k,) float64, what they add to NCR, 0 where they do not count; None likewise.
+        weights: (k,) float64, their shares of NCR, 0 if they do not count; None likewise.
     """
 
     matcher: Matcher

@@ -34,7 +34,7 @@ SCORING_VERSION: Final = "2"
 FIRST_SCORING_VERSION: Final = "1"  # of replies and logs that name none
 MAX_LABEL_BYTES: Final = 128  # of the name of a training run, or of a dataset put in service
 SAMPLE_KEY_BYTES: Final = 16
-MAX_UINT32: Final = (1 << 32) - 1  # what the protocol can say of a number
+MAX_UINT32: Final = (1 << 32) - 1  # of the protocol
 
 _DIGEST: Final = re.compile("sha256:[0-9a-f]{64}")
 
@@ -136,7 +136,7 @@ class SampleKeys:
         self._numbers = itertools.count()
 
     def next(self) -> bytes:
-        """Return a key that nobody else has."""
+        """Return a new key."""
         return self.key(next(self._numbers))
 
     def key(self, number: int) -> bytes:
@@ -360,7 +360,7 @@ def scored_from(response: str | bytes) -> int:
 
 @dataclass(slots=True)
 class Score:
-    """The score of one rollout; None where the status says that a value is unknown.
+    """The score of one rollout; None if the status makes a value unknown.
 
     Attributes:
         status: what became of the rollout; read it before any number.
@@ -375,11 +375,11 @@ class Score:
         tpn: tokens per matched node (equation 2); None without tokens or matches.
         spans: for each node the half-open code point span of its first hit in the
             response, None where not matched; None as a whole unless spans were asked for.
-        shares: for each node what it adds to ncr_raw where it is matched, 0 where it does not
-            count; None unless spans were asked for.
+        shares: for each node its share of ncr_raw if it is matched, 0 if it does not count;
+            None unless spans were asked for.
         message: one sentence where the status is not OK, else empty.
-        answer: the answer taken from the response, None where none was found.
-        answer_method: how acc was decided (``docs/answers.md``), empty where it was not.
+        answer: the answer taken from the response, None if none was found.
+        answer_method: how acc was decided (``docs/answers.md``), empty if it was not.
         ncr_raw: NCR before the guard, ``num_matched / num_nodes`` (equation 1 of the paper), or
             the weights of matched nodes as a share of all; None where ncr is.
         guard: what ncr_raw was multiplied by, in (0, 1], 1 where the guard is off; None where
@@ -406,7 +406,7 @@ class Score:
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """How each node was reached: "pattern", "statement", "code", or "" where it was not."""
+        """How each node was reached: "pattern", "statement", "code", or "" if it was not."""
         return tuple([CHANNELS[number] for number in self.channel_numbers])
 
     @property
@@ -575,7 +575,7 @@ class Explanation:
         nodes: in order; none where the status leaves NCR unknown.
         normal_form: of the response, or of the part of it that is scored; empty for OVERSIZE.
         identity: what a replay needs.
-        guard: its arithmetic; None where there is no NCR or the guard is off.
+        guard: its arithmetic; None if there is no NCR or the guard is off.
     """
 
     score: Score

@@ -25,7 +25,7 @@ SHORT_RECEIVE_S = 2.0
 # Connections of which a message has arrived in time are remembered, the latest ones.
 MAX_KNOWN = 4096
 # Of health, reflection and administration: largest message (a path has 4,096 bytes), time for it to
-# arrive, and open streams, such as calls that watch the health.
+# arrive while others wait, and open streams, such as calls that watch the health.
 SMALL_BYTES = 8192
 SMALL_RECEIVE_S = 1.0
 MAX_SMALL_STREAMS = 512
@@ -98,7 +98,7 @@ class SmallCalls(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     """
 
     def __init__(self) -> None:
-        self._reception = Reception(SMALL_RECEIVE_S, SMALL_RECEIVE_S)
+        self._reception = Reception(RECEIVE_S, SMALL_RECEIVE_S)
         self._streams = 0
         self._handlers: dict[str, Any] = {}
 

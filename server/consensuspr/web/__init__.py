@@ -3,7 +3,7 @@
 ::
 
     sources   where samples come from: score logs and files of scored rollouts
-    store     the light columns of all samples in DuckDB; texts stay where they are
+    store     the light columns of all samples in DuckDB; texts stay in their files
     views     the documents that the page shows, plain JSON values
     app       HTTP: routes, headers, who may ask
     assets    the page itself

@@ -132,7 +132,7 @@ class WatchApp:
         return response
 
     async def _answer(self, make: Callable[[Documents], dict[str, Any]]) -> Response:
-        """Reply with what is made of the documents of this moment, in a thread."""
+        """Reply with a document, which a thread makes."""
 
         def made() -> bytes:
             with self._views.now() as documents:
@@ -306,7 +306,7 @@ async def _serve(
 
 
 def main() -> int:
-    """Serve the page below the supervisor of ``serve``, which says what; return an exit code."""
+    """Serve the page as a child of ``serve``; return an exit code."""
     # It is for the supervisor alone.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # Scoring goes before looking.

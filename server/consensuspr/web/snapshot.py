@@ -49,7 +49,7 @@ def write_snapshot(path: Path, title: str, documents: Iterable[tuple[str, Any]])
 
 
 def _render(title: str, documents: Iterable[tuple[str, Any]]) -> bytes:
-    """Return the page as UTF-8; chunk 0 says in which chunk each document is."""
+    """Return the page as UTF-8; chunk 0 has the chunk of each document."""
     index: dict[str, int] = {}
     chunks = [""]
     for names, packed in _chunks(documents):

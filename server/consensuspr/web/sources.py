@@ -206,7 +206,7 @@ class FileSource:
             return _batch_of([row for row in rows if self._fits(row)], first, self._digest)
 
     def _fits(self, row: tuple[int, Row]) -> bool:
-        """Say whether a row fits; count the others."""
+        """Return whether a row fits; count the others."""
         try:
             _batch_of([row], 0, None)
         except ValueError as error:

@@ -8,8 +8,7 @@ files: a sample has a place there.
 One :class:`Moment` is a transaction of the database, and the runs as they were when it began, so
 that the counts, rows and rates of one document agree.
 
-A :class:`Filter` is what the page, its links and the API say of samples.  Its values reach DuckDB
-as parameters alone.
+A :class:`Filter` is a choice of samples.  Its values reach DuckDB as parameters alone.
 """
 
 from __future__ import annotations
@@ -152,7 +151,7 @@ class Filter:
 
     @classmethod
     def of(cls, query: Query, allowed: Sequence[str] = PARAMETERS) -> Self:
-        """Return the filter that the parameters of an address say.
+        """Return the filter of the parameters of an address.
 
         Raises:
             InputError: names the parameter, its value and what it may be.
@@ -294,7 +293,7 @@ class Run:
     defect: bool = False
 
     def left_out(self) -> list[str]:
-        """Return sentences about what is not shown."""
+        """Return sentences about rows that are not shown."""
         return [*self.source.left_out(), *([self.failed] if self.failed else [])]
 
 
@@ -307,7 +306,7 @@ class Store:
 
     Attributes:
         runs: as they are now, by their ids.
-        assumed: digest of the dataset of samples that do not say by which they were scored.
+        assumed: digest of the dataset of samples whose dataset is not known.
         writers: run and name of each writer, by number.
         identities: numbers of what samples were scored under (:data:`IDENTITY`).
         texts: held while many texts are in memory.
@@ -340,7 +339,7 @@ class Store:
         self._changing = threading.Lock()
         self._revision = 0
         self._database.execute(_TABLES)
-        # What is in other files is no business of a query.
+        # Queries may not read files.
         self._database.execute("SET enable_external_access = false")
         self._database.execute("SET lock_configuration = true")
         self._closing = threading.Event()
@@ -375,7 +374,7 @@ class Store:
         self._stack.close()
 
     def changed(self) -> None:
-        """Say that there is more to see."""
+        """Count up the revision."""
         with self._changing:
             self._revision += 1
 
@@ -394,7 +393,7 @@ class Store:
             cursor.close()
 
     def remembered(self, revision: int, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """Return what is made of the samples of a revision; kept as long as it is the newest."""
+        """Return a result of a revision, made once and kept as long as it is the newest."""
         with self._keeping:
             if revision > self._kept_of:
                 self._kept, self._kept_of = {}, revision
@@ -425,7 +424,7 @@ class Store:
     def _read(self, run: Run) -> Iterator[bool]:
         """Take what has come of a run, a part at a time."""
         before = (run.whole, run.left_out())
-        run.failed = ""
+        failed = ""
         try:
             for batch in run.source.read():
                 self._withdraw(run)
@@ -435,16 +434,17 @@ class Store:
             self._withdraw(run)
             run.whole = True
         except (DataError, InputError, OSError) as error:
-            run.failed = str(error)
+            failed = str(error)
         except Exception:
             # A thread that ends would leave all other runs as they are.
             _log.exception("reading %s failed", run.source.path)
-            run.failed = "cannot be read: a defect, which is logged"
+            failed = "cannot be read: a defect, which is logged"
             run.defect = True
-        if run.failed and (run.defect or not run.source.grows):  # nothing comes any more
+        if failed and (run.defect or not run.source.grows):  # nothing comes any more
             run.whole = True
-            run.failed += f"; all rows after the first {run.rows:,} are missing"
-        # What is kept of queries holds for as long as nothing comes.
+            failed += f"; all rows after the first {run.rows:,} are missing"
+        run.failed = failed
+        # Kept results hold as long as nothing comes.
         if (run.whole, run.left_out()) != before:
             self.changed()
 
@@ -621,7 +621,8 @@ class Moment:
         sizes = np.cumsum(places.column("size").to_numpy())
         found: list[int] = []
         at = without_text = 0
-        while at < len(sizes) and len(found) < wanted.limit and time.monotonic() < end:
+        # At least one part, however slow the query was.
+        while at < len(sizes) and len(found) < wanted.limit and not (at and time.monotonic() > end):
             before = int(sizes[at - 1]) if at else 0
             behind = max(at + 1, int(np.searchsorted(sizes, before + SEARCH_BYTES, "right")))
             with self._store.texts:
@@ -697,12 +698,12 @@ class Moment:
         return found
 
     def problem(self, problem_id: str) -> Row:
-        """Return what is kept of a problem; nothing if it is not known."""
+        """Return text, ground truth and source of a problem; nothing if it is not known."""
         found = self.rows("SELECT * FROM problems WHERE problem = ? LIMIT 1", [problem_id])
         return found[0] if found else {}
 
     def remembered(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """Return what was made of the samples as they are at this revision, made once."""
+        """Return a result of this revision, made once."""
         return self._store.remembered(self.revision, key, make)
 
 

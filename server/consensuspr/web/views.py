@@ -35,7 +35,6 @@ from consensuspr.scoring import AnswerVerifier, DatasetIndex, Scorer
 from consensuspr.scoring.marks import Mark, cut_at_marks, parts_to_show
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import Explanation, NodeExplanation, ScoreOptions, Status
-from consensuspr.version import VERSION
 from consensuspr.web.figures import PageReport, document
 from consensuspr.web.sources import OTHER, LogSource
 from consensuspr.web.store import (
@@ -43,7 +42,6 @@ from consensuspr.web.store import (
     MAX_CHARS,
     MAX_OFFSET,
     PARAMETERS,
-    SORTS,
     VERDICTS,
     Filter,
     Moment,
@@ -300,14 +298,12 @@ class Documents:
         """Return runs and how far they are read."""
         Filter.of(query, ())
         return {
-            "version": VERSION,
             "revision": self._now.revision,
             "runs": [
                 {
                     "id": run.id,
                     "name": run.source.name,
                     "kind": run.source.kind,
-                    "path": str(run.source.path),
                     "growing": run.source.grows,
                     "read": 1.0 if run.whole else min(0.99, run.source.read_share()),
                     "left_out": run.left_out(),
@@ -317,20 +313,15 @@ class Documents:
             ],
             "datasets_loading": self._views.loading,
             "left_out": self._views.left_out(),
-            "kinds": list(KINDS),
-            "sorts": list(SORTS),
         }
 
     def _sums(self, run: Run) -> Document:
-        def counted(column: str, order: str = "n DESC, name", limit: int = MAX_NAMES) -> list[Row]:
-            sql = (
-                f'SELECT "{column}" AS name, count(*) AS n, max("time") AS last FROM samples'
-                f" WHERE run = ? GROUP BY 1 ORDER BY {order} LIMIT {limit}"
-            )
-            return self._now.rows(sql, [run.id])
-
         def names(column: str) -> list[str | None]:
-            return [row["name"] for row in counted(column)]
+            sql = (
+                f'SELECT "{column}" AS name, count(*) AS n FROM samples WHERE run = ?'
+                f" GROUP BY 1 ORDER BY n DESC, name LIMIT {MAX_NAMES}"
+            )
+            return [row["name"] for row in self._now.rows(sql, [run.id])]
 
         [sums] = self._now.rows(_RUN, [run.id])
         first, last = sums.pop("first"), sums.pop("last")
@@ -342,10 +333,6 @@ class Documents:
             "sources": names("source"),
             "models": names("model"),
             "diagnoses": names("diagnosis"),
-            "identities": [
-                _identity(self._now.identity(row["name"])) | {"samples": row["n"]}
-                for row in counted("identity", "last DESC", 20)
-            ],
         }
 
     def curves(self, query: Query) -> Document:
@@ -397,13 +384,15 @@ class Documents:
         explained = None if isinstance(found, str) else found
         channels = light["channels"] or ""
         if explained is None:
-            known = self._nodes(light["problem"], row.get("dataset_digest"), len(channels))
+            known = self._nodes(light["problem"], row.get("dataset_digest"))
+            if len(known) != len(channels):
+                known = [None] * len(channels)
             nodes = [
                 _node(at, node) | {"matched": letter != "-", "channel": _CHANNEL_OF.get(letter)}
-                for at, (node, letter) in enumerate(zip(known, channels, strict=False))
+                for at, (node, letter) in enumerate(zip(known, channels, strict=True))
             ]
         else:
-            nodes = [_explained_node(at, node, channels) for at, node in enumerate(explained.nodes)]
+            nodes = [_explained_node(at, node) for at, node in enumerate(explained.nodes)]
         problem = self._problem(light["problem"], identity["dataset_digest"])
         other = json.loads(row.get(OTHER) or "{}", parse_constant=lambda _: None)
         return {
@@ -413,7 +402,6 @@ class Documents:
             "text": None if text is None else _pieces(text, explained, whole),
             "text_why": "its text was not kept" if text is None else None,
             "characters": None if text is None else len(text),
-            "raw": row.get("response_raw") is not None,
             "nodes": nodes,
             "explained": explained is not None,
             "explained_why": found if explained is None else None,
@@ -752,8 +740,7 @@ class Documents:
 
         state = self.state()
         for run in state["runs"]:
-            # A page travels, and folders are nobody else's concern.
-            run |= {"growing": False, "path": Path(run["path"]).name}
+            run["growing"] = False
         yield "state", state | {"report": report is not None}
         if report is not None:
             yield "report", document(report)
@@ -865,7 +852,7 @@ class _Reached:
         return {"by_right": self._by_node[node, True], "by_wrong": self._by_node[node, False]}
 
 
-# What a page to keep can be asked for, as its links and choices say it.
+# The lists that a page to keep holds.
 LOOKS: Final[tuple[dict[str, str], ...]] = (
     {}, {"sort": "score"}, {"sort": "score", "desc": "0"}, {"sort": "num_tokens"},
     *({"kind": kind} for kind in KINDS),
@@ -931,31 +918,23 @@ def _identity(identity: Row) -> Document:
     return {**identity, "reward_spec": reward}
 
 
-def _node(at: int, node: Node | None) -> Document:
-    names = ("label", "type", "is_final", "support")
-    known = {name: getattr(node, name, None) for name in names}
+def _node(at: int, node: Node | NodeExplanation | None) -> Document:
     return {
         "number": at,
         "id": None if node is None else node.node_id,
-        **known,
-        "label": known["label"] or None,
+        "label": (node.label or None) if node else None,
+        "is_final": None if node is None else node.is_final,
         "expressions": [] if node is None else list(node.expressions),
     }
 
 
-def _explained_node(at: int, node: NodeExplanation, logged: str) -> Document:
-    return {
-        "number": at,
-        "id": node.node_id,
-        "label": node.label or None,
-        "expressions": list(node.expressions),
-        "is_final": node.is_final,
+def _explained_node(at: int, node: NodeExplanation) -> Document:
+    return _node(at, node) | {
         "counts": node.counts,
         "matched": node.matched,
         "channel": node.channel or None,
         "span": None if node.span is None else list(node.span),
         "expression": node.expression or None,
-        "logged": logged[at] != "-" if at < len(logged) else None,
     }
 
 
@@ -976,21 +955,14 @@ def _pieces(text: str, explained: Explanation | None, whole: bool) -> list[Docum
             pieces.append({"skipped": start - end_of_last})
         for piece in cut_at_marks(text, marks, start, end):
             around = sorted({*around, *piece.begins}, key=lambda node: (-sizes[node], node))
-            pieces.append(
-                {
-                    "text": piece.text,
-                    "nodes": around,
-                    "begins": list(piece.begins),
-                    "ends": list(piece.ends),
-                }
-            )
+            pieces.append({"text": piece.text, "nodes": around, "ends": list(piece.ends)})
             around = [node for node in around if node not in piece.ends]
         end_of_last = end
     return pieces
 
 
 def _answer(light: Row, truth: str | None) -> Document:
-    """Return why Acc is what it is."""
+    """Return Acc with its reason."""
     acc, answer, method = light["acc"], light["answer"], light["answer_method"]
     shown = "no answer" if answer is None else f"the answer {one_line(answer, 80)!r}"
     if acc is None:
@@ -1075,7 +1047,7 @@ _OF_NEIGHBOURS: Final = ("key", "score", "acc", "ncr", "status", "flags")
 
 
 def _group_of(row: Row) -> tuple[Any, ...]:
-    """Return what tells the group of a sample: its run, and its values of :data:`_GROUP`."""
+    """Return the key of a sample's group: its run, and its values of :data:`_GROUP`."""
     values = {**row, "problem": row["problem"] if row["group"] is None else None}
     return row["run"], *(values[name] for name in _GROUP)
 
@@ -1113,7 +1085,7 @@ def _compared(rule: Callable[[pa.Array, float], pa.Array], bound: float) -> Any:
     return lambda table: pc.fill_null(rule(table.column("acc"), bound), False)
 
 
-# Which problems of two sides changed, and how; Acc differs where it does by more than rounding.
+# Which problems of two sides changed, and how; Acc differs by more than rounding.
 _CHANGED: Final[dict[str, Callable[[pa.Table], pa.ChunkedArray]]] = {
     "better": _compared(pc.greater, _EQUAL),
     "worse": _compared(pc.less, -_EQUAL),

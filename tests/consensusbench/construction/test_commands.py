@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 from consensusbench.cli import main
-from consensusbench.cli.construction import BuildSettings
 from consensuspr.core import normalize
 from consensuspr.scoring import DatasetIndex
-from consensuspr.settings import all_settings
 from tests.consensusbench.extraction.conftest import node, reply_text
 from tests.consensusbench.openai_server import Asked, OpenAIServer, Refuse, Say
 from tests.rows import read_rows, write_rows
@@ -178,26 +176,18 @@ def test_a_model_extracts_and_nothing_is_paid_for_twice(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ("build r.jsonl --output d.jsonl", "r.jsonl: no such file"),
         ("refine c.jsonl --output d.jsonl", "c.jsonl: no such file"),
         ("extract r.jsonl --output no/such/c.jsonl", "no/such does not exist: make it first"),
-        ("build r.jsonl --output d --rollouts-per-problem many", "must be a number or all"),
         ("build r.jsonl --output d --rollouts-per-problem 2", "must be from 1 to 2"),
         ("build r.jsonl --output d --min-share 2", "refine.min_share (--min-share): must be at m"),
         ("build r.jsonl --output d --trust-labels --answer-rule auto", "not for trust_labels"),
         ("build r.jsonl --output d --model m", "--model is for --extractor llm"),
         ("extract r.jsonl --output d --max-cost 1", "--max-cost is for --extr"),
-        ("build r.jsonl --output d --extractor llm", "needs --model NAME"),
-        (
-            "extract r.jsonl --output d --extractor llm --model m --temperature hot",
-            "llm.temperature (--temperature): must be a number or server, got 'hot'",
-        ),
         (
             "extract r.jsonl --output d --extractor llm --model m --max-cost 1",
             "--max-cost needs --price-in and --price-out",
         ),
         ("build r.jsonl --output d --engine ray --workers 2", "--workers is for this machine"),
-        ("build r.jsonl --output d --workers 0", "workers must be 1 or more"),
         ("build r.jsonl --output d --time-limit 0", "from 0.01 to 86400 seconds"),
     ],
 )
@@ -213,46 +203,3 @@ def test_bad_usage_is_one_sentence_and_code_2(
     [error] = capsys.readouterr().err.splitlines()
     assert error.startswith("consensusbench: error: ") and sentence in error
     assert list(tmp_path.iterdir()) == []
-
-
-def test_settings_come_from_a_file_the_environment_and_options(
-    problems: str,
-    rollouts: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    config = tmp_path / "build.toml"
-    config.write_text(
-        'min_support = 2\n[selection]\nrollouts_per_problem = "all"\nmin_rollouts = 1\n'
-        "[refine]\nmin_nodes = 1\nmax_nodes = 9\n[rules]\nphrases = false\n"
-    )
-    monkeypatch.setenv("CONSENSUSBENCH_BUILD_SELECTION_EXCLUDE_MODELS", "ada, dot")
-    monkeypatch.setenv("CONSENSUSBENCH_BUILD_REFINE_MAX_NODES", "8")
-    output = str(tmp_path / "dataset.jsonl")
-    command = ["build", rollouts, "--problems", problems, "--output", output, "--json"]
-    options = ["--max-nodes", "7", "--min-information", "3", "--seed", "4", "--no-values"]
-    assert main([*command, "--config", str(config), *options]) == 0
-    made = json.loads(capsys.readouterr().out)["provenance"]
-    selection, refinement = made["selection"], made["refinement"]
-    assert (selection["rollouts_per_problem"], selection["min_rollouts"]) == (None, 1)
-    assert (selection["exclude_models"], selection["seed"]) == (["ada", "dot"], 4)
-    assert (refinement["min_nodes"], refinement["max_nodes"]) == (1, 7)
-    assert refinement["min_information"] == 3.0
-    extraction = made["extraction"]
-    assert [extraction[name] for name in ("phrases", "values", "min_support")] == [False, False, 2]
-
-
-def test_every_setting_is_described_once_for_all_three_commands(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    known = all_settings(BuildSettings)
-    assert [name for name, setting in known.items() if not setting.field.description] == []
-    listed = set()
-    for command in ("build", "extract", "refine"):
-        assert main([command, "--help"]) == 0
-        capsys.readouterr()
-        assert main([command, "--list-settings"]) == 0
-        listed.add(capsys.readouterr().out)
-    [text] = listed
-    assert "# min_share = 0.4" in text.splitlines()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -232,31 +230,3 @@ def test_another_dataset_or_another_process_is_refused(
             pytest.raises(InputError, match="was begun with another dataset"),
         ):
             wrong_one.begin()
-
-
-def test_a_round_that_fails_is_reported_and_tried_again(
-    job: Callable[..., BuildJob], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ends = iter(
-        [ConsensusPRError("the server is away"), OSError(28, "disk full"), None,
-         ZeroDivisionError("a defect"), SystemExit(0)]
-    )  # fmt: skip
-
-    def grow(self: Growth) -> None:
-        if (end := next(ends)) is not None:
-            raise end
-
-    monkeypatch.setattr(Growth, "grow", grow)
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    monkeypatch.setattr(os, "setpriority", lambda *which: None)
-    printed: list[str] = []
-    with (
-        Growth(job(), "127.0.0.1:1", Access(), printed.append) as growth,
-        pytest.raises(SystemExit),
-    ):
-        growth.keep_on()
-    assert printed == [
-        "no new nodes: the server is away; again in 2 s",
-        "no new nodes: [Errno 28] disk full; again in 4 s",
-        "no new nodes: ZeroDivisionError: a defect; again in 2 s",
-    ]

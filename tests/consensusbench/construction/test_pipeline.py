@@ -76,18 +76,6 @@ def test_a_dataset_holds_nodes_and_how_they_were_made(built: Built) -> None:
     assert not (toys.folder / "dataset.jsonl.partial").exists()
 
 
-def test_every_candidate_is_a_node_or_in_the_audit(built: Built) -> None:
-    toys, report = built
-    kept = sum(len(row["nodes"]) for row in toys.rows())
-    dropped = toys.rows("dataset.audit")
-    made = sum(len(row["extraction"]["candidates"]) for row in toys.rows("dataset.candidates"))
-    assert kept + len(dropped) == made
-    assert (dropped[0]["stage"], dropped[0]["reason"], dropped[0]["support"]) == (
-        "refine", "support", 1,
-    )  # fmt: skip
-    assert report.problems.dropped == {("refine", "support"): len(dropped)}
-
-
 @pytest.mark.parametrize("with_problems", [True, False])
 def test_neither_order_nor_number_of_workers_matters(six: Toys, with_problems: bool) -> None:
     listed = six.path("problems") if with_problems else None
@@ -269,15 +257,6 @@ def test_every_rollout_is_accounted_for(tmp_path: Path) -> None:
     assert sum(counts.values()) - counts["used"] == 2 * counts["read"]
 
 
-def test_labels_are_trusted_if_asked(six: Toys) -> None:
-    for row in six.rollouts:  # nothing that could be verified
-        row["response"] = row["response"].partition("\\boxed")[0]
-    six.rollouts[1]["correct"] = None
-    counts = counts_of(six.build(selection=SelectionSettings(trust_labels=True)))
-    assert (counts["incorrect"], counts["undecided"], counts["correct"]) == (6, 1, 29)
-    assert six.made()["provenance"]["selection"]["correct"] == "labels"
-
-
 @pytest.mark.usefixtures("busy_machine")
 def test_answers_that_a_busy_machine_left_undecided_are_checked_once_more(six: Toys) -> None:
     assert counts_of(six.build())["undecided"] == 36 / 3  # by their budget
@@ -332,14 +311,6 @@ def test_a_bad_row_stops_before_anything_is_written_or_is_counted(six: Toys) -> 
     assert report.rollouts is not None and report.rollouts.skipped == 1
 
 
-def test_an_output_is_no_input_and_no_other_output(six: Toys) -> None:
-    problems, rollouts = six.write()
-    with pytest.raises(InputError, match="is read by this command; write elsewhere"):
-        six.build(paths=OutputPaths(problems))
-    with pytest.raises(InputError, match="cannot hold two outputs at once"):
-        OutputPaths(rollouts, rollouts)
-
-
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -389,15 +360,6 @@ def test_a_problem_that_fails_ends_the_build_or_is_skipped(
     assert [row["stage"] for row in toys.excluded()] == [stage]
     excluded = [bool(row["excluded"]) for row in toys.rows("dataset.candidates")]
     assert excluded == [False, stage == "extract", False, False]
-
-
-def test_many_failures_end_a_build_early(tmp_path: Path) -> None:
-    toys = Toys.of(tmp_path, 60)
-    for row in toys.problems:
-        row["problem"] = "RAISE"
-    with pytest.raises(ConsensusPRError, match=r"20 problems failed"):
-        toys.build()
-    assert not (tmp_path / "dataset.jsonl.partial").exists()
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import importlib
 import multiprocessing
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -59,24 +58,6 @@ def test_order_window_and_length_are_kept(kinds: list[bool], window: int, size: 
         patch.setattr(work, "MAX_WAITING_CHARS", 1000)
         seen = [found.problem.problem_id for found in in_order(items(), Begun, window)]
     assert seen == [str(number) for number in range(len(kinds))]
-
-
-def test_finished_items_are_not_held_back() -> None:
-    begun: list[Future[Outcome]] = []
-
-    def submit(item: ProblemTask) -> Future[Outcome]:
-        begun.append(Future())
-        if item.problem.problem_id != "1":
-            begun[-1].set_result(outcome(item))
-        return begun[-1]
-
-    stream = in_order((task(str(number)) for number in range(100)), submit, 8)
-    assert (next(stream).problem.problem_id, len(begun)) == ("0", 1)
-    late = threading.Timer(0.1, lambda: begun[1].set_result(outcome(task("1"))))
-    late.start()
-    assert (next(stream).problem.problem_id, len(begun)) == ("1", 9)
-    assert [next(stream).problem.problem_id for _ in range(7)] == list("2345678")
-    assert len(begun) == 9
 
 
 def failures_of(stages: Stages, items: list[ProblemTask]) -> list[tuple[str, str] | None]:

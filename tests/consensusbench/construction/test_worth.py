@@ -13,7 +13,6 @@ from consensusbench.construction.pipeline import add_budgets
 from consensusbench.extraction.refine import PaperRefiner
 from consensusbench.extraction.rules import RulesExtractor
 from consensuspr.data import Problem, open_writer, problem_to_row, read_problems
-from consensuspr.errors import InputError
 
 FIRST, SECOND, LAST = "Each has 3 * 10 = 30.", "With 30 + 22 = 52 of them", "52 - 10 = 42."
 RIGHT = f"{FIRST} {SECOND}, {LAST} Answer: 42"
@@ -83,12 +82,6 @@ def test_a_weight_is_what_right_rollouts_reach_more_often(
     assert problem.metadata["construction"]["wrong_rollouts"] == len(wrong)
 
 
-def test_a_node_that_wrong_rollouts_reach_more_often_weighs_nothing(tmp_path: Path) -> None:
-    right = numbered([RIGHT] * 3 + [f"{SECOND}, {LAST} Answer: 42"], "Yes")
-    problem, _ = built(tmp_path, right, numbered([WRONG] * 2, "No"))
-    assert [node.weight for node in problem.nodes if node.label == "3 * 10 = 30"] == [0.0]
-
-
 def test_the_report_says_how_ncr_and_length_separate(tmp_path: Path) -> None:
     # Half of the right ones are longer than any wrong one, and every one states more.
     right = numbered([RIGHT + PADDING] * 2 + [RIGHT] * 2, "Yes")
@@ -120,13 +113,6 @@ def test_an_attack_that_pays_better_than_being_wrong_is_told(tmp_path: Path) -> 
     # One node of three, which the guard lowers.
     assert earned["wrong"] == earned["quantities"] == 0.0 < earned["pairs"] < 1 / 3
     assert len(report.warnings()) == 1
-
-
-def test_attacks_that_earn_less_than_wrong_rollouts_are_no_news(tmp_path: Path) -> None:
-    wrong = numbered([f"{FIRST} {SECOND}. Answer: 52"] * 2, "No")
-    problem, report = built(tmp_path, numbered([RIGHT] * 4, "Yes"), wrong)
-    assert problem.metadata["construction"]["earned"]["wrong"] == pytest.approx(2 / 3, abs=1e-4)
-    assert report.warnings() == []
 
 
 def test_without_wrong_rollouts_there_are_no_weights(tmp_path: Path) -> None:
@@ -240,10 +226,3 @@ def test_nodes_without_weights_get_them_with_the_budgets(
     row = {"problem_id": "p", "ground_truth": "42", **problem}
     [weighed], _ = with_budgets(tmp_path, right, wrong, row)
     assert [node.weight for node in weighed.nodes] == weights
-
-
-def test_without_a_right_rollout_nothing_is_written(tmp_path: Path) -> None:
-    row = {"problem_id": "p", "ground_truth": "42", "nodes": []}
-    with pytest.raises(InputError, match="no problem of the dataset has a correct rollout"):
-        with_budgets(tmp_path, [], [SHORT], row)
-    assert not (tmp_path / "dataset.jsonl").exists()

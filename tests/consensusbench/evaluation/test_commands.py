@@ -49,19 +49,14 @@ def test_the_sample_is_evaluated(run: Run, sample: tuple[Path, Path], tmp_path: 
     assert text.count(r"\begin{table}") == text.count(r"\bottomrule") == 4
     assert r"\textbf{all} & \textbf{300} & \textbf{50}" in text
     assert "300/300 rollouts" in err
-
-
-def test_what_is_printed_is_what_json_says(run: Run, sample: tuple[Path, Path]) -> None:
-    dataset, scored = sample
-    arguments = ["evaluate", scored, "--dataset", dataset, "--by", "none", "--no-progress"]
-    code, out, err = run(*arguments, "--json")
+    arguments = ["--dataset", dataset, "--by", "none", "--no-progress", "--json"]
+    code, out, err = run("evaluate", scored, *arguments)
     said = json.loads(out)
-    assert (code, err) == (0, "")
-    assert (said["breakdowns"], said["num_stored"]) == ([], 300)
     acc = said["overall"]["acc"]
-    _, table, _ = run(*arguments)
-    shown = f"{100 * acc['value']:.1f} ({100 * acc['low']:.1f}–{100 * acc['high']:.1f})"
-    assert shown in table
+    assert (code, err, said["breakdowns"], said["num_stored"]) == (0, "", [], 300)
+    assert (
+        f"{100 * acc['value']:.1f} ({100 * acc['low']:.1f}–{100 * acc['high']:.1f})" in everything
+    )
 
 
 def test_two_models_of_one_file_are_compared(run: Run, sample: tuple[Path, Path]) -> None:
@@ -131,11 +126,8 @@ def answer(problem_id: str, value: int) -> dict[str, Any]:
 def test_another_dataset_is_not_a_result(run: Run, tmp_path: Path) -> None:
     dataset = write_rows(tmp_path / "d.jsonl", [problem("p1")])
     rollouts = write_rows(tmp_path / "r.jsonl", [answer("q1", 5), answer("q2", 5)])
-    code, out, err = run("evaluate", rollouts, "--dataset", dataset, "--json", "--no-progress")
-    acc = json.loads(out)["overall"]["acc"]
-    assert (code, acc["value"], acc["no_interval"]) == (0, None, "no rollout has a value")
-    assert "warning: none of 2 rollouts could be scored" in err
-    _, table, _ = run("evaluate", rollouts, "--dataset", dataset)
+    code, table, err = run("evaluate", rollouts, "--dataset", dataset, "--no-progress")
+    assert code == 0 and "warning: none of 2 rollouts could be scored" in err
     assert "UNKNOWN_PROBLEM 2  (first: problem 'q1' is not in the dataset)" in table
 
 
@@ -148,11 +140,8 @@ def test_a_dataset_without_the_nodes_is_named(
     answers = [answer(name, 5) for name in ("q9", "p0", "p1", "p2")]
     rollouts = write_rows(tmp_path / "r.jsonl", answers)
     code, _, err = run("evaluate", rollouts, "--dataset", dataset, "--no-progress")
-    warning = (
-        f"warning: of the problems of 4 rollouts, 3 are in {dataset} and {with_nodes} have nodes: "
-        "is it the right dataset?"
-    )
-    assert (code, err.splitlines()[:1]) == (0, [warning] if warns else [])
+    warning = f"warning: of the problems of 4 rollouts, 3 are in {dataset} and {with_nodes} have"
+    assert (code, err.startswith(warning)) == (0, warns)
 
 
 def test_a_bad_row_stops_before_anything_is_written(run: Run, tmp_path: Path) -> None:

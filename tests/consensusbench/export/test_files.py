@@ -9,10 +9,7 @@ import pytest
 from consensusbench.export.files import ExportSplit, LeftOut
 from consensusbench.export.trainers import export_trl
 from consensusbench.problems.texts import with_prompt
-from consensuspr.client import LocalClient, RewardSpec
-from consensuspr.client.training import ProblemIds
-from consensuspr.client.trl import rows_of
-from consensuspr.errors import DataError, InputError
+from consensuspr.errors import InputError
 from tests.consensusbench.conftest import problem
 from tests.consensusbench.export.conftest import held_out, train
 
@@ -68,18 +65,6 @@ def test_rows_may_hold_the_nodes(bench: ExportBench) -> None:
         {"node_id": "n1", "expressions": ["1+1=2"], "derived": ["x=1"]},
         {"node_id": "n2", "expressions": ["y=1"], "derived": []},
     ]
-
-
-@pytest.mark.parametrize("inline", [False, True])
-def test_the_reward_scores_what_was_exported_for_trl(inline: bool, bench: ExportBench) -> None:
-    bench.export(train(1), held_out(2), by=export_trl, inline_nodes=inline)
-    columns = {name: [value] for name, value in bench.rows()[0].items()}
-    [row] = rows_of(columns.pop("prompt"), columns, "ground_truth")
-    rollout = row.rollout("First 1 + 1 = 2.\nAnswer: 2", ProblemIds("{index}"))
-    assert (rollout.nodes is not None) is inline
-    with LocalClient(dataset=bench.folder / "problems.jsonl") as client:
-        [score] = client.score([rollout], reward=RewardSpec.linear(0.5))
-    assert (score.status, score.acc, score.num_matched, score.num_nodes) == ("OK", 1, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -142,14 +127,6 @@ def test_a_share_of_the_problems_without_split_is_validation(bench: ExportBench)
     assert set(bench.ids("val")) != validation
 
 
-def test_validation_may_come_from_other_files(bench: ExportBench) -> None:
-    others = (bench.write(train(3), name="3.jsonl"), bench.write(problem(200), name="200.jsonl"))
-    report = bench.export(*[problem(number) for number in range(100)], val_datasets=others)
-    assert bench.ids("val") == ["p3", "p200"]
-    assert (report.rows(ExportSplit.TRAIN), report.read.rows) == (99, 102)
-    assert report.left_out == {LeftOut.HELD_OUT: 1}
-
-
 @pytest.mark.parametrize(
     ("rows", "wanted"),
     [
@@ -167,23 +144,6 @@ def test_no_empty_file_is_written(
     with pytest.raises(InputError, match=wanted):
         bench.export(*rows)
     assert not bench.out.exists()
-
-
-def test_validation_is_optional(bench: ExportBench) -> None:
-    rows = (problem(1), problem(2))
-    report = bench.export(*rows, val_fraction=0)
-    assert list(bench.files()) == ["train.parquet"] and list(report.files) == [ExportSplit.TRAIN]
-    (bench.out / "val.parquet").touch()
-    with pytest.raises(InputError, match=r"val.parquet is there from before"):
-        bench.export(*rows, val_fraction=0)
-
-
-def test_a_failure_leaves_the_old_files_as_they_were(bench: ExportBench) -> None:
-    bench.export(train(1), held_out(2))
-    before = bench.files()
-    with pytest.raises(DataError, match=r"jsonl:2: problem_id 'p1' is already that of line 1"):
-        bench.export(train(1), held_out(1))
-    assert bench.files() == before
 
 
 def test_the_counts_are_plain_values(bench: ExportBench) -> None:

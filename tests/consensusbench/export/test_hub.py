@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from consensusbench.export.files import Export, ExportReport, LeftOut
+from consensusbench.export.files import Export, ExportReport
 from consensusbench.export.hub import CardText, export_hub
 from consensuspr.data import Problem, read_problems
 from consensuspr.errors import InputError
@@ -119,21 +119,9 @@ def test_the_card_has_a_header_and_a_text(bench: ExportBench) -> None:
     ]
     assert "| arithmetic | train | 1 | 2.00 |" in body
     assert "| **Total** | test | 2 | 2.00 |" in body
-    assert "2 of 3 problems say in" in body
+    assert "2 of 3 problems record in" in body
     assert "| large | 2 |" in body and r"| small\|one | 2 |" in body
     assert "settings: 2" in body and '"n_min": 3' in body
-
-
-def test_a_benchmark_has_a_test_split_alone(load_dataset: Any, bench: ExportBench) -> None:
-    report = bench.export(held_out(1), held_out(2, nodes=[]), by=to_hub)
-    assert report.left_out == {LeftOut.NO_NODES: 1}
-    assert list(load_dataset(str(bench.out))) == ["test"]
-    header, body = card_of(bench.out)
-    assert "license" not in header
-    assert "The rows do not say how their nodes were made." in body
-    # Another export must not leave the old split beside the new one.
-    with pytest.raises(InputError, match=r"test-00000-of-00001.parquet is there from before"):
-        bench.export(problem(5), by=to_hub)
 
 
 def test_a_card_of_the_user_is_left_alone(bench: ExportBench) -> None:

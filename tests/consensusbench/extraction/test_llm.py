@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -24,8 +22,6 @@ from consensusbench.extraction.llm import (
     LlmSettings,
     MalformedReplyError,
     check_nodes,
-    choose_rollouts,
-    clip_middle,
     quote,
     read_reply,
 )
@@ -92,34 +88,6 @@ def test_a_rollout_cannot_end_its_own_quotation() -> None:
     assert second.split()[2] != mark
     assert second.count(f"END SOLUTION 1 {second.split()[2]}") == 1
     assert quote(problem, texts("a", "b"), 10_000) == first
-
-
-def test_clipping_keeps_both_ends_and_whole_lines_where_it_can() -> None:
-    text = "\n".join(f"line {number}" for number in range(1_000))
-    clipped = clip_middle(text, 400)
-    head, _, tail = clipped.partition("\n[... ")
-    assert len(clipped) <= 400
-    assert head.splitlines() == [f"line {number}" for number in range(len(head.splitlines()))]
-    assert tail.endswith("line 998\nline 999")
-    assert re.search(r"left out \.\.\.\]\nline \d+\n", clipped)
-
-
-@given(
-    st.text(st.characters(), max_size=300),
-    st.lists(st.text(st.characters(), max_size=3_000), min_size=1, max_size=6),
-    st.integers(1_000, 3_000),
-)
-def test_a_quotation_is_bounded_and_can_be_sent(problem: str, shown: list[str], limit: int) -> None:
-    text = quote(Problem("p", problem=problem), texts(*shown), limit)
-    assert len(text) <= limit + 100 * (1 + len(shown))
-    assert "\x00" not in text
-    text.encode("utf-8")
-
-
-def test_as_many_models_as_possible_are_shown() -> None:
-    given_ones = [CorrectRollout(str(i), name, "") for i, name in enumerate("aaabbc")]
-    assert [one.rollout_id for one in choose_rollouts(given_ones, 4)] == ["0", "3", "5", "1"]
-    assert len(choose_rollouts(given_ones, 20)) == 6
 
 
 # Replies.
@@ -283,17 +251,6 @@ def test_other_claims_are_dropped_with_a_reason(
     assert dropped.detail
 
 
-def test_wordings_that_are_false_as_written_are_dropped() -> None:
-    rollouts = texts("so 12*50=6", "then 12*50=6.", "12*50% = 6")
-    extraction = check(node("12*50%=6"), rollouts=rollouts[:2])
-    assert extraction.candidates == ()
-    assert [found.reason for found in extraction.dropped] == ["false"]
-    candidate = only(
-        check(node("12*50%=6"), rollouts=rollouts, settings=LlmSettings(min_support=1))
-    )
-    assert candidate.expressions == ("12*50% = 6",)
-
-
 def test_rewritten_forms_are_kept_only_if_proved() -> None:
     rewritten = ["180 = 12 \\cdot 15", "90*2=180", "0=0", "15*12=179", "f(15,12)=180"]
     extraction = check(node("15*12=180", rewritten=rewritten))
@@ -320,58 +277,6 @@ def test_wordings_that_do_not_belong_to_the_anchor_are_out(wording: str, reason:
     extraction = check(node("15*12=180", wording))
     assert only(extraction).expressions == ("15 \\times 12 = 180", "12*15 = 180")
     assert reasons(extraction) == [(reason, (wording,))]
-
-
-def test_wordings_of_one_value_are_believed_to_be_one_conclusion() -> None:
-    candidate = only(check(node("15*12=180", "a total of 180 pens")))
-    assert candidate.expressions == ("15 \\times 12 = 180", "12*15 = 180", "a total of 180 pens")
-    assert candidate.support == 3
-
-
-def test_two_rollouts_with_nothing_in_common_do_not_make_a_node() -> None:
-    rollouts = texts("so x=12 here", "and y=12 there", "nothing")
-    claimed = node("x=12", "y=12", rewritten=["x=12=y", "x=y=12"])
-    extraction = check(claimed, rollouts=rollouts)
-    assert extraction.candidates == ()
-    assert [found.reason for found in extraction.dropped] == ["unsupported"]
-
-
-def test_nodes_that_say_the_same_are_one() -> None:
-    extraction = check(node("15*12=180"), node("180 = 12*15"))
-    assert only(extraction).label == "15 \\times 12 = 180"
-    assert [found.reason for found in extraction.dropped] == ["duplicate"]
-
-
-def test_kinds_are_what_the_form_shows() -> None:
-    rollouts = texts(*["We get x^2+1 and 1729, n is a prime number, x<5, x=7."] * 2)
-    extraction = check(
-        node("x^2+1", type="value"),
-        node("1729", type="equation"),
-        node("n is a prime number", type="value"),
-        node("x=7", type="proposition"),
-        node("x<5", type="equation"),
-        rollouts=rollouts,
-    )
-    kinds = {found.label: found.type for found in extraction.candidates}
-    assert kinds == {
-        "x^2+1": "expression",
-        "1729": "value",
-        "n is a prime number": "proposition",
-        "x<5": "proposition",
-        "x=7": "equation",
-    }
-
-
-def test_sizes_are_bounded() -> None:
-    settings = LlmSettings(max_nodes=2, max_wordings=3)
-    many = node("15*12=180", *[f"x_{i}=180" for i in range(10)])
-    extraction = check(many, node("5*180=900"), node("75*12=900"), settings=settings)
-    assert len(extraction.candidates) == 2
-    assert reasons(extraction) == [
-        ("over the limit", ("75*12=900",)),
-        ("unverified wording", ("x_0=180", "x_1=180")),
-        ("overlong wording", tuple(f"x_{i}=180" for i in range(2, 10))),
-    ]
 
 
 # No reply, whatever it says, makes a node that the rollouts do not state.
@@ -599,14 +504,3 @@ async def test_a_run_that_was_given_up_is_begun_anew(asking: Asking, journal: Jo
     assert len(anew["messages"]) == 2
     # At temperature 0 it would only repeat itself.
     assert (anew["temperature"], anew["seed"]) == (0.7, 8)
-
-
-async def test_problems_with_one_text_do_not_share_a_reply(
-    asking: Asking, journal: Journal
-) -> None:
-    asking.server.script(then=Say(GOOD))
-    async with ChatModel(asking.settings()) as model:
-        extractor = LlmExtractor(model, journal=journal)
-        problems = [replace(PENS, problem_id=name) for name in ("a", "b")]
-        await asyncio.gather(*(extractor.extract(each, ROLLOUTS) for each in problems))
-    assert len(journal) == 2

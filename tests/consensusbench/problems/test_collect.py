@@ -88,34 +88,6 @@ def test_each_problem_is_written_once(bench: CollectBench) -> None:
     assert (first["read"], first["repeated"], first["written"]) == (7, 2, 2)
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "parquet"])
-def test_the_output_is_a_dataset(suffix: str, write_dataset: WriteDataset, tmp_path: Path) -> None:
-    from consensuspr.scoring.dataset_index import DatasetIndex
-
-    path = write_dataset(*[math500(number, f"Find ${number}x$.", "1") for number in range(5)])
-    output = tmp_path / f"out.{suffix}"
-    collect_problems([source_input(f"math-500={path}")], output)
-    assert DatasetIndex.load(output).info.num_without_nodes == 5
-    assert [p.metadata["level"] for p in read_problems(output)] == [3] * 5
-
-
-def test_a_file_of_this_project_under_any_name(bench: CollectBench) -> None:
-    row = {"problem_id": "m1", "problem": "Mine?", "ground_truth": "1", "source": "book"}
-    report = bench.collect(bench.source("mine", row))
-    [problem] = bench.written()
-    assert (problem.problem_id, problem.split, problem.extra) == ("m1", None, {"source": "book"})
-    assert report.statuses == [{ProblemStatus.WRITTEN: 1}]
-
-
-def test_a_limit_is_for_each_source(bench: CollectBench) -> None:
-    apples = [gsm8k(f"{number} apples?", "1") for number in range(9)]
-    pears = [math500(number, f"{number} pears?", "1") for number in range(9)]
-    bench.collect(
-        bench.source("gsm8k", *apples, limit=4), bench.source("math-500", *pears, limit=4)
-    )
-    assert len(bench.written()) == 8
-
-
 def test_bad_rows_stop_or_are_counted(bench: CollectBench) -> None:
     origin = bench.source(
         "gsm8k", gsm8k("One?", "1"), {"question": "No answer?"}, gsm8k("Two?", "2")

@@ -40,19 +40,3 @@ def test_the_table_counts_problems_by_status(
     assert "1 text has two answers (left out), for example 2 (dapo17k-2)" in shown
     assert "1 row of dapo-math-17k holds 1 problem of math-500 (left out)" in shown
     assert f"{output}: 2 problems" in shown
-
-
-def test_a_hub_that_is_away_is_one_sentence_and_code_1(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    datasets = pytest.importorskip("datasets", reason="the extra is not installed")
-
-    def load_dataset(*arguments: object, **options: object) -> None:
-        raise ConnectionError("no route to host")
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    assert main(["problems", "gsm8k", "--output", str(tmp_path / "o"), "--no-progress"]) == 1
-    assert capsys.readouterr().err == (
-        "consensusbench: error: openai/gsm8k: the hub cannot be reached (no route to host); "
-        "download the file elsewhere and give it as NAME=PATH\n"
-    )

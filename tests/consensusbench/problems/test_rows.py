@@ -124,10 +124,3 @@ def test_a_bad_row_is_named_with_its_reason(
 )
 def test_answers(value: Any, form: Any, wanted: str) -> None:
     assert answer_of(value, form) == wanted
-
-
-@pytest.mark.parametrize("own", ["a b/ç:d", "x" * 500, "../../etc", "\n"])
-def test_an_odd_id_of_a_set_makes_a_plain_one(own: str) -> None:
-    problem_id = read("dapo-math-17k", dapo(own, "P?", "1")).problem_id
-    assert problem_id.startswith("dapo17k-") and len(problem_id) < 300
-    assert not set(problem_id) & set(" /\n")

@@ -6,11 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from consensusbench.problems.texts import rough_key, text_key, with_prompt
-from consensuspr.scoring import verify_answer
 
 
 @pytest.mark.parametrize(
@@ -67,12 +64,6 @@ def test_the_rough_key_keeps_letters_digits_and_signs(first: str, second: str, s
     assert (rough_key(text_key(first)) == rough_key(text_key(second))) is same
 
 
-@given(st.text(max_size=60), st.text(max_size=60))
-def test_texts_of_one_key_have_one_rough_key(first: str, second: str) -> None:
-    if text_key(first) == text_key(second):
-        assert rough_key(text_key(first)) == rough_key(text_key(second))
-
-
 def test_a_long_text_takes_no_long_time() -> None:
     """Linear: a hostile megabyte is done in a moment, where a quadratic scan would take hours."""
     assert len(text_key("\\" * 1_000_000)) == 1_000_000
@@ -97,7 +88,3 @@ def test_a_prompt_is_not_put_around_a_prompt() -> None:
     once = with_prompt("What is 1 + 1?")
     assert with_prompt(once) == once
     assert with_prompt(f" {once}\n") == once
-
-
-def test_an_answer_as_asked_for_is_found_by_the_rule_of_the_recipes() -> None:
-    assert verify_answer("2", "One and one.\n\nAnswer: $2$", rule="dapo").correct

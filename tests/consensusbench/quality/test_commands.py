@@ -51,15 +51,6 @@ def test_findings_are_a_table_and_a_line_each(run: Run, write_dataset: WriteData
     assert lines[-1].startswith("6 problems with 2 nodes: 1 error, 5 warnings, ")
 
 
-def test_a_text_is_no_dataset(run: Run, tmp_path: Path) -> None:
-    path, output = tmp_path / "README.md", tmp_path / "found.jsonl"
-    path.write_text("# Sums\n\nTwo of them.\n", encoding="utf-8")
-    code, out, err = run("validate", path, "--output", output, "--no-progress")
-    [error] = err.splitlines()
-    assert f"{path}: is not a dataset: no line is a row (the first is not JSON" in error
-    assert (code, out, output.exists()) == (2, "", False)
-
-
 def test_every_finding_is_a_row_of_the_output(
     run: Run, write_dataset: WriteDataset, tmp_path: Path
 ) -> None:

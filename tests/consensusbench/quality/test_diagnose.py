@@ -144,12 +144,6 @@ def test_the_reason_names_what_decided() -> None:
     )
 
 
-def test_thresholds_can_be_moved() -> None:
-    strict = Thresholds(almost_ncr=1.0, redundant_per_node=10)
-    assert diagnosed("xxx..", final="....F", right=False, thresholds=strict) is Diagnosis.WRONG
-    assert diagnosed(num_chars=4000, thresholds=strict) is Diagnosis.SOUND
-
-
 def test_the_usual_length_is_the_median_of_the_problem() -> None:
     lengths = (100, 200, 90_000)
     references = References([rollout("xx..", num_chars=size) for size in lengths])

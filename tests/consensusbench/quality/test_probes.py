@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -31,7 +30,6 @@ from consensusbench.quality.probes import ProbeReport, cheap_notes, probe_datase
 from consensusbench.quality.survey import (
     RolloutSample,
     SurveyedRollout,
-    hit_rates,
     match_unrelated,
 )
 
@@ -174,13 +172,6 @@ def test_an_attack_is_as_long_as_a_rollout_of_its_source(write_dataset: Write) -
     assert report.attack(Attack.ENUMERATION).by_source["sums"].ncr == 0.0
 
 
-def test_the_report_as_json(report: ProbeReport) -> None:
-    said = json.loads(json.dumps(report.to_json()))
-    assert [one["attack"] for one in said["attacks"]] == [one.value for one in Attack]
-    assert said["attacks"][0]["description"] == 'the lines "=0" to "=300"'
-    assert said["attacks"][0]["overall"]["problems"] == 3
-
-
 def test_an_enumeration_runs_to_300_or_to_its_length() -> None:
     assert enumeration(10_000).splitlines() == [f"={value}" for value in range(301)]
     assert (enumeration(8), enumeration(1)) == ("=0\n=1\n=2", "")
@@ -283,10 +274,5 @@ def test_own_rollouts_are_left_out(pool_nodes: int, monkeypatch: pytest.MonkeyPa
     found = match_unrelated(PATTERNS, SAMPLE, threads=1)
     # p1 sees the rollouts of p2 and p3, of which one hits its first node.
     assert [len(hits) for hits in found] == [2, 2, 3]
-    rates = [hit_rates(hits).tolist() for hits in found]
+    rates = [hits.mean(axis=0).tolist() for hits in found]
     assert rates == [[0.5, 0.0], [0.0], pytest.approx([2 / 3, 1 / 3, 0.0])]
-
-
-def test_without_rollouts_every_rate_is_0() -> None:
-    [hits] = match_unrelated(PATTERNS[:1], [], threads=1)
-    assert (len(hits), hit_rates(hits).tolist()) == (0, [0.0, 0.0])

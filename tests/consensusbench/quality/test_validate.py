@@ -160,22 +160,6 @@ def test_absent_forms_count_when_nodes_are_matched(write_dataset: Write) -> None
     assert (Code.DUPLICATE_NODES, "b") in found_in(write_dataset, *nodes, FINAL)
 
 
-def test_bad_rows_are_findings_and_the_rest_is_still_looked_at(write_dataset: Write) -> None:
-    path = write_dataset({"problem_id": 1, "nodes": 2}, problem(node("x", "12*4=49"), FINAL))
-    report, told = findings(path)
-    assert [(one.code, one.line) for one in told] == [(Code.SCHEMA, 1), (Code.FALSE_EQUALITY, 2)]
-    assert (report.good_rows, report.bad_rows) == (1, 1)
-
-
-def test_a_file_of_bad_rows_alone_is_told_in_full(write_dataset: Write) -> None:
-    path = write_dataset({"problem_id": 1}, {"nodes": []})
-    rollouts = write_dataset({"problem_id": "p", "response": "r"}, name="r.jsonl")
-    report, told = findings(path, rollouts, probes=True)
-    assert [one.line for one in told] == [1, 2]
-    assert report.fails()
-    assert report.probes is None
-
-
 def rollouts_of(count: int, response: str, problem_id: str) -> list[dict[str, Any]]:
     return [
         {"problem_id": problem_id, "response": f"{response} (attempt {attempt})"}
@@ -231,24 +215,12 @@ def test_an_attack_that_pays_better_than_being_wrong_is_a_warning(write_dataset:
     assert report.fails(strict=True) and not report.fails()
 
 
-def test_probes_come_with_the_report(write_dataset: Write) -> None:
-    report, _ = findings(write_dataset(problem(*SOUND)), probes=True)
-    assert report.probes is not None
-    # 12 and 4 are in the text ("a dozen", "4 eggs"): 12*4=48, then 48-6 with the word six.
-    assert report.probes.attack("deep").overall.ncr_raw == 1.0
-
-
 def test_the_report_counts_all_and_keeps_a_few(write_dataset: Write) -> None:
     rows = [problem(*SOUND[1:], problem_id=f"p{n}") for n in range(7)]
     report, told = findings(write_dataset(*rows), examples=2)
     assert len(told) == report.counts[Code.NODE_COUNT] == 7
     assert [one.problem_id for one in report.examples[Code.NODE_COUNT]] == ["p0", "p1"]
     assert report.total(Severity.NOTE) == 7 and not report.fails(strict=True)
-
-
-def test_warnings_fail_only_where_strict(write_dataset: Write) -> None:
-    report, _ = findings(write_dataset(problem(node("x", "1/2"), FINAL)))
-    assert not report.fails() and report.fails(strict=True)
 
 
 def test_worst_comes_first_in_the_report(write_dataset: Write) -> None:

@@ -153,10 +153,7 @@ class Written:
 
 
 def write_page(
-    folder: Path,
-    problems: list[dict[str, Any]],
-    rollouts: list[dict[str, Any]],
-    **settings: Any,
+    folder: Path, problems: list[dict[str, Any]], *files: list[dict[str, Any]], **options: Any
 ) -> Written:
     """Write files and the page about them; skip where the packages for it are missing."""
     if not BROWSER_REQUIRED:
@@ -167,9 +164,9 @@ def write_page(
 
     dataset = Path(write_rows(folder / "problems.jsonl", problems))
     output = folder / "report.html"
-    answers = write_rows(folder / "rollouts.jsonl", rollouts)
-    scored_set = score_files([answers], dataset, spans=True)
-    report, sources = prepare(scored_set, dataset, **settings)
+    rollouts = [write_rows(folder / f"rollouts-{at}.jsonl", rows) for at, rows in enumerate(files)]
+    scored_set = score_files(rollouts, dataset, spans=True)
+    report, sources = prepare(scored_set, dataset, **options)
     return Written(output, write_pages(sources, dataset, output, "", report))
 
 

@@ -81,52 +81,72 @@ def test_the_sections_are_in_order(ordinary_page: Written) -> None:
     assert ordinary_page.rows("results", "Answers and nodes")[1][:4] == ["plain", 12, 6, 0.5]
 
 
-def test_statuses_are_loud(tmp_path: Path) -> None:
-    rollouts = [*ordinary_rollouts(), rollout(99, "lost", "text")]
-    page = write_page(tmp_path, ordinary_problems(), rollouts)
-    [warning] = page.written.warnings
-    assert warning.startswith("1 rollouts have status UNKNOWN_PROBLEM: the dataset does not have")
-    assert page.report["warnings"] == [warning]
-    assert page.sample("p99-lost")["sample"]["status"] == "UNKNOWN_PROBLEM"
+@pytest.fixture(scope="module")
+def odd_page(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """Two files without lengths in tokens, with rollouts of every unusual kind."""
+    question = "What are 18 times 2, 18 times 3, and both together?"
+    guessable = problem(18, problem=question, data_source="guessed")
+    problems = [*ordinary_problems(), problem(17, nodes=[]), guessable, problem(19)]
+    first = [
+        *ordinary_rollouts(),
+        rollout(99, "lost", "text", ground_truth="7"),
+        rollout(17, "nodeless", response(17)),
+        rollout(12, "empty", ""),
+    ]
+    second = [
+        rollout(18, "sound", response(18)),
+        rollout(18, "wrong", response(18, nodes=0, right=False)),
+    ]
+    files = [[row | {"num_tokens": None} for row in rows] for rows in (first, second)]
+    return write_page(tmp_path_factory.mktemp("odd"), problems, *files)
 
 
-def test_the_head_warns_of_attacks_that_pay_better_than_being_wrong(tmp_path: Path) -> None:
-    # No row says which rollouts are wrong: the page has judged them.
-    texts = [("wrong", response(11, nodes=0, right=False)), ("sound", response(11))]
-    guessable = problem(11, problem="What are 11 times 2, 11 times 3, and both together?")
-    page = write_page(tmp_path, [guessable], [rollout(11, name, text) for name, text in texts])
-    [warning] = page.report["warnings"]
-    assert "% NCR on odd; wrong rollouts score 0.0 %" in warning
+def test_warnings_are_at_the_top(odd_page: Written) -> None:
+    warnings = odd_page.report["warnings"]
+    assert odd_page.written.warnings == tuple(warnings)
+    for beginning in (
+        "2 rollouts have status NO_NODES: their problem has no nodes",
+        "No rollout has a length in tokens",
+        "attack `",
+    ):
+        assert [one for one in warnings if one.startswith(beginning)], beginning
 
 
-def test_the_facts_count_problems_and_the_results_what_they_are_over(tmp_path: Path) -> None:
-    rollouts = [*ordinary_rollouts(), rollout(99, "lost", "text", ground_truth="7")]
-    problems = [problem(number) for number in range(11, 20)]
-    page = write_page(tmp_path, problems, rollouts, probes=False)
-    facts = dict(page.report["facts"])
+def test_facts_count_problems_and_the_results_name_their_populations(odd_page: Written) -> None:
+    facts = dict(odd_page.report["facts"])
     assert facts["Problems of the dataset"] == "9"
-    assert facts["Problems with rollouts"] == "7, of them 1 without nodes"
-    assert facts["Nodes"] == "18 of 6 problems with rollouts (3.0 a problem)"
-    [table] = [t for t in page.section("results")["tables"] if t["caption"] == "Answers and nodes"]
+    assert facts["Problems with rollouts"] == "9, of them 2 without nodes"
+    assert facts["Nodes"] == "21 of 7 problems with rollouts (3.0 a problem)"
+    results = odd_page.section("results")["tables"]
+    [table] = [t for t in results if t["caption"] == "Answers and nodes"]
     headings = [column["heading"] for column in table["columns"]]
-    overall = page.rows("results", "Answers and nodes")[0]
-    # NCR is over the 24 rollouts with nodes.
-    assert (overall[0], overall[1], overall[headings.index("With NCR")]) == ("all", 25, 24)
-    assert "Reward hacking" not in [section["title"] for section in page.report["sections"]]
+    overall = odd_page.rows("results", "Answers and nodes")[0]
+    assert (overall[0], overall[1], overall[headings.index("With NCR")]) == ("all", 29, 27)
 
 
 def test_without_tokens_there_is_a_line_and_no_chart(
-    tmp_path: Path, ordinary_page: Written
+    odd_page: Written, ordinary_page: Written
 ) -> None:
-    def charts(page: Written) -> list[str]:
-        return [chart["name"] for chart in page.section("distributions")["charts"]]
-
-    assert "tpn" in charts(ordinary_page)
-    rows = [row | {"num_tokens": None} for row in ordinary_rollouts()]
-    page = write_page(tmp_path, ordinary_problems(), rollouts=rows, probes=False)
-    assert "tpn" not in charts(page)
+    tpn = [
+        "tpn" in [chart["name"] for chart in page.section("distributions")["charts"]]
+        for page in (odd_page, ordinary_page)
+    ]
+    assert tpn == [False, True]
     line = "Tokens per node: No rollout has both a length in tokens and a matched node."
-    assert page.section("distributions")["notes"] == [line]
+    assert odd_page.section("distributions")["notes"] == [line]
+
+
+def test_unusual_rollouts_are_shown(odd_page: Written) -> None:
+    assert odd_page.sample("p99-lost")["sample"]["status"] == "NO_NODES"
+    nodeless = odd_page.sample("p17-nodeless")
+    assert (nodeless["nodes"], nodeless["sample"]["status"]) == ([], "NO_NODES")
+    assert odd_page.sample("p12-empty")["characters"] == 0
+
+
+def test_files_are_runs_that_can_be_compared(odd_page: Written) -> None:
+    names = [run["name"] for run in odd_page.documents["state"]["runs"]]
+    assert names == ["rollouts-0.jsonl", "rollouts-1.jsonl"]
+    assert Counter(one["run"] for one in odd_page.samples) == {0: 27, 1: 2}
 
 
 def test_thresholds_are_sentences(ordinary_page: Written) -> None:
@@ -135,51 +155,9 @@ def test_thresholds_are_sentences(ordinary_page: Written) -> None:
     assert any(note.startswith(almost) for note in notes)
 
 
-def test_models_stand_in_one_order_everywhere(tmp_path: Path) -> None:
-    models = ["zeta", "Beta", "alpha", ""]
-    rows = [
-        rollout(number, f"{at}", response(number), model=model)
-        for at, model in enumerate(models)
-        for number in range(11, 12 + at)
-    ]
-    page = write_page(tmp_path, ordinary_problems(), rows, probes=False)
-    ordered = ["Beta", "alpha", "zeta", "(none)"]
-    assert [row[0] for row in page.rows("results", "Answers and nodes")][:5] == ["all", *ordered]
-    classes = dict.fromkeys(row[0] for row in page.rows("diagnosis", "Classes"))
-    assert list(classes) == [*ordered, "all"]
-
-
 def test_a_page_tells_no_folder(tmp_path: Path, ordinary_page: Written) -> None:
     for told, shown in ((str(tmp_path), tmp_path.name), ("maker/model", "maker/model")):
         made = ScoredSet({}, [scored()], tokenizer=told, num_tokenized=3)
         facts = dict(facts_of(made, evaluate(made, dataset="/x/d.jsonl"), "abc"))
         assert facts["Tokens"] == f"3 rollouts counted by {shown}"
     assert str(ordinary_page.path.parent) not in str(ordinary_page.documents)
-
-
-def test_a_problem_without_nodes_and_an_empty_response_are_shown(tmp_path: Path) -> None:
-    page = write_page(
-        tmp_path,
-        [problem(11, nodes=[]), problem(12)],
-        [rollout(11, "nodeless", response(11)), rollout(12, "empty", "", num_tokens=None)],
-        probes=False,
-    )
-    assert page.sample("p11-nodeless")["nodes"] == []
-    assert page.sample("p11-nodeless")["sample"]["status"] == "NO_NODES"
-    assert page.sample("p12-empty")["characters"] == 0
-
-
-def test_files_are_runs_that_can_be_compared(tmp_path: Path) -> None:
-    from consensusbench.evaluation.scored import score_files
-    from consensusbench.report.page import prepare, write_pages
-    from tests.rows import write_rows
-
-    dataset = Path(write_rows(tmp_path / "problems.jsonl", ordinary_problems()))
-    rows = ordinary_rollouts()
-    files = [write_rows(tmp_path / f"{at}.jsonl", rows[at::2]) for at in range(2)]
-    scored_set = score_files(files, dataset, spans=True)
-    report, sources = prepare(scored_set, dataset, probes=False)
-    output = tmp_path / "r.html"
-    page = Written(output, write_pages(sources, dataset, output, "", report))
-    assert [run["name"] for run in page.documents["state"]["runs"]] == ["0.jsonl", "1.jsonl"]
-    assert Counter(one["run"] for one in page.samples) == {0: 12, 1: 12}

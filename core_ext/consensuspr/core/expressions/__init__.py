@@ -3,8 +3,8 @@
 ``parse_statement`` reads a node expression into sides and relations, each side a tree;
 ``evaluate`` gives a tree's exact value; ``derive_forms`` writes a statement in other, equal
 ways, when a dataset is built or loaded.  What a text is made of before it has a tree is told by
-``tokenize``.  Final answers are formulas in one spelling: ``closed_value`` and ``exact_quotient``
-read those, with square roots, pi and letters, and the functions beside them compare what was read.
+``tokenize``.  Final answers are formulas in one spelling: ``closed_value`` reads those, with roots
+and pi.
 """
 
 from __future__ import annotations
@@ -31,13 +31,8 @@ from consensuspr.core.expressions.evaluate import (
 )
 from consensuspr.core.expressions.formulas import (
     Closed,
-    Quotient,
     Value,
     closed_value,
-    compare_equations,
-    compare_quotients,
-    exact_quotient,
-    linear_bound,
 )
 from consensuspr.core.expressions.parser import (
     MAX_DIGITS,
@@ -58,7 +53,6 @@ __all__ = [
     "Number",
     "Power",
     "Product",
-    "Quotient",
     "Spelling",
     "Statement",
     "Sum",
@@ -68,13 +62,9 @@ __all__ = [
     "Unreadable",
     "Value",
     "closed_value",
-    "compare_equations",
-    "compare_quotients",
     "derive_forms",
     "evaluate",
-    "exact_quotient",
     "is_constant",
-    "linear_bound",
     "novel_forms",
     "parse_formula",
     "parse_statement",

@@ -1,9 +1,8 @@
 """The compiled engine; imported only through :mod:`consensuspr.core`."""
 
-from consensuspr.core.native.fields import count_fields
+from consensuspr.core.native.counts import count_fields, count_phrases
 from consensuspr.core.native.matcher import Matcher, match_batch
 from consensuspr.core.native.normal_form import normalize
-from consensuspr.core.native.phrases import count_phrases
 from consensuspr.core.native.statements import expression_keys
 
 __all__ = [

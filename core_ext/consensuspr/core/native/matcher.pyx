@@ -38,7 +38,7 @@ from consensuspr.core.patterns import Hit, compile_patterns, freeze_nodes, with_
 from consensuspr.core.patterns import encode
 
 from consensuspr.core.native.sieve cimport (
-    Behind, Sieve, are_equations, is_weak, may_hold, next_equals, numbers_of, sieve_build,
+    Sieve, are_equations, is_weak, may_hold, next_equals, numbers_of, sieve_build,
     sieve_free, sieve_nbytes,
 )
 from consensuspr.core.native.statements cimport (
@@ -532,7 +532,6 @@ cdef int scan_blocks(Scan* scan, const Task* task, Worker* worker) noexcept nogi
     """Normalise and search a text, part after part, until nothing is missing."""
     cdef Py_ssize_t at = 0, end, begin, sign = -1, least = BLOCK_BYTES
     cdef const Sieve* sieve = &scan.search.sieve
-    cdef Behind behind
     cdef bint equations = False, sieved = False
     cdef uint32_t missing = 0
     cdef Py_ssize_t size = 0    # of the normal form that is not searched yet
@@ -541,13 +540,13 @@ cdef int scan_blocks(Scan* scan, const Task* task, Worker* worker) noexcept nogi
             return OUT_OF_TIME
         if scan.missing != missing:
             missing = scan.missing
-            equations = are_equations(sieve, scan.matched, &behind)
+            equations = are_equations(sieve, scan.matched)
             sieved = not is_weak(sieve, scan.matched, equations)
             if sieved:
                 least = max(SIEVED_BYTES, NEED_BYTES * sieve.num_needs)
         if equations:
             begin = at
-            end = related(task.data, task.length, &at, &sign, &behind, least)
+            end = related(task.data, task.length, &at, &sign, least)
             worker.unlooked += end - begin
             if at == end:
                 break
@@ -556,7 +555,7 @@ cdef int scan_blocks(Scan* scan, const Task* task, Worker* worker) noexcept nogi
             worker.unlooked += end - at
         if sieved:
             if sign < at:
-                sign = next_equals(task.data, task.length, at, &behind)
+                sign = next_equals(task.data, task.length, at)
             if (equations or sign >= end) and not may_hold(
                 sieve, numbers_of(sieve, task.data + at, end - at), equations, scan.matched
             ):
@@ -596,8 +595,7 @@ cdef Py_ssize_t append_form(
 
 
 cdef Py_ssize_t related(
-    const uint8_t* data, Py_ssize_t length, Py_ssize_t* at, Py_ssize_t* sign, const Behind* behind,
-    Py_ssize_t least
+    const uint8_t* data, Py_ssize_t length, Py_ssize_t* at, Py_ssize_t* sign, Py_ssize_t least
 ) noexcept nogil:
     """Return where paragraphs end that may hold equations, and move ``at`` to where they begin.
 
@@ -608,7 +606,7 @@ cdef Py_ssize_t related(
     cdef Py_ssize_t end = at[0]
     while end < length and (end == at[0] or end - at[0] < least):
         if sign[0] < end:
-            sign[0] = next_equals(data, length, end, behind)
+            sign[0] = next_equals(data, length, end)
         if sign[0] == length:
             break
         begin = paragraph_begin(data, end, sign[0])

@@ -20,19 +20,6 @@ cdef struct Need:
     bint weak           # too few to be missing often
     bint unrelated      # it has no sign of equality
 
-cdef enum:
-    BEHIND_WORDS = 3
-
-# What may stand right of a sign of equality: a bit for each digit, each two, each letter and so on.
-cdef struct Behind:
-    uint64_t bits[BEHIND_WORDS]
-
-# What the patterns of a node need around their signs of equality.
-cdef struct Related:
-    Behind behind       # one of these behind some sign
-    uint32_t node
-    bint unrelated      # some pattern of the node has no sign of equality
-
 cdef struct Sieve:
     Number* slots       # open addressing, at most half full
     uint32_t capacity   # a power of two, or 0
@@ -41,8 +28,6 @@ cdef struct Sieve:
     uint64_t known      # bit n: the value of some slot ends in these six bits
     Need* needs         # of one node, none asks for all that another asks for
     uint32_t num_needs
-    Related* related    # of each node that has patterns
-    uint32_t num_related
 
 # Take count patterns, pattern i being data[starts[i]:starts[i + 1]] of node nodes[i], those of a
 # node together.  Returns -1 where memory runs out, with nothing left allocated.
@@ -62,15 +47,12 @@ cdef uint64_t numbers_of(const Sieve* sieve, const uint8_t* data, Py_ssize_t len
 # worth looking for them: fewer than three where all patterns are `equations`, else none.
 cdef bint is_weak(const Sieve* sieve, const uint8_t* matched, bint equations) noexcept nogil
 
-# Find what may stand behind the signs of equality of what is not in `matched`.  Returns False where
-# some of it needs no sign.
-cdef bint are_equations(const Sieve* sieve, const uint8_t* matched, Behind* behind) noexcept nogil
+# Tell whether all patterns of the nodes that are not in `matched` have a sign of equality.
+cdef bint are_equations(const Sieve* sieve, const uint8_t* matched) noexcept nogil
 
 # Return the first place from `at` on from which normal form may make a sign of equality, or part
-# of one, with one of `behind` to its right; `length` where there is none.
-cdef Py_ssize_t next_equals(
-    const uint8_t* data, Py_ssize_t length, Py_ssize_t at, const Behind* behind
-) noexcept nogil
+# of one; `length` if there is none.
+cdef Py_ssize_t next_equals(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) noexcept nogil
 
 # Tell whether what has these numbers, and a sign of equality or none, may hold a pattern of a node
 # that is not in `matched`.

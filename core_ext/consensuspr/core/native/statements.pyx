@@ -615,19 +615,7 @@ def read_statements(text):
         if failed:
             raise MemoryError(f"no memory to read {length} bytes")
         return (
-            [
-                (
-                    r.stated[index].num,
-                    r.stated[index].den,
-                    r.stated[index].operands,
-                    r.stated[index].start,
-                    r.stated[index].end,
-                    bool(r.stated[index].whole),
-                    bool(r.stated[index].code),
-                    bool(r.stated[index].written),
-                )
-                for index in range(r.num_stated)
-            ],
+            [tuple((<object>r.stated[index]).values()) for index in range(r.num_stated)],
             values,
             numbers,
         )

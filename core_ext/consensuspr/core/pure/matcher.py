@@ -1,4 +1,4 @@
-"""The matcher of the pure-Python twin, on pyahocorasick."""
+"""The matcher of the pure-Python engine, on pyahocorasick."""
 
 from __future__ import annotations
 

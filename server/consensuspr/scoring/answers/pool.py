@@ -109,7 +109,7 @@ class SymbolicPool:
             self._reset()
         first_s = self._budget_s * _FIRST_SLICE
         outcomes = self._run(comparisons, first_s, until)
-        open_yet = [one for one, outcome in outcomes.items() if outcome.equal is None]
+        open_yet = [pair for pair, outcome in outcomes.items() if outcome.equal is None]
         if open_yet and time.monotonic() < until:
             # Out of time, or processes were killed: by the kernel, or by somebody.
             outcomes |= self._run(open_yet, self._budget_s - first_s, until)
@@ -133,13 +133,13 @@ class SymbolicPool:
         pool = self._started()
         outcomes: dict[AnswerPair, PairOutcome] = {}
         futures: dict[AnswerPair, Future[bool | None]] = {}
-        for one in comparisons:
+        for pair in comparisons:
             try:
-                futures[one] = pool.schedule(
-                    _compare, [*one, cpu_s, until], timeout=_PATIENCE * cpu_s
+                futures[pair] = pool.schedule(
+                    _compare, [*pair, cpu_s, until], timeout=_PATIENCE * cpu_s
                 )
             except RuntimeError:  # it ended since it was started
-                outcomes[one] = PairOutcome(None, _BROKEN)
+                outcomes[pair] = PairOutcome(None, _BROKEN)
         pending: set[Future[bool | None]] = set(futures.values())
         # Pebble never ends a future that its pool had not taken up when the pool ended.
         while pending and pool.active and (left_s := until - time.monotonic()) > 0:
@@ -147,10 +147,10 @@ class SymbolicPool:
         if self._closed and pending:
             raise VerifierUnavailable(_CLOSED)
         open_limit = _BROKEN if pending and not pool.active else "load"
-        for one, future in futures.items():
+        for pair, future in futures.items():
             # Pebble's threads may fail if a future is cancelled: what is open ends by itself.
             done = future not in pending or future.done()
-            outcomes[one] = _outcome(future) if done else PairOutcome(None, open_limit)
+            outcomes[pair] = _outcome(future) if done else PairOutcome(None, open_limit)
         return outcomes
 
     def _started(self) -> ProcessPool:

@@ -12,6 +12,7 @@ import importlib
 import logging
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache, wraps
 from typing import Any
 
@@ -44,9 +45,10 @@ _MEMORY_HUNGRY = {
     math_verify_parser: ("parse_latex_cached",),
     math_verify_grader: ("simplify", "solve", "safe_sympy_doit"),
 }
-_NORMALIZATION = NormalizationConfig(
+_UNITS_DROPPED = NormalizationConfig(
     basic_latex=True, units=True, malformed_operators=True, nits=True, boxed="none"
 )
+_UNITS_KEPT = replace(_UNITS_DROPPED, units=False)
 _DELIMITED = re.compile(r"\$|\\\(|\\\[|\\boxed|\\fbox")
 _SET = re.compile(r"[][]|\\(?:cup|infty|in)(?![A-Za-z])|[∪∞∈]")
 _INTEGER_LITERAL = re.compile(r"\d{1,4000}")
@@ -143,9 +145,13 @@ def equal(gold: str, answer: str, context: str) -> bool:
         return True
     # The canonical spelling mends what the grammar stumbles over, such as 3,\!200.
     plain_gold, plain_answer = canonical(gold), canonical(answer)
-    if plain_gold == gold and plain_answer == answer:
-        return False
-    return _verify(_bare(plain_gold), _bare(plain_answer), is_set)
+    if (plain_gold, plain_answer) != (gold, answer) and _verify(
+        _bare(plain_gold), _bare(plain_answer), is_set
+    ):
+        return True
+    # rh is hr, which is no hour.
+    kept = _bare(plain_gold, _UNITS_KEPT), _bare(plain_answer, _UNITS_KEPT)
+    return _verify(*kept, is_set)
 
 
 def _verify(golds: list[Any], answers: list[Any], is_set: bool) -> bool:
@@ -188,9 +194,9 @@ def _delimited(text: str) -> list[Any]:
 
 
 @lru_cache(maxsize=256)
-def _bare(text: str) -> list[Any]:
+def _bare(text: str, config: NormalizationConfig = _UNITS_DROPPED) -> list[Any]:
     """Read a whole text as one formula, in the way math-verify reads a box."""
-    normal = normalize_latex(text.replace("$", ""), _NORMALIZATION)
+    normal = normalize_latex(text.replace("$", ""), config)
     if not normal:
         return []
     try:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from consensuspr.errors import InputError
-from consensuspr.scoring.answers.compare import Form, compare, form_of
+from consensuspr.scoring.answers.compare import compare, form_of
 from consensuspr.scoring.answers.dapo import dapo_answer, verify_dapo
 from consensuspr.scoring.answers.extract import (
     MAX_ANSWER_CHARS,
@@ -28,7 +28,6 @@ from consensuspr.scoring.answers.extract import (
     extract_boxed_run,
     extract_gsm8k,
     extract_marked,
-    numbers_in_sentence,
     only_number,
     reference_answer,
 )
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 # Part of every reply's identity: a change of extraction or comparison that can change a
 # verdict changes this.
-ANSWER_VERSION = "2"
+ANSWER_VERSION = "3"
 
 _EXTRACTORS = {"auto": extract_auto, "boxed": extract_boxed, "gsm8k": extract_gsm8k}
 _RULES = (*_EXTRACTORS, "dapo")
@@ -129,11 +128,13 @@ class AnswerVerifier:
             _fast_verdict(truth, _text(response), rule)
             for truth, response in zip(ground_truths, responses, strict=True)
         ]
-        wanted = {one.comparison for one in found if isinstance(one, _Open)}
+        wanted = {verdict.comparison for verdict in found if isinstance(verdict, _Open)}
         outcomes = self._outcomes(wanted, deadline) if wanted else {}
         return [
-            one if isinstance(one, Verdict) else _slow_verdict(one, outcomes[one.comparison])
-            for one in found
+            verdict
+            if isinstance(verdict, Verdict)
+            else _slow_verdict(verdict, outcomes[verdict.comparison])
+            for verdict in found
         ]
 
     def close(self) -> None:
@@ -151,7 +152,7 @@ class AnswerVerifier:
     ) -> dict[AnswerPair, PairOutcome]:
         """Return the results of comparisons, from the cache or from processes."""
         cache = self._known  # another thread may replace it
-        known = {one: cache[one] for one in wanted if one in cache}
+        known = {pair: cache[pair] for pair in wanted if pair in cache}
         missing = wanted - known.keys()
         if not missing:
             return known
@@ -159,7 +160,7 @@ class AnswerVerifier:
             made = self._pool.compare(missing, math.inf if deadline is None else deadline)
         if len(self._known) + len(made) > _MAX_KNOWN:
             self._known = {}
-        self._known |= {one: outcome for one, outcome in made.items() if outcome.is_final}
+        self._known |= {pair: outcome for pair, outcome in made.items() if outcome.is_final}
         return known | made
 
 
@@ -232,8 +233,6 @@ def _fast_verdict(ground_truth: str, response: str, rule: str) -> Verdict | _Ope
             return decided(True, number, "rational")
     if equal is not None:
         return decided(equal, answer, method)
-    if gold_form.value is not None and _states_another_number(gold_form, answer):
-        return decided(False, answer, "text")
     return _screened(gold, answer, response, found.source)
 
 
@@ -245,14 +244,6 @@ def _number_meant(found: Extracted, response: str) -> str | None:
         # "The answer is as expected" announces nothing; the last number is the answer.
         return answer_in_prose(response[-TAIL_CHARS:])
     return None
-
-
-def _states_another_number(gold: Form, answer: str) -> bool:
-    """Tell whether the answer is a sentence and none of its numbers is the ground truth."""
-    numbers = numbers_in_sentence(answer)
-    return numbers is not None and all(
-        compare(gold, form_of(number))[0] is False for number in numbers
-    )
 
 
 def _screened(gold: str, answer: str, response: str, source: AnswerSource) -> Verdict | _Open:
@@ -268,7 +259,7 @@ def _bare_truth(ground_truth: str) -> str:
     return reference_answer(ground_truth)[: MAX_ANSWER_CHARS + 1]
 
 
-def _slow_verdict(one: _Open, outcome: PairOutcome) -> Verdict:
+def _slow_verdict(open_answer: _Open, outcome: PairOutcome) -> Verdict:
     if outcome.equal is None:
-        return undecided(one.answer, outcome.limit)
-    return decided(outcome.equal, one.answer, "symbolic")
+        return undecided(open_answer.answer, outcome.limit)
+    return decided(outcome.equal, open_answer.answer, "symbolic")

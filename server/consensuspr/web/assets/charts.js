@@ -26,7 +26,7 @@
       axisLabel: { color: css("--quiet"), fontSize: 11, hideOverlap: true },
       type: names ? "category" : "value",
     };
-    if (names) return { ...told, data: names };
+    if (names) return { ...options, data: names };
     const whole = axis.format && axis.format.decimals === 0;
     options.axisLabel.formatter = (value) => formatted(value, { ...axis.format, decimals: whole ? 0 : null });
     // From the first to the last value, unless the chart says otherwise.
@@ -214,8 +214,7 @@
   app.heat = function heat({ name, title, about, xTitle, xs, rows }) {
     return h("figure", { class: "chart heat", "data-chart": name },
       h("figcaption", {}, h("h3", {}, title), about ? h("p", { class: "about" }, about) : null),
-      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title },
-        h("table", { class: "heatmap" }, h("caption", { class: "unseen" }, title),
+      app.scroll(title, h("table", { class: "heatmap" }, h("caption", { class: "unseen" }, title),
           h("thead", {}, h("tr", {}, h("th", { scope: "col" }, xTitle), xs.map((x) => h("th", { scope: "col" }, format.int(x))))),
           h("tbody", {}, rows.map(([head, values]) => h("tr", {}, h("th", { scope: "row" }, head), values.map((value) =>
             h("td", { class: known(value) ? `shade s${Math.round(10 * value)}` : "none" }, known(value) ? Math.round(100 * value) : format.NONE))))))));
@@ -268,6 +267,6 @@
       }, column.heading || "name")]);
     });
     app.fill(bodies, [spec.caption ? h("caption", { class: compact ? "unseen" : null }, spec.caption) : null, h("thead", {}, h("tr", {}, heads)), sections()]);
-    return h("div", { class: compact ? "scroll compact" : "scroll", tabindex: "0", role: "region", "aria-label": compact ? `figures of ${spec.caption}` : spec.caption || "table" }, bodies);
+    return app.scroll(compact ? `figures of ${spec.caption}` : spec.caption || "table", bodies, compact ? "compact" : "");
   };
 })((window.consensuspr = window.consensuspr || {}));

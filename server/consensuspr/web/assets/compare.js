@@ -74,7 +74,7 @@
 
   function sideTable(where, page, state) {
     const figures = FIGURES.filter(([name]) => SIDES.some((side) => known(page.sides[side][name])));
-    return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "both sides" }, h("table", { class: "runs" },
+    return app.scroll("both sides", h("table", { class: "runs" },
       h("caption", { class: "unseen" }, "Both sides over all of their samples"),
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "side"), figures.map(([, title]) => h("th", { scope: "col", class: "figure" }, title)))),
       h("tbody", {}, SIDES.map((side) => h("tr", {},
@@ -152,14 +152,10 @@
           h("form", { class: "filters", onsubmit: (event) => event.preventDefault(), role: "search", "aria-label": "Which problems" },
             h("label", { class: "field wide asks" }, h("span", {}, "problem"), h("input", { id: "search", type: "search", value: chosen.q || "", placeholder: "part of its id", autocomplete: "off", "aria-keyshortcuts": "/", onchange: (event) => change({ q: event.target.value.trim() || null }) }))),
           h("div", { class: "bar" }, app.pager("no problem matches", page.total, offset, limit, page.rows.length, (to) => change({ offset: to }))),
-          page.rows.length ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${subject}s of both sides` }, h("table", { class: "rows" },
-            h("caption", { class: "unseen" }, `${subject}s of both sides`),
-            app.heads(columns.map(([id, title, , over]) => ({ id, title, over, numeric: id !== "problem" })), sort, up, (id, rising) => change({ sort: id, desc: rising ? 0 : null })),
-            h("tbody", {}, page.rows.map((row) => {
-              const href = pairLink(row, where);
-              return h("tr", { "data-href": href }, columns.map(([id, , how]) => h("td", { class: id === "problem" ? null : "figure" },
-                id === "problem" ? h("a", { class: "row", href }, app.clip(row.problem)) : sayIn(row, id, how))));
-            })))) : null),
+          page.rows.length ? app.rowTable({
+            label: `${subject}s of both sides`, rows: page.rows, sort, up, onsort: (id, rising) => change({ sort: id, desc: rising ? 0 : null }), href: (row) => pairLink(row, where),
+            columns: columns.map(([id, title, how, over]) => ({ id, title, over, numeric: id !== "problem", lead: id === "problem", cell: (row) => (id === "problem" ? app.clip(row.problem) : sayIn(row, id, how)) })),
+          }) : null),
       ],
     };
   };
@@ -249,7 +245,7 @@
         h("h1", {}, id), box,
         !same ? h("p", { class: "warned" }, "The two sides were scored with different nodes: their NCR does not compare.") : null,
         same && described.length && described[0].nodes.length ? h("section", {}, h("h2", {}, "Nodes"), h("p", { class: "about" }, "Share of each side's samples that reach them."),
-          h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "nodes" }, h("table", { class: "node-table" }, h("caption", { class: "unseen" }, "Nodes by side"),
+          app.scroll("nodes", h("table", { class: "node-table" }, h("caption", { class: "unseen" }, "Nodes by side"),
             h("thead", {}, h("tr", {}, h("th", { scope: "col", class: "figure at-no" }, "no."), h("th", { scope: "col" }, "node"), ["A", "B", "change"].map((title) => h("th", { scope: "col", class: "figure at-byright" }, title)))), body))) : null,
         h("section", {}, h("div", { class: "bar" }, h("h2", {}, "Side by side"), mode), h("div", { class: "beside pair" }, SIDES.map(column))),
       ],

@@ -144,6 +144,9 @@
 
   app.clip = (text) => h("span", { class: "clip name", title: text }, app.shorten(format.text(text), CLIPPED));
 
+  /** Return what may be wider than the window, so that it is scrolled alone. */
+  app.scroll = (label, element, more) => h("div", { class: more ? `scroll ${more}` : "scroll", tabindex: "0", role: "region", "aria-label": label }, element);
+
   app.crumbs = function crumbs(...steps) {
     const parts = steps.filter((step) => step);
     return h("nav", { class: "crumbs", "aria-label": "Where this is" },

@@ -61,24 +61,26 @@
   app.problemLink = (row) => link(["problem", row.run, row.problem]);
   app.titleOf = (row, at) => row.rollout_id || (at === undefined ? "sample" : `no. ${at + 1}`);
 
-  /** Return a table of samples; each row leads to its sample.  `alike`: all are of one run and problem. */
-  app.sampleTable = function sampleTable(rows, state, options) {
-    const { chosen, onsort, caption, alike } = options || {};
+  /** Return a table whose rows lead to `href(row)`.  `columns`: as `app.heads` takes them, with
+      `cell(row, at)`; the one with `lead` holds the link.  `data(row)`: more attributes of a row. */
+  app.rowTable = function rowTable({ label, columns, rows, href, data, name, sort, up, onsort }) {
+    return app.scroll(label, h("table", { class: "rows" }, h("caption", { class: "unseen" }, label), app.heads(columns, sort, up, onsort),
+      h("tbody", {}, rows.map((row, at) => h("tr", { "data-href": href(row), ...(data ? data(row) : {}) }, columns.map((column) => {
+        const cell = column.cell(row, at);
+        return h("td", { class: column.numeric ? "figure" : null }, column.lead ? h("a", { href: href(row), class: "row", "aria-label": name ? name(row) : null }, cell) : cell);
+      }))))));
+  };
+
+  /** Return a table of samples.  `alike`: all are of one run and problem. */
+  app.sampleTable = function sampleTable(rows, state, { chosen = {}, onsort, caption = "samples", alike } = {}) {
     const shown = COLUMNS.filter((column) => !(column.hide && column.hide(state)));
     const columns = alike ? [OWN_NAME, ...shown.filter(({ id }) => id !== "problem" && id !== "run")] : shown;
-    const row = (one, at) => {
-      const href = app.sampleLink(one);
-      return h("tr", { "data-href": href, "data-group": app.groupLink(one), "data-problem": app.problemLink(one) },
-        columns.map((column) => {
-          const cell = column.cell(one, state, at);
-          return h("td", { class: column.numeric ? "figure" : null },
-            column.lead ? h("a", { href, class: "row", "aria-label": alike ? null : `sample of ${one.problem}, step ${format.int(one.step)}` }, cell) : cell);
-        }));
-    };
-    return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption || "samples" },
-      h("table", { class: "rows" }, h("caption", { class: "unseen" }, caption || "samples"),
-        app.heads(columns, chosen && chosen.sort, chosen && String(chosen.desc) === "0", onsort),
-        h("tbody", {}, rows.map(row))));
+    return app.rowTable({
+      label: caption, rows, onsort, sort: chosen.sort, up: String(chosen.desc) === "0", href: app.sampleLink,
+      columns: columns.map((column) => ({ ...column, cell: (row, at) => column.cell(row, state, at) })),
+      data: (row) => ({ "data-group": app.groupLink(row), "data-problem": app.problemLink(row) }),
+      name: alike ? null : (row) => `sample of ${row.problem}, step ${format.int(row.step)}`,
+    });
   };
 
   /** Return the head of a table: `columns`: `{id, title, about, over, numeric, unsorted}`; neighbours with

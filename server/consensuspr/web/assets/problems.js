@@ -28,7 +28,6 @@
     const page = await get(`problems?${app.query({ ...chosen, run, limit, offset })}`);
     const change = (next) => go(["problems"], { ...chosen, offset: null, ...next });
     const pick = (label, name, options, more) => app.choice(label, name, options, name === "run" ? run : chosen[name], { ...more, onchange: (value) => change({ [name]: value }) });
-    const numeric = (kind) => kind !== "text";
     const sort = chosen.sort || "samples";
     return {
       title: "Problems",
@@ -38,14 +37,11 @@
           search(chosen.q, "part of its id", (q) => change({ q })), pick("run", "run", state.runs.map((one) => [one.id, one.name]), { all: null }),
           app.source.kept ? null : [pick("source", "source", app.namesOf(state, "sources")), pick("split", "split", app.namesOf(state, "splits")), pick("model", "model", app.namesOf(state, "models"))]),
         h("div", { class: "bar" }, app.pager("no problem matches", page.total, offset, limit, page.rows.length, (to) => change({ offset: to }))),
-        h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "problems" }, h("table", { class: "rows" },
-          h("caption", { class: "unseen" }, "Problems"),
-          app.heads(COLUMNS.map(([id, title, kind, over]) => ({ id, title, over, numeric: numeric(kind) })), sort, String(chosen.desc) === "0", (id, up) => change({ sort: id, desc: up ? 0 : null })),
-          h("tbody", {}, page.rows.map((row) => {
-            const href = app.problemLink({ run, problem: row.problem });
-            return h("tr", { "data-href": href, "data-problem": href }, COLUMNS.map(([id, , kind]) => h("td", { class: numeric(kind) ? "figure" : null },
-              id === "problem" ? h("a", { class: "row", href }, app.clip(row.problem)) : SAY[kind](row[id]))));
-          })))),
+        app.rowTable({
+          label: "problems", rows: page.rows, sort, up: String(chosen.desc) === "0", onsort: (id, up) => change({ sort: id, desc: up ? 0 : null }),
+          href: (row) => app.problemLink({ run, problem: row.problem }), data: (row) => ({ "data-problem": app.problemLink({ run, problem: row.problem }) }),
+          columns: COLUMNS.map(([id, title, kind, over]) => ({ id, title, over, numeric: kind !== "text", lead: id === "problem", cell: (row) => (id === "problem" ? app.clip(row.problem) : SAY[kind](row[id])) })),
+        }),
       ],
     };
   };
@@ -167,7 +163,7 @@
         box,
         nodes.length ? h("section", {}, h("h2", {}, "Nodes"),
           h("p", { class: "about" }, "Share of the right and of the wrong samples that reach each node; a figure leads to them."),
-          h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "nodes" }, h("table", { class: "node-table" }, h("caption", { class: "unseen" }, "Nodes"), heads(NODE_HEADS), body))) : null,
+          app.scroll("nodes", h("table", { class: "node-table" }, h("caption", { class: "unseen" }, "Nodes"), heads(NODE_HEADS), body))) : null,
         history.x.length > 1 ? h("section", {}, h("h2", {}, "Over the steps"), h("div", { class: "charts" },
           app.chart({ name: "acc-ncr", title: "Acc and NCR", ...axes, series: [{ name: "Acc", look: 0, x: history.x, y: history.x.map((_, at) => share(history.right[at], history.right[at] + history.wrong[at])) }, { name: "NCR", look: 1, x: history.x, y: history.ncr }] }),
           nodes.length ? [side("by_right", history.right, "Nodes reached by right samples"), side("by_wrong", history.wrong, "Nodes reached by wrong samples")] : null)) : null,
@@ -256,8 +252,7 @@
             ? [` Acc ${format.percent(share(problem.right, problem.right + problem.wrong))} of `, app.source.kept ? format.count(problem.samples, "sample") : h("a", { href: link(["samples"], { run: chosen.run, problem: problem.id, dataset: digest }) }, format.count(problem.samples, "sample"))] : " no sample yet")),
           problem.text ? app.prose(problem.text) : null,
           h("p", { class: "about" }, "right answer: ", problem.ground_truth === null ? format.NONE : app.wording(problem.ground_truth)),
-          problem.nodes.length ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `nodes of ${problem.id}` },
-            h("table", { class: "node-table" }, h("caption", { class: "unseen" }, `Nodes of ${problem.id}`), heads(reviewable ? [["keep", false], ...NODE_HEADS] : NODE_HEADS), h("tbody", {}, problem.nodes.map((node) => line(problem, node)))))
+          problem.nodes.length ? app.scroll(`nodes of ${problem.id}`, h("table", { class: "node-table" }, h("caption", { class: "unseen" }, `Nodes of ${problem.id}`), heads(reviewable ? [["keep", false], ...NODE_HEADS] : NODE_HEADS), h("tbody", {}, problem.nodes.map((node) => line(problem, node)))))
             : h("p", { class: "about" }, "No nodes."))));
       },
       element: [

@@ -91,8 +91,7 @@
     };
     const names = [["reward", "reward", format.number], ["acc", "Acc", format.percent], ["ncr", "NCR", format.percent], ["ncr_of_wrong", "NCR of wrong", format.percent], ["guarded", "guarded", format.percent], ["num_tokens", "tokens", format.int]];
     const moved = curves.runs.some((curve) => curve.x.length > 1);
-    return [h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "runs" },
-      h("table", { class: "runs" },
+    return [app.scroll("runs", h("table", { class: "runs" },
         h("caption", { class: "unseen" }, "Runs, each with the means of its first and of its last tenth of steps"),
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "run"), ["steps", "samples", ...names.map(([, title]) => title)].map((title) => h("th", { scope: "col", class: "figure" }, title)))),
         h("tbody", {}, state.runs.map((run) => h("tr", {},

@@ -9,7 +9,7 @@
   const CHANNELS = { pattern: "found as written", statement: "found as an equation of the same meaning", code: "found as a value in code" };
   // How an answer was compared (docs/answers.md).
   const METHODS = {
-    canonical: "the same string once notation is unified", rational: "exact values", numeric: "values of closed forms", algebraic: "exact expressions",
+    canonical: "the same string once notation is unified", rational: "exact values", numeric: "values of closed forms",
     text: "words", elements: "element by element", symbolic: "computer algebra", dapo: "the string rule of verl, by its answer line", "dapo-boxed": "the string rule of verl, by its box",
   };
 
@@ -176,10 +176,9 @@
   function matrix({ rows, nodes, reward }) {
     const far = (row) => (known(reward.mean) && known(row.score) ? row.score - reward.mean : null);
     const widest = Math.max(1e-9, ...rows.map((row) => Math.abs(far(row) || 0)));
-    const [before, behind] = [[["sample", false], ["answer", false], ["reward", true]], [["against the mean", true], ["NCR", true], ["tokens", true]]];
+    const [before, behind] = [[["sample", false], ["verdict", false], ["reward", true]], [["against the mean", true], ["NCR", true], ["tokens", true]]];
     const heads = (some) => some.map(([title, numeric]) => h("th", { scope: "col", class: numeric ? "figure" : null }, title));
-    return h("div", { class: "scroll matrix-scroll", tabindex: "0", role: "region", "aria-label": "samples and the nodes that they reach" },
-      h("table", { class: "rows matrix" }, h("caption", { class: "unseen" }, "Samples of the group, and the nodes that they reach"),
+    return app.scroll("samples and the nodes that they reach", h("table", { class: "rows matrix" }, h("caption", { class: "unseen" }, "Samples of the group, and the nodes that they reach"),
         h("thead", {}, h("tr", {}, heads(before),
           nodes.map((node) => h("th", { scope: "col", class: "node-head", title: nameOf(node) }, String(node.number + 1), node.is_final ? h("span", { title: "final answer" }, "★") : null)), heads(behind))),
         h("tbody", {}, rows.map((row, index) => {
@@ -198,7 +197,7 @@
             h("td", { class: "figure" }, app.share(row.ncr)), h("td", { class: "figure" }, format.int(row.num_tokens)));
         })),
         h("tfoot", {}, h("tr", {}, h("th", { scope: "row", colspan: String(before.length) }, "reached by"), nodes.map((node) => h("td", { class: "cell" }, String(rows.filter((row) => CHANNEL_OF[(row.channels || "")[node.number]]).length))),
-          h("td", { colspan: String(behind.length) })))));
+          h("td", { colspan: String(behind.length) })))), "matrix-scroll");
   }
 
   app.views.group = async function group({ parts: [run], chosen, state, get }) {

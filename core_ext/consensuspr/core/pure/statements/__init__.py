@@ -1,4 +1,4 @@
-"""The statement reader of the pure-Python twin: true arithmetic in prose, LaTeX and code.
+"""The statement reader of the pure-Python engine: true arithmetic in prose, LaTeX and code.
 
 A text is split into prose and code.  Prose becomes tokens (``prose``), tokens become items
 (``folding``), and around each sign of equality the longest expressions are worked out and
