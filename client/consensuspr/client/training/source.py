@@ -501,8 +501,11 @@ class RewardSource:
         settings = self.settings
         give_up_at = time.monotonic() + settings.unavailable_limit_s
         while True:
-            fallback = self._fallback
-            if fallback is not None and self._watch is not None:
+            fallback, watch = self._fallback, self._watch
+            if fallback is not None and watch is not None:
+                if fallback.expected_digest is None:
+                    # A server that does not score may still report its digest.
+                    await asyncio.wait({watch}, timeout=_PAUSE_S)
                 try:
                     return *await fallback.score_one(rollout, options), "local"
                 except UnusableData as error:
