@@ -353,7 +353,7 @@ cdef bint holds_words(const Pass* s, Py_ssize_t position, bint numbers) noexcept
             letter = True
         else:
             letter = False
-            if byte not in b" -/":
+            if byte not in b" -'/":
                 plain = False
                 if byte not in b".," and not (numbers and c'0' <= byte <= c'9'):
                     return False
