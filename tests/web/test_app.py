@@ -140,7 +140,7 @@ def test_beyond_loopback_it_takes_tokens(runs: list[Path], tmp_path: Path) -> No
     dataset = tmp_path / "dataset.jsonl"
     dataset.write_bytes(DATASET.read_bytes())
     # TLS hides the page from the wire, and from nobody who asks.
-    with pytest.raises(InputError, match="whoever reaches it would read every prompt"):
+    with pytest.raises(InputError, match="would read every prompt and response"):
         check_page_reach("--address", Address.parse("0.0.0.0:0"), known=False)
     with opened(runs[0], dataset=dataset, tokens=tokens) as page:
         assert page.ask("/").code == 200
