@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, wraps
 from typing import Any
@@ -51,6 +51,8 @@ _UNITS_DROPPED = NormalizationConfig(
 _UNITS_KEPT = replace(_UNITS_DROPPED, units=False)
 _DELIMITED = re.compile(r"\$|\\\(|\\\[|\\boxed|\\fbox")
 _SET = re.compile(r"[][]|\\(?:cup|infty|in)(?![A-Za-z])|[∪∞∈]")
+_DIFFERENTIAL = re.compile(r"\\i*int(?![A-Za-z])|\\frac\{?d")
+_WORD_OR_D = re.compile(r"\\[A-Za-z]+|[A-Za-z]{3,}|d")
 _INTEGER_LITERAL = re.compile(r"\d{1,4000}")
 _DECIMAL_LITERAL = re.compile(r"(?:\d{1,4000}\.?\d{0,4000}|\.\d{1,4000})(?:[eE][+-]?\d{1,4})?")
 
@@ -149,9 +151,17 @@ def equal(gold: str, answer: str, context: str) -> bool:
         _bare(plain_gold), _bare(plain_answer), is_set
     ):
         return True
-    # rh is hr, which is no hour.
-    kept = _bare(plain_gold, _UNITS_KEPT), _bare(plain_answer, _UNITS_KEPT)
+    # rh is hr, which is no hour; and cd is dc, which is no differential.
+    kept = [_bare(text, _UNITS_KEPT) for text in _without_d(plain_gold, plain_answer)]
     return _verify(*kept, is_set)
+
+
+def _without_d(*texts: str) -> Sequence[str]:
+    """Write a letter that no text has for the variable d, unless one has an integral or d/dx."""
+    free = next((letter for letter in "wkqvuz" if not any(letter in text for text in texts)), None)
+    if free is None or any(map(_DIFFERENTIAL.search, texts)):
+        return texts
+    return [_WORD_OR_D.sub(lambda found: free if found[0] == "d" else found[0], t) for t in texts]
 
 
 def _verify(golds: list[Any], answers: list[Any], is_set: bool) -> bool:
