@@ -210,11 +210,11 @@ def costs(works: Mapping[str, Work]) -> dict[str, float]:
     return {name: seconds / works[name].size for name, seconds in best.items()}
 
 
-def spread(what: str, works: Mapping[str, Work]) -> Row:
+def spread(texts: str, works: Mapping[str, Work]) -> Row:
     """Return how much dearer a byte of the dearest kind of text is than of the cheapest."""
     cost = costs(works)
     low, high = min(cost, key=cost.__getitem__), max(cost, key=cost.__getitem__)
-    return Row("core", what, f"{cost[high] / cost[low]:.2f}x", f"dearest {high}, cheapest {low}")
+    return Row("core", texts, f"{cost[high] / cost[low]:.2f}x", f"dearest {high}, cheapest {low}")
 
 
 def hostile() -> Row:

@@ -1,4 +1,4 @@
-"""Files of rows, and the problem that most rooms' small datasets begin with."""
+"""Files of rows, and the problem of most small datasets in tests."""
 
 from __future__ import annotations
 

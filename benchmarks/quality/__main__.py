@@ -198,10 +198,10 @@ def measure_attacks(shared: Path) -> tuple[ProbeReport, ProbeReport]:
                 stated = most.get(one.problem_id, Stated())
                 most[one.problem_id] = stated.most(stated_in([one.text]))
     stored = [
-        replace(one, budget=budget_of(most[one.problem_id], len(one.nodes)))
-        if one.problem_id in most
-        else one
-        for one in problems
+        replace(problem, budget=budget_of(most[problem.problem_id], len(problem.nodes)))
+        if problem.problem_id in most
+        else problem
+        for problem in problems
     ]
     rollouts = [shared / path for path in ROLLOUTS.values()]
     with TemporaryDirectory(prefix="quality-") as folder:

@@ -184,10 +184,10 @@ class Outputs:
             self._counts.dropped[conclusion.stage, conclusion.reason] += 1
             self._write_audit(problem, "node", asdict(conclusion))
 
-    def _write_audit(self, problem: Problem, what: str, row: Row) -> None:
+    def _write_audit(self, problem: Problem, kind: str, row: Row) -> None:
         if self._audit is not None:
             about = {"problem_id": problem.problem_id, "data_source": problem.data_source}
-            self._audit.write({**about, "what": what, **row})
+            self._audit.write({**about, "what": kind, **row})
 
     def _write_candidates(self, problem: Problem, row: Row) -> None:
         if self._candidates is not None:

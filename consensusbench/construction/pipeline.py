@@ -90,7 +90,7 @@ _Extracted = TypeVar("_Extracted", bound=Item)
 
 
 def no_progress(
-    what: str, total: int | None, unit: str
+    label: str, total: int | None, unit: str
 ) -> AbstractContextManager[Callable[[int], None]]:
     """Show nothing."""
     return nullcontext(lambda done: None)

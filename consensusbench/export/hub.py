@@ -188,9 +188,9 @@ def _json(value: Any) -> str | None:
     return None if value is None else dump_json(value)
 
 
-def _count(counter: Counter[str], what: str) -> None:
-    if what in counter or len(counter) < MAX_DISTINCT:
-        counter[what] += 1
+def _count(counter: Counter[str], value: str) -> None:
+    if value in counter or len(counter) < MAX_DISTINCT:
+        counter[value] += 1
 
 
 def _body(text: CardText, report: ExportReport, layout: _HubLayout) -> str:

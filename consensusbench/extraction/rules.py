@@ -232,12 +232,12 @@ def read_conclusions(rollout: CorrectRollout, settings: RulesSettings) -> list[C
 def _coded(rollout: CorrectRollout, chains: int, settings: RulesSettings) -> Iterator[Conclusion]:
     """Yield what the code of a rollout concludes; each step is a chain of its own."""
     equations = read_equations(rollout.response)[: settings.max_statements]
-    reached = find_mentions([[one.text] for one in equations], [rollout])
-    for number, (one, mentions) in enumerate(zip(equations, reached, strict=True), chains):
-        left, _, right = one.text.rpartition("=")
-        if mentions and len(one.text) <= settings.max_statement_chars:
-            place = one.start / len(rollout.response)
-            yield from _conclusions(Link(left, "=", right), number, one.text, place)
+    reached = find_mentions([[equation.text] for equation in equations], [rollout])
+    for number, (equation, mentions) in enumerate(zip(equations, reached, strict=True), chains):
+        left, _, right = equation.text.rpartition("=")
+        if mentions and len(equation.text) <= settings.max_statement_chars:
+            place = equation.start / len(rollout.response)
+            yield from _conclusions(Link(left, "=", right), number, equation.text, place)
 
 
 def _distinct_links(response: str, settings: RulesSettings) -> dict[Link, int]:
@@ -505,12 +505,14 @@ def add_phrases(clusters: Iterable[Cluster], read: Sequence[Sequence[Phrase]]) -
 def _statements(read: Sequence[Sequence[Conclusion]]) -> Iterator[_Statement]:
     statements: dict[str, _Statement] = {}
     for index, conclusions in enumerate(read):
-        for one in conclusions:
-            known = statements.get(one.structure)
+        for conclusion in conclusions:
+            known = statements.get(conclusion.structure)
             if known is None:
-                known = statements[one.structure] = _Statement(one.kind, one.value, one.is_worded)
-            known.wordings[one.wording] += 1
-            known.places.setdefault(index, set()).add(one.chain)
+                known = statements[conclusion.structure] = _Statement(
+                    conclusion.kind, conclusion.value, conclusion.is_worded
+                )
+            known.wordings[conclusion.wording] += 1
+            known.places.setdefault(index, set()).add(conclusion.chain)
     yield from statements.values()
 
 
@@ -528,12 +530,12 @@ def _alternatives(statements: list[_Statement]) -> list[list[_Statement]]:
     return groups + [[statement] for statement in ranked[MAX_ALTERNATIVES:]]
 
 
-def _may_be_one(one: _Statement, other: _Statement) -> bool:
-    if one.kind is not other.kind:
+def _may_be_one(statement: _Statement, other: _Statement) -> bool:
+    if statement.kind is not other.kind:
         return True  # x=30 behind 60/2=30
-    shared = one.places.keys() & other.places.keys()
-    apart = sum(not one.places[index] & other.places[index] for index in shared)
-    return apart <= MAX_TOGETHER * min(len(one.places), len(other.places))
+    shared = statement.places.keys() & other.places.keys()
+    apart = sum(not statement.places[index] & other.places[index] for index in shared)
+    return apart <= MAX_TOGETHER * min(len(statement.places), len(other.places))
 
 
 def _as_cluster(statements: Sequence[_Statement]) -> Cluster:
@@ -545,9 +547,9 @@ def _as_cluster(statements: Sequence[_Statement]) -> Cluster:
     return merged
 
 
-def _by_support(one: Cluster) -> tuple[int, int, str]:
+def _by_support(cluster: Cluster) -> tuple[int, int, str]:
     # The wording last, so that equal counts have one order on every machine.
-    return -len(one.rollouts), -one.wordings.total(), min(one.wordings)
+    return -len(cluster.rollouts), -cluster.wordings.total(), min(cluster.wordings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -284,13 +284,13 @@ def truth_of(expression: str) -> Truth:
         return truth
     if statement.dropped_units:
         return Truth.UNCHECKED  # a word that was taken for a unit may be a dozen
-    others = []
+    readings = []
     if "!=" in expression:
-        others.append(expression.replace("!=", "! ="))  # 2!=2: two factorial is two
+        readings.append(expression.replace("!=", "! ="))  # 2!=2: two factorial is two
     if any(token.kind is TokenKind.PERCENT for token in tokenize(expression)):
         # 30/120*100=25%: the sign is a unit there, not a division by 100.
-        others.append(expression.replace("\\%", "").replace("%", ""))
-    for other in others:
+        readings.append(expression.replace("\\%", "").replace("%", ""))
+    for other in readings:
         statement = parse_statement(other)
         if statement is not None and statement.relations:
             truth = _truth(statement)

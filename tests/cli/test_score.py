@@ -216,10 +216,10 @@ def test_an_unreachable_server_is_a_failure_of_the_work(
 def test_not_one_reward_is_a_failure_of_the_work(
     run: Run, rows: Rows, problems: Path, tmp_path: Path
 ) -> None:
-    strangers = rows.write(tmp_path / "in.jsonl", [{"problem_id": "p9", "response": "9"}])
+    unknown = rows.write(tmp_path / "in.jsonl", [{"problem_id": "p9", "response": "9"}])
     output = tmp_path / "out.jsonl"
-    done = run("score", strangers, "--dataset", problems, "--output", output)
+    done = run("score", unknown, "--dataset", problems, "--output", output)
     assert done.code == 1
     assert "warning: none of 1 rollout got a reward; " in done.err
     assert [row["status"] for row in rows.read(output)] == ["UNKNOWN_PROBLEM"]
-    assert run("score", strangers, "--dataset", problems, "--output", output, "--json").code == 1
+    assert run("score", unknown, "--dataset", problems, "--output", output, "--json").code == 1

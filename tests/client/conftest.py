@@ -44,7 +44,7 @@ class Held:
 
 
 class ScriptedServer(PlayedService):
-    """Answers each rollout with a score that names it; may be told to misbehave.
+    """Answers each rollout with a score that names it; may misbehave.
 
     Attributes:
         address: where it listens.

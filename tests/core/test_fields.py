@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.core.pure.fields import count_fields as twin
+from consensuspr.core.pure.fields import count_fields as python_count
 from consensuspr.server.admission import field_table
 from consensuspr.v1 import scoring_pb2 as pb
 
@@ -30,7 +30,7 @@ def native() -> Count:
 
 @pytest.fixture(params=["native", "python"])
 def count(request: pytest.FixtureRequest) -> Count:
-    return native() if request.param == "native" else twin
+    return native() if request.param == "native" else python_count
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ _FIELDS = st.sampled_from(
 
 @given(st.one_of(st.binary(max_size=60), st.lists(_FIELDS, max_size=60).map(b"".join)))
 def test_both_engines_count_alike(message: bytes) -> None:
-    assert native()(message, TABLE, 20) == twin(message, TABLE, 20)
+    assert native()(message, TABLE, 20) == python_count(message, TABLE, 20)
 
 
 def test_the_table_covers_all_messages_of_a_request() -> None:

@@ -104,7 +104,7 @@ alike = settings(derandomize=True, database=None)
 def _rows(
     text: str | bytes,
 ) -> tuple[list[tuple[int, int, int, int, int, bool, bool, bool]], int, int]:
-    """Return what the twin reads as the compiled reader returns it."""
+    """Return the statements of the pure engine in the form of the compiled one."""
     found = read_statements(text)
     rows = [(*one.key.value, operands_hash(one.key.operands), *one[1:]) for one in found.statements]
     return rows, found.num_values, len(found.numbers)

@@ -253,7 +253,7 @@ def test_what_a_tool_says_earns_nothing(
     texts = {one.problem_id: one.problem for one in read_problems(files.dataset)}
     logged = {row["rollout_id"]: row for row in rows if row["split"] == "train"}
     dumps = (finished.run.folder / "dumps").glob("*.jsonl")
-    gained = told = 0
+    gained = tool_rows = 0
     with LocalClient(dataset=files.dataset) as local:
         for dumped in (row for path in dumps for row in read_rows(path)):
             row = logged[dumped["rollout_id"]]
@@ -264,13 +264,13 @@ def test_what_a_tool_says_earns_nothing(
             if not found:
                 assert row["response"] == dumped["output"]
                 continue
-            told += 1
+            tool_rows += 1
             assert row["response"] == f"{before}\n{after}"
             by_tool = Rollout(row["problem_id"], tool, ground_truth=row["ground_truth"])
             [score] = local.score([by_tool], reward=RewardSpec.linear(0.5))
             assert score.ncr_raw == 1.0
             gained += row["ncr_raw"] < 1.0
-    assert told == STEPS * PROMPTS * ROLLOUTS // 2
+    assert tool_rows == STEPS * PROMPTS * ROLLOUTS // 2
     assert gained
 
 

@@ -107,13 +107,13 @@ def test_the_guard_counts_what_is_scored(thinker: Scorer) -> None:
 
 def test_the_explanation_shows_places_in_the_whole_response(thinker: Scorer) -> None:
     response = f"Größe, 48 / 2 = 24?</think>{STEPS} {ANSWER}"
-    told = thinker.explain(Rollout("p", response), AFTER)
-    spans = [node.span for node in told.nodes]
+    explained = thinker.explain(Rollout("p", response), AFTER)
+    spans = [node.span for node in explained.nodes]
     assert [response[span[0] : span[1]] for span in spans if span] == [
         "48 / 2 = 24",
         "48 + 24 = 72",
     ]
     assert all(span and span[0] > response.index("</think>") for span in spans)
-    assert told.normal_form == normalize(f"{STEPS} {ANSWER}")
-    assert told.guard is not None
-    assert told.guard.statements == 2
+    assert explained.normal_form == normalize(f"{STEPS} {ANSWER}")
+    assert explained.guard is not None
+    assert explained.guard.statements == 2

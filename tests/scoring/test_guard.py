@@ -146,9 +146,9 @@ def test_too_many_right_ones_lowered_are_told_once() -> None:
     watch = GuardWatch()
     for _ in range(MIN_RIGHT):
         assert watch.add(0, 0) is None
-    told = [watch.add(1, n % 50 == 0) for n in range(2 * MIN_RIGHT)]
-    assert told[: MIN_RIGHT - 1] == [None] * (MIN_RIGHT - 1)
-    [sentence] = [one for one in told if one is not None]
+    explained = [watch.add(1, n % 50 == 0) for n in range(2 * MIN_RIGHT)]
+    assert explained[: MIN_RIGHT - 1] == [None] * (MIN_RIGHT - 1)
+    [sentence] = [one for one in explained if one is not None]
     assert sentence.startswith("the guard lowered NCR of 10 of 500 right rollouts (2.0%): ")
     calm = GuardWatch()
     assert {calm.add(1, n % 200 == 0) for n in range(5 * MIN_RIGHT)} == {None}
@@ -331,13 +331,16 @@ def test_a_bad_budget_or_weight_is_told(
 
 def test_the_explanation_shows_the_arithmetic(guarded: Scorer) -> None:
     options = ScoreOptions(RewardSpec.linear(final_nodes=False))
-    told = guarded.explain(Rollout("none", LISTED), options)
-    assert told.guard is not None
-    assert told.score.guard == factors(
-        told.guard.statements, told.guard.numbers, told.guard.max_statements, told.guard.max_numbers
+    explained = guarded.explain(Rollout("none", LISTED), options)
+    assert explained.guard is not None
+    assert explained.score.guard == factors(
+        explained.guard.statements,
+        explained.guard.numbers,
+        explained.guard.max_statements,
+        explained.guard.max_numbers,
     )
-    assert told.guard.max_statements == 2 * 3 + 8  # lines of numbers have no length
-    assert [(node.channel, node.counts) for node in told.nodes] == [
+    assert explained.guard.max_statements == 2 * 3 + 8  # lines of numbers have no length
+    assert [(node.channel, node.counts) for node in explained.nodes] == [
         ("statement", True), ("", True), ("statement", False),
     ]  # fmt: skip
     without = guarded.explain(Rollout("none", LISTED), ScoreOptions(RewardSpec.linear(guard=False)))

@@ -110,8 +110,8 @@ def test_a_page_whose_name_was_pointed_here_is_not_answered(page: Watched) -> No
 
 
 def test_a_review_needs_its_type(page: Watched) -> None:
-    [told] = page.get("datasets")["rows"]
-    path = f"/api/dataset/{told['digest']}/review"
+    [shown] = page.get("datasets")["rows"]
+    path = f"/api/dataset/{shown['digest']}/review"
     plain = {"Content-Type": "text/plain"}
     assert page.ask(path, b'{"drop": [["sample-nt-001", 0]]}', plain).code == 415
     as_json = {"Content-Type": "application/json"}
@@ -228,9 +228,9 @@ def test_a_server_shows_what_it_scores(tmp_path: Path) -> None:
             [row] = page.get("samples")["rows"]
             assert (row["acc"], row["num_matched"]) == (1, 1)
             page.wait_read()
-            told = page.get(f"sample/0/{row['key']}")
-            assert told["explained"]
-            assert told["problem"]["text"].startswith("A lighthouse")
+            shown = page.get(f"sample/0/{row['key']}")
+            assert shown["explained"]
+            assert shown["problem"]["text"].startswith("A lighthouse")
         finally:
             server.send_signal(signal.SIGTERM)
             assert server.wait(60) == 0

@@ -135,27 +135,27 @@ def test_text_is_searched_in_all_responses(page: Watched, runs: list[Path]) -> N
 
 def test_a_sample_tells_why(page: Watched, runs: list[Path]) -> None:
     light = rows_of(page, run=0, kind="wrong_high", sort="num_matched", limit=1)[0]
-    told = page.get(f"sample/0/{light['key']}")
+    shown = page.get(f"sample/0/{light['key']}")
     [row] = [row for row in rows_in(runs[0]) if row["key"].hex() == light["key"]]
-    assert "".join(piece["text"] for piece in told["text"]) == row["response"]
-    assert told["explained"]
-    assert told["differs"] is None
+    assert "".join(piece["text"] for piece in shown["text"]) == row["response"]
+    assert shown["explained"]
+    assert shown["differs"] is None
     problem = next(p for p in read_problems(DATASET) if p.problem_id == light["problem"])
-    assert told["problem"]["text"] == problem.problem
-    assert told["answer"]["ground_truth"] == problem.ground_truth
-    assert "does not equal" in told["answer"]["sentence"]
-    assert [node["expressions"] for node in told["nodes"]] == [
+    assert shown["problem"]["text"] == problem.problem
+    assert shown["answer"]["ground_truth"] == problem.ground_truth
+    assert "does not equal" in shown["answer"]["sentence"]
+    assert [node["expressions"] for node in shown["nodes"]] == [
         list(node.expressions) for node in problem.nodes
     ]
-    for at, node in enumerate(told["nodes"]):
+    for at, node in enumerate(shown["nodes"]):
         assert node["matched"] == (light["channels"][at] != "-")
-        covered = "".join(p["text"] for p in told["text"] if at in p["nodes"])
+        covered = "".join(p["text"] for p in shown["text"] if at in p["nodes"])
         start, end = node["span"] or (0, 0)
         assert covered == row["response"][start:end]
-    reward = told["reward"]
+    reward = shown["reward"]
     assert sum(term["adds"] for term in reward["terms"]) == pytest.approx(reward["score"])
-    assert light["key"] in [one["key"] for one in told["neighbours"]]
-    assert told["identity"]["reward_spec"]["kind"] == "linear"
+    assert light["key"] in [one["key"] for one in shown["neighbours"]]
+    assert shown["identity"]["reward_spec"]["kind"] == "linear"
 
 
 def test_the_guards_arithmetic_is_told(page: Watched) -> None:
@@ -186,13 +186,13 @@ def test_a_group_stands_side_by_side(page: Watched) -> None:
 
 def test_two_runs_are_compared(page: Watched, runs: list[Path]) -> None:
     logged = [rows_in(run) for run in runs]
-    told = page.get("compare", a=0, b=1, limit=500, split="train")
+    shown = page.get("compare", a=0, b=1, limit=500, split="train")
     train = [[row for row in rows if row["split"] == "train"] for rows in logged]
     for side, rows in zip("ab", train, strict=True):
-        assert told["sides"][side]["samples"] == len(rows)
+        assert shown["sides"][side]["samples"] == len(rows)
         acc = sum(row["acc"] for row in rows) / len(rows)
-        assert told["sides"][side]["acc"] == pytest.approx(acc)
-        [dataset] = told["sides"][side]["datasets"]
+        assert shown["sides"][side]["acc"] == pytest.approx(acc)
+        [dataset] = shown["sides"][side]["datasets"]
         assert dataset == rows[0]["dataset_digest"]
 
     def mean(rows: list[dict[str, Any]], problem: str) -> float:
@@ -200,37 +200,37 @@ def test_two_runs_are_compared(page: Watched, runs: list[Path]) -> None:
         return sum(mine) / len(mine)
 
     problems = {row["problem_id"] for rows in train for row in rows}
-    assert {row["problem"] for row in told["rows"]} == problems
-    for row in told["rows"]:
+    assert {row["problem"] for row in shown["rows"]} == problems
+    for row in shown["rows"]:
         expected = [mean(rows, row["problem"]) for rows in train]
         assert [row["a_acc"], row["b_acc"]] == pytest.approx(expected)
         assert row["acc"] == pytest.approx(expected[1] - expected[0])
-    changes = [row["acc"] for row in told["rows"]]
+    changes = [row["acc"] for row in shown["rows"]]
     assert changes == sorted(changes, reverse=True)
-    assert told["counts"] == {
+    assert shown["counts"] == {
         "better": sum(change > 1e-6 for change in changes),
         "worse": sum(change < -1e-6 for change in changes),
         "same": sum(abs(change) <= 1e-6 for change in changes),
         "only_a": 0,
         "only_b": 0,
     }
-    assert told["differences"]["acc"]["mean"] == pytest.approx(sum(changes) / len(changes))
-    assert sum(told["parts"]) == len(problems)
-    assert told["parts"][4] == told["counts"]["same"]
+    assert shown["differences"]["acc"]["mean"] == pytest.approx(sum(changes) / len(changes))
+    assert sum(shown["parts"]) == len(problems)
+    assert shown["parts"][4] == shown["counts"]["same"]
     worse = page.get("compare", a=0, b=1, split="train", change="worse", sort="acc", desc=0)
-    assert worse["total"] == told["counts"]["worse"]
+    assert worse["total"] == shown["counts"]["worse"]
     assert worse["rows"][0]["acc"] == min(changes)
 
 
 def test_the_ends_of_one_run_are_compared(page: Watched, runs: list[Path]) -> None:
-    told = page.get("compare", a=0, b=0, a_step="..4", b_step="9..", limit=500)
+    shown = page.get("compare", a=0, b=0, a_step="..4", b_step="9..", limit=500)
     rows = rows_in(runs[0])
     early = {row["problem_id"] for row in rows if row["step"] <= 4}
     late = {row["problem_id"] for row in rows if row["step"] >= 9}
-    assert told["counts"]["only_a"] == len(early - late)
-    assert told["counts"]["only_b"] == len(late - early)
-    assert told["total"] == len(early | late)
-    assert {row["acc"] for row in told["rows"][-1:]} == {None}  # what has no change comes last
+    assert shown["counts"]["only_a"] == len(early - late)
+    assert shown["counts"]["only_b"] == len(late - early)
+    assert shown["total"] == len(early | late)
+    assert {row["acc"] for row in shown["rows"][-1:]} == {None}  # what has no change comes last
     by_step = page.get("compare", a=0, b=1, by="step", q="nt-00", limit=500)
     places = {(row["problem_id"], row["step"]) for row in rows}
     found = {(row["problem"], row["step"]) for row in by_step["rows"]}
@@ -255,17 +255,17 @@ def test_problems_are_added_up(page: Watched, runs: list[Path]) -> None:
 
 def test_a_problem_over_the_steps(page: Watched, runs: list[Path]) -> None:
     problem_id = page.get("problems", run=0, limit=1)["rows"][0]["problem"]
-    told = page.get(f"problem/0/{problem_id}")
+    shown = page.get(f"problem/0/{problem_id}")
     mine = [row for row in rows_in(runs[0]) if row["problem_id"] == problem_id]
-    assert told["samples"] == len(mine)
-    assert told["right"] + told["wrong"] == len(mine)
-    assert told["history"]["x"] == sorted({row["step"] for row in mine})
-    for at, node in enumerate(told["nodes"]):
+    assert shown["samples"] == len(mine)
+    assert shown["right"] + shown["wrong"] == len(mine)
+    assert shown["history"]["x"] == sorted({row["step"] for row in mine})
+    for at, node in enumerate(shown["nodes"]):
         reached = [row for row in mine if row["channels"][at]]
         assert node["by_wrong"] == sum(row["acc"] == 0 for row in reached)
-        assert sum(told["history"]["nodes"][at]["by_wrong"]) == node["by_wrong"]
+        assert sum(shown["history"]["nodes"][at]["by_wrong"]) == node["by_wrong"]
         assert node["label"]
-    assert {row["problem"] for row in told["worst"]} == {problem_id}
+    assert {row["problem"] for row in shown["worst"]} == {problem_id}
 
 
 def test_the_download_holds_all(page: Watched) -> None:
@@ -293,14 +293,14 @@ def test_nodes_are_reviewed_into_a_new_file(runs: list[Path], tmp_path: Path) ->
     before = dataset.read_bytes()
     with opened(runs[0], dataset=dataset) as page:
         page.wait_read()
-        [told] = page.get("datasets")["rows"]
-        assert told["reviewable"]
-        by_gap = page.get(f"dataset/{told['digest']}", sort="gap", limit=3)["rows"]
+        [shown] = page.get("datasets")["rows"]
+        assert shown["reviewable"]
+        by_gap = page.get(f"dataset/{shown['digest']}", sort="gap", limit=3)["rows"]
         drop = [[by_gap[0]["id"], 0], [by_gap[1]["id"], 1]]
 
         def review(body: object) -> Any:
             return page.ask(
-                f"/api/dataset/{told['digest']}/review",
+                f"/api/dataset/{shown['digest']}/review",
                 json.dumps(body).encode(),
                 {"Content-Type": "application/json"},
             )
@@ -309,8 +309,8 @@ def test_nodes_are_reviewed_into_a_new_file(runs: list[Path], tmp_path: Path) ->
         assert [Path(one["file"]).name for one in written] == [
             "nodes.reviewed-1.jsonl", "nodes.reviewed-2.jsonl",
         ]  # fmt: skip
-        assert written[0]["digest"] == written[1]["digest"] != told["digest"]
-        assert written[0]["nodes"] == told["nodes"] - 2
+        assert written[0]["digest"] == written[1]["digest"] != shown["digest"]
+        assert written[0]["nodes"] == shown["nodes"] - 2
         for bad in BAD_REVIEWS:
             assert review(bad).code == 400, bad
     assert dataset.read_bytes() == before
@@ -344,12 +344,12 @@ def test_a_file_of_scored_rollouts(tmp_path: Path) -> None:
         [total] = page.get("curves")["runs"][0]["total"]
         assert total["acc"] == pytest.approx(sum(s.acc or 0 for s in scores) / 300)
         light = rows_of(page, kind="wrong_high", limit=1)[0]
-        told = page.get(f"sample/0/{light['key']}")
-        assert told["explained"]
-        assert told["differs"] is None
-        assert told["other"]["case"] == "almost_correct"
-        assert told["reward"]["formula"] is None
-        assert [node["matched"] for node in told["nodes"]] == [c != "-" for c in light["channels"]]
+        shown = page.get(f"sample/0/{light['key']}")
+        assert shown["explained"]
+        assert shown["differs"] is None
+        assert shown["other"]["case"] == "almost_correct"
+        assert shown["reward"]["formula"] is None
+        assert [node["matched"] for node in shown["nodes"]] == [c != "-" for c in light["channels"]]
 
 
 def test_rows_of_a_file_that_cannot_be_shown_stay_on_the_page(
@@ -434,14 +434,14 @@ def test_nodes_of_two_datasets_are_not_pooled(tmp_path: Path) -> None:
             assert [one["id"] for one in page.get(f"dataset/{digest}", sort="gap")["rows"]] == ["p"]
             assert page.get("samples", dataset=digest, node=0)["total"] == 1
             assert page.get("samples", dataset=digest)["total"] == 3
-            told = page.get("problem/0/p", dataset=digest)
-            assert (told["dataset"], told["samples"]) == (digest, 3)
-            assert told["nodes"][0]["label"] == f"{name} 2"
-            assert told["nodes"][0]["by_right"] == 1
+            shown = page.get("problem/0/p", dataset=digest)
+            assert (shown["dataset"], shown["samples"]) == (digest, 3)
+            assert shown["nodes"][0]["label"] == f"{name} 2"
+            assert shown["nodes"][0]["by_right"] == 1
         # Without a choice it is the newest one.
-        told = page.get("problem/0/p")
-        assert told["dataset"] == digests["new"]
-        assert {one["digest"]: one["samples"] for one in told["datasets"]} == known
+        shown = page.get("problem/0/p")
+        assert shown["dataset"] == digests["new"]
+        assert {one["digest"]: one["samples"] for one in shown["datasets"]} == known
         group = page.get("group/0", group="g")
         assert (group["total"], group["datasets"], group["nodes"]) == (6, 2, [])
         assert len(page.get("group/0", group="g", step=0)["nodes"]) == 2
@@ -464,8 +464,8 @@ def test_groups_without_an_id_hold_one_split_and_one_model(tmp_path: Path) -> No
             of = {name: row[name] for name in ("split", "model", "step") if row[name] is not None}
             group = page.get("group/0", problem=row["problem"], **of)
             assert row["key"] in {one["key"] for one in group["rows"]}
-            told = page.get(f"sample/0/{row['key']}")
-            assert len(told["neighbours"]) == group["total"]
+            shown = page.get(f"sample/0/{row['key']}")
+            assert len(shown["neighbours"]) == group["total"]
             sizes[row["model"], row["split"], row["step"]] = group["total"]
         assert sizes == {
             ("one", "train", None): 2, ("two", "train", None): 1, ("one", "test", None): 1,
@@ -534,10 +534,10 @@ def test_samples_of_both_sides_count_once_and_what_is_torn_is_said(tmp_path: Pat
         [run] = page.get("state")["runs"]
         assert run["samples"] == sum(b.num_rows for b in LogReader(tmp_path).read()) == 4
         assert ["is left out" in said for said in run["left_out"]] == [True]
-        told = page.get(f"sample/0/{rows_of(page)[0]['key']}")
-        assert not told["explained"]
-        assert "--dataset FILE" in told["explained_why"]
-        assert [node["matched"] for node in told["nodes"]] == [True, False]
+        shown = page.get(f"sample/0/{rows_of(page)[0]['key']}")
+        assert not shown["explained"]
+        assert "--dataset FILE" in shown["explained_why"]
+        assert [node["matched"] for node in shown["nodes"]] == [True, False]
 
 
 def test_names_are_data(tmp_path: Path) -> None:
@@ -553,8 +553,8 @@ def test_names_are_data(tmp_path: Path) -> None:
         for _ in range(2):
             [row] = rows_of(page, problem=name)
             assert row["problem"] == name
-            told = page.get(f"problem/0/{urllib.parse.quote(name, safe='')}")
-            assert told["problem"]["id"] == name
+            shown = page.get(f"problem/0/{urllib.parse.quote(name, safe='')}")
+            assert shown["problem"]["id"] == name
             assert rows_of(page, q=name)[0]["key"] == row["key"]
             assert rows_of(page, q="100%_'") == []
         reply = page.ask(f"/api/sample/0/{row['key']}")

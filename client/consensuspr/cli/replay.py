@@ -60,10 +60,10 @@ def _lines(result: Replay) -> list[str]:
     ]
     lines += [f"{number:,} changed: {reason}" for reason, number in result.changed.items()]
     lines += [f"{number:,} not scored: {reason}" for reason, number in result.unscored.items()]
-    for one in result.examples:
+    for example in result.examples:
+        was, now = example["was"], example["now"]
         lines.append(
-            f"step {one['step']}, problem {one['problem_id']}: reward {one['was']['reward']}"
-            f" ({one['was']['status']}) is {one['now']['reward']} ({one['now']['status']}):"
-            f" {one['reason']}"
+            f"step {example['step']}, problem {example['problem_id']}: reward {was['reward']}"
+            f" ({was['status']}) is {now['reward']} ({now['status']}): {example['reason']}"
         )
     return lines

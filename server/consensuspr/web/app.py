@@ -258,7 +258,7 @@ def serve_page(
     until: Callable[[asyncio.Event], object],
     allowed_hosts: Sequence[str] = (),
 ) -> None:
-    """Serve the page until it is told to end.
+    """Serve the page until it is stopped.
 
     Args:
         sources: runs to show.

@@ -75,8 +75,8 @@ def without_place(scored: ScoredSet) -> list[Any]:
 
 
 def test_rollouts_are_scored_and_their_texts_forgotten(dataset: Path, rollouts: Path) -> None:
-    told: list[int] = []
-    scored = score_files([rollouts], dataset, progress=told.append)
+    counts: list[int] = []
+    scored = score_files([rollouts], dataset, progress=counts.append)
     right, half, bare, no_truth, lost, brought = scored.rollouts
     assert (right.acc, right.matched, right.ncr, right.tpn) == (1.0, (True, True), 1.0, 10.0)
     assert (right.model, right.data_source, right.answer) == ("A", "sums", "9")
@@ -100,7 +100,7 @@ def test_rollouts_are_scored_and_their_texts_forgotten(dataset: Path, rollouts: 
     assert scored.statuses == Counter(r.status for r in scored.rollouts)
     assert "p9" in scored.messages[Status.UNKNOWN_PROBLEM]
     assert scored.identity is not None and scored.num_stored == 0
-    assert told[-1] == 6 and told == sorted(told)
+    assert counts[-1] == 6 and counts == sorted(counts)
 
 
 def test_what_patterns_alone_find_is_told_where_it_is_asked_for(

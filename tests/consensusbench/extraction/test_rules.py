@@ -339,10 +339,10 @@ def test_phrases_are_wordings_only_where_they_are_wanted() -> None:
 
 def test_numbers_of_the_problem_are_no_conclusion() -> None:
     problem = Problem("p", problem="A town of 12500 people", ground_truth="3")
-    told = [("ada", "There are 12500 people."), ("bob", "12500 people live there.")]
-    assert extract(told, problem).candidates == ()
+    stories = [("ada", "There are 12500 people."), ("bob", "12500 people live there.")]
+    assert extract(stories, problem).candidates == ()
     other = Problem("p", problem="A town", ground_truth="3")
-    [value] = extract(told, other).candidates
+    [value] = extract(stories, other).candidates
     assert (value.type, value.label) == ("value", "12500")
 
 

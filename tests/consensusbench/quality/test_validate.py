@@ -47,21 +47,21 @@ def problem(*nodes: dict[str, Any], **changes: Any) -> dict[str, Any]:
 def findings(
     path: Path, *rollouts: Path, **settings: Any
 ) -> tuple[ValidationReport, list[DatasetFinding]]:
-    told: list[DatasetFinding] = []
+    reported: list[DatasetFinding] = []
     report = validate_dataset(
-        path, rollouts, ValidationSettings(processes=0, **settings), on_finding=told.append
+        path, rollouts, ValidationSettings(processes=0, **settings), on_finding=reported.append
     )
-    return report, told
+    return report, reported
 
 
 def found_in(write_dataset: Write, *nodes: dict[str, Any], **changes: Any) -> Found:
-    _, told = findings(write_dataset(problem(*nodes, **changes)))
-    return [(one.code, one.node_id) for one in told]
+    _, reported = findings(write_dataset(problem(*nodes, **changes)))
+    return [(one.code, one.node_id) for one in reported]
 
 
 def test_a_sound_dataset_has_no_finding(write_dataset: Write) -> None:
-    report, told = findings(write_dataset(problem(*SOUND)))
-    assert told == []
+    report, reported = findings(write_dataset(problem(*SOUND)))
+    assert reported == []
     assert (report.good_rows, report.bad_rows, report.nodes) == (1, 0, 2)
     assert not report.fails(strict=True)
 
@@ -107,7 +107,7 @@ def test_nodes_by_themselves(
 @pytest.mark.parametrize(
     ("nodes", "wanted"),
     [
-        # The same conclusion twice: told once, of the later node.
+        # The same conclusion twice: reported once, of the later node.
         ([node("a", "5*8=40"), node("b", "8*5=40"), FINAL], [(Code.DUPLICATE_NODES, "b")]),
         # Whoever writes b has written a.
         ([node("a", "=4000"), node("b", "5*800=4000"), FINAL], [(Code.IMPLIED_NODE, "a")]),
@@ -184,10 +184,10 @@ def test_rollouts_show_nodes_that_unrelated_ones_hit_and_nodes_that_nobody_hits(
         {"problem_id": "nobody", "response": "?"},
     ]
     path = write_dataset(*rows, name="rollouts.jsonl")
-    report, told = findings(dataset, path)
+    report, reported = findings(dataset, path)
     of_rollouts = [
         (one.code, one.problem_id, one.node_id)
-        for one in told
+        for one in reported
         if one.code in (Code.UNRELATED_MATCH, Code.NEVER_MATCHED)
     ]
     # The final node is the same in p and q: 20 of 20 others hit p's.  Of q's nodes only 3
@@ -217,8 +217,8 @@ def test_an_attack_that_pays_better_than_being_wrong_is_a_warning(write_dataset:
 
 def test_the_report_counts_all_and_keeps_a_few(write_dataset: Write) -> None:
     rows = [problem(*SOUND[1:], problem_id=f"p{n}") for n in range(7)]
-    report, told = findings(write_dataset(*rows), examples=2)
-    assert len(told) == report.counts[Code.NODE_COUNT] == 7
+    report, reported = findings(write_dataset(*rows), examples=2)
+    assert len(reported) == report.counts[Code.NODE_COUNT] == 7
     assert [one.problem_id for one in report.examples[Code.NODE_COUNT]] == ["p0", "p1"]
     assert report.total(Severity.NOTE) == 7 and not report.fails(strict=True)
 
@@ -245,19 +245,19 @@ def test_good_rows_come_through_and_bad_ones_are_told(tmp_path: Path) -> None:
         json.dumps({"problem_id": "d"}),
     ]
     path.write_text("\n".join(lines), encoding="utf-8")
-    told: list[DatasetFinding] = []
-    good = [(line, one.problem_id) for line, one in checked_problems(path, told.append)]
+    reported: list[DatasetFinding] = []
+    good = [(line, one.problem_id) for line, one in checked_problems(path, reported.append)]
     assert good == [(1, "a"), (6, "d")]
-    assert {one.code for one in told} == {Code.SCHEMA}
-    assert [(one.line, one.problem_id) for one in told] == [
+    assert {one.code for one in reported} == {Code.SCHEMA}
+    assert [(one.line, one.problem_id) for one in reported] == [
         (2, None),
         (3, "a"),
         (4, "b"),
         (5, "c"),
     ]
-    assert "is not JSON" in told[0].message
-    assert "is already that of line 1" in told[1].message
-    assert "differs from 'auto' of line 1" in told[2].message
+    assert "is not JSON" in reported[0].message
+    assert "is already that of line 1" in reported[1].message
+    assert "differs from 'auto' of line 1" in reported[2].message
 
 
 @pytest.mark.parametrize(

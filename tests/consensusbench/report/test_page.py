@@ -43,12 +43,12 @@ def test_every_rollout_is_there_with_what_it_is_filtered_by(ordinary_page: Writt
 
 
 def test_hits_are_marked_where_they_are(ordinary_page: Written) -> None:
-    told = ordinary_page.sample("p11-sound")
-    marked = [(piece["nodes"], piece["text"]) for piece in told["text"] if piece.get("nodes")]
+    details = ordinary_page.sample("p11-sound")
+    marked = [(piece["nodes"], piece["text"]) for piece in details["text"] if piece.get("nodes")]
     assert marked == [([0], "11 * 2 = 22"), ([1], "11 * 3 = 33"), ([2], "22 + 33 = 55")]
-    assert [node["label"] for node in told["nodes"]] == ["twice", "thrice", "together"]
-    assert told["problem"]["text"] == ordinary_problems()[0]["problem"]
-    assert told["answer"]["ground_truth"] == "55"
+    assert [node["label"] for node in details["nodes"]] == ["twice", "thrice", "together"]
+    assert details["problem"]["text"] == ordinary_problems()[0]["problem"]
+    assert details["answer"]["ground_truth"] == "55"
 
 
 def test_rollouts_of_a_problem_stand_side_by_side(ordinary_page: Written) -> None:
@@ -67,8 +67,8 @@ def test_hostile_texts_are_all_there_and_none_in_the_markup(hostile_page: Writte
     for at, text in enumerate(HOSTILE):
         shown = text.replace("\ud800", "\ufffd")
         name = next(name for name in texts if name.startswith(f"p17-bad-{at} "))
-        told = hostile_page.sample(name)
-        assert shown in "".join(piece.get("text", "") for piece in told["text"])
+        details = hostile_page.sample(name)
+        assert shown in "".join(piece.get("text", "") for piece in details["text"])
     assert (
         "owned" not in hostile_page.html and "onerror" not in hostile_page.html.split("</head>")[0]
     )
@@ -156,8 +156,8 @@ def test_thresholds_are_sentences(ordinary_page: Written) -> None:
 
 
 def test_a_page_tells_no_folder(tmp_path: Path, ordinary_page: Written) -> None:
-    for told, shown in ((str(tmp_path), tmp_path.name), ("maker/model", "maker/model")):
-        made = ScoredSet({}, [scored()], tokenizer=told, num_tokenized=3)
+    for details, shown in ((str(tmp_path), tmp_path.name), ("maker/model", "maker/model")):
+        made = ScoredSet({}, [scored()], tokenizer=details, num_tokenized=3)
         facts = dict(facts_of(made, evaluate(made, dataset="/x/d.jsonl"), "abc"))
         assert facts["Tokens"] == f"3 rollouts counted by {shown}"
     assert str(ordinary_page.path.parent) not in str(ordinary_page.documents)

@@ -145,7 +145,7 @@ def test_a_chain_of_equalities_yields_its_parts(
         ("x/2=3", "2/x=3"),
         ("6-(2-1)=5", "6-2-1=5"),
         ("8/(4/2)=4", "8/4/2=4"),
-        ("9*2/3=6", "18/3=6"),  # too small to be told from another problem's
+        ("9*2/3=6", "18/3=6"),  # as small as numbers of other problems
         ("8/2=4", "8*0.5=4"),
         ("10+20+30=60", "10+20=30"),
         ("x=3", "3"),

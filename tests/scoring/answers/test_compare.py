@@ -94,8 +94,8 @@ DECIDED = [
     # brackets behind a letter that are factors for certain
     ("x(x+1)", "x^2+x", True), ("a(b+c)", "ab+ac", True),
     (r"\pi(R^2-r^2)", r"\pi R^2-\pi r^2", True), ("2ab", "2ba", True), ("2xy", "2ab", False),
-    ("6", "6 cm", True), (r"2\pi rh", r"2\pi hr", True), (r"d\pi", r"\pi d", True), ("2cd", "2dc", True),
-    (r"\mp 3", "3,-3", True),
+    ("6", "6 cm", True), (r"2\pi rh", r"2\pi hr", True), (r"\mp 3", "3,-3", True),
+    (r"d\pi", r"\pi d", True), ("2cd", "2dc", True),
     # what stands behind 5 may be an operation
     ("72", "72 inches cubed", True),
 ]  # fmt: skip

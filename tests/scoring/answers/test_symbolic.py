@@ -55,7 +55,7 @@ CASES = {
         """,
         ["7", "1000.99000000000", "0.500000000000000", "1000.00000000000"],
     ),
-    "running out of memory is told from being different": (
+    "running out of memory is not a difference": (
         """
         import math_verify.grader
         def full(*arguments):

@@ -151,23 +151,23 @@ def test_curves_are_of_the_split_that_is_trained_on(browser: PageBrowser, addres
         browser.until("document.querySelector('[data-chart=acc] tbody tr')")
         return browser.texts("[data-chart=acc] tbody tr:nth-child(10) td")[1:]
 
-    def told(query: str) -> list[str]:
+    def document(query: str) -> list[str]:
         runs = browser.documents(f"curves?{query}")["runs"]
         return [percent(run["acc"][9]) for run in runs]
 
     # In step 10 the test split is looked at too.
-    assert drawn("#/") == told("split=train")
-    assert drawn("#/overview?split=*") == told("")
-    assert told("") != told("split=train")
+    assert drawn("#/") == document("split=train")
+    assert drawn("#/overview?split=*") == document("")
+    assert document("") != document("split=train")
 
 
 def test_two_runs_are_compared_problem_by_problem(browser: PageBrowser, address: str) -> None:
     browser.show(address, "#/compare")
-    told = browser.documents("compare?a=0&b=1&limit=50")
+    document = browser.documents("compare?a=0&b=1&limit=50")
     assert browser.texts(".looks a") == [
         "all",
         *(
-            f"{words} {told['counts'][name]}"
+            f"{words} {document['counts'][name]}"
             for words, name in (
                 ("better", "better"), ("worse", "worse"), ("the same", "same"),
                 ("only in A", "only_a"), ("only in B", "only_b"),
@@ -175,14 +175,14 @@ def test_two_runs_are_compared_problem_by_problem(browser: PageBrowser, address:
         ),
     ]  # fmt: skip
     assert browser.texts("table.rows tbody td:first-child") == [
-        row["problem"] for row in told["rows"]
+        row["problem"] for row in document["rows"]
     ]
     # A change that may be chance has no colour.
     colours = browser.run(
         "return [...document.querySelectorAll('.facts b > span:first-child')].map(s => s.className)"
     )
     for name, colour in zip(("acc", "ncr", "reward"), colours, strict=True):
-        change = told["differences"][name]
+        change = document["differences"][name]
         clear = abs(change["mean"]) > 1.96 * change["error"]
         assert bool(colour) == clear, name
     browser.run("[...document.querySelectorAll('.looks a')][2].click()")
@@ -333,8 +333,8 @@ def test_a_sample_says_why_it_got_its_reward(browser: PageBrowser, address: str)
     browser.show(address)
     row = group_of(browser)
     browser.go(f"#/sample/{row['run']}/{row['key']}")
-    told = browser.documents(f"sample/{row['run']}/{row['key']}")
-    hit = [node for node in told["nodes"] if node["matched"]]
+    document = browser.documents(f"sample/{row['run']}/{row['key']}")
+    hit = [node for node in document["nodes"] if node["matched"]]
     numbers = browser.texts(".text-body .number")
     assert sorted(map(int, numbers)) == sorted(node["number"] + 1 for node in hit)
     marked = browser.run(
@@ -360,8 +360,8 @@ def test_hits_are_marked_inside_set_mathematics_and_the_source_is_a_key_away(
     found = browser.documents("samples?q=%5Cbegin&limit=50")["rows"]
     row = next(row for row in found if row["num_matched"])
     browser.go(f"#/sample/{row['run']}/{row['key']}")
-    told = browser.documents(f"sample/{row['run']}/{row['key']}")
-    text = "".join(piece["text"] for piece in told["text"])
+    document = browser.documents(f"sample/{row['run']}/{row['key']}")
+    text = "".join(piece["text"] for piece in document["text"])
     assert browser.run("return document.querySelectorAll('.text-body .katex .hit').length") > 0
     fonts = browser.run(
         "return document.fonts.ready.then(f => [...f].some(x => x.status === 'loaded'))"
@@ -448,15 +448,17 @@ def test_a_group_stands_side_by_side(browser: PageBrowser, address: str) -> None
     browser.show(address)
     row = group_of(browser)
     browser.go(f"#/group/{row['run']}?step={row['step']}&group={row['group']}")
-    told = browser.documents(f"group/{row['run']}?step={row['step']}&group={row['group']}")
+    document = browser.documents(f"group/{row['run']}?step={row['step']}&group={row['group']}")
     cells = browser.run(
         "return [...document.querySelectorAll('.matrix tbody tr')]"
         ".map(row => [...row.querySelectorAll('.cell')].map(c => c.textContent).join(''))"
     )
-    assert cells == [one["channels"].upper().replace("-", "·") for one in told["rows"]]
+    assert cells == [one["channels"].upper().replace("-", "·") for one in document["rows"]]
     assert len(browser.texts(".card")) == 6
     browser.run("document.querySelector('.beside + button').click()")
-    browser.until(f"document.querySelectorAll('.card .response').length === {len(told['rows'])}")
+    browser.until(
+        f"document.querySelectorAll('.card .response').length === {len(document['rows'])}"
+    )
 
 
 def test_nodes_are_reviewed_and_written_as_a_dataset(browser: PageBrowser, address: str) -> None:
@@ -547,7 +549,7 @@ def test_the_page_asks_for_a_token(browser: PageBrowser, runs: list[Path], tmp_p
 
 def test_what_was_taken_from_others_is_what_they_released() -> None:
     vendor = ASSETS / "vendor"
-    told = {
+    document = {
         f"{one['folder']}/{name}": digest
         for one in json.loads((vendor / "versions.json").read_text())
         for name, digest in one["sha256"].items()
@@ -557,4 +559,4 @@ def test_what_was_taken_from_others_is_what_they_released() -> None:
         for path in vendor.rglob("*")
         if path.is_file() and path.name != "versions.json"
     }
-    assert found == told
+    assert found == document

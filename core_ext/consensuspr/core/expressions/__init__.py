@@ -2,8 +2,8 @@
 
 ``parse_statement`` reads a node expression into sides and relations, each side a tree;
 ``evaluate`` gives a tree's exact value; ``derive_forms`` writes a statement in other, equal
-ways, when a dataset is built or loaded.  What a text is made of before it has a tree is told by
-``tokenize``.  Final answers are formulas in one spelling: ``closed_value`` reads those, with roots
+ways, when a dataset is built or loaded.  ``tokenize`` gives the tokens of a text before it has a
+tree.  Final answers are formulas in one spelling: ``closed_value`` reads those, with roots
 and pi.
 """
 

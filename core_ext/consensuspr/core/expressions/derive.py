@@ -303,13 +303,17 @@ def _product_steps(tree: Product) -> Iterator[Expression]:
         return
     for i in range(len(factors)):
         for j in range(i + 1, len(factors)):
-            rest = [factor for index, factor in enumerate(factors) if index not in (i, j)]
+            remaining = [factor for index, factor in enumerate(factors) if index not in (i, j)]
             pair, divides = _pair(factors[i], factors[j])
             number = _result(pair)
-            if number is None or not rest or (divides and all(below for below, _ in rest)):
+            if (
+                number is None
+                or not remaining
+                or (divides and all(below for below, _ in remaining))
+            ):
                 continue
             place = sum(1 for index in range(i) if index != j)
-            yield Product([*rest[:place], (divides, number), *rest[place:]])
+            yield Product([*remaining[:place], (divides, number), *remaining[place:]])
 
 
 def _pair(first: tuple[bool, Expression], second: tuple[bool, Expression]) -> tuple[Product, bool]:
@@ -624,16 +628,16 @@ def _divided_at_once(roles: str, above: list[int], below: list[int]) -> Iterator
 def _respell(factors: list[Factor], scope: StatementScope) -> Iterator[tuple[int, list[Factor]]]:
     """Yield the product with one rational factor spelled in another way."""
     for taken, value in _rational_parts(factors, scope.quotients):
-        rest = [factor for index, factor in enumerate(factors) if index not in taken]
+        remaining = [factor for index, factor in enumerate(factors) if index not in taken]
         before = [factor.text for index, factor in enumerate(factors) if index in taken]
-        above = scope.quotients and any(not factor.divides for factor in rest)
-        if not rest:
+        above = scope.quotients and any(not factor.divides for factor in remaining)
+        if not remaining:
             continue
         place = sum(1 for index in range(min(taken)) if index not in taken)
         hundredths = len(taken) == 1 and not factors[taken[0]].divides
         for cost, spelling in _spellings(value, scope.arithmetic, above, hundredths):
             if [factor.text for factor in spelling] != before:
-                yield cost, [*rest[:place], *spelling, *rest[place:]]
+                yield cost, [*remaining[:place], *spelling, *remaining[place:]]
 
 
 def _rational_parts(

@@ -145,7 +145,7 @@ def _bounded(value: Fraction | None) -> Fraction | None:
 
 def _sum_of(tree: Sum) -> Fraction | None:
     # Whole numbers, which most terms are, are added up without the gcd that fractions take.
-    whole, rest = 0, Fraction(0)
+    whole, fractions = 0, Fraction(0)
     for sign, term in tree.terms:
         value = evaluate(term)
         if value is None:
@@ -153,8 +153,8 @@ def _sum_of(tree: Sum) -> Fraction | None:
         if value.denominator == 1:
             whole += sign * value.numerator
         else:
-            rest += sign * value
-    return rest + whole if rest else Fraction(whole)
+            fractions += sign * value
+    return fractions + whole if fractions else Fraction(whole)
 
 
 def _product_of(tree: Product) -> Fraction | None:

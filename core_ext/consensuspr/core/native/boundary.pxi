@@ -177,7 +177,7 @@ cdef Left judge_left(
     if edges & EDGE_LEFT_SIGN:
         beyond = beyond and before == CH_BAR
     else:
-        # A word of prose is told by what follows its letters.
+        # The character behind its letters decides whether a word is prose.
         beyond = beyond or length - start <= LETTERS_OF_NAME
         beyond = beyond and not is_digit(text[start])
     if beyond:

@@ -125,8 +125,8 @@ cdef void take_free(Scan* scan, int lane, uint32_t final, Py_ssize_t end) noexce
 
 cdef inline void take(Scan* scan, int lane, uint32_t final, Py_ssize_t end) noexcept nogil:
     """Judge all patterns that end at ``end``, where the automaton is in a final state."""
-    # They end with one character, on which alone their right edges depend.  What most often
-    # follows a piece of something larger is told without a call.
+    # They end with one character, on which alone their right edges depend.  The most frequent
+    # case, a letter or digit behind a piece of something larger, needs no call.
     if (
         end < scan.length
         and (is_letter(scan.data[end]) or is_digit(scan.data[end]))

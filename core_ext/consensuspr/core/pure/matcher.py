@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from fractions import Fraction
+from operator import attrgetter
 
 import ahocorasick
 import numpy as np
@@ -152,16 +153,18 @@ class Matcher:
         found: list[Hit | None] = [None] * self.num_nodes
         if stated is not None and statements:
             computed = is_computed(self._code if code is None else code)
-            reaching = [one for one in stated.statements if one.written or computed]
-            for one in sorted(reaching, key=lambda statement: statement.code):
-                for node, text in self._keys.get(one.key, ()):
+            reaching = [
+                statement for statement in stated.statements if statement.written or computed
+            ]
+            for statement in sorted(reaching, key=attrgetter("code")):
+                for node, text in self._keys.get(statement.key, ()):
                     if found[node] is None:
-                        channel = Channel.CODE if one.code else Channel.STATEMENT
-                        found[node] = Hit(one.start, one.end, text, channel)
-                        if one.code and not computed:
+                        channel = Channel.CODE if statement.code else Channel.STATEMENT
+                        found[node] = Hit(statement.start, statement.end, text, channel)
+                        if statement.code and not computed:
                             # A list of results is worth no more than one of statements.
                             stated.values.update(
-                                value for value, last in stated.results if last >= one.end
+                                value for value, last in stated.results if last >= statement.end
                             )
         if None in found and self.num_patterns:
             form = normal_form(data)

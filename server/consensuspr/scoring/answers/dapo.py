@@ -63,11 +63,11 @@ def dapo_answer(response: str) -> tuple[str, str] | None:
     answer = normalize_answer(lines[-1]) if lines else _INVALID
     if answer != _INVALID:
         return answer, "dapo"
-    _, box, rest = tail[-_BOX_TAIL_CHARS:].rpartition("\\boxed{")
-    end = closing_brace(rest)
-    if not box or end == len(rest):
+    _, box, boxed = tail[-_BOX_TAIL_CHARS:].rpartition("\\boxed{")
+    end = closing_brace(boxed)
+    if not box or end == len(boxed):
         return None
-    return rest[:end], "dapo-boxed"
+    return boxed[:end], "dapo-boxed"
 
 
 def normalize_answer(text: str) -> str:

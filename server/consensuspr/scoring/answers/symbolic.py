@@ -152,8 +152,8 @@ def equal(gold: str, answer: str, context: str) -> bool:
     ):
         return True
     # rh is hr, which is no hour; and cd is dc, which is no differential.
-    kept = [_bare(text, _UNITS_KEPT) for text in _without_d(plain_gold, plain_answer)]
-    return _verify(*kept, is_set)
+    gold, answer = _without_d(plain_gold, plain_answer)
+    return _verify(_bare(gold, _UNITS_KEPT), _bare(answer, _UNITS_KEPT), is_set)
 
 
 def _without_d(*texts: str) -> Sequence[str]:
