@@ -148,7 +148,7 @@ def test_every_metric_is_documented(repository: Path) -> None:
         "dataset_changes",
         "dataset_bad",
     }
-    assert documented == counted | of_supervisor
+    assert documented == counted | of_supervisor, "docs/serve.md lists metrics under Metrics"
 
 
 def test_a_look_at_the_server_is_no_part_of_its_metrics(serve: Serve) -> None:

@@ -48,6 +48,8 @@ _OBJECT_BYTES: Final = 64
 _SPAN = pa.struct([("start", pa.int32()), ("end", pa.int32())])
 _TEXT, _FLOAT, _INT, _COUNT = pa.string(), pa.float64(), pa.int64(), pa.int32()
 
+# Values are set in :func:`record_batch`, those of texts in :func:`_texts`.  The page shows a column
+# only if ``web/sources.py`` and ``web/store.py`` list it too.
 COLUMNS: Final[tuple[tuple[str, pa.DataType, str], ...]] = (
     ("key", pa.binary(SAMPLE_KEY_BYTES), "the sample; rows of one key are one sample"),
     ("time", pa.timestamp("us", tz="UTC"), "when it was scored"),

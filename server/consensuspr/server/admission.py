@@ -125,7 +125,10 @@ class Admission:
         self.unfinished_requests = 0
 
     def refusal(self, num_bytes: int, run: str) -> Refusal | None:
-        """Return why a request of this size would be rejected now."""
+        """Return why a request of this size is rejected now, before its body is received.
+
+        Most refusals come from here; :meth:`admit` refuses what grew meanwhile.
+        """
         with self._lock:
             return self._refusal(num_bytes, run)
 

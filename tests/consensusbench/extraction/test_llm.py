@@ -181,10 +181,10 @@ def test_faults_are_named(text: str, fault: str) -> None:
     ],
 )
 def test_hostile_replies_are_rejected_in_linear_time(text: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(MalformedReplyError):
         read(text)
-    assert time.monotonic() - start < 5.0
+    assert time.process_time() - start < 5.0
 
 
 # Suggestions to candidates: the rollouts decide.

@@ -5,6 +5,10 @@ epoch of the curriculum, the behaviour while the server is away, and the score l
 (``consensuspr.client.verl``, ``.trl``, ``.slime``, …) translate a framework's samples into calls of
 :class:`SampleScorer`, or of :class:`RewardSource`.  A failure becomes a reward only if the user has
 named that number.
+
+A new adapter for columns of a batch is modelled on ``ms_swift.py``, one for a single label or
+metadata on ``slime.py``, which uses :func:`labelled_row`; what has no lasting event loop runs
+on :func:`on_own_loop`.  ``docs/trainers.md`` lists it.
 """
 
 from consensuspr.client.training.figures import METRICS, StepWatch, figures

@@ -1,4 +1,4 @@
-# LaTeX commands; as pure/normal_form.py.
+# LaTeX commands; as pure/normal_form.py, roots as pure/operands.py.
 
 cdef Py_ssize_t command(Pass* s, Py_ssize_t at, uint32_t* emitted) noexcept nogil:
     """Handle the command at ``at``, or give the character to be handled in its place.

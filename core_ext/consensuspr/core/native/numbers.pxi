@@ -1,4 +1,4 @@
-# Numbers in any notation; as pure/normal_form.py.
+# Numbers in any notation; as pure/operands.py.
 
 cdef inline Py_ssize_t digit(Pass* s, Py_ssize_t at) noexcept nogil:
     cdef Py_ssize_t end

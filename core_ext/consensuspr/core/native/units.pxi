@@ -1,4 +1,5 @@
-# Letters behind a number that are units, and those that are factors; as pure/normal_form.py.
+# Letters behind a number that are units, and those that are factors; as pure/operands.py.  Unit
+# words are in core/tables.py.
 
 cdef inline bint name_goes_on(int cls) noexcept nogil:
     """Tell what makes a name or a factor of a letter before it."""

@@ -1,4 +1,4 @@
-# Letters, words and the signs that words stand for; as pure/normal_form.py.
+# Letters, words and the signs that words stand for; as pure/operands.py.
 
 cdef Py_ssize_t operand(Pass* s, uint32_t code, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
     """Write an operand of one symbol."""
