@@ -14,6 +14,7 @@ from functools import partial
 from benchmarks import texts
 from benchmarks.measure import Row, WrongAnswerError, data_folder, fastest, report
 from benchmarks.texts import Answer
+from consensuspr.core.expressions import parse_formula
 from consensuspr.scoring import AnswerVerifier
 from consensuspr.scoring.answers.compare import compare, form_of, memoised_form
 from consensuspr.scoring.answers.extract import extract_auto
@@ -70,6 +71,7 @@ def agreement(who: str, cases: Sequence[Answer], found: Sequence[bool | None]) -
 def forget_forms() -> None:
     """Empty the memos of answers."""
     memoised_form.cache_clear()
+    parse_formula.cache_clear()
 
 
 def best_us(call: Callable[[], object]) -> float:

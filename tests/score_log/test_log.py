@@ -23,6 +23,7 @@ import pytest
 
 from consensuspr.errors import InputError
 from consensuspr.score_log import LogReader, ScoreLog, keep_dataset
+from consensuspr.score_log import reader as reading
 from consensuspr.score_log import writer as writing
 from consensuspr.score_log.files import log_files, write_parquet
 from consensuspr.scoring import DatasetIndex
@@ -291,6 +292,38 @@ def test_while_following_a_servers_row_waits_for_its_trainers(tmp_path: Path) ->
     sides = [side for batch in reader.read() for side in batch["side"].to_pylist()]
     assert sides == ["trainer", "server"]
     assert len(rows_in(tmp_path)) == 3
+
+
+def test_the_first_row_of_a_trainer_withdraws_only_its_own_sample(tmp_path: Path) -> None:
+    samples = [sample(1), sample(2)]
+    log_of(tmp_path, ["a", "b"], side="server", samples=[samples])
+    reader = LogReader(tmp_path, ["side"], following=True)
+    assert sum(batch.num_rows for batch in reader.read()) == 2
+    log_of(tmp_path, ["a"], samples=[samples[:1]])
+    assert [side for batch in reader.read() for side in batch["side"].to_pylist()] == ["trainer"]
+    assert [numbers.tolist() for numbers in reader.withdrawn.values()] == [[0]]
+
+
+def test_rows_that_a_disk_does_not_give_are_read_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read() -> list[str]:
+        return [text for batch in reader.read() for text in batch["response"].to_pylist()]
+
+    def failing(file: Any, skipped: int, columns: Any) -> Any:
+        if "response" in columns and left:
+            left.pop()
+            raise OSError(5, "Input/output error")
+        return of_file(file, skipped, columns)
+
+    left, of_file = [1], reading._of_file
+    monkeypatch.setattr(reading, "_of_file", failing)
+    log_of(tmp_path, ["a"])
+    reader = LogReader(tmp_path, ["response"], following=True)
+    assert read() == []
+    log_of(tmp_path, ["b"])
+    assert sorted(read()) == ["a", "b"]
+    assert read() == []
 
 
 def test_while_following_a_verdict_replaces_a_row_without_one(tmp_path: Path) -> None:

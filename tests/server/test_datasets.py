@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -28,6 +29,9 @@ from consensuspr.errors import (
     Unavailable,
     UnknownDataset,
 )
+from consensuspr.server.config import load_config
+from consensuspr.server.datasets import ServedDatasets
+from consensuspr.server.processes import Message
 from consensuspr.v1 import DATASET_DIGEST_KEY
 from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
 from tests.commands import runner
@@ -430,3 +434,25 @@ def test_the_command(
     assert code == 2 and "dataset 'default' is there" in err
     code, out, _ = consensuspr("datasets", "list", *at)
     assert code == 0 and "default" in out and second[:19] in out
+
+
+def test_a_reload_during_the_start_keeps_the_datasets_of_the_settings(tmp_path: Path) -> None:
+    reads: list[Message] = []
+
+    async def read(payload: Message) -> Message:
+        reads.append(payload)
+        await asyncio.sleep(0.01 * len(reads))
+        names = [*payload["config"]["datasets"], "of-the-folder"]
+        loaded = {name: (name, name, "sha256:0") for name in names}
+        return {"loaded": loaded, "faults": {}, "folder": names[-1:]}
+
+    async def order_all(order: Message) -> dict[int, Message | None]:
+        return {}
+
+    async def start() -> set[str]:
+        config = load_config(overrides={"datasets": {"main": version(tmp_path / "main.jsonl", 1)}})
+        served = ServedDatasets(config, tmp_path, read, order_all, lambda *_: None, None)
+        await asyncio.gather(served.load_first(), served.reload_all())
+        return set(served.payload()["datasets"])
+
+    assert asyncio.run(start()) == {"main", "of-the-folder"}

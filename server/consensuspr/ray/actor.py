@@ -197,7 +197,8 @@ class _ServerKeeper:
         self._stopping = False
         self._failure: tuple[str, bool] | None = None
         self._process, self._socket = start_process("consensuspr.ray.server_process", {})
-        self._socket.sendall(encode({"config": settings.model_dump(mode="json")}))
+        with contextlib.suppress(OSError):  # it has ended: no report comes
+            self._socket.sendall(encode({"config": settings.model_dump(mode="json")}))
         line = self._socket.makefile("rb").readline()
         report = Report(**json.loads(line)["report"]) if line else None
         if report is not None and report.ready:
@@ -205,7 +206,8 @@ class _ServerKeeper:
             return
         kill_session(self._process)
         if report is None:
-            self._failure = describe_exit(self._process.returncode), False
+            code = self._process.returncode
+            self._failure = "does not end" if code is None else describe_exit(code), False
         elif report.bad_input:
             self._failure = report.reason, True
         else:

@@ -115,9 +115,9 @@ def read_curve(run: Path, split: str | None) -> list[CurvePoint]:
         table = pa.table({**values, "step": batch["step"], "status": batch["status"]})
         functions = [(name, how) for name in values for how in ("sum", "count")]
         # By status too, so that one pass counts statuses.
-        for row in table.group_by(["step", "status"]).aggregate(
-            [*functions, ([], "count_all")]
-        ).to_pylist():  # fmt: skip
+        # In one thread: floats are added in the order of the rows.
+        groups = table.group_by(["step", "status"], use_threads=False)
+        for row in groups.aggregate([*functions, ([], "count_all")]).to_pylist():
             step = row["step"]
             point = points.setdefault(step, CurvePoint(step, step))
             point.samples += row["count_all"]

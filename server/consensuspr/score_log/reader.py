@@ -121,6 +121,7 @@ class LogReader:
         self._writers: list[str] = []
         self._rows = np.zeros(0, _ROW)
         self._starts = Starts()
+        self._waiting = False  # whether rows wait for HOLD_S
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield what has come since the last call, in batches of at least one row."""
@@ -128,19 +129,33 @@ class LogReader:
         # Trainers come first.
         writers = sorted(found, key=lambda name: (side_of(name) == "server", name))
         looked_at = [rows for writer in writers for rows in self._look_at(writer, found[writer])]
-        self._rows = rows = np.concatenate([self._rows, *looked_at])
-        counted = self._counted()
-        self.withdrawn = dict(self._by_writer(rows["yielded"] & ~counted))
-        wanted = dict(self._by_writer(counted & ~rows["yielded"]))
-        rows["yielded"] = counted
-        for writer, numbers in wanted.items():
-            yield from self._read(writer, log_files(self.run).get(writer, []), numbers)
+        self.withdrawn = {}
+        if not looked_at and not self._waiting:
+            return
+        if looked_at:
+            self._rows = np.concatenate([self._rows, *looked_at])
+        rows, counted = self._rows, self._counted()
+        withdrawn = rows["yielded"] & ~counted
+        self.withdrawn = {
+            writer: rows["row"][at] for writer, at in self._by_writer(withdrawn).items()
+        }
+        rows["yielded"] &= counted
+        for writer, at in self._by_writer(counted & ~rows["yielded"]).items():
+            numbers = rows["row"][at]
+            files = log_files(self.run).get(writer, [])
+            for low, high, batch in self._read(writer, files, numbers):
+                # What a disk does not give now is read with the next rows.
+                rows["yielded"][at[low:high]] = True
+                yield batch
 
-    def _by_writer(self, mask: Mask) -> Iterator[tuple[str, Numbers]]:
-        """Yield the numbers of some rows by writer."""
-        chosen = self._rows[mask]
-        for number in np.unique(chosen["writer"]).tolist():
-            yield self._writers[number], chosen["row"][chosen["writer"] == number]
+    def _by_writer(self, mask: Mask) -> dict[str, Numbers]:
+        """Return the places of some rows by writer."""
+        chosen = np.flatnonzero(mask)
+        writers = self._rows["writer"][chosen]
+        return {
+            self._writers[number]: chosen[writers == number]
+            for number in np.unique(writers).tolist()
+        }
 
     @property
     def read_share(self) -> float:
@@ -185,7 +200,7 @@ class LogReader:
 
     def _counted(self) -> Mask:
         """Return which rows count now."""
-        rows = self._rows
+        rows, self._waiting = self._rows, False
         counted = self._starts.counted(rows)
         servers = rows["rank"] != _TRAINER
         if servers.any():
@@ -196,13 +211,15 @@ class LogReader:
             counted &= first
             if self._following:
                 waits = rows["rank"] == _NO_VERDICT if servers.all() else servers
-                counted &= ~(waits & (rows["time"] > (time.time() - HOLD_S) * 1e6))
+                waits = waits & (rows["time"] > (time.time() - HOLD_S) * 1e6) & ~rows["yielded"]
+                self._waiting = bool((counted & waits).any())
+                counted &= ~waits
         return counted
 
     def _read(
         self, writer: str, files: Sequence[LogFile], numbers: Numbers
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield rows of a writer by their numbers, which ascend."""
+    ) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+        """Yield rows of a writer by their numbers, which ascend, with their places among these."""
         files = [f for f in files if ((numbers >= f.first) & (numbers < f.end)).any()]
         for first, batch in self._batches(writer, files, self._columns, int(numbers[0])):
             low, high = np.searchsorted(numbers, (first, first + batch.num_rows))
@@ -210,7 +227,7 @@ class LogReader:
             if len(here) < batch.num_rows:
                 batch = batch.take(pa.array(here - first))
             if batch.num_rows:
-                yield _placed(batch, writer, here) if self._places else batch
+                yield int(low), int(high), _placed(batch, writer, here) if self._places else batch
 
     def _batches(
         self,

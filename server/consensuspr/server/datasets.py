@@ -158,8 +158,9 @@ class ServedDatasets:
                 bad, or if all of the folder are bad and there is no other.
         """
         datasets = {name: os.path.abspath(path) for name, path in self._config.datasets.items()}
-        read = await self._read(datasets, with_folder=True)
-        self._served, self._of_folder = read.loaded, read.folder or set()
+        async with self._turn:  # a reload at once waits
+            read = await self._read(datasets, with_folder=True)
+            self._served, self._of_folder = read.loaded, read.folder or set()
         if not self._served:
             place = f"dataset_folder {self._config.dataset_folder}"
             if not read.faults:

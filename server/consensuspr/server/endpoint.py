@@ -2,15 +2,18 @@
 
 It runs in the process that outlasts every worker, so that a counter does not fall when a worker is
 replaced.  Metrics take a token of scope ``read`` if the server has tokens; ``/healthz`` takes none.
-The number of connections is bounded.
+The number of connections is bounded, and a new one takes the place of the oldest, so that silent
+callers lock no probe out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from socketserver import ThreadingMixIn
 from typing import Any, TypeAlias
@@ -27,8 +30,9 @@ from consensuspr.server.security import Security
 
 # For a caller to send or receive something.
 TIMEOUT_S = 10.0
-# Prometheus and probes come one by one.
+# Prometheus and probes come one by one.  A connection keeps its place for KEPT_S at least.
 MAX_CONNECTIONS = 32
+KEPT_S = 0.5
 _TEXT = ("Content-Type", "text/plain; charset=utf-8")
 
 
@@ -186,7 +190,8 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def __init__(self, address: Address, context: ssl.SSLContext | None) -> None:
         self._context = context
-        self._places = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._lock = threading.Lock()
+        self._open: dict[socket.socket, float] = {}  # since when, the oldest first
         self.address_family, _, _, _, target = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
@@ -201,17 +206,24 @@ class _Server(ThreadingMixIn, WSGIServer):
             )
         return connection, caller
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            super().shutdown_request(request)
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        now = time.monotonic()
+        with self._lock:
+            if len(self._open) >= MAX_CONNECTIONS:
+                oldest, since = next(iter(self._open.items()))
+                if now - since < KEPT_S:
+                    return False
+                del self._open[oldest]
+                with contextlib.suppress(OSError):  # its caller has left
+                    # The TLS socket's own method is for its thread alone.
+                    socket.socket.shutdown(oldest, socket.SHUT_RDWR)
+            self._open[request] = now
+        return True
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._places.release()
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log nothing about a caller that left, was silent, or speaks no HTTP."""

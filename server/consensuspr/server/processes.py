@@ -238,14 +238,16 @@ class Child:
         self._writer.close()
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(OSError):
-            async for line in reader:
-                if line.endswith(b"\n"):
-                    self._take(json.loads(line))
-        self._closed.set()
-        for answer in self._answers.values():
-            if not answer.done():
-                answer.set_result(None)
+        try:
+            with contextlib.suppress(OSError):
+                async for line in reader:
+                    if line.endswith(b"\n"):
+                        self._take(json.loads(line))
+        finally:  # nobody waits for a child whose message had a defect
+            self._closed.set()
+            for answer in self._answers.values():
+                if not answer.done():
+                    answer.set_result(None)
 
     def _take(self, message: Message) -> None:
         if "report" in message:

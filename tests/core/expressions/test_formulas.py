@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+import sympy  # type: ignore[import-untyped]
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from consensuspr.core.expressions import (
     BeyondLimits,
     Unreadable,
     closed_value,
+    compare_quotients,
+    exact_quotient,
 )
 from consensuspr.core.expressions.formulas import (
     MAX_CLOSED_BITS,
     MAX_CLOSED_FACTORIAL,
+    MAX_EXACT_EXPONENT,
+    MAX_RADICAND,
 )
 from consensuspr.core.expressions.parser import (
     MAX_FORMULA_DEPTH,
     MAX_FORMULA_DIGITS,
     MAX_FORMULA_TOKENS,
 )
+from consensuspr.scoring.answers.normalize import canonical
 
 
 @pytest.mark.parametrize(
@@ -162,3 +169,102 @@ def test_anything_else_is_refused_and_never_an_error(text: str) -> None:
     except Unreadable:
         return
     assert value.number == value.number
+
+
+@dataclass(frozen=True)
+class Written:
+    """An expression twice: as LaTeX and as SymPy's."""
+
+    text: str
+    value: sympy.Expr
+
+
+def _leaves() -> st.SearchStrategy[Written]:
+    numbers = st.integers(0, 12).map(lambda n: Written(str(n), sympy.Integer(n)))
+    names = st.sampled_from(["x", "y", "n"]).map(lambda s: Written(s, sympy.Symbol(s)))
+    roots = st.integers(2, 72).map(lambda n: Written(rf"\sqrt{{{n}}}", sympy.sqrt(n)))
+    fractions = st.tuples(st.integers(1, 9), st.integers(1, 9)).map(
+        lambda p: Written(rf"\frac{{{p[0]}}}{{{p[1]}}}", sympy.Rational(*p))
+    )
+    return st.one_of(numbers, names, roots, fractions, st.just(Written(r"\pi ", sympy.pi)))
+
+
+def _larger(inner: st.SearchStrategy[Written]) -> st.SearchStrategy[Written]:
+    pairs = st.tuples(inner, inner)
+    return st.one_of(
+        pairs.map(lambda p: Written(f"{p[0].text}+{p[1].text}", p[0].value + p[1].value)),
+        pairs.map(lambda p: Written(f"{p[0].text}-({p[1].text})", p[0].value - p[1].value)),
+        pairs.map(lambda p: Written(f"({p[0].text})({p[1].text})", p[0].value * p[1].value)),
+        pairs.filter(lambda p: sympy.simplify(p[1].value) != 0).map(
+            lambda p: Written(rf"\frac{{{p[0].text}}}{{{p[1].text}}}", p[0].value / p[1].value)
+        ),
+        st.tuples(inner, st.integers(1, 3)).map(
+            lambda p: Written(f"({p[0].text})^{p[1]}", p[0].value ** p[1])
+        ),
+    )
+
+
+EXPRESSIONS = st.recursive(_leaves(), _larger, max_leaves=5)
+
+
+def _same(a: sympy.Expr, b: sympy.Expr) -> bool:
+    return bool(sympy.expand(sympy.numer(sympy.together(a - b))) == 0)
+
+
+@given(EXPRESSIONS, EXPRESSIONS)
+def test_decides_as_sympy_does(one: Written, other: Written) -> None:
+    a, b = exact_quotient(canonical(one.text)), exact_quotient(canonical(other.text))
+    assume(a is not None and b is not None)
+    assert a is not None and b is not None
+    said = compare_quotients(a, b)
+    assert said is None or said is _same(one.value, other.value)
+
+
+@given(EXPRESSIONS)
+def test_an_expression_equals_its_expansion_and_not_that_and_one(one: Written) -> None:
+    a = exact_quotient(canonical(one.text))
+    expanded = sympy.expand(one.value)
+    assume(a is not None and not expanded.has(sympy.zoo, sympy.nan))
+    b = exact_quotient(canonical(sympy.latex(expanded)))
+    c = exact_quotient(canonical(sympy.latex(expanded) + "+1"))
+    # SymPy writes nested roots for some; what is not read is not compared.
+    assume(a is not None and b is not None and c is not None)
+    assert a is not None and b is not None and c is not None
+    assert compare_quotients(a, b) in (True, *([None] if b.inexact else []))
+    assert compare_quotients(a, c) is not True
+
+
+EQUAL = [
+    ("2x", "x+x"),
+    (r"\sqrt{12}", r"2\sqrt{3}"),
+    (r"\sqrt{2}\sqrt{3}", r"\sqrt{6}"),
+    (r"\sqrt{\frac{3}{4}}", r"\frac{\sqrt{3}}{2}"),
+    (r"\frac{1}{2-\sqrt{3}}", r"2+\sqrt{3}"),
+    ("(a+5)(b+2)", "ab+2a+5b+10"),
+    ("x^{-1}", r"\frac{1}{x}"),
+    (r"\theta_1+1", r"1+\theta_{1}"),
+    (r"\sqrt{x+1}+\sqrt{x+1}", r"2\sqrt{x+1}"),
+]
+NOT_READ = [
+    "", "x+", "(x", r"\sin x", "2^n", "x^{1/2}", "1/2x", r"1\frac{1}{2}", "52_8", "f(x)", "ln(x)",
+    "no idea", "x|y", "1.2.3", "x^{99}", f"x^{MAX_EXACT_EXPONENT + 1}",
+    rf"\sqrt{{{MAX_RADICAND + 1}}}",
+    r"\frac{1}{0}", r"\frac{x}{x-x}", "0^0", "(" * 99 + "x" + ")" * 99,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "other"), EQUAL)
+def test_reads_the_same_written_differently(one: str, other: str) -> None:
+    a, b = exact_quotient(canonical(one)), exact_quotient(canonical(other))
+    assert a is not None and b is not None
+    assert compare_quotients(a, b) is True
+
+
+@pytest.mark.parametrize("text", NOT_READ)
+def test_other_things_are_no_quotient(text: str) -> None:
+    assert exact_quotient(text) is None
+
+
+@pytest.mark.parametrize("text", ["(a+b+c+d+k)^{20}", "(1+x)^{24}" * 9, "7^{24}" * 30 + "x"])
+def test_stops_where_an_expression_grows(text: str) -> None:
+    assert exact_quotient(text) is None

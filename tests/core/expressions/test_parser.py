@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consensuspr.core.expressions import Call, Number, Power, Sum, Unreadable
+from consensuspr.core.expressions import Call, Power, Product, Sum, Symbol, Unreadable
 from consensuspr.core.expressions.parser import (
     TokenKind,
     is_sentence_word,
@@ -143,31 +143,50 @@ def test_words_of_sentences(word: str, is_one: bool) -> None:
 
 
 # What answers and node expressions are both made of, and read alike.
-SHARED = ["2+3*4", "(1+2)(3+4)", "7^2-4", "2\\pi", "3*4/5", "\\binom{5}{2}", "5!"]
+SHARED = ["2+3*4", "(1+2)(3+4)", "x^2-4", "2x", "a*b/c", "\\binom{5}{2}", "5!"]
 
 
 @pytest.mark.parametrize("text", SHARED)
 def test_both_notations_have_one_tree(text: str) -> None:
-    assert parse_formula(text) == parse_side(tokenize(text)[:-1])
+    assert parse_formula(text).tree == parse_side(tokenize(text)[:-1])
 
 
 def test_a_formula_stays_nested_and_a_side_is_flat() -> None:
-    nested, flat = parse_formula("1-(2+3)"), parse_side(tokenize("1-(2+3)")[:-1])
+    nested, flat = parse_formula("a-(b+c)").tree, parse_side(tokenize("a-(b+c)")[:-1])
     assert isinstance(nested, Sum) and isinstance(flat, Sum)
-    assert [type(term) for _, term in nested.terms] == [Number, Sum]
+    assert [type(term) for _, term in nested.terms] == [Symbol, Sum]
     assert [(sign, type(term)) for sign, term in flat.terms] == [
-        (1, Number), (-1, Number), (-1, Number),
+        (1, Symbol), (-1, Symbol), (-1, Symbol),
     ]  # fmt: skip
+
+
+def test_letters_of_a_formula_are_factors_and_those_of_a_side_a_word() -> None:
+    assert parse_formula("xy").tree == Product([(False, Symbol("x")), (False, Symbol("y"))])
+    assert parse_side(tokenize("xy")[:-1]) == Symbol("xy")
 
 
 @pytest.mark.parametrize(
     ("text", "is_call"), [("\\frac{1}{2}", True), ("1\\frac{2}{3}", True), ("2^3^4", False)]
 )
 def test_a_formula_has_towers_and_mixed_numbers(text: str, is_call: bool) -> None:
-    assert isinstance(parse_formula(text), Call if is_call else Power)
+    assert isinstance(parse_formula(text).tree, Call if is_call else Power)
 
 
-@pytest.mark.parametrize("text", ["", "1+", "(1", "1 2", "[1)", "1/2\\pi", "2x", "\\sin 1", "1,2"])
+@pytest.mark.parametrize(
+    ("text", "ambiguous"),
+    [
+        ("x(x+1)", False), ("y(0)", True), ("a(b+c)", False), ("T(n-1)", True),
+        ("\\pi(r+1)", False), ("\\pi(r)", True), ("dx", True), ("{d}y", True), ("\\Delta x", True),
+        ("y^{(2)}", True), ("x^(2)", True), ("x^-{2}", True), ("x^+{2}", True), ("x^{2}", False),
+        ("x^-2", False), ("x^2^3", True),
+        ("\\sqrt x", True), ("\\sqrt{x}", False), ("2.5\\frac{1}{2}", True),
+    ],
+)  # fmt: skip
+def test_what_may_mean_something_else_is_marked(text: str, ambiguous: bool) -> None:
+    assert parse_formula(text).ambiguous is ambiguous
+
+
+@pytest.mark.parametrize("text", ["", "1+", "(1", "1 2", "[1)", "1/2x", "é", "\\sin x", "1,2"])
 def test_what_is_no_formula_is_refused(text: str) -> None:
     with pytest.raises(Unreadable):
         parse_formula(text)

@@ -13,6 +13,7 @@ from consensuspr.scoring.answers.extract import (
     extract_boxed,
     extract_boxed_run,
     extract_gsm8k,
+    numbers_in_sentence,
     only_number,
 )
 
@@ -109,6 +110,43 @@ def test_any_text_is_read(noise: str, mark: str) -> None:
         for find in (extract_auto, extract_boxed, extract_gsm8k):
             found = find(response)
             assert found is None or len(found.answer) <= MAX_ANSWER_CHARS
+
+
+# (text, its numbers)
+STATED = [
+    ("Jim is 8 years old", ["8"]), ("4 blue shoeboxes and 6 red shoeboxes", ["4", "6"]),
+    ("it lies between 23 and 24", ["23", "24"]), ("Answer: Not enough information.", []),
+    ("Ann's total was $1,234.50 then.", ["$1,234.50"]), ("The temperature fell -5 degrees", ["-5"]),
+]  # fmt: skip
+NOT_STATED = [
+    # signs and functions
+    "10^2 square meters", "2π square units", "36π cubic inches", "sqrt(16) square units",
+    "2*sqrt(3) square units", "5! total ways", "3×10^5 km per second", "√16 square units",
+    "3 + 4 apples total", "1/2 of the pie", "x = 5 total apples", "5² square meters",
+    r"5\pi square units", "(about) 5 apples", "log 100 plus nothing", "between 3-4 apples",
+    # digits that touch letters
+    "1e6 meters away", "3 to the 5th power", "the 3rd place", "5m tall poles", "x2 total apples",
+    # words that are numbers or change them
+    "minus 5 degrees celsius", "negative 5 apples", "5 squared apples total", "2 cubed apples",
+    "3 dozen eggs total", "5 million dollars total", "half of the apples", "5 percent of them",
+    "twenty apples total", "root 16 apples", "2 pi square units", "a third of them",
+    "5 below the freezing point", "twenty-five apples total", "infinity is the answer",
+    # two numbers that are one quantity
+    "1 hour and 30 minutes", "5 feet 3 inches", "1 out of 3 people", "2 dollars and 50 cents",
+    "3 to 1 odds against them",
+    # no sentence
+    "5", "5 apples", "no", "x+y",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "numbers"), STATED)
+def test_reads_the_numbers_of_a_plain_sentence(text: str, numbers: list[str]) -> None:
+    assert numbers_in_sentence(text) == numbers
+
+
+@pytest.mark.parametrize("text", NOT_STATED)
+def test_reads_no_number_that_something_may_change(text: str) -> None:
+    assert numbers_in_sentence(text) is None
 
 
 @pytest.mark.parametrize(

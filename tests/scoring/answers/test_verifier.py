@@ -35,7 +35,7 @@ SYMBOLIC = [
     (r"60^\circ", r"\frac{\pi}{3}", False),
 ]  # fmt: skip
 
-BY_ALGEBRA = ("elements", "numeric", "rational", "symbolic", "text")
+BY_ALGEBRA = ("algebraic", "elements", "numeric", "rational", "symbolic", "text")
 
 
 def test_what_needs_algebra_is_decided_by_algebra(verifier: AnswerVerifier) -> None:
@@ -57,7 +57,7 @@ def test_what_needs_algebra_is_decided_by_algebra(verifier: AnswerVerifier) -> N
         ("odd", r"\boxed{\text{Odd}}", r"\text{Odd}", "text"),
         ("(1, 2)", r"\boxed{(1.0, 2)}", "(1.0, 2)", "elements"),
         (r"\sqrt{2}", r"\boxed{1.414214}", "1.414214", "numeric"),
-        (r"\sqrt{8}", r"\boxed{2\sqrt{2}}", r"2\sqrt{2}", "symbolic"),
+        (r"\sqrt{8}", r"\boxed{2\sqrt{2}}", r"2\sqrt{2}", "algebraic"),
         (r"\sqrt[3]{16}", r"\boxed{2\sqrt[3]{2}}", r"2\sqrt[3]{2}", "symbolic"),
     ],
 )  # fmt: skip

@@ -3,8 +3,8 @@
 ``parse_statement`` reads a node expression into sides and relations, each side a tree;
 ``evaluate`` gives a tree's exact value; ``derive_forms`` writes a statement in other, equal
 ways, when a dataset is built or loaded.  ``tokenize`` gives the tokens of a text before it has a
-tree.  Final answers are formulas in one spelling: ``closed_value`` reads those, with roots
-and pi.
+tree.  Final answers are formulas in one spelling: ``closed_value`` and ``exact_quotient``
+read those, with square roots, pi and letters, and the functions beside them compare what was read.
 """
 
 from __future__ import annotations
@@ -31,8 +31,13 @@ from consensuspr.core.expressions.evaluate import (
 )
 from consensuspr.core.expressions.formulas import (
     Closed,
+    Quotient,
     Value,
     closed_value,
+    compare_equations,
+    compare_quotients,
+    exact_quotient,
+    linear_bound,
 )
 from consensuspr.core.expressions.parser import (
     MAX_DIGITS,
@@ -53,6 +58,7 @@ __all__ = [
     "Number",
     "Power",
     "Product",
+    "Quotient",
     "Spelling",
     "Statement",
     "Sum",
@@ -62,9 +68,13 @@ __all__ = [
     "Unreadable",
     "Value",
     "closed_value",
+    "compare_equations",
+    "compare_quotients",
     "derive_forms",
     "evaluate",
+    "exact_quotient",
     "is_constant",
+    "linear_bound",
     "novel_forms",
     "parse_formula",
     "parse_statement",

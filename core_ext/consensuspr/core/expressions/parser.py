@@ -2,10 +2,10 @@ r"""Read mathematics as it is written into a tree: tokens, words, precedence.
 
 Two notations have one parser.  *Node expressions* are what people and models write: LaTeX or
 plain text, words and units among the numbers (``5 cups * $2 = $10``).  *Formulas* are final
-answers, brought to one spelling before (``consensuspr.scoring.answers.normalize``): numbers and pi
-without words and letters, braces around every argument.  :class:`_Parser` reads node expressions;
-:class:`_FormulaParser` says where formulas differ, mostly in what could be read in two ways.
-Such a node expression is not read at all: in ``1/2x`` and ``6/2(1+2)`` it is
+answers, brought to one spelling before (``consensuspr.scoring.answers.normalize``): no words,
+letters side by side are a product, braces around every argument.  :class:`_Parser` reads
+node expressions; :class:`_FormulaParser` says where formulas part from them, mostly in what could
+be read in two ways.  Such a node expression is not read at all: in ``1/2x`` and ``6/2(1+2)`` it is
 open what divides, and ``n(n+1)`` keeps its parts adjacent, as a function of n+1 must.
 
 Time and depth are bounded whatever the text, because a policy under training writes it: each
@@ -19,6 +19,8 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 from fractions import Fraction
+from functools import lru_cache
+from itertools import pairwise
 from math import factorial
 from typing import NamedTuple
 
@@ -403,16 +405,26 @@ def _is_share(kept: list[Token]) -> bool:
     return last is TokenKind.NUMBER and len(kept) > 1 and kept[-2].kind is TokenKind.DIVIDE
 
 
-# What a formula is made of: numbers, pi, commands with arguments, and signs.
+# What a formula is made of.  A name is one letter, so that xy is a product.
+_FORMULA_GREEK = (
+    "alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|vartheta|kappa|lambda|mu|nu|xi|rho"
+    "|sigma|tau|phi|varphi|chi|psi|omega|Gamma|Delta|Theta|Lambda|Xi|Sigma|Phi|Psi|Omega|pi"
+)
 _FORMULA_TOKEN = re.compile(
-    r"\s*(?:(\d+(?:\.\d+)?|\.\d+)|(\\pi(?![A-Za-z]))"
+    r"\s*(?:(\d+(?:\.\d+)?|\.\d+)"
+    rf"|((?:[A-Za-z]|\\(?:{_FORMULA_GREEK})(?![A-Za-z]))"
+    r"(?:_(?:[A-Za-z0-9]|\{[A-Za-z0-9]{1,8}\}))?)"
     r"|(\\(?:frac|sqrt|binom)(?![A-Za-z])|[-+*/^(){}\[\]!]))"
 )
 
 
-def _tokenize_formula(text: str) -> list[Token]:
-    """Return the tokens of a formula, ``END`` last."""
+_token = tuple.__new__  # a third of the time that Token(...) takes
+
+
+def _tokenize_formula(text: str) -> tuple[list[Token], set[str]]:
+    """Return the tokens of a formula, ``END`` last, and its names, \\pi apart."""
     tokens: list[Token] = []
+    names: set[str] = set()
     position, end = 0, len(text.rstrip())
     while position < end:
         found = _FORMULA_TOKEN.match(text, position)
@@ -420,11 +432,19 @@ def _tokenize_formula(text: str) -> list[Token]:
             raise Unreadable
         group = found.lastindex or 0
         value, position = found[group], found.end()
-        if group == 1 and len(value) > MAX_FORMULA_DIGITS:
-            raise BeyondLimits
-        kind = _SIGNS[value][0] if group == 3 else (_NUMBER, _NAME)[group - 1]
-        tokens.append(Token(kind, value, position, position, False))
-    return [*tokens, Token(_END, "", end, end, False)]
+        if group == 1:
+            if len(value) > MAX_FORMULA_DIGITS:
+                raise BeyondLimits
+            kind = _NUMBER
+        elif group == 2:
+            kind = _NAME
+            if value != "\\pi":
+                names.add(value)
+        else:
+            kind = _SIGNS[value][0]
+        tokens.append(_token(Token, (kind, value, position, position, False)))
+    tokens.append(Token(_END, "", end, end, False))
+    return tokens, names
 
 
 CLOSING = {"(": ")", "[": "]", "{": "}", "\\{": "\\}"}
@@ -722,22 +742,67 @@ def _literal(text: str) -> Number:
     return Number(Fraction(text), text, Spelling.DECIMAL)
 
 
-def parse_formula(text: str) -> Expression:
-    """Return the tree of a formula, nested as it is written.
+# Before a letter they make a differential or a difference of it: dx, \Delta x.
+_DIFFERENTIAL = ("d", "\\delta", "\\Delta")
+_BRACKETS = frozenset("(){}[]")
 
-    A fraction is a call, and so is a mixed number, ``("", "\\frac{", "}{", "}")``.
+
+class Formula(NamedTuple):
+    """A formula with what its tree does not hold.
+
+    Attributes:
+        tree: sums and products nested as they are written; a fraction is a call, and so is a mixed
+            number, ``("", "\\frac{", "}{", "}")``.
+        names: the letters in it, \\pi apart.
+        decimal: a decimal point was written.
+        depth: brackets within brackets.
+        counts_primes: ``\\pi(10)`` was written, which is not only a product.
+        ambiguous: what is a factor or an exponent may be an argument or a mark, as in ``f(2)``,
+            ``dx`` and ``y^{(2)}``.
+    """
+
+    tree: Expression
+    names: frozenset[str]
+    decimal: bool
+    depth: int
+    counts_primes: bool
+    ambiguous: bool
+
+
+@lru_cache(maxsize=64)  # most are read for their value first and as a quotient next
+def parse_formula(text: str) -> Formula:
+    """Return the tree of a formula, which nobody may change.
 
     Raises:
         BeyondLimits: a literal is longer than any answer's.
         Unreadable: the text is no formula, or none within the limits.
     """
-    return _FormulaParser(_tokenize_formula(text)).parse()
+    tokens, names = _tokenize_formula(text)
+    parser = _FormulaParser(tokens, names)
+    return Formula(
+        parser.parse(),
+        frozenset(name.replace("{", "").replace("}", "") for name in names),
+        "." in text,
+        parser.most_brackets,
+        parser.counts_primes,
+        parser.ambiguous,
+    )
 
 
 class _FormulaParser(_Parser):
     """Reads a formula as it stands: nothing is flattened, nothing evaluated."""
 
     max_depth = MAX_FORMULA_DEPTH + 1
+
+    def __init__(self, tokens: list[Token], names: set[str]) -> None:
+        super().__init__(tokens)
+        self._has_names = bool(names)
+        self._base = ""  # the name at which the last factor began, "" where it was none
+        self._brackets = self.most_brackets = 0
+        self.counts_primes = False
+        # {d}y is dy.
+        beside = pairwise(token for token in tokens if token.text != "}") if names else ()
+        self.ambiguous = any(a.text in _DIFFERENTIAL and _is_letter(b) for a, b in beside)
 
     def _leading_sign(self) -> int:
         return 1
@@ -749,11 +814,40 @@ class _FormulaParser(_Parser):
         return Product(factors)
 
     def _bracketed(self, opening: Token) -> Expression:
+        self._brackets += 1
+        if self._brackets > self.most_brackets:
+            self.most_brackets = self._brackets
         tree = self._sum()
         if self._tokens[self._position].text != CLOSING[opening.text]:
             raise Unreadable
         self._position += 1
+        self._brackets -= 1
         return tree
+
+    def _before_juxtaposed(self, token: Token) -> None:
+        if self._base and token.kind is _OPEN and self._may_be_argument(self._base):
+            self.ambiguous = True
+
+    def _may_be_argument(self, name: str) -> bool:
+        """Tell whether the bracket that opens here may hold an argument: y(0), T(n) or T(n-1).
+
+        It is a factor for certain where the name stands in the bracket too, as in x(x+1); pi before
+        more than one number or letter, and a small letter before a sum with letters, are taken for
+        one.
+        """
+        level = 0
+        for end in range(self._position, len(self._tokens)):
+            kind = self._tokens[end].kind
+            level += (kind is _OPEN) - (kind is TokenKind.CLOSE)
+            if not level:
+                break
+        inside = [t for t in self._tokens[self._position : end] if t.text not in _BRACKETS]
+        if any(token.text == name for token in inside):
+            return False
+        if name == "\\pi":
+            return len(inside) < 2
+        is_sum = any(token.kind is _ADD or token.kind is _SUBTRACT for token in inside[1:])
+        return not (is_sum and name[:1].islower() and any(map(_is_letter, inside)))
 
     def _factor(self) -> Expression:
         sign = 1
@@ -764,7 +858,10 @@ class _FormulaParser(_Parser):
         return tree if sign > 0 else Sum([(-1, tree)])
 
     def _power(self) -> Expression:
-        return self._raised(self._primary())
+        token = self._tokens[self._position]
+        tree = self._raised(self._primary())
+        self._base = token.text if token.kind is _NAME else ""
+        return tree
 
     def _raised(self, base: Expression) -> Expression:
         while (kind := self._tokens[self._position].kind) is _FACTORIAL:
@@ -773,24 +870,41 @@ class _FormulaParser(_Parser):
         if kind is not _POWER:
             return base
         self._position += 1
+        start = self._position
         sign = self._sign()
+        first = self._tokens[self._position]
         self._enter()
-        exponent = self._raised(self._primary())
+        if first.kind is _NUMBER and self._has_names:
+            self._position += 1
+            exponent: Expression = _literal(first.text)  # x^2\frac{1}{3} is a product
+        else:
+            exponent = self._primary()
+        # y^{(2)} is a derivative.
+        braced = first.text == "{" and first is self._tokens[start]
+        plain = self._tokens[start + 1].text != "(" if braced else first.text.isdigit()
+        if self._peek() is _POWER or not plain:
+            self.ambiguous = True
+        exponent = self._raised(exponent)
         self._depth -= 1
         return Power(base, exponent if sign > 0 else Sum([(-1, exponent)]))
 
     def _number_or_mixed(self, token: Token) -> Expression:
         number = _literal(token.text)
-        if self._peek() is not _FRACTION or number.spelling is not _INTEGER:
+        if self._peek() is not _FRACTION:
+            return number
+        if number.spelling is not _INTEGER:
+            self.ambiguous = True  # 2.5\\frac{1}{2}
             return number
         self._position += 1
         return Call(("", "\\frac{", "}{", "}"), [number, self._braced(), self._braced()])
 
     def _name(self, token: Token) -> Expression:
-        following = self._tokens[self._position : self._position + 3]
-        if [t.text for t in following[::2]] == ["(", ")"]:
-            raise Unreadable  # \pi(10) may count primes
-        return Symbol(token.text)
+        if token.text == "\\pi":
+            following = self._tokens[self._position : self._position + 3]
+            if [t.text for t in following[::2]] == ["(", ")"]:
+                self.counts_primes = True
+            return Symbol("\\pi")
+        return Symbol(token.text.replace("{", "").replace("}", ""))
 
     def _fraction(self) -> Expression:
         return Call(("\\frac{", "}{", "}"), [self._braced(), self._braced()])
@@ -802,7 +916,12 @@ class _FormulaParser(_Parser):
             start, degree = ("\\sqrt[", "]"), [self._bracketed(self._take())]
         if self._tokens[self._position].text == "{":
             return Call((*start[:-1], start[-1] + "{", "}"), [*degree, self._braced()])
+        self.ambiguous = True  # \sqrt2x
         self._enter()
         radicand = self._primary()
         self._depth -= 1
         return Call((*start, ""), [*degree, radicand])
+
+
+def _is_letter(token: Token) -> bool:
+    return token.kind is _NAME and token.text != "\\pi"

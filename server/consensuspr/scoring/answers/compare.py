@@ -1,10 +1,10 @@
 """The fast comparison of two answers: microseconds, and certain, or no verdict.
 
 A :class:`Form` is the canonical spelling of an answer with its structure: a number, words, a tuple,
-set or list, an equation, or opaque.  Numbers, with roots and pi, are read by
-:mod:`consensuspr.core.expressions`.  :func:`compare` decides only what is certain; the rest (None),
-expressions with letters and sets of real numbers among it, is a case for math-verify.  Where both
-would decide, they agree, except in the places that ``docs/answers.md`` lists.
+set or list, an equation, or opaque.  Numbers, letters, roots and pi are read by
+:mod:`consensuspr.core.expressions`, sets of real numbers by :mod:`.regions`.  :func:`compare`
+decides only what is certain, and the rest (None) is a case for math-verify.  Where both would
+decide, they agree, except in the places that ``docs/answers.md`` lists.
 """
 
 from __future__ import annotations
@@ -14,10 +14,20 @@ import itertools
 import math
 import re
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
-from consensuspr.core.expressions import Closed, Unreadable, Value, closed_value
+from consensuspr.core.expressions import (
+    Closed,
+    Quotient,
+    Unreadable,
+    Value,
+    closed_value,
+    compare_equations,
+    compare_quotients,
+    exact_quotient,
+)
 from consensuspr.scoring.answers.normalize import canonical
+from consensuspr.scoring.answers.regions import Region, compare_regions, read_region
 
 # Distinct answers of some hundred groups in flight; the model chooses them, so they are short.
 _MEMO_ENTRIES = 4096
@@ -27,6 +37,7 @@ _GROWS = re.compile(r"[\^!]|\*\*|binom|choose")
 MAX_PARTS = 64
 MAX_NESTING = 4
 
+_FRACTION = re.compile(r"(-?)\\[dtc]?frac\{(-?\d{1,400})\}\{([1-9]\d{0,399})\}")
 _INTEGER = re.compile(r"-?\d{1,400}")
 _DECIMAL = re.compile(r"-?(?:\d{1,400}\.\d{0,400}|\.\d{1,400})")
 _SCIENTIFIC = re.compile(r"-?\d{1,40}(?:\.\d{1,40})?[eE][+-]?\d{1,3}")
@@ -39,6 +50,9 @@ _WORDS = re.compile(r"\(?[A-Za-z][A-Za-z' -]*\)?")
 # The left side of an assignment: symbols, no arithmetic on them.
 _ASSIGNED = re.compile(r"[A-Za-z\\(|][A-Za-z0-9\\_{}(),|:'; ]*")
 _RELATION = re.compile(r"\\(?:in|approx|equiv)(?![A-Za-z])\s*|=")
+_MATRIX = re.compile(
+    r"\\begin\{([pbB]?)matrix\}((?:[^\\]|\\(?!begin|end)(?:[A-Za-z]+|.))*+)\\end\{\1matrix\}"
+)
 _NOT_APPLICABLE = "n/a"
 _RESIDUE = re.compile(r"(.{1,400}?)\\pmod\{?(\d{1,40})\}?")
 _PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
@@ -56,7 +70,8 @@ class Form:
         text: canonical spelling, with a percent sign taken off.
         value: the value of a closed expression.
         words: plain words, lower case, brackets taken off.
-        brackets: the two characters around ``parts``; "" for a bare list.
+        brackets: the two characters around ``parts``; "" for a bare list; the shape of a
+            matrix, as ``2x3``, whose parts are its elements row by row.
         parts: the elements of a tuple, interval, set or list.
         left: canonical left side of an equation ``left = right``.
         residue: number and modulus (1 or more) of ``3\\pmod{5}``.
@@ -78,6 +93,16 @@ class Form:
             text = text[:-1]
         self.text = text
 
+    @cached_property
+    def quotient(self) -> Quotient | None:
+        """The answer as an exact quotient."""
+        return exact_quotient(self.text)
+
+    @cached_property
+    def region(self) -> Region | None:
+        """The answer as a set of real numbers."""
+        return read_region(self.text)
+
 
 def form_of(text: str) -> Form:
     """Return the form of an answer that the caller has clipped."""
@@ -87,6 +112,14 @@ def form_of(text: str) -> Form:
 
 
 def _form(text: str) -> Form:
+    # Integers and plain fractions, the most frequent answers, need no other spelling.
+    if _INTEGER.fullmatch(text):
+        return _read(text, 0)
+    if (fraction := _FRACTION.fullmatch(text)) is not None:
+        form = Form(f"{fraction[1]}\\frac{{{fraction[2]}}}{{{fraction[3]}}}")
+        value = Fraction(int(fraction[2]), int(fraction[3]))
+        form.value = Value(-value if fraction[1] else value, False, 1.0)
+        return form
     return _read(canonical(text), 0)
 
 
@@ -106,7 +139,8 @@ def _read(text: str, nesting: int) -> Form:
         form.words = text.strip("() ").casefold()
         return form
     if text.startswith("\\begin"):
-        return form  # a matrix
+        _read_matrix(form, text, nesting)
+        return form
     if "\\pmod" in text and _read_residue(form, text, nesting):
         return form
     text = _without_outer_brackets(form, text)
@@ -142,6 +176,18 @@ def _read_residue(form: Form, text: str, nesting: int) -> bool:
         return False
     form.residue = value.number, int(found[2])
     return True
+
+
+def _read_matrix(form: Form, text: str, nesting: int) -> None:
+    found = _MATRIX.fullmatch(text)
+    if found is None:
+        return
+    rows = [row.split("&") for row in found[2].strip().removesuffix("\\\\").split("\\\\")]
+    columns = len(rows[0])
+    if any(len(row) != columns for row in rows) or len(rows) * columns > MAX_PARTS:
+        return
+    form.brackets = f"{len(rows)}x{columns}"
+    form.parts = tuple(_read(part.strip(), nesting + 1) for row in rows for part in row)
 
 
 def _both_signs(text: str) -> list[str]:
@@ -258,6 +304,7 @@ _CAPITALS = re.compile(r"\(?[A-Z]{3,}\)?")
 _SHORT_WORDS = frozenset(
     "no on not now won own one two ten six few low odd even any all yes tie top up was saw".split()
 )
+_PRODUCT = re.compile(r"[abcxyz]+|[b-df-hj-np-tv-z]+")
 _TIME = re.compile(r"\d{1,2}:\d{2}(?:am|pm)")
 
 Outcome = tuple[bool | None, str]
@@ -277,20 +324,46 @@ def compare(gold: Form, answer: Form) -> Outcome:
     if a is not None and b is not None:
         if type(a.number) is int and type(b.number) is int and gold.percent == answer.percent:
             return a.number == b.number, "rational"
-        return _compare_values(gold, answer)
+        outcome = _compare_values(gold, answer)
+        return _compare_exactly(gold, answer) if outcome[0] is None else outcome
     if gold.residue is not None or answer.residue is not None:
         return _compare_residues(gold, answer)
+    if gold.text in _INFINITE or answer.text in _INFINITE:
+        return _compare_infinite(gold, answer)
     if gold.right is not None or answer.right is not None:
         return _compare_equations(gold, answer)
     if gold.words is not None or answer.words is not None:
         return _compare_words(gold, answer)
     if gold.parts is not None or answer.parts is not None:
         return _compare_parts(gold, answer)
+    regions = _compare_as_regions(gold, answer)
+    if regions[0] is not None:
+        return regions
     if _BASED.fullmatch(gold.text) or _BASED.fullmatch(answer.text):
         return _compare_based(gold, answer)
     if _TIME.fullmatch(gold.text) and _TIME.fullmatch(answer.text):
         return False, "text"  # math-verify drops am and pm as units
-    return _UNKNOWN
+    return _compare_exactly(gold, answer)
+
+
+def _compare_exactly(gold: Form, answer: Form) -> Outcome:
+    """Compare expressions with letters, roots and pi."""
+    if gold.percent or answer.percent:
+        return _UNKNOWN
+    a, b = gold.quotient, answer.quotient
+    if a is None or b is None:
+        return _UNKNOWN
+    return compare_quotients(a, b), "algebraic"
+
+
+def _compare_as_regions(gold: Form, answer: Form) -> Outcome:
+    """Compare intervals and inequalities; neither is a number but where it is one point."""
+    a, b = gold.region, answer.region
+    if a is not None and b is not None:
+        return compare_regions(a, b, gold.text), "elements"
+    region, single = (a, answer) if a is not None else (b, gold)
+    certain = region is not None and not region.is_point and single.value is not None
+    return (False, "elements") if certain else _UNKNOWN
 
 
 def _compare_based(gold: Form, answer: Form) -> Outcome:
@@ -319,6 +392,12 @@ def _compare_residues(gold: Form, answer: Form) -> Outcome:
         return False, "rational"
     same = 0 <= remainder == single.value.number < modulus
     return (True, "rational") if same else _UNKNOWN
+
+
+def _compare_infinite(gold: Form, answer: Form) -> Outcome:
+    finite = answer if gold.text in _INFINITE else gold
+    certain = finite.value is not None or finite.text in _INFINITE
+    return (False, "text") if certain else _UNKNOWN
 
 
 def _compare_values(gold: Form, answer: Form) -> Outcome:
@@ -386,7 +465,7 @@ def _compare_words(gold: Form, answer: Form) -> Outcome:
         # A word is no number and no list; anything else may be a product of letters.
         if other.value is not None and other.value.exact:
             return False, "text"
-        return _UNKNOWN
+        return _compare_exactly(gold, answer)
     if gold.words.replace(" ", "") == answer.words.replace(" ", ""):
         return True, "text"
     if sorted(gold.words) == sorted(answer.words):
@@ -395,7 +474,8 @@ def _compare_words(gold: Form, answer: Form) -> Outcome:
             return False, "text"
         if gold.words in _SHORT_WORDS or answer.words in _SHORT_WORDS:
             return False, "text"
-        return _UNKNOWN
+        product = _PRODUCT.fullmatch(gold.text) and _PRODUCT.fullmatch(answer.text)
+        return _compare_exactly(gold, answer) if product else _UNKNOWN
     return False, "text"
 
 
@@ -404,18 +484,46 @@ def _compare_equations(gold: Form, answer: Form) -> Outcome:
     if answer.right is not None and gold.right is None:
         return compare(gold, answer.right)
     if gold.right is not None and answer.right is None:
-        return compare(gold.right, answer) if is_assignment(gold) else _UNKNOWN
+        return (
+            compare(gold.right, answer) if is_assignment(gold) else _compare_with_side(gold, answer)
+        )
     assert gold.right is not None and answer.right is not None
     if gold.left == answer.left and is_assignment(gold):
         return compare(gold.right, answer.right)
-    return _UNKNOWN
+    sides = _sides(gold), _sides(answer)
+    if sides[0] is None or sides[1] is None:
+        return _UNKNOWN
+    return compare_equations(sides[0], sides[1]), "algebraic"
+
+
+def _sides(form: Form) -> tuple[Quotient, Quotient] | None:
+    """Return both sides of an equation with one sign, where both are expressions."""
+    if form.right is None or form.text.count("=") != 1:
+        return None
+    left, right = exact_quotient(form.left), form.right.quotient
+    return None if left is None or right is None else (left, right)
+
+
+def _compare_with_side(gold: Form, answer: Form) -> Outcome:
+    """Tell that an equation between expressions is not an expression or a number."""
+    sides = _sides(gold)
+    if sides is None or answer.quotient is None or any(map(_is_symbol, sides)):
+        return _UNKNOWN
+    return False, "algebraic"
+
+
+def _is_symbol(side: Quotient) -> bool:
+    return side.single and len(side.names) == 1
 
 
 def _compare_parts(gold: Form, answer: Form) -> Outcome:
     if any(_ordered(form) and _PLUS_MINUS.search(form.text) for form in (gold, answer)):
         return _UNKNOWN  # one element that is two
     if gold.parts is None or answer.parts is None:
-        return _compare_with_single(gold, answer)
+        regions = _compare_as_regions(gold, answer)
+        return _compare_with_single(gold, answer) if regions[0] is None else regions
+    if _is_matrix(gold) or _is_matrix(answer):
+        return _compare_matrices(gold, answer)
     if _ordered(gold) and _ordered(answer):
         return _compare_in_order(gold, answer)
     if _ordered(gold) or _ordered(answer):
@@ -440,6 +548,17 @@ def _ordered(form: Form) -> bool:
     return form.brackets in ("()", "[]", "(]", "[)")
 
 
+def _is_matrix(form: Form) -> bool:
+    return "x" in form.brackets
+
+
+def _compare_matrices(gold: Form, answer: Form) -> Outcome:
+    if gold.brackets != answer.brackets:
+        # A vector may have been meant as a tuple; what is no matrix is left open.
+        return (False, "elements") if _is_matrix(gold) and _is_matrix(answer) else _UNKNOWN
+    return _compare_in_order(gold, answer)
+
+
 def _distinct(form: Form) -> bool:
     """Tell whether at least two elements are certainly different."""
     assert form.parts is not None
@@ -461,8 +580,7 @@ def _compare_in_order(gold: Form, answer: Form) -> Outcome:
     if gold.brackets == answer.brackets or not (_ordered(gold) and _ordered(answer)):
         return True, "elements"
     # How an interval is closed at infinity carries nothing.
-    ends = zip(gold.brackets, answer.brackets, (gold.parts[0], gold.parts[-1]), strict=True)
-    return all(a == b or end.text in _INFINITE for a, b, end in ends), "elements"
+    return _compare_as_regions(gold, answer)[0] is True, "elements"
 
 
 def _flat(form: Form, other: Form) -> tuple[Form, ...]:

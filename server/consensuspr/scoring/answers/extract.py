@@ -301,6 +301,7 @@ _MATH_WORDS = frozenset(
 _MATH_SIGN = re.compile(r"[0-9=+*/^<>\\_|{}\[\]]")
 _MAX_UNIT_WORDS = 3
 _MAX_TEXT_WORDS = 4
+_SENTENCE_WORDS = 2
 # What a sentence consists of that only states numbers: no signs, brackets or 3rd.
 _PLAIN_WORD = re.compile(r"[A-Za-z]+(?:['-][A-Za-z]+)*")
 _PLAIN_NUMBER = re.compile(
@@ -315,6 +316,24 @@ _OPERATIONS = frozenset(
     "minus negative plus times squared cubed factorial root sqrt pi power powers exponent half "
     "halves twice double triple thrice divided multiplied infinity infinite dozen dozens hundred "
     "hundreds thousand thousands million millions billion billions trillion trillions".split()
+)
+# Words that are numbers or parts themselves.
+_NUMBER_WORDS = frozenset(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
+    "fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty "
+    "ninety once single pair pairs couple percent percentage pct third thirds fourth fourths "
+    "quarter quarters fifth fifths sixth sixths seventh sevenths eighth eighths ninth ninths "
+    "tenth tenths hundredth hundredths thousandth thousandths log ln exp sin cos tan mod over "
+    "above below".split()
+)
+# Words that make one quantity of two numbers: 1 out of 3, 5 feet 3 inches.
+_JOINING = frozenset(
+    "out in to by of per every each against versus hour hours minute minutes min mins second "
+    "seconds sec secs day days week weeks month months year years foot feet ft inch inches yard "
+    "yards mile miles meter meters metre metres centimeter centimeters centimetre centimetres "
+    "kilometer kilometers kilometre kilometres cm mm km kg pound pounds lb lbs ounce ounces oz "
+    "gram grams kilogram kilograms ton tons liter liters litre litres gallon gallons quart quarts "
+    "pint pints cup cups degree degrees dollar dollars cent cents euro euros remainder".split()
 )
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)|\n|<\||</")
 _CLAUSE_END = re.compile(r"[,;:(]| because | since | as ")
@@ -397,20 +416,45 @@ def answer_in_prose(text: str) -> str | None:
 
 
 def only_number(text: str) -> str | None:
-    """Return the number of a text that has plain words around exactly one, as "Ann is 24"."""
+    """Return the number of a text that has words around exactly one, as "Ann is 24"."""
     if is_bare(text):
         return None
     plain = _TEXT_WRAPPER.sub(" ", text.replace("\\$", "$").replace("\\%", "%"))
+    statement = _plain_statement(plain)
+    if statement is None:
+        return None
+    numbers, words = statement
+    return numbers[0] if len(numbers) == 1 and not words & _OPERATIONS else None
+
+
+def numbers_in_sentence(text: str) -> list[str] | None:
+    """Return the numbers of a sentence that names nothing but them.
+
+    None where ``text`` may be a formula or one word, where words or signs change a number or
+    are one, and where two numbers may be one quantity.
+    """
+    statement = _plain_statement(text) if len(_words(text)) >= _SENTENCE_WORDS else None
+    if statement is None:
+        return None
+    numbers, words = statement
+    if words & _OPERATIONS or words & _NUMBER_WORDS or (len(numbers) > 1 and words & _JOINING):
+        return None
+    return numbers
+
+
+def _plain_statement(text: str) -> tuple[list[str], set[str]] | None:
+    """Return numbers and small words of a text of plain words and numbers, else None."""
     numbers: list[str] = []
-    for piece in plain.split():
+    words: set[str] = set()
+    for piece in text.split():
         token = piece.lstrip("\"'").rstrip(",.;:?\"'")
         if _PLAIN_NUMBER.fullmatch(token):
             numbers.append(token)
-        elif token and not _PLAIN_WORD.fullmatch(token):
+        elif _PLAIN_WORD.fullmatch(token):
+            words.update(_LETTERS.findall(token.lower()))
+        elif token:
             return None
-        elif not _OPERATIONS.isdisjoint(_LETTERS.findall(token.lower())):
-            return None
-    return numbers[0] if len(numbers) == 1 else None
+    return numbers, words
 
 
 def _last_number(text: str) -> re.Match[str] | None:

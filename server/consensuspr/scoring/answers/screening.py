@@ -1,9 +1,9 @@
-"""Which comparisons are not worth a worker process, found in linear time.
+"""Which comparisons are not worth a worker process, told from their text in linear time.
 
 Towers of powers, factorials of huge numbers, sums over a billion terms, symbolic determinants: a
 worker would spend its whole budget on each and be killed.  :func:`screen` finds them by their
-sizes, and they stay undecided at once.  The limits of the worker stop what it misses, so the screen
-may be incomplete, but it must not stop a sane answer.
+sizes, and they stay undecided at once.  What slips through meets the limits of the worker, so the
+screen may be incomplete, but it must not stop a sane answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _E_NOTATION = re.compile(r"\d[eE][+-]?\d{4}")
 _LETTER = re.compile(r"[A-Za-z]")
 _SIMPLE = re.compile(r"-?\d+|\\?[A-Za-z]+")
 _BINOMIAL = re.compile(r"\\[dt]?binom\s*(?=\{)")
-# Powers of powers beyond this height are screened whatever their numbers.
+_CHOOSE = re.compile(r"\\choose(?![A-Za-z])")
+# How far the two numbers around \choose are looked for.
+_CHOOSE_CHARS = 64
+# Powers of powers beyond this height are screen whatever their numbers.
 _MAX_TOWER = 4
 _SUM = re.compile(r"\\(?:sum|prod|int|bigcup|bigcap)(?![A-Za-z])")
 _MATRIX = re.compile(
@@ -144,6 +147,10 @@ def _large_binomials(text: str, pairs: dict[int, int]) -> bool:
     for found in _BINOMIAL.finditer(text):
         top, end = _operand(text, found.end(), pairs)
         parts += [top, _operand(text, end, pairs)[0]]
+    for found in _CHOOSE.finditer(text):
+        before = text[max(0, found.start() - _CHOOSE_CHARS) : found.start()]
+        after = text[found.end() : found.end() + _CHOOSE_CHARS]
+        parts += [before.rpartition("{")[2], after.partition("}")[0]]
     return any(_size(part) > MAX_BINOMIAL for part in parts)
 
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 import importlib
 import logging
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any
 
@@ -45,10 +44,9 @@ _MEMORY_HUNGRY = {
     math_verify_parser: ("parse_latex_cached",),
     math_verify_grader: ("simplify", "solve", "safe_sympy_doit"),
 }
-_UNITS_DROPPED = NormalizationConfig(
+_NORMALIZATION = NormalizationConfig(
     basic_latex=True, units=True, malformed_operators=True, nits=True, boxed="none"
 )
-_UNITS_KEPT = replace(_UNITS_DROPPED, units=False)
 _DELIMITED = re.compile(r"\$|\\\(|\\\[|\\boxed|\\fbox")
 _SET = re.compile(r"[][]|\\(?:cup|infty|in)(?![A-Za-z])|[∪∞∈]")
 _DIFFERENTIAL = re.compile(r"\\i*int(?![A-Za-z])|\\frac\{?d")
@@ -146,22 +144,25 @@ def equal(gold: str, answer: str, context: str) -> bool:
     if context and _verify(golds, _delimited(context), is_set):
         return True
     # The canonical spelling mends what the grammar stumbles over, such as 3,\!200.
-    plain_gold, plain_answer = canonical(gold), canonical(answer)
-    if (plain_gold, plain_answer) != (gold, answer) and _verify(
-        _bare(plain_gold), _bare(plain_answer), is_set
-    ):
-        return True
-    # rh is hr, which is no hour; and cd is dc, which is no differential.
-    gold, answer = _without_d(plain_gold, plain_answer)
-    return _verify(_bare(gold, _UNITS_KEPT), _bare(answer, _UNITS_KEPT), is_set)
+    plain_gold, plain_answer = _without_d(canonical(gold), canonical(answer))
+    if plain_gold == gold and plain_answer == answer:
+        return False
+    return _verify(_bare(plain_gold), _bare(plain_answer), is_set)
 
 
-def _without_d(*texts: str) -> Sequence[str]:
-    """Write a letter that no text has for the variable d, unless one has an integral or d/dx."""
-    free = next((letter for letter in "wkqvuz" if not any(letter in text for text in texts)), None)
-    if free is None or any(map(_DIFFERENTIAL.search, texts)):
-        return texts
-    return [_WORD_OR_D.sub(lambda found: free if found[0] == "d" else found[0], t) for t in texts]
+def _without_d(gold: str, answer: str) -> tuple[str, str]:
+    """Write a letter that neither text has for the variable d, which the grammar may misread.
+
+    It takes the d of cd for a differential.  Texts with an integral or d/dx stay.
+    """
+    free = next((letter for letter in "wkqvuz" if letter not in gold + answer), "d")
+    if _DIFFERENTIAL.search(gold) or _DIFFERENTIAL.search(answer):
+        return gold, answer
+
+    def renamed(found: re.Match[str]) -> str:
+        return free if found[0] == "d" else found[0]
+
+    return _WORD_OR_D.sub(renamed, gold), _WORD_OR_D.sub(renamed, answer)
 
 
 def _verify(golds: list[Any], answers: list[Any], is_set: bool) -> bool:
@@ -204,9 +205,9 @@ def _delimited(text: str) -> list[Any]:
 
 
 @lru_cache(maxsize=256)
-def _bare(text: str, config: NormalizationConfig = _UNITS_DROPPED) -> list[Any]:
+def _bare(text: str) -> list[Any]:
     """Read a whole text as one formula, in the way math-verify reads a box."""
-    normal = normalize_latex(text.replace("$", ""), config)
+    normal = normalize_latex(text.replace("$", ""), _NORMALIZATION)
     if not normal:
         return []
     try:

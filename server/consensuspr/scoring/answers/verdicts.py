@@ -26,8 +26,8 @@ class Verdict(NamedTuple):
         correct: True or False where decided, None where undecided.
         answer: the answer taken from the response, None where none was found.
         status: read it before ``correct``.
-        method: what decided (``canonical``, ``rational``, ``numeric``, ``text``,
-            ``elements``, ``symbolic``, ``dapo``, ``dapo-boxed``), ``none`` where no
+        method: what decided (``canonical``, ``rational``, ``numeric``, ``algebraic``,
+            ``text``, ``elements``, ``symbolic``, ``dapo``, ``dapo-boxed``), ``none`` where no
             answer was found, or the limit that was met (``budget``, ``memory``, ``crash``,
             ``screened``, ``length``, ``killed``, ``load``, ``no-ground-truth``).
     """

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from consensuspr.errors import InputError
-from consensuspr.scoring.answers.compare import compare, form_of
+from consensuspr.scoring.answers.compare import Form, compare, form_of
 from consensuspr.scoring.answers.dapo import dapo_answer, verify_dapo
 from consensuspr.scoring.answers.extract import (
     MAX_ANSWER_CHARS,
@@ -28,6 +28,7 @@ from consensuspr.scoring.answers.extract import (
     extract_boxed_run,
     extract_gsm8k,
     extract_marked,
+    numbers_in_sentence,
     only_number,
     reference_answer,
 )
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 # Part of every reply's identity: a change of extraction or comparison that can change a
 # verdict changes this.
-ANSWER_VERSION = "3"
+ANSWER_VERSION = "2"
 
 _EXTRACTORS = {"auto": extract_auto, "boxed": extract_boxed, "gsm8k": extract_gsm8k}
 _RULES = (*_EXTRACTORS, "dapo")
@@ -233,6 +234,8 @@ def _fast_verdict(ground_truth: str, response: str, rule: str) -> Verdict | _Ope
             return decided(True, number, "rational")
     if equal is not None:
         return decided(equal, answer, method)
+    if gold_form.value is not None and _states_another_number(gold_form, answer):
+        return decided(False, answer, "text")
     return _screened(gold, answer, response, found.source)
 
 
@@ -244,6 +247,14 @@ def _number_meant(found: Extracted, response: str) -> str | None:
         # "The answer is as expected" announces nothing; the last number is the answer.
         return answer_in_prose(response[-TAIL_CHARS:])
     return None
+
+
+def _states_another_number(gold: Form, answer: str) -> bool:
+    """Tell whether the answer is a sentence and none of its numbers is the ground truth."""
+    numbers = numbers_in_sentence(answer)
+    return numbers is not None and all(
+        compare(gold, form_of(number))[0] is False for number in numbers
+    )
 
 
 def _screened(gold: str, answer: str, response: str, source: AnswerSource) -> Verdict | _Open:

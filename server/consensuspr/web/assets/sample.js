@@ -9,7 +9,7 @@
   const CHANNELS = { pattern: "found as written", statement: "found as an equation of the same meaning", code: "found as a value in code" };
   // How an answer was compared (docs/answers.md).
   const METHODS = {
-    canonical: "the same string once notation is unified", rational: "exact values", numeric: "values of closed forms",
+    canonical: "the same string once notation is unified", rational: "exact values", numeric: "values of closed forms", algebraic: "exact expressions",
     text: "words", elements: "element by element", symbolic: "computer algebra", dapo: "the string rule of verl, by its answer line", "dapo-boxed": "the string rule of verl, by its box",
   };
 
