@@ -11,6 +11,7 @@ import asyncio
 import math
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -58,7 +59,7 @@ class ModelSettings:
         temperature: sent where not None.
         top_p: sent where not None.
         max_tokens: limit of a reply, reasoning included; None leaves it to the server.
-        timeout_s: seconds that one attempt may wait for the server.
+        timeout_s: seconds that one attempt may take.
         max_retries: attempts after the first one; 8 last about a minute.
         concurrency: requests in flight at once.
         price_in: US dollars for a million prompt tokens.
@@ -307,6 +308,7 @@ class ChatModel:
             base_url=settings.base_url,
             max_retries=settings.max_retries,
             timeout=self._openai.Timeout(settings.timeout_s, connect=min(15.0, settings.timeout_s)),
+            http_client=_http_client(self._openai, settings.timeout_s),
         )
         self._slots = asyncio.Semaphore(settings.concurrency)
         self._largest = FIRST_GUESS_TOKENS
@@ -426,6 +428,22 @@ class ChatModel:
         if status is None or status in (408, 409, 429) or status >= 500:
             return ModelUnavailable(f"{sentence} ({1 + self.settings.max_retries} attempts)")
         return ModelRefused(sentence)
+
+
+def _http_client(openai: Any, timeout_s: float) -> Any:
+    """Return a client that ends each attempt in time; httpx limits only each read of a reply."""
+    # httpx or its successor, as this openai has it; its client repeats no other TimeoutError.
+    httpx = sys.modules[openai.DefaultAsyncHttpxClient.__base__.__module__.partition(".")[0]]
+
+    class Client(openai.DefaultAsyncHttpxClient):  # type: ignore[misc]
+        async def send(self, *arguments: Any, **options: Any) -> Any:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await super().send(*arguments, **options)
+            except TimeoutError as error:
+                raise httpx.ReadTimeout("the reply took too long") from error
+
+    return Client()
 
 
 def ask_key(

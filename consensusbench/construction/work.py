@@ -234,7 +234,10 @@ class Workers:
         limit_s = self._stages.time_limit_s
         detail = ""
         for _ in range(2):  # perhaps it was killed for the memory that another problem took
-            worker = self._worker()
+            try:
+                worker = self._worker()
+            except OSError as error:  # no memory, or no process left
+                raise ConsensusPRError(f"a worker process cannot start: {error}") from None
             try:
                 return worker.run(given, limit_s)
             except TimeoutError:

@@ -192,7 +192,6 @@ class Sampler:
     Attributes:
         finished: problems with all their rollouts, or all their draws made.
         unfinished: ids of problems for a later run, with the reason.
-        refused: problem, model and reason of each refusal of this run.
         gone: models that were given up, with the reason.
         stopped_by: the error that ended the run early; no output is written then.
         signal: that stopped it.
@@ -203,7 +202,6 @@ class Sampler:
         self.job = job
         self.finished = 0
         self.unfinished: dict[str, str] = {}
-        self.refused: list[Row] = []
         self.gone: dict[str, str] = {}
         self.stopped_by: ConsensusPRError | None = None
         self.signal: signal.Signals | None = None
@@ -215,16 +213,19 @@ class Sampler:
         self._verdicts: dict[str, bool | None] = {}
         self._indices: dict[str, set[int]] = {}
         self._answered: set[str] = set()
+        # Refusals before a model's first answer, which may be due to its settings.
+        self._early_refusals: dict[str, list[str]] = {}
         self._failures: Counter[str] = Counter()
         self._asked_with = {"prompt": digest(with_prompt("")), "seed": settings.seed}
         journal.check(self._asked_with)
         for model in job.models:
             journal.check(_model_setting(model))
         for key, record in journal.items():
-            if "reply" in record:
+            if "reply" in record or "refused" in record:
                 question, _, index = key.rpartition("-")
                 self._indices.setdefault(question, set()).add(int(index))
                 self._answered.add(record["model"])
+            if "reply" in record:
                 self.budget.charge_earlier(Reply.from_row(record["reply"]))
 
     async def draw(self, advance: Advance) -> None:
@@ -276,6 +277,9 @@ class Sampler:
                     break
                 task = group.create_task(self._draw_problem(models, problem))
                 task.add_done_callback(done)
+        for name, reasons in self._early_refusals.items():
+            if name not in self._answered:
+                self._give_up(name, f"{reasons[-1]}; the model answered nothing else")
 
     async def _draw_problem(self, models: Sequence[ChatModel], problem: Problem) -> None:
         if why_not_asked(problem, self.job.settings) is not None:
@@ -308,31 +312,35 @@ class Sampler:
             reply = await model.ask(asked.messages, seed=self._seed_of(index))
             self._failures[name] = 0
             self._answered.add(name)
-            # Settings with which a model never answered bind no later run.
-            self._journal.declare(self._asked_with | _model_setting(asked.model))
-            record = {"problem_id": problem_id, "model": name, "reply": reply.to_row()}
-            self._journal.append(f"{asked.key}-{index}", record)
-            self._indices.setdefault(asked.key, set()).add(index)
+            self._record(asked, index, {"reply": reply.to_row()})
             correct = await self._correct(asked, index, reply)
             return DrawResult.CORRECT if correct else DrawResult.WRONG
-        except (ModelRefused, ModelUnavailable) as error:
-            is_refused = isinstance(error, ModelRefused)
+        except ModelRefused as error:
+            if name in self._answered:
+                self._record(asked, index, {"refused": str(error)})
+            else:
+                reasons = self._early_refusals.setdefault(name, [])
+                reasons.append(str(error))
+                if len(reasons) >= GONE_AFTER:
+                    reason = f"{error}; so were all {len(reasons)} first requests"
+                    self._stop(ModelNoAccess(reason))
+            return DrawResult.REFUSED
+        except ModelUnavailable as error:
             self._failures[name] += 1
             if self._failures[name] >= GONE_AFTER:
-                if is_refused and name not in self._answered:
-                    reason = f"{error}; so were all {GONE_AFTER} first requests"
-                    self._stop(ModelNoAccess(reason))
-                else:
-                    self._give_up(name, str(error))
-            if is_refused:
-                names = {"problem_id": problem_id, "model": name}
-                self.refused.append({**names, "reason": str(error)})
-                return DrawResult.REFUSED
+                self._give_up(name, str(error))
             self.unfinished.setdefault(problem_id, str(error))
         except ConsensusPRError as error:
             # No other request can succeed.  Not raised: those in flight are paid for.
             self._stop(error)
         return DrawResult.LOST
+
+    def _record(self, asked: _Asked, index: int, content: Row) -> None:
+        # Settings with which a model never answered bind no later run.
+        self._journal.declare(self._asked_with | _model_setting(asked.model))
+        names = {"problem_id": asked.problem.problem_id, "model": asked.model.name}
+        self._journal.append(f"{asked.key}-{index}", names | content)
+        self._indices.setdefault(asked.key, set()).add(index)
 
     def _give_up(self, name: str, reason: str) -> None:
         self.gone.setdefault(name, reason)
@@ -360,17 +368,20 @@ class Sampler:
         seed = self.job.settings.seed
         return None if seed is None else seed + index
 
-    async def _recorded(self, asked: _Asked) -> list[tuple[int, Reply, bool | None]]:
-        """Return number, reply and verdict of the recorded draws that count."""
+    async def _recorded(self, asked: _Asked) -> list[tuple[int, Reply | str, bool | None]]:
+        """Return number, reply (or reason of a refusal) and verdict of the draws that count."""
         most = self.job.settings.samples
-        found = []
+        found: list[tuple[int, Reply | str, bool | None]] = []
         for index in sorted(self._indices.get(asked.key, ())):
             if most is not None and index >= most:
                 break
             record = self._journal.get(f"{asked.key}-{index}")
             assert record is not None, "only recorded draws are looked up"
-            reply = Reply.from_row(record["reply"])
-            found.append((index, reply, await self._correct(asked, index, reply)))
+            if "refused" in record:
+                found.append((index, str(record["refused"]), None))
+            else:
+                reply = Reply.from_row(record["reply"])
+                found.append((index, reply, await self._correct(asked, index, reply)))
         return found
 
     async def _correct(self, asked: _Asked, index: int, reply: Reply) -> bool | None:
@@ -398,18 +409,17 @@ class Sampler:
             zlib.crc32(problem_id.encode("utf-8", "surrogatepass")),
         )
         for question in asked:
-            for index, _, correct in await self._recorded(question):
+            for index, reply, correct in await self._recorded(question):
                 result = DrawResult.CORRECT if correct else DrawResult.WRONG
-                plan.settle(Draw(question.number, index), result)
+                refused = isinstance(reply, str)
+                plan.settle(Draw(question.number, index), DrawResult.REFUSED if refused else result)
         return plan
 
     async def write(self, advance: Advance) -> None:
         """Write the rollouts that the journal holds, and the file beside them."""
-        self.report = report = SampleReport(refused=self.refused)
+        self.report = report = SampleReport()
         for model in self.job.models:
             report.models[model.name] = dict.fromkeys(COUNTED, 0)
-        for refusal in self.refused:
-            report.models[refusal["model"]]["refused"] += 1
         with open_writer(self.job.output, TYPES) as rows:
             for number, problem in enumerate(self.job.read(), 1):
                 for row in await self._rows_of(problem, report):
@@ -431,8 +441,14 @@ class Sampler:
         rows: list[Row] = []
         rollouts = correct_rollouts = 0
         for asked in self._asked(problem):
+            name = asked.model.name
             for index, reply, correct in await self._recorded(asked):
-                report.add_reply(asked.model.name, reply, correct)
+                if isinstance(reply, str):
+                    names = {"problem_id": problem.problem_id, "model": name}
+                    report.models[name]["refused"] += 1
+                    report.refused.append({**names, "reason": reply})
+                    continue
+                report.add_reply(name, reply, correct)
                 rollouts += 1
                 correct_rollouts += correct is True
                 if correct or not settings.only_correct:

@@ -46,8 +46,7 @@ class SampleSettings(Settings):
         None, description="Sent with each request, plus the number of the rollout."
     )
     answer_rule: AnswerRule | None = Field(
-        None,
-        description="How the final answer is found; where not set, the dataset's own, else auto.",
+        None, description="How the final answer is found; by default the dataset's own, else auto."
     )
     only_correct: bool = Field(False, description="Leave wrong rollouts out of the output.")
     with_reasoning: bool = Field(
@@ -68,6 +67,8 @@ class SampleSettings(Settings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> SampleSettings:
+        if "minimum" not in self.model_fields_set:
+            object.__setattr__(self, "minimum", min(self.minimum, self.per_problem))
         if self.samples is None and self.minimum > self.per_problem:
             raise ValueError(
                 f"minimum must be at most per_problem={self.per_problem}, got {self.minimum}"

@@ -71,7 +71,12 @@ class HangUp:
     """Close the connection without a word."""
 
 
-Behaviour: TypeAlias = Say | Refuse | Garbage | HangUp
+@dataclass(frozen=True, slots=True)
+class Trickle:
+    """Status 200 and a body of one byte every tenth of a second, for three seconds."""
+
+
+Behaviour: TypeAlias = Say | Refuse | Garbage | HangUp | Trickle
 Respond: TypeAlias = Callable[[Asked], Behaviour]
 
 
@@ -161,6 +166,11 @@ class _Handler(BaseHTTPRequestHandler):
                     self._send(behaviour.status, content, behaviour.headers)
                 case Garbage():
                     self._send(200, behaviour.body)
+                case Trickle():
+                    self._send(200, b"", {"content-length": "30"})
+                    for _ in range(30):
+                        self.playing.wait(0.1)
+                        self.wfile.write(b" ")
                 case Say():
                     self.playing.wait(behaviour.after_s)
                     self._send(200, json.dumps(_completion(asked, behaviour)).encode())

@@ -32,6 +32,7 @@ from tests.consensusbench.openai_server import (
     OpenAIServer,
     Refuse,
     Say,
+    Trickle,
 )
 
 HELLO = [Message("user", "hello")]
@@ -113,6 +114,7 @@ async def test_passing_errors_are_retried(bench: ModelBench, behaviour: Behaviou
         (Refuse(500, "on fire"), ModelUnavailable, 2, "HTTP 500: on fire (2 attempts)"),
         (HangUp(), ModelUnavailable, 2, "no connection: "),
         (Say("x", after_s=5), ModelUnavailable, 2, "no reply within 0.2 s"),
+        (Trickle(), ModelUnavailable, 2, "no reply within 0.2 s"),
         (Garbage(), ModelUnavailable, 1, "the reply is no chat completion (JSON): '{"),
         (Say("x", choices=False), ModelUnavailable, 1, "the reply is no chat completion (choices)"),
         (Say("x", finish_reason=None), ModelUnavailable, 1, "(choices.0.finish_reason)"),
@@ -124,7 +126,9 @@ async def test_other_errors_are_one_sentence(
 ) -> None:
     bench.server.script(then=behaviour)
     with pytest.raises(kind) as failure:
-        await bench.ask(max_retries=1, timeout_s=0.2 if isinstance(behaviour, Say) else 5.0)
+        await bench.ask(
+            max_retries=1, timeout_s=0.2 if isinstance(behaviour, Say | Trickle) else 5.0
+        )
     message = str(failure.value)
     assert message.startswith("toy at 127.0.0.1:") and sentence in message
     assert "sk-of-the-tests" not in message

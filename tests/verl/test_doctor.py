@@ -145,6 +145,8 @@ def test_what_this_verl_does_not_say(doctor: Doctor, files: list[str]) -> None:
         # Old settings are moved, and the name is not known without the plugin.
         assert found.has("FAIL reward manager: reward manager 'consensuspr' cannot be loaded: ")
         return
+    ignored = f"verl {verl.__version__} ignores reward_model.reward_manager=consensuspr"
+    assert found.has(f"FAIL old keys: {ignored}")
     assert found.has(
         "FAIL reward manager: rewards come from"
         " verl.experimental.reward_loop.reward_manager.naive.NaiveRewardManager, not from"

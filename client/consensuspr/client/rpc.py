@@ -414,12 +414,16 @@ class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
                 raise out_of_time()
             if self._closed:
                 break
-            channels = self._open()
             server = self._balancer.pick()
             reply: bytes | RpcFailure | None = None
             try:
+                channels = self._open()
                 metadata = self._connector.metadata(run)
                 reply = await _send(channels[server][1][method], request, remaining_s, metadata)
+            except (RuntimeError, ValueError):  # another thread has closed the channels
+                if not self._closed:
+                    raise
+                break
             finally:
                 failed = reply if isinstance(reply, RpcFailure) else None
                 answered = isinstance(reply, bytes)

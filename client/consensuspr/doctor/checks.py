@@ -15,6 +15,7 @@ from consensuspr.client.training.source import chosen_dataset
 from consensuspr.client.transport import Access
 from consensuspr.client.verl.config import (
     INSTALL_VERL,
+    OLD_GROUPS,
     STEP_CREDIT_MANAGER,
     STEP_ESTIMATOR,
     ManagerConfig,
@@ -121,6 +122,20 @@ def check_verl(case: Case) -> Iterator[Outcome]:
         yield FAIL, f"version {run.version} is older than 0.7.1", "upgrade verl"
     else:
         yield OK, f"version {run.version}, {run.trainer}"
+
+
+def check_old_keys(case: Case) -> Iterator[Outcome]:
+    """Find reward settings that verl 0.9 accepts and does not read."""
+    if case.run.release < PLUGINS_SINCE:
+        return
+    for group in OLD_GROUPS:
+        keys = [(group, case.run.get(group))]
+        for key, value in keys:
+            if isinstance(value, dict):
+                keys += [(f"{key}.{name}", inner) for name, inner in value.items()]
+            elif value is not None:
+                ignored = f"verl {case.run.version} ignores {key}={value}"
+                yield FAIL, ignored, "docs/train.md has its key"
 
 
 def check_manager(case: Case) -> Iterator[Outcome]:
@@ -441,6 +456,7 @@ Check: TypeAlias = Callable[[Case], Iterator[Outcome]]
 
 OF_RUN: dict[str, Check] = {
     "verl": check_verl,
+    "old keys": check_old_keys,
     "reward manager": check_manager,
     "settings": check_settings,
 }

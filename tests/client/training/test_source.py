@@ -434,3 +434,23 @@ def test_each_sample_is_logged_with_all_that_explains_it(real_server: str, tmp_p
     assert (unknown["status"], unknown["final_score"]) == ("UNKNOWN_PROBLEM", None)
     assert len({row["key"] for row in rows.values()}) == 3
     assert RIGHT.sample is None
+
+
+def test_samples_that_come_while_the_local_data_is_dropped_wait_for_the_server(
+    tmp_path: Path,
+) -> None:
+    dataset = tmp_path / "bad.jsonl"
+    dataset.write_text("{bad\n")
+    settings = RewardSettings(
+        address=f"127.0.0.1:{free_port()}", dataset_path=dataset,
+        timeout_s=0.3, unavailable_limit_s=1.5,
+    )  # fmt: skip
+
+    async def work(source: RewardSource) -> Any:
+        async def late(at: int) -> Any:
+            await asyncio.sleep(at * 0.01)
+            return await source.score(RIGHT, 0)
+
+        return await asyncio.gather(*map(late, range(100)), return_exceptions=True)
+
+    assert {type(error) for error in run(settings, work)} <= {Unavailable, DeadlineExceeded}

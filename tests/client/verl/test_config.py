@@ -58,8 +58,16 @@ def test_the_epoch_follows_from_the_planned_steps(
         (run_config(total_training_steps=100), "0.9.1", "trainer.total_training_steps is set"),
         (run_config(updates=-1), "0.9.1", "actor.optim.total_training_steps is -1"),
         (run_config(total_epochs=None), "0.9.1", "trainer.total_epochs is None"),
-        (run_config(use_v1=False), "0.9.1", "this trainer of verl 0.9.1 does not tell"),
-        (run_config(use_v1=None), "0.7.1", "this trainer of verl 0.7.1 does not tell"),
+        (
+            run_config(use_v1=False),
+            "0.9.1",
+            "this trainer of verl 0.9.1 does not pass the reward its step",
+        ),
+        (
+            run_config(use_v1=None),
+            "0.7.1",
+            "this trainer of verl 0.7.1 does not pass the reward its step",
+        ),
     ],
 )
 def test_a_curriculum_of_unknown_epoch_does_not_start(

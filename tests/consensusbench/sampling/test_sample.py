@@ -120,16 +120,30 @@ def test_a_corrected_ground_truth_is_judged_anew_and_not_paid_for_again(bench: S
     assert len(bench.server.asked) == 2
 
 
-def test_a_refused_problem_stops_no_other(
+def test_a_refused_problem_stops_no_other_and_is_not_asked_again(
     bench: SampleBench,
 ) -> None:
     bench.server.respond = refuse_where(lambda asked: is_problem(asked, 1), 400, "flagged")
     problems = bench.problems(3)
-    assert bench.sample(problems, "--concurrency", 1) == 0
+    for _ in range(2):
+        assert bench.sample(problems, "--concurrency", 1) == 0
     assert Counter(row["problem_id"] for row in bench.rollouts()) == {"p0": 5, "p2": 5}
     [refused, *_] = bench.provenance()["counts"]["refused"]
     assert refused["problem_id"] == "p1" and "HTTP 400: flagged" in refused["reason"]
     assert 1 <= sum(is_problem(asked, 1) for asked in bench.server.asked) <= 5
+
+
+def test_a_model_that_refuses_all_of_few_requests_ends_the_run(
+    bench: SampleBench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.server.script(then=Refuse(400, "flagged"))
+    assert bench.sample(bench.problems(1), "--samples", 3) == 1
+    assert "HTTP 400: flagged; the model answered nothing else" in capsys.readouterr().err
+
+
+def test_fewer_rollouts_than_the_default_minimum_can_be_asked_for(bench: SampleBench) -> None:
+    assert bench.sample(bench.problems(1), "--per-problem", 2) == 0
+    assert len(bench.rollouts()) == 2
 
 
 def test_a_refused_key_stops_at_once(bench: SampleBench) -> None:

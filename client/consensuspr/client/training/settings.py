@@ -260,7 +260,9 @@ class EpochClock:
         # Late samples of the first stage may follow the switch.
         self._announced: set[bool] = set()
         if unknown is not None and settings.epoch is None and not self._steps_per_epoch:
-            self._check_needless(f"which cannot be known: {unknown}; set steps_per_epoch, or one")
+            self._check_needless(
+                f"which cannot be known: {unknown}; set steps_per_epoch, or a fixed epoch in one"
+            )
 
     def epoch_of(self, step: int | None, epoch: int | None = None) -> int:
         """Return the epoch, from 0, of a sample.
@@ -277,7 +279,7 @@ class EpochClock:
         elif step is not None and self._steps_per_epoch:
             epoch = max(0, (step - 1) // self._steps_per_epoch)
         if epoch is None:
-            self._check_needless(f"and {self._missing}; set a fixed epoch, one")
+            self._check_needless(f"and {self._missing}; set a fixed epoch in one")
             return 0
         by_acc = epoch >= self._settings.switch_epoch
         if self._settings.reward == "curriculum" and by_acc not in self._announced:

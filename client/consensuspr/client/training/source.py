@@ -37,7 +37,6 @@ from consensuspr.errors import (
     InputError,
     InvalidRequest,
     Overloaded,
-    RewardServiceError,
     Unavailable,
 )
 from consensuspr.events import EventLog
@@ -503,9 +502,11 @@ class RewardSource:
         while True:
             fallback, watch = self._fallback, self._watch
             if fallback is not None and watch is not None:
-                if fallback.expected_digest is None:
+                if fallback.expected_digest is fallback.loaded_digest is None:
                     # A server that does not score may still report its digest.
                     await asyncio.wait({watch}, timeout=_PAUSE_S)
+                    if fallback is not self._fallback:  # another sample found it unusable
+                        continue
                 try:
                     return *await fallback.score_one(rollout, options), "local"
                 except UnusableData as error:
@@ -566,7 +567,7 @@ class RewardSource:
             while True:
                 try:
                     await self._check_server()
-                except RewardServiceError:
+                except self._passing:
                     await asyncio.sleep(_PAUSE_S)
                 except ConsensusPRError:
                     return  # it rejects, and samples that ask it get the error
@@ -699,6 +700,8 @@ _sources: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[RewardSettings, Rewa
 
 def shared_source(settings: RewardSettings) -> RewardSource:
     """Return this process's source for the running event loop and these settings."""
+    for loop in [loop for loop in _sources if loop.is_closed()]:
+        del _sources[loop]  # a source refers to its loop, so that no entry goes by itself
     sources = _sources.setdefault(asyncio.get_running_loop(), {})
     source = sources.get(settings)
     if source is None:
