@@ -406,11 +406,11 @@ def _with_imaginary_unit(polynomial: _Polynomial) -> _Polynomial:
     result: _Polynomial = {}
     for (root, powers), coefficient in polynomial.items():
         exponent = dict(powers).get("i", 0)
-        rest = tuple(power for power in powers if power[0] != "i")
+        powers_left = tuple(power for power in powers if power[0] != "i")
         if exponent % 2:
-            rest = tuple(sorted((*rest, ("i", 1))))
+            powers_left = tuple(sorted((*powers_left, ("i", 1))))
         sign = -1 if exponent % 4 >= 2 else 1
-        result[root, rest] = result.get((root, rest), 0) + sign * coefficient
+        result[root, powers_left] = result.get((root, powers_left), 0) + sign * coefficient
     return {key: value for key, value in result.items() if value}
 
 
@@ -509,11 +509,11 @@ class _Quotients:
         return self._call(tree)
 
     def _sum(self, tree: Sum) -> _Ratio:
-        (sign, term), *rest = tree.terms
+        (sign, term), *later = tree.terms
         total = self.of(term)
         if sign < 0:
             total = {key: -value for key, value in total[0].items()}, total[1]
-        for sign, term in rest:
+        for sign, term in later:
             total = self._added(total, self.of(term), sign)
         return total
 
@@ -606,25 +606,25 @@ def _integer(quotient: _Ratio) -> int:
 
 def _square_root(top: int, bottom: int) -> _Ratio:
     """Return the root of a fraction: a whole factor, and a squarefree number under the root."""
-    rest = top * bottom
-    if not rest:
+    remaining = top * bottom
+    if not remaining:
         return {}, _UNIT
-    if rest > MAX_RADICAND:
+    if remaining > MAX_RADICAND:
         raise Unreadable
     outside, inside = 1, 1
     for prime in _PRIMES:
-        if prime * prime > rest:
+        if prime * prime > remaining:
             break
-        while rest % (prime * prime) == 0:
-            rest //= prime * prime
+        while remaining % (prime * prime) == 0:
+            remaining //= prime * prime
             outside *= prime
-        if rest % prime == 0:
-            rest //= prime
+        if remaining % prime == 0:
+            remaining //= prime
             inside *= prime
     # What is left has at most two prime factors.
-    whole = math.isqrt(rest)
-    if whole * whole == rest:
+    whole = math.isqrt(remaining)
+    if whole * whole == remaining:
         outside *= whole
     else:
-        inside *= rest
+        inside *= remaining
     return {(inside, ()): outside}, {_ONE: bottom}

@@ -1,4 +1,4 @@
-"""Which comparisons are not worth a worker process, told from their text in linear time.
+"""Finds comparisons that are not worth a worker process, from their text in linear time.
 
 Towers of powers, factorials of huge numbers, sums over a billion terms, symbolic determinants: a
 worker would spend its whole budget on each and be killed.  :func:`screen` finds them by their
