@@ -3,7 +3,7 @@
 Usage: ``python .ci/image_by_hand.py SCRATCH``
 
 The instructions are read from the file.  The sources are those that its ignore file lets through,
-each stage's pip runs in an environment of its own, and the server starts with the image's
+each stage's pip runs in a separate environment, and the server starts with the image's
 variables, entry point and command.  Only system packages, the user and the layers are left out.
 """
 

@@ -45,7 +45,7 @@ GUARDED_FILES = {
     "MATH, R1 distilled, thinking": Path("data/rollouts/math_r1distill_long.jsonl.gz"),
     "Olympiad, very long": Path("data/rollouts/olympiad_gptoss120b_very_long.jsonl.gz"),
 }
-# Nodes of a problem where a file has none of its own: what construction keeps on average.
+# Nodes of a problem if a file has none: the average that construction keeps.
 USUAL_NODES = 4
 # Rollouts from which on a budget is stored, as construction asks for.
 MIN_SOURCES = 3

@@ -244,7 +244,7 @@ def build(
 
     Of each problem, correct rollouts of several models are compared; conclusions that at least two
     of them reach become its nodes. With them goes a budget of the guard: what a right rollout
-    states at most, times 1.5; and where there are wrong rollouts, a weight for each node
+    states at most, times 1.5; and if there are wrong rollouts, a weight for each node
     (`ncr=weighted`): the share of right rollouts that reach it less that of wrong ones. Whatever is
     left out is in the audit with its reason. If the command is killed, run it again to continue.
     `docs/build-datasets.md` has the details.

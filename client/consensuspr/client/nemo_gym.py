@@ -112,7 +112,7 @@ def _texts(output: Any) -> Iterator[str]:
 def components(scored: ScoredSample, settings: RewardSettings) -> dict[str, float]:
     """Return what Acc and NCR add to a reward; their sum is the reward.
 
-    A number of the user's own (``on_unscorable``, ``without_nodes``) is a part of its own.
+    A number that the user sets (``on_unscorable``, ``without_nodes``) is a separate part.
     """
     score, reward = scored.score, scored.reward
     numbers = {settings.on_unscorable, settings.without_nodes} - {"raise", "acc", None}

@@ -175,7 +175,7 @@ def rows_of(
 ) -> list[TrainingRow]:
     """Return the row of the dataset of each completion of a batch.
 
-    Values that are no column of the batch's length are not read.  The column of the ground truth
+    Only columns as long as the batch are read.  The column of the ground truth
     may be absent if it is ``ground_truth``.
 
     Raises:
