@@ -7,8 +7,10 @@ each stage's pip runs in a separate environment, and the server starts with the 
 variables, entry point and command.  Only system packages, the user and the layers are left out.
 """
 
+import contextlib
 import json
 import os
+import random
 import re
 import shlex
 import shutil
@@ -34,14 +36,20 @@ def copy_context(target: Path) -> None:
             shutil.copy(REPOSITORY / name, target / name)
 
 
+def free_port() -> str:
+    """Return a free port that the system gives to no connection and no listener on port 0."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with contextlib.suppress(OSError), socket.create_server(("0.0.0.0", port)):
+            return str(port)
+
+
 def main() -> int:
     """Do the instructions in a scratch folder; return an exit code."""
     scratch = Path(sys.argv[1]).resolve()
     source = scratch / "source"
     source.mkdir(parents=True)
     copy_context(source)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = str(probe.getsockname()[1])
     folders = {
         "/wheels": scratch / "wheels",
         "/data": REPOSITORY / "examples/sample",
@@ -49,10 +57,10 @@ def main() -> int:
     }
 
     def placed(text: str) -> str:
-        """Return a text with folders and port of this machine instead of the image's."""
+        """Return a text with folders of this machine instead of the image's."""
         for folder, here in folders.items():
             text = re.sub(rf"(?<![\w.]){folder}\b", str(here), text)
-        return text.replace(PORT, port)
+        return text
 
     environment: dict[str, str] = {}
     start: list[str] = []
@@ -78,6 +86,11 @@ def main() -> int:
             start += json.loads(arguments)
         elif name == "HEALTHCHECK":
             health = json.loads(arguments.partition("CMD ")[2])
+
+    # Only now: the build takes minutes, and a port that nobody holds is soon somebody else's.
+    port = free_port()
+    environment = {name: value.replace(PORT, port) for name, value in environment.items()}
+    health = [word.replace(PORT, port) for word in health]
 
     # As in the compose file: the image listens on all addresses, which takes a token.
     tokens = str(scratch / "tokens")
