@@ -229,10 +229,18 @@ class EquationKey(NamedTuple):
     shape: int = 0
 
 
+def groups_of(keys: Iterable[EquationKey]) -> Group:
+    """Return what has to be read to find keys."""
+    wanted = Group(0)
+    for key in keys:
+        wanted |= GROUPS[key.kind]
+    return wanted
+
+
 def equation_keys(
     nodes: Sequence[Sequence[str]],
     read: Callable[[str], tuple[bytes, list[FactRun]]],
-    has_statement: Callable[[str], bool],
+    has_statement: Callable[[str], object],
     given: str,
     rare: frozenset[str],
 ) -> list[EquationKey]:

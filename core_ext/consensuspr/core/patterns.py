@@ -28,6 +28,11 @@ MAX_PATTERN_BYTES: Final = 1 << 24
 _PUNCTUATION: Final = " .,;:?\n"
 
 
+def stripped(normal: str) -> bytes:
+    """Return the normal form of an expression without the punctuation around it."""
+    return normal.strip(_PUNCTUATION).encode()
+
+
 def encode(text: str | bytes) -> bytes:
     """Return the bytes that both engines work on; a lone surrogate becomes three bytes.
 
@@ -52,6 +57,7 @@ class Edge(IntFlag):
     RIGHT_OPERAND = 16
     RIGHT_DIGIT = 32
     RIGHT_LETTER = 64
+    LIST = 128  # of a list, which keys find whole
 
 
 # A number with too many digits to compute with is kept as its digits.
@@ -104,6 +110,7 @@ class Channel(IntEnum):
     PATTERN = 1  # the normal form holds a pattern of it
     STATEMENT = 2  # a true statement in prose has its value and its operands
     CODE = 3  # one in program code
+    EQUATION = 4  # an equation is equal to one of its own
 
 
 class Hit(NamedTuple):
@@ -245,9 +252,13 @@ class BatchResult:
         num_matched: (n,) int32, matched nodes of each text.
         num_values: (n,) uint32, distinct values that each text states; None if not counted.
         num_numbers: (n,) uint32, distinct numbers in each text; None if not counted.
+        num_equations: (n,) uint32, distinct equations of each text, of the kinds that its matcher
+            looks for; None if not counted.
     """
 
-    __slots__ = ("_channels", "_offsets", "num_matched", "num_numbers", "num_values")
+    __slots__ = (
+        "_channels", "_offsets", "num_equations", "num_matched", "num_numbers", "num_values"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -255,6 +266,7 @@ class BatchResult:
         offsets: npt.NDArray[np.int64],
         num_values: npt.NDArray[np.uint32] | None,
         num_numbers: npt.NDArray[np.uint32] | None,
+        num_equations: npt.NDArray[np.uint32] | None,
     ) -> None:
         """Wrap (sum of k_i,) channels, the (n + 1,) offsets of each text's own, and counts."""
         self._channels = channels
@@ -265,6 +277,7 @@ class BatchResult:
         ).astype(np.int32)
         self.num_values = num_values
         self.num_numbers = num_numbers
+        self.num_equations = num_equations
 
     def __len__(self) -> int:
         return len(self.num_matched)

@@ -33,6 +33,7 @@ cdef int equation_table_build(
     Py_ssize_t count
 ) noexcept nogil
 cdef void equation_table_free(EquationTable* table) noexcept nogil
+cdef Py_ssize_t equation_table_nbytes(const EquationTable* table) noexcept nogil
 
 # Begin a text; then read whole paragraphs of its normal form one after another.  Nodes that
 # equations reach are set to `channel` in `matched` where nothing is set, and their places in

@@ -16,6 +16,7 @@ from math import factorial
 from consensuspr.core import algebra
 from consensuspr.core.algebra import Fact, FactRun, Kind
 from consensuspr.core.native.normal_form import normalize
+from consensuspr.core.patterns import stripped
 
 # algebra.py; a test compares.
 cdef enum:
@@ -88,6 +89,11 @@ cdef struct FactRecord:
 
 cdef struct RunRecord:
     uint32_t start, end, parts, items
+
+# How far a token has been cut into pieces.
+cdef struct Cursor:
+    Py_ssize_t token, end, at   # `at` is past `end` behind the last piece
+    int depth                   # of brackets
 
 cdef struct Part:
     uint64_t key
@@ -673,49 +679,53 @@ cdef bint labels(const Algebra* r, Py_ssize_t start, Py_ssize_t at) noexcept nog
 
 
 cdef bint next_piece(
-    const Algebra* r, Py_ssize_t token, Py_ssize_t end, Py_ssize_t* start, Py_ssize_t* stop,
-    Py_ssize_t* behind, int* relation
+    const Algebra* r, Cursor* cursor, Py_ssize_t* start, Py_ssize_t* stop, int* relation
 ) noexcept nogil:
-    """Cut the next piece of a token, from `behind` on; return whether there is one.
+    """Cut the next piece of a token; return whether there is one.
 
-    A piece ends at a relation or separator outside brackets; `behind` is what follows that, and
-    past `end` when the last one was cut.
+    A piece ends at a relation or separator outside brackets.
     """
-    cdef Py_ssize_t at = behind[0]
-    cdef int depth = 0, width
+    cdef Py_ssize_t at = cursor.at
+    cdef int width
     cdef uint8_t byte
-    if at > end:
+    if at > cursor.end:
         return False
     start[0] = at
-    while at < end:
+    while at < cursor.end:
         byte = r.form[at]
-        if r.cut[at - token]:
+        width = 1
+        relation[0] = -1
+        if r.cut[at - cursor.token]:
             relation[0] = ENDED
-            stop[0] = at
-            behind[0] = at + 1
-            return True
-        if byte == c"(" or byte == c"[":
-            depth += 1
+        elif byte == c"(" or byte == c"[":
+            cursor.depth += 1
         elif byte == c")" or byte == c"]":
-            depth -= 1
-        elif depth == 0:
-            relation[0] = relation_at(r.form + at, end - at, &width)
-            if relation[0] >= 0:
-                stop[0] = at
-                behind[0] = at + width
-                return True
-            if byte == c"," or byte == c";" or byte == c"?" or (
-                byte == c":" and labels(r, start[0], at)
-            ):
-                relation[0] = SEPARATED if byte == c"," else ENDED
-                stop[0] = at
-                behind[0] = at + 1
-                return True
+            cursor.depth -= 1
+        elif cursor.depth == 0:
+            relation[0] = relation_at(r.form + at, cursor.end - at, &width)
+            if relation[0] < 0:
+                width = 1
+                if byte == c",":
+                    relation[0] = SEPARATED
+                elif byte == c";" or byte == c"?" or (byte == c":" and labels(r, start[0], at)):
+                    relation[0] = ENDED
+        if relation[0] >= 0:
+            stop[0] = at
+            cursor.at = at + width
+            return True
         at += 1
     relation[0] = ENDED
-    stop[0] = end
-    behind[0] = end + 1
+    stop[0] = cursor.end
+    cursor.at = cursor.end + 1
     return True
+
+
+cdef Cursor cursor_of(Py_ssize_t token, Py_ssize_t end) noexcept nogil:
+    cdef Cursor cursor
+    cursor.token = cursor.at = token
+    cursor.end = end
+    cursor.depth = 0
+    return cursor
 
 
 cdef void read_piece(
@@ -792,7 +802,8 @@ cdef void read_chain(
     bint lists
 ) noexcept nogil:
     """Read a chain whose sides and relations have been cut."""
-    cdef Py_ssize_t at, piece, stop, behind
+    cdef Cursor cursor
+    cdef Py_ssize_t at, piece, stop
     cdef int64_t modulus
     cdef int relation, index
     cdef bint congruent = False
@@ -804,11 +815,11 @@ cdef void read_chain(
         modulus = modulus_of(r.form + start, first_end - start)
         if modulus == 0 or r.last_end == r.last_start:
             return
-        if not mark_cuts(r, r.last_start, r.last_end):
+        if r.last_end - r.last_start > MAX_TOKEN or not mark_cuts(r, r.last_start, r.last_end):
             return
-        behind = r.last_start
-        piece = stop = behind
-        while next_piece(r, r.last_start, r.last_end, &piece, &stop, &behind, &relation):
+        cursor = cursor_of(r.last_start, r.last_end)
+        piece = stop = r.last_start
+        while next_piece(r, &cursor, &piece, &stop, &relation):
             pass
         read_piece(r, &r.sides[0], piece, stop)
         if sides > 1:
@@ -914,11 +925,11 @@ cdef void read_order(
     say(r, fact, True)
 
 
-cdef bint begins_item(const Algebra* r, Py_ssize_t token, Py_ssize_t end, Py_ssize_t at) noexcept nogil:
+cdef bint begins_item(const Algebra* r, Cursor cursor) noexcept nogil:
     """Tell whether a piece without a relation begins like a value: S = 1, 2, 3."""
-    cdef Py_ssize_t start, stop, behind = at
+    cdef Py_ssize_t start, stop
     cdef int relation
-    if not next_piece(r, token, end, &start, &stop, &behind, &relation) or relation < SEPARATED:
+    if not next_piece(r, &cursor, &start, &stop, &relation) or relation < SEPARATED:
         return False
     if start == stop:
         return False
@@ -929,19 +940,19 @@ cdef bint begins_item(const Algebra* r, Py_ssize_t token, Py_ssize_t end, Py_ssi
 
 cdef void read_token(Algebra* r, Py_ssize_t token, Py_ssize_t end) noexcept nogil:
     """Read the chains and the items of a token."""
-    cdef Py_ssize_t start, stop = token, behind = token, first = token, first_end = token
+    cdef Cursor cursor = cursor_of(token, end)
+    cdef Py_ssize_t start, stop = token, first = token, first_end = token
     cdef int relation, sides = 0, pieces = 0
-    while next_piece(r, token, end, &start, &stop, &behind, &relation):
+    while next_piece(r, &cursor, &start, &stop, &relation):
         if pieces == 0:
             first = start
             first_end = stop
         pieces += 1
-        if pieces > 1 or relation < SEPARATED:
-            if sides < MAX_CHAIN:
-                read_piece(r, &r.sides[sides], start, stop)
-                sides += 1
-                if relation < SEPARATED:
-                    r.relations[sides - 1] = <uint8_t>relation
+        if (pieces > 1 or relation < SEPARATED) and sides < MAX_CHAIN:
+            read_piece(r, &r.sides[sides], start, stop)
+            sides += 1
+            if relation < SEPARATED:
+                r.relations[sides - 1] = <uint8_t>relation
         if relation < SEPARATED:
             continue
         r.run_end = <uint32_t>stop
@@ -950,7 +961,7 @@ cdef void read_token(Algebra* r, Py_ssize_t token, Py_ssize_t end) noexcept nogi
         else:
             read_chain(
                 r, sides, sides == pieces, first, first_end, stop,
-                relation == SEPARATED and begins_item(r, token, end, behind),
+                relation == SEPARATED and begins_item(r, cursor),
             )
             # A chain may have looked at the token before.
             mark_cuts(r, token, end)
@@ -1064,6 +1075,13 @@ cdef void equation_table_free(EquationTable* table) noexcept nogil:
     table.shapes.slots = NULL
 
 
+cdef Py_ssize_t equation_table_nbytes(const EquationTable* table) noexcept nogil:
+    return (
+        (table.named.capacity + table.renamed.capacity) * sizeof(KeySlot)
+        + table.shapes.capacity * sizeof(uint64_t)
+    )
+
+
 cdef int algebra_begin(AlgebraWorkspace* workspace) noexcept nogil:
     cdef Algebra* r = workspace.reader
     if r == NULL:
@@ -1145,6 +1163,12 @@ def read_facts(bytes form):
         return runs
     finally:
         algebra_free(&workspace)
+
+
+def read_expression_facts(text):
+    """Return the normal form of an expression or a problem, and what it says."""
+    form = stripped(normalize(text))
+    return form, read_facts(form)
 
 
 cdef void _fill():

@@ -10,6 +10,7 @@ cdef struct Scan:
     uint8_t* matched
     Found* found        # NULL where nobody asks which hit is first
     uint32_t missing    # nodes that are not found
+    bint keyed          # lists are found by their keys
     uint8_t* met        # of each final state, MET_ bits
     # What was judged of beginnings of late, for each lane; NULL where nothing is judged twice.
     uint64_t* judged
@@ -49,6 +50,8 @@ cdef void take_outputs(Scan* scan, uint32_t final, Py_ssize_t end) noexcept nogi
     for index in range(automaton.finals[final].output, automaton.finals[final + 1].output):
         number = automaton.outputs[index]
         pattern = &scan.search.patterns[number]
+        if scan.keyed and pattern.edges & EDGE_LIST:
+            continue
         if scan.counted != NULL:
             if scan.uncounted[pattern.node] == FOUND_BEFORE:
                 continue
@@ -189,7 +192,8 @@ cdef uint32_t count_missing(const Search* search, const uint8_t* matched) noexce
 
 
 cdef int scan_begin(
-    Scan* scan, const Search* search, uint8_t* matched, Found* found, const Workspace* counted
+    Scan* scan, const Search* search, uint8_t* matched, Found* found, const Workspace* counted,
+    bint keyed
 ) noexcept nogil:
     """Begin to look for the nodes that are not set in ``matched``; -1 when memory runs out.
 
@@ -199,6 +203,7 @@ cdef int scan_begin(
     cdef uint64_t* memory = NULL
     scan.search = search
     scan.counted = counted
+    scan.keyed = keyed
     scan.matched = matched
     scan.found = found
     scan.missing = count_missing(search, matched) if search.num_patterns else 0
@@ -238,7 +243,7 @@ cdef int scan_again(
     cdef uint32_t node
     scan_end(scan)
     if count_too(workspace, form, size, values, numbers) or scan_begin(
-        scan, scan.search, scan.matched, found, workspace
+        scan, scan.search, scan.matched, found, workspace, scan.keyed
     ):
         return -1
     for node in range(scan.search.num_nodes):

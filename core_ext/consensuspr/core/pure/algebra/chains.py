@@ -388,6 +388,8 @@ def _joins(form: bytes, start: int, at: int) -> bool:
     if form[at] != ord(" ") or at == start or form[at - 1] not in DIGITS:
         return False
     behind = form[at + 1 :][:24]
+    if not behind:
+        return False
     if _begins_fraction(behind) or function_of(behind):
         return True
     if behind[:1] == b"[" and behind[1:2] and behind[1] in LETTERS:

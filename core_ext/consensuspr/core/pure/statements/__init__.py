@@ -14,6 +14,7 @@ import math
 from fractions import Fraction
 from typing import NamedTuple
 
+from consensuspr.core.algebra import KEYS_AN_EQUATION, Fact, Kind
 from consensuspr.core.patterns import Magnitude, encode
 from consensuspr.core.pure.characters import canonical_characters
 from consensuspr.core.pure.statements.code import Program, split_code
@@ -35,6 +36,8 @@ class StatedText(NamedTuple):
         numbers: distinct magnitudes of all numbers written.
         equations: distinct keys of all statements.
         results: values of numbers that can be a result of code, and before which byte that ends.
+        said: first keys of all facts that its equations say.
+        whole: of those, what stands there as a whole.
     """
 
     statements: list[TrueStatement]
@@ -42,11 +45,25 @@ class StatedText(NamedTuple):
     numbers: set[Magnitude]
     equations: set[Key]
     results: list[tuple[Fraction, float]]
+    said: set[int]
+    whole: set[int]
 
     @property
     def num_values(self) -> int:
         """What the guard counts of the values: see ``EQUATIONS_A_VALUE``."""
         return max(len(self.values), -(-len(self.equations) // EQUATIONS_A_VALUE))
+
+    @property
+    def num_equations(self) -> int:
+        """What the guard counts of the equations: see ``KEYS_AN_EQUATION``."""
+        return max(len(self.whole), -(-len(self.said) // KEYS_AN_EQUATION))
+
+    def take(self, fact: Fact) -> None:
+        """Count what an equation says; what is joined has been counted."""
+        if fact.kind is not Kind.JOINED:
+            self.said.add(fact.keys[0])
+            if fact.spans:
+                self.whole.add(fact.keys[0])
 
     def count_too(self, text: str | bytes) -> None:
         """Count what another form of the text states, too."""
@@ -83,6 +100,8 @@ def read_statements(text: str | bytes) -> StatedText:
             for number, at in log.results.items()
             if not isinstance(number.magnitude, str)
         ],
+        set(),
+        set(),
     )
 
 
