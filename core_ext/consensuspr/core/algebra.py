@@ -21,6 +21,7 @@ PRIME: Final = (1 << 61) - 636873
 SQUARES: Final = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 # Points at which sides are evaluated, and integers at which congruences are.
 POINTS: Final = 3
+SHAPE_POINTS: Final = 2
 RESIDUES: Final = 16
 
 # --- limits -------------------------------------------------------------------------------
@@ -125,7 +126,7 @@ def name_hash(name: bytes) -> int:
 
 def element(value: int) -> int:
     """Return a pseudo-random element of the field, never 0."""
-    return mixed(value) % (PRIME - 1) + 1
+    return (mixed(value) >> 4) + 1
 
 
 def point_of(name: int, point: int) -> int:
@@ -154,6 +155,7 @@ class Fact(NamedTuple):
         end: byte behind its last one.
         spans: it is a whole chain, from the first side to the last, or all that stands together.
         size: of an equation that can be renamed: occurrences of names, and numbers; else 0.
+        names: of such an equation, how many it has; else 0.
         shape: of such an equation, equal for all that differ in names alone; else 0.
         renamed: of such an equation, its key whatever the names are; else 0.
     """
@@ -164,6 +166,7 @@ class Fact(NamedTuple):
     end: int
     spans: bool
     size: int = 0
+    names: int = 0
     shape: int = 0
     renamed: int = 0
 
@@ -220,6 +223,7 @@ class EquationKey(NamedTuple):
         expression: what it was made of.
         kind: of the fact.
         shape: of a key whatever the names are; 0 for all others.
+        names: that such a key has.
     """
 
     key: int
@@ -227,6 +231,7 @@ class EquationKey(NamedTuple):
     expression: str
     kind: Kind
     shape: int = 0
+    names: int = 0
 
 
 def groups_of(keys: Iterable[EquationKey]) -> Group:
@@ -266,10 +271,13 @@ def equation_keys(
             if has_statement(text):
                 continue
             for fact in facts_of_node(*read(text)):
-                for key in fact.keys:
-                    if key not in known:
-                        keys[EquationKey(key, node, text, fact.kind)] = None
+                for hashed in fact.keys:
+                    if hashed not in known:
+                        keys[EquationKey(hashed, node, text, fact.kind)] = None
                 large = fact.size >= MIN_RENAMED_SIZE
                 if fact.renamed and fact.renamed not in known and (large or text in rare):
-                    keys[EquationKey(fact.renamed, node, text, Kind.RENAMED, fact.shape)] = None
+                    key = EquationKey(
+                        fact.renamed, node, text, Kind.RENAMED, fact.shape, fact.names
+                    )
+                    keys[key] = None
     return list(keys)

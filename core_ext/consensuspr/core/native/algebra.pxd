@@ -16,6 +16,7 @@ cdef struct EquationTable:
     Keys named
     Keys renamed        # whatever the names are
     HashSet shapes      # of the equations that these were made of
+    uint32_t renamed_names      # bits: how many names they have
 
 # Where an equation reached a node, in the normal form, and by which key.
 cdef struct EquationPlace:
@@ -30,7 +31,7 @@ cdef struct AlgebraWorkspace:
 cdef void algebra_free(AlgebraWorkspace* workspace) noexcept nogil
 cdef int equation_table_build(
     EquationTable* table, const uint64_t* hashes, const uint32_t* nodes, const uint64_t* shapes,
-    Py_ssize_t count
+    const uint32_t* names, Py_ssize_t count
 ) noexcept nogil
 cdef void equation_table_free(EquationTable* table) noexcept nogil
 cdef Py_ssize_t equation_table_nbytes(const EquationTable* table) noexcept nogil

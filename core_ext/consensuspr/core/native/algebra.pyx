@@ -7,7 +7,7 @@ is distinct in the text.
 
 from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memset
+from libc.string cimport memchr, memcmp, memset
 
 from consensuspr.core.native.statements cimport KeySlot, Keys, keys_build, keys_free
 
@@ -21,6 +21,7 @@ from consensuspr.core.patterns import stripped
 # algebra.py; a test compares.
 cdef enum:
     POINTS = 3
+    SHAPE_POINTS = 2
     RESIDUES = 16
     MAX_TOKEN = 4096
     MAX_SIDE_BYTES = 120
@@ -65,6 +66,11 @@ cdef enum:
     NUM_NO_PRODUCTS = 64
     NUM_SQUARES = 15
 
+# What a byte can be: a piece can end or a bracket stand at BYTE_CUTS; BYTE_LEAD begins a relation
+# of three bytes, or something else.
+cdef enum:
+    BYTE_DIGIT = 1, BYTE_CUTS = 2, BYTE_BLANK = 4, BYTE_RELATION = 8, BYTE_LEAD = 16
+cdef uint8_t byte_kinds[256]
 cdef uint8_t function_names[NUM_FUNCTIONS][8]
 cdef int function_sizes[NUM_FUNCTIONS]
 cdef uint8_t no_products[NUM_NO_PRODUCTS][4]
@@ -82,7 +88,7 @@ include "sides.pxi"
 # algebra.Fact, where facts are kept.
 cdef struct FactRecord:
     uint32_t kind, start, end, run
-    int num_keys, size
+    int num_keys, size, names
     bint spans
     uint64_t keys[2]
     uint64_t shape, renamed
@@ -313,7 +319,9 @@ cdef void finish_run(Algebra* r) noexcept nogil:
 
 # --- keys ---------------------------------------------------------------------------------------
 
-cdef bint normed(const uint64_t* values, uint64_t kind, uint64_t count, uint64_t* key) noexcept nogil:
+cdef bint normed(
+    const uint64_t* values, int points, uint64_t kind, uint64_t count, uint64_t* key
+) noexcept nogil:
     """Set the hash of values up to a factor; return whether there is one.
 
     `count` is of names that are renamed, 0 for the named key.
@@ -327,18 +335,18 @@ cdef bint normed(const uint64_t* values, uint64_t kind, uint64_t count, uint64_t
         key[0] = combine(combine(mixed(KIND_RENAMED), kind), count)
     else:
         key[0] = mixed(kind)
-    for point in range(1, POINTS):
+    for point in range(1, points):
         key[0] = combine(key[0], field_multiply(values[point], inverse))
     key[0] = never_zero(key[0])
     return True
 
 
 cdef void differences(
-    const Ratio* left, const Ratio* right, uint64_t* tops, uint64_t* bottoms
+    const Ratio* left, const Ratio* right, int points, uint64_t* tops, uint64_t* bottoms
 ) noexcept nogil:
     """Set numerators and denominators of left - right at each point."""
     cdef int point
-    for point in range(POINTS):
+    for point in range(points):
         tops[point] = field_add(
             field_multiply(left[point].top, right[point].bottom),
             field_negate(field_multiply(right[point].top, left[point].bottom)),
@@ -382,70 +390,99 @@ cdef bint are_equal(const AlgebraSide* left, const AlgebraSide* right) noexcept 
     )
 
 
+cdef uint64_t value_hash(const AlgebraSide* side) noexcept nogil:
+    """Return the hash of a closed side's value."""
+    cdef const Step* last = &side.steps[side.num_steps - 1]
+    cdef uint64_t value = 0
+    if last.known:
+        return never_zero(
+            combine(combine(mixed(OP_NUMBER), field_of(last.num)), <uint64_t>last.den)
+        )
+    quotient(&side.values[0], &value)
+    return never_zero(combine(mixed(OP_CONSTANT), value))
+
+
+cdef void solved_key(
+    const AlgebraSide* name, const AlgebraSide* value, FactRecord* fact
+) noexcept nogil:
+    """Set the key of name = value."""
+    cdef uint64_t key = mixed(KIND_SOLVED), element = 0
+    cdef int point
+    for point in range(POINTS):
+        quotient(&name.values[point], &element)
+        key = combine(key, element)
+    fact.kind = KIND_SOLVED
+    fact.keys[0] = never_zero(combine(key, value_hash(value)))
+    fact.num_keys = 1
+
+
 cdef void closed_keys(
     const AlgebraSide* left, const AlgebraSide* right, FactRecord* fact
 ) noexcept nogil:
     """Set the keys of arithmetic without names: value and operands of what is worked out."""
     cdef const AlgebraSide* side
-    cdef uint64_t value
     cdef int part
     fact.kind = KIND_CLOSED
     if not are_equal(left, right):
         return
     for part in range(2):
         side = left if part == 0 else right
-        if side.num_steps > 1 and side.operands and quotient(&side.values[0], &value):
+        if side.num_steps > 1 and side.operands:
             fact.keys[fact.num_keys] = never_zero(
-                combine(combine(mixed(KIND_CLOSED), value), side.operands)
+                combine(combine(mixed(KIND_CLOSED), value_hash(side)), side.operands)
             )
             fact.num_keys += 1
 
 
 cdef void equation_keys(
-    const AlgebraSide* left, const AlgebraSide* right, FactRecord* fact
+    const AlgebraSide* left, const AlgebraSide* right, uint32_t wanted, FactRecord* fact
 ) noexcept nogil:
-    """Set kind and keys of left = right; none where it says nothing."""
+    """Set kind and keys of left = right; none where it says nothing, or nothing that is wanted."""
     cdef uint64_t tops[POINTS]
     cdef uint64_t bottoms[POINTS]
     cdef uint64_t names[2 * MAX_NAMES]
     cdef int count, point
-    fact.num_keys = 0
     if left.closed and right.closed:
-        closed_keys(left, right, fact)
+        if wanted & GROUP_CLOSED:
+            closed_keys(left, right, fact)
+        return
+    if not wanted & GROUP_NAMED:
         return
     count = union_of(left, right, names)
     if count > MAX_NAMES:
         return
-    differences(left.values, right.values, tops, bottoms)
+    if left.bare and right.closed:
+        solved_key(left, right, fact)
+        return
+    if right.bare and left.closed:
+        solved_key(right, left, fact)
+        return
+    differences(left.values, right.values, POINTS, tops, bottoms)
     fact.kind = KIND_EQUATION
-    if (left.bare and right.closed) or (right.bare and left.closed):
-        fact.kind = KIND_SOLVED
-    elif count == 1 and is_linear(tops, names[0]):
+    if count == 1 and is_linear(tops, names[0]):
         fact.kind = KIND_LINEAR
-    fact.num_keys = normed(tops, fact.kind, 0, &fact.keys[0])
+    fact.num_keys = normed(tops, POINTS, fact.kind, 0, &fact.keys[0])
     if bottoms[0] != bottoms[1] or bottoms[0] != bottoms[2]:
         for point in range(POINTS):
             tops[point] = field_multiply(tops[point], field_inverse(bottoms[point]))
-        fact.num_keys += normed(tops, fact.kind, 0, &fact.keys[fact.num_keys])
+        fact.num_keys += normed(tops, POINTS, fact.kind, 0, &fact.keys[fact.num_keys])
 
 
 cdef uint64_t renamed(
     const AlgebraSide* left, const AlgebraSide* right, uint64_t kind, const uint64_t* names,
-    const uint64_t* slots, int count
+    const uint64_t* slots, int count, int points
 ) noexcept nogil:
     """Return the key of an equation with other names, 0 if it has none."""
     cdef Ratio values[2][POINTS]
     cdef uint64_t tops[POINTS]
     cdef uint64_t bottoms[POINTS]
     cdef uint64_t key
-    cdef int point
-    for point in range(POINTS):
-        if not evaluate(left, point, names, slots, count, &values[0][point]):
-            return 0
-        if not evaluate(right, point, names, slots, count, &values[1][point]):
-            return 0
-    differences(values[0], values[1], tops, bottoms)
-    return key if normed(tops, kind, <uint64_t>count, &key) else 0
+    if not evaluate(left, points, names, slots, count, values[0]) or not evaluate(
+        right, points, names, slots, count, values[1]
+    ):
+        return 0
+    differences(values[0], values[1], points, tops, bottoms)
+    return key if normed(tops, points, kind, <uint64_t>count, &key) else 0
 
 
 cdef bint next_order(uint64_t* slots, int count) noexcept nogil:
@@ -483,22 +520,23 @@ cdef void rename(
     if fact.kind != KIND_EQUATION and fact.kind != KIND_LINEAR:
         return
     count = union_of(left, right, names)
-    if not 0 < count <= MAX_RENAMED:
+    if not 0 < count <= MAX_RENAMED or not (r.keep or r.table.renamed_names >> count & 1):
         return
     for index in range(count):
         slots[index] = 0
-    fact.shape = renamed(left, right, fact.kind, names, slots, count)
+    fact.shape = renamed(left, right, fact.kind, names, slots, count, SHAPE_POINTS)
     if fact.shape == 0:
         fact.shape = never_zero(
             combine(combine(mixed(KIND_RENAMED), fact.kind), <uint64_t>count)
         )
+    fact.names = count
     fact.size = left.occurrences + right.occurrences + left.numbers + right.numbers
     if not r.keep and not set_has(&r.table.shapes, fact.shape):
         return
     for index in range(count):
         slots[index] = <uint64_t>index + 1
     while True:
-        key = renamed(left, right, fact.kind, names, slots, count)
+        key = renamed(left, right, fact.kind, names, slots, count, POINTS)
         if key and (fact.renamed == 0 or key < fact.renamed):
             fact.renamed = key
         if not next_order(slots, count):
@@ -511,7 +549,7 @@ cdef uint64_t order_key(const AlgebraSide* left, const AlgebraSide* right, int k
     cdef uint64_t bottoms[POINTS]
     cdef uint64_t key = mixed(kind)
     cdef int point
-    differences(left.values, right.values, tops, bottoms)
+    differences(left.values, right.values, POINTS, tops, bottoms)
     for point in range(POINTS):
         key = combine(key, field_multiply(tops[point], field_inverse(bottoms[point])))
     return never_zero(key)
@@ -577,8 +615,8 @@ cdef uint64_t congruence_key(
     cdef int64_t first, second
     cdef int point, sign = 0
     if left.closed and right.closed:
-        if not quotient(&left.values[0], &values[0]) or not quotient(&right.values[0], &values[1]):
-            return 0
+        values[0] = value_hash(left)
+        values[1] = value_hash(right)
         key = combine(key, min(values[0], values[1]))
         return never_zero(combine(key, max(values[0], values[1])))
     for point in range(RESIDUES):
@@ -635,6 +673,8 @@ cdef bint mark_cuts(Algebra* r, Py_ssize_t start, Py_ssize_t end) noexcept nogil
     memset(r.cut, 0, end - start)
     for at in range(start, end):
         byte = r.form[at]
+        if not byte_kinds[byte] & BYTE_CUTS:
+            continue
         if byte == c"(" or byte == c"[":
             if depth == MAX_DEPTH:
                 return False
@@ -693,6 +733,9 @@ cdef bint next_piece(
     start[0] = at
     while at < cursor.end:
         byte = r.form[at]
+        if not byte_kinds[byte] & BYTE_CUTS:
+            at += 1
+            continue
         width = 1
         relation[0] = -1
         if r.cut[at - cursor.token]:
@@ -896,15 +939,10 @@ cdef void read_equalities(Algebra* r, int sides) noexcept nogil:
                     break   # what is false joins nothing
                 if last > first + 1 and not whole:
                     continue    # it says what the pair before has said
-            equation_keys(left, right, &fact)
+            equation_keys(left, right, r.table.wanted, &fact)
             if fact.num_keys == 0:
                 continue
-            if fact.kind == KIND_CLOSED:
-                if not r.table.wanted & GROUP_CLOSED:
-                    continue
-            elif not r.table.wanted & GROUP_NAMED:
-                continue
-            elif r.keep or r.table.wanted & GROUP_RENAMED:
+            if r.keep or r.table.wanted & GROUP_RENAMED:
                 rename(r, left, right, &fact)
             say(r, &fact, whole)
 
@@ -968,12 +1006,11 @@ cdef void read_token(Algebra* r, Py_ssize_t token, Py_ssize_t end) noexcept nogi
         sides = pieces = 0
 
 
-cdef bint may_say(const uint8_t* data, Py_ssize_t length) noexcept nogil:
-    """Tell whether a token has a relation or a number; all others are words."""
+cdef bint has_relation(const uint8_t* data, Py_ssize_t length) noexcept nogil:
     cdef Py_ssize_t index
     cdef int width
     for index in range(length):
-        if digit(data[index]) or relation_at(data + index, length - index, &width) >= 0:
+        if data[index] == 0xE2 and relation_at(data + index, length - index, &width) >= 0:
             return True
     return False
 
@@ -998,43 +1035,69 @@ cdef bint joins(const Algebra* r, Py_ssize_t start, Py_ssize_t at) noexcept nogi
     return index - start >= 4 and not memcmp(r.form + index - 4, b"log_", 4)
 
 
+cdef Py_ssize_t token_end(const Algebra* r, Py_ssize_t start, uint8_t* kinds) noexcept nogil:
+    """Return where the token ends that begins here, and set what kinds of bytes it has.
+
+    A blank inside a product or a mixed number does not end it.
+    """
+    cdef Py_ssize_t at = start
+    cdef uint8_t kind, found = 0
+    while at < r.length:
+        kind = byte_kinds[r.form[at]]
+        if kind & BYTE_BLANK and not (
+            at > start and digit(r.form[at - 1]) and joins(r, start, at)
+        ):
+            break
+        found |= kind
+        at += 1
+    kinds[0] = found
+    return at
+
+
+cdef bint is_conjunction(const Algebra* r, Py_ssize_t start, Py_ssize_t size) noexcept nogil:
+    return (size == 3 and not memcmp(r.form + start, b"and", 3)) or (
+        size == 2 and not memcmp(r.form + start, b"or", 2)
+    )
+
+
+cdef bint may_say(const Algebra* r, Py_ssize_t start, Py_ssize_t size, uint8_t kinds) noexcept nogil:
+    """Tell whether a token has a relation or a number; all others are words."""
+    if kinds & (BYTE_DIGIT | BYTE_RELATION):
+        return True
+    return kinds & BYTE_LEAD and has_relation(r.form + start, size)
+
+
 cdef void read_paragraph(Algebra* r) noexcept nogil:
-    cdef Py_ssize_t start = 0, at = 0, size
+    cdef Py_ssize_t start = 0, end, size
+    cdef uint8_t kinds
     cdef bint goes_on = False
     r.run_end = r.num_parts = r.num_items = 0
     r.items = 0
     r.last_start = r.last_end = 0
-    for at in range(r.length + 1):
-        if at < r.length and (
-            (r.form[at] != c" " and r.form[at] != c"\n") or joins(r, start, at)
+    while start < r.length:
+        end = token_end(r, start, &kinds)
+        size = end - start
+        if size == 0 or size > MAX_TOKEN or start < r.run_end or (
+            size == 3 and not memcmp(r.form + start, b"mod", 3)
         ):
-            continue
-        size = at - start
-        if 0 < size <= MAX_TOKEN and start >= r.run_end:
-            if size == 3 and not memcmp(r.form + start, b"mod", 3):
-                start = at + 1
-                continue
-            if r.run_end and start - r.run_end <= 2 and (
-                (size == 3 and not memcmp(r.form + start, b"and", 3))
-                or (size == 2 and not memcmp(r.form + start, b"or", 2))
-            ):
-                goes_on = r.form[r.run_end] == c" " if start - r.run_end == 1 else (
-                    r.form[r.run_end] == c"," and r.form[r.run_end + 1] == c" "
-                )
-                start = at + 1
-                continue
-            if may_say(r.form + start, size) and mark_cuts(r, start, at):
+            pass
+        elif r.run_end and start - r.run_end <= 2 and is_conjunction(r, start, size):
+            goes_on = r.form[r.run_end] == c" " if start - r.run_end == 1 else (
+                r.form[r.run_end] == c"," and r.form[r.run_end + 1] == c" "
+            )
+        else:
+            if may_say(r, start, size, kinds) and mark_cuts(r, start, end):
                 if not goes_on:
                     finish_run(r)
                     r.run_start = <uint32_t>start
-                read_token(r, start, at)
+                read_token(r, start, end)
             else:
                 finish_run(r)
                 r.run_start = <uint32_t>start
             goes_on = False
             r.last_start = start
-            r.last_end = at
-        start = at + 1
+            r.last_end = end
+        start = end + 1
     finish_run(r)
 
 
@@ -1054,7 +1117,7 @@ cdef void algebra_free(AlgebraWorkspace* workspace) noexcept nogil:
 
 cdef int equation_table_build(
     EquationTable* table, const uint64_t* hashes, const uint32_t* nodes, const uint64_t* shapes,
-    Py_ssize_t count
+    const uint32_t* names, Py_ssize_t count
 ) noexcept nogil:
     """Make the tables of keys with their nodes; those with a shape are renamed ones."""
     cdef Py_ssize_t index
@@ -1065,6 +1128,8 @@ cdef int equation_table_build(
     for index in range(count):
         if shapes[index] and set_add(&table.shapes, shapes[index]):
             return -1
+        if shapes[index]:
+            table.renamed_names |= <uint32_t>1 << names[index]
     return 0
 
 
@@ -1105,8 +1170,11 @@ cdef int read_equations(
     r.channel = channel
     r.places = places
     r.failed = False
+    cdef const uint8_t* found
     while at <= length:
-        if at == length or (form[at] == c"\n" and at + 1 < length and form[at + 1] == c"\n"):
+        found = <const uint8_t*>memchr(form + at, c"\n", length - at)
+        at = length if found == NULL else found - form
+        if at == length or (at + 1 < length and form[at + 1] == c"\n"):
             r.form = form + start
             r.length = at - start
             r.base = base + start
@@ -1156,7 +1224,7 @@ def read_facts(bytes form):
             keys = (fact.keys[0], fact.keys[1])[: fact.num_keys]
             runs[fact.run].facts.append(
                 Fact(
-                    Kind(fact.kind), keys, fact.start, fact.end, bool(fact.spans), fact.size,
+                    Kind(fact.kind), keys, fact.start, fact.end, bool(fact.spans), fact.size, fact.names,
                     fact.shape, fact.renamed,
                 )
             )
@@ -1184,6 +1252,12 @@ cdef void _fill():
         no_product_sizes[index] = len(word)
         for at, byte in enumerate(word.encode()):
             no_products[index][at] = byte
+    for kind, characters in (
+        (BYTE_DIGIT, b"0123456789"), (BYTE_CUTS, b"()[],;:?=<>\xe2"), (BYTE_BLANK, b" \n"),
+        (BYTE_RELATION, b"=<>"), (BYTE_LEAD, b"\xe2"),
+    ):
+        for byte in bytearray(characters):
+            byte_kinds[byte] |= kind
     for byte in algebra.CALLED.encode():
         called[byte] = True
     for index, prime in enumerate(algebra.SQUARES):

@@ -60,7 +60,7 @@ cdef extern from *:
     }
 
     static inline uint64_t field_element(uint64_t value) {
-        return mixed(value) % (PRIME - 1) + 1;
+        return (mixed(value) >> 4) + 1;
     }
 
     static inline uint64_t name_point(uint64_t name, uint64_t point) {

@@ -257,14 +257,18 @@ cdef class Matcher:
         cdef Py_ssize_t index
         cdef uint64_t* hashes = <uint64_t*>PyMem_RawMalloc(2 * count * sizeof(uint64_t))
         cdef uint64_t* shapes = hashes + count
-        cdef uint32_t* nodes_of = <uint32_t*>PyMem_RawMalloc(count * sizeof(uint32_t))
+        cdef uint32_t* nodes_of = <uint32_t*>PyMem_RawMalloc(2 * count * sizeof(uint32_t))
+        cdef uint32_t* names = nodes_of + count
         cdef int failed = -1
         if hashes != NULL and nodes_of != NULL:
             for index in range(count):
                 hashes[index] = keys[index].key
                 shapes[index] = keys[index].shape
                 nodes_of[index] = keys[index].node
-            failed = equation_table_build(&self.search.equations, hashes, nodes_of, shapes, count)
+                names[index] = keys[index].names
+            failed = equation_table_build(
+                &self.search.equations, hashes, nodes_of, shapes, names, count
+            )
         PyMem_RawFree(hashes)
         PyMem_RawFree(nodes_of)
         if failed:

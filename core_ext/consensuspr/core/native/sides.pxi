@@ -69,7 +69,7 @@ cdef int greek_width(const uint8_t* data, Py_ssize_t length) noexcept nogil:
 cdef int function_at(const uint8_t* data, Py_ssize_t length) noexcept nogil:
     """Return the bytes of the function that begins here, if what follows can be its argument."""
     cdef int index, size, letters, at
-    if length < 2 or not letter(data[0]):
+    if length < 2 or not letter(data[0]) or not letter(data[1]):
         return 0
     for index in range(NUM_FUNCTIONS):
         size = function_sizes[index]
@@ -124,8 +124,12 @@ cdef void emit_number(Parser* p, int64_t num, int64_t den) noexcept nogil:
     if p.failed:
         return
     step = &p.side.steps[p.side.num_steps - 1]
-    step.known = fraction_divide(num, 1, den, 1, &step.num, &step.den)
-    p.failed = not step.known
+    step.known = True
+    step.num = num
+    step.den = 1
+    if den != 1:
+        step.known = fraction_divide(num, 1, den, 1, &step.num, &step.den)
+        p.failed = not step.known
 
 
 cdef PendingOp* push(Parser* p, int binds, int op) noexcept nogil:
@@ -757,39 +761,13 @@ cdef bint modular_step(
     const Step* step, const Step* first, const Step* second, const Ratio* taken, uint64_t point,
     Ratio* result,
 ) noexcept nogil:
-    """Work one step out modulo PRIME; return whether it has a value."""
+    """Work out modulo PRIME what is no sum or product; return whether it has a value."""
     cdef uint64_t value, argument
     cdef Ratio other
     if step.op == OP_CONSTANT:
         result.top = field_element(step.name)
         result.bottom = 1
-    elif step.op == OP_ADD or step.op == OP_SUBTRACT:
-        other = taken[1]
-        if step.op == OP_SUBTRACT:
-            other.top = field_negate(other.top)
-        if taken[0].bottom == other.bottom:
-            result.top = field_add(taken[0].top, other.top)
-            result.bottom = other.bottom
-        else:
-            value = field_multiply(taken[0].bottom, other.bottom)
-            result.top = field_add(
-                field_multiply(taken[0].top, other.bottom),
-                field_multiply(other.top, taken[0].bottom),
-            )
-            result.bottom = value
-    elif step.op == OP_MULTIPLY or step.op == OP_DIVIDE:
-        other = taken[1]
-        if step.op == OP_DIVIDE:
-            other.top = taken[1].bottom
-            other.bottom = taken[1].top
-        value = field_multiply(taken[0].top, other.top)
-        result.bottom = field_multiply(taken[0].bottom, other.bottom)
-        result.top = value
-    elif step.op == OP_NEGATE:
-        result.top = field_negate(taken[0].top)
-        result.bottom = taken[0].bottom
     elif step.op == OP_POWER:
-        other = taken[0]
         return power_step(first, second, taken, result)
     elif step.op == OP_ROOT:
         if step.argument == 2 and first.known:
@@ -825,42 +803,86 @@ cdef bint modular_step(
     return True
 
 
-cdef bint evaluate(
-    const AlgebraSide* side, uint64_t point, const uint64_t* names, const uint64_t* slots,
-    int num_names, Ratio* result,
-) noexcept nogil:
-    """Work a side out modulo PRIME at a point; return whether it has a value.
+cdef inline Ratio sum_of(const Ratio* a, const Ratio* b, bint negative) noexcept nogil:
+    cdef Ratio result
+    cdef uint64_t top = field_negate(b.top) if negative else b.top
+    if a.bottom == b.bottom:
+        result.top = field_add(a.top, top)
+        result.bottom = a.bottom
+    else:
+        result.top = field_add(field_multiply(a.top, b.bottom), field_multiply(top, a.bottom))
+        result.bottom = field_multiply(a.bottom, b.bottom)
+    return result
 
-    Where `names` is not NULL, slots[i] stands for names[i].
+
+cdef inline uint64_t times(uint64_t a, uint64_t b) noexcept nogil:
+    return b if a == 1 else a if b == 1 else field_multiply(a, b)
+
+
+cdef bint evaluate(
+    const AlgebraSide* side, int points, const uint64_t* names, const uint64_t* slots,
+    int num_names, Ratio* results,
+) noexcept nogil:
+    """Work a side out modulo PRIME at the first points; return whether it has a value.
+
+    Where there are `names`, slots[i] stands for names[i].
     """
-    cdef Ratio stack[MAX_CODE + 1]
+    cdef Ratio stack[MAX_CODE + 1][POINTS]
     cdef const Step* steps[MAX_CODE + 1]
-    cdef Ratio value
+    cdef Ratio taken[MAX_CODE]
+    cdef Ratio* left
+    cdef Ratio* right
     cdef const Step* step
-    cdef int size = 0, index, count, at
-    cdef uint64_t name
+    cdef int size = 0, index, count, at, point
+    cdef uint64_t name, top
     for index in range(side.num_steps):
         step = &side.steps[index]
         count = operands_of(step)
+        size += 1 - count
+        left = stack[size - 1]
         if step.op == OP_NAME:
             name = step.name
             for at in range(num_names):
                 if names[at] == step.name:
                     name = slots[at]
                     break
-            value.top = name_point(name, point)
-            value.bottom = 1
+            for point in range(points):
+                left[point].top = name_point(name, point)
+                left[point].bottom = 1
         elif step.known:
-            value.top = field_of(step.num)
-            value.bottom = field_of(step.den)
-        elif not modular_step(
-            step, steps[size - count], steps[size - 1], &stack[size - count], point, &value
-        ):
-            return False
-        size += 1 - count
-        stack[size - 1] = value
+            left[0].top = field_of(step.num)
+            left[0].bottom = field_of(step.den)
+            for point in range(1, points):
+                left[point] = left[0]
+        elif step.op == OP_ADD or step.op == OP_SUBTRACT:
+            right = stack[size]
+            for point in range(points):
+                left[point] = sum_of(&left[point], &right[point], step.op == OP_SUBTRACT)
+        elif step.op == OP_MULTIPLY:
+            right = stack[size]
+            for point in range(points):
+                left[point].top = field_multiply(left[point].top, right[point].top)
+                left[point].bottom = times(left[point].bottom, right[point].bottom)
+        elif step.op == OP_DIVIDE:
+            right = stack[size]
+            for point in range(points):
+                top = times(left[point].top, right[point].bottom)
+                left[point].bottom = times(left[point].bottom, right[point].top)
+                left[point].top = top
+        elif step.op == OP_NEGATE:
+            for point in range(points):
+                left[point].top = field_negate(left[point].top)
+        else:
+            for point in range(points):
+                for at in range(count):
+                    taken[at] = stack[size - 1 + at][point]
+                if not modular_step(
+                    step, steps[size - 1], steps[size + count - 2], taken, point, &left[point]
+                ):
+                    return False
         steps[size - 1] = step
-    result[0] = stack[size - 1]
+    for point in range(points):
+        results[point] = stack[0][point]
     return True
 
 
@@ -881,9 +903,9 @@ cdef bint read_expression(Parser* p, AlgebraSide* side) noexcept nogil:
     cdef const Step* step
     if not parse_side(p) or not exact_steps(side):
         return False
+    if not evaluate(side, POINTS, NULL, NULL, 0, side.values):
+        return False
     for point in range(POINTS):
-        if not evaluate(side, point, NULL, NULL, 0, &side.values[point]):
-            return False
         if side.values[point].bottom == 0:
             return False
     for index in range(side.num_steps):

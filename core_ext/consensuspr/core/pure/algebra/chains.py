@@ -325,7 +325,8 @@ class FactReader:
         shape = shape_of(equation)
         wanted = self._shapes is None or shape in self._shapes
         renamed = renamed_key(equation) if wanted else 0
-        return Fact(kind, keys, start, end, whole, size_of(equation), shape, renamed)
+        names = len({*equation.left.names, *equation.right.names})
+        return Fact(kind, keys, start, end, whole, size_of(equation), names, shape, renamed)
 
     def _order(
         self, left: Side, relation: Relation, right: Side, place: tuple[int, int], whole: bool

@@ -11,6 +11,7 @@ from consensuspr.core.algebra import (
     MAX_RENAMED,
     POINTS,
     PRIME,
+    SHAPE_POINTS,
     RESIDUES,
     Kind,
     combined,
@@ -65,11 +66,13 @@ def equation_of(left: Side, right: Side) -> Equation | None:
     names = dict.fromkeys(left.names + right.names)
     if len(names) > MAX_NAMES:
         return None
+    if left.is_bare and right.is_closed:
+        return _solved(left, right)
+    if right.is_bare and left.is_closed:
+        return _solved(right, left)
     tops, bottoms = _differences(left.values, right.values)
     kind = Kind.EQUATION
-    if (left.is_bare and right.is_closed) or (right.is_bare and left.is_closed):
-        kind = Kind.SOLVED
-    elif len(names) == 1 and _is_linear(tops, next(iter(names))):
+    if len(names) == 1 and _is_linear(tops, next(iter(names))):
         kind = Kind.LINEAR
     keys = [_normed(tops)]
     if len(set(bottoms)) > 1:
@@ -78,6 +81,20 @@ def equation_of(left: Side, right: Side) -> Equation | None:
         )
     hashed = tuple(combined(kind, key) for key in keys if key is not None)
     return Equation(kind, hashed, left, right) if hashed else None
+
+
+def _solved(name: Side, value: Side) -> Equation:
+    """Return name = value."""
+    key = combined(Kind.SOLVED, (*map(quotient, name.values), _value_hash(value)))
+    return Equation(Kind.SOLVED, (key,), name, value)
+
+
+def _value_hash(side: Side) -> int:
+    """Return the hash of a closed side's value."""
+    exact = side.exact[-1]
+    if exact is None:
+        return combined(Op.CONSTANT, (quotient(side.values[0]),))
+    return combined(Op.NUMBER, (exact.numerator % PRIME, exact.denominator))
 
 
 def _is_linear(values: Sequence[int], name: int) -> bool:
@@ -92,7 +109,7 @@ def _closed(left: Side, right: Side) -> Equation | None:
     if not are_equal(left, right):
         return None
     keys = tuple(
-        combined(Kind.CLOSED, (quotient(side.values[0]), side.operands))
+        combined(Kind.CLOSED, (_value_hash(side), side.operands))
         for side in (left, right)
         if len(side.code) > 1 and side.operands
     )
@@ -118,7 +135,7 @@ def congruence_of(left: Side, right: Side, modulus: int) -> int:
     That is its residues at fixed integers, up to the sign; without names, both values.
     """
     if left.is_closed and right.is_closed:
-        values = sorted((quotient(left.values[0]), quotient(right.values[0])))
+        values = sorted((_value_hash(left), _value_hash(right)))
         return combined(Kind.CONGRUENCE, (modulus, *values))
     try:
         residues = [
@@ -189,7 +206,7 @@ def can_be_renamed(equation: Equation) -> bool:
 def shape_of(equation: Equation) -> int:
     """Return a hash that equations share that differ in names: all names are the same."""
     names = {*equation.left.names, *equation.right.names}
-    key = _renamed(equation, dict.fromkeys(names, 0))
+    key = _renamed(equation, dict.fromkeys(names, 0), SHAPE_POINTS)
     return key or combined(Kind.RENAMED, (equation.kind, len(names)))
 
 
@@ -203,11 +220,11 @@ def renamed_key(equation: Equation) -> int:
     return min(filter(None, keys), default=0)
 
 
-def _renamed(equation: Equation, slots: Mapping[int, int]) -> int:
+def _renamed(equation: Equation, slots: Mapping[int, int], points: int = POINTS) -> int:
     """Return the key of an equation with other names, 0 if it has none."""
     try:
         left, right = (
-            [evaluate(side.code, side.exact, point, slots) for point in range(POINTS)]
+            [evaluate(side.code, side.exact, point, slots) for point in range(points)]
             for side in (equation.left, equation.right)
         )
     except UnreadableError:
