@@ -152,8 +152,8 @@ def _share(part: float, whole: float) -> str | None:
 def _problems(report: SampleReport, samples: bool) -> str:
     """Return how many problems are complete, in one sentence."""
     counts = report.problems
-    parts = [f"{count_of(counts['complete'], 'problem')} complete"]
-    if counts["enough"]:
+    parts = [f"{count_of(counts.get('complete', 0), 'problem')} complete"]
+    if "enough" in counts:
         parts.append(f"{counts['enough']:,} with fewer rollouts, but enough")
     for first in list(report.few)[:1]:
         missing = "with samples missing" if samples else "with too few correct rollouts"

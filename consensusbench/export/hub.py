@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from consensusbench import require
-from consensusbench.export.files import Export, ExportReport, ExportSplit, write_export
+from consensusbench.export.files import (
+    Export,
+    ExportReport,
+    ExportSplit,
+    Layout,
+    write_export,
+)
 from consensusbench.export.trainers import SPLIT_OF
 from consensuspr.data import Node, Problem, Row, atomic_file, problem_to_row
 from consensuspr.data.readers import JSON_MARK
@@ -91,7 +97,7 @@ def export_hub(
     return report
 
 
-class _HubLayout:
+class _HubLayout(Layout):
     """Columns of a dataset; keys of your own are JSON text."""
 
     files = _FILES

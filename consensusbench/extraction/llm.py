@@ -910,5 +910,5 @@ class LlmExtractor:
                     "%s rejects the JSON schema; from now on it is asked for plain JSON",
                     self._model.settings.name,
                 )
-        self._journal.append(key_of(schema), reply.to_row())
+        self._journal.append(key_of(schema), asdict(reply))
         return reply, True

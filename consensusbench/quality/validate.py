@@ -23,6 +23,7 @@ from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 
+from consensusbench import quiet_readers
 from consensusbench.evaluation.scored import Bools
 from consensusbench.extraction.refine import RefineSettings
 from consensusbench.extraction.statements import Truth, states_answer, truth_of
@@ -33,7 +34,6 @@ from consensusbench.quality.survey import (
     match_unrelated,
     survey_rollouts,
 )
-from consensusbench.quiet import quiet_readers
 from consensuspr.console import count_of
 from consensuspr.core import Matcher, match_batch, normalize
 from consensuspr.data import (

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import signal
 import zlib
 from collections import Counter
@@ -20,19 +21,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from consensusbench.answers import verify_patiently
-from consensusbench.llm import (
-    Budget,
-    ChatModel,
-    Message,
-    ModelSettings,
-    Reply,
-    ask_key,
-)
+from consensusbench import verify_patiently
+from consensusbench.llm import Budget, ChatModel, Message, ModelSettings, Reply, ask_key
 from consensusbench.outputs import check_outputs, check_row_outputs
 from consensusbench.problems.texts import with_prompt
 from consensusbench.sampling.plan import Draw, DrawResult, ProblemPlan, SampleSettings
-from consensusbench.store import Journal, digest
+from consensusbench.store import Journal
 from consensuspr.data import OnError, Problem, Row, atomic_file, open_writer, read_problems
 from consensuspr.errors import (
     BudgetSpent,
@@ -114,12 +108,6 @@ class SampleJob:
         }
 
 
-COUNTED = (
-    *("rollouts", "correct", "undecided", "cut", "refused", "requests"),
-    *("prompt_tokens", "completion_tokens", "cost"),
-)
-
-
 @dataclass(slots=True)
 class SampleReport:
     """The result of a run, earlier runs on the same journal included.
@@ -135,35 +123,30 @@ class SampleReport:
     """
 
     rows: int = 0
-    problems: Counter[str] = field(default_factory=Counter)
+    problems: dict[str, int] = field(default_factory=dict)
     models: dict[str, dict[str, float]] = field(default_factory=dict)
     few: dict[str, int] = field(default_factory=dict)
     not_asked: dict[str, str] = field(default_factory=dict)
     refused: list[Row] = field(default_factory=list)
 
-    def add_reply(self, model: str, reply: Reply, correct: bool | None) -> None:
-        """Count one rollout."""
-        counted = {
-            "rollouts": 1,
-            "correct": correct is True,
-            "undecided": correct is None,
-            "cut": reply.finish_reason == CUT,
-            "requests": reply.attempts,
-            "prompt_tokens": reply.prompt_tokens or 0,
-            "completion_tokens": reply.completion_tokens or 0,
-            "cost": reply.cost or 0.0,
-        }
+    def add(self, model: str, **counted: float) -> None:
+        """Add to the counts of a model."""
         for name, value in counted.items():
             self.models[model][name] += value
 
     def to_json(self) -> Row:
         """Return everything counted, ready for ``json.dumps``."""
-        cost = sum(count["cost"] for count in self.models.values())
-        return asdict(self) | {"problems": dict(self.problems), "cost": cost}
+        return asdict(self) | {"cost": sum(count["cost"] for count in self.models.values())}
+
+
+COUNTED = (
+    *("rollouts", "correct", "undecided", "cut", "refused", "requests"),
+    *("prompt_tokens", "completion_tokens", "cost"),
+)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Question:
     """One problem put to one model; the key stands for all that decides its replies."""
 
     number: int
@@ -171,6 +154,10 @@ class _Asked:
     problem: Problem
     messages: tuple[Message, ...]
     key: str
+
+
+# Number of a draw, its reply or the reason of a refusal, and the verdict on the reply.
+_Recorded: TypeAlias = tuple[int, Reply | str, bool | None]
 
 
 def why_not_asked(problem: Problem, settings: SampleSettings) -> str | None:
@@ -206,8 +193,7 @@ class Sampler:
         self.stopped_by: ConsensusPRError | None = None
         self.signal: signal.Signals | None = None
         self.report: SampleReport | None = None
-        settings = job.settings
-        self.budget = Budget(settings.max_cost, settings.max_requests)
+        self._budget = Budget(job.settings.max_cost, job.settings.max_requests)
         self._journal = journal
         self._verifier = verifier
         self._verdicts: dict[str, bool | None] = {}
@@ -216,23 +202,18 @@ class Sampler:
         # Refusals before a model's first answer, which may be due to its settings.
         self._early_refusals: dict[str, list[str]] = {}
         self._failures: Counter[str] = Counter()
-        self._asked_with = {"prompt": digest(with_prompt("")), "seed": settings.seed}
-        journal.check(self._asked_with)
-        for model in job.models:
-            journal.check(_model_setting(model))
         for key, record in journal.items():
-            if "reply" in record or "refused" in record:
-                question, _, index = key.rpartition("-")
-                self._indices.setdefault(question, set()).add(int(index))
-                self._answered.add(record["model"])
+            question, _, index = key.rpartition("-")
+            self._indices.setdefault(question, set()).add(int(index))
+            self._answered.add(record["model"])
             if "reply" in record:
-                self.budget.charge_earlier(Reply.from_row(record["reply"]))
+                self._budget.charge_earlier(Reply.from_row(record["reply"]))
 
     async def draw(self, advance: Advance) -> None:
         """Draw the rollouts that the problems need."""
         async with AsyncExitStack() as stack:
             models = [
-                await stack.enter_async_context(ChatModel(model, self.budget))
+                await stack.enter_async_context(ChatModel(model, self._budget))
                 for model in self.job.models
             ]
             work = asyncio.ensure_future(self._draw_all(models, advance))
@@ -251,7 +232,7 @@ class Sampler:
                 work.cancel()
                 return
             self.signal = number
-            self.budget.stop("interrupted")
+            self._budget.stop("interrupted")
             loop.call_later(self.job.settings.grace, work.cancel)
 
         numbers = (signal.SIGINT, signal.SIGTERM)
@@ -273,7 +254,7 @@ class Sampler:
         async with asyncio.TaskGroup() as group:
             for problem in self.job.read():
                 await slots.acquire()
-                if self.budget.stopped:
+                if self._budget.stopped:
                     break
                 task = group.create_task(self._draw_problem(models, problem))
                 task.add_done_callback(done)
@@ -285,39 +266,40 @@ class Sampler:
         if why_not_asked(problem, self.job.settings) is not None:
             self.finished += 1
             return
-        asked = self._asked(problem)
-        plan = await self._plan(asked)
-        while not self.budget.stopped:
-            for question in asked:
+        questions = self._questions(problem)
+        plan = await self._plan(questions)
+        while not self._budget.stopped:
+            for question in questions:
                 if question.model.name in self.gone:
                     plan.leave_out(question.number)
             if not (draws := plan.next_draws()):
                 break
             results = await asyncio.gather(
-                *(self._draw(models[draw.model], asked[draw.model], draw.index) for draw in draws)
-            )
+                *(self._draw(models[draw.model], questions[draw.model], draw.index)
+                  for draw in draws)
+            )  # fmt: skip
             for draw, result in zip(draws, results, strict=True):
                 plan.settle(draw, result)
         if not plan.next_draws() and not plan.is_short:
             self.unfinished.pop(problem.problem_id, None)
             self.finished += 1
-        elif not self.budget.stopped:
+        elif not self._budget.stopped:
             reason = next(iter(self.gone.values()), "no reply")
             self.unfinished.setdefault(problem.problem_id, reason)
 
-    async def _draw(self, model: ChatModel, asked: _Asked, index: int) -> DrawResult:
+    async def _draw(self, model: ChatModel, question: _Question, index: int) -> DrawResult:
         """Draw one rollout, bring it to disk and check its answer."""
-        name, problem_id = asked.model.name, asked.problem.problem_id
+        name = question.model.name
         try:
-            reply = await model.ask(asked.messages, seed=self._seed_of(index))
+            reply = await model.ask(question.messages, seed=self._seed_of(index))
             self._failures[name] = 0
             self._answered.add(name)
-            self._record(asked, index, {"reply": reply.to_row()})
-            correct = await self._correct(asked, index, reply)
+            self._record(question, index, {"reply": asdict(reply)})
+            correct = await self._correct(question, index, reply)
             return DrawResult.CORRECT if correct else DrawResult.WRONG
         except ModelRefused as error:
             if name in self._answered:
-                self._record(asked, index, {"refused": str(error)})
+                self._record(question, index, {"refused": str(error)})
             else:
                 reasons = self._early_refusals.setdefault(name, [])
                 reasons.append(str(error))
@@ -329,18 +311,16 @@ class Sampler:
             self._failures[name] += 1
             if self._failures[name] >= GONE_AFTER:
                 self._give_up(name, str(error))
-            self.unfinished.setdefault(problem_id, str(error))
+            self.unfinished.setdefault(question.problem.problem_id, str(error))
         except ConsensusPRError as error:
             # No other request can succeed.  Not raised: those in flight are paid for.
             self._stop(error)
         return DrawResult.LOST
 
-    def _record(self, asked: _Asked, index: int, content: Row) -> None:
-        # Settings with which a model never answered bind no later run.
-        self._journal.declare(self._asked_with | _model_setting(asked.model))
-        names = {"problem_id": asked.problem.problem_id, "model": asked.model.name}
-        self._journal.append(f"{asked.key}-{index}", names | content)
-        self._indices.setdefault(asked.key, set()).add(index)
+    def _record(self, question: _Question, index: int, content: Row) -> None:
+        names = {"problem_id": question.problem.problem_id, "model": question.model.name}
+        self._journal.append(f"{question.key}-{index}", names | content)
+        self._indices.setdefault(question.key, set()).add(index)
 
     def _give_up(self, name: str, reason: str) -> None:
         self.gone.setdefault(name, reason)
@@ -349,17 +329,18 @@ class Sampler:
 
     def _stop(self, error: ConsensusPRError) -> None:
         """End the run; the first reason stands."""
-        if self.stopped_by is None and not (isinstance(error, BudgetSpent) and self.budget.stopped):
+        is_followup = isinstance(error, BudgetSpent) and self._budget.stopped
+        if self.stopped_by is None and not is_followup:
             self.stopped_by = error
-        self.budget.stop(str(error))
+        self._budget.stop(str(error))
 
-    def _asked(self, problem: Problem) -> list[_Asked]:
+    def _questions(self, problem: Problem) -> list[_Question]:
         """Return the problem put to each model, in their order."""
         messages = (Message("user", with_prompt(problem.problem)),)
         sample, seed = ["problem", problem.problem_id], self.job.settings.seed
         return [
-            _Asked(number, model, problem, messages,
-                   ask_key(model, messages, seed=seed, sample=sample))
+            _Question(number, model, problem, messages,
+                      ask_key(model, messages, seed=seed, sample=sample))
             for number, model in enumerate(self.job.models)
         ]  # fmt: skip
 
@@ -368,62 +349,60 @@ class Sampler:
         seed = self.job.settings.seed
         return None if seed is None else seed + index
 
-    async def _recorded(self, asked: _Asked) -> list[tuple[int, Reply | str, bool | None]]:
-        """Return number, reply (or reason of a refusal) and verdict of the draws that count."""
-        most = self.job.settings.samples
-        found: list[tuple[int, Reply | str, bool | None]] = []
-        for index in sorted(self._indices.get(asked.key, ())):
-            if most is not None and index >= most:
+    async def _recorded(self, question: _Question) -> list[_Recorded]:
+        """Return the draws that count, of this run and earlier ones."""
+        found: list[_Recorded] = []
+        for index in sorted(self._indices.get(question.key, ())):
+            if index >= (self.job.settings.samples or math.inf):
                 break
-            record = self._journal.get(f"{asked.key}-{index}")
+            record = self._journal.get(f"{question.key}-{index}")
             assert record is not None, "only recorded draws are looked up"
             if "refused" in record:
                 found.append((index, str(record["refused"]), None))
             else:
                 reply = Reply.from_row(record["reply"])
-                found.append((index, reply, await self._correct(asked, index, reply)))
+                found.append((index, reply, await self._correct(question, index, reply)))
         return found
 
-    async def _correct(self, asked: _Asked, index: int, reply: Reply) -> bool | None:
+    async def _correct(self, question: _Question, index: int, reply: Reply) -> bool | None:
         """Return the verdict on a reply; None: undecided, or no ground truth."""
-        truth, key = asked.problem.ground_truth, f"{asked.key}-{index}"
+        truth, key = question.problem.ground_truth, f"{question.key}-{index}"
         if truth is None:
             return None
         if reply.finish_reason == CUT:
             return False
         if key not in self._verdicts:
-            rule = self.job.settings.rule_of(asked.problem)
-            found = await asyncio.to_thread(
+            rule = self.job.settings.rule_of(question.problem)
+            [self._verdicts[key]] = await asyncio.to_thread(
                 verify_patiently, self._verifier, [truth], [reply.text], rule
             )
-            self._verdicts[key] = found[0]
         return self._verdicts[key]
 
-    async def _plan(self, asked: Sequence[_Asked]) -> ProblemPlan:
+    async def _plan(self, questions: Sequence[_Question]) -> ProblemPlan:
         """Return a problem's plan with the draws that the journal knows."""
-        settings, problem_id = self.job.settings, asked[0].problem.problem_id
+        settings, problem_id = self.job.settings, questions[0].problem.problem_id
         plan = ProblemPlan(
-            len(asked),
+            len(questions),
             settings.samples or settings.max_attempts,
             None if settings.samples else settings.per_problem,
             zlib.crc32(problem_id.encode("utf-8", "surrogatepass")),
         )
-        for question in asked:
+        for question in questions:
             for index, reply, correct in await self._recorded(question):
                 result = DrawResult.CORRECT if correct else DrawResult.WRONG
-                refused = isinstance(reply, str)
-                plan.settle(Draw(question.number, index), DrawResult.REFUSED if refused else result)
+                if isinstance(reply, str):
+                    result = DrawResult.REFUSED
+                plan.settle(Draw(question.number, index), result)
         return plan
 
     async def write(self, advance: Advance) -> None:
         """Write the rollouts that the journal holds, and the file beside them."""
         self.report = report = SampleReport()
-        for model in self.job.models:
-            report.models[model.name] = dict.fromkeys(COUNTED, 0)
-        with open_writer(self.job.output, TYPES) as rows:
+        report.models = {model.name: dict.fromkeys(COUNTED, 0) for model in self.job.models}
+        with open_writer(self.job.output, TYPES) as out:
             for number, problem in enumerate(self.job.read(), 1):
                 for row in await self._rows_of(problem, report):
-                    rows.write(row)
+                    out.write(row)
                     report.rows += 1
                 advance(number)
         with atomic_file(self.job.provenance_path) as stream:
@@ -432,42 +411,51 @@ class Sampler:
 
     async def _rows_of(self, problem: Problem, report: SampleReport) -> list[Row]:
         """Return the rows of one problem, and count it."""
-        settings = self.job.settings
-        reason = why_not_asked(problem, settings)
-        if reason is not None:
-            report.problems["not asked"] += 1
-            report.not_asked[problem.problem_id] = reason
-            return []
+        settings, problem_id = self.job.settings, problem.problem_id
         rows: list[Row] = []
         rollouts = correct_rollouts = 0
-        for asked in self._asked(problem):
-            name = asked.model.name
-            for index, reply, correct in await self._recorded(asked):
+        reason = why_not_asked(problem, settings)
+        for question in [] if reason else self._questions(problem):
+            name = question.model.name
+            for index, reply, correct in await self._recorded(question):
                 if isinstance(reply, str):
-                    names = {"problem_id": problem.problem_id, "model": name}
-                    report.models[name]["refused"] += 1
-                    report.refused.append({**names, "reason": reply})
+                    report.add(name, refused=1)
+                    refusal = {"problem_id": problem_id, "model": name, "reason": reply}
+                    report.refused.append(refusal)
                     continue
-                report.add_reply(name, reply, correct)
                 rollouts += 1
                 correct_rollouts += correct is True
+                report.add(
+                    name,
+                    rollouts=1,
+                    correct=correct is True,
+                    undecided=correct is None,
+                    cut=reply.finish_reason == CUT,
+                    requests=reply.attempts,
+                    prompt_tokens=reply.prompt_tokens or 0,
+                    completion_tokens=reply.completion_tokens or 0,
+                    cost=reply.cost or 0.0,
+                )
                 if correct or not settings.only_correct:
-                    rows.append(self._row(asked, index, reply, correct))
+                    rows.append(self._row(question, index, reply, correct))
         if settings.samples is not None:
-            has, wanted = rollouts, settings.samples * len(self.job.models)
+            count, wanted = rollouts, settings.samples * len(self.job.models)
             enough = wanted
         else:
-            has, wanted, enough = correct_rollouts, settings.per_problem, settings.minimum
-        fate = "complete" if has >= wanted else "enough" if has >= enough else "few"
-        report.problems[fate] += 1
-        if fate == "few":
-            report.few[problem.problem_id] = has
+            count, wanted, enough = correct_rollouts, settings.per_problem, settings.minimum
+        if reason:
+            fate = "not asked"
+            report.not_asked[problem_id] = reason
+        elif count < enough:
+            fate = "few"
+            report.few[problem_id] = count
+        else:
+            fate = "complete" if count >= wanted else "enough"
+        report.problems[fate] = report.problems.get(fate, 0) + 1
         return rows
 
-    def _row(self, asked: _Asked, index: int, reply: Reply, correct: bool | None) -> Row:
-        problem, model, thought = asked.problem, asked.model, reply.reasoning
-        with_reasoning = self.job.settings.with_reasoning
-        marked = thought is not None and with_reasoning
+    def _row(self, question: _Question, index: int, reply: Reply, correct: bool | None) -> Row:
+        problem, model, reasoning = question.problem, question.model, reply.reasoning
         row: Row = {
             "problem_id": problem.problem_id,
             "rollout_id": f"{problem.problem_id}/{model.name}/{index}",
@@ -475,7 +463,7 @@ class Sampler:
             "problem": problem.problem,
             "ground_truth": problem.ground_truth,
             "model": model.name,
-            "response": f"<think>\n{thought}\n</think>\n\n{reply.text}" if marked else reply.text,
+            "response": reply.text,
             "num_tokens": reply.completion_tokens,
             "correct": correct,
             "finish_reason": reply.finish_reason,
@@ -488,13 +476,11 @@ class Sampler:
             "prompt_tokens": reply.prompt_tokens,
             "cost": reply.cost,
         }
-        if thought is not None and not with_reasoning:
-            row["reasoning"] = thought
+        if reasoning is not None and self.job.settings.with_reasoning:
+            row["response"] = f"<think>\n{reasoning}\n</think>\n\n{reply.text}"
+        elif reasoning is not None:
+            row["reasoning"] = reasoning
         return row
-
-
-def _model_setting(model: ModelSettings) -> Row:
-    return {f"sampling of {model.name}": model.sampling()}
 
 
 async def run_job(job: SampleJob, advance: Advance, *, finish: bool = False) -> Sampler:
@@ -503,10 +489,10 @@ async def run_job(job: SampleJob, advance: Advance, *, finish: bool = False) -> 
     Args:
         job: what to sample.
         advance: called with the number of problems that are finished.
-        finish: ask nothing; write what the journal holds.
+        finish: ask nothing; write the rollouts of the journal.
 
     Raises:
-        InputError: a setting differs from the journal's, or the output cannot be written.
+        InputError: the output cannot be written.
         ConsensusPRError: the journal cannot be written, or an answer cannot be checked.
     """
     if finish and not job.journal_path.exists():

@@ -230,10 +230,6 @@ def test_models_come_from_names_and_a_file(tmp_path: Path) -> None:
     [
         ('[[models]]\nmodel = "a"\n[[models]]\nmodel = "a"', "two models are called 'a'"),
         ('[[models]]\nmodel = "a"\nmax_token = 5', "unknown key 'max_token'; known are model,"),
-        (
-            '[[models]]\nmodel = "a"\napi_key = "s"',
-            "name the variable that holds the key with api_key_env",
-        ),
         ('[[models]]\nmodel = "a"\nbase_url = "gpu:8000/v1"', "base_url of a must begin with http"),
         ('[[models]]\nmodel = "a"\ntop_p = 2', "top_p of a must be at most 1, got 2"),
         ("[[models]]\nlabel = 'a'", "a model has an empty name"),

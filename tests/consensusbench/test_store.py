@@ -33,14 +33,13 @@ def test_records_come_back_from_disk_in_order(path: Path) -> None:
     assert os.listdir(path.parent) == ["j"]
 
 
-def test_a_declared_setting_must_be_kept(path: Path) -> None:
+def test_a_journal_without_records_leaves_no_file(path: Path) -> None:
     with Journal(path, "rollouts") as journal:
-        journal.check({"temperature": 1.0})
-        journal.declare({"temperature": 2.0})
+        assert path.exists()
+        journal.append("a", {})
     with Journal(path, "rollouts") as journal:
-        journal.check({"temperature": 2.0, "seed": 1})
-        with pytest.raises(InputError, match=r"was begun with temperature = 2.0, now it is 1.0"):
-            journal.check({"temperature": 1.0})
+        journal.clear()
+    assert not path.exists()
 
 
 def test_a_file_of_another_kind_is_rejected(path: Path) -> None:
@@ -48,7 +47,8 @@ def test_a_file_of_another_kind_is_rejected(path: Path) -> None:
     with pytest.raises(DataError, match="is no journal of rollouts"):
         Journal(path, "rollouts")
     assert path.read_bytes() == b"my notes\n" * 999
-    Journal(path.with_name("other"), "nodes").close()
+    with Journal(path.with_name("other"), "nodes") as journal:
+        journal.append("a", {})
     with pytest.raises(DataError, match="is no journal of rollouts"):
         Journal(path.with_name("other"), "rollouts")
     with pytest.raises(InputError, match=r"none/j: cannot be opened: unable to open"):

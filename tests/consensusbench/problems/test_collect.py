@@ -64,25 +64,11 @@ def test_each_problem_is_written_once(bench: CollectBench) -> None:
     }
     counts = report.to_json()
     assert counts["conflicting_texts"] == 1
-    assert counts["conflicts"] == [
-        [
-            {"ground_truth": "34", "problem_id": "dapo17k-3"},
-            {"ground_truth": "35", "problem_id": "dapo17k-4"},
-        ]
-    ]
-    assert counts["leaked"] == [
-        {"source": "dapo-math-17k", "test_source": "math-500", "rows": 1, "test_problems": 1}
-    ]
-    assert counts["leaks"] == [
-        {
-            "problem_id": "dapo17k-7",
-            "source": "dapo-math-17k",
-            "ground_truth": "9",
-            "test_problem_id": "math500-algebra-1",
-            "test_source": "math-500",
-            "test_ground_truth": "8",
-        }
-    ]
+    cases = [(case["problem_id"], case["ground_truth"]) for case in counts["cases"]]
+    assert cases == [("dapo17k-3", "34"), ("dapo17k-4", "35"), ("dapo17k-7", "9")]
+    assert counts["cases"][0]["text"] == counts["cases"][1]["text"]
+    assert counts["cases"][2]["test_problem_id"] == "math500-algebra-1"
+    assert counts["leaked"] == [{"source": "dapo-math-17k", "test_source": "math-500", "rows": 1}]
     first = counts["sources"][0]
     assert (first["path"], first["hub_id"]) == (str(training.path), None)
     assert (first["read"], first["repeated"], first["written"]) == (7, 2, 2)

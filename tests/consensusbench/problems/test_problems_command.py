@@ -37,6 +37,6 @@ def test_the_table_counts_problems_by_status(
         ["math-500", "1", "0", "0", "0", "1"],
         ["all", "5", "0", "2", "1", "2"],
     ]
-    assert "1 text has two answers (left out), for example 2 (dapo17k-2)" in shown
-    assert "1 row of dapo-math-17k holds 1 problem of math-500 (left out)" in shown
+    assert "1 text has two answers (left out), for example 2 (dapo17k-2), 3 (dapo17k-3)" in shown
+    assert "1 row of dapo-math-17k is in math-500 too (left out)" in shown
     assert f"{output}: 2 problems" in shown

@@ -164,20 +164,16 @@ def test_a_dead_model_is_given_up_and_the_others_go_on(bench: SampleBench) -> No
     assert sum(asked.model == "gone" for asked in bench.server.asked) < 60
 
 
-def test_a_changed_setting_is_refused_and_another_model_is_welcome(bench: SampleBench) -> None:
-    problems = bench.problems(2)
-    assert bench.sample(problems, "--per-problem", 3, models=bench.models("a")) == 0
-    asked = len(bench.server.asked)
-    assert bench.sample(problems, "--temperature", 1.0, models=bench.models("a")) == 2
-    error = bench.errors()
-    assert "rollouts.jsonl.journal was begun with sampling of a = " in error
-    assert "keep the setting, or begin another output" in error
-    assert bench.sample(problems, models=bench.models("a"), seed=3) == 2
-    assert "was begun with seed = null, now it is 3" in bench.errors()
-    assert len(bench.server.asked) == asked
+def test_changed_settings_draw_anew_and_keep_earlier_replies(bench: SampleBench) -> None:
+    problems, models = bench.problems(2), bench.models("a")
+    for temperature, asked in ((2.0, 6), (1.0, 12), (2.0, 12)):
+        arguments = ("--per-problem", 3, "--temperature", temperature)
+        assert bench.sample(problems, *arguments, models=models) == 0
+        assert (len(bench.server.asked), len(bench.rollouts())) == (asked, 6)
+        assert {row["sampling"]["temperature"] for row in bench.rollouts()} == {temperature}
     assert bench.sample(problems, "--per-problem", 5, models=bench.models("a", "b")) == 0
     assert Counter(row["model"] for row in bench.rollouts()) == {"a": 6, "b": 4}
-    assert len(bench.server.asked) == 10
+    assert len(bench.server.asked) == 16
 
 
 def test_rejected_settings_stop_the_run_and_can_be_fixed(
