@@ -92,11 +92,9 @@ def test_a_rollout_cannot_end_its_own_quotation() -> None:
 
 # Replies.
 
-LIMIT = 200_000
 
-
-def read(text: str, finish_reason: str = "stop") -> list[ClaimedNode]:
-    return read_reply(Reply(text, "m", finish_reason), LIMIT)
+def read(text: str) -> list[ClaimedNode]:
+    return read_reply(Reply(text, "m", "stop"))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +156,7 @@ def test_latex_survives_json(written: str, meant: str) -> None:
         ('{"nodes": [{"type": "value", "expressions": [5]}]}', "nodes[0].expressions[0]: Input"),
         ('{"nodes": [1 2]}', "its JSON is broken at line 1 column 14"),
         ('{"nodes": ' + "9" * 5_000 + "}", "its JSON holds a number of too many digits"),
-        ("x" * (LIMIT + 1), "it has 200001 characters, the limit is 200000"),
+        ("x" * (llm.MAX_REPLY_CHARS + 1), "it has 200001 characters, the limit is 200000"),
     ],
 )
 def test_faults_are_named(text: str, fault: str) -> None:
@@ -256,8 +254,8 @@ def test_rewritten_forms_are_kept_only_if_proved() -> None:
     extraction = check(node("15*12=180", rewritten=rewritten))
     assert only(extraction).derived == ()  # a statement, which the node's own words find
     assert reasons(extraction) == [
-        ("unverified wording", ("90*2=180", "0=0", "f(15,12)=180")),
-        ("false wording", ("15*12=179",)),
+        ("wording false", ("15*12=179",)),
+        ("wording unverified", ("90*2=180", "0=0", "f(15,12)=180")),
     ]
 
 
@@ -265,12 +263,12 @@ def test_rewritten_forms_are_kept_only_if_proved() -> None:
     ("wording", "reason"),
     [
         # Found wherever the conclusion is, and in other places.
-        ("180", "partial wording"),
-        ("180 pens", "partial wording"),
-        ("15*12", "partial wording"),
+        ("180", "wording partial"),
+        ("180 pens", "wording partial"),
+        ("15*12", "wording partial"),
         # Other conclusions, whatever the model says.
-        ("5*180=900", "foreign wording"),
-        ("5*15=75", "foreign wording"),
+        ("5*180=900", "wording foreign"),
+        ("5*15=75", "wording foreign"),
     ],
 )
 def test_wordings_that_do_not_belong_to_the_anchor_are_out(wording: str, reason: str) -> None:
@@ -311,7 +309,7 @@ def test_every_candidate_is_stated_by_enough_rollouts(
     text: str, rollouts: list[CorrectRollout], min_support: int
 ) -> None:
     try:
-        claims = read_reply(Reply(text, "m", "stop"), 100_000)
+        claims = read(text)
     except MalformedReplyError:
         return
     settings = LlmSettings(min_support=min_support)
