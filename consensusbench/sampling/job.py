@@ -50,62 +50,10 @@ GONE_AFTER = 8
 Advance: TypeAlias = Callable[[int], object]
 
 
-@dataclass(frozen=True, slots=True)
-class SampleJob:
-    """What to sample, from which models, to where."""
-
-    problems: Path
-    output: Path
-    models: tuple[ModelSettings, ...]
-    settings: SampleSettings
-    on_error: OnError = "stop"
-
-    def __post_init__(self) -> None:
-        check_row_outputs((self.output,))
-        check_outputs((self.output, self.provenance_path, self.journal_path), [self.problems])
-        settings = self.settings
-        unpriced = [model.name for model in self.models if not model.is_priced]
-        if settings.max_cost is not None and unpriced:
-            raise InputError(
-                f"a limit on cost needs prices, and {unpriced[0]} has none: "
-                "give price_in and price_out in a models file"
-            )
-        most = settings.max_attempts * len(self.models)
-        if settings.samples is None and most < settings.per_problem:
-            raise InputError(
-                f"max_attempts={settings.max_attempts} of {len(self.models)} models cannot give "
-                f"per_problem={settings.per_problem} rollouts"
-            )
-
-    @property
-    def journal_path(self) -> Path:
-        """Where every reply is kept."""
-        return Path(f"{self.output}.journal")
-
-    @property
-    def provenance_path(self) -> Path:
-        """Where settings and counts are written to."""
-        return Path(f"{self.output}.provenance.json")
-
-    def read(self) -> Iterator[Problem]:
-        """Yield the problems."""
-        return read_problems(self.problems, self.on_error)
-
-    def provenance(self) -> Row:
-        """Return what a dataset that is built from the rollouts records about them."""
-        settings = self.settings
-        kind = ("samples",) if settings.samples else ("per_problem", "minimum", "max_attempts")
-        return {
-            "made_by": f"consensusbench sample {VERSION}",
-            "mode": "samples" if settings.samples else "correct",
-            **{name: getattr(settings, name) for name in kind},
-            "answer_rule": None if settings.answer_rule is None else settings.answer_rule.value,
-            "seed": settings.seed,
-            "prompt": with_prompt("{problem}"),
-            "models": [model.provenance() for model in self.models],
-            "only_correct": settings.only_correct,
-            "with_reasoning": settings.with_reasoning,
-        }
+COUNTED = (
+    *("rollouts", "correct", "undecided", "cut", "refused", "requests"),
+    *("prompt_tokens", "completion_tokens", "cost"),
+)
 
 
 @dataclass(slots=True)
@@ -120,6 +68,7 @@ class SampleReport:
             many they have.
         not_asked: ids of problems that cannot be asked, with the reason.
         refused: problem, model and reason of each refusal.
+        cost: of all models.
     """
 
     rows: int = 0
@@ -128,21 +77,7 @@ class SampleReport:
     few: dict[str, int] = field(default_factory=dict)
     not_asked: dict[str, str] = field(default_factory=dict)
     refused: list[Row] = field(default_factory=list)
-
-    def add(self, model: str, **counted: float) -> None:
-        """Add to the counts of a model."""
-        for name, value in counted.items():
-            self.models[model][name] += value
-
-    def to_json(self) -> Row:
-        """Return everything counted, ready for ``json.dumps``."""
-        return asdict(self) | {"cost": sum(count["cost"] for count in self.models.values())}
-
-
-COUNTED = (
-    *("rollouts", "correct", "undecided", "cut", "refused", "requests"),
-    *("prompt_tokens", "completion_tokens", "cost"),
-)
+    cost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,21 +95,8 @@ class _Question:
 _Recorded: TypeAlias = tuple[int, Reply | str, bool | None]
 
 
-def why_not_asked(problem: Problem, settings: SampleSettings) -> str | None:
-    """Return why a problem cannot be sampled, None if it can."""
-    if not problem.problem.strip():
-        return "no text"
-    try:
-        problem.problem.encode()
-    except UnicodeEncodeError:
-        return "a text with characters that no request can carry"
-    if settings.samples is None and problem.ground_truth is None:
-        return "no ground truth"  # to filter by
-    return None
-
-
 class Sampler:
-    """One job with its open journal.
+    """Draws rollouts of the problems of a file from models, and writes them.
 
     Attributes:
         finished: problems with all their rollouts, or all their draws made.
@@ -183,38 +105,87 @@ class Sampler:
         stopped_by: the error that ended the run early; no output is written then.
         signal: that stopped it.
         report: None if no output was written.
+
+    Raises:
+        InputError: the paths or the settings do not go together.
     """
 
-    def __init__(self, job: SampleJob, journal: Journal, verifier: AnswerVerifier) -> None:
-        self.job = job
+    def __init__(
+        self,
+        problems: Path,
+        output: Path,
+        models: Sequence[ModelSettings],
+        settings: SampleSettings,
+        on_error: OnError = "stop",
+    ) -> None:
+        self.problems, self.output = problems, output
+        self.models, self.settings, self.on_error = models, settings, on_error
+        self.journal_path = Path(f"{output}.journal")
+        self.provenance_path = Path(f"{output}.provenance.json")
+        check_row_outputs((output,))
+        check_outputs((output, self.provenance_path, self.journal_path), [problems])
+        unpriced = [model.name for model in models if not model.is_priced]
+        if settings.max_cost is not None and unpriced:
+            raise InputError(
+                f"a limit on cost needs prices, and {unpriced[0]} has none: "
+                "give price_in and price_out in a models file"
+            )
+        if settings.samples is None and settings.max_attempts * len(models) < settings.per_problem:
+            raise InputError(
+                f"max_attempts={settings.max_attempts} of {len(models)} models cannot give "
+                f"per_problem={settings.per_problem} rollouts"
+            )
         self.finished = 0
         self.unfinished: dict[str, str] = {}
         self.gone: dict[str, str] = {}
         self.stopped_by: ConsensusPRError | None = None
         self.signal: signal.Signals | None = None
         self.report: SampleReport | None = None
-        self._budget = Budget(job.settings.max_cost, job.settings.max_requests)
-        self._journal = journal
-        self._verifier = verifier
         self._verdicts: dict[str, bool | None] = {}
         self._indices: dict[str, set[int]] = {}
         self._answered: set[str] = set()
         # Refusals before a model's first answer, which may be due to its settings.
         self._early_refusals: dict[str, list[str]] = {}
         self._failures: Counter[str] = Counter()
-        for key, record in journal.items():
-            question, _, index = key.rpartition("-")
-            self._indices.setdefault(question, set()).add(int(index))
-            self._answered.add(record["model"])
-            if "reply" in record:
-                self._budget.charge_earlier(Reply.from_row(record["reply"]))
 
-    async def draw(self, advance: Advance) -> None:
-        """Draw the rollouts that the problems need."""
+    def read(self) -> Iterator[Problem]:
+        """Yield the problems."""
+        return read_problems(self.problems, self.on_error)
+
+    async def run(self, advance: Advance, *, finish: bool = False) -> None:
+        """Sample and write.
+
+        Args:
+            advance: called with the number of problems that are finished.
+            finish: ask nothing; write the rollouts of the journal.
+
+        Raises:
+            InputError: the output cannot be written.
+            ConsensusPRError: the journal cannot be written, or an answer cannot be checked.
+        """
+        if finish and not self.journal_path.exists():
+            raise InputError(f"{self.journal_path}: no such file, so there is nothing to finish")
+        self._budget = Budget(self.settings.max_cost, self.settings.max_requests)
+        with (
+            Journal(self.journal_path, "rollouts") as self._journal,
+            AnswerVerifier() as self._verifier,
+        ):
+            for key, record in self._journal.items():
+                question, _, index = key.rpartition("-")
+                self._indices.setdefault(question, set()).add(int(index))
+                self._answered.add(record["model"])
+                if "reply" in record:
+                    self._budget.charge_earlier(Reply.from_row(record["reply"]))
+            if not finish:
+                await self._draw_rollouts(advance)
+            if self.stopped_by is None and self.signal is None:
+                await self._write(advance)
+
+    async def _draw_rollouts(self, advance: Advance) -> None:
         async with AsyncExitStack() as stack:
             models = [
                 await stack.enter_async_context(ChatModel(model, self._budget))
-                for model in self.job.models
+                for model in self.models
             ]
             work = asyncio.ensure_future(self._draw_all(models, advance))
             with self._interruptible(work):
@@ -233,7 +204,7 @@ class Sampler:
                 return
             self.signal = number
             self._budget.stop("interrupted")
-            loop.call_later(self.job.settings.grace, work.cancel)
+            loop.call_later(self.settings.grace, work.cancel)
 
         numbers = (signal.SIGINT, signal.SIGTERM)
         for number in numbers:
@@ -252,7 +223,7 @@ class Sampler:
             advance(self.finished)
 
         async with asyncio.TaskGroup() as group:
-            for problem in self.job.read():
+            for problem in self.read():
                 await slots.acquire()
                 if self._budget.stopped:
                     break
@@ -262,8 +233,20 @@ class Sampler:
             if name not in self._answered:
                 self._give_up(name, f"{reasons[-1]}; the model answered nothing else")
 
+    def _why_not_asked(self, problem: Problem) -> str | None:
+        """Return why a problem cannot be sampled, None if it can."""
+        if not problem.problem.strip():
+            return "no text"
+        try:
+            problem.problem.encode()
+        except UnicodeEncodeError:
+            return "a text with characters that no request can carry"
+        if self.settings.samples is None and problem.ground_truth is None:
+            return "no ground truth"  # to filter by
+        return None
+
     async def _draw_problem(self, models: Sequence[ChatModel], problem: Problem) -> None:
-        if why_not_asked(problem, self.job.settings) is not None:
+        if self._why_not_asked(problem) is not None:
             self.finished += 1
             return
         questions = self._questions(problem)
@@ -324,7 +307,7 @@ class Sampler:
 
     def _give_up(self, name: str, reason: str) -> None:
         self.gone.setdefault(name, reason)
-        if len(self.gone) == len(self.job.models):
+        if len(self.gone) == len(self.models):
             self._stop(ModelUnavailable(reason))
 
     def _stop(self, error: ConsensusPRError) -> None:
@@ -337,23 +320,23 @@ class Sampler:
     def _questions(self, problem: Problem) -> list[_Question]:
         """Return the problem put to each model, in their order."""
         messages = (Message("user", with_prompt(problem.problem)),)
-        sample, seed = ["problem", problem.problem_id], self.job.settings.seed
+        sample, seed = ["problem", problem.problem_id], self.settings.seed
         return [
             _Question(number, model, problem, messages,
                       ask_key(model, messages, seed=seed, sample=sample))
-            for number, model in enumerate(self.job.models)
+            for number, model in enumerate(self.models)
         ]  # fmt: skip
 
     def _seed_of(self, index: int) -> int | None:
         """Return the seed of one draw: equal seeds would give equal rollouts."""
-        seed = self.job.settings.seed
+        seed = self.settings.seed
         return None if seed is None else seed + index
 
     async def _recorded(self, question: _Question) -> list[_Recorded]:
         """Return the draws that count, of this run and earlier ones."""
         found: list[_Recorded] = []
         for index in sorted(self._indices.get(question.key, ())):
-            if index >= (self.job.settings.samples or math.inf):
+            if index >= (self.settings.samples or math.inf):
                 break
             record = self._journal.get(f"{question.key}-{index}")
             assert record is not None, "only recorded draws are looked up"
@@ -372,7 +355,7 @@ class Sampler:
         if reply.finish_reason == CUT:
             return False
         if key not in self._verdicts:
-            rule = self.job.settings.rule_of(question.problem)
+            rule = self.settings.rule_of(question.problem)
             [self._verdicts[key]] = await asyncio.to_thread(
                 verify_patiently, self._verifier, [truth], [reply.text], rule
             )
@@ -380,7 +363,7 @@ class Sampler:
 
     async def _plan(self, questions: Sequence[_Question]) -> ProblemPlan:
         """Return a problem's plan with the draws that the journal knows."""
-        settings, problem_id = self.job.settings, questions[0].problem.problem_id
+        settings, problem_id = self.settings, questions[0].problem.problem_id
         plan = ProblemPlan(
             len(questions),
             settings.samples or settings.max_attempts,
@@ -395,51 +378,66 @@ class Sampler:
                 plan.settle(Draw(question.number, index), result)
         return plan
 
-    async def write(self, advance: Advance) -> None:
+    async def _write(self, advance: Advance) -> None:
         """Write the rollouts that the journal holds, and the file beside them."""
         self.report = report = SampleReport()
-        report.models = {model.name: dict.fromkeys(COUNTED, 0) for model in self.job.models}
-        with open_writer(self.job.output, TYPES) as out:
-            for number, problem in enumerate(self.job.read(), 1):
+        report.models = {model.name: dict.fromkeys(COUNTED, 0) for model in self.models}
+        with open_writer(self.output, TYPES) as out:
+            for number, problem in enumerate(self.read(), 1):
                 for row in await self._rows_of(problem, report):
                     out.write(row)
                     report.rows += 1
                 advance(number)
-        with atomic_file(self.job.provenance_path) as stream:
-            content = self.job.provenance() | {"counts": report.to_json()}
-            stream.write(json.dumps(content, indent=1, ensure_ascii=False).encode("utf-8"))
+        report.cost = sum(count["cost"] for count in report.models.values())
+        settings = self.settings
+        kind = ("samples",) if settings.samples else ("per_problem", "minimum", "max_attempts")
+        provenance = {
+            "made_by": f"consensusbench sample {VERSION}",
+            "mode": "samples" if settings.samples else "correct",
+            **{name: getattr(settings, name) for name in kind},
+            "answer_rule": None if settings.answer_rule is None else settings.answer_rule.value,
+            "seed": settings.seed,
+            "prompt": with_prompt("{problem}"),
+            "models": [model.provenance() for model in self.models],
+            "only_correct": settings.only_correct,
+            "with_reasoning": settings.with_reasoning,
+            "counts": asdict(report),
+        }
+        with atomic_file(self.provenance_path) as stream:
+            stream.write(json.dumps(provenance, indent=1, ensure_ascii=False).encode("utf-8"))
 
     async def _rows_of(self, problem: Problem, report: SampleReport) -> list[Row]:
         """Return the rows of one problem, and count it."""
-        settings, problem_id = self.job.settings, problem.problem_id
+        settings, problem_id = self.settings, problem.problem_id
         rows: list[Row] = []
         rollouts = correct_rollouts = 0
-        reason = why_not_asked(problem, settings)
+        reason = self._why_not_asked(problem)
         for question in [] if reason else self._questions(problem):
             name = question.model.name
             for index, reply, correct in await self._recorded(question):
                 if isinstance(reply, str):
-                    report.add(name, refused=1)
+                    report.models[name]["refused"] += 1
                     refusal = {"problem_id": problem_id, "model": name, "reason": reply}
                     report.refused.append(refusal)
                     continue
                 rollouts += 1
                 correct_rollouts += correct is True
-                report.add(
-                    name,
-                    rollouts=1,
-                    correct=correct is True,
-                    undecided=correct is None,
-                    cut=reply.finish_reason == CUT,
-                    requests=reply.attempts,
-                    prompt_tokens=reply.prompt_tokens or 0,
-                    completion_tokens=reply.completion_tokens or 0,
-                    cost=reply.cost or 0.0,
-                )
+                counted = {
+                    "rollouts": 1,
+                    "correct": correct is True,
+                    "undecided": correct is None,
+                    "cut": reply.finish_reason == CUT,
+                    "requests": reply.attempts,
+                    "prompt_tokens": reply.prompt_tokens or 0,
+                    "completion_tokens": reply.completion_tokens or 0,
+                    "cost": reply.cost or 0.0,
+                }
+                for column, count in counted.items():
+                    report.models[name][column] += count
                 if correct or not settings.only_correct:
                     rows.append(self._row(question, index, reply, correct))
         if settings.samples is not None:
-            count, wanted = rollouts, settings.samples * len(self.job.models)
+            count, wanted = rollouts, settings.samples * len(self.models)
             enough = wanted
         else:
             count, wanted, enough = correct_rollouts, settings.per_problem, settings.minimum
@@ -476,31 +474,8 @@ class Sampler:
             "prompt_tokens": reply.prompt_tokens,
             "cost": reply.cost,
         }
-        if reasoning is not None and self.job.settings.with_reasoning:
+        if reasoning is not None and self.settings.with_reasoning:
             row["response"] = f"<think>\n{reasoning}\n</think>\n\n{reply.text}"
         elif reasoning is not None:
             row["reasoning"] = reasoning
         return row
-
-
-async def run_job(job: SampleJob, advance: Advance, *, finish: bool = False) -> Sampler:
-    """Sample and write.
-
-    Args:
-        job: what to sample.
-        advance: called with the number of problems that are finished.
-        finish: ask nothing; write the rollouts of the journal.
-
-    Raises:
-        InputError: the output cannot be written.
-        ConsensusPRError: the journal cannot be written, or an answer cannot be checked.
-    """
-    if finish and not job.journal_path.exists():
-        raise InputError(f"{job.journal_path}: no such file, so that there is nothing to finish")
-    with Journal(job.journal_path, "rollouts") as journal, AnswerVerifier() as verifier:
-        sampler = Sampler(job, journal, verifier)
-        if not finish:
-            await sampler.draw(advance)
-        if sampler.stopped_by is None and sampler.signal is None:
-            await sampler.write(advance)
-        return sampler
