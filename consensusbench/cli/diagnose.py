@@ -16,7 +16,7 @@ from consensusbench.cli.options import (
     ScoringSettings,
     file_option,
 )
-from consensusbench.outputs import check_outputs, check_row_outputs
+from consensusbench.outputs import check_outputs
 from consensusbench.quality.diagnose import (
     Thresholds,
     diagnose,
@@ -77,7 +77,6 @@ def diagnose_rollouts(
     under a rule that is stricter than auto. `--list-settings` lists the thresholds, such as
     `--almost-ncr 0.8`; `consensuspr explain` shows the hits of a rollout.
     """
-    check_row_outputs((output,))
     check_outputs((output,), (*rollouts, dataset))
     scored = settings.score(rollouts, dataset, address, spans=True)
     rule, readings = settings.answer_rule, None

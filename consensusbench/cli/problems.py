@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from consensusbench.cli.options import file_argument, file_option
-from consensusbench.outputs import check_outputs, check_row_outputs
+from consensusbench.outputs import check_outputs
 from consensusbench.problems.dedup import ProblemStatus, SourcesReport, collect_problems
 from consensusbench.problems.sources import SOURCES, source_input
 from consensusbench.tables import Row, Table, number, print_result, words
@@ -67,7 +67,6 @@ def problems(
     # The hub's library writes its warnings itself; through the root they would come twice.
     logging.getLogger("huggingface_hub").propagate = False
     inputs = [source_input(text, limit) for text in sources]
-    check_row_outputs((output,))
     check_outputs((output,), [origin.path for origin in inputs])
     with count_progress("reading", None, "problems", hidden=no_progress) as advance_to:
         result = collect_problems(inputs, output, on_error.value, advance_to)

@@ -25,7 +25,7 @@ from consensusbench.construction.store import Disagreement
 from consensusbench.construction.types import BuildItem, BuildRecord, Excluded, ExclusionReason
 from consensusbench.construction.worth import Judge
 from consensusbench.extraction.types import Dropped, Extraction, Refiner
-from consensusbench.outputs import check_outputs, check_row_outputs
+from consensusbench.outputs import check_outputs
 from consensusbench.quality.probes import cheap_notes
 from consensuspr.console import count_of
 from consensuspr.data import (
@@ -66,7 +66,6 @@ class OutputPaths:
     candidates: Path | None = None
 
     def __post_init__(self) -> None:
-        check_row_outputs(self.all())
         check_outputs(self.all(), ())
 
     @property

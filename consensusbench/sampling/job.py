@@ -23,7 +23,7 @@ from typing import TypeAlias
 
 from consensusbench import verify_patiently
 from consensusbench.llm import Budget, ChatModel, Message, ModelSettings, Reply, ask_key
-from consensusbench.outputs import check_outputs, check_row_outputs
+from consensusbench.outputs import check_outputs
 from consensusbench.problems.texts import with_prompt
 from consensusbench.sampling.plan import Draw, DrawResult, ProblemPlan, SampleSettings
 from consensusbench.store import Journal
@@ -32,7 +32,6 @@ from consensuspr.errors import (
     BudgetSpent,
     ConsensusPRError,
     InputError,
-    ModelNoAccess,
     ModelRefused,
     ModelUnavailable,
 )
@@ -42,8 +41,7 @@ from consensuspr.version import VERSION
 TYPES = {"num_tokens": "int64", "prompt_tokens": "int64", "correct": "bool", "cost": "double"}
 # A reply that was cut at the limit of tokens is not correct, whatever it breaks off after.
 CUT = "length"
-# A model that failed so often in a row is not asked again; one that refused so many requests and
-# never answered is set up wrongly.
+# A model that failed so often in a row is not asked again.
 GONE_AFTER = 8
 
 # Takes the number of problems that are finished.
@@ -122,7 +120,6 @@ class Sampler:
         self.models, self.settings, self.on_error = models, settings, on_error
         self.journal_path = Path(f"{output}.journal")
         self.provenance_path = Path(f"{output}.provenance.json")
-        check_row_outputs((output,))
         check_outputs((output, self.provenance_path, self.journal_path), [problems])
         unpriced = [model.name for model in models if not model.is_priced]
         if settings.max_cost is not None and unpriced:
@@ -144,8 +141,6 @@ class Sampler:
         self._verdicts: dict[str, bool | None] = {}
         self._indices: dict[str, set[int]] = {}
         self._answered: set[str] = set()
-        # Refusals before a model's first answer, which may be due to its settings.
-        self._early_refusals: dict[str, list[str]] = {}
         self._failures: Counter[str] = Counter()
 
     def read(self) -> Iterator[Problem]:
@@ -229,9 +224,6 @@ class Sampler:
                     break
                 task = group.create_task(self._draw_problem(models, problem))
                 task.add_done_callback(done)
-        for name, reasons in self._early_refusals.items():
-            if name not in self._answered:
-                self._give_up(name, f"{reasons[-1]}; the model answered nothing else")
 
     def _why_not_asked(self, problem: Problem) -> str | None:
         """Return why a problem cannot be sampled, None if it can."""
@@ -280,17 +272,11 @@ class Sampler:
             self._record(question, index, {"reply": asdict(reply)})
             correct = await self._correct(question, index, reply)
             return DrawResult.CORRECT if correct else DrawResult.WRONG
-        except ModelRefused as error:
-            if name in self._answered:
+        except (ModelRefused, ModelUnavailable) as error:
+            if isinstance(error, ModelRefused) and name in self._answered:
                 self._record(question, index, {"refused": str(error)})
-            else:
-                reasons = self._early_refusals.setdefault(name, [])
-                reasons.append(str(error))
-                if len(reasons) >= GONE_AFTER:
-                    reason = f"{error}; so were all {len(reasons)} first requests"
-                    self._stop(ModelNoAccess(reason))
-            return DrawResult.REFUSED
-        except ModelUnavailable as error:
+                return DrawResult.REFUSED
+            # A refusal before a model's first answer may be due to its settings.
             self._failures[name] += 1
             if self._failures[name] >= GONE_AFTER:
                 self._give_up(name, str(error))
