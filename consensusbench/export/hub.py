@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from consensusbench import require
 from consensusbench.export.files import (
@@ -23,7 +23,7 @@ from consensusbench.export.files import (
     write_export,
 )
 from consensusbench.export.trainers import SPLIT_OF
-from consensuspr.data import Node, Problem, Row, atomic_file, problem_to_row
+from consensuspr.data import Problem, Row, atomic_file, problem_to_row
 from consensuspr.data.readers import JSON_MARK
 from consensuspr.data.writers import dump_json
 from consensuspr.errors import InputError
@@ -40,7 +40,12 @@ _BUILDS_SHOWN: Final = 3
 _FILES: Final[Mapping[ExportSplit, str]] = {
     split: f"data/{name}-00000-of-00001.parquet" for split, name in SPLIT_OF.items()
 }
-_BUDGET: Final = ("statements", "numbers", "equations", "length")
+# Columns that are no JSON text.
+_KNOWN: Final = {
+    "problem": "problem_id data_source problem ground_truth nodes split answer_rule budget".split(),
+    "node": "node_id label type expressions derived support is_final weight".split(),
+    "budget": ["statements", "numbers", "equations", "length"],
+}
 _SIZES: Final = (
     (1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"),
 )  # fmt: skip
@@ -107,60 +112,48 @@ class _HubLayout(Layout):
         self.problems = self.recorded = 0
         self.models: Counter[str] = Counter()
         self.builds: Counter[str] = Counter()
-        self._keys: dict[str, dict[str, None]] = {"": {}, "node": {}, "budget": {}}
-        self._has_answer_rule = self._has_weight = False
+        # Keys beside the known ones, in the order in which they come.
+        self._own: dict[str, dict[str, None]] = {"problem": {}, "node": {}, "budget": {}}
 
     def note(self, problem: Problem) -> None:
-        self._keys[""] |= dict.fromkeys(problem.extra)
-        self._has_answer_rule |= problem.answer_rule is not None
-        for node in problem.nodes:
-            self._keys["node"] |= dict.fromkeys(node.extra)
-            self._has_weight |= node.weight is not None
-        self._keys["budget"] |= dict.fromkeys(problem_to_row(problem).get("budget", ()))
+        row = problem_to_row(problem)
+        levels = (
+            ("problem", row),
+            ("budget", row.get("budget") or {}),
+        )
+        for level, found in (*levels, *(("node", node) for node in row["nodes"])):
+            self._own[level] |= dict.fromkeys(key for key in found if key not in _KNOWN[level])
 
     def row(self, problem: Problem, split: ExportSplit, index: int) -> Row:
         self._note_making(problem.metadata)
-        row = problem_to_row(replace(problem, split=SPLIT_OF[split], nodes=(), extra={}))
-        row["nodes"] = [_node_row(node) for node in problem.nodes]
-        row["metadata"] = dump_json(problem.metadata) if problem.metadata else None
-        if budget := row.get("budget"):
-            row["budget"] = {
-                key: value if key in _BUDGET else _json(value) for key, value in budget.items()
-            }
-        return row | {key: _json(value) for key, value in problem.extra.items()}
+        row = problem_to_row(replace(problem, split=SPLIT_OF[split]))
+        nodes = [_plain("node", node) for node in row["nodes"]]
+        budget = row.get("budget")
+        return _plain("problem", row) | {
+            "nodes": nodes,
+            "budget": None if budget is None else _plain("budget", budget),
+        }
 
     def schema(self) -> pa.Schema:
         import pyarrow as pa
 
-        text, texts, whole = pa.string(), pa.list_(pa.string()), pa.int64()
+        def fields(level: str, **types: pa.DataType) -> list[pa.Field]:
+            known = [(name, types.get(name, pa.string())) for name in _KNOWN[level]]
+            own = [pa.field(name, pa.string(), metadata=JSON_MARK) for name in self._own[level]]
+            return [*(pa.field(*each) for each in known), *own]
 
-        def extra(level: str) -> list[pa.Field]:
-            return [pa.field(key, text, metadata=JSON_MARK) for key in self._keys[level]]
-
-        node = [
-            *[pa.field(name, text) for name in ("node_id", "label", "type")],
-            pa.field("expressions", texts),
-            pa.field("derived", texts),
-            pa.field("support", whole),
-            pa.field("is_final", pa.bool_()),
-            *([pa.field("weight", pa.float64())] if self._has_weight else []),
-            *extra("node"),
-        ]
-        columns = [
-            *[pa.field(name, text) for name in ("problem_id", "data_source", "problem")],
-            pa.field("ground_truth", text),
-            pa.field("nodes", pa.list_(pa.struct(node))),
-            pa.field("split", text),
-            pa.field("metadata", text, metadata=JSON_MARK),
-        ]
-        if self._has_answer_rule:
-            columns.append(pa.field("answer_rule", text))
-        if self._keys["budget"]:
-            budget = [
-                pa.field(one.name, whole) if one.name in _BUDGET else one for one in extra("budget")
-            ]
-            columns.append(pa.field("budget", pa.struct(budget)))
-        return pa.schema([*columns, *extra("")])
+        texts, whole = pa.list_(pa.string()), pa.int64()
+        node = fields(
+            "node",
+            expressions=texts,
+            derived=texts,
+            support=whole,
+            is_final=pa.bool_(),
+            weight=pa.float64(),
+        )
+        budget = fields("budget", **dict.fromkeys(_KNOWN["budget"], whole))
+        nested = {"nodes": pa.list_(pa.struct(node)), "budget": pa.struct(budget)}
+        return pa.schema(fields("problem", **nested))
 
     def _note_making(self, metadata: Row) -> None:
         """Count how nodes were made, as ``consensusbench build`` writes it."""
@@ -176,22 +169,13 @@ class _HubLayout(Layout):
                 _count(self.models, str(rollout.get("model") or "unknown"))
 
 
-def _node_row(node: Node) -> Row:
-    row: Row = {
-        "node_id": node.node_id,
-        "label": node.label,
-        "type": node.type,
-        "expressions": list(node.expressions),
-        "derived": None if node.derived is None else list(node.derived),
-        "support": node.support,
-        "is_final": node.is_final,
-        "weight": node.weight,
+def _plain(level: str, row: Row) -> Row:
+    """Return a row whose unknown values are JSON text."""
+    known = _KNOWN[level]
+    return {
+        key: value if key in known or value is None else dump_json(value)
+        for key, value in row.items()
     }
-    return row | {key: _json(value) for key, value in node.extra.items()}
-
-
-def _json(value: Any) -> str | None:
-    return None if value is None else dump_json(value)
 
 
 def _count(counter: Counter[str], value: str) -> None:
