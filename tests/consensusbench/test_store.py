@@ -1,17 +1,18 @@
-"""The journal: no record is lost, one process uses it, other files are rejected."""
+"""The journal, and answers that a busy machine left undecided."""
 
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from consensusbench import verify_patiently
 from consensusbench.store import Journal
 from consensuspr.errors import DataError, InputError
+from consensuspr.scoring.answers import AnswerVerifier
+from consensuspr.scoring.answers.verdicts import Verdict, undecided
 
 
 @pytest.fixture
@@ -55,24 +56,15 @@ def test_a_file_of_another_kind_is_rejected(path: Path) -> None:
         Journal(path.parent / "none" / "j", "rollouts")
 
 
-def test_a_killed_process_leaves_neither_lock_nor_loss(path: Path) -> None:
-    code = (
-        "from consensusbench.store import Journal\n"
-        f"journal = Journal({str(path)!r}, 'rollouts')\n"
-        "for number in range(10**9):\n"
-        "    journal.append(str(number), {'n': number}); print(number, flush=True)\n"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if int(line) >= 20:
-            break
-    os.kill(process.pid, signal.SIGKILL)
-    printed = [int(line), *map(int, process.stdout.read().split())]
-    process.wait()
-    process.stdout.close()
-    with Journal(path, "rollouts") as journal:
-        found = [record["n"] for _, record in journal.items()]
-    # One more may have been written and not printed.
-    assert found[: printed[-1] + 1] == list(range(printed[-1] + 1))
-    assert len(found) <= printed[-1] + 2
+def test_answers_that_a_busy_machine_left_undecided_are_checked_once_more() -> None:
+    asked: list[list[str]] = []
+
+    class Busy:
+        def verify_batch(self, _: list[str], texts: list[str], rule: str) -> list[Verdict]:
+            asked.append(texts)
+            methods = {"a": "load", "b": "budget", "c": "killed"}
+            is_first = len(asked) == 1
+            return [undecided(None, methods[text] if is_first else "again") for text in texts]
+
+    verify_patiently(cast("AnswerVerifier", Busy()), list("123"), list("abc"), "auto")
+    assert asked == [["a", "b", "c"], ["a", "c"]]
