@@ -140,7 +140,6 @@ class Reply:
         prompt_tokens: as the server counted; None where it does not say.
         completion_tokens: the same, reasoning included.
         cost: US dollars, by estimated tokens where the server did not count; None without prices.
-        request_id: the server's name for it.
         reasoning: the model's thinking, where the server sends it apart from the text.
         attempts: requests that it took.
     """
@@ -151,7 +150,6 @@ class Reply:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cost: float | None = None
-    request_id: str | None = None
     reasoning: str | None = None
     attempts: int = 1
 
@@ -271,7 +269,6 @@ class _Completion(BaseModel):
     choices: Annotated[list[_Choice], Field(min_length=1)]
     usage: _Usage | None = None
     model: str | None = None
-    id: str | None = None
 
 
 class ChatModel:
@@ -392,7 +389,6 @@ class ChatModel:
                 likely if prompt is None else prompt,
                 likely_tokens(text + (reasoning or "")) if completion is None else completion,
             ),
-            request_id=raw.headers.get("x-request-id") or content.id,
             reasoning=reasoning,
             attempts=1 + raw.retries_taken,
         )

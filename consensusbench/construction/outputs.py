@@ -121,21 +121,18 @@ class ProblemCounts:
 
     Attributes:
         written, nodes: problems in the output and their nodes, by data source.
-        nodes_per_problem: number of problems by number of nodes.
         dropped: conclusions that are no node, by stage and reason.
     """
 
     written: Counter[str] = field(default_factory=Counter)
     nodes: Counter[str] = field(default_factory=Counter)
     excluded: Tally[ExclusionReason] = field(default_factory=Tally)
-    nodes_per_problem: Counter[int] = field(default_factory=Counter)
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def write(self, data_source: str, num_nodes: int) -> None:
         """Count a problem of the output."""
         self.written[data_source] += 1
         self.nodes[data_source] += num_nodes
-        self.nodes_per_problem[num_nodes] += 1
 
     def to_json(self) -> Row:
         """Return the counts as plain values."""
@@ -150,9 +147,6 @@ class ProblemCounts:
             "examples": dict(sorted(self.excluded.examples.items())),
             "nodes": nodes,
             "nodes_per_problem": nodes / written if written else None,
-            "problems_by_nodes": {
-                str(nodes): count for nodes, count in sorted(self.nodes_per_problem.items())
-            },
             "by_data_source": {
                 source: {"problems": count, "nodes": self.nodes[source]}
                 for source, count in sorted(self.written.items())

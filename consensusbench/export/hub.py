@@ -6,9 +6,7 @@ project: rows come back with all their keys.  ``metadata`` and keys of your own 
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -33,9 +31,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MARK: Final = "<!-- written by consensusbench export -->"
-# Distinct builds and models that are counted, and builds that are shown.
-MAX_DISTINCT: Final = 64
-_BUILDS_SHOWN: Final = 3
 
 _FILES: Final[Mapping[ExportSplit, str]] = {
     split: f"data/{name}-00000-of-00001.parquet" for split, name in SPLIT_OF.items()
@@ -46,9 +41,6 @@ _KNOWN: Final = {
     "node": "node_id label type expressions derived support is_final weight".split(),
     "budget": ["statements", "numbers", "equations", "length"],
 }
-_SIZES: Final = (
-    (1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"),
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +70,12 @@ def export_hub(
         export = replace(export, val_fraction=0.0)
     layout = _HubLayout()
     report = write_export(export, layout, progress)
-    rows = sum(map(report.rows, report.files))
     header = hub.DatasetCardData(
         license=text.license,
         pretty_name=text.title,
         language=list(text.languages),
         task_categories=["question-answering", "text-generation"],
         tags=["math", "reasoning", "process-reward", "consensus-nodes"],
-        size_categories=[next((name for most, name in _SIZES if rows < most), "1M<n<10M")],
         configs=[
             {
                 "config_name": "default",
@@ -109,9 +99,7 @@ class _HubLayout(Layout):
     needs_both = False
 
     def __init__(self) -> None:
-        self.problems = self.recorded = 0
-        self.models: Counter[str] = Counter()
-        self.builds: Counter[str] = Counter()
+        self.recorded = 0
         # Keys beside the known ones, in the order in which they come.
         self._own: dict[str, dict[str, None]] = {"problem": {}, "node": {}, "budget": {}}
 
@@ -125,7 +113,7 @@ class _HubLayout(Layout):
             self._own[level] |= dict.fromkeys(key for key in found if key not in _KNOWN[level])
 
     def row(self, problem: Problem, split: ExportSplit, index: int) -> Row:
-        self._note_making(problem.metadata)
+        self.recorded += "construction" in problem.metadata
         row = problem_to_row(replace(problem, split=SPLIT_OF[split]))
         nodes = [_plain("node", node) for node in row["nodes"]]
         budget = row.get("budget")
@@ -155,19 +143,6 @@ class _HubLayout(Layout):
         nested = {"nodes": pa.list_(pa.struct(node)), "budget": pa.struct(budget)}
         return pa.schema(fields("problem", **nested))
 
-    def _note_making(self, metadata: Row) -> None:
-        """Count how nodes were made, as ``consensusbench build`` writes it."""
-        self.problems += 1
-        made = metadata.get("construction")
-        if not isinstance(made, dict):
-            return
-        self.recorded += 1
-        _count(self.builds, json.dumps(made.get("provenance", made), indent=2, default=str))
-        rollouts = made.get("rollouts")
-        for rollout in rollouts if isinstance(rollouts, list) else ():
-            if isinstance(rollout, dict):
-                _count(self.models, str(rollout.get("model") or "unknown"))
-
 
 def _plain(level: str, row: Row) -> Row:
     """Return a row whose unknown values are JSON text."""
@@ -176,11 +151,6 @@ def _plain(level: str, row: Row) -> Row:
         key: value if key in known or value is None else dump_json(value)
         for key, value in row.items()
     }
-
-
-def _count(counter: Counter[str], value: str) -> None:
-    if value in counter or len(counter) < MAX_DISTINCT:
-        counter[value] += 1
 
 
 def _body(text: CardText, report: ExportReport, layout: _HubLayout) -> str:
@@ -205,28 +175,11 @@ def _body(text: CardText, report: ExportReport, layout: _HubLayout) -> str:
         title=text.title,
         composition="\n".join(composition + totals),
         path=f"data/{[*report.files.values()][-1].name}",
-        making="\n\n".join(_making(layout)),
+        recorded=f"{layout.recorded:,} of {sum(map(report.rows, report.files)):,}",
         identity="\n".join(identity),
         version=VERSION,
         normal_form=NORMAL_FORM_VERSION,
     )
-
-
-def _making(layout: _HubLayout) -> Iterator[str]:
-    if not layout.recorded:
-        yield "The rows do not record how their nodes were made."
-        return
-    yield (
-        "Right solutions are sampled from several models, their common conclusions are extracted, "
-        f"and trivial ones are removed. {layout.recorded:,} of {layout.problems:,} "
-        "problems record in `metadata.construction` how their nodes were made."
-    )
-    if layout.models:
-        models = layout.models.most_common()
-        rows = [f"| {_cell(model)} | {count:,} |" for model, count in models]
-        yield "\n".join(["| model | right solutions used |", "|---|--:|", *rows])
-    for build, count in layout.builds.most_common(_BUILDS_SHOWN):
-        yield f"Problems built with these settings: {count:,}\n\n```json\n{build}\n```"
 
 
 def _cell(text: str) -> str:

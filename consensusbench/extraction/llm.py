@@ -165,7 +165,7 @@ class LlmSettings:
     Attributes:
         min_support: correct rollouts that must state a node.
         max_nodes: nodes asked for; what a reply lists beyond is dropped.
-        max_prompt_rollouts: rollouts shown to the model; support is counted over all.
+        max_prompt_rollouts: the first rollouts, shown to the model; support is counted over all.
         max_prompt_chars: bound on the quoted problem and rollouts together.
         re_asks: times that a malformed reply is sent back with its fault.
         temperature: of the replies; ``server`` (in Python None) leaves it to the model's settings.
@@ -220,15 +220,6 @@ def prompt_digest() -> str:
 def _text(name: str) -> str:
     path = files("consensusbench.extraction") / "prompts" / f"{name}.txt"
     return path.read_text(encoding="utf-8").strip()
-
-
-def choose_rollouts(rollouts: Sequence[CorrectRollout], limit: int) -> list[CorrectRollout]:
-    """Return the rollouts to show: as many models as possible, in turns, in the order given."""
-    by_model: dict[str, list[CorrectRollout]] = {}
-    for rollout in rollouts:
-        by_model.setdefault(rollout.model, []).append(rollout)
-    turns = itertools.chain.from_iterable(itertools.zip_longest(*by_model.values()))
-    return [rollout for rollout in turns if rollout is not None][:limit]
 
 
 def quote(problem: Problem, rollouts: Sequence[CorrectRollout], max_chars: int) -> str:
@@ -404,14 +395,11 @@ def _repaired(found: re.Match[str]) -> str:
 
 
 def _faults_of(error: ValidationError) -> str:
-    """Return the first faults in one clause: ``nodes[2].type: Input should be …``."""
+    """Return the first faults in one clause: ``nodes.2.type: Input should be …``."""
     faults = error.errors(include_url=False, include_context=False, include_input=False)
-    return "; ".join(f"{_place(fault['loc'])}: {fault['msg']}" for fault in faults[:_MAX_FAULTS])
-
-
-def _place(location: tuple[int | str, ...]) -> str:
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-    return "".join(parts).lstrip(".") or "the object"
+    places = [".".join(map(str, fault["loc"])) or "the object" for fault in faults]
+    clauses = (f"{place}: {fault['msg']}" for place, fault in zip(places, faults, strict=True))
+    return "; ".join(itertools.islice(clauses, _MAX_FAULTS))
 
 
 # The checks: of the wordings in a reply, those that correct rollouts state.
@@ -767,7 +755,7 @@ class LlmExtractor:
         settings = self._settings
         if len(rollouts) < settings.min_support:
             return Extraction(())
-        shown = choose_rollouts(rollouts, settings.max_prompt_rollouts)
+        shown = rollouts[: settings.max_prompt_rollouts]
         quotation = quote(problem, shown, settings.max_prompt_chars)
         question = first_messages(quotation, settings.max_nodes)
         claimed = await self._claimed(problem.problem_id, question)

@@ -68,7 +68,7 @@ async def test_a_reply_has_usage_cost_and_reasoning(bench: ModelBench) -> None:
     assert (reply.text, reply.reasoning, reply.finish_reason) == ("Answer: 5", "hm", "stop")
     assert (reply.prompt_tokens, reply.completion_tokens) == (2, 3)
     assert reply.cost == pytest.approx((2 * 3 + 3 * 12) / 1e6)
-    assert (reply.model, reply.request_id, reply.attempts) == ("toy", "chat-0", 1)
+    assert (reply.model, reply.attempts) == ("toy", 1)
     budget = Budget()
     uncounted = await bench.ask(budget, price_in=3.0, price_out=12.0)
     assert uncounted.completion_tokens is None and budget.cost == uncounted.cost

@@ -133,9 +133,9 @@ def test_latex_survives_json(written: str, meant: str) -> None:
         (GOOD[:-5], "its JSON object is never closed"),
         ('{"nodes": 5}', "nodes: Input should be a valid list"),
         ('{"items": []}', 'its JSON object has no key "nodes"'),
-        (reply_text(node()), "nodes[0].expressions: List should have at least 1 item"),
-        (reply_text(node("x=1"), node("x=2", type="lemma")), "nodes[1].type: Input should be"),
-        ('{"nodes": [{"type": "value", "expressions": [5]}]}', "nodes[0].expressions[0]: Input"),
+        (reply_text(node()), "nodes.0.expressions: List should have at least 1 item"),
+        (reply_text(node("x=1"), node("x=2", type="lemma")), "nodes.1.type: Input should be"),
+        ('{"nodes": [{"type": "value", "expressions": [5]}]}', "nodes.0.expressions.0: Input"),
         ('{"nodes": [1 2]}', "its JSON is broken at line 1 column 14"),
         ('{"nodes": ' + "9" * 5_000 + "}", "its JSON holds a number of too many digits"),
         ("x" * (llm.MAX_REPLY_CHARS + 1), "it has 200001 characters, the limit is 200000"),
@@ -364,7 +364,7 @@ async def test_broken_json_is_sent_back_with_its_fault(asking: Asking) -> None:
     assert [turn["role"] for turn in turns] == ["system", "user"] + ["assistant", "user"] * 2
     assert turns[2]["content"] == GOOD[:-2]
     assert "cannot be used: its JSON object is never closed." in turns[3]["content"]
-    assert "nodes[0].type: Input should be 'equation'" in turns[5]["content"]
+    assert "nodes.0.type: Input should be 'equation'" in turns[5]["content"]
 
 
 async def test_a_server_without_the_schema_is_asked_for_plain_json(
