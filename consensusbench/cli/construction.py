@@ -172,7 +172,7 @@ AuditPath: TypeAlias = Annotated[
 ]
 
 _SELECTION = {
-    "selection.rollouts_per_problem": "N|all",
+    "selection.rollouts_per_problem": "N",
     "selection.min_rollouts": "N",
     "selection.min_steps": "N",
     "selection.exclude_models": "NAME",

@@ -40,7 +40,7 @@ BUILD = ["build", "r", *ROWS]
         (["compare", *FILES, "--baseline", "A"], "--baseline and --candidate go together"),
         (["validate", "none.jsonl"], "none.jsonl: no such file"),
         (["refine", "c.jsonl", *ROWS], "c.jsonl: no such file"),
-        ([*BUILD, "--rollouts-per-problem", "2"], "must be from 1 to 2"),
+        ([*BUILD, "--rollouts-per-problem", "2"], "min_rollouts must be at most 2"),
         ([*BUILD, "--min-share", "2"], "refine.min_share (--min-share): must be at m"),
         ([*BUILD, "--trust-labels", "--answer-rule", "auto"], "not for trust_labels"),
         ([*BUILD, "--model", "m"], "--model is for --extractor llm"),
