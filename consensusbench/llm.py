@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import re
 import sys
 import tomllib
 from collections import Counter
@@ -53,7 +54,7 @@ class ModelSettings:
     """One model behind one OpenAI-compatible address.
 
     Attributes:
-        model: its name as the server knows it.
+        model: its name on the server.
         base_url: any OpenAI-compatible server, up to and with ``/v1``; OpenAI's where not set.
         api_key_env: environment variable that holds the key.
         temperature: sent where not None.
@@ -93,7 +94,7 @@ class ModelSettings:
     @property
     def name(self) -> str:
         """Name in files and messages."""
-        return self.label or self.model
+        return self.label or self.model or "the model"
 
     @property
     def is_priced(self) -> bool:
@@ -137,7 +138,7 @@ class Reply:
         text: the answer itself.
         model: the model's name as the server gives it.
         finish_reason: ``stop``, ``length``, ``content_filter``, …
-        prompt_tokens: as the server counted; None where it does not say.
+        prompt_tokens: as the server counted; None if it does not count.
         completion_tokens: the same, reasoning included.
         cost: US dollars, by estimated tokens where the server did not count; None without prices.
         reasoning: the model's thinking, where the server sends it apart from the text.
@@ -483,9 +484,8 @@ def read_models(
     """
     models = []
     for name in names:
-        model, _, url = name.rpartition("@")
-        has_url = bool(model) and url.startswith(("http://", "https://"))
-        entry = {"model": model, "base_url": url} if has_url else {"model": name}
+        match = re.fullmatch(r"(?P<model>.+?)@(?P<base_url>https?://.+)", name, re.DOTALL)
+        entry = {"model": name} if match is None else match.groupdict()
         models.append(_settings({**defaults, **entry}, f"--model {name}"))
     if file is not None:
         try:

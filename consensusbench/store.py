@@ -1,4 +1,4 @@
-"""A journal on disk of what was paid for, or took long."""
+"""A journal on disk of results that cost money or time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMMIT;
 
 
 def digest(value: object) -> str:
-    """Return 32 hexadecimal digits that stand for a JSON value."""
+    """Return a digest of a JSON value, 32 hexadecimal digits."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:32]
 

@@ -216,8 +216,8 @@ def build(
     Of each problem, correct rollouts of several models are compared; conclusions that at least two
     of them reach become its nodes. With them goes a budget of the guard: what a right rollout
     states at most, times 1.5; and if there are wrong rollouts, a weight for each node
-    (`ncr=weighted`): the share of right rollouts that reach it less that of wrong ones. Whatever is
-    left out is in the audit with its reason. If the command is killed, run it again to continue.
+    (`ncr=weighted`): the share of right rollouts that reach it less that of wrong ones. The audit
+    has all that is left out, with its reason. If the command is killed, run it again to continue.
     `docs/build-datasets.md` has the details.
     """
     if budgets is not None:
@@ -320,7 +320,7 @@ def refine(
     ```
 
     Drops what restates the problem, what any solution would hold, and what another node implies,
-    and keeps the rest in order. Whatever is left out stands in the audit with its reason. With the
+    and keeps the rest in order. The audit has all that is left out, with its reason. With the
     same thresholds the nodes are those of `consensusbench build`; their weights take the rollouts
     (`consensusbench build ROLLOUTS --budgets DATASET`).
     """

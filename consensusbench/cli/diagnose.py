@@ -73,8 +73,8 @@ def diagnose_rollouts(
     ```
 
     Right: sound, a direct answer without a path, or redundant thinking. Wrong: almost correct,
-    a format error (right, but not as the answer rule wants it), or wrong. Format errors show only
-    under a rule that is stricter than auto. `--list-settings` lists the thresholds, such as
+    a format error (right, but not in the form of the answer rule), or wrong. Format errors show
+    only under a rule that is stricter than auto. `--list-settings` lists the thresholds, such as
     `--almost-ncr 0.8`; `consensuspr explain` shows the hits of a rollout.
     """
     check_outputs((output,), (*rollouts, dataset))

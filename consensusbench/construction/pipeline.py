@@ -76,7 +76,7 @@ from consensuspr.version import VERSION
 
 # A correct solution is a hundredth of it; longer ones are counted and left out.
 MAX_RESPONSE_BYTES = 1 << 20
-# Columns that say how a rollout was sampled; the dataset records them with the compared rollouts.
+# Columns about the sampling of a rollout; the dataset records them with the compared rollouts.
 SAMPLING_COLUMNS = ("temperature", "top_p", "max_tokens", "seed")
 # So many failures are no longer about single problems.
 MAX_FAILURES = 20
@@ -90,8 +90,8 @@ class BuildJob:
     """A build from rollouts.
 
     Attributes:
-        rollouts: files, in any order; or folders of training runs, whose logs say which of their
-            rollouts are correct.
+        rollouts: files, in any order; or folders of training runs, whose logs have the verdict
+            on each rollout.
         paths: of the outputs.
         extractor: stage 2.
         refiner: stage 3; None: end with stage 2.
@@ -383,7 +383,7 @@ def _read_rollouts(
 
 
 def _is_oversize(response: str) -> bool:
-    # No character takes more than four bytes: most need not be encoded to know.
+    # No character takes more than four bytes: most need not be encoded.
     return 4 * len(response) > MAX_RESPONSE_BYTES and (
         len(response.encode("utf-8", "surrogatepass")) > MAX_RESPONSE_BYTES
     )
@@ -407,7 +407,7 @@ _RUN_COLUMNS = (
 def read_run(folder: Path) -> Iterator[Row]:
     """Yield the training rollouts of a run whose text was kept, as rows of rollouts.
 
-    A policy changes with each step, so that its **step** stands for the model of a rollout: models
+    A policy changes with each step, so that its **step** counts as the model of a rollout: models
     take turns, and two of them must state a conclusion.  Validation rollouts are left out, because
     a dataset made of them would spoil validation.
 

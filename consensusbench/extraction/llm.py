@@ -211,7 +211,7 @@ def again_messages(reply: str, fault: str) -> list[Message]:
 
 @cache
 def prompt_digest() -> str:
-    """Return 16 hexadecimal digits that stand for the text of all prompts."""
+    """Return a digest of all prompts, 16 hexadecimal digits."""
     whole = "\x00".join(_text(name) for name in PROMPT_NAMES)
     return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
@@ -244,7 +244,7 @@ def quote(problem: Problem, rollouts: Sequence[CorrectRollout], max_chars: int) 
 def clip_middle(text: str, limit: int) -> str:
     """Return ``text`` with its middle left out where it is longer than ``limit`` characters.
 
-    The note that says so is part of the limit; both ends stop at a line where one is near.
+    The note on it is part of the limit; both ends stop at a line where one is near.
     """
     if len(text) <= limit:
         return text
@@ -319,7 +319,7 @@ class ClaimedNode(BaseModel):
 
     @property
     def claimed_support(self) -> int | None:
-        """The number of solutions that the model says reach it."""
+        """The number of solutions that reach it according to the model."""
         return len(self.solutions) if isinstance(self.solutions, list) else None
 
 
@@ -408,11 +408,11 @@ def _faults_of(error: ValidationError) -> str:
 # audit, which names the first of several.
 _FAULTS = {
     "false": "arithmetic that does not hold",
-    "in the problem": "the problem says it",
+    "in the problem": "the problem states it",
     "over the limit": "longer, or more of one node, than the limits allow",
     "no statement": "a single sign, or words that state nothing",
     "partial": "a part of the conclusion, found also where the conclusion is not",
-    "foreign": "in a correct rollout, but with nothing to show that it says the same",
+    "foreign": "in a correct rollout, but not provably the same",
     "unverified": "in no correct rollout, and not provably equal to a wording that is",
 }
 
@@ -507,7 +507,7 @@ def check_nodes(
         first, *repeated = (made[index] for index in members)
         candidates.append(_candidate(first, problem, rollouts))
         for claim in repeated:
-            detail = f"says the same as {first.label!r}"
+            detail = f"is the same as {first.label!r}"
             dropped.append(claim.dropped("duplicate", detail, claim.expressions))
     candidates.sort(key=lambda candidate: candidate.position)
     return Extraction(tuple(candidates), tuple(dropped))
@@ -519,15 +519,15 @@ def _sort_wordings(
     """Look for the wordings of all claims in the problem and in the rollouts."""
     wanted = [list(_sound(claim)) for claim in claims]
     wordings = {text: read_wording(text) for texts in wanted for text in texts}
-    # A chain's forms are its parts: that rollouts state a part of a chain does not make anybody
-    # state the chain, which a model may have put together.
+    # A chain's forms are its parts.  A rollout that states a part does not state the chain, which a
+    # model may have put together.
     with_forms = [
         (text,) if wording.is_chain else (text, *wording.derived)
         for text, wording in wordings.items()
     ]
     alone = [(text,) for text in wordings]
     literal = dict(zip(wordings, find_mentions(alone, rollouts, statements=False), strict=True))
-    # A form that nobody writes may be a result that several work out, for example in code.
+    # A form that no rollout writes may be a result that several compute, for example in code.
     stated = dict(zip(wordings, find_mentions(with_forms, rollouts), strict=True))
     own_text = CorrectRollout("", "", problem.problem)
     in_problem = dict(zip(wordings, find_mentions(with_forms, [own_text]), strict=True))

@@ -1,7 +1,8 @@
 """Stage 3 of construction: of the candidates, the nodes worth supervising (paper section 3.2).
 
-What restates the problem, is trivial, says too little, is reached too rarely or is implied by
-another candidate is dropped; of the rest the most informative and best supported stay.
+A candidate is dropped if it restates the problem, is trivial, holds too little information, is
+reached too rarely or is implied by another one.  The most informative and best supported of the
+others stay.
 """
 
 from __future__ import annotations
@@ -99,9 +100,9 @@ def information_of(expression: str) -> float:
 
 
 def is_identity(expression: str) -> bool:
-    """Tell whether an equation has two like sides, beside 1 times, plus 0 and first powers.
+    """Return whether an equation has two like sides, beside 1 times, plus 0 and first powers.
 
-    ``5=5`` and ``1*4=4`` say nothing, although the matcher finds them.
+    ``5=5`` and ``1*4=4`` carry no information, although the matcher finds them.
     """
     statement = parse_statement(expression)
     if statement is None or len(statement.sides) != 2:
@@ -131,7 +132,7 @@ def _is_number(tree: Expression, value: int) -> bool:
 
 
 def gives_number(expression: str) -> bool:
-    """Tell whether one side of a statement is a number: what it says does not hang on names."""
+    """Return whether one side of a statement is a number, so that it does not depend on names."""
     statement = parse_statement(expression)
     return statement is not None and any(
         value_in_lowest_terms(side) is not None for side in statement.sides
@@ -161,7 +162,7 @@ class PaperRefiner:
             reason: str,
             judge: Callable[[Candidate], Candidate | str],
         ) -> list[Candidate]:
-            """Keep the candidates that the judge returns; a sentence says why one goes."""
+            """Keep the candidates that the judge returns; drop those that it gives a reason for."""
             kept = []
             for candidate in candidates:
                 judged = judge(candidate)
@@ -173,7 +174,7 @@ class PaperRefiner:
             return kept
 
         def echo(candidate: Candidate) -> Candidate | str:
-            # The wordings that the problem's own text states go, or all if the label is one.
+            # Wordings that the problem's own text states are dropped, or all if the label is one.
             found = candidate.expressions, candidate.derived
             expressions, derived = beyond(problem.problem, *found)
             if candidate.label in expressions or (expressions, derived) == found:
@@ -189,7 +190,7 @@ class PaperRefiner:
             return f"reached by {candidate.support} of {rollouts} rollouts, {needed} are needed"
 
         def trivial(candidate: Candidate) -> Candidate | str:
-            # The wordings that say nothing go, or all if nothing else is left.
+            # Trivial wordings are dropped, or the candidate if all are.
             kept = tuple(text for text in candidate.expressions if not is_identity(text))
             if not kept:
                 return "an operation that changes nothing"
@@ -216,7 +217,7 @@ class PaperRefiner:
         left = sift(
             left, "restates the answer", lambda found: detail if found in surplus else found
         )
-        beaten = f"{settings.max_nodes} others say more or are reached more often"
+        beaten = f"{settings.max_nodes} others are more informative or reached more often"
         sift(left[settings.max_nodes :], "beyond the maximum", lambda candidate: beaten)
         nodes = sorted(left[: settings.max_nodes], key=lambda found: (found.position, found.label))
         return Extraction(tuple(nodes), (*extraction.dropped, *dropped))
@@ -261,6 +262,6 @@ def _pieces(candidates: Sequence[Candidate]) -> dict[int, str]:
 
 
 def _worth(candidate: Candidate, rollouts: int) -> float:
-    """Return the share of rollouts that reach a node, by how much it says."""
+    """Return the share of rollouts that reach a node, times its information."""
     information = min(information_of(candidate.label), ENOUGH_INFORMATION)
     return candidate.support / max(1, rollouts) * information

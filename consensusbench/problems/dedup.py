@@ -40,7 +40,7 @@ class ProblemStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProblemKey:
-    """One problem; digests stand for its text key and its rough key."""
+    """One problem, with digests of its text key and its rough key."""
 
     text: bytes
     rough: bytes

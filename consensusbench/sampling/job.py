@@ -80,7 +80,7 @@ class SampleReport:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """One problem put to one model; the key stands for all that decides its replies."""
+    """One problem put to one model; the key is a digest of all that decides its replies."""
 
     number: int
     model: ModelSettings
@@ -297,7 +297,7 @@ class Sampler:
             self._stop(ModelUnavailable(reason))
 
     def _stop(self, error: ConsensusPRError) -> None:
-        """End the run; the first reason stands."""
+        """End the run; the first reason counts."""
         is_followup = isinstance(error, BudgetSpent) and self._budget.stopped
         if self.stopped_by is None and not is_followup:
             self.stopped_by = error
@@ -348,7 +348,7 @@ class Sampler:
         return self._verdicts[key]
 
     async def _plan(self, questions: Sequence[_Question]) -> ProblemPlan:
-        """Return a problem's plan with the draws that the journal knows."""
+        """Return a problem's plan with the draws of the journal."""
         settings, problem_id = self.settings, questions[0].problem.problem_id
         plan = ProblemPlan(
             len(questions),
@@ -428,14 +428,14 @@ class Sampler:
         else:
             count, wanted, enough = correct_rollouts, settings.per_problem, settings.minimum
         if reason:
-            fate = "not asked"
+            outcome = "not asked"
             report.not_asked[problem_id] = reason
         elif count < enough:
-            fate = "few"
+            outcome = "few"
             report.few[problem_id] = count
         else:
-            fate = "complete" if count >= wanted else "enough"
-        report.problems[fate] = report.problems.get(fate, 0) + 1
+            outcome = "complete" if count >= wanted else "enough"
+        report.problems[outcome] = report.problems.get(outcome, 0) + 1
         return rows
 
     def _row(self, question: _Question, index: int, reply: Reply, correct: bool | None) -> Row:

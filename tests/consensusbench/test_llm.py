@@ -212,11 +212,11 @@ extra_body = { top_k = 20 }
 def test_models_come_from_names_and_a_file(tmp_path: Path) -> None:
     (tmp_path / "m.toml").write_text(FILE)
     defaults = {"temperature": 2.0, "max_tokens": None, "concurrency": 4}
-    names = ["small", "org/m@v2@https://host:1/v1"]
+    names = ["small", "org/m@v2@https://me:pw@host:1/v1"]
     found = read_models(names, tmp_path / "m.toml", defaults)
     assert [(each.name, each.base_url, each.temperature, each.max_tokens) for each in found] == [
         ("small", None, 2.0, None),
-        ("org/m@v2", "https://host:1/v1", 2.0, None),
+        ("org/m@v2", "https://me:pw@host:1/v1", 2.0, None),
         ("big", None, 1.0, 100),
         ("qwen", "http://127.0.0.1:8000/v1", None, 100),
     ]
