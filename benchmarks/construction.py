@@ -165,7 +165,7 @@ def _cells(
     problem = np.array([numbers.setdefault(one.problem_id, len(numbers)) for one in known])
     acc = np.array([one.acc for one in known], float)
     every, inner = (
-        consistency_of(np.array(ncr, float), acc, problem, CONFIDENCE, 0)
+        consistency_of(np.array(ncr, float), acc, problem, CONFIDENCE)
         for ncr in ([one.ncr for one in known], [one.ncr_without_final for one in known])
     )
     chars = np.array([one.num_chars for one in known], float)

@@ -26,11 +26,9 @@ from consensusbench.evaluation.estimates import (
     REPLICATES,
     SHARE,
     Estimate,
-    check_resampling,
+    check_confidence,
     mean_estimate,
-    median_estimate,
     percentile_interval,
-    problem_mean_estimate,
     problem_weights,
     ratio_estimate,
 )
@@ -51,7 +49,7 @@ from consensuspr.scoring.types import Status
 from consensuspr.version import VERSION
 
 # Changes when a key of the JSON form is renamed, removed or gets another meaning.
-SCHEMA: Final = "consensusbench.evaluation/1"
+SCHEMA: Final = "consensusbench.evaluation/2"
 DIMENSIONS: Final = ("model", "source", "difficulty")
 
 # Of intervals from 2, 3, 5 and 10 simulated problems at a level of 95 %, 44, 65, 83 and 90 % held
@@ -71,7 +69,6 @@ class EvaluationSettings:
 
     ks: tuple[int, ...] = (1,)
     confidence: float = 0.95
-    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +143,7 @@ class Consistency(JsonResult):
     num_wrong: int
 
 
-def consistency_of(
-    ncr: Floats, acc: Floats, problem: Ints, confidence: float, seed: int
-) -> Consistency:
+def consistency_of(ncr: Floats, acc: Floats, problem: Ints, confidence: float) -> Consistency:
     """Measure how NCR and Acc go together; (n,) each, NaN if unknown."""
     known = ~(np.isnan(ncr) | np.isnan(acc))
     ncr, problem, right = ncr[known], problem[known], acc[known] == 1.0
@@ -169,7 +164,7 @@ def consistency_of(
             reason = ONE_PROBLEM if len(numbers) < 2 else FEW_PROBLEMS
             estimates = [replace(no_value, value=v, no_interval=reason) for v in values]
         else:
-            replicates = _replicates(ncr, right, cluster, len(numbers), seed)
+            replicates = _replicates(ncr, right, cluster, len(numbers))
             estimates = [
                 _resampled(replace(no_value, value=value), drawn, confidence)
                 for value, drawn in zip(values, replicates, strict=True)
@@ -238,7 +233,7 @@ def _resampled(estimate: Estimate, replicates: Floats, confidence: float) -> Est
     return replace(estimate, low=interval[0], high=interval[1], no_interval="")
 
 
-def _replicates(ncr: Floats, right: Bools, cluster: Ints, problems: int, seed: int) -> list[Floats]:
+def _replicates(ncr: Floats, right: Bools, cluster: Ints, problems: int) -> list[Floats]:
     """Return (r,) values of D_NCR, AUROC and AUCPR over resampled problems.
 
     All three follow from the counts of right and wrong rollouts by NCR, which are linear in how
@@ -254,7 +249,7 @@ def _replicates(ncr: Floats, right: Bools, cluster: Ints, problems: int, seed: i
     ]
     blocks = [
         weighted_figures(levels, weights @ counts[0], weights @ counts[1])
-        for weights in problem_weights(problems, seed)
+        for weights in problem_weights(problems)
     ]
     return [np.concatenate(figures) for figures in zip(*blocks, strict=True)]
 
@@ -299,10 +294,8 @@ class NodeFigures(JsonResult):
 
     ncr: Estimate
     ncr_raw: Estimate
-    ncr_by_problem: Estimate
     tpn: Estimate
     tpn_pooled: Estimate
-    tpn_median: Estimate
     num_without_match: int
     consistency: Consistency
     consistency_raw: Consistency | None
@@ -323,7 +316,6 @@ class GroupMetrics(JsonResult):
     num_problems: int
     statuses: dict[str, int]
     num_undecided: int
-    num_undecided_by_load: int
     acc: Estimate
     pass_at: tuple[PassAtK, ...]
     nodes: NodeFigures
@@ -364,7 +356,6 @@ def measure(
         num_problems=len(np.unique(problem)),
         statuses={status.value: counts[status.value] for status in Status if status in counts},
         num_undecided=int(columns.undecided.sum()),
-        num_undecided_by_load=int(columns.undecided_by_load.sum()),
         acc=mean_estimate(columns.acc, problem, confidence, bounds=SHARE),
         pass_at=tuple(
             pass_at_k_estimate(columns.acc, problem, k, confidence, problem_ids)
@@ -393,15 +384,13 @@ def _node_figures(columns: Columns, suffix: str, settings: EvaluationSettings) -
     pooled = (tokens[counted], hits[counted].astype(np.float64), problem[counted])
 
     def consistency(values: Floats) -> Consistency:
-        return consistency_of(values, columns.acc, problem, confidence, settings.seed)
+        return consistency_of(values, columns.acc, problem, confidence)
 
     return NodeFigures(
         ncr=mean_estimate(ncr, problem, confidence, bounds=SHARE),
         ncr_raw=mean_estimate(raw, problem, confidence, bounds=SHARE),
-        ncr_by_problem=problem_mean_estimate(ncr, problem, confidence, bounds=SHARE),
         tpn=mean_estimate(tpn, problem, confidence, bounds=LENGTH),
         tpn_pooled=ratio_estimate(*pooled, confidence, bounds=LENGTH),
-        tpn_median=median_estimate(tpn, problem, confidence),
         num_without_match=int(((nodes > 0) & (hits == 0)).sum()),
         consistency=consistency(ncr),
         consistency_raw=consistency(raw) if (raw > ncr).any() else None,
@@ -501,7 +490,7 @@ def check(by: Sequence[str], settings: EvaluationSettings) -> None:
         if dimension not in DIMENSIONS:
             known = ", ".join(DIMENSIONS)
             raise InputError(f"groups are by {known}, not by {dimension!r}")
-    check_resampling(settings.confidence, settings.seed)
+    check_confidence(settings.confidence)
     if not settings.ks or min(settings.ks) < 1 or list(settings.ks) != sorted(set(settings.ks)):
         raise InputError(f"k must be distinct, ascending and 1 or more, got {settings.ks}")
 

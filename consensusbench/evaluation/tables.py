@@ -71,7 +71,6 @@ def evaluation_tables(evaluation: Evaluation) -> list[Table]:
     if overall.tokens.count:
         lengths = [
             _TPN,
-            (number("TPN median", decimals=1), "nodes.tpn_median"),
             (number("TPN pooled", decimals=1), "nodes.tpn_pooled"),
             _TOKENS,
             _CHARS,

@@ -28,8 +28,6 @@ RIGHT, WRONG = "right", "wrong"
 BINS_A_DECADE = 5
 # More dots hide each other and make the page heavy; a share that spreads over all is shown.
 MAX_DOTS = 1500
-# Fifths of a problem's nodes: problems have between 2 and 12 of them.
-ORDER_BINS = 5
 TEXT_STEPS = 20
 ALPHAS = tuple(i / 20 for i in range(21))
 # Rewards are sums of quotients of small numbers: closer than this is equal.
@@ -173,23 +171,6 @@ def _mean(values: Sequence[float] | Floats) -> float | None:
     return float(np.mean(values)) if len(values) else None
 
 
-def node_order(rollouts: Rollouts) -> Chart:
-    """Return the share of nodes reached by their place in the problem's order."""
-    fifths = ("first", "second", "third", "fourth", "last")
-    ticks = [((2 * i + 1) / 10, name) for i, name in enumerate(fifths)]
-    chart = Chart(
-        "line",
-        "order",
-        "Nodes reached, by their order",
-        Axis("fifth of the problem's nodes", low=0.0, high=1.0, ticks=ticks),
-        _OF_NODES,
-        about="Nodes of all problems by their place in the problem's order, in fifths. Where wrong "
-        "rollouts fall behind is where they go astray.",
-        empty="No rollout has nodes.",
-    )
-    return _curves(chart, rollouts, reached_by_order)
-
-
 def text_position(rollouts: Rollouts) -> Chart:
     """Return mean coverage as a function of how much of the response has been read."""
     chart = Chart(
@@ -203,35 +184,13 @@ def text_position(rollouts: Rollouts) -> Chart:
         "tail is redundant text.",
         empty="No rollout has positions of its hits (spans).",
     )
-    return _curves(chart, rollouts, coverage_by_position)
-
-
-def _curves(
-    chart: Chart, rollouts: Rollouts, curve_of: Callable[[Rollouts], tuple[Points, int]]
-) -> Chart:
-    """Return a curve for right and one for wrong rollouts."""
     series = []
     for side, group in by_correctness(rollouts).items():
-        points, used = curve_of(group)
+        points, used = coverage_by_position(group)
         if points:
             x, y = zip(*points, strict=True)
             series.append(Series(f"answer {side} ({used:,})", x, y, side))
     return replace(chart, series=series, empty="") if series else chart
-
-
-def reached_by_order(rollouts: Rollouts, bins: int = ORDER_BINS) -> tuple[Points, int]:
-    """Return which share of the nodes is reached, by place, and the rollouts that have nodes.
-
-    Node i of k (from 1) stands at (i - 0.5) / k.  All nodes of all rollouts count alike.
-    """
-    met, seen = [0] * bins, [0] * bins
-    for rollout in rollouts:
-        for at, matched in enumerate(rollout.matched):
-            slot = (2 * at + 1) * bins // (2 * len(rollout.matched))
-            seen[slot] += 1
-            met[slot] += matched
-    points = [((i + 0.5) / bins, met[i] / seen[i]) for i in range(bins) if seen[i]]
-    return points, sum(bool(rollout.matched) for rollout in rollouts)
 
 
 def coverage_by_position(rollouts: Rollouts, steps: int = TEXT_STEPS) -> tuple[Points, int]:
