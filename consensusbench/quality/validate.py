@@ -264,8 +264,8 @@ def validate_dataset(
         report.rollouts, report.unknown_rollouts = survey.rows, survey.unknown
         done = 0
         with progress("comparing", "problems") as advance_to:
-            for chunk in chunks_by_source(_with_nodes(dataset, index)):
-                for finding in check_rollouts(chunk, survey, settings.threads):
+            for source, chunk in chunks_by_source(_with_nodes(dataset, index)):
+                for finding in check_rollouts(chunk, source, survey, settings.threads):
                     add(finding)
                 done += len(chunk)
                 advance_to(done)
@@ -456,10 +456,10 @@ def _same_nodes(nodes: Sequence[Node], hits: Sequence[Bools]) -> Iterator[Remark
 
 
 def check_rollouts(
-    chunk: Sequence[Examined], survey: RolloutSurvey, threads: int
+    chunk: Sequence[Examined], source: str, survey: RolloutSurvey, threads: int
 ) -> Iterator[DatasetFinding]:
     """Yield which nodes of one source others' rollouts hit, and which none of their own does."""
-    sample = survey.sample.of(chunk[0].problem.data_source)
+    sample = survey.samples.get(source, [])
     problems = [(one.problem.problem_id, one.patterns) for one in chunk]
     for examined, hits in zip(chunk, match_unrelated(problems, sample, threads), strict=True):
         nodes = examined.problem.nodes

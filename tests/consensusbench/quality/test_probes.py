@@ -28,8 +28,9 @@ from consensusbench.quality.attacks import (
 )
 from consensusbench.quality.probes import ProbeReport, cheap_notes, probe_dataset
 from consensusbench.quality.survey import (
-    RolloutSample,
+    RolloutSurvey,
     SurveyedRollout,
+    add_to_sample,
     match_unrelated,
 )
 
@@ -76,7 +77,9 @@ ROLLOUTS = [
 def report(write_dataset: Write) -> ProbeReport:
     dataset = write_dataset(*PROBLEMS)
     rollouts = write_dataset(*ROLLOUTS, name="rollouts.jsonl")
-    return probe_dataset(dataset, [rollouts], budget_chars=500, threads=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RolloutSurvey, "typical_chars", lambda survey, source: 500)
+        return probe_dataset(dataset, [rollouts], threads=1)
 
 
 def test_each_attack_earns_what_it_hits(report: ProbeReport) -> None:
@@ -214,52 +217,36 @@ _ROLLOUTS = st.lists(
 )
 
 
-def sampled(rollouts: list[tuple[str, str]]) -> RolloutSample:
-    sample = RolloutSample(per_source=5, max_chars=20)
-    for problem_id, text in rollouts:
-        sample.add("s", problem_id, text)
-    return sample
-
-
 @given(_ROLLOUTS, st.randoms(use_true_random=False))
-def test_a_sample_does_not_depend_on_the_order(
+def test_a_sample_is_bounded_and_does_not_depend_on_the_order(
     rollouts: list[tuple[str, str]], random: object
 ) -> None:
     shuffled = list(rollouts)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert sampled(rollouts).of("s") == sampled(shuffled).of("s")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(survey, "MAX_SAMPLED", 5)
+        first, second = sampled(rollouts), sampled(shuffled)
+    assert first == second
+    assert len(first) == min(5, len(set(rollouts)))
+    assert {(one.problem_id, one.text) for one in first} <= set(rollouts)
 
 
-@given(_ROLLOUTS)
-def test_a_sample_stays_within_its_bounds(rollouts: list[tuple[str, str]]) -> None:
-    kept = sampled(rollouts).of("s")
-    assert len(kept) <= 5
-    assert sum(len(one.text) for one in kept) <= 20 or len(kept) == 1
-    assert {(one.problem_id, one.text) for one in kept} <= set(rollouts)
+def sampled(rollouts: list[tuple[str, str]]) -> list[SurveyedRollout]:
+    sample: list[SurveyedRollout] = []
+    for problem_id, text in rollouts:
+        add_to_sample(sample, problem_id, text)
+    return sample
 
 
-def test_one_long_rollout_stays_and_counts_with_its_beginning() -> None:
-    sample = RolloutSample(max_chars=10)
-    sample.add("s", "p", "x" * 200_000)
-    [kept] = sample.of("s")
-    assert len(kept.text) == 1 << 17
-
-
-def test_repeated_texts_count_once_and_sources_are_separate() -> None:
-    sample = RolloutSample()
-    for problem_id in ("p", "p", "q"):
-        sample.add("s", problem_id, "same")
-    assert sorted(one.problem_id for one in sample.of("s")) == ["p", "q"]
-    sample.add("t", "q", "x")
-    assert (sample.typical_chars("s"), sample.typical_chars("t")) == (4, 1)
-    assert sample.typical_chars("u") is None
-    assert sample.of("u") == []
+def test_a_long_rollout_counts_with_its_beginning() -> None:
+    [kept] = sampled([("p", "x" * 200_000)])
+    assert len(kept.text) == survey.MAX_CHARS_EACH
 
 
 SAMPLE = [
-    SurveyedRollout("p1", "so 2*3=6"),
-    SurveyedRollout("p2", "here 7+8=15, and 2*3=6"),
-    SurveyedRollout("p3", "nothing at all"),
+    SurveyedRollout(b"", "p1", "so 2*3=6"),
+    SurveyedRollout(b"", "p2", "here 7+8=15, and 2*3=6"),
+    SurveyedRollout(b"", "p3", "nothing at all"),
 ]
 PATTERNS = [
     ("p1", [["2*3=6", "6=2*3"], ["9*9=81"]]),
