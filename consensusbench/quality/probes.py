@@ -27,7 +27,7 @@ from consensusbench.quality.survey import (
     match_unrelated,
     survey_rollouts,
 )
-from consensusbench.tables import Column, JsonResult, Row, Table, number, percent, words
+from consensusbench.tables import JsonResult, Row, Table, number, percent, words
 from consensuspr.console import one_line
 from consensuspr.core import Matcher, match_batch
 from consensuspr.data import OnError, read_problems
@@ -40,15 +40,12 @@ DEFAULT_CHARS: Final = 2000
 # Texts of so many problems are held at once.
 CHUNK_ATTACKED: Final = 64
 CHUNK_PROBLEMS: Final = 512
-# NCR from which an attack counts as having reached a problem.
-REACHED: Final = 0.5
 
 ItemT = TypeVar("ItemT")
 # A problem with nodes, and its text.
 _Target: TypeAlias = tuple[Entry, str]
-# Of one problem: guarded and raw NCR, guarded NCR without final nodes (or NaN), share of the texts
-# that reach half of the nodes, characters, hits.
-_Earned: TypeAlias = tuple[float, float, float, float, float, float]
+# Of one problem: guarded and raw NCR, guarded NCR without final nodes (or NaN), characters.
+_Earned: TypeAlias = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,31 +53,26 @@ class AttackFigures:
     """Means over a group of problems.
 
     ``ncr`` is guarded, ``ncr_raw`` is not.  ``ncr_without_final`` is over nodes that do not state
-    the final answer; None if no problem has such nodes.  ``share_reached`` is the share of
-    problems with a guarded NCR of 0.5 or more.
+    the final answer; None if no problem has such nodes.
     """
 
     problems: int
     ncr: float
     ncr_raw: float
     ncr_without_final: float | None
-    share_reached: float
     mean_chars: float
-    hits_per_1000_chars: float
 
     @classmethod
     def of(cls, earned: Sequence[_Earned]) -> AttackFigures:
         """Return the means of what an attack earns of each problem."""
-        ncr, raw, without_final, reached, chars, hits = np.array(earned).T
+        ncr, raw, without_final, chars = np.array(earned).T
         known = without_final[~np.isnan(without_final)]
         return cls(
             problems=len(earned),
             ncr=float(ncr.mean()),
             ncr_raw=float(raw.mean()),
             ncr_without_final=float(known.mean()) if len(known) else None,
-            share_reached=float(reached.mean()),
             mean_chars=float(chars.mean()),
-            hits_per_1000_chars=float(1000 * hits.sum() / chars.sum()) if chars.any() else 0.0,
         )
 
 
@@ -272,21 +264,15 @@ def _by_chance(
         if len(hits):
             guards = guard_factors([entry] * len(texts), texts, counted)
             guarded = hits * guards[owners != entry.problem_id][:, None]
-            reached = float((guarded.mean(axis=1) >= REACHED).mean())
             chars = float(np.mean([len(text) for text in texts]))
-            rates, means = hits.mean(axis=0), guarded.mean(axis=0)
-            yield Attack.UNRELATED, _earned(entry, rates, means, chars, reached)
+            yield Attack.UNRELATED, _earned(entry, hits.mean(axis=0), guarded.mean(axis=0), chars)
 
 
-def _earned(
-    entry: Entry, rates: Floats, guarded: Floats, chars: float, reached: float | None = None
-) -> _Earned:
+def _earned(entry: Entry, rates: Floats, guarded: Floats, chars: float) -> _Earned:
     """Return the figures of one problem by the share of texts that hit each node."""
-    ncr = float(guarded.mean())
     inner = guarded[[not node.is_final for node in entry.nodes]]
     without_final = float(inner.mean()) if len(inner) else float("nan")
-    reached = float(ncr >= REACHED) if reached is None else reached
-    return ncr, float(rates.mean()), without_final, reached, chars, float(rates.sum())
+    return float(guarded.mean()), float(rates.mean()), without_final, chars
 
 
 # The fields of AttackFigures in their order.
@@ -295,9 +281,7 @@ _COLUMNS: Final = (
     percent("NCR", decimals=2),
     percent("unguarded", decimals=2),
     percent("without final", decimals=2),
-    Column("NCR ≥ 50 %", scale=100.0, decimals=1),
     number("Characters"),
-    number("Hits / 1,000 chars", decimals=2),
 )
 
 

@@ -151,7 +151,6 @@ def test_figures_of_an_attack(write_dataset: Write, report: ProbeReport) -> None
     assert (figures.ncr > 0, figures.ncr_without_final) == (True, 0.0)
     pairs = report.attack(Attack.PAIRS)
     assert (pairs.overall.problems, pairs.by_source["proofs"].problems) == (3, 1)
-    assert pairs.by_source["sums"].share_reached == 0.5
     # Without the problem's text there are no pairs: that is not an NCR of 0.
     report = probe_dataset(write_dataset(PROBLEMS[1], PROBLEMS[0] | {"problem": " "}))
     assert report.attack(Attack.PAIRS).overall.problems == 1
