@@ -52,7 +52,7 @@ def test_the_sample_is_evaluated(run: Run, sample: tuple[Path, Path], tmp_path: 
     arguments = ["--dataset", dataset, "--by", "none", "--no-progress", "--json"]
     code, out, err = run("evaluate", scored, *arguments)
     said = json.loads(out)
-    acc = said["overall"]["acc"]
+    acc = said["overall"]["figures"]["acc"]
     assert (code, err, said["breakdowns"], said["num_stored"]) == (0, "", [], 300)
     assert (
         f"{100 * acc['value']:.1f} ({100 * acc['low']:.1f}–{100 * acc['high']:.1f})" in everything
