@@ -66,18 +66,6 @@ def test_every_finding_is_a_row_of_the_output(
     assert false == [f"q{n}" for n in range(9)]
 
 
-@pytest.mark.parametrize(
-    ("nodes", "codes", "summary"),
-    [([], (0, 1), "0 errors, 1 warning"), ([NODES[1], RARE], (0, 0), "0 errors, 0 warnings")],
-)
-def test_strict_fails_for_warnings_and_not_for_notes(
-    run: Run, write_dataset: WriteDataset, nodes: list[Any], codes: tuple[int, int], summary: str
-) -> None:
-    path = write_dataset(SOUND | {"nodes": nodes})
-    (plain, out, _), (strict, _, _) = run("validate", path), run("validate", path, "--strict")
-    assert (plain, strict) == codes and summary in out
-
-
 def test_probes_and_rollouts_are_shown(run: Run, write_dataset: WriteDataset) -> None:
     rollouts = write_dataset(
         {"problem_id": "p", "response": "12*4=48, so 48-6=42 are left", "num_tokens": 14},

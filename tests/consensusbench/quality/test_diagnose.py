@@ -125,11 +125,6 @@ def test_redundant_by_what_follows_the_final_node(end: int, diagnosis: Diagnosis
     assert diagnosed("x...", num_chars=2500, spans=(*spans[:3], None)) is Diagnosis.SOUND
 
 
-def test_the_last_of_several_final_nodes_counts() -> None:
-    spans = ((0, 9), (2000, 2100))
-    assert diagnosed("xx", final="FF", num_chars=2500, spans=spans) is Diagnosis.SOUND
-
-
 def test_nothing_is_redundant_where_nothing_is_usual() -> None:
     assert diagnosed(num_chars=10**6, reference=None) is Diagnosis.SOUND
 
@@ -137,13 +132,6 @@ def test_nothing_is_redundant_where_nothing_is_usual() -> None:
 @pytest.mark.parametrize("changes", [{"status": Status.NO_NODES}, {"right": None}])
 def test_unscored_rollouts(changes: dict[str, Any]) -> None:
     assert diagnosed(**changes) is Diagnosis.UNSCORED
-
-
-def test_the_reason_names_what_decided() -> None:
-    verdict = classify(rollout(num_chars=4000), Reading(True, True), USUAL)
-    assert verdict.reason == (
-        "right, with 4.0 times the usual characters per node (≥ 3) and 4.0 times the usual length"
-    )
 
 
 def test_the_usual_length_is_the_median_of_the_problem() -> None:
@@ -160,12 +148,6 @@ def test_too_few_of_a_problem_fall_back_to_its_source() -> None:
     assert (found["characters"].length, found["tokens"].length) == (100, 20)
     assert References(group).of(rollout(problem_id="p0", data_source="other")) is None
     assert References(group[:2]).of(rollout(problem_id="p0")) is None
-
-
-def test_rollouts_without_a_hit_say_nothing_of_the_length_per_node() -> None:
-    group = [rollout("....", num_chars=100) for _ in range(3)] + [rollout("xxxx", num_chars=400)]
-    found = References(group).of(rollout())
-    assert found == {"characters": Usual(100, None)}
 
 
 @pytest.fixture

@@ -120,16 +120,6 @@ def test_attacks_that_earn_more_than_wrong_rollouts_are_reported(write_dataset: 
     assert note.startswith("attack `") and "% NCR on sums; wrong rollouts score 16.7 %" in note
 
 
-def test_equations_are_true_and_have_their_values() -> None:
-    made = pairs_of([Fraction(6), Fraction(3)])
-    assert (made[0][0], len(made)) == ("6*6=36", 13)
-    for text, value in made:
-        assert truth_of(text) is Truth.TRUE
-        assert Fraction(text.partition("=")[2]) == Fraction(value, 10_000)
-    deep = [text for text, _ in pairs_of_pairs([Fraction(2), Fraction(3)])]
-    assert {"2*3=6", "2+3=5", "6*5=30", "5*5=25"} <= {*deep}
-
-
 @given(st.lists(st.fractions(0, 10**4, max_denominator=20).filter(bool), max_size=4, unique=True))
 def test_pairs_of_pairs_are_true(numbers: list[Fraction]) -> None:
     assert {truth_of(text) for text, _ in pairs_of_pairs(numbers)[::40]} <= {Truth.TRUE}

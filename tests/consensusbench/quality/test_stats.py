@@ -70,31 +70,11 @@ def test_distributions_and_shares(stats: DatasetStats) -> None:
     assert [said[key] for key in counts] == [4, 2, 1, 7, 2]
 
 
-def test_several_files_count_as_one(write_dataset: Write) -> None:
-    one = write_dataset(*rows()[:2], name="one.jsonl")
-    other = write_dataset(*rows()[2:], name="other.jsonl")
-    seen: list[int] = []
-    together = read_stats([one, other], progress=seen.append)
-    assert together.to_json() == read_stats([write_dataset(*rows())]).to_json()
-    assert seen == [1, 2, 3, 4, 5]
-
-
 def test_bad_rows_stop_or_are_counted(write_dataset: Write) -> None:
     path = write_dataset(rows()[0], {"problem_id": 4})
     with pytest.raises(DataError, match=":2: problem_id must be a string"):
         read_stats([path])
     assert read_stats([path], "skip").to_json()["skipped_rows"] == 1
-
-
-def test_json_keeps_values_in_order(stats: DatasetStats) -> None:
-    said = json.loads(json.dumps(stats.to_json()))
-    assert list(said["overall"]["nodes_per_problem"].items()) == [
-        ("0", 1),
-        ("1", 2),
-        ("2", 1),
-        ("3", 1),
-    ]
-    assert list(said["by_split"]) == ["test", "train", "unknown"]
 
 
 def test_latex_is_the_table_of_the_paper(stats: DatasetStats) -> None:
