@@ -186,7 +186,7 @@ def test_notes_say_what_the_tables_do_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("by", "how", "sentence"),
+    ("by", "settings", "sentence"),
     [
         (("colour",), EvaluationSettings(), "by model, source, difficulty, not by 'colour'"),
         ((), EvaluationSettings(confidence=0.0), "above 0 and below 1, got 0.0"),
@@ -195,10 +195,10 @@ def test_notes_say_what_the_tables_do_not() -> None:
     ],
 )
 def test_settings_out_of_range_are_refused(
-    by: tuple[str, ...], how: EvaluationSettings, sentence: str
+    by: tuple[str, ...], settings: EvaluationSettings, sentence: str
 ) -> None:
     with pytest.raises(InputError, match=sentence):
-        evaluate(example(), by=by, settings=how)
+        evaluate(example(), by=by, settings=settings)
 
 
 def one(samples: int, right: int, k: int) -> float:

@@ -178,13 +178,13 @@ def test_rollouts_are_counted_by_model_and_source(rollouts: list[ScoredRollout])
 
 def test_shares_are_of_what_was_scored(rollouts: list[ScoredRollout]) -> None:
     report = diagnose(ScoredSet({}, rollouts))
-    said = json.loads(json.dumps(report.to_json()))
-    assert said["total"]["shares"]["sound"] == 4 / 8
-    assert said["total"]["shares"]["unscored"] == 1 / 9
-    [first, second] = said["groups"]
+    result = json.loads(json.dumps(report.to_json()))
+    assert result["total"]["shares"]["sound"] == 4 / 8
+    assert result["total"]["shares"]["unscored"] == 1 / 9
+    [first, second] = result["groups"]
     assert (first["model"], first["shares"]["redundant_thinking"]) == ("m", 1 / 5)
     assert second["counts"]["unscored"] == 0
-    assert said["thresholds"]["almost_ncr"] == 0.75
+    assert result["thresholds"]["almost_ncr"] == 0.75
 
 
 def test_readings_decide_over_scores(rollouts: list[ScoredRollout]) -> None:

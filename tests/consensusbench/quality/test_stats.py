@@ -57,7 +57,7 @@ def test_averages_are_over_problems_with_nodes(stats: DatasetStats) -> None:
 
 
 def test_distributions_and_shares(stats: DatasetStats) -> None:
-    said = json.loads(json.dumps(stats.to_json()))["overall"]
+    result = json.loads(json.dumps(stats.to_json()))["overall"]
     wanted = {
         "types": {"equation": 5, "value": 2},
         "expressions_per_node": {"1": 2, "2": 5},
@@ -65,9 +65,9 @@ def test_distributions_and_shares(stats: DatasetStats) -> None:
         "support": {"3": 2},
         "difficulty": {"hard": 1, "medium": 1, "unknown": 3},
     }
-    assert {key: said[key] for key in wanted} == wanted
+    assert {key: result[key] for key in wanted} == wanted
     counts = ("problems", "with_final", "only_final", "nodes", "final_nodes")
-    assert [said[key] for key in counts] == [4, 2, 1, 7, 2]
+    assert [result[key] for key in counts] == [4, 2, 1, 7, 2]
 
 
 def test_bad_rows_stop_or_are_counted(write_dataset: Write) -> None:
