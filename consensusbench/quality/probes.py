@@ -150,7 +150,6 @@ def probe_dataset(
     dataset: str | os.PathLike[str],
     rollouts: Iterable[str | os.PathLike[str]] = (),
     *,
-    threads: int = 0,
     on_error: OnError = "stop",
     index: DatasetIndex | None = None,
     survey: RolloutSurvey | None = None,
@@ -171,13 +170,13 @@ def probe_dataset(
     if index is None:
         index = DatasetIndex.load(dataset, on_error=on_error)
     if survey is None:
-        survey = survey_rollouts(rollouts, index, threads=threads, on_error=on_error)
+        survey = survey_rollouts(rollouts, index, on_error=on_error)
     earned: dict[Attack, dict[str, list[_Earned]]] = {attack: {} for attack in Attack}
     budgets: dict[str, int] = {}
     done = 0
     for source, chunk in chunks_by_source(_targets(dataset, index, on_error)):
         chars = budgets.setdefault(source, survey.typical_chars(source) or DEFAULT_CHARS)
-        for tried in (_attacked(chunk, chars, threads), _by_chance(chunk, source, survey, threads)):
+        for tried in (_attacked(chunk, chars), _by_chance(chunk, source, survey)):
             for attack, of_problem in tried:
                 earned[attack].setdefault(source, []).append(of_problem)
         done += len(chunk)
@@ -228,9 +227,7 @@ def _targets(
             yield problem.data_source, (entry, problem.problem)
 
 
-def _attacked(
-    chunk: Sequence[_Target], chars: int, threads: int
-) -> Iterator[tuple[Attack, _Earned]]:
+def _attacked(chunk: Sequence[_Target], chars: int) -> Iterator[tuple[Attack, _Earned]]:
     """Yield what each attack earns of each problem."""
     for start in range(0, len(chunk), CHUNK_ATTACKED):
         tries = [
@@ -241,7 +238,7 @@ def _attacked(
             )
         ]
         entries, texts = [entry for entry, _, _ in tries], [text for _, _, text in tries]
-        matched = match_batch([entry.matcher for entry in entries], texts, threads=threads)
+        matched = match_batch([entry.matcher for entry in entries], texts)
         guards = guard_factors(entries, texts, matched)
         for row, (entry, attack, text) in enumerate(tries):
             hits = matched.matched(row).astype(float)
@@ -249,7 +246,7 @@ def _attacked(
 
 
 def _by_chance(
-    chunk: Sequence[_Target], source: str, survey: RolloutSurvey, threads: int
+    chunk: Sequence[_Target], source: str, survey: RolloutSurvey
 ) -> Iterator[tuple[Attack, _Earned]]:
     """Yield what the sampled rollouts of other problems earn of each problem on average."""
     sample = survey.samples.get(source, [])
@@ -259,8 +256,8 @@ def _by_chance(
         (entry.problem_id, [node.expressions + (node.derived or ()) for node in entry.nodes])
         for entry, _ in chunk
     ]
-    counted = match_batch([Matcher([])] * len(texts), texts, threads=threads)
-    for (entry, _), hits in zip(chunk, match_unrelated(problems, sample, threads), strict=True):
+    counted = match_batch([Matcher([])] * len(texts), texts)
+    for (entry, _), hits in zip(chunk, match_unrelated(problems, sample), strict=True):
         if len(hits):
             guards = guard_factors([entry] * len(texts), texts, counted)
             guarded = hits * guards[owners != entry.problem_id][:, None]

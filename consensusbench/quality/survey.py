@@ -67,13 +67,12 @@ class RolloutSurvey:
         rows, unknown: rollouts, and those of problems that the dataset does not have.
     """
 
-    def __init__(self, index: DatasetIndex, threads: int = 0) -> None:
+    def __init__(self, index: DatasetIndex) -> None:
         self.own: dict[str, OwnHits] = {}
         self.samples: dict[str, list[SurveyedRollout]] = defaultdict(list)
         self.rows = 0
         self.unknown = 0
         self._index = index
-        self._threads = threads
         # By source: NCR and guard of each wrong rollout.
         self._wrong: dict[str, array[float]] = defaultdict(lambda: array("d"))
 
@@ -103,7 +102,7 @@ class RolloutSurvey:
                 if entry.num_nodes:
                     known.append((row, entry))
         entries, texts = [entry for _, entry in known], [row["response"] for row, _ in known]
-        matched = match_batch([one.matcher for one in entries], texts, threads=self._threads)
+        matched = match_batch([one.matcher for one in entries], texts)
         guards = guard_factors(entries, texts, matched)
         for at, (row, entry) in enumerate(known):
             hit = matched.matched(at)
@@ -131,7 +130,6 @@ def survey_rollouts(
     paths: Iterable[str | os.PathLike[str]],
     index: DatasetIndex,
     *,
-    threads: int = 0,
     on_error: OnError = "stop",
     progress: Callable[[int], None] = lambda done: None,
 ) -> RolloutSurvey:
@@ -140,7 +138,7 @@ def survey_rollouts(
     Raises:
         DataError: a file is bad, or a row of it and ``on_error`` is ``"stop"``.
     """
-    survey = RolloutSurvey(index, threads)
+    survey = RolloutSurvey(index)
     for path in paths:
         for chunk in chunks(read_rollouts(path, on_error, ReadReport())):
             survey.take(chunk)
@@ -155,7 +153,7 @@ def guard_factors(entries: Sequence[Entry], texts: Sequence[str], matched: Batch
 
 
 def match_unrelated(
-    problems: Sequence[tuple[str, Patterns]], sample: Sequence[SurveyedRollout], threads: int = 0
+    problems: Sequence[tuple[str, Patterns]], sample: Sequence[SurveyedRollout]
 ) -> list[Bools]:
     """Look for the nodes of problems of one source in the rollouts of other problems.
 
@@ -177,7 +175,7 @@ def match_unrelated(
     results: list[Bools] = []
     for pool in pools:
         matcher = Matcher([node for _, patterns in pool for node in patterns])
-        matched = match_batch([matcher] * len(texts), texts, threads=threads)
+        matched = match_batch([matcher] * len(texts), texts)
         hits = np.array([matched.matched(row) for row in range(len(texts))], dtype=np.bool_)
         hits = hits.reshape(len(texts), matcher.num_nodes)
         start = 0

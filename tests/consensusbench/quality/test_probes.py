@@ -79,7 +79,7 @@ def report(write_dataset: Write) -> ProbeReport:
     rollouts = write_dataset(*ROLLOUTS, name="rollouts.jsonl")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RolloutSurvey, "typical_chars", lambda survey, source: 500)
-        return probe_dataset(dataset, [rollouts], threads=1)
+        return probe_dataset(dataset, [rollouts])
 
 
 def test_each_attack_earns_what_it_hits(report: ProbeReport) -> None:
@@ -247,7 +247,7 @@ PATTERNS = [
 @pytest.mark.parametrize("pool_nodes", [1, 3, 1024])
 def test_own_rollouts_are_left_out(pool_nodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "POOL_NODES", pool_nodes)
-    found = match_unrelated(PATTERNS, SAMPLE, threads=1)
+    found = match_unrelated(PATTERNS, SAMPLE)
     # p1 sees the rollouts of p2 and p3, of which one hits its first node.
     assert [len(hits) for hits in found] == [2, 2, 3]
     rates = [hits.mean(axis=0).tolist() for hits in found]

@@ -14,7 +14,6 @@ from consensusbench.quality.validate import (
     DatasetFinding,
     Severity,
     ValidationReport,
-    ValidationSettings,
     checked_problems,
     validate_dataset,
 )
@@ -48,9 +47,7 @@ def findings(
     path: Path, *rollouts: Path, **settings: Any
 ) -> tuple[ValidationReport, list[DatasetFinding]]:
     reported: list[DatasetFinding] = []
-    report = validate_dataset(
-        path, rollouts, ValidationSettings(processes=0, **settings), on_finding=reported.append
-    )
+    report = validate_dataset(path, rollouts, processes=0, on_finding=reported.append, **settings)
     return report, reported
 
 
