@@ -25,7 +25,7 @@ from consensuspr.errors import InputError
 from consensuspr.score_log import LogReader, ScoreLog, keep_dataset
 from consensuspr.score_log import reader as reading
 from consensuspr.score_log import writer as writing
-from consensuspr.score_log.files import log_files, write_parquet
+from consensuspr.score_log.files import log_files, read_parquet, write_parquet
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.types import InlineNode, SampleKeys, Score, Status
 from tests.score_logs import part_of, rows_in, sample, wait_until
@@ -277,24 +277,7 @@ def test_samples_without_a_key_are_all_different(tmp_path: Path) -> None:
     assert len(rows_in(tmp_path)) == 3
 
 
-def test_while_following_a_servers_row_waits_for_its_trainers(tmp_path: Path) -> None:
-    reader = LogReader(tmp_path, ["side"], following=True)
-    log_of(tmp_path, ["old"], side="server", unix_s=[time.time() - 3600])
-    # In an hour, for however long the rest takes: what was scored a minute ago does not wait.
-    log_of(
-        tmp_path,
-        ["a", "b"],
-        side="server",
-        samples=[[sample(1), sample(2)]],
-        unix_s=[time.time() + 3600],
-    )
-    log_of(tmp_path, ["a"], samples=[[sample(1)]])
-    sides = [side for batch in reader.read() for side in batch["side"].to_pylist()]
-    assert sides == ["trainer", "server"]
-    assert len(rows_in(tmp_path)) == 3
-
-
-def test_the_first_row_of_a_trainer_withdraws_only_its_own_sample(tmp_path: Path) -> None:
+def test_the_row_of_a_trainer_replaces_the_one_of_the_server(tmp_path: Path) -> None:
     samples = [sample(1), sample(2)]
     log_of(tmp_path, ["a", "b"], side="server", samples=[samples])
     reader = LogReader(tmp_path, ["side"], following=True)
@@ -302,6 +285,7 @@ def test_the_first_row_of_a_trainer_withdraws_only_its_own_sample(tmp_path: Path
     log_of(tmp_path, ["a"], samples=[samples[:1]])
     assert [side for batch in reader.read() for side in batch["side"].to_pylist()] == ["trainer"]
     assert [numbers.tolist() for numbers in reader.withdrawn.values()] == [[0]]
+    assert len(rows_in(tmp_path)) == 2
 
 
 def test_rows_that_a_disk_does_not_give_are_read_with_the_next(
@@ -316,8 +300,8 @@ def test_rows_that_a_disk_does_not_give_are_read_with_the_next(
             raise OSError(5, "Input/output error")
         return of_file(file, skipped, columns)
 
-    left, of_file = [1], reading._of_file
-    monkeypatch.setattr(reading, "_of_file", failing)
+    left, of_file = [1], read_parquet
+    monkeypatch.setattr(reading, "read_parquet", failing)
     log_of(tmp_path, ["a"])
     reader = LogReader(tmp_path, ["response"], following=True)
     assert read() == []
@@ -326,29 +310,15 @@ def test_rows_that_a_disk_does_not_give_are_read_with_the_next(
     assert read() == []
 
 
-def test_while_following_a_verdict_replaces_a_row_without_one(tmp_path: Path) -> None:
-    def statuses() -> list[str]:
-        return [one for batch in reader.read() for one in batch["status"].to_pylist()]
-
-    def scored(at: int, score: Score, unix_s: float) -> None:
-        log_of(tmp_path, ["a"], side="server", scores=[[score]], samples=[[sample(at)]],
-               unix_s=[unix_s])  # fmt: skip
-
-    right, failed = Score(Status.OK, 1.0), Score(Status.INTERNAL, message="a defect")
-    now = time.time()
+def test_a_verdict_replaces_a_row_without_one(tmp_path: Path) -> None:
     reader = LogReader(tmp_path, ["status"], following=True)
-    scored(1, failed, now + 3600)  # it waits
-    assert statuses() == []
-    scored(1, right, now + 3600)
-    assert (statuses(), [*reader.withdrawn]) == (["OK"], [])
-    scored(2, failed, now - 3600)
-    assert (statuses(), [*reader.withdrawn]) == (["INTERNAL"], [])
-    scored(2, failed, now - 3600)
-    assert (statuses(), [*reader.withdrawn]) == ([], [])
-    scored(2, right, now)
-    assert statuses() == ["OK"]
-    assert [numbers.tolist() for numbers in reader.withdrawn.values()] == [[0]]
-    assert [row["status"] for row in rows_in(tmp_path, "status")] == ["OK", "OK"]
+    right, failed = Score(Status.OK, 1.0), Score(Status.INTERNAL, message="a defect")
+    for score, read, withdrawn in ((failed, ["INTERNAL"], []), (failed, [], []),
+                                   (right, ["OK"], [[0]]), (right, [], [])):  # fmt: skip
+        log_of(tmp_path, ["a"], side="server", scores=[[score]], samples=[[sample(1)]])
+        assert [name for batch in reader.read() for name in batch["status"].to_pylist()] == read
+        assert [numbers.tolist() for numbers in reader.withdrawn.values()] == withdrawn
+    assert [row["status"] for row in rows_in(tmp_path, "status")] == ["OK"]
 
 
 def start_of_run(run: Path, first: int, last: int, unix_s: float, text: str = "x") -> None:
@@ -414,11 +384,11 @@ def test_a_full_disk_costs_texts_and_rows_and_nothing_else(
     room = {"bytes": 0}
     write = write_parquet
 
-    def full(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
+    def full(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
         found = [*batches]
         if sum(batch.nbytes for batch in found) > room["bytes"]:
             raise InputError(f"{path}: cannot be written: No space left on device")
-        return write(path, iter(found))
+        write(path, iter(found))
 
     monkeypatch.setattr(writing, "write_parquet", full)
     log = ScoreLog(tmp_path, "trainer", on_loss=lambda rows, texts: lost.append((rows, texts)))

@@ -50,7 +50,7 @@ def opened(run: Path) -> Iterator[Store]:
 def counts(now: Moment) -> list[int]:
     """Return how many samples there are, said in several ways."""
     total, rows = now.count(Filter(limit=500)), now.page(Filter(limit=500))
-    where, values = now.condition(Filter())
+    where, values = now.where(Filter())
     [steps] = now.rows(f"SELECT count(DISTINCT step) AS n FROM samples WHERE {where}", values)
     return [total, len(rows), now.runs[0].rows, 4 * steps["n"]]
 

@@ -179,7 +179,7 @@ class WatchApp:
         try:
             wanted = Filter.of(request.query_params.multi_items(), _DOWNLOADED)
             with self._store.moment() as now:
-                now.condition(wanted)
+                now.where(wanted)
         except (LookupError, InputError) as error:
             return _failure(error)
         headers = {**_HEADERS, "Content-Disposition": 'attachment; filename="samples.csv"'}
@@ -191,8 +191,7 @@ def _csv_of(store: Store, wanted: Filter) -> Iterator[bytes]:
     """Yield the samples of a filter as CSV, a page of rows at a time."""
     out = io.StringIO()
     writer = csv.writer(out)
-    names = [name for name in SHOWN if name != "identity"]
-    writer.writerow([*names, "flags"])
+    writer.writerow([*SHOWN, "flags"])
     with store.moment() as now:
         offset: int | None = 0
         while offset is not None:
@@ -204,8 +203,8 @@ def _csv_of(store: Store, wanted: Filter) -> Iterator[bytes]:
                 rows = now.page(asked)
                 offset = None if len(rows) < wanted.limit else offset + len(rows)
             for row in rows:
-                values = [row[name] for name in names]
-                writer.writerow([csv_cell(value) for value in values] + [" ".join(row["flags"])])
+                cells = [csv_cell(row[name]) for name in SHOWN]
+                writer.writerow([*cells, " ".join(row["flags"])])
             yield out.getvalue().encode("utf-8", "replace")
             out.seek(0)
             out.truncate()
