@@ -69,7 +69,7 @@ def test_a_long_text_of_delimiters_does_not_hang(
     browser.driver.set_script_timeout(60)
     text = part * (100_000 // len(part))
     shown = browser.run(
-        "const box = consensuspr.prose(arguments[0], true);"
+        "const box = prose(arguments[0], true);"
         "return [box.querySelectorAll('.katex').length, box.textContent.length]",
         text,
     )

@@ -201,7 +201,11 @@ def test_two_runs_are_compared_problem_by_problem(browser: PageBrowser, address:
     browser.press("j")
     browser.until(f"document.querySelector('h1').textContent === {worse[1]['problem']!r}")
     # Another sample of a side is in the address.
-    browser.run("document.querySelector('.pair-side [aria-label=\"next sample of A\"]').click()")
+    browser.run(
+        "const field = document.querySelector('[name=left]');"
+        "field.selectedIndex = field.selectedIndex ? 0 : 1;"
+        "field.dispatchEvent(new Event('change'))"
+    )
     browser.until("location.hash.includes('left=')")
     browser.wait()
     state = browser.run("return location.hash")
@@ -368,14 +372,14 @@ def test_hits_are_marked_inside_set_mathematics_and_the_source_is_a_key_away(
     )
     assert fonts
     browser.press("m")
-    assert browser.run("return document.querySelectorAll('.text-body .katex').length") == 0
+    browser.until("!document.querySelector('.text-body .katex')")
     shown = browser.run(
         "const copy = document.querySelector('.text-body .response').cloneNode(true);"
         "copy.querySelectorAll('.number').forEach(n => n.remove()); return copy.textContent"
     )
     assert shown == text
     browser.press("m")
-    assert browser.run("return document.querySelectorAll('.text-body .katex').length") > 0
+    browser.until("document.querySelector('.text-body .katex')")
 
 
 FORMULAS = [
@@ -398,7 +402,7 @@ def test_formulas_are_found(browser: PageBrowser, address: str) -> None:
     browser.show(address)
     for text, expected in FORMULAS:
         found = browser.run(
-            "return consensuspr.formulas(arguments[0]).map(f => arguments[0].slice(f.from, f.to))",
+            "return formulas(arguments[0]).map(f => arguments[0].slice(f.from, f.to))",
             text,
         )
         assert found == expected, text
@@ -412,7 +416,7 @@ def test_what_katex_styles_is_set_without_offending_the_policy(
         r"$\vec{a}$ $\fcolorbox{red}{white}{x}$ $\pmb{y}$ $\sqrt[3]{\frac{1}{2}}$ $\overbrace{z}$"
     )
     shown = browser.run(
-        "const box = consensuspr.prose(arguments[0], true); document.body.append(box);"
+        "const box = prose(arguments[0], true); document.body.append(box);"
         "return [box.querySelectorAll('.katex').length, box.querySelector('svg').style.width]",
         source,
     )
@@ -434,7 +438,7 @@ def test_code_is_no_mathematics_and_blocks_leave_no_empty_lines(
 ) -> None:
     browser.show(address)
     shown = browser.run(
-        "const box = consensuspr.prose(arguments[0], true); document.body.append(box);"
+        "const box = prose(arguments[0], true); document.body.append(box);"
         "return [...box.childNodes].map(one => [one.className || '', one.textContent])",
         CODE,
     )
