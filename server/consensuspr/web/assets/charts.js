@@ -124,7 +124,7 @@ function figuresOf({ kind, title, x, y, series, bins }) {
   });
   if (kind === "scatter") {
     return table({
-      label: `figures of ${title}`, look: "compact",
+      label: `figures of ${title}`, frame: "compact",
       columns: [{ title: "point", cell: ({ tip }) => tip },
         column(x.title, x.format, (row) => row.x), column(y.title, y.format, (row) => row.y),
       ],
@@ -137,7 +137,7 @@ function figuresOf({ kind, title, x, y, series, bins }) {
   const values = series.map((line) => new Map(xs === bins
     ? line.y.map((value, at) => [bins[at], value]) : line.x.map((at, row) => [at, line.y[row]])));
   return table({
-    label: `figures of ${title}`, look: "compact", rows: xs,
+    label: `figures of ${title}`, frame: "compact", rows: xs,
     columns: [{ ...column(x.title, x.format, (at) => at), numeric: xs !== bins },
       ...series.map(({ name }, at) => column(name, y.format, (row) => values[at].get(row))),
     ],
