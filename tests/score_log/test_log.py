@@ -233,19 +233,6 @@ def test_many_files_become_few_and_large_ones_stay(
         assert texts(tmp_path / run) == [str(at) for at in range(40)]
 
 
-def test_places_stay_when_files_are_merged(tmp_path: Path, small_files: None) -> None:
-    reader = LogReader(tmp_path, ["response"], following=True, places=True)
-    with closing(ScoreLog(tmp_path, "trainer")) as log:
-        put_one_by_one(log, 3)
-        wait_until(lambda: len(files(tmp_path)) == 3)
-        found = [row for batch in reader.read() for row in batch.to_pylist()]
-        put_one_by_one(log, 3, 3)
-    found += [row for batch in reader.read() for row in batch.to_pylist()]
-    assert [row["response"] for row in found] == ["0", "1", "2", "3", "4", "5"]
-    read = reader.rows_at(found[0]["writer"], [1, 3, 5], ["response"])
-    assert read["response"].to_pylist() == ["1", "3", "5"]
-
-
 def test_the_same_sample_of_both_sides_counts_once(tmp_path: Path) -> None:
     busy = Score(Status.ANSWER_UNDECIDED, answer_method="load")
     right = Score(Status.OK, 1.0)
@@ -269,12 +256,6 @@ def test_the_same_sample_of_both_sides_counts_once(tmp_path: Path) -> None:
     rows = rows_in(tmp_path)
     assert [row["side"] for row in rows] == ["trainer"] + ["server"] * 5
     assert rows[0]["final_score"] == 0.75
-
-
-def test_samples_without_a_key_are_all_different(tmp_path: Path) -> None:
-    log_of(tmp_path, ["same", "same"], side="server")
-    log_of(tmp_path, ["same"], side="server")
-    assert len(rows_in(tmp_path)) == 3
 
 
 def test_the_row_of_a_trainer_replaces_the_one_of_the_server(tmp_path: Path) -> None:
@@ -402,19 +383,6 @@ def test_a_full_disk_costs_texts_and_rows_and_nothing_else(
     assert texts(tmp_path) == [None, "room"]
 
 
-def test_rows_for_which_arrow_has_no_memory_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_memory(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
-        raise pa.ArrowMemoryError("malloc of size 64 failed")
-
-    monkeypatch.setattr(writing, "write_parquet", no_memory)
-    log = ScoreLog(tmp_path, "trainer")
-    log.put(part_of(["a", "b"]))
-    log.close()
-    assert (log.lost_rows, log.lost_texts) == (2, 0)
-
-
 def test_a_row_with_a_defect_costs_itself_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -513,22 +481,6 @@ def test_the_oldest_texts_are_given_up_first(tmp_path: Path, small_files: None) 
     assert len(kept) == 4
     assert kept == sorted(kept)
     assert set(kept) == {True, False}
-
-
-def test_one_file_at_a_time_loses_its_texts_and_the_oldest_of_any_writer(
-    tmp_path: Path, small_files: None
-) -> None:
-    names = ["20260101T000000000000-trainer-a", "20260102T000000000000-trainer-b"]
-    for age_s, name in zip((100, 200), names, strict=True):
-        log_of(tmp_path, [name])
-        [path] = [one for one in files(tmp_path) if "20260101" not in one.name]
-        path = path.rename(path.with_name(f"{name}-0000000000-0000000001.parquet"))
-        os.utime(path, (time.time() - age_s,) * 2)
-    with closing(ScoreLog(tmp_path, "trainer", text_bytes=1)) as log:
-        log.put(part_of(["new"]))
-        wait_until(lambda: None in texts(tmp_path))
-        wait_until(lambda: len(files(tmp_path)) == 3)
-        assert texts(tmp_path) == [names[0], None, "new"]
 
 
 def test_without_a_budget_no_text_is_kept(tmp_path: Path) -> None:

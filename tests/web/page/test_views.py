@@ -144,23 +144,6 @@ def test_a_rise_that_wrong_answers_bring_is_said(
         assert min(map(int, browser.texts("table.rows tbody td:nth-child(3)"))) >= 37
 
 
-def test_curves_are_of_the_split_that_is_trained_on(browser: PageBrowser, address: str) -> None:
-    def drawn(state: str) -> list[str]:
-        browser.show(address, state)
-        browser.run("document.querySelector('[data-chart=acc] details').open = true")
-        browser.until("document.querySelector('[data-chart=acc] tbody tr')")
-        return browser.texts("[data-chart=acc] tbody tr:nth-child(10) td")[1:]
-
-    def document(query: str) -> list[str]:
-        runs = browser.documents(f"curves?{query}")["runs"]
-        return [percent(run["acc"][9]) for run in runs]
-
-    # In step 10 the test split is looked at too.
-    assert drawn("#/") == document("split=train")
-    assert drawn("#/overview?split=*") == document("")
-    assert document("") != document("split=train")
-
-
 def test_two_runs_are_compared_problem_by_problem(browser: PageBrowser, address: str) -> None:
     browser.show(address, "#/compare")
     document = browser.documents("compare?a=0&b=1&limit=50")
@@ -523,16 +506,6 @@ def test_a_page_whose_server_comes_back_shows_it(browser: PageBrowser, runs: lis
     with watching(runs[0], "--address", address):
         browser.until("document.querySelector('table.rows tbody tr')")
         assert browser.texts("h1") == ["Problems"]
-
-
-def test_charts_are_drawn_in_the_colours_of_the_reader(browser: PageBrowser, address: str) -> None:
-    line = "document.querySelector('[data-chart=acc] svg path[stroke-width=\"2\"]')"
-    colours = set()
-    for scheme in ("light", "dark"):
-        browser.show(address, scheme=scheme)
-        browser.until(line)
-        colours.add(browser.run(f"return {line}.getAttribute('stroke')"))
-    assert len(colours) == 2
 
 
 def test_the_page_asks_for_a_token(browser: PageBrowser, runs: list[Path], tmp_path: Path) -> None:

@@ -212,15 +212,12 @@ function headsOf({ columns, sort, up, onsort }) {
 
 /** Return a DataTable of figures.py. */
 function dataTable({ caption, columns, sections, bold }) {
-  const cell = (column, at) => (row) => {
-    const value = row[at] !== null && typeof row[at] === "object" ? row[at] : { value: row[at] };
-    return [formatted(value.value, column.format),
-      value.note ? h("span.note", ` ${value.note}`) : null];
-  };
+  const cell = (column, at) => (row) => [formatted(row[at].value, column.format),
+    row[at].note ? h("span.note", ` ${row[at].note}`) : null];
   return table({
     label: caption, caption: true, groups: sections, bold,
     columns: columns.map((column, at) => ({
-      title: column.heading || h("span.unseen", "name"), about: column.hint || null,
+      title: column.heading || h("span.unseen", "name"),
       numeric: column.numeric, head: !at && !column.numeric, cell: cell(column, at),
     })),
   });
