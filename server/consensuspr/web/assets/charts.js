@@ -119,8 +119,8 @@ function optionOf(chart, width) {
 
 /** Return the figures of a chart as a table: a row for each point, bin or x. */
 function figuresOf({ kind, title, x, y, series, bins }) {
-  const column = (heading, how, cell) => ({
-    title: heading, numeric: true, cell: (row) => formatted(cell(row), how),
+  const column = (heading, style, cell) => ({
+    title: heading, numeric: true, cell: (row) => formatted(cell(row), style),
   });
   if (kind === "scatter") {
     return table({

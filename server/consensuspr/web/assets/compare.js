@@ -224,10 +224,10 @@ views.pair = async function pair({ chosen, state, get, go }) {
     const sayRow = (one, at) => [one.acc === 1 ? "✓" : one.acc === 0 ? "✗" : "?",
       known(one.step) ? `step ${one.step},` : "", `reward ${format.number(one.score)},`, titleOf(one, at)].join(" ");
     const means = `Acc ${format.percent(mean(rows[side], (one) => one.acc))}, NCR ${format.percent(mean(rows[side], (one) => one.ncr))}`;
-    const more = lists[SIDES.indexOf(side)].total > MOST ? `; of the newest ${MOST}` : "";
+    const limit = lists[SIDES.indexOf(side)].total > MOST ? `; of the newest ${MOST}` : "";
     return h("article.card.pair-side", { "aria-label": `side ${side.toUpperCase()}` },
       h("h3", tag(side), ` ${nameOf(where, side, state)}`),
-      hint(`${format.count(rows[side].length, "sample")}: ${means}, reward ${format.number(mean(rows[side], (one) => one.score))}${more}`),
+      hint(`${format.count(rows[side].length, "sample")}: ${means}, reward ${format.number(mean(rows[side], (one) => one.score))}${limit}`),
       row ? [
         choice("sample", names[side], rows[side].map((one, at) => [one.key, sayRow(one, at)]), row.key,
           { all: null, always: true, onchange: (key) => go(["pair"], { ...chosen, ...where, [names[side]]: key }) }),

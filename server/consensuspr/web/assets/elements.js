@@ -76,10 +76,13 @@ const format = {
 };
 
 /** Return a number as a NumberFormat of figures.py says: `{scale, decimals, unit}`. */
-function formatted(value, how) {
+function formatted(value, style) {
   if (typeof value === "string") return value;
-  const { scale = 1, decimals = null, unit = "" } = how || {};
-  return checked((one) => (decimals === null ? short(one * scale) : fixed(one * scale, decimals)) + unit)(value);
+  const { scale = 1, decimals = null, unit = "" } = style || {};
+  return checked((number) => {
+    const scaled = number * scale;
+    return (decimals === null ? short(scaled) : fixed(scaled, decimals)) + unit;
+  })(value);
 }
 
 /** Return the link to a state of the page: parts of its path, then the chosen values. */
@@ -171,11 +174,11 @@ function table(spec) {
       : h("a", { href: href(row), class: "row", "aria-label": name ? name(row) : null }, content));
   };
   const line = (row, at) => {
-    const more = below && below(row);
+    const extra = below && below(row);
     return [
-      h("tr", { "data-href": href && href(row), class: more ? "joined" : null, ...(data && data(row)) },
+      h("tr", { "data-href": href && href(row), class: extra ? "joined" : null, ...(data && data(row)) },
         columns.map((column) => cellOf(column, row, at))),
-      more ? h("tr", h("td", { colspan: String(columns.length) }, more)) : null,
+      extra ? h("tr", h("td", { colspan: String(columns.length) }, extra)) : null,
     ];
   };
   return h("div", { class: `scroll ${spec.frame || ""}`, tabindex: "0", role: "region", "aria-label": label },

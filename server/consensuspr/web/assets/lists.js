@@ -150,10 +150,10 @@ views.samples = async function samples({ chosen, state, get, go }) {
   const turn = (to) => change({ ...chosen, offset: to });
   const look = (each) => {
     const own = { kind: null, sort: null, desc: null, ...each[1] };
-    const others = source.kept ? {} : { ...chosen, offset: null, q: own.sort ? null : chosen.q };
+    const kept = source.kept ? {} : { ...chosen, offset: null, q: own.sort ? null : chosen.q };
     const same = Object.entries(own).every(([name, value]) =>
       String(chosen[name] === undefined ? null : chosen[name]) === String(value));
-    return lookLink(each, link(["samples"], { ...others, ...own }), { "aria-current": same ? "true" : null });
+    return lookLink(each, link(["samples"], { ...kept, ...own }), { "aria-current": same ? "true" : null });
   };
   const fresh = h("button", { type: "button", class: "fresh", hidden: true, onclick: () => show() });
   const bar = h("div.bar");

@@ -13,12 +13,12 @@ const CLEAR_RISE = 0.02;
 const CURVES = [{ name: "reward", title: "Reward", fromZero: true,
     about: "the score of the trainer, penalties included; dashed: the part from wrong answers",
     beside: ["reward_from_wrong", "from wrong answers"] },
-  { name: "acc", title: "Acc", about: "share of final answers that are right", how: PERCENT },
-  { name: "ncr", title: "NCR", how: PERCENT, beside: ["ncr_raw", "before the guard"],
+  { name: "acc", title: "Acc", about: "share of final answers that are right", style: PERCENT },
+  { name: "ncr", title: "NCR", style: PERCENT, beside: ["ncr_raw", "before the guard"],
     about: "share of a problem's nodes that a text reaches; dashed: before the guard" },
-  { name: "ncr_of_wrong", title: "NCR of wrong answers", how: PERCENT,
+  { name: "ncr_of_wrong", title: "NCR of wrong answers", style: PERCENT,
     about: "grows where nodes are named and nothing is solved" },
-  { name: "guarded", title: "Lowered by the guard", how: PERCENT,
+  { name: "guarded", title: "Lowered by the guard", style: PERCENT,
     about: "share of samples that state more than the guard allows" },
   { name: "num_tokens", title: "Length", about: "tokens per sample" },
   { name: "tpn", title: "TPN", about: "tokens per node that is reached" },
@@ -28,7 +28,7 @@ const CURVES = [{ name: "reward", title: "Reward", fromZero: true,
 const grows = (run) => run.growing && known(run.time) && Date.now() / 1000 - run.time < FRESH_S;
 
 /** Return one chart of the curves: `{name, look, curves}` for each line. */
-function chartOf({ name, title, about, how, beside, fromZero }, lines) {
+function chartOf({ name, title, about, style, beside, fromZero }, lines) {
   const dashed = lines.length <= MOST_BESIDE ? beside : null;
   const series = lines.flatMap(({ name: run, look, curves }) => {
     const line = (called, column, more) => ({ name: called, look, x: curves.x, y: curves[column], ...more });
@@ -38,7 +38,7 @@ function chartOf({ name, title, about, how, beside, fromZero }, lines) {
   });
   return {
     name, title, about, kind: "line", series, x: { title: "step", format: INT },
-    y: { title: "", format: how || {}, fromZero: fromZero || how === PERCENT },
+    y: { title: "", format: style || {}, fromZero: fromZero || style === PERCENT },
   };
 }
 

@@ -220,13 +220,13 @@ views.group = async function group({ parts: [run], chosen, state, get }) {
     put(text, textOf(await get(`sample/${row.run}/${row.key}`)));
   };
   let shown = 0;
-  const more = h("button", { type: "button", onclick: () => showMore() });
+  const moreButton = h("button", { type: "button", onclick: () => showMore() });
   const showMore = async () => {
     const first = shown;
     const next = rows.slice(first, first + BESIDE);
     shown += next.length;
-    more.hidden = shown >= rows.length;
-    more.textContent = `show the next ${Math.min(BESIDE, rows.length - shown)} of ${rows.length}`;
+    moreButton.hidden = shown >= rows.length;
+    moreButton.textContent = `show the next ${Math.min(BESIDE, rows.length - shown)} of ${rows.length}`;
     await Promise.all(next.map((row, at) => card(row, first + at)));
   };
   await showMore();
@@ -248,7 +248,7 @@ views.group = async function group({ parts: [run], chosen, state, get }) {
         legend(rows.flatMap((row) => [...(row.channels || "")].map((letter) => CHANNEL_OF[letter]))), matrix(data),
         data.datasets > 1 ? hint(`They were scored with ${data.datasets} datasets, whose nodes are not the same.`) : null,
         nodes.length ? h("details", { open: nodes.length <= 6 }, h("summary", "labels of the nodes"), labels) : null),
-      h("section", h("div.bar", h("h2", "Side by side"), modeSwitch()), grid, more),
+      h("section", h("div.bar", h("h2", "Side by side"), modeSwitch()), grid, moreButton),
     ],
   };
 };

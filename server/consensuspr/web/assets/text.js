@@ -71,10 +71,10 @@ function formulas(text) {
     }
     const sign = text[at];
     if (sign !== "$" && sign !== "\\") { at += 1; continue; }
-    const one = formulaAt(text, at);
-    if (one) {
-      found.push(one);
-      at = one.end;
+    const formula = formulaAt(text, at);
+    if (formula) {
+      found.push(formula);
+      at = formula.end;
     } else at += sign === "\\" ? 2 : 1;
   }
   return found;
@@ -260,33 +260,33 @@ function mark(pieces, nodes, rendered, into, onnode) {
     return next;
   };
   let at = 0;
-  for (const one of rendered ? formulas(text) : []) {
-    if (one.code) {
+  for (const math of rendered ? formulas(text) : []) {
+    if (math.code) {
       const code = h("code.fenced");
-      run(at, one.start, into);
-      run(one.start, one.end, code);
+      run(at, math.start, into);
+      run(math.start, math.end, code);
       into.append(code);
-      at = behind(one.end);
+      at = behind(math.end);
       continue;
     }
-    const source = text.slice(one.from, one.to);
+    const source = text.slice(math.from, math.to);
     if (isWords(source)) continue;
-    const inside = places.filter((place) => place.end > one.start && place.start < one.end);
-    const hits = inside.filter((place) => place.nodes.length && place.end > one.from && place.start < one.to).map((place) => ({
-      from: Math.max(place.start, one.from) - one.from, to: Math.min(place.end, one.to) - one.from, names: hitNames(nodes, place.nodes), nodes: place.nodes,
+    const inside = places.filter((place) => place.end > math.start && place.start < math.end);
+    const hits = inside.filter((place) => place.nodes.length && place.end > math.from && place.start < math.to).map((place) => ({
+      from: Math.max(place.start, math.from) - math.from, to: Math.min(place.end, math.to) - math.from, names: hitNames(nodes, place.nodes), nodes: place.nodes,
     }));
-    const formula = h("span", { class: one.display ? "formula display" : "formula", title: source.slice(0, 300) });
-    const exact = setFormula(formula, source, one.display, hits);
+    const formula = h("span", { class: math.display ? "formula display" : "formula", title: source.slice(0, 300) });
+    const exact = setFormula(formula, source, math.display, hits);
     if (exact === null) continue; // not TeX after all: it stays as it was written
-    run(at, one.start, into);
+    run(at, math.start, into);
     if (hits.length) {
       if (!exact) formula.className += ` ${hits[0].names} all`;
       formula.setAttribute("data-nodes", [...new Set(hits.flatMap((hit) => hit.nodes))].map((node) => node + 1).join(" "));
     }
     into.append(formula);
     // Those of a display stand in its line, as its own number would.
-    numbers(inside.filter((place) => place.end <= one.end).flatMap((place) => place.ends), one.display ? formula : into);
-    at = one.display ? behind(one.end) : one.end;
+    numbers(inside.filter((place) => place.end <= math.end).flatMap((place) => place.ends), math.display ? formula : into);
+    at = math.display ? behind(math.end) : math.end;
   }
   run(at, text.length, into);
 }
