@@ -30,7 +30,8 @@ from consensuspr.scoring import (
     rollout_from_row,
 )
 from consensuspr.scoring.types import Sample, SampleKeys, Score, Status, scored_row
-from consensuspr.web import open_source, store
+from consensuspr.web import store
+from consensuspr.web.sources import open_source
 from tests.rows import write_rows
 from tests.score_logs import part_of, rows_in, sample
 from tests.watched import DATASET, SAMPLE, Watched, opened

@@ -12,8 +12,7 @@ import pytest
 
 from consensuspr.score_log import ScoreLog
 from consensuspr.scoring.types import SampleKeys
-from consensuspr.web import LogSource
-from consensuspr.web.sources import FOLDER_PREFIX
+from consensuspr.web.sources import FOLDER_PREFIX, LogSource
 from consensuspr.web.store import Filter, Moment, Store
 from consensuspr.web.views import Views
 from tests.score_logs import part_of, sample

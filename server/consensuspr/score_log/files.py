@@ -285,8 +285,12 @@ def forget_texts(path: Path) -> int:
         DataError: it is not a file of a score log.
     """
     file = open_parquet(path)
-    groups = file.iter_batches(batch_size=GROUP_ROWS, columns=["response"])
-    forgotten: int = sum(batch.num_rows - batch.column(0).null_count for batch in groups)
+    at = file.schema_arrow.get_field_index("response")
+    forgotten = 0
+    for group in range(file.metadata.num_row_groups):
+        chunk = file.metadata.row_group(group).column(at)
+        nulls = chunk.statistics.null_count if chunk.statistics else 0
+        forgotten += chunk.num_values - nulls
     if forgotten:
         batches = file.iter_batches(batch_size=GROUP_ROWS)
         write_parquet(path, (batch.drop_columns(list(TEXT_COLUMNS)) for batch in batches))

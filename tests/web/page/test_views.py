@@ -253,22 +253,6 @@ def test_what_is_chosen_stands_in_the_address_and_back_takes_it_back(
     assert tab.run("return document.querySelector('[name=verdict]').value") == ""
 
 
-def test_pages_turn_and_a_page_has_a_link(browser: PageBrowser, address: str) -> None:
-    browser.show(address, "#/samples?sort=num_tokens")
-    total = browser.documents("samples?limit=1")["total"]
-    assert browser.texts("#count") == [f"1–50 of {total:,}"]
-    browser.press("]")
-    browser.until("location.hash.endsWith('offset=50')")
-    browser.wait()
-    assert browser.texts("#count") == [f"51–100 of {total:,}"]
-    rows = browser.documents("samples?sort=num_tokens&offset=50&limit=50")["rows"]
-    keys = browser.run(
-        "return [...document.querySelectorAll('table.rows a.row')]"
-        ".map(a => a.getAttribute('href').split('/')[3])"
-    )
-    assert keys == [row["key"] for row in rows]
-
-
 def test_texts_are_searched(browser: PageBrowser, address: str) -> None:
     browser.show(address, "#/samples")
     browser.press("/")
@@ -493,19 +477,6 @@ def test_a_run_is_seen_to_grow(browser: PageBrowser, make_run: Any, tmp_path: Pa
         browser.run("document.querySelector('.fresh').click()")
         browser.until("document.querySelector('.fresh').hidden")
     browser.until("document.querySelector('.reading').textContent.includes('does not answer')")
-
-
-def test_a_page_whose_server_comes_back_shows_it(browser: PageBrowser, runs: list[Path]) -> None:
-    with watching(runs[0]) as watched:
-        watched.wait_read()
-        browser.show(f"{watched.url}/")
-        address = watched.url.removeprefix("http://")
-    browser.run("location.hash = '#/problems'")
-    browser.until("document.querySelector('[role=alert]')?.textContent.includes('not answer')")
-    browser.until("document.body.matches('.lost')")
-    with watching(runs[0], "--address", address):
-        browser.until("document.querySelector('table.rows tbody tr')")
-        assert browser.texts("h1") == ["Problems"]
 
 
 def test_the_page_asks_for_a_token(browser: PageBrowser, runs: list[Path], tmp_path: Path) -> None:
