@@ -60,7 +60,7 @@ def put_one_by_one(log: ScoreLog, number: int, first: int = 0) -> None:
         wait_until(lambda: not log._parts)
 
 
-def test_what_was_put_is_read_after_a_second_and_at_the_end(tmp_path: Path) -> None:
+def test_rows_are_read_after_a_second_and_at_the_end(tmp_path: Path) -> None:
     run = tmp_path / "new" / "run"
     log = ScoreLog(run, "trainer")
     log.put(part_of(["a", "b"]))
@@ -87,7 +87,7 @@ def test_others_cannot_read_a_log(tmp_path: Path) -> None:
     assert modes == {(False, "0o640"), (True, "0o750")}
 
 
-def test_what_is_not_there_or_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+def test_a_missing_or_unwritable_log_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"score_log: cannot write .*file"):
         ScoreLog(tmp_path / "file", "trainer")
@@ -314,7 +314,7 @@ def start_of_run(run: Path, first: int, last: int, unix_s: float, text: str = "x
     )
 
 
-def test_steps_that_a_later_start_did_again_do_not_count(tmp_path: Path) -> None:
+def test_repeated_steps_do_not_count(tmp_path: Path) -> None:
     begun = time.time() - 1000
     logs = [ScoreLog(tmp_path, "trainer") for _ in range(2)]  # of one start, at the same time
     for log, step in zip(logs, (1, 5), strict=True):
@@ -327,7 +327,7 @@ def test_steps_that_a_later_start_did_again_do_not_count(tmp_path: Path) -> None
     assert sorted(rows) == [(step, "start 0") for step in (1, 1, 2, 3)] + again
 
 
-def test_a_server_alone_tells_processes_of_one_start_from_the_next(tmp_path: Path) -> None:
+def test_starts_are_found_in_a_servers_log_alone(tmp_path: Path) -> None:
     begun = time.time() - 1000
     starts = ((0, 0.0), (0, 1.0), (1, 60.0), (1, 61.0))
     log_of(
@@ -340,7 +340,7 @@ def test_a_server_alone_tells_processes_of_one_start_from_the_next(tmp_path: Pat
     assert texts(tmp_path) == ["start 1", "start 1"]
 
 
-def test_who_follows_hears_that_steps_were_done_again(tmp_path: Path) -> None:
+def test_a_following_reader_withdraws_repeated_steps(tmp_path: Path) -> None:
     def steps(reader: LogReader) -> list[int]:
         return [step for batch in reader.read() for step in batch["step"].to_pylist()]
 
@@ -358,7 +358,7 @@ def test_who_follows_hears_that_steps_were_done_again(tmp_path: Path) -> None:
     assert sorted(steps(LogReader(tmp_path, ["step"], following=True))) == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_full_disk_costs_texts_and_rows_and_nothing_else(
+def test_a_full_disk_loses_texts_then_rows(
     tmp_path: Path, small_files: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost: list[tuple[int, int]] = []
@@ -383,7 +383,7 @@ def test_a_full_disk_costs_texts_and_rows_and_nothing_else(
     assert texts(tmp_path) == [None, "room"]
 
 
-def test_a_row_with_a_defect_costs_itself_alone(
+def test_a_row_with_a_defect_is_lost_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     lost: list[int] = []

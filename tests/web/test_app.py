@@ -43,7 +43,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_what_is_not_there_is_said(page: Watched, path: str) -> None:
+def test_unknown_paths_are_not_found(page: Watched, path: str) -> None:
     reply = raw(page, f"GET {quoted(path)} HTTP/1.1")
     assert reply.code == 404, reply
     assert list(reply.json) == ["error"]
@@ -79,11 +79,11 @@ QUERIES = [
 ]
 
 
-@pytest.mark.parametrize(("query", "said"), QUERIES, ids=[query[:30] for query, _ in QUERIES])
-def test_every_parameter_has_its_limits(page: Watched, query: str, said: str) -> None:
+@pytest.mark.parametrize(("query", "sentence"), QUERIES, ids=[query[:30] for query, _ in QUERIES])
+def test_every_parameter_has_its_limits(page: Watched, query: str, sentence: str) -> None:
     reply = page.ask(f"/api/samples?{quote(query, safe='=&')}")
     assert reply.code == 400, reply
-    assert said in reply.json["error"]
+    assert sentence in reply.json["error"]
     assert "\n" not in reply.json["error"]
 
 
@@ -103,7 +103,7 @@ def test_an_unknown_run_is_named(page: Watched) -> None:
     assert (reply.code, reply.json) == (404, {"error": "there is no run 7; there are 0 to 1"})
 
 
-def test_a_page_whose_name_was_pointed_here_is_not_answered(page: Watched) -> None:
+def test_other_host_names_are_rejected(page: Watched) -> None:
     assert page.ask("/api/state", headers={"Host": "evil.example"}).code == 400
 
 

@@ -42,7 +42,7 @@ def rows_of(page: Watched, **query: object) -> list[dict[str, Any]]:
     return rows
 
 
-def test_state_tells_what_there_is(page: Watched, runs: list[Path]) -> None:
+def test_state_lists_runs(page: Watched, runs: list[Path]) -> None:
     state = page.get("state")
     assert [run["name"] for run in state["runs"]] == ["stuffing", "honest"]
     for run, folder in zip(state["runs"], runs, strict=True):
@@ -129,7 +129,7 @@ def test_text_is_searched_in_all_responses(page: Watched, runs: list[Path]) -> N
     assert search["searched"] == search["candidates"] == page.get("samples", run=0)["total"]
 
 
-def test_a_sample_tells_why(page: Watched, runs: list[Path]) -> None:
+def test_a_sample_explains_its_reward(page: Watched, runs: list[Path]) -> None:
     light = rows_of(page, run=0, kind="wrong_high", sort="num_matched", limit=1)[0]
     shown = page.get(f"sample/0/{light['key']}")
     [row] = [row for row in rows_in(runs[0]) if row["key"].hex() == light["key"]]
@@ -152,7 +152,7 @@ def test_a_sample_tells_why(page: Watched, runs: list[Path]) -> None:
     assert shown["identity"]["reward_spec"]["kind"] == "linear"
 
 
-def test_the_guards_arithmetic_is_told(page: Watched) -> None:
+def test_the_arithmetic_of_the_guard_is_shown(page: Watched) -> None:
     light = rows_of(page, kind="guarded", sort="guard", desc=0, limit=1)[0]
     figures = page.get(f"sample/{light['run']}/{light['key']}")["guard"]
     factor = min(1, figures["max_statements"] / figures["statements"])
@@ -466,7 +466,7 @@ def test_groups_without_an_id_hold_one_split_and_one_model(tmp_path: Path) -> No
         }  # fmt: skip
 
 
-def test_samples_of_both_sides_count_once_and_what_is_torn_is_said(tmp_path: Path) -> None:
+def test_samples_of_both_sides_count_once(tmp_path: Path) -> None:
     server, trainer = ScoreLog(tmp_path, "server"), ScoreLog(tmp_path, "trainer")
     old = time.time() - 3600
     samples = [sample(one) for one in range(4)]
@@ -481,7 +481,7 @@ def test_samples_of_both_sides_count_once_and_what_is_torn_is_said(tmp_path: Pat
         page.wait_read()
         [run] = page.get("state")["runs"]
         assert run["samples"] == sum(b.num_rows for b in LogReader(tmp_path).read()) == 4
-        assert ["is left out" in said for said in run["left_out"]] == [True]
+        assert ["is left out" in sentence for sentence in run["left_out"]] == [True]
         shown = page.get(f"sample/0/{rows_of(page)[0]['key']}")
         assert not shown["explained"]
         assert "--dataset FILE" in shown["explained_why"]

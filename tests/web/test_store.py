@@ -47,7 +47,7 @@ def opened(run: Path) -> Iterator[Store]:
 
 
 def counts(now: Moment) -> list[int]:
-    """Return how many samples there are, said in several ways."""
+    """Return how many samples there are, counted in several ways."""
     total, rows = now.count(Filter(limit=500)), now.page(Filter(limit=500))
     where, values = now.where(Filter())
     [steps] = now.rows(f"SELECT count(DISTINCT step) AS n FROM samples WHERE {where}", values)

@@ -72,9 +72,7 @@ def test_nothing_is_wider_than_a_narrow_window(browser: PageBrowser, address: st
         assert browser.run("return document.documentElement.scrollWidth") <= 360, address
 
 
-def test_curves_tell_that_reward_grows_and_accuracy_does_not(
-    browser: PageBrowser, address: str
-) -> None:
+def test_curves_of_both_runs_are_drawn(browser: PageBrowser, address: str) -> None:
     browser.show(address)
     browser.until("document.querySelectorAll('[data-chart=ncr_of_wrong] svg path').length > 4")
     assert browser.texts(".runs tbody th button") == ["stuffing", "honest"]
@@ -115,7 +113,7 @@ def test_a_click_into_a_chart_leads_to_the_samples_of_that_step(
     assert set(browser.texts("table.rows tbody td:nth-child(3)")) == {str(chosen)}
 
 
-def test_a_rise_that_wrong_answers_bring_is_said(
+def test_a_rise_by_wrong_answers_is_a_warning(
     browser: PageBrowser, make_run: Any, tmp_path: Path
 ) -> None:
     for name, learns in (("stuffing", True), ("honest", False)):
@@ -124,7 +122,7 @@ def test_a_rise_that_wrong_answers_bring_is_said(
     with watching(tmp_path / "stuffing", tmp_path / "honest") as watched:
         watched.wait_read()
         browser.show(f"{watched.url}/")
-        [said] = browser.texts("[data-finding=rise]")
+        [sentence] = browser.texts("[data-finding=rise]")
         curve, _ = watched.get("curves", split="train")["runs"]
 
         def ends(name: str) -> tuple[float, float]:
@@ -132,8 +130,10 @@ def test_a_rise_that_wrong_answers_bring_is_said(
             return sum(values[:4]) / 4, sum(values[-4:]) / 4
 
         (low, high), (few, many) = ends("reward"), ends("reward_from_wrong")
-        assert said.startswith(f"stuffing: The reward went up by {high - low:.3f} while Acc went")
-        assert f"Wrong answers bring {many - few:.3f} of that" in said
+        assert sentence.startswith(
+            f"stuffing: The reward went up by {high - low:.3f} while Acc went"
+        )
+        assert f"Wrong answers bring {many - few:.3f} of that" in sentence
         assert (many - few) > (high - low) / 2
         # It leads to them.
         browser.run("document.querySelector('[data-finding=rise] a').click()")
@@ -221,9 +221,7 @@ def test_nodes_show_who_reaches_them(browser: PageBrowser, address: str) -> None
     assert marked
 
 
-def test_what_is_chosen_stands_in_the_address_and_back_takes_it_back(
-    tab: PageBrowser, address: str
-) -> None:
+def test_the_filter_is_in_the_address_and_in_the_history(tab: PageBrowser, address: str) -> None:
     tab.show(address, "#/samples")
     tab.run(
         "const field = document.querySelector('.filters [name=verdict]');"
@@ -264,7 +262,7 @@ def test_texts_are_searched(browser: PageBrowser, address: str) -> None:
     assert found and browser.texts("#count")[0].startswith(f"{len(found)} samples with it in ")
 
 
-def test_a_wrong_filter_is_told_in_one_sentence(browser: PageBrowser, address: str) -> None:
+def test_a_bad_filter_is_an_error_beside_the_form(browser: PageBrowser, address: str) -> None:
     browser.show(address, "#/samples?ncr=lots")
     assert browser.texts("[role=alert]") == ["ncr must be N, N..M, N.. or ..M, got 'lots'"]
     # Beside the form, in which it can be put right.
@@ -300,7 +298,7 @@ def test_rows_are_walked_and_opened_by_keyboard(browser: PageBrowser, address: s
     browser.until("location.hash === '#/overview'")
 
 
-def test_a_sample_says_why_it_got_its_reward(browser: PageBrowser, address: str) -> None:
+def test_a_sample_shows_its_reward_and_hits(browser: PageBrowser, address: str) -> None:
     browser.show(address)
     row = group_of(browser)
     browser.go(f"#/sample/{row['run']}/{row['key']}")
@@ -375,9 +373,7 @@ def test_formulas_are_found(browser: PageBrowser, address: str) -> None:
         assert found == expected, text
 
 
-def test_what_katex_styles_is_set_without_offending_the_policy(
-    browser: PageBrowser, address: str
-) -> None:
+def test_katex_styles_do_not_violate_the_policy(browser: PageBrowser, address: str) -> None:
     browser.show(address)
     source = (
         r"$\vec{a}$ $\fcolorbox{red}{white}{x}$ $\pmb{y}$ $\sqrt[3]{\frac{1}{2}}$ $\overbrace{z}$"
@@ -400,7 +396,7 @@ $$x = 5$$
 and so on."""
 
 
-def test_code_is_no_mathematics_and_blocks_leave_no_empty_lines(
+def test_code_is_not_mathematics_and_blocks_leave_no_empty_lines(
     browser: PageBrowser, address: str
 ) -> None:
     browser.show(address)
@@ -452,7 +448,7 @@ def test_nodes_are_reviewed_and_written_as_a_dataset(browser: PageBrowser, addre
     assert "Untick" in browser.texts(".review")[0]
 
 
-def test_a_run_is_seen_to_grow(browser: PageBrowser, make_run: Any, tmp_path: Path) -> None:
+def test_a_growing_run_is_followed(browser: PageBrowser, make_run: Any, tmp_path: Path) -> None:
     growing = make_run(tmp_path / "growing", steps=14, delay_s=0.05)
     for _ in range(3):
         next(growing)
@@ -495,7 +491,7 @@ def test_the_page_asks_for_a_token(browser: PageBrowser, runs: list[Path], tmp_p
         browser.run("sessionStorage.clear()")
 
 
-def test_what_was_taken_from_others_is_what_they_released() -> None:
+def test_vendored_files_are_the_released_ones() -> None:
     vendor = ASSETS / "vendor"
     document = {
         f"{one['folder']}/{name}": digest
