@@ -367,7 +367,7 @@ class Documents:
         [whole], remaining = _taken(query, "whole")
         Filter.of(remaining, ())
         light, row = self._now.sample(self._run(run), key)
-        group = replace(_group_filter(light), sort="score", limit=MAX_NEIGHBOURS)
+        group = Filter((light["run"],), sort="score", limit=MAX_NEIGHBOURS).equal(_group_of(light))
         return self._sample(light, row, self._now.page(group), whole == "1")
 
     def _sample(self, light: Row, row: Row, neighbours: Sequence[Row], whole: bool) -> Document:
@@ -985,10 +985,6 @@ def _group_of(row: Row) -> Row:
     """Return the values that the samples of a sample's group have in common."""
     names = [name for name in _GROUP if name != "problem" or row["group"] is None]
     return {name: row[name] for name in names}
-
-
-def _group_filter(row: Row) -> Filter:
-    return Filter((row["run"],)).equal(_group_of(row))
 
 
 def _table_page(table: pa.Table, wanted: Filter, sort: str, named: str) -> Document:
