@@ -199,7 +199,7 @@ def _of_run(
     """Explain samples of a run, those with the lowest scores."""
     load_core()
     from consensuspr.score_log import LogReader
-    from consensuspr.score_log.replay import Datasets, explain_row
+    from consensuspr.score_log.replay import Datasets, Unscored, explain_row
     from consensuspr.scoring import AnswerVerifier
 
     reader = LogReader(run)
@@ -216,10 +216,12 @@ def _of_run(
     explained, faults = [], []
     with AnswerVerifier() as verifier:
         for row in rows:
-            try:
-                explanation = explain_row(row, datasets, verifier)
-            except InputError as error:
-                faults.append(error)
+            explanation = explain_row(row, datasets, verifier)
+            if isinstance(explanation, Unscored):
+                faults.append(
+                    f"step {row['step']}, problem {row['problem_id']!r} cannot be explained:"
+                    f" {explanation} (dataset {row['dataset_digest']})"
+                )
                 continue
             named = {name: row[name] for name in names}
             explained.append(
@@ -232,7 +234,7 @@ def _of_run(
                 )
             )
     if not explained:
-        raise faults[0]
+        raise InputError(faults[0])
     for fault in faults:
         logger.warning("%s", fault)
     return explained
