@@ -65,9 +65,7 @@ def test_a_good_set_up(run: Run, server: RunningServer, write: Write) -> None:
         "ok train problems",
         "ok val problems",
     ]
-    assert "ok train problems 1 (100.0 %) of 1 known to the server, 1 (100.0 %) have nodes" in (
-        lines_of(done.out, "ok")
-    )
+    assert "ok train problems 1 have a reward, 1 (100.0 %) have nodes" in (lines_of(done.out, "ok"))
     assert done.out.splitlines()[-1] == "7 ok"
 
 
@@ -122,7 +120,7 @@ NODE = {"node_id": "a", "expressions": ["x=1"], "derived": []}
         (
             [row("p1", reward_model={"ground_truth": True})],
             "FAIL train rows 1 (100.0 %) of 1 cannot be rewarded, the first: train.parquet row 1:"
-            " reward_model.ground_truth must be a text, got True",
+            " ground_truth must be a text, got True",
         ),
         (
             [row("p1", extra_info="p1")],

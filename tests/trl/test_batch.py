@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
-from consensuspr.client.training import ProblemIds, prompt_digest
-from consensuspr.client.trl import rows_of
+from consensuspr.client.training import ProblemIds, batch_rows, prompt_digest
 from consensuspr.errors import InputError
 from consensuspr.scoring.types import Rollout
 
 
 def rollout_of(prompt: Any = "Q?", column: str = "ground_truth", **row: Any) -> Rollout:
     columns = {name: [value] for name, value in row.items()}
-    [found] = rows_of([prompt], columns, column)
+    [found] = batch_rows([prompt], columns, column)
     return found.rollout("A.", ProblemIds("{data_source}/{index}"), 3)
 
 
@@ -57,7 +56,7 @@ def test_the_ground_truth_of_a_column_that_is_named() -> None:
 
 def test_what_is_no_column_is_not_read() -> None:
     columns = {"environments": object(), "problem_id": ["p"], "index": "7"}
-    [row] = rows_of(["Q"], columns, "ground_truth")
+    [row] = batch_rows(["Q"], columns, "ground_truth")
     rollout = row.rollout("A", ProblemIds("{index}"))
     assert (rollout.problem_id, rollout.num_tokens) == ("p", None)
 

@@ -30,7 +30,7 @@ from nemo_gym.base_resources_server import (
 )
 from pydantic import ConfigDict, Field
 
-from consensuspr.client.training import RewardSettings, SampleScorer, ScoredSample, labelled_row
+from consensuspr.client.training import RewardSettings, SampleScorer, ScoredSample, TrainingRow
 from consensuspr.scoring.types import END_OF_THINKING
 
 # Figures of a sample in the reply.
@@ -78,7 +78,7 @@ class ConsensusResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
             UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
             RewardServiceError: the server rejected it, or was away for too long.
         """
-        row = labelled_row(None, body.model_extra or {}, None)
+        row = TrainingRow.of(body.model_extra or {}, None)
         response = "\n".join(_texts(body.response.output))
         usage = body.response.usage
         scored = await self._samples.score(row, response, usage.output_tokens if usage else None)
@@ -92,10 +92,8 @@ class ConsensusResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
 
     @functools.cached_property
     def _samples(self) -> SampleScorer:
-        return SampleScorer(
-            RewardSettings.of(self.config.consensuspr, "consensuspr"),
-            missing="NeMo Gym passes a verifier neither step nor epoch",
-        )
+        missing = "NeMo Gym passes a verifier neither step nor epoch"
+        return SampleScorer.of(self.config.consensuspr, "consensuspr", missing)
 
 
 def _texts(output: Any) -> Iterator[str]:

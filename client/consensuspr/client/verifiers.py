@@ -31,14 +31,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from consensuspr.client.training import (
-    INFO_COLUMNS,
-    METRICS,
-    RewardSettings,
-    SampleScorer,
-    TrainingRow,
-    ground_truth_text,
-)
+from consensuspr.client.training import INFO_COLUMNS, METRICS, SampleScorer, TrainingRow
 from consensuspr.client.training.credit import (
     BETWEEN,
     Finder,
@@ -73,9 +66,8 @@ def consensus_reward(
     Raises:
         InputError: a setting is unknown or wrong.
     """
-    samples = SampleScorer(
-        RewardSettings.of(settings, "consensus_reward"),
-        missing="verifiers passes a reward neither step nor epoch",
+    samples = SampleScorer.of(
+        settings, "consensus_reward", "verifiers passes a reward neither step nor epoch"
     )
 
     async def consensus(task: Any, trace: Any) -> float:
@@ -160,16 +152,11 @@ def _finder(turns: Sequence[Sequence[int]], texts: Sequence[str], decode: Any) -
 
 def _row(task: Any, ground_truth_field: str) -> TrainingRow:
     """Return the row of a task."""
-    info = {name: getattr(task, name, None) for name in INFO_COLUMNS}
-    if info["problem_id"] is None:
-        info["problem_id"] = task.id
-    truth = getattr(task, ground_truth_field, None)
-    return TrainingRow(
-        getattr(task, "data_source", None),
-        ground_truth_text(truth, ground_truth_field),
-        {name: value for name, value in info.items() if value is not None},
-        task.prompt_text or None,
-    )
+    names = (*INFO_COLUMNS, "data_source", ground_truth_field)
+    columns = {name: getattr(task, name, None) for name in names}
+    if columns["problem_id"] is None:
+        columns["problem_id"] = task.id
+    return TrainingRow.of(columns, task.prompt_text or None, ground_truth_field)
 
 
 def _message(message: Any) -> Mapping[str, Any]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from consensuspr.client.rpc import RewardClient
 from consensuspr.client.servers import is_local, split_addresses
@@ -20,12 +19,22 @@ from consensuspr.client.verl.config import (
     STEP_ESTIMATOR,
     ManagerConfig,
     OverlongPenalty,
+    file_names,
     verl_is_installed,
 )
 from consensuspr.client.verl.config import SOURCE as MANAGER_SOURCE
-from consensuspr.client.verl.files import RowScan, Split, SplitRows
+from consensuspr.client.verl.files import (
+    FAIL,
+    OK,
+    TRAIN,
+    VALIDATION,
+    WARN,
+    Finding,
+    Level,
+    RowScan,
+)
 from consensuspr.client.verl.function import SOURCE as FUNCTION_SOURCE
-from consensuspr.console import ProgressBar, count_of, share
+from consensuspr.console import ProgressBar, count_of
 from consensuspr.doctor.verl_run import RunUnreadable, TrainingCommand, VerlRun, describe
 from consensuspr.errors import DataError, InputError, RewardServiceError
 from consensuspr.scoring.types import SCORING_VERSION
@@ -65,27 +74,6 @@ class TrainingSetup:
     config_file: Path | None = None
     timeout_s: float = 60.0
 
-
-class Level(StrEnum):
-    """Severity of a finding; only FAIL means that the run must not be started."""
-
-    OK = "ok"
-    SKIP = "skip"
-    WARN = "warn"
-    FAIL = "FAIL"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The outcome of a check: its name, level, finding and advice."""
-
-    check: str
-    level: Level
-    found: str
-    advice: str = ""
-
-
-OK, SKIP, WARN, FAIL = Level.OK, Level.SKIP, Level.WARN, Level.FAIL
 
 # Level, finding and advice.
 Outcome: TypeAlias = tuple[Level, str] | tuple[Level, str, str]
@@ -266,7 +254,7 @@ def check_server(case: Case) -> Iterator[Outcome]:
         OK if info.core_backend == "native" else WARN,
         f"{case.address} answers: version {info.server_version}, {info.core_backend} core",
     )
-    digests = {tuple((one.name, one.digest) for one in each.datasets) for each in infos}
+    digests = {tuple((served.name, served.digest) for served in each.datasets) for each in infos}
     if len(digests) > 1:
         yield FAIL, f"the servers {case.address} have different datasets", "serve the same"
     for each in infos:
@@ -284,7 +272,7 @@ def check_address(case: Case) -> Iterator[Outcome]:
     run_address, nodes = case.settings.address, case.run.get("trainer.nnodes")
     if case.address != run_address:
         yield WARN, f"{case.address} was asked here, the run will ask {run_address}"
-    local = [one for one in split_addresses(run_address) if is_local(one)]
+    local = [server for server in split_addresses(run_address) if is_local(server)]
     if local and isinstance(nodes, int) and nodes > 1:
         yield (
             FAIL,
@@ -336,86 +324,17 @@ def check_data(case: Case, progress: ProgressBar) -> Iterator[Finding]:
     """Read the rows of both splits, and ask the server for their problems."""
     setup, run = case.setup, case.run
     files = {
-        Split.TRAIN: setup.train_files or _named(run.get("data.train_files")),
-        Split.VALIDATION: setup.val_files or _named(run.get("data.val_files")),
+        TRAIN: setup.train_files or file_names(run.get("data.train_files")),
+        VALIDATION: setup.val_files or file_names(run.get("data.val_files")),
     }
     if not any(files.values()):
         return
     server = (case.client, case.dataset.name) if case.client and case.dataset else None
-    scan = RowScan(case.settings, run.get("data.prompt_key") or "prompt", server)
+    scan = RowScan(case.settings, server, run.get("data.prompt_key") or "prompt")
     scan.run(files, progress)
-    train = scan.rows[Split.TRAIN]
+    train = scan.rows[TRAIN]
     case.train_rows = train.rows if train.files and not train.bad_files else None
-    yield from check_rows(scan, case.settings)
-
-
-def check_rows(scan: RowScan, settings: RewardSettings) -> Iterator[Finding]:
-    """Check that rows can be read, name one problem each, and will get a reward."""
-    for split, rows in scan.rows.items():
-        name = f"{split} rows"
-        for reason in rows.bad_files:
-            yield Finding(name, FAIL, reason, "correct the path or the file")
-        if rows.bad_rows.count:
-            yield Finding(
-                name,
-                FAIL,
-                f"{share(rows.bad_rows.count, rows.rows)} of {rows.rows:,} cannot be rewarded, the"
-                f" first: {rows.bad_rows.first}",
-                "correct these rows",
-            )
-        elif rows.files and (rows.rows or not rows.bad_files):
-            level = OK if rows.rows else WARN
-            files, problems = count_of(rows.files, "file"), count_of(rows.problems, "problem")
-            yield Finding(name, level, f"{rows.rows:,} in {files}, {problems}")
-    if scan.leaked.count:
-        found = f"{scan.leaked.count:,} are in training and validation, the first: "
-        yield Finding("problem ids", WARN, found + scan.leaked.first, "validate on other problems")
-    for split, rows in scan.rows.items():
-        if rows.files:
-            yield from _check_problems(scan, split, rows, settings)
-
-
-def _check_problems(
-    scan: RowScan, split: Split, rows: SplitRows, settings: RewardSettings
-) -> Iterator[Finding]:
-    """Check which problems the server knows, and which will have no reward."""
-    name = f"{split} problems"
-    if not scan.asked:
-        yield Finding(name, SKIP, "there is no server or dataset to ask")
-    elif scan.server_error is not None:
-        yield Finding(name, FAIL, f"the server failed: {scan.server_error}", "see its log")
-    elif rows.asked and not rows.unscorable:
-        known = f"{share(rows.known, rows.asked)} of {rows.asked:,} known to the server"
-        inline = f", {rows.inline:,} with nodes in the row" if rows.inline else ""
-        nodes = f", {share(rows.with_nodes, rows.asked)} have nodes"
-        yield Finding(name, OK, known + inline + nodes)
-    elif rows.asked:
-        reasons = "; ".join(
-            f"{found.count:,} {reason} (the first: {found.first})"
-            for reason, found in rows.unscorable.items()
-        )
-        count = sum(found.count for found in rows.unscorable.values())
-        trained = settings.on_unscorable != "raise" and not rows.exceeds(settings)
-        then = f"; they get on_unscorable={settings.on_unscorable}" if trained else ""
-        yield Finding(
-            name,
-            WARN if trained else FAIL,
-            f"{share(count, rows.asked)} of {rows.asked:,} have no reward under"
-            f" reward={settings.reward}: {reasons}{then}",
-            "serve the dataset of these rows, or drop them",
-        )
-    if rows.other_truth.count:
-        yield Finding(
-            f"{split} truths",
-            WARN,
-            f"{share(rows.other_truth.count, rows.asked)} of {rows.asked:,} problems have another"
-            f" ground truth in the row than at the server, the first: {rows.other_truth.first}",
-            "the row's counts in training; export the rows from the dataset that is served",
-        )
-
-
-def _named(files: Any) -> tuple[str, ...]:
-    return (files,) if isinstance(files, str) else tuple(map(str, files or ()))
+    yield from scan.findings()
 
 
 def check_schedule(case: Case) -> Iterator[Outcome]:

@@ -8,12 +8,8 @@ import numpy as np
 import pytest
 
 from consensuspr.client import GuardBudget, InlineNode
-from consensuspr.client.training import (
-    ProblemIds,
-    TrainingRow,
-    ground_truth_text,
-    prompt_digest,
-)
+from consensuspr.client.training import ProblemIds, TrainingRow, prompt_digest
+from consensuspr.client.training.rows import ground_truth_text
 from consensuspr.errors import InputError
 
 PROMPT = [{"role": "user", "content": "What is 6 * 7?"}]

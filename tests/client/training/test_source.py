@@ -18,7 +18,6 @@ from consensuspr.client.training import (
     SampleScorer,
     TooManyUnscorable,
     UnscorableSample,
-    check_source,
 )
 from consensuspr.client.training.source import MIN_UNEARNED
 from consensuspr.errors import (
@@ -367,42 +366,11 @@ def test_what_does_not_pass_ends_with_an_error_and_no_zero(
         ("grown_nodes", "grown_nodes: there is no folder"),
     ],
 )
-@pytest.mark.parametrize("make", [check_source, lambda settings: SampleScorer(settings, "")])
 def test_a_file_that_is_not_there_is_found_before_the_first_sample(
-    tmp_path: Path, make: Callable[[RewardSettings], Any], name: str, sentence: str
+    tmp_path: Path, name: str, sentence: str
 ) -> None:
     with pytest.raises(InputError, match=sentence):
-        make(RewardSettings(**{name: tmp_path / "none"}))
-
-
-@pytest.mark.parametrize("at_the_start", [True, False])
-def test_a_run_may_wait_for_its_dataset(
-    scripted: Any, at_the_start: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    add_dataset(scripted, digest=OTHER if at_the_start else EXPECTED)
-
-    def script(number: int, request: Any, context: Any) -> Any:
-        return scripted.reply(request, digest=scripted.info.datasets[0].digest)
-
-    scripted.script = script
-    settings = RewardSettings(
-        address=scripted.address, expect_digest=EXPECTED, on_other_digest="wait"
-    )
-
-    async def work(source: RewardSource) -> None:
-        if not at_the_start:
-            assert (await source.score(RIGHT, 0)).reward == 1.0
-            scripted.info.datasets[0].digest = OTHER
-        waiting = [asyncio.create_task(source.score(RIGHT, 0)) for _ in range(20)]
-        while not any("waiting for it" in r.message for r in caplog.records):
-            await asyncio.sleep(0.01)
-        assert not any(task.done() for task in waiting)
-        scripted.info.datasets[0].digest = EXPECTED
-        assert {(await task).reward for task in waiting} == {1.0}
-
-    run(settings, work)
-    # All that wait ask together.
-    assert scripted.info_calls < 20
+        SampleScorer.of({name: tmp_path / "none"}, "settings", "")
 
 
 def test_each_sample_is_logged_with_all_that_explains_it(real_server: str, tmp_path: Path) -> None:

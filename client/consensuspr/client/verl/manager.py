@@ -17,12 +17,9 @@ import verl
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from consensuspr.client.training import (
-    ProblemIds,
-    RewardSource,
+    SampleScorer,
     ScoredSample,
     TooManyUnscorable,
-    check_source,
-    score_log_of,
     shared_source,
 )
 from consensuspr.client.training.credit import (
@@ -81,10 +78,8 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
         self._in_worker = in_reward_worker()
         try:
             read = ManagerConfig.of(config)
-            self._clock = epoch_clock(config, read.settings, verl.__version__)
-            # Find files that cannot be used now, not with each sample.
-            check_source(read.settings)
-            score_log_of(read.settings)
+            clock = epoch_clock(config, read.settings, verl.__version__)
+            self._samples = SampleScorer(read.settings, clock)
         except ConsensusPRError as error:
             # verl loses a worker that fails to start; its rollouts then fail one by one.
             logger.error("consensuspr cannot reward this run: %s", error)
@@ -92,9 +87,7 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
                 end_run(str(error))
             raise
         self._settings, self._overlong, self._number = read.settings, read.overlong, read.number
-        self._ids = ProblemIds(read.settings.problem_id_format)
         self._decode: Callable[[Any], str] = partial(tokenizer.decode, skip_special_tokens=True)
-        self._source: RewardSource | None = None
         if actor_name() == FIRST_WORKER:
             # In a thread: verl still starts its engines, and the files may be large.
             check = partial(check_at_start, config, read.settings)
@@ -130,27 +123,22 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
 
     async def _reward_of(self, data: Any) -> dict[str, Any]:
         sample = VerlSample.of(data)
-        epoch = self._clock.epoch_of(sample.step)
-        if self._source is None:  # a source belongs to the loop, which runs by now
-            self._source = shared_source(self._settings)
-        spans = [*sample.turns()]
+        spans = sample.turns()
         # In a thread, because a tokenizer takes longer than anything else here.
         texts = await asyncio.to_thread(
             lambda: [self._decode(sample.response_ids[start:end]) for start, end in spans]
         )
-        num_tokens = sum(end - start for start, end in spans)
-        rollout = sample.row.rollout(BETWEEN.join(texts), self._ids, num_tokens)
-        rollout.rollout_id = sample.rollout_id
         # verl's own penalty counts all tokens, a tool's too.
         penalty = self._overlong(len(sample.response_ids)) if self._overlong else 0.0
-        scored = await self._source.score(
-            rollout,
-            epoch,
-            sample.row.split,
-            spans=sample.by_token,
+        scored = await self._samples.score(
+            sample.row,
+            BETWEEN.join(texts),
+            sum(end - start for start, end in spans),
             step=sample.step,
             group=sample.group,
+            rollout_id=sample.rollout_id,
             penalty=penalty,
+            spans=sample.by_token,
         )
         reward = scored.reward + penalty
         fields: dict[str, Any] = {
@@ -158,7 +146,7 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
         }
         if self._number is not None and fields.get(self._number, "") is None:
             fields[self._number] = 0.0
-        fields |= {"problem_id": rollout.problem_id, "rollout_id": sample.rollout_id or ""}
+        fields |= {"problem_id": scored.problem_id, "rollout_id": sample.rollout_id or ""}
         if sample.by_token:
             fields[BY_TOKEN] = await asyncio.to_thread(
                 self._by_token, sample, spans, texts, scored, reward
@@ -188,15 +176,12 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
             loop = asyncio.get_running_loop()
             self._noting = loop.call_later(_BETWEEN_NOTES_S, self._note)
 
-    def _troubles(self) -> dict[str, int]:
-        return {} if self._source is None else dict(self._source.troubles)
-
     def _num_troubles(self) -> tuple[int, int]:
-        return sum(self._troubles().values()), self._failed
+        return sum(shared_source(self._settings).troubles.values()), self._failed
 
     def _note(self) -> None:
         self._noting, self._noted = None, self._num_troubles()
-        troubles = self._troubles()
+        troubles = dict(shared_source(self._settings).troubles)
         # In a thread: it asks Ray, and no sample may wait for that.
         loop = asyncio.get_running_loop()
         loop.run_in_executor(None, _leave_notes, troubles, self._failed, self._last_failure)

@@ -29,7 +29,7 @@ from verl.trainer.ppo.v1 import (
     register_trainer,
 )
 
-from consensuspr.client.training import METRICS, StepWatch, check_source, figures
+from consensuspr.client.training import METRICS, StepWatch, figures
 from consensuspr.client.verl.config import OUR_TRAINERS, ManagerConfig, trainer_mode
 from consensuspr.client.verl.manager import TROUBLES, ConsensusRewardManager
 from consensuspr.client.verl.run_end import note_reason, read_notes
@@ -111,7 +111,7 @@ def _check_settings(config: Any) -> None:
     if resolve_reward_manager_cls(config) is not ConsensusRewardManager:
         return
     try:
-        check_source(ManagerConfig.of(config).settings)
+        ManagerConfig.of(config).settings.check_files()
     except InputError as error:
         note_reason(str(error))
         raise
