@@ -17,7 +17,7 @@ from consensuspr.client.verl.files import (
     TRAIN,
     VALIDATION,
     Occurrences,
-    Problem,
+    RowProblem,
     RowScan,
     SplitRows,
 )
@@ -54,7 +54,7 @@ def asked(
     """Ask for one problem."""
     scan = RowScan(settings, (client, None))
     rollout = Rollout(problem_id, "", truth, nodes=nodes)
-    scan.ask(iter([Problem(TRAIN, rollout, "here", row_split)]))
+    scan.ask(iter([RowProblem(TRAIN, rollout, "here", row_split)]))
     return scan.rows[TRAIN]
 
 

@@ -82,7 +82,7 @@ class Occurrences:
         self.count += 1
 
 
-class Problem(NamedTuple):
+class RowProblem(NamedTuple):
     """A problem of a file: its rollout without a response, its row, and the split there."""
 
     split: str
@@ -231,7 +231,7 @@ class RowScan:
                 reason = "there is no server or dataset to ask"
                 yield Finding(f"{split} problems", SKIP, reason)
 
-    def ask(self, problems: Iterator[Problem]) -> None:
+    def ask(self, problems: Iterator[RowProblem]) -> None:
         """Ask the server for problems, some hundred at a time.
 
         Raises:
@@ -261,7 +261,7 @@ class RowScan:
             for problem, score in zip(batch, scores, strict=True):
                 self._count(problem, score)
 
-    def _count(self, problem: Problem, score: Score) -> None:
+    def _count(self, problem: RowProblem, score: Score) -> None:
         rows = self.rows[problem.split]
         rows.asked += 1
         rows.with_nodes += bool(score.num_nodes)
@@ -277,7 +277,7 @@ class RowScan:
 
     def _read(
         self, files: Mapping[str, Sequence[str]], advance_to: Callable[[int], None]
-    ) -> Iterator[Problem]:
+    ) -> Iterator[RowProblem]:
         """Note every row, and yield each problem that is new in its split."""
         count = 0
         for split, rows in self.rows.items():
@@ -296,7 +296,7 @@ class RowScan:
                     rows.bad_files.append(str(error))
         advance_to(count)
 
-    def _note(self, split: str, fields: Mapping[str, Any], place: str) -> Iterable[Problem]:
+    def _note(self, split: str, fields: Mapping[str, Any], place: str) -> Iterable[RowProblem]:
         """Count a row; return its problem if that is new."""
         rows = self.rows[split]
         rows.rows += 1
@@ -316,7 +316,7 @@ class RowScan:
         rows.problems.add(problem_id)
         if split == VALIDATION and problem_id in self.rows[TRAIN].problems:
             self.leaked.add(f"{problem_id!r}, {place}")
-        return (Problem(split, rollout, place, row.split),)
+        return (RowProblem(split, rollout, place, row.split),)
 
 
 def _fits_a_box(truth: str) -> bool:
@@ -332,7 +332,7 @@ def _fits_a_box(truth: str) -> bool:
 
 
 def _why_unscorable(
-    problem: Problem, score: Score, unknown: bool, settings: RewardSettings
+    problem: RowProblem, score: Score, unknown: bool, settings: RewardSettings
 ) -> str | None:
     """Return why a sample of the problem would have no reward; None if it would have one."""
     if score.status is Status.INVALID_NODES:
