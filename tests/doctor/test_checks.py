@@ -12,7 +12,6 @@ from consensuspr.doctor.checks import (
     OF_SETTINGS,
     Case,
     Check,
-    TrainingSetup,
     check_schedule,
 )
 from consensuspr.doctor.verl_run import DEFAULT_MODULE, Named, TrainingCommand
@@ -34,7 +33,7 @@ def made(check: Check, case: Case) -> list[str]:
 
 def examined(check: str, changes: dict[str, Any], **fields: Any) -> list[str]:
     """Make one check of a run, after those that read the settings."""
-    case = Case(TrainingSetup(), plan(changes, **fields))
+    case = Case(run=plan(changes, **fields))
     for name, each in (OF_RUN | OF_SETTINGS).items():
         found = made(each, case)
         if name == check:
@@ -147,9 +146,7 @@ def test_one_check(
 
 def test_the_settings_of_the_function_are_read() -> None:
     key = "reward.custom_reward_function.reward_kwargs"
-    case = Case(
-        TrainingSetup(), plan({key: {"reward": "max"}}, manager=NAIVE, function=OUR_FUNCTION)
-    )
+    case = Case(run=plan({key: {"reward": "max"}}, manager=NAIVE, function=OUR_FUNCTION))
     assert made(OF_RUN["settings"], case) == [f"ok {key}: reward=max"]
     assert (case.settings.reward, case.by_manager) == ("max", False)
 
@@ -190,7 +187,7 @@ def test_the_settings_of_the_function_are_read() -> None:
     ],
 )
 def test_the_schedule(changes: dict[str, Any], rows: int | None, found: list[str]) -> None:
-    case = Case(TrainingSetup(), plan(changes), train_rows=rows)
+    case = Case(run=plan(changes), train_rows=rows)
     made(OF_RUN["settings"], case)
     assert made(check_schedule, case) == found
 

@@ -5,6 +5,6 @@ tokenizer or a Ray cluster is checked.
 """
 
 from consensuspr.client.verl.files import Finding, Level
-from consensuspr.doctor.checks import TrainingSetup, examine
+from consensuspr.doctor.checks import Case, examine
 
-__all__ = ["Finding", "Level", "TrainingSetup", "examine"]
+__all__ = ["Case", "Finding", "Level", "examine"]
