@@ -97,7 +97,7 @@ def test_requests_go_where_the_fewest_are_on_the_way(balance: Balance) -> None:
     balancer = balance(3)
     assert picks(balancer, 9) == {0: 3, 1: 3, 2: 3}
     for _ in range(2):
-        balancer.ended(1)
+        balancer.ended(1, b"")
     assert picks(balancer, 2) == {1: 2}
 
 
@@ -123,7 +123,7 @@ def test_one_that_was_silent_is_tried_by_one_request_at_a_time(
         balancer.ended(silent, rest)
         clock.now += REST_S
         assert picks(balancer, 20)[silent] == 1
-    balancer.ended(silent, answered=True)
+    balancer.ended(silent, b"")
     assert picks(balancer, 10)[silent] == 10
 
 

@@ -123,25 +123,17 @@ class Mean:
 
     total: float = 0.0
     count: int = 0
-    # Rounding errors (Neumaier's sum), so that a mean does not depend on the order.
-    lost: float = 0.0
 
     def add(self, value: float | None) -> None:
         """Count a value; None is left out."""
-        if value is None:
-            return
-        total = self.total + value
-        larger, smaller = self.total, value
-        if abs(value) > abs(self.total):
-            larger, smaller = value, self.total
-        self.lost += larger - total + smaller
-        self.total = total
-        self.count += 1
+        if value is not None:
+            self.total += value
+            self.count += 1
 
     @property
     def value(self) -> float | None:
         """The mean, None without a single value."""
-        return (self.total + self.lost) / self.count if self.count else None
+        return self.total / self.count if self.count else None
 
 
 @dataclass(slots=True)
