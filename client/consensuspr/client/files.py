@@ -21,7 +21,6 @@ from consensuspr.scoring.types import Score, ScoreOptions, Status
 from consensuspr.wire.codec import cut
 
 if TYPE_CHECKING:
-    from consensuspr.client import DatasetInfo
     from consensuspr.client.interface import BlockingClient
     from consensuspr.client.transport import Access
 
@@ -92,29 +91,24 @@ def connect(
             if dataset is not None and os.sep in dataset:
                 raise InputError(f"{dataset}: no such file, and no name of a dataset either")
             yield Connection(remote, dataset, _unknown)
-        else:
-            load_core()
-            from consensuspr.scoring import DatasetIndex
+            return
+        load_core()
+        from consensuspr.scoring import DatasetIndex
 
-            index = DatasetIndex.load(dataset)
-            name = _same_content(served, index.digest, dataset, address)
-            yield Connection(remote, name, index.data_source)
+        index = DatasetIndex.load(dataset)
+        for served_dataset in served:
+            if served_dataset.digest == index.digest:
+                yield Connection(remote, served_dataset.name, index.data_source)
+                return
+        held = ", ".join(f"{each.name} ({each.digest[:19]}…)" for each in served)
+        raise InputError(
+            f"the server at {address} has no dataset with the content of {dataset} "
+            f"({index.digest[:19]}…); it has {held}"
+        )
 
 
 def _unknown(_: str) -> None:
     """Return None, the data source of problems that only the server has."""
-
-
-def _same_content(served: tuple[DatasetInfo, ...], digest: str, path: str, address: str) -> str:
-    """Return the name of the server's dataset whose digest is that of a file."""
-    for dataset in served:
-        if dataset.digest == digest:
-            return dataset.name
-    held = ", ".join(f"{dataset.name} ({dataset.digest[:19]}…)" for dataset in served)
-    raise InputError(
-        f"the server at {address} has no dataset with the content of {path} "
-        f"({digest[:19]}…); it has {held}"
-    )
 
 
 @dataclass(slots=True)
@@ -138,15 +132,19 @@ class Mean:
 
 @dataclass(slots=True)
 class ScoreCounts:
-    """The scores of the rollouts of one data source."""
+    """The scores of some rollouts.
+
+    Attributes:
+        guarded: rollouts whose NCR the guard lowered.
+        guarded_right: those of them that are right.
+        messages: the message of the first rollout of each status.
+    """
 
     rollouts: int = 0
     means: dict[str, Mean] = field(default_factory=lambda: {name: Mean() for name in MEASURES})
-    # Rollouts whose NCR the guard lowered, and how many of them are right.
     guarded: int = 0
     guarded_right: int = 0
     statuses: Counter[Status] = field(default_factory=Counter)
-    # The message of the first rollout of each status.
     messages: dict[Status, str] = field(default_factory=dict)
 
     def add(self, score: Score) -> None:
@@ -163,12 +161,10 @@ class ScoreCounts:
 
     def to_json(self) -> dict[str, object]:
         """Return means with their counts, and the count of each status met."""
-        means: dict[str, object] = {}
-        for measure, mean in self.means.items():
-            means |= {measure: mean.value, f"{measure}_count": mean.count}
         return {
             "rollouts": self.rollouts,
-            **means,
+            **{measure: mean.value for measure, mean in self.means.items()},
+            **{f"{measure}_count": mean.count for measure, mean in self.means.items()},
             "guarded": self.guarded,
             "guarded_right": self.guarded_right,
             "statuses": {status.value: count for status, count in self.statuses.items()},
@@ -195,21 +191,13 @@ class Summary:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class FileScores:
-    """The scores of a file, all under one identity."""
-
-    summary: Summary
-    identity: Identity
-
-
 def score_file(
     rows: Iterable[Row],
     connection: Connection,
     options: ScoreOptions,
     out: RowWriter,
     advance_to: Callable[[int], None],
-) -> FileScores:
+) -> tuple[Summary, Identity]:
     """Score rows, at least one, chunk by chunk, and write them with their scores, in order.
 
     ``advance_to`` is called with the number of rollouts scored so far.
@@ -237,7 +225,7 @@ def score_file(
             out.write(scored_row(row, score))
             summary.add(connection.data_source(row), score)
     assert identity is not None, "the reader refuses a file without a row"
-    return FileScores(summary, identity)
+    return summary, identity
 
 
 def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
