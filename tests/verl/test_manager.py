@@ -183,8 +183,7 @@ def test_samples_without_a_reward_are_noted_for_the_driver(
     """Of the last too, although nothing comes after it."""
     noted: list[tuple[int, str]] = []
     module = "consensuspr.client.verl.manager."
-    monkeypatch.setattr(f"{module}note_failures", lambda *failures: noted.append(failures))
-    monkeypatch.setattr(f"{module}note", lambda *_: True)
+    monkeypatch.setattr(f"{module}note_worker", lambda troubles, *failures: noted.append(failures))
     made = manager(address=address)
     made._in_worker = True
 
@@ -221,7 +220,7 @@ def test_a_run_without_masks_is_ended(
 ) -> None:
     ended: list[str] = []
     monkeypatch.setattr("consensuspr.client.verl.manager.end_run", ended.append)
-    monkeypatch.setattr("consensuspr.client.verl.manager.note_failures", lambda *_: None)
+    monkeypatch.setattr("consensuspr.client.verl.manager.note_worker", lambda *_: None)
     made = manager(address="127.0.0.1:1")
     made._in_worker = True
     with pytest.raises(InputError, match="a response of 4 messages came without its response_mask"):

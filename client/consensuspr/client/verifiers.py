@@ -34,9 +34,7 @@ import numpy as np
 from consensuspr.client.training import INFO_COLUMNS, METRICS, SampleScorer, TrainingRow
 from consensuspr.client.training.credit import (
     BETWEEN,
-    Finder,
     compare_group,
-    finder_of_decoding,
     finder_of_turns,
     place_reward,
 )
@@ -73,17 +71,19 @@ def consensus_reward(
     async def consensus(task: Any, trace: Any) -> float:
         row = _row(task, ground_truth_field)
         turns = [] if tokenizer is None else _sampled(trace)
-        by_token = None
+        info: dict[str, Any] = {}
         if turns:
             decode = functools.partial(tokenizer.decode, skip_special_tokens=True)
             texts = await asyncio.to_thread(lambda: [decode(ids) for ids in turns])
             size = sum(map(len, turns))
             scored = await samples.score(row, BETWEEN.join(texts), size, spans=True)
             weight = samples.settings.spec.ncr_weight(scored.epoch)
-            find = _finder(turns, texts, decode)
-            by_token = await asyncio.to_thread(
+            firsts = itertools.accumulate(map(len, turns), initial=0)
+            find = finder_of_turns(list(zip(firsts, turns, strict=False)), texts, decode)
+            placed = await asyncio.to_thread(
                 place_reward, scored.reward, scored.score, weight, find, np.ones(size)
             )
+            info[_BY_TOKEN] = sorted(placed.items())
         else:
             response = said_by_policy([_message(message) for message in trace.assistant_messages])
             scored = await samples.score(row, response, trace.num_output_tokens or None)
@@ -91,9 +91,7 @@ def consensus_reward(
         for name in MEANS:
             if fields[name] is not None:
                 trace.record_metric(f"{METRICS}/{name}", fields[name])
-        trace.info[METRICS] = {**fields, "epoch": scored.epoch}
-        if by_token is not None:
-            trace.info[METRICS][_BY_TOKEN] = sorted(by_token.items())
+        trace.info[METRICS] = {**fields, "epoch": scored.epoch, **info}
         return scored.reward
 
     return consensus
@@ -141,13 +139,6 @@ def _sampled(trace: Any) -> list[list[int]]:
         if id(node) in trained
     ]
     return [turn for turn in turns if turn]
-
-
-def _finder(turns: Sequence[Sequence[int]], texts: Sequence[str], decode: Any) -> Finder:
-    firsts = itertools.accumulate(map(len, turns), initial=0)
-    finders = (finder_of_decoding(turn, decode) for turn in turns)
-    of_turns = zip(firsts, map(len, texts), finders, strict=False)
-    return finder_of_turns(list(of_turns), len(BETWEEN))
 
 
 def _row(task: Any, ground_truth_field: str) -> TrainingRow:

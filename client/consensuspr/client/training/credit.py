@@ -75,20 +75,26 @@ def finder_of_decoding(ids: Sequence[int] | NDArray[Any], decode: Callable[[Any]
     return find
 
 
-def finder_of_turns(turns: Sequence[tuple[int, int, Finder]], between: int) -> Finder:
-    """Return the finder of the turns of a policy, between which others spoke.
+def finder_of_turns(
+    turns: Sequence[tuple[int, Sequence[int] | NDArray[Any]]],
+    texts: Sequence[str],
+    decode: Callable[[Any], str],
+) -> Finder:
+    """Return the finder of the turns of a policy, whose texts are joined by :data:`BETWEEN`.
 
     Args:
-        turns: the first token of each among all, the code points of its text, and its finder.
-        between: code points between two turns in the text that is scored.
+        turns: the first token of each among all, and its ids.
+        texts: of each, decoded.
+        decode: as for :func:`finder_of_decoding`.
     """
+    finders = [finder_of_decoding(ids, decode) for _, ids in turns]
 
     def find(end: int) -> int | None:
-        for first, size, find_in_turn in turns:
-            if end <= size:
+        for (first, _), text, find_in_turn in zip(turns, texts, finders, strict=True):
+            if end <= len(text):
                 token = find_in_turn(end) if end > 0 else None
                 return None if token is None else first + token
-            end -= size + between
+            end -= len(text) + len(BETWEEN)
         return None
 
     return find

@@ -127,10 +127,10 @@ class ScoredSample(NamedTuple):
 
     reward: float
     score: Score
-    problem_id: str
     epoch: int
     scored_by: str
     unanswered: bool = False
+    problem_id: str = ""
 
     def fields(self, overlong_penalty: float = 0.0) -> dict[str, float | int | str | None]:
         """Return the figures of the sample, the same keys for every sample.
@@ -308,7 +308,7 @@ class RewardSource:
                 )
                 await self._log.written()
         unanswered = self._is_unanswered(rollout.response, identity.answer_rule)
-        return ScoredSample(reward, score, rollout.problem_id, epoch, scored_by, unanswered)
+        return ScoredSample(reward, score, epoch, scored_by, unanswered, rollout.problem_id)
 
     @property
     def troubles(self) -> Mapping[str, int]:

@@ -6,7 +6,6 @@ verl makes one in each of its reward workers, and passes it single samples, many
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import threading
 from collections.abc import Callable
@@ -16,15 +15,9 @@ from typing import Any
 import verl
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
-from consensuspr.client.training import (
-    SampleScorer,
-    ScoredSample,
-    TooManyUnscorable,
-    shared_source,
-)
+from consensuspr.client.training import SampleScorer, TooManyUnscorable, shared_source
 from consensuspr.client.training.credit import (
     BETWEEN,
-    finder_of_decoding,
     finder_of_turns,
     place_reward,
 )
@@ -34,8 +27,7 @@ from consensuspr.client.verl.run_end import (
     actor_name,
     end_run,
     in_reward_worker,
-    note,
-    note_failures,
+    note_worker,
 )
 from consensuspr.client.verl.sample import BY_TOKEN, MissingMask, VerlSample
 from consensuspr.client.verl.start import check_at_start
@@ -46,8 +38,6 @@ logger = logging.getLogger(__name__)
 # Means of verl's validation leave None out; older releases fail.
 _TAKES_NONE = not verl.__version__.startswith(("0.7.", "0.8."))
 
-# Prefix of the notes on troubles in a worker, which the trainer reads.
-TROUBLES = "troubles of "
 _BETWEEN_NOTES_S = 1.0
 
 
@@ -148,27 +138,13 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
             fields[self._number] = 0.0
         fields |= {"problem_id": scored.problem_id, "rollout_id": sample.rollout_id or ""}
         if sample.by_token:
+            turns = [(start, sample.response_ids[start:end]) for start, end in spans]
+            weight = self._settings.spec.ncr_weight(scored.epoch)
+            find = finder_of_turns(turns, texts, self._decode)
             fields[BY_TOKEN] = await asyncio.to_thread(
-                self._by_token, sample, spans, texts, scored, reward
+                place_reward, reward, scored.score, weight, find, sample.mask
             )
         return {"reward_score": reward, "reward_extra_info": fields}
-
-    def _by_token(
-        self,
-        sample: VerlSample,
-        spans: list[tuple[int, int]],
-        texts: list[str],
-        scored: ScoredSample,
-        reward: float,
-    ) -> dict[int, float]:
-        """Return the reward of each token of a response."""
-        turns = [
-            (start, len(text), finder_of_decoding(sample.response_ids[start:end], self._decode))
-            for (start, end), text in zip(spans, texts, strict=True)
-        ]
-        weight = self._settings.spec.ncr_weight(scored.epoch)
-        find = finder_of_turns(turns, len(BETWEEN))
-        return place_reward(reward, scored.score, weight, find, sample.mask)
 
     def _note_soon(self) -> None:
         """Note new troubles and failures for the trainer, at most once a second."""
@@ -181,17 +157,18 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
 
     def _note(self) -> None:
         self._noting, self._noted = None, self._num_troubles()
-        troubles = dict(shared_source(self._settings).troubles)
         # In a thread: it asks Ray, and no sample may wait for that.
-        loop = asyncio.get_running_loop()
-        loop.run_in_executor(None, _leave_notes, troubles, self._failed, self._last_failure)
+        asyncio.get_running_loop().run_in_executor(
+            None,
+            _leave_note,
+            dict(shared_source(self._settings).troubles),
+            self._failed,
+            self._last_failure,
+        )
 
 
-def _leave_notes(troubles: dict[str, int], failed: int, last_failure: str) -> None:
+def _leave_note(troubles: dict[str, int], failed: int, last_failure: str) -> None:
     try:
-        if troubles:
-            note(f"{TROUBLES}{actor_name()}", json.dumps(troubles))
-        if failed:
-            note_failures(failed, last_failure)
-    except Exception:  # whatever Ray raises; the next notes hold all that these do
+        note_worker(troubles, failed, last_failure)
+    except Exception:  # whatever Ray raises; the next note holds all that this one does
         logger.exception("the troubles of this reward worker cannot be noted for the trainer")
