@@ -201,8 +201,3 @@ def test_a_run_that_cannot_be_composed(doctor: Doctor) -> None:
         "FAIL configuration: ConfigCompositionException: Could not override 'trainer.nodes'.; To"
         " append to your config use +trainer.nodes=2 → correct it"
     ]
-
-
-def test_a_trainer_that_does_not_exist(doctor: Doctor) -> None:
-    found = doctor("--address", "127.0.0.1:1", "--", "python3", "-m", "verl.trainer.main_pppo")
-    assert found.has("FAIL verl: the trainer cannot be imported: ModuleNotFoundError: No module")
