@@ -115,11 +115,7 @@ def test_rewards(
 
 
 def test_a_server_scores_exactly_the_same(
-    run: Run,
-    server: RunningServer,
-    rollouts: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    run: Run, server: RunningServer, rollouts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = tmp_path / "here.jsonl", tmp_path / "there.jsonl"
     common = ("--reward", "max", "--spans")

@@ -114,11 +114,7 @@ def test_a_rollout_that_no_request_can_carry_is_oversize_too() -> None:
     assert f"a request holds at most {MIB}" in score.message
 
 
-@given(
-    st.lists(st.integers(0, 3000), max_size=60),
-    st.integers(70_000, 80_000),
-    st.integers(1, 20),
-)
+@given(st.lists(st.integers(0, 3000), max_size=60), st.integers(70_000, 80_000), st.integers(1, 20))
 def test_no_request_is_larger_than_the_server_takes(
     sizes: list[int], max_message_bytes: int, max_rollouts: int
 ) -> None:

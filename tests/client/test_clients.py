@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from consensuspr.client import (
-    AsyncRewardClient,
-    RetryPolicy,
-    RewardClient,
-    Rollout,
-    ScoredBatch,
-)
+from consensuspr.client import AsyncRewardClient, RetryPolicy, RewardClient, Rollout, ScoredBatch
 from consensuspr.errors import (
     DeadlineExceeded,
     IncompatibleServer,

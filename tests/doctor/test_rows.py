@@ -88,9 +88,7 @@ def test_nodes_that_do_not_count_and_weights_that_are_not_there(client: LocalCli
     ],
 )
 def test_what_a_reward_needs(
-    client: LocalClient,
-    problem: tuple[str, str | None, Any],
-    reasons: tuple[str | None, ...],
+    client: LocalClient, problem: tuple[str, str | None, Any], reasons: tuple[str | None, ...]
 ) -> None:
     rewards: list[dict[str, Any]] = [
         {"reward": "linear"},

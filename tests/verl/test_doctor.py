@@ -129,8 +129,6 @@ def test_what_this_verl_does_not_say(doctor: Doctor, files: list[str]) -> None:
         "--address", "127.0.0.1:1", "--timeout", "0.5", "--",
         *files,
         "reward_model.reward_manager=consensuspr",
-        "++algorithm.filter_groups.enable=True",
-        "++algorithm.filter_groups.metric=score",
         "algorithm.adv_estimator=consensuspr_step",
         "trainer.nnodes=2",
     )  # fmt: skip
@@ -140,7 +138,6 @@ def test_what_this_verl_does_not_say(doctor: Doctor, files: list[str]) -> None:
     assert found.has(
         "FAIL step credit: step credit needs actor_rollout_ref.rollout.agent.agent_loo"
     )
-    assert found.has("warn group filter: algorithm.filter_groups.metric=score: ")
     if OLD:
         # Old settings are moved, and the name is not known without the plugin.
         assert found.has("FAIL reward manager: reward manager 'consensuspr' cannot be loaded: ")

@@ -54,10 +54,7 @@ class Connection:
 
 @contextmanager
 def connect(
-    dataset: str | None,
-    address: str | None,
-    timeout_s: float | None,
-    access: Access | None = None,
+    dataset: str | None, address: str | None, timeout_s: float | None, access: Access | None = None
 ) -> Iterator[Connection]:
     """Connect to a scorer, and close it after the block.
 

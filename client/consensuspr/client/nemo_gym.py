@@ -38,11 +38,7 @@ _FIGURES = ("acc", "ncr", "ncr_raw", "guard", "num_nodes", "num_matched", "statu
 
 
 class ConsensusConfig(BaseResourcesServerConfig):  # type: ignore[misc]  # NeMo Gym has no types
-    """Configuration of the server.
-
-    Attributes:
-        consensuspr: settings of the reward (docs/train.md).
-    """
+    """Configuration of the server, with the settings of the reward (docs/train.md)."""
 
     consensuspr: dict[str, Any] = Field(default_factory=dict)
 
@@ -54,11 +50,7 @@ class ConsensusVerifyRequest(BaseVerifyRequest):  # type: ignore[misc]
 
 
 class ConsensusVerifyResponse(BaseVerifyResponse):  # type: ignore[misc]
-    """A reward and the figures of its sample.
-
-    Attributes:
-        reward_components: parts of the reward, the same for all samples of a run.
-    """
+    """A reward, its parts (the same for all samples of a run) and the figures of its sample."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -71,13 +63,7 @@ class ConsensusResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
     config: ConsensusConfig
 
     async def verify(self, body: ConsensusVerifyRequest) -> ConsensusVerifyResponse:
-        """Return the reward of a rollout.
-
-        Raises:
-            InputError: a setting is wrong, or the row names no problem.
-            UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
-            RewardServiceError: the server rejected it, or was away for too long.
-        """
+        """Return the reward of a rollout; errors are those of :meth:`SampleScorer.score`."""
         row = TrainingRow.of(body.model_extra or {}, None)
         response = "\n".join(_texts(body.response.output))
         usage = body.response.usage

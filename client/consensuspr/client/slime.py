@@ -35,12 +35,8 @@ SETTINGS = "consensuspr"
 async def reward(args: Any, sample: Any, **_: Any) -> Any:
     """Return the reward of a sample, or of a list of them (``--group-rm``).
 
-    With ``--reward-key`` it is an object of ``reward`` and the figures of the sample.
-
-    Raises:
-        InputError: a setting is wrong, or the sample names no problem.
-        UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
-        RewardServiceError: the server rejected it, or was away for too long.
+    With ``--reward-key`` it is an object of ``reward`` and the figures of the sample.  Errors are
+    those of :meth:`SampleScorer.score`.
     """
     if isinstance(sample, Sequence):
         return await together(_reward_of(args, item) for item in sample)

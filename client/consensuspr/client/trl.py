@@ -41,10 +41,7 @@ Outcome: TypeAlias = ScoredSample | UnscorableSample
 
 
 def consensus_reward(
-    *,
-    ground_truth_column: str = "ground_truth",
-    name: str = "consensus_reward",
-    **settings: Any,
+    *, ground_truth_column: str = "ground_truth", name: str = "consensus_reward", **settings: Any
 ) -> RewardFunction:
     """Return a reward function for ``reward_funcs`` of TRL's trainers.
 

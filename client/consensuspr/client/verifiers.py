@@ -32,12 +32,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from consensuspr.client.training import INFO_COLUMNS, METRICS, SampleScorer, TrainingRow
-from consensuspr.client.training.credit import (
-    BETWEEN,
-    compare_group,
-    finder_of_turns,
-    place_reward,
-)
+from consensuspr.client.training.credit import BETWEEN, compare_group, finder_of_turns, place_reward
 from consensuspr.client.training.figures import MEANS
 from consensuspr.errors import InputError
 from consensuspr.scoring.responses import said_by_policy

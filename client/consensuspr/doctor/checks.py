@@ -24,16 +24,7 @@ from consensuspr.client.verl.config import (
     verl_is_installed,
 )
 from consensuspr.client.verl.config import SOURCE as MANAGER_SOURCE
-from consensuspr.client.verl.files import (
-    FAIL,
-    OK,
-    TRAIN,
-    VALIDATION,
-    WARN,
-    Finding,
-    Level,
-    RowScan,
-)
+from consensuspr.client.verl.files import FAIL, OK, TRAIN, VALIDATION, WARN, Finding, Level, RowScan
 from consensuspr.client.verl.function import SOURCE as FUNCTION_SOURCE
 from consensuspr.console import ProgressBar, count_of
 from consensuspr.doctor.verl_run import RunUnreadable, TrainingCommand, VerlRun, describe
@@ -169,23 +160,6 @@ def check_settings(case: Case) -> Iterator[Outcome]:
     case.settings_are_known = True
     shown = ", ".join(f"{key}={value}" for key, value in given.items()) or "all defaults"
     yield OK, f"{source}: {shown}"
-
-
-def check_filter(case: Case) -> Iterator[Outcome]:
-    """Check the metric of DAPO's group filter (dynamic sampling)."""
-    groups, reward = case.run.get("algorithm.filter_groups"), case.settings.reward
-    if not groups or groups.get("enable") is not True:
-        return
-    apt = {"curriculum": ("score",), "outcome": ("acc", "score")}.get(str(reward), ("acc",))
-    found = f"algorithm.filter_groups.metric={groups.get('metric')}"
-    if groups.get("metric") in apt:
-        yield OK, found
-    else:
-        yield (
-            WARN,
-            f"{found}: groups with nothing to learn from under reward={reward} may pass the filter",
-            f"set algorithm.filter_groups.metric={apt[0]}",
-        )
 
 
 def check_overlong(case: Case) -> Iterator[Outcome]:
@@ -370,7 +344,6 @@ OF_RUN: dict[str, Check] = {
     "settings": check_settings,
 }
 OF_SETTINGS: dict[str, Check] = {
-    "group filter": check_filter,
     "overlong penalty": check_overlong,
     "step credit": check_step_credit,
     "address": check_address,

@@ -104,14 +104,8 @@ class VerlRun:
 def describe(command: TrainingCommand, config_file: Path | None) -> VerlRun:
     """Compose the configuration of a run, import verl and its trainer, and load what rewards.
 
-    User code that training would run, such as a reward function, runs here too.
-
-    Args:
-        command: how it is started; its overrides do not count if there is a file.
-        config_file: the run's configuration, as Hydra writes it beside the run's output.
-
-    Raises:
-        RunUnreadable: the configuration cannot be composed.
+    User code that training would run, such as a reward function, runs here too.  With a file, the
+    overrides of the command do not count.  Raises RunUnreadable if nothing can be composed.
     """
     from omegaconf import OmegaConf
 

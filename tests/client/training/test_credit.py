@@ -37,8 +37,7 @@ def cut(text: bytes, cuts: Sequence[int]) -> list[bytes]:
 def finder(tokens: Sequence[bytes]) -> Finder:
     """Return the finder of a text that is the bytes of its tokens."""
     return finder_of_decoding(
-        range(len(tokens)),
-        lambda ids: b"".join(tokens[at] for at in ids).decode(errors="replace"),
+        range(len(tokens)), lambda ids: b"".join(tokens[at] for at in ids).decode(errors="replace")
     )
 
 

@@ -332,10 +332,7 @@ def test_an_answer_that_a_busy_machine_left_undecided_is_asked_again(scripted: A
 
 @pytest.mark.parametrize(
     ("status", "method", "end"),
-    [
-        (Status.ANSWER_UNDECIDED, "load", Overloaded),
-        (Status.INTERNAL, "", UnscorableSample),
-    ],
+    [(Status.ANSWER_UNDECIDED, "load", Overloaded), (Status.INTERNAL, "", UnscorableSample)],
 )
 def test_what_does_not_pass_ends_with_an_error_and_no_zero(
     scripted: Any,

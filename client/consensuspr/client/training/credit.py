@@ -138,20 +138,14 @@ def place_reward(
         token = None if span is None else find(span[1])
         if token is not None and policy[token]:
             parts.append((token, ncr_weight * share))
-    step = _step(abs(reward) + 2 * sum(part for _, part in parts))
+    # Amounts are multiples of the step: no sum of some of them, each rounded, needs more digits.
+    _, digits = math.frexp(1.001 * (abs(reward) + 2 * sum(part for _, part in parts)))
+    step = math.ldexp(1.0, max(digits, _WHOLE_DIGITS) - _DIGITS)
     placed: dict[int, float] = {}
     for token, part in parts:
         placed[token] = placed.get(token, 0.0) + round(part / step) * step
-    rest = round(reward / step) * step - sum(placed.values())
-    placed[last] = placed.get(last, 0.0) + rest
+    placed[last] = placed.get(last, 0.0) + round(reward / step) * step - sum(placed.values())
     return {token: amount for token, amount in placed.items() if amount}
-
-
-def _step(bound: float) -> float:
-    """Return of what amounts are multiples, where no sum of some of them is above a bound."""
-    # A little more room, because amounts are rounded.
-    _, digits = math.frexp(bound * 1.001)
-    return math.ldexp(1.0, max(digits, _WHOLE_DIGITS) - _DIGITS)
 
 
 def compare_group(

@@ -200,10 +200,7 @@ class ProblemIds:
         self._prompts: OrderedDict[str, str] = OrderedDict()
 
     def of(
-        self,
-        data_source: str | None,
-        extra_info: Mapping[str, Any],
-        prompt: Prompt | None,
+        self, data_source: str | None, extra_info: Mapping[str, Any], prompt: Prompt | None
     ) -> str:
         """Return the problem id of a sample from its row; raise InputError without exactly one."""
         given, number = extra_info.get("problem_id"), extra_info.get("index")

@@ -127,8 +127,7 @@ class RewardSettings(RewardOptions):
         description="bytes on disk for texts in the score log; the oldest are dropped first",
     )
     token_file: Path | None = Field(
-        None,
-        description=f"file with the token of each call (default: ${TOKEN_FILE_VARIABLE})",
+        None, description=f"file with the token of each call (default: ${TOKEN_FILE_VARIABLE})"
     )
     tls_ca: Path | None = Field(
         None, description="certificates that sign the server's; turns TLS on"
@@ -233,17 +232,13 @@ class EpochClock:
     """Returns the epoch of a sample, and logs when the curriculum switches.
 
     A fixed epoch of the settings takes precedence over the step, and the step over the epoch that
-    a trainer passes.
+    a trainer passes.  Raises InputError if the reward needs the epoch, and it cannot be known.
 
     Args:
-        settings: of the reward.
-        steps_per_epoch: as the trainer knows it; the setting of that name takes precedence.
-        unknown: why ``steps_per_epoch`` is None, a clause for the error message; None if the epoch
-            comes with the samples.
+        settings: of the reward; their ``steps_per_epoch`` takes precedence.
+        steps_per_epoch: as the trainer knows it.
+        unknown: why that is None, a clause; None if the epoch comes with the samples.
         missing: why a sample may come without it, a clause as well.
-
-    Raises:
-        InputError: the reward needs the epoch, and it cannot be known.
     """
 
     def __init__(

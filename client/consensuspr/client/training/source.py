@@ -270,20 +270,13 @@ class RewardSource:
     ) -> ScoredSample:
         """Return the reward of one sample, and write it to the score log.
 
+        Arguments and errors are those of :meth:`SampleScorer.score`; also raises TooManyUnscorable
+        if more than ``max_unscorable`` have no reward, or were rejected.
+
         Args:
             rollout: the sample; its data source and id are labels.
             epoch: of the curriculum, from 0.
             split: of its row; validation without nodes is worth its Acc (``validate_by_acc``).
-            spans: also return where each node was first hit, and its share.
-            step: of the training, from 1; only for the score log, as what follows.
-            group: of samples that the trainer compares.
-            penalty: added to the reward by the trainer; None: unknown.
-
-        Raises:
-            UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
-            TooManyUnscorable: more than ``max_unscorable`` have none, or were rejected.
-            InputError: the sample or the settings are wrong.
-            RewardServiceError: the server rejected it, or was away longer than the settings allow.
         """
         self._samples += 1
         options = self._options_of(epoch, spans)

@@ -28,16 +28,14 @@ async def compute_score(
     """Return the reward of one response as ``score``, and the figures of the sample.
 
     Args:
-        data_source: of the row.
+        data_source: of the row, as the ground truth.
         solution_str: the response.
-        ground_truth: of the row.
+        ground_truth: see ``data_source``.
         extra_info: of the row; ``problem_id`` or ``index`` names the problem.
         **settings: of the reward (:class:`RewardSettings`).
 
     Raises:
-        InputError: a setting is wrong, or the row names no problem.
-        UnscorableSample: there is no reward, and ``on_unscorable`` is ``raise``.
-        RewardServiceError: the server rejected it, or was away for too long.
+        InputError: a setting is wrong; other errors are those of :meth:`SampleScorer.score`.
     """
     given = tuple((name, value) for name, value in settings.items() if name not in _OF_VERL)
     columns = {

@@ -16,11 +16,7 @@ import verl
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from consensuspr.client.training import SampleScorer, TooManyUnscorable, shared_source
-from consensuspr.client.training.credit import (
-    BETWEEN,
-    finder_of_turns,
-    place_reward,
-)
+from consensuspr.client.training.credit import BETWEEN, finder_of_turns, place_reward
 from consensuspr.client.verl.config import ManagerConfig, epoch_clock
 from consensuspr.client.verl.run_end import (
     FIRST_WORKER,
@@ -44,12 +40,7 @@ _BETWEEN_NOTES_S = 1.0
 class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl has no types
     """Rewards samples by the reward service; settings are in ``reward.reward_kwargs``.
 
-    Args:
-        config: of the whole run.
-        tokenizer: decodes responses.
-        compute_score: not used; verl passes it to every manager.
-        reward_router_address: not used.
-        reward_model_tokenizer: not used.
+    Of what verl passes, the configuration of the whole run and the tokenizer are used.
 
     Raises:
         InputError: a setting is wrong, a file that it names cannot be used, or the curriculum's
@@ -87,14 +78,10 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
         self._noting: asyncio.TimerHandle | None = None
 
     async def run_single(self, data: Any) -> dict[str, Any]:
-        """Return the reward of one sample.
+        """Return the reward of the last sequence of a ``DataProto``.
 
-        Args:
-            data: a ``DataProto`` with the sequences of one sample; the last one counts.
-
-        Returns:
-            ``reward_score``, which is ``score`` with the overlong penalty added, and
-            ``reward_extra_info``, the same keys for every sample.
+        It has ``reward_score``, which is ``score`` with the overlong penalty added, and
+        ``reward_extra_info``, the same keys for every sample.
 
         Raises:
             TooManyUnscorable, MissingMask: the run is ended.
