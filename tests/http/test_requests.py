@@ -95,8 +95,8 @@ def test_a_request_is_logged_once_it_has_succeeded(start: Serve, tmp_path: Path)
     server.scorer.hook = lambda rollouts: None
     assert server.post("/openrlhf", body).code == 200
     assert server.post("/openrlhf", batch_of(("nope", BOTH))).code == 422
-    assert server.built.score_log is not None
-    server.built.score_log.close()
+    assert server.service.score_log is not None
+    server.service.score_log.close()
     assert len(rows_in(tmp_path, "key")) == 360
 
 

@@ -17,8 +17,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from consensuspr.client import RewardClient
-from consensuspr.server import service
-from consensuspr.server.reception import Reception
+from consensuspr.server import grpc_server
+from consensuspr.server.grpc_server import Reception
 from consensuspr.v1 import ADMIN_SERVICE_NAME, PROTOCOL_VERSION, SERVICE_NAME
 from reliability.frames import begun_request, open_calls
 from tests.processes import wait_for
@@ -279,7 +279,9 @@ def test_a_worker_stays_within_its_bound_by_http(dataset_file: Path, tmp_path: P
 
 def test_requests_that_stall_keep_nobody_out(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that has sent a request before takes other turns than new ones."""
-    monkeypatch.setattr(service, "Reception", lambda: Reception(receive_s=3, short_receive_s=1))
+    monkeypatch.setattr(
+        grpc_server, "Reception", lambda *_: Reception(receive_s=3, short_receive_s=1)
+    )
     server = serve()
     server.stub.Score(request_of(RIGHT))
     host, port = server.address.split(":")

@@ -127,7 +127,7 @@ def test_new_tokens_are_added_for_their_owner_alone(tmp_path: Path) -> None:
 def test_who_may_do_what(
     tokens: Path, scope: Scope, shown: str | bytes | None, refused: str | None
 ) -> None:
-    found = Gate(tokens).refusal(scope, shown, peer="ipv4:127.0.0.1:1")
+    found = Gate(tokens).denial(scope, shown, peer="ipv4:127.0.0.1:1")
     if refused is None:
         assert found is None
     else:
@@ -152,8 +152,8 @@ def test_who_may_do_what(
 )
 def test_without_tokens_only_this_machine_administers(peer: str, local: bool) -> None:
     gate = Gate(None)
-    assert gate.refusal(Scope.SCORE, None, peer) is None
-    refused = gate.refusal(Scope.ADMIN, None, peer)
+    assert gate.denial(Scope.SCORE, None, peer) is None
+    refused = gate.denial(Scope.ADMIN, None, peer)
     assert (refused is None) == local
 
 
@@ -171,7 +171,7 @@ def test_tokens_rotate_with_their_file(tokens: Path, caplog: pytest.LogCaptureFi
     gate = Gate(tokens, clock)
 
     def allowed(token: str) -> bool:
-        return gate.refusal(Scope.READ, bearer(token)) is None
+        return gate.denial(Scope.READ, bearer(token)) is None
 
     tokens.write_text(f"{A}x\n")
     assert allowed(A), "a known token, so the file is looked at only after a while"

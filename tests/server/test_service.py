@@ -23,7 +23,6 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 
 from consensuspr.client import RewardClient
 from consensuspr.scoring.types import Rollout
-from consensuspr.server.service import Draining
 from consensuspr.v1 import PROTOCOL_VERSION, RUN_KEY, SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 from tests.processes import wait_for
@@ -242,7 +241,7 @@ def test_overloaded_server_serves_every_client_within_its_memory(serve: Serve) -
 
     def look(rollouts: Sequence[Rollout]) -> None:
         nonlocal highest
-        highest = max(highest, server.built.service.admission.unfinished_bytes)
+        highest = max(highest, server.service.admission.unfinished_bytes)
         time.sleep(0.005)
 
     server.scorer.hook = look
@@ -369,8 +368,8 @@ def test_draining_lets_nobody_in_and_finishes_admitted_requests(serve: Serve) ->
     gate = Gate(server)
     admitted = [server.stub.Score.future(request_of(RIGHT)) for _ in range(3)]
     wait_for(lambda: queued(server) == 3)
-    drained = server.start_draining(Draining(0, 20))
-    wait_for(lambda: server.built.service.draining)
+    drained = server.start_draining(20)
+    wait_for(lambda: server.service.draining)
     for method, request in (
         (server.stub.Score, request_of(RIGHT)),
         (server.stub.ServerInfo, pb.ServerInfoRequest()),

@@ -63,8 +63,8 @@ def test_a_request_is_a_span_of_its_caller(
     sent = (("traceparent", f"00-{trace}-{caller}-01"),)
     server.stub.Score(request_of(RIGHT, RIGHT, run="r1"), metadata=sent)
     server.stub.Score(request_of(RIGHT))  # of no trace, and none is begun
-    assert server.built.tracing is not None
-    server.built.tracing.close()
+    assert server.service.tracing is not None
+    server.service.tracing.close()
     [request] = kept.named("Score")
     assert (request.trace_id.hex(), request.parent_span_id.hex()) == (trace, caller)
     assert attributes(request) == {
@@ -82,8 +82,8 @@ def test_a_request_that_ends_otherwise_says_how(
     server = serve(trace_endpoint=endpoint)
     with pytest.raises(grpc.RpcError):
         server.stub.Score(request_of(RIGHT, dataset="nobody's"))
-    assert server.built.tracing is not None
-    server.built.tracing.close()
+    assert server.service.tracing is not None
+    server.service.tracing.close()
     [request] = kept.named("Score")
     assert attributes(request)["rpc.response.status_code"] == "NOT_FOUND"
     assert request.status.code == 2  # error

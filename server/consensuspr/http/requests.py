@@ -40,8 +40,7 @@ from consensuspr.scoring.types import (
     ScoreColumns,
     Status,
 )
-from consensuspr.server.metrics import MeteredScorer
-from consensuspr.server.service import Abort, RunningCall
+from consensuspr.server.service import Abort, RunningCall, ScoringService
 from consensuspr.wire.codec import PIECE_BYTES, PIECE_ROLLOUTS, cut, encode_response
 
 # A query that does not hold its prompt; over gRPC a response is a field of its own.
@@ -108,7 +107,7 @@ def answer(
     raw: bytes | bytearray,
     call: RunningCall,
     settings: UrlSettings,
-    scorer: MeteredScorer,
+    service: ScoringService,
 ) -> object:
     """Return the JSON reply to one request.
 
@@ -122,7 +121,7 @@ def answer(
     if shape == "slime":
         sample = validated(_Slime, body, "")
         rollouts: list[Rollout | None] = [labelled(sample.label, sample.response, "label")]
-        return _slime_reply(_score(rollouts, settings, call, scorer)[0], settings)
+        return _slime_reply(_score(rollouts, settings, call, service)[0], settings)
     batch = validated(_Openrlhf, body, "")
     labels = batch.labels or [None] * len(batch.query)
     if not len(batch.query) == len(batch.prompts) == len(labels):
@@ -135,7 +134,7 @@ def answer(
         response = after_prompt(query, prompt)
         name = f"labels[{at}]"
         rollouts.append(None if response is None else labelled(labels[at], response, name))
-    return _openrlhf_reply(_score(rollouts, settings, call, scorer), settings)
+    return _openrlhf_reply(_score(rollouts, settings, call, service), settings)
 
 
 def parse_body(raw: bytes | bytearray) -> object:
@@ -182,17 +181,17 @@ def _score(
     rollouts: Sequence[Rollout | None],
     settings: UrlSettings,
     call: RunningCall,
-    scorer: MeteredScorer,
+    service: ScoringService,
 ) -> list[_Outcome]:
     options = settings.options()
-    chosen = scorer.scorer.dataset(options)
-    scorer.metrics.request_rollouts(len(rollouts))
+    chosen = service.scorer.dataset(options)
+    service.metrics.request_rollouts(len(rollouts))
     outcomes: list[_Outcome] = []
     scored: list[tuple[Sequence[Rollout], ScoreColumns, Identity]] = []
     for piece in cut(rollouts, _size, PIECE_BYTES, PIECE_ROLLOUTS):
         call.check()
         present = [rollout for rollout in piece if rollout is not None]
-        columns, identity = scorer.score(present, options, call.deadline, chosen, logged=False)
+        columns, identity = service.score_piece(present, options, call.deadline, chosen)
         scored.append((present, columns, identity))
         scores = columns.scores()
         busy = sum(score.undecided_by_load for score in scores)
@@ -219,7 +218,7 @@ def _score(
         )
     # A request that fails is sent again, and its rollouts have no keys: they would count twice.
     for piece_scored in scored:
-        scorer.log(*piece_scored, options, chosen)
+        service.log(*piece_scored, options, chosen)
     return outcomes
 
 

@@ -40,7 +40,7 @@ from consensuspr.server.processes import Message
 if TYPE_CHECKING:
     from consensuspr.scoring import DatasetIndex, MatcherCache
     from consensuspr.server.endpoint import MetricsEndpoint
-    from consensuspr.server.metrics import MeteredScorer
+    from consensuspr.server.service import ScoringService
 
 # Changes that wait for their turn.
 MAX_WAITING = 64
@@ -102,8 +102,8 @@ class Change:
 
     name: str
     path: str | None
-    mode: Mode
-    expect_digest: str
+    mode: Mode = Mode.ANY
+    expect_digest: str = ""
 
 
 class _Refused(Exception):
@@ -204,10 +204,10 @@ class ServedDatasets:
 
     async def _make(self, change: Change, before: Served | None) -> None:
         name, path = change.name, change.path
-        if before is None and (path is None or change.mode is Mode.REPLACE):
+        if before is None and (path is None or change.mode == Mode.REPLACE):
             known = ", ".join(sorted(self._served))
             raise _Refused("NOT_FOUND", f"no dataset is called {name!r}; there is: {known}")
-        if before is not None and change.mode is Mode.ADD:
+        if before is not None and change.mode == Mode.ADD:
             reason = f"dataset {name!r} is there, from {before.path}; replace it"
             raise _Refused("ALREADY_EXISTS", reason)
         if path is None:
@@ -380,25 +380,23 @@ class WorkerDatasets:
         """Return the indexes of the served datasets, by name."""
         return {name: self._opened[item.snapshot] for name, item in self.served.items()}
 
-    async def map(self, order: Message) -> Message:
+    async def map(self, order: Message) -> None:
         """Map snapshots, and go on as before."""
         for name, snapshot in order["snapshots"].items():
             await asyncio.to_thread(self._open, name, snapshot)
-        return {}
 
-    async def serve(self, order: Message, scorer: MeteredScorer) -> Message:
+    async def serve(self, order: Message, service: ScoringService) -> None:
         """Score new requests with these datasets, and forget all others."""
         served = {name: Served(**fields) for name, fields in order["datasets"].items()}
         for name, item in served.items():
             if item.snapshot not in self._opened:  # this worker started after it was mapped
                 await asyncio.to_thread(self._open, name, item.snapshot)
         self.served = served
-        scorer.serve(self.indexes())
+        service.serve(self.indexes())
         kept = {item.snapshot for item in served.values()}
         for snapshot in [*self._opened]:
             if snapshot not in kept:
                 self._release(self._opened.pop(snapshot))
-        return {}
 
     def _open(self, name: str, snapshot: str) -> None:
         from consensuspr.scoring import DatasetIndex

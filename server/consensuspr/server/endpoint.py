@@ -172,15 +172,15 @@ class MetricsEndpoint:
             serving = self._serving() > 0
             respond("200 OK" if serving else "503 Service Unavailable", [_TEXT])
             return [b"SERVING\n" if serving else b"NOT_SERVING\n"]
-        refused = self._gate.refusal(Scope.READ, request.get("HTTP_AUTHORIZATION"))
-        if refused is None:
+        denial = self._gate.denial(Scope.READ, request.get("HTTP_AUTHORIZATION"))
+        if denial is None:
             answered: Iterable[bytes] = self._metrics(request, respond)
             return answered
-        if refused.known:
+        if denial.known:
             respond("403 Forbidden", [_TEXT])
         else:
             respond("401 Unauthorized", [_TEXT, ("WWW-Authenticate", "Bearer")])
-        return [f"{refused.sentence}\n".encode()]
+        return [f"{denial.sentence}\n".encode()]
 
 
 class _Server(ThreadingMixIn, WSGIServer):

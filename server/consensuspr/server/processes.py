@@ -298,7 +298,7 @@ class Parent:
             self._socket.sendall(encode(message))
 
     def listen(
-        self, when_gone: Callable[[], None], on_message: Callable[[Message], None] | None = None
+        self, when_gone: Callable[[], None], on_message: Callable[[Message], object] | None = None
     ) -> None:
         """Call back, from a thread, with each message and when the parent is gone."""
 

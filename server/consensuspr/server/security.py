@@ -1,6 +1,6 @@
 """Access to a server: tokens with scopes, TLS, and the addresses it may listen on.
 
-Every front asks :meth:`Gate.refusal` whether a call is allowed.  Token files and
+Every endpoint asks :meth:`Gate.denial` whether a call is allowed.  Token files and
 certificates are read again when they change; a file that cannot be used leaves the old ones in
 use, and is logged.  Nothing here imports gRPC: the supervisor uses it too.
 """
@@ -44,7 +44,7 @@ HOW_TO_SHOW = (
 _log = logging.getLogger(LOGGER_NAME)
 
 
-class Refused(NamedTuple):
+class Denial(NamedTuple):
     """Why a call is rejected.
 
     Attributes:
@@ -84,9 +84,9 @@ class Gate:
         """Whether calls need a token."""
         return self._file is not None
 
-    def refusal(
+    def denial(
         self, scope: Scope, authorization: str | bytes | None, peer: str = ""
-    ) -> Refused | None:
+    ) -> Denial | None:
         """Return why a call that needs a scope is rejected; None: it is allowed.
 
         Args:
@@ -99,25 +99,25 @@ class Gate:
         if self._file is None:
             if scope is not Scope.ADMIN or _is_local_peer(peer):
                 return None
-            return Refused(
+            return Denial(
                 False,
                 "a server without tokens is administered from its own machine alone;"
                 " start it with --token-file, and show a token of scope admin",
             )
         shown = _token_in(authorization)
         if shown is None:
-            return Refused(
+            return Denial(
                 False, f"this server wants a token, and the call showed none; give {HOW_TO_SHOW}"
             )
         granted = self._granted(self._file, hashlib.sha256(shown).digest())
         if granted is None:
-            return Refused(
+            return Denial(
                 False,
                 "this server does not know the token that the call showed; give one of its"
                 f" token file: {HOW_TO_SHOW}",
             )
         if not granted.includes(scope):
-            return Refused(
+            return Denial(
                 True, f"this needs a token of scope {scope}, and the one shown has scope {granted}"
             )
         return None
@@ -206,18 +206,17 @@ class Tls:
         self._lock = threading.Lock()
         self._stamp = file_stamp(*self._files)
         self._certificates, self._context = self._read()
-        self._version = 0
 
     @property
     def wants_client_certificates(self) -> bool:
         """Whether clients must show a certificate."""
         return len(self._files) == 3
 
-    def current(self) -> tuple[int, Certificates]:
-        """Return the certificates for new connections, and a number that grows with each change."""
+    def current(self) -> Certificates:
+        """Return the certificates for new connections; another object after each change."""
         with self._lock:
             self._look()
-            return self._version, self._certificates
+            return self._certificates
 
     def context(self) -> ssl.SSLContext:
         """Return a context for a server of :mod:`ssl`; its new connections follow the files."""
@@ -242,7 +241,6 @@ class Tls:
             # Such as while one of two files is replaced already.
             _log.error("%s; the certificate from before stays in use", error)
             return
-        self._version += 1
         _log.info("certificate %s has changed; new connections get it", self._files[0])
 
     def _read(self) -> tuple[Certificates, ssl.SSLContext]:
@@ -289,10 +287,6 @@ class Security:
         if config.tls_cert is not None and config.tls_key is not None:
             tls = Tls(config.tls_cert, config.tls_key, config.tls_client_ca)
         return cls(Gate(config.token_file), tls)
-
-
-# Of a server that listens nowhere.
-OPEN = Security(Gate(None), None)
 
 
 def check_exposure(config: ServerConfig) -> None:

@@ -27,12 +27,13 @@ import signal
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server import logs, security
 from consensuspr.server.config import Address, ServerConfig, claim
-from consensuspr.server.datasets import Change, Mode, ServedDatasets
+from consensuspr.server.datasets import Change, ServedDatasets
 from consensuspr.server.endpoint import MetricsEndpoint
 from consensuspr.server.folders import temporary_folder
 from consensuspr.server.processes import Child, ChildEnded, Message
@@ -70,8 +71,8 @@ MAX_LOOK_S = 2 * TICK_S
 STOP_MARGIN_S = 5.0
 
 FOLDER_PREFIX = "consensuspr-serve-"
-# Run for both prepare and worker.
-WORKER_MODULE = "consensuspr.server.worker"
+READER_MODULE = WORKER_MODULE = "consensuspr.server.worker"
+HTTP_WORKER_MODULE = "consensuspr.http.app"
 PAGE_MODULE = "consensuspr.web.app"
 
 
@@ -99,11 +100,7 @@ def print_address(address: Address) -> None:
     print(f"listening on {address}", flush=True)
 
 
-def run(
-    config: ServerConfig,
-    announce: Callable[[Address], None] = print_address,
-    worker_module: str = WORKER_MODULE,
-) -> int:
+def run(config: ServerConfig, announce: Callable[[Address], None] = print_address) -> int:
     """Serve until SIGTERM or SIGINT, then drain.
 
     Takes over the signals and the logging of this process; for its main thread.
@@ -112,21 +109,25 @@ def run(
         config: settings.
         announce: called with the address when all workers serve; by default prints ``listening on
             HOST:PORT``.
-        worker_module: run as worker; :func:`consensuspr.http.run` sets it for ``http_address``.
 
     Returns:
         0 after draining, 1 if a worker that died could not be replaced.
 
     Raises:
-        InputError: a dataset or an address is wrong, or too few files may be open.
+        InputError: a dataset or an address is wrong, a package is missing, or too few files may be
+            open.
         ConsensusPRError: the port is in use, or a worker cannot start.
     """
-    if config.http_address is not None and worker_module == WORKER_MODULE:
-        raise InputError("http_address is set: start the server with consensuspr.http.run")
+    missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
+    if config.http_address is not None and missing:
+        raise InputError(
+            f"http_address needs {' and '.join(missing)}, which are not installed:"
+            ' pip install "consensuspr[http]"'
+        )
     logs.configure(config.log_format, config.log_level, "supervisor")
     _raise_open_files()
     with contextlib.ExitStack() as stack:
-        return asyncio.run(_Supervisor(config, worker_module, stack).run(announce))
+        return asyncio.run(_Supervisor(config, stack).run(announce))
 
 
 def _raise_open_files() -> None:
@@ -145,11 +146,8 @@ def _raise_open_files() -> None:
 class _Supervisor:
     """The life of one server; the resources that it holds are closed with ``stack``."""
 
-    def __init__(
-        self, config: ServerConfig, worker_module: str, stack: contextlib.ExitStack
-    ) -> None:
+    def __init__(self, config: ServerConfig, stack: contextlib.ExitStack) -> None:
         self._config = config
-        self._worker_module = worker_module
         security.check_exposure(config)
         folder = temporary_folder(FOLDER_PREFIX, stack)
         self._addresses: dict[str, Address] = {}
@@ -159,8 +157,9 @@ class _Supervisor:
                 claimed = claim(Address.parse(text))
                 stack.enter_context(contextlib.closing(claimed))
                 self._addresses[name] = claimed.address
+        module = WORKER_MODULE if config.http_address is None else HTTP_WORKER_MODULE
         self._workers = [
-            _Slot(f"worker {number}", worker_module, number) for number in range(config.workers)
+            _Slot(f"worker {number}", module, number) for number in range(config.workers)
         ]
         self._slots = [*self._workers]
         if config.web is not None:
@@ -251,7 +250,7 @@ class _Supervisor:
         results: list[Message] = []
         try:
             child = await self._start_child(
-                self._worker_module, payload, {}, lambda _, message: results.append(message)
+                READER_MODULE, payload, {}, lambda _, message: results.append(message)
             )
         except OSError as error:
             raise ConsensusPRError(f"cannot start the reading process: {error.strerror}") from None
@@ -300,9 +299,8 @@ class _Supervisor:
             self._begin(self._reply(child, message))
 
     async def _reply(self, child: Child, message: Message) -> None:
-        change = message["change"]
-        fields = await self._datasets.change(Change(**{**change, "mode": Mode(change["mode"])}))
-        child.send({"reply": message["ask"], **fields})
+        fields = await self._datasets.change(Change(**message["change"]))
+        child.send({"reply": message["ask"], "fields": fields})
 
     # -- processes
 
