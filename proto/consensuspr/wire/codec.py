@@ -154,9 +154,6 @@ def decode_reward(message: pb.RewardSpec) -> RewardSpec:
 
     An absent number is the default, never 0.  Absent ``guard``, ``statements`` and ``code`` mean
     the behaviour before these fields existed.
-
-    Raises:
-        InputError: a kind is unknown or alpha is outside [0, 1].
     """
     kind = _REWARD_KINDS.member_or(message.kind, RewardKind.LINEAR)
     alpha = message.alpha if message.HasField("alpha") else DEFAULT_REWARD.alpha
@@ -193,12 +190,7 @@ def _fill_options(request: pb.ScoreRequest | pb.ExplainRequest, options: ScoreOp
 
 
 def decode_options(request: pb.ScoreRequest | pb.ExplainRequest) -> ScoreOptions:
-    """Return the options of a request, defaults filled in.
-
-    Raises:
-        InputError: an enumeration's number is unknown, alpha is outside [0, 1], or the name of the
-            run or the digest is not valid.
-    """
+    """Return the options of a request, defaults filled in; raise InputError for wrong ones."""
     score = request if isinstance(request, pb.ScoreRequest) else None
     return ScoreOptions(
         reward=decode_reward(request.reward),
@@ -306,12 +298,9 @@ def encode_score_request(
 
 
 def decode_rollouts(request: pb.ScoreRequest, with_samples: bool = False) -> list[Rollout]:
-    """Return the rollouts of a request.
+    """Return the rollouts of a request, with their samples if a score log needs them.
 
-    Args:
-        request: the message.
-        with_samples: also return their samples, which score logs need.  A rollout without a
-            sample key gets one from the request's id and its position.
+    A rollout without a sample key gets one from the request's id and its position.
     """
     rollouts = [*map(decode_rollout, request.rollouts)]
     if with_samples:
@@ -480,10 +469,7 @@ def _score_response(columns: ScoreColumns, identity: Identity) -> pb.ScoreRespon
 def decode_score_response(reply: bytes) -> tuple[list[Score], Identity]:
     """Return the scores of a reply and their identity.
 
-    Raises:
-        DecodeError: the bytes are not a reply.
-        InputError: this protocol version does not know a status or the identity, or a column has
-            another length.
+    Raises DecodeError if the bytes are no reply, InputError if this version does not know a value.
     """
     message = pb.ScoreResponse.FromString(reply)
     return _columns(message).scores(), decode_identity(message.identity)
@@ -572,11 +558,7 @@ def encode_identity(identity: Identity) -> pb.Identity:
 
 
 def decode_identity(message: pb.Identity) -> Identity:
-    """Return the identity of a message.
-
-    Raises:
-        InputError: this protocol version does not know the reward or the answer rule.
-    """
+    """Return the identity of a message; raise InputError for an unknown reward or rule."""
     return Identity(
         dataset=message.dataset,
         dataset_digest=message.dataset_digest,
@@ -620,12 +602,7 @@ def encode_explain_response(explanation: Explanation) -> pb.ExplainResponse:
 
 
 def decode_explain_response(message: pb.ExplainResponse) -> Explanation:
-    """Return the explanation of a message.
-
-    Raises:
-        InputError: this protocol version does not know an enumeration's number, or there is not
-            one score.
-    """
+    """Return the explanation of a message; raise InputError if it is not of one score."""
     scores = _columns(message.scored).scores()
     if len(scores) != 1:
         raise InputError(f"an explanation is of one score, got {len(scores)}")

@@ -70,13 +70,7 @@ class ServerInfo:
 
 
 def describe(scorer: Scorer, max_message_bytes: int, max_rollouts: int) -> ServerInfo:
-    """Return the description of a server of ``scorer``.
-
-    Args:
-        scorer: its datasets are listed by name.
-        max_message_bytes: limit of the front on one request.
-        max_rollouts: limit of the front on one request.
-    """
+    """Return the description of a server of ``scorer``, with the limits on one request."""
     # Here and not above: a client of a server needs neither the core nor the answer check.
     from consensuspr import core
     from consensuspr.scoring.answers import ANSWER_VERSION

@@ -147,13 +147,10 @@ class _RowError(Exception):
 
 
 def parse_problem(row: Row, path: str = "<row>", line: int | None = None) -> Problem:
-    """Return the problem of a dataset row; ``path`` and ``line`` (from 1) are for messages.
+    """Return the problem of a dataset row; DataError names ``path`` and ``line`` (from 1).
 
-    Only ``problem_id`` is required, and ``expressions`` in each node.  A missing or null
-    key takes its default; a blank ``ground_truth`` counts as unknown.
-
-    Raises:
-        DataError: the row breaks the schema or a limit.
+    Only ``problem_id`` is required, and ``expressions`` in each node.  A missing or null key takes
+    its default; a blank ``ground_truth`` counts as unknown.
     """
     try:
         return _problem(row)
@@ -164,11 +161,8 @@ def parse_problem(row: Row, path: str = "<row>", line: int | None = None) -> Pro
 def check_rollout(row: Row, path: str = "<row>", line: int | None = None) -> Row:
     """Return the rollout row itself after checking the keys that have a meaning.
 
-    ``problem_id`` and ``response`` are required.  ``num_tokens`` becomes an int where a
-    Parquet writer made a whole float of it.  All other columns are left alone.
-
-    Raises:
-        DataError: a required key is missing, or a known key has the wrong type.
+    ``problem_id`` and ``response`` are required.  ``num_tokens`` becomes an int where a Parquet
+    writer made a whole float of it.
     """
     try:
         _rollout(row)

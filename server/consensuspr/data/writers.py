@@ -199,11 +199,7 @@ def _finite(value: object) -> object:
 
 
 def csv_cell(value: object) -> object:
-    """Return a value that no spreadsheet takes for a formula.
-
-    Quotes do not help: text that begins like a formula gets an apostrophe in front, which
-    spreadsheets read as "this is text".
-    """
+    """Return a value that no spreadsheet takes for a formula: such text gets an apostrophe."""
     if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA):
         return f"'{value}"
     return value
@@ -211,14 +207,7 @@ def csv_cell(value: object) -> object:
 
 @contextlib.contextmanager
 def on_disk(content: str) -> Iterator[None]:
-    """Name the temporary directory where it refuses a write or a read.
-
-    Args:
-        content: of the file, for the message.
-
-    Raises:
-        InputError: in place of an OSError of the block.
-    """
+    """Raise InputError, which names the temporary directory, where it refuses ``content``."""
     try:
         yield
     except OSError as error:

@@ -52,13 +52,7 @@ _HTTP_CODES = {
 
 
 class HttpFront(HttpServer):
-    """Listens beside gRPC on the running event loop, and answers from the same scorer.
-
-    Args:
-        config: settings of the server.
-        service: scores what is posted.
-        address: HOST:PORT with a numeric host, claimed by the supervisor.
-    """
+    """Listens beside gRPC on the running event loop, and scores with the same service."""
 
     def __init__(self, config: ServerConfig, service: ScoringService, address: str) -> None:
         self._service = service
@@ -139,13 +133,7 @@ class HttpFront(HttpServer):
             return await _unless_disconnected(submitted, request)
 
     async def _receive(self, request: Request) -> bytearray:
-        """Return the body of a request.
-
-        Raises:
-            HTTPException: it is larger than allowed.
-            Abort: too many bytes are arriving, or it takes too long.
-            ClientDisconnect: the sender left.
-        """
+        """Return the body of a request; raise if it is too large or takes too long."""
         body = bytearray()
         try:
             async with asyncio.timeout(RECEIVE_S):

@@ -60,11 +60,7 @@ _FIGURES = ("reward", "acc", "ncr", "ncr_raw", "guard", "num_nodes", "num_matche
 
 
 class Unscorable(Exception):
-    """Some rollouts have no reward, and the URL names none.
-
-    Attributes:
-        named: index, status and message of the first ones.
-    """
+    """Some rollouts have no reward, and the URL names none; ``named`` has the first ones."""
 
     def __init__(self, sentence: str, named: list[dict[str, object]]) -> None:
         self.named = named
@@ -109,13 +105,7 @@ def answer(
     settings: UrlSettings,
     service: ScoringService,
 ) -> object:
-    """Return the JSON reply to one request.
-
-    Raises:
-        Abort: nobody waits any more, or the answer check was too busy.
-        InputError: the body has another shape.
-        Unscorable: some rollouts have no reward, and the URL names none.
-    """
+    """Return the JSON reply to one request; raise Abort, InputError or Unscorable."""
     call.check()
     body = parse_body(raw)
     if shape == "slime":
@@ -138,11 +128,7 @@ def answer(
 
 
 def parse_body(raw: bytes | bytearray) -> object:
-    """Return the JSON value that a body is.
-
-    Raises:
-        InputError: it is something else, or holds too many values.
-    """
+    """Return the JSON value that a body is; raise InputError if it is none, or holds too many."""
     if len(raw) > _COUNTED_BYTES:
         structure = _STRING.sub(b"", raw)
         if sum(map(structure.count, (b",", b"[", b"{"))) > MAX_VALUES:
@@ -154,11 +140,7 @@ def parse_body(raw: bytes | bytearray) -> object:
 
 
 def labelled(label: object, response: str, name: str) -> Rollout:
-    """Return the rollout of a response and its label; messages call the label ``name``.
-
-    Raises:
-        InputError: the label is neither an id nor such an object.
-    """
+    """Return the rollout of a response and its label; messages call the label ``name``."""
     if isinstance(label, str) and label.lstrip().startswith("{"):
         try:
             label = json.loads(label)

@@ -149,12 +149,7 @@ def cut_parts(rows: Iterable[Unparsed]) -> Iterator[FilePart]:
 
 
 def score_parts(index: DatasetIndex, options: PartOptions) -> Generator[ScoredPart, None, None]:
-    """Yield the scored parts of a file in order; the file's path is as seen from here.
-
-    Raises:
-        InputError: Ray is not installed.
-        ConsensusPRError: scoring failed for another reason than a row or the file.
-    """
+    """Yield the scored parts of a file in order; the file's path is as seen from here."""
     with connected() as ray:
         arguments = (ray.put(index), options)  # the object store holds the index once a node
         yield from work_on_parts("scoring", options.path, _read, _scoring, arguments)

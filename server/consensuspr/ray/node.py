@@ -14,11 +14,7 @@ from consensuspr.server.config import ServerConfig
 
 
 def require_ray(module: str = "ray") -> Any:
-    """Import Ray or a part of it, for example ``ray.data``.
-
-    Raises:
-        InputError: it is not installed.
-    """
+    """Import Ray or a part of it, such as ``ray.data``; raise InputError without it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -29,11 +25,7 @@ def require_ray(module: str = "ray") -> Any:
 
 
 def open_datasets(config: ServerConfig) -> dict[str, DatasetIndex]:
-    """Load the datasets of a server's settings; the node's processes share prepared ones.
-
-    Raises:
-        DataError: a file cannot be read, or a row of it is bad.
-    """
+    """Load the datasets of a server's settings; the node's processes share prepared ones."""
     cache = MatcherCache(max_bytes=int(config.matcher_cache_bytes))
     return {
         name: DatasetIndex.load(path, name=name, derive=config.derive, cache=cache)
@@ -42,11 +34,7 @@ def open_datasets(config: ServerConfig) -> dict[str, DatasetIndex]:
 
 
 def user_folder() -> Path:
-    """Return this user's own folder on this node, closed to others.
-
-    Raises:
-        ConsensusPRError: somebody else has made it.
-    """
+    """Return this user's own folder on this node, closed to others."""
     folder = Path(tempfile.gettempdir()) / f"consensuspr-ray-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():

@@ -55,11 +55,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Read ``HOST:PORT``, an IPv6 host in brackets.
-
-        Raises:
-            InputError: the text has another form or the port is out of range.
-        """
+        """Read ``HOST:PORT``, an IPv6 host in brackets; raise InputError for anything else."""
         if text.startswith(("unix:", "/")):
             raise InputError(f"address {text!r} is a unix socket; serve needs HOST:PORT")
         host, colon, port = text.rpartition(":")
@@ -81,11 +77,7 @@ def _default_workers() -> int:
 
 
 def parse_datasets(arguments: Sequence[str]) -> dict[str, Path]:
-    """Read ``PATH`` or ``NAME=PATH`` each; a bare path gets the name ``default``.
-
-    Raises:
-        InputError: two datasets have one name, or a name or path is empty.
-    """
+    """Read ``PATH`` or ``NAME=PATH`` each; a bare path gets the name ``default``."""
     datasets: dict[str, Path] = {}
     for argument in arguments:
         name, equals, path = argument.partition("=")
@@ -286,11 +278,7 @@ class ServerConfig(Settings):
         return self
 
     def folder_datasets(self) -> dict[str, Path]:
-        """Return the files that are in ``dataset_folder`` now by the names of their datasets.
-
-        Raises:
-            InputError: the folder cannot be read, or two files in it have one name.
-        """
+        """Return the files that are in ``dataset_folder`` now by the names of their datasets."""
         datasets: dict[str, Path] = {}
         if self.dataset_folder is None:
             return datasets
@@ -353,11 +341,6 @@ def claim(address: Address) -> Claim:
     Workers share one port with SO_REUSEPORT, which would let a second server join unnoticed.  So
     the supervisor binds the port exclusively first, and only then opens the socket to sharing.  The
     claim never listens, and keeps the port while a worker restarts.
-
-    Raises:
-        InputError: the host cannot be resolved or is not one of this machine's, or the
-            port needs rights that this process lacks.
-        ConsensusPRError: another process has the port.
     """
     try:
         family, _, _, _, target = socket.getaddrinfo(

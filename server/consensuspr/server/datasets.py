@@ -149,13 +149,9 @@ class ServedDatasets:
         self._reload_waits = False
 
     async def load_first(self) -> None:
-        """Load the datasets that the server begins with.
+        """Load the datasets that the server begins with; raise InputError if there are none.
 
         A bad file of ``dataset_folder`` is logged and counted, and the others are served.
-
-        Raises:
-            ConsensusPRError: it cannot be loaded; an InputError if a dataset of the settings is
-                bad, or if all of the folder are bad and there is no other.
         """
         datasets = {name: os.path.abspath(path) for name, path in self._config.datasets.items()}
         async with self._turn:  # a reload at once waits
@@ -297,11 +293,7 @@ class ServedDatasets:
         return _Read(loaded, result["faults"], None if in_folder is None else set(in_folder))
 
     async def _map(self, read: _Read) -> None:
-        """Have the workers map the datasets that were read.
-
-        Raises:
-            ConsensusPRError: one cannot; its snapshots are deleted.
-        """
+        """Have the workers map the datasets that were read; delete them and raise if one cannot."""
         snapshots = {name: item.snapshot for name, item in read.loaded.items()}
         answers = await self._order_all({"order": "map_datasets", "snapshots": snapshots})
         for number, answer in answers.items():
@@ -359,15 +351,7 @@ def _delete(served: Served) -> None:
 
 
 class WorkerDatasets:
-    """The datasets of a worker, and how they change; for its event loop.
-
-    Args:
-        served: of the payload: datasets by name.
-        cache: of matchers, for all datasets.
-
-    Raises:
-        DataError: a snapshot cannot be mapped.
-    """
+    """The datasets of a worker, and how they change; for its event loop."""
 
     def __init__(self, served: Mapping[str, Mapping[str, Any]], cache: MatcherCache) -> None:
         self._cache = cache

@@ -89,24 +89,9 @@ def _merge(total: dict[_Series, float], samples: Mapping[_Series, float], rule: 
 
 
 class MetricsEndpoint:
-    """Serves from a thread of its own until it is closed.
+    """Serves from a thread of its own until it is closed; port 0 takes any free one.
 
-    Args:
-        address: where; port 0 takes any free one.
-        security: tokens and certificates.
-        workers: how many there should be.
-        serving: returns how many of them take requests now; called from any thread.
-
-    Attributes:
-        address: where it listens, with the real port.
-        workers: the metrics of all workers.
-        worker_restarts: a counter of replaced workers.
-        dataset_changes: a counter of changes, by ``done`` or ``failed``.
-        dataset_bad: a gauge, by name of the dataset.
-
-    Raises:
-        InputError: it cannot listen there.
-        ConsensusPRError: another process has the port.
+    ``serving`` returns how many of the ``workers`` take requests now, in any thread.
     """
 
     def __init__(

@@ -128,8 +128,7 @@ class Reception:
     async def receive(self, context: Context) -> bytes | None:
         """Return the next message of a call, None if the caller sends none.
 
-        Raises:
-            Abort: too many calls wait, or the message does not arrive in time.
+        Raises Abort if too many calls wait, or if it does not arrive in time.
         """
         sender = context.peer()
         known = sender in self._known
@@ -195,11 +194,9 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         answer: Callable[[bytes, Context], Awaitable[bytes]],
         admit: Callable[[Context], None] | None = None,
     ) -> None:
-        """Add a method.
+        """Add a method, whose message is small unless ``admit`` is given.
 
-        Args:
-            answer: answers a message, or raises Abort.
-            admit: raises Abort if the message is not to be received; None: the message is small.
+        Both functions raise Abort: ``admit`` before the message is received, ``answer`` after.
         """
 
         async def receive_and_answer(context: Context) -> bytes:
@@ -326,13 +323,7 @@ def _configuration(certificates: Certificates) -> grpc.ServerCertificateConfigur
 
 
 class GrpcServer:
-    """A server of the scoring service on the running event loop.
-
-    Args:
-        service: that it serves.
-        config: limits on messages and connections.
-        admin: answers of the admin service by method; None: there is no such service.
-    """
+    """A server of the scoring service on the running event loop, and of the methods of an admin."""
 
     def __init__(
         self,
@@ -388,11 +379,7 @@ class GrpcServer:
             raise refused(refusal)
 
     async def start(self, address: str) -> int:
-        """Listen on ``HOST:PORT`` and serve; return the port.
-
-        Raises:
-            ConsensusPRError: it cannot listen there.
-        """
+        """Listen on ``HOST:PORT`` and serve; return the port, or raise ConsensusPRError."""
         tls = self._service.security.tls
         try:
             if tls is None:

@@ -199,10 +199,7 @@ class Metrics:
         total_s: float,
         answers_s: float,
     ) -> None:
-        """Count a scored batch of n rollouts, sources and scores.
-
-        What is left of ``total_s`` without ``answers_s`` went into matching and the reward.
-        """
+        """Count a scored batch; what ``total_s`` has beside ``answers_s`` went into matching."""
         stages = {"total": total_s, "answers": answers_s, "match": max(0.0, total_s - answers_s)}
         for stage, seconds in stages.items():
             self._batch_seconds.labels(stage).observe(seconds)

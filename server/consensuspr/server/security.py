@@ -45,12 +45,7 @@ _log = logging.getLogger(LOGGER_NAME)
 
 
 class Denial(NamedTuple):
-    """Why a call is rejected.
-
-    Attributes:
-        known: it showed a good token, of too narrow a scope; else none, or an unknown one.
-        sentence: for the caller.
-    """
+    """Why a call is rejected; ``known`` if its token is good, and of too narrow a scope."""
 
     known: bool
     sentence: str
@@ -59,13 +54,7 @@ class Denial(NamedTuple):
 class Gate:
     """The tokens of a server.  Thread-safe.
 
-    Args:
-        token_file: None: everybody may do everything, but only callers on this machine may
-            administer.
-        clock: for tests.
-
-    Raises:
-        InputError: the file cannot be read, or a line of it is wrong.
+    Without a file everybody may do everything, but only callers on this machine may administer.
     """
 
     def __init__(
@@ -90,11 +79,8 @@ class Gate:
         """Return why a call that needs a scope is rejected; None: it is allowed.
 
         Args:
-            scope: that the call needs.
-            authorization: the header or metadata of that name: ``Bearer TOKEN``, or ``Basic``
-                with the token as the password; None: none.
-            peer: the caller as gRPC names it, ``ipv4:127.0.0.1:4711``; needed to administer a
-                server without tokens.
+            authorization: ``Bearer TOKEN``, or ``Basic`` with the token as the password.
+            peer: the caller as gRPC names it, ``ipv4:127.0.0.1:4711``.
         """
         if self._file is None:
             if scope is not Scope.ADMIN or _is_local_peer(peer):
@@ -192,13 +178,7 @@ class Certificates(NamedTuple):
 class Tls:
     """The certificates of a server, read again when their files change.  Thread-safe.
 
-    Args:
-        cert: chain of the server, its own certificate first, PEM.
-        key: its private key, PEM, not encrypted.
-        client_ca: certificates that sign those of clients, who must show one; None: none needed.
-
-    Raises:
-        InputError: a file cannot be read, or they do not fit together.
+    With ``client_ca``, clients must show a certificate that it signed.  All files are PEM.
     """
 
     def __init__(self, cert: Path, key: Path, client_ca: Path | None) -> None:
@@ -278,11 +258,7 @@ class Security:
 
     @classmethod
     def of(cls, config: ServerConfig) -> Security:
-        """Return the gate and certificates of settings.
-
-        Raises:
-            InputError: a file cannot be used.
-        """
+        """Return the gate and certificates of settings; raise InputError for a bad file."""
         tls = None
         if config.tls_cert is not None and config.tls_key is not None:
             tls = Tls(config.tls_cert, config.tls_key, config.tls_client_ca)
@@ -290,11 +266,7 @@ class Security:
 
 
 def check_exposure(config: ServerConfig) -> None:
-    """Reject addresses that other machines reach unprotected, and warn about weak protection.
-
-    Raises:
-        InputError: an address can be reached from elsewhere, and there are neither tokens nor TLS.
-    """
+    """Reject addresses that other machines reach unprotected, and warn about weak protection."""
     for file in (config.token_file, config.tls_key):
         if file is not None and open_to_others(file):
             _log.warning("%s is open to every user of this machine; chmod 600 closes it", file)
@@ -327,13 +299,8 @@ def check_page_reach(
     """Reject an address of the page that other machines reach without a token.
 
     Args:
-        name: of the setting.
-        address: to listen on.
         known: whether callers must show a token, or a certificate that was signed for them.
-        escape: the option that allows it all the same; None: there is none.
-
-    Raises:
-        InputError: it is such an address.
+        escape: the option that allows it all the same.
     """
     if known or is_loopback(address.host):
         return

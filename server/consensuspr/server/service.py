@@ -91,12 +91,9 @@ _log = logging.getLogger(LOGGER_NAME)
 
 
 class Abort(Exception):
-    """End the RPC with a status code and one sentence.
+    """End the RPC with a status code, one sentence and perhaps a hint in metadata.
 
-    Attributes:
-        code: any but OK.
-        retry_after_s: sent as metadata ``retry-after-ms``; None: no hint.
-        digest: of the dataset if another is expected, sent as metadata ``dataset-digest``.
+    ``retry_after_s`` is when to try again, ``digest`` that of a dataset if another is expected.
     """
 
     def __init__(
@@ -163,9 +160,7 @@ def internal(method: str) -> Abort:
 class RunningCall:
     """The part of an RPC that work depends on; set on the event loop, read by a thread.
 
-    Args:
-        deadline: ``time.monotonic()`` at which the caller stops waiting; None: never.
-        trace: gets the stages; None: the call is not traced.
+    ``deadline`` is the ``time.monotonic()`` at which the caller stops waiting.
     """
 
     def __init__(self, deadline: float | None = None, trace: Trace | None = None) -> None:
@@ -194,10 +189,8 @@ Work = Callable[[B, RunningCall], R]
 class ScoringService:
     """Scores requests with some datasets, and counts and logs them; made on the event loop.
 
-    Its addresses and datasets are not those of ``config``.
-
-    Attributes:
-        draining: whether new requests are rejected with UNAVAILABLE.
+    Addresses and datasets of ``config`` do not count.  While it is ``draining``, new requests are
+    UNAVAILABLE.
     """
 
     def __init__(

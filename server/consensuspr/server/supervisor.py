@@ -101,21 +101,15 @@ def print_address(address: Address) -> None:
 
 
 def run(config: ServerConfig, announce: Callable[[Address], None] = print_address) -> int:
-    """Serve until SIGTERM or SIGINT, then drain.
+    """Serve until SIGTERM or SIGINT, then drain; return the exit code, 1 if no worker is left.
 
     Takes over the signals and the logging of this process; for its main thread.
 
     Args:
-        config: settings.
-        announce: called with the address when all workers serve; by default prints ``listening on
-            HOST:PORT``.
-
-    Returns:
-        0 after draining, 1 if a worker that died could not be replaced.
+        announce: called with the address when all workers serve.
 
     Raises:
-        InputError: a dataset or an address is wrong, a package is missing, or too few files may be
-            open.
+        InputError: a setting or dataset is wrong, or a package is missing.
         ConsensusPRError: the port is in use, or a worker cannot start.
     """
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
@@ -242,11 +236,7 @@ class _Supervisor:
     # -- orders and questions
 
     async def _run_reader(self, payload: Message) -> Message:
-        """Run the process that reads datasets; return its result.
-
-        Raises:
-            ConsensusPRError: it failed.
-        """
+        """Run the process that reads datasets; return its result, or raise ConsensusPRError."""
         results: list[Message] = []
         try:
             child = await self._start_child(
@@ -358,11 +348,7 @@ class _Supervisor:
             await self._cancel(*starting)
 
     async def _keep(self, slot: _Slot) -> None:
-        """Run the process of a slot for ever: replace it when it dies, hangs or cannot start.
-
-        Raises:
-            _CannotGoOnError: no worker can be started any more.
-        """
+        """Run the process of a slot for ever: replace it when it dies, hangs or cannot start."""
         while True:
             try:
                 end = await self._run_once(slot)
@@ -395,11 +381,7 @@ class _Supervisor:
             await asyncio.sleep(slot.backoff_s)
 
     async def _run_once(self, slot: _Slot) -> str:
-        """Start the process of a slot, if none runs, and watch it; return how it ended.
-
-        Raises:
-            ConsensusPRError: it cannot be started.
-        """
+        """Start the process of a slot, if none runs, and watch it; return how it ended."""
         child = slot.child or await self._start(slot)
         if not slot.ready:
             try:

@@ -195,12 +195,7 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
 
 
 class Supervisor:
-    """The supervisor as a worker sees it from its event loop, which must be running.
-
-    Args:
-        parent: the same, as a process.
-        when_gone: called, from a thread, when it is gone.
-    """
+    """The supervisor as a worker sees it from its event loop, which must be running."""
 
     def __init__(self, parent: Parent, when_gone: Callable[[], None]) -> None:
         self._parent = parent
@@ -247,11 +242,7 @@ class Supervisor:
         await self._orders.join()
 
     async def change_dataset(self, change: Message, timeout_s: float) -> Message:
-        """Have the supervisor change a dataset; return the fields of its reply.
-
-        Raises:
-            ConsensusPRError: it did not answer in time.
-        """
+        """Have the supervisor change a dataset; return the fields of its reply."""
         number = next(self._ids)
         reply = self._replies[number] = asyncio.get_running_loop().create_future()
         try:
