@@ -156,11 +156,6 @@ def test_a_request_that_is_wrong_as_a_whole(
         ({}, "dataset must be named, there are several: a, b"),
         ({"dataset": "a", "reward": pb.RewardSpec(alpha=1.5)}, "alpha must be .*, got 1.5"),
         ({"dataset": "a", "answer_rule": 42}, "answer_rule must be one of .*, got 42"),
-        ({"dataset": "a", "on_undecided": 42}, "on_undecided must be one of .*, got 42"),
-        (
-            {"dataset": "a", "reward": pb.RewardSpec(kind=42)},  # type: ignore[arg-type]
-            "reward.kind must be one of .*, got 42",
-        ),
     ],
 )
 def test_invalid_argument_says_what_is_wrong_in_one_sentence(
@@ -176,15 +171,10 @@ def test_invalid_argument_says_what_is_wrong_in_one_sentence(
 
 
 @pytest.mark.parametrize("method", ["Score", "Explain", "ServerInfo"])
-@pytest.mark.parametrize("junk", [b"\xff\xff\xff", b"\x0a\x05ab", b"<html>"])
-def test_invalid_argument_for_bytes_that_are_no_request(
-    serve: Serve, method: str, junk: bytes
-) -> None:
+def test_invalid_argument_for_bytes_that_are_no_request(serve: Serve, method: str) -> None:
     server = serve()
-    error = failure(Code.INVALID_ARGUMENT, raw_call(server, method), junk)
-    assert error.details() == (
-        f"the {len(junk)} bytes of the request are no consensuspr.v1.{method}Request"
-    )
+    error = failure(Code.INVALID_ARGUMENT, raw_call(server, method), b"<html>")
+    assert error.details() == f"the 6 bytes of the request are no consensuspr.v1.{method}Request"
     assert len(server.stub.Score(request_of()).statuses) == 0, "the server goes on"
 
 
