@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -154,8 +153,8 @@ def test_what_is_no_address_is_refused(text: str, sentence: str) -> None:
 
 
 def test_a_port_is_claimed_once() -> None:
-    with closing(claim(Address("127.0.0.1", 0))) as claimed:
-        address = claimed.address
+    with claim(Address("127.0.0.1", 0)) as claimed:
+        address = Address.of(claimed)
         assert address.port > 0
         with pytest.raises(ConsensusPRError, match=f"{address} is in use by another process"):
             claim(address)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from enum import StrEnum
 from itertools import accumulate, pairwise
 from os import urandom
@@ -95,6 +96,11 @@ def valid_text(text: str) -> str:
         return text
     # UTF-16 joins real pairs, so that only lone halves fail.
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def values_of(kind: Any, source: object) -> dict[str, Any]:
+    """Return the values of a dataclass or message by the names of the fields of ``kind``."""
+    return {field.name: getattr(source, field.name) for field in fields(kind)}
 
 
 class _Enumeration(Generic[E]):
@@ -544,33 +550,23 @@ def _decode_span(message: pb.NodeSpan | pb.NodeExplanation) -> Span | None:
 
 def encode_identity(identity: Identity) -> pb.Identity:
     """Return the message of an identity."""
-    return pb.Identity(
-        dataset=identity.dataset,
-        dataset_digest=identity.dataset_digest,
-        normal_form_version=identity.normal_form_version,
-        answer_version=identity.answer_version,
-        reward=encode_reward(identity.reward),
-        epoch=identity.epoch,
-        answer_rule=_ANSWER_RULES.number_of[identity.answer_rule],
-        server_version=identity.server_version,
-        scoring_version=identity.scoring_version,
-    )
+    values = values_of(Identity, identity)
+    values["reward"] = encode_reward(identity.reward)
+    values["answer_rule"] = _ANSWER_RULES.number_of[identity.answer_rule]
+    return pb.Identity(**values)
 
 
 def decode_identity(message: pb.Identity) -> Identity:
     """Return the identity of a message; raise InputError for an unknown reward or rule."""
-    return Identity(
-        dataset=message.dataset,
-        dataset_digest=message.dataset_digest,
-        normal_form_version=message.normal_form_version,
-        answer_version=message.answer_version,
-        reward=decode_reward(message.reward),
-        epoch=message.epoch,
-        answer_rule=_ANSWER_RULES.member_or(message.answer_rule, AnswerRule.AUTO),
-        server_version=message.server_version,
-        scoring_version=message.scoring_version or FIRST_SCORING_VERSION,
-    )
+    values = values_of(Identity, message)
+    values["reward"] = decode_reward(message.reward)
+    values["answer_rule"] = _ANSWER_RULES.member_or(message.answer_rule, AnswerRule.AUTO)
+    values["scoring_version"] = message.scoring_version or FIRST_SCORING_VERSION
+    return Identity(**values)
 
+
+# Fields of a NodeExplanation and of its message that have one name.
+_SAME_IN_NODES = ("node_id", "label", "matched", "is_final", "expression")
 
 # -- explanations ----------------------------------------------------------------------------------
 
@@ -594,10 +590,7 @@ def encode_explain_response(explanation: Explanation) -> pb.ExplainResponse:
             left_out=not node.counts,
         )
     if explanation.guard is not None:
-        message.guard.statements = explanation.guard.statements
-        message.guard.max_statements = explanation.guard.max_statements
-        message.guard.numbers = explanation.guard.numbers
-        message.guard.max_numbers = explanation.guard.max_numbers
+        message.guard.CopyFrom(pb.GuardFigures(**values_of(GuardFigures, explanation.guard)))
     return message
 
 
@@ -606,28 +599,23 @@ def decode_explain_response(message: pb.ExplainResponse) -> Explanation:
     scores = _columns(message.scored).scores()
     if len(scores) != 1:
         raise InputError(f"an explanation is of one score, got {len(scores)}")
-    guard = message.guard
+    nodes = []
+    for node in message.nodes:
+        values = {name: getattr(node, name) for name in _SAME_IN_NODES}
+        values["expressions"] = tuple(node.expressions)
+        channel = _channel(node)
+        nodes.append(
+            NodeExplanation(
+                **values, span=_decode_span(node), channel=channel, counts=not node.left_out
+            )
+        )
+    has_guard = message.HasField("guard")
     return Explanation(
         score=scores[0],
-        nodes=tuple(
-            NodeExplanation(
-                node_id=node.node_id,
-                label=node.label,
-                matched=node.matched,
-                is_final=node.is_final,
-                span=_decode_span(node),
-                expression=node.expression,
-                expressions=tuple(node.expressions),
-                channel=_channel(node),
-                counts=not node.left_out,
-            )
-            for node in message.nodes
-        ),
+        nodes=tuple(nodes),
         normal_form=message.normal_form,
         identity=decode_identity(message.scored.identity),
-        guard=GuardFigures(guard.statements, guard.max_statements, guard.numbers, guard.max_numbers)
-        if message.HasField("guard")
-        else None,
+        guard=GuardFigures(**values_of(GuardFigures, message.guard)) if has_guard else None,
     )
 
 

@@ -51,8 +51,6 @@ BUSY_RETRY_S = 2.0
 MAX_NAMED = 100
 # Values in one body: each takes some 60 bytes of memory, and as few as two in the body.
 MAX_VALUES = 262_144
-# Smaller bodies are read without counting.
-_COUNTED_BYTES = 1 << 20
 # A string, also one that does not end: never tried again from its middle.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
@@ -107,7 +105,7 @@ def answer(
 ) -> object:
     """Return the JSON reply to one request; raise Abort, InputError or Unscorable."""
     call.check()
-    body = parse_body(raw)
+    body = parse_json(raw, "the body")
     if shape == "slime":
         sample = validated(_Slime, body, "")
         rollouts: list[Rollout | None] = [labelled(sample.label, sample.response, "label")]
@@ -127,25 +125,21 @@ def answer(
     return _openrlhf_reply(_score(rollouts, settings, call, service), settings)
 
 
-def parse_body(raw: bytes | bytearray) -> object:
-    """Return the JSON value that a body is; raise InputError if it is none, or holds too many."""
-    if len(raw) > _COUNTED_BYTES:
-        structure = _STRING.sub(b"", raw)
-        if sum(map(structure.count, (b",", b"[", b"{"))) > MAX_VALUES:
-            raise InputError(f"the body holds more than {MAX_VALUES} values")
+def parse_json(raw: bytes | bytearray, name: str) -> object:
+    """Return the value of a JSON text; raise InputError if it is none, or holds too many."""
+    structure = _STRING.sub(b"", raw)
+    if sum(map(structure.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise InputError(f"{name} holds more than {MAX_VALUES} values")
     try:
         return json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"the body is not JSON: {error}") from None
+        raise InputError(f"{name} is not JSON: {error}") from None
 
 
 def labelled(label: object, response: str, name: str) -> Rollout:
     """Return the rollout of a response and its label; messages call the label ``name``."""
     if isinstance(label, str) and label.lstrip().startswith("{"):
-        try:
-            label = json.loads(label)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{name} is not JSON: {error}") from None
+        label = parse_json(label.encode("utf-8", "surrogatepass"), name)
     about = validated(
         Label, label if isinstance(label, dict) else {"problem_id": label}, f"{name}."
     )

@@ -170,9 +170,8 @@ def _find_node(ray: Any, node: str | None) -> tuple[str, str]:
 
 def _free_port(host: str) -> int:
     """Return a port that is free on this node; runs there."""
-    claimed = claim(Address(host, 0))
-    claimed.close()
-    return claimed.address.port
+    with claim(Address(host, 0)) as claimed:
+        return Address.of(claimed).port
 
 
 class _ServerKeeper:

@@ -148,9 +148,8 @@ class _Supervisor:
         for name in ("address", "http_address", "web"):
             text = getattr(config, name)
             if text is not None:
-                claimed = claim(Address.parse(text))
-                stack.enter_context(contextlib.closing(claimed))
-                self._addresses[name] = claimed.address
+                claimed = stack.enter_context(claim(Address.parse(text)))
+                self._addresses[name] = Address.of(claimed)
         module = WORKER_MODULE if config.http_address is None else HTTP_WORKER_MODULE
         self._workers = [
             _Slot(f"worker {number}", module, number) for number in range(config.workers)
