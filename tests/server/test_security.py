@@ -22,12 +22,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from consensuspr.client import Access, RewardClient, Rollout
 from consensuspr.credentials import Scope, add_token, read_tokens, write_token
 from consensuspr.errors import AccessDenied, InputError, RewardServiceError
+from consensuspr.server import security
 from consensuspr.server.config import load_config
-from consensuspr.server.security import (
-    LOOK_S,
-    Gate,
-    check_exposure,
-)
+from consensuspr.server.security import Gate, check_exposure
 from tests.certificates import Authority, Pair
 from tests.processes import wait_for
 from tests.servers import ANY_PORT, ServeProcess
@@ -157,39 +154,31 @@ def test_without_tokens_only_this_machine_administers(peer: str, local: bool) ->
     assert (refused is None) == local
 
 
-class Clock:
-    """A clock that is set."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_tokens_rotate_with_their_file(tokens: Path, caplog: pytest.LogCaptureFixture) -> None:
-    clock = Clock()
-    gate = Gate(tokens, clock)
+def test_tokens_rotate_with_their_file(
+    tokens: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(tokens)
 
     def allowed(token: str) -> bool:
         return gate.denial(Scope.READ, bearer(token)) is None
 
+    monkeypatch.setattr(security, "LOOK_S", 60)
     tokens.write_text(f"{A}x\n")
     assert allowed(A), "a known token, so the file is looked at only after a while"
     assert allowed(A + "x"), "an unknown token, so the file is looked at immediately"
     assert not allowed(A)
+    monkeypatch.setattr(security, "LOOK_S", 0)
     for broken in ("", "half a li", None):
         if broken is None:
             tokens.unlink()
         else:
             tokens.write_text(broken)
-        clock.now += LOOK_S
         with caplog.at_level(logging.ERROR):
             caplog.clear()
             assert [allowed(A + "x"), allowed(A), allowed(A + "x")] == [True, False, True]
         [record] = caplog.records
-        assert record.message.endswith("the tokens from before stay in use")
+        assert record.message.endswith("the content from before stays in use")
     tokens.write_text(f"{B}\n")
-    clock.now += LOOK_S
     assert [allowed(B), allowed(A + "x")] == [True, False]
 
 
@@ -334,8 +323,8 @@ def test_certificates_rotate_while_clients_score(serve_real: ServeReal, tmp_path
         some(3)
         new_ones(3)
     log = server.log.read_text()
-    assert "has changed; new connections get it" in log
-    assert "key values mismatch; the certificate from before stays in use" in log
+    assert "server.pem has changed" in log
+    assert "key values mismatch; the content from before stays in use" in log
     assert A not in log
     words = [
         word
