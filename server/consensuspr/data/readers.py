@@ -100,17 +100,10 @@ def read_problems(
     on_error: OnError = "stop",
     report: ReadReport | None = None,
 ) -> Iterator[Problem]:
-    """Yield the problems of a dataset in file order.
+    """Yield the problems of a dataset in file order, and fill ``report``.
 
-    Args:
-        path: JSONL, gzip'd JSONL or Parquet; the content decides.
-        on_error: ``"stop"`` or ``"skip"``.
-        report: filled with counts and reasons.
-
-    Raises:
-        DataError: a bad row with ``"stop"``; a bad file always.  A repeated problem id is
-            a bad row; the first one stands.
-        InputError: on_error is neither of the two.
+    Raises DataError for a bad file always, for a bad row with ``"stop"``.  A repeated problem id is
+    a bad row; the first one stands.
     """
     for problem, _ in read_problem_rows(path, on_error, report):
         yield problem
@@ -238,15 +231,6 @@ def read_unparsed(
                     yield from _read_lines(io.BufferedReader(packed, _BUFFER_BYTES), name)
             case Format.PARQUET:
                 yield from _read_parquet(stream, name, columns)
-
-
-def size_of(row: Unparsed) -> int:
-    """Return about how many bytes a row takes."""
-    content = row[1]
-    if isinstance(content, bytes):
-        return len(content)
-    response = content.get("response") if isinstance(content, dict) else None
-    return len(response) if isinstance(response, str | bytes) else 0
 
 
 def parse_rollouts(
@@ -386,11 +370,9 @@ def _read_parquet(
     stream: BinaryIO, path: str, required: Sequence[str]
 ) -> Iterator[tuple[int, Row | DataError]]:
     """Yield rows in bounded memory: row groups of dataframe libraries hold a whole data set."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise DataError(path, None, "is Parquet, and pyarrow is not installed") from None
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     number = 0
     try:
         with pq.ParquetFile(stream, pre_buffer=False, buffer_size=1 << 20) as file:

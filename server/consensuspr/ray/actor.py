@@ -20,16 +20,18 @@ import contextlib
 import json
 import os
 import subprocess
+import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 from consensuspr.credentials import new_token, write_token
 from consensuspr.errors import ConsensusPRError, InputError
-from consensuspr.ray.node import require_ray, user_folder
+from consensuspr.ray.node import require_ray
 from consensuspr.server import ServerConfig, load_config
 from consensuspr.server.config import DEFAULT_DATASET, Address, claim
 from consensuspr.server.processes import (
@@ -180,7 +182,7 @@ class _ServerKeeper:
     def __init__(self, config: Mapping[str, Any], token: str | None) -> None:
         settings = ServerConfig.model_validate(config)
         if token is not None:
-            file = user_folder() / f"server-{Address.parse(settings.address).port}.token"
+            file = _user_folder() / f"server-{Address.parse(settings.address).port}.token"
             write_token(file, token)
             settings = settings.model_copy(update={"token_file": file})
         self._stop_s = settings.drain_delay_s + settings.grace_s + STOP_MARGIN_S
@@ -231,6 +233,15 @@ class _ServerKeeper:
             kill_session(self._process)
             print(f"the reward server {describe_exit(code)}; it is restarted", flush=True)
             os._exit(1)
+
+
+def _user_folder() -> Path:
+    """Return this user's own folder on this node, closed to others."""
+    folder = Path(tempfile.gettempdir()) / f"consensuspr-ray-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise ConsensusPRError(f"{folder} belongs to another user")
+    return folder
 
 
 def _is_restart() -> bool:

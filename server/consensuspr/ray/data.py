@@ -20,16 +20,8 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from consensuspr.data import (
-    DataError,
-    OnError,
-    ReadReport,
-    Row,
-    Unparsed,
-    parse_rollouts,
-    read_unparsed,
-)
-from consensuspr.data.readers import size_of
+from consensuspr.data import DataError, OnError, ReadReport, Row
+from consensuspr.data.readers import Unparsed, parse_rollouts, read_unparsed
 from consensuspr.data.writers import dump_json_line
 from consensuspr.errors import ConsensusPRError
 from consensuspr.ray.node import require_ray
@@ -138,7 +130,7 @@ def cut_parts(rows: Iterable[Unparsed]) -> Iterator[FilePart]:
     try:
         for row in rows:
             part.rows.append(row)
-            num_bytes += size_of(row)
+            num_bytes += _num_bytes(row[1])
             if len(part.rows) >= PART_ROWS or num_bytes >= PART_BYTES:
                 yield part
                 part, num_bytes = FilePart(), 0
@@ -146,6 +138,13 @@ def cut_parts(rows: Iterable[Unparsed]) -> Iterator[FilePart]:
         part.damage = damage
     if part.rows or part.damage is not None:
         yield part
+
+
+def _num_bytes(content: bytes | Row | DataError) -> int:
+    """Return about how many bytes a row takes."""
+    if isinstance(content, dict):
+        content = content.get("response") or b""
+    return len(content) if isinstance(content, str | bytes) else 0
 
 
 def score_parts(index: DatasetIndex, options: PartOptions) -> Generator[ScoredPart, None, None]:

@@ -31,7 +31,8 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2
 
 from consensuspr.errors import InputError
-from consensuspr.ray.node import open_datasets, require_ray
+from consensuspr.ray.node import require_ray
+from consensuspr.scoring import DatasetIndex, MatcherCache
 from consensuspr.server import ServerConfig, load_config
 from consensuspr.server.grpc_server import check_access
 from consensuspr.server.metrics import Metrics
@@ -113,6 +114,15 @@ def _config(arguments: Mapping[str, Any]) -> ServerConfig:
         )
     # One worker, to which all cores that Serve gives its process belong.
     return load_config(overrides={"threads": 1, **arguments, "workers": 1})
+
+
+def open_datasets(config: ServerConfig) -> dict[str, DatasetIndex]:
+    """Load the datasets of a server's settings; the node's processes share prepared ones."""
+    cache = MatcherCache(max_bytes=int(config.matcher_cache_bytes))
+    return {
+        name: DatasetIndex.load(path, name=name, derive=config.derive, cache=cache)
+        for name, path in config.datasets.items()
+    }
 
 
 class _Reply:

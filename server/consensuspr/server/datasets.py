@@ -63,47 +63,30 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A dataset as it is served.
+    """A dataset as it is served."""
 
-    Attributes:
-        snapshot: file that workers map, in a folder of its own.
-        path: file that it was read from.
-        digest: of its content.
-        loaded_unix_s: when it was read.
-    """
-
-    snapshot: str
-    path: str
+    snapshot: str  # file that workers map, in a folder of its own
+    path: str  # file that it was read from
     digest: str
-    loaded_unix_s: float
+    loaded_unix_s: float  # when it was read
 
 
 class _Read(NamedTuple):
-    """The result of reading: datasets, sentences about bad ones, names in ``dataset_folder``.
-
-    ``folder`` is None if it was not read, or cannot be.
-    """
+    """The result of reading, by name."""
 
     loaded: dict[str, Served]
-    faults: dict[str, str]
-    folder: set[str] | None
+    faults: dict[str, str]  # sentences about bad ones
+    folder: set[str] | None  # names in dataset_folder; None if it was not read, or cannot be
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of one dataset that a client asks for.
-
-    Attributes:
-        name: of the dataset.
-        path: absolute, of the file to read; None: the dataset is removed.
-        mode: whether it may be there already.
-        expect_digest: that the file must have; empty: any.
-    """
+    """A change of one dataset that a client asks for."""
 
     name: str
-    path: str | None
+    path: str | None  # absolute, of the file to read; None: the dataset is removed
     mode: Mode = Mode.ANY
-    expect_digest: str = ""
+    expect_digest: str = ""  # that the file must have; empty: any
 
 
 class _Refused(Exception):
@@ -117,13 +100,8 @@ class _Refused(Exception):
 class ServedDatasets:
     """The datasets as the supervisor serves and changes them.
 
-    Args:
-        config: settings.
-        folder: for snapshots.
-        run_reader: runs the process that reads datasets.
-        order_all: sends an order to all workers.
-        end_worker: ends the worker of a number for a reason; it is then replaced.
-        endpoint: counts changes and bad datasets; None: metrics are off.
+    Snapshots lie in ``folder``, ``endpoint`` counts changes, and ``end_worker`` ends a worker for a
+    reason, which is then replaced.
     """
 
     def __init__(
@@ -262,15 +240,9 @@ class ServedDatasets:
     async def _read(
         self, datasets: Mapping[str, str], *, with_folder: bool = False, optional: bool = False
     ) -> _Read:
-        """Have a process read datasets and save their snapshots.
+        """Have a process read datasets, and perhaps ``dataset_folder``, and save their snapshots.
 
-        Args:
-            datasets: paths by name.
-            with_folder: whether to read ``dataset_folder`` too.
-            optional: whether bad datasets are faults, and no failure, as those of the folder are.
-
-        Raises:
-            ConsensusPRError: the process failed.
+        If they are ``optional``, bad ones are faults and no failure, as those of the folder are.
         """
         place = self._folder / f"{next(self._snapshots)}"
         payload = {
@@ -289,8 +261,8 @@ class ServedDatasets:
             name: Served(snapshot, path, digest, now)
             for name, (snapshot, path, digest) in result["loaded"].items()
         }
-        in_folder = result["folder"]
-        return _Read(loaded, result["faults"], None if in_folder is None else set(in_folder))
+        folder = None if result["folder"] is None else set(result["folder"])
+        return _Read(loaded, result["faults"], folder)
 
     async def _map(self, read: _Read) -> None:
         """Have the workers map the datasets that were read; delete them and raise if one cannot."""

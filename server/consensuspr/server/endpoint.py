@@ -95,12 +95,7 @@ class MetricsEndpoint:
     """
 
     def __init__(
-        self,
-        address: Address,
-        security: Security,
-        *,
-        workers: int,
-        serving: Callable[[], int],
+        self, address: Address, security: Security, *, workers: int, serving: Callable[[], int]
     ) -> None:
         registry = CollectorRegistry()
         self.workers = WorkerMetrics()
@@ -112,20 +107,14 @@ class MetricsEndpoint:
         wanted.set(workers)
         now = Gauge("consensuspr_workers_serving", "Workers that serve now.", registry=registry)
         now.set_function(serving)
+        text = "Changes of datasets while the server serves, by result: done or failed."
         self.dataset_changes = Counter(
-            "consensuspr_dataset_changes",
-            "Changes of datasets while the server serves, by result: done or failed.",
-            ["result"],
-            registry=registry,
+            "consensuspr_dataset_changes", text, ["result"], registry=registry
         )
         for result in ("done", "failed"):
             self.dataset_changes.labels(result)  # from the start: an alert needs to see it rise
-        self.dataset_bad = Gauge(
-            "consensuspr_dataset_bad",
-            "1 for a dataset of dataset_folder that is not served because its file is bad.",
-            ["dataset"],
-            registry=registry,
-        )
+        text = "1 for a dataset of dataset_folder that is not served because its file is bad."
+        self.dataset_bad = Gauge("consensuspr_dataset_bad", text, ["dataset"], registry=registry)
         self._metrics: Any = make_wsgi_app(registry)
         self._gate = security.gate
         self._serving = serving
@@ -139,11 +128,9 @@ class MetricsEndpoint:
                 ) from None
             raise InputError(f"cannot serve metrics on {address}: {error}") from None
         self._server.set_app(self._answer)
-        host, port = self._server.server_address[:2]
-        self.address = Address(str(host), port)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="metrics", daemon=True
-        )
+        self.address = Address.of(self._server.socket)
+        serve = self._server.serve_forever
+        self._thread = threading.Thread(target=serve, name="metrics", daemon=True)
         self._thread.start()
 
     def close(self) -> None:

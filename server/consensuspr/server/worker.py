@@ -86,20 +86,15 @@ def main(make_front: FrontFactory | None = None) -> int:
 
 
 def read_datasets(config: ServerConfig, order: Message) -> Message:
-    """Load datasets one after the other, and save a snapshot of each.
+    """Load the datasets of ``config`` one after the other, and save a snapshot of each.
 
     Args:
-        config: settings; its datasets are those to load.
         order: ``snapshots``, a new folder; ``with_folder``, whether to load the files of
-            ``dataset_folder`` too; ``optional``, whether a bad dataset is a fault, as it always is
-            in ``dataset_folder``.
+            ``dataset_folder`` too, of which bad ones are faults; ``optional``, whether all are.
 
     Returns:
         ``loaded``: snapshot, path and digest by name, ``faults``: sentences by name, ``folder``:
         names of ``dataset_folder``, None if it cannot be read.
-
-    Raises:
-        ConsensusPRError: a dataset that is not optional cannot be loaded.
     """
     from consensuspr.scoring import DatasetIndex
 
