@@ -384,5 +384,5 @@ class MeteredScorer:
 
     def _cache_counts(self) -> tuple[int, int]:
         caches = {id(index.cache): index.cache for index in self.scorer.datasets.values()}
-        stats = [cache.stats() for cache in caches.values()]
-        return sum(cache.hits for cache in stats), sum(cache.misses for cache in stats)
+        hits = sum(cache.hits for cache in caches.values())
+        return hits, sum(cache.misses for cache in caches.values())
