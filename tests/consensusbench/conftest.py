@@ -16,7 +16,7 @@ import pytest
 from consensusbench.cli import main
 from consensusbench.evaluation.scored import ProblemFacts, ScoredRollout
 from consensuspr.scoring.answers import AnswerVerifier
-from consensuspr.scoring.answers.verdicts import Verdict, undecided
+from consensuspr.scoring.answers.verifier import Verdict, undecided
 from consensuspr.scoring.types import Status
 from tests.commands import Run, runner
 from tests.consensusbench.openai_server import OpenAIServer

@@ -9,9 +9,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from consensuspr.scoring.answers.compare import compare, form_of, memoised_form
+from consensuspr.scoring.answers.compare import (
+    compare,
+    compare_regions,
+    form_of,
+    memoised_form,
+    read_region,
+)
 from consensuspr.scoring.answers.normalize import canonical
-from consensuspr.scoring.answers.regions import compare_regions, read_region
 from tests.linear import assert_linear
 
 # (ground truth, answer, equal)

@@ -200,7 +200,8 @@ def test_only_while_a_worker_is_waited_for_others_are_let_go_first() -> None:
     ],
 )  # fmt: skip
 def test_dapo(response: str, right: bool) -> None:
-    assert verify_dapo("7", response).correct is right
+    compared = verify_dapo("7", response)
+    assert (compared is not None and compared[0]) is right
 
 
 @pytest.mark.parametrize(
@@ -218,6 +219,6 @@ def test_normal_form(written: str, compared: str) -> None:
 
 
 def test_the_method_names_the_part_of_the_rule() -> None:
-    assert verify_dapo("7", "Answer: 7").method == "dapo"
-    assert verify_dapo("7", r"\boxed{7}").method == "dapo-boxed"
-    assert verify_dapo("7", "we get 7") == (False, None, AnswerStatus.NO_ANSWER, "none")
+    assert verify_dapo("7", "Answer: 7") == (True, "7", "dapo")
+    assert verify_dapo("7", r"\boxed{7}") == (True, "7", "dapo-boxed")
+    assert verify_dapo("7", "we get 7") is None
