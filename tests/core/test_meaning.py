@@ -13,10 +13,11 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.arithmetic import exact
+from tests.core.conftest import alike
 
 LETTERS = {"k": Fraction(7), "q": Fraction(11), "w": Fraction(13, 3)}
 
@@ -167,11 +168,8 @@ def test_the_reader_knows_precedence(form: str, value: Fraction) -> None:
     assert value_of(form) == value
 
 
-def test_a_term_keeps_its_value(engine: Any) -> None:
-    @settings(derandomize=True, database=None)
-    @given(TERMS)
-    def check(written: Written) -> None:
-        form = engine.normalize(written.text)
-        assert value_of(form) == written.value, form
-
-    check()
+@alike()
+@given(TERMS)
+def test_a_term_keeps_its_value(engine: Any, written: Written) -> None:
+    form = engine.normalize(written.text)
+    assert value_of(form) == written.value, form
