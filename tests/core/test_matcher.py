@@ -54,14 +54,12 @@ def test_tuples_and_other_sequences_are_nodes_too(engine: Any) -> None:
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        (["x=5"], r"node 0 is a str"),
-        ([["x=5"], "y=2"], r"node 1 is a str"),
-        ([b"x=5"], r"node 0 is a bytes"),
-        ([["x=5", 7]], r"an expression of node 0 is a int"),
+        (["x=5"], r"node 0 is a str"), ([["x=5"], "y=2"], r"node 1 is a str"),
+        ([b"x=5"], r"node 0 is a bytes"), ([["x=5", 7]], r"an expression of node 0 is a int"),
         ([["x=5"], [None]], r"an expression of node 1 is a NoneType"),
         ([[b"x=5"]], r"an expression of node 0 is a bytes"),
     ],
-)
+)  # fmt: skip
 def test_wrong_nodes_are_named(engine: Any, nodes: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         engine.Matcher(nodes)

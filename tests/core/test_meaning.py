@@ -151,19 +151,12 @@ TERMS = st.recursive(st.one_of(_NUMBERS, _NUMBERS, _LETTERS, _MIXED), _extend, m
 @pytest.mark.parametrize(
     ("form", "value"),
     [
-        ("2+3*4", Fraction(14)),
-        ("2(3+4)", Fraction(14)),
-        ("(1+2)(3+4)", Fraction(21)),
-        ("2 1/2*4", Fraction(10)),
-        ("6/2*3", Fraction(9)),
-        ("-2^2", Fraction(-4)),
-        ("3*-2", Fraction(-6)),
-        ("0.5+1/4", Fraction(3, 4)),
-        ("2kq", Fraction(154)),
-        ("k(q+1)", Fraction(84)),
-        ("1/2k", Fraction(7, 2)),
+        ("2+3*4", Fraction(14)), ("2(3+4)", Fraction(14)), ("(1+2)(3+4)", Fraction(21)),
+        ("2 1/2*4", Fraction(10)), ("6/2*3", Fraction(9)), ("-2^2", Fraction(-4)),
+        ("3*-2", Fraction(-6)), ("0.5+1/4", Fraction(3, 4)), ("2kq", Fraction(154)),
+        ("k(q+1)", Fraction(84)), ("1/2k", Fraction(7, 2)),
     ],
-)
+)  # fmt: skip
 def test_the_reader_knows_precedence(form: str, value: Fraction) -> None:
     assert value_of(form) == value
 

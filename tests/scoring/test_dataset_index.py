@@ -136,19 +136,14 @@ def drop_derived(rows: Rows) -> Rows:
 
 Change = Callable[[Rows], Rows]
 SAME_DIGEST: list[tuple[str, Change]] = [
-    ("row order", lambda rows: rows[::-1]),
-    ("key order", reverse_keys),
-    ("problem text", change(0, problem="other")),
-    ("data source", change(0, data_source="other")),
-    ("split", change(0, split="test")),
-    ("metadata", change(0, metadata={})),
-    ("unknown key", change(0, url="u")),
-    ("label", change_node(label="other")),
-    ("type", change_node(type="value")),
-    ("support", change_node(support=99)),
+    ("row order", lambda rows: rows[::-1]), ("key order", reverse_keys),
+    ("problem text", change(0, problem="other")), ("data source", change(0, data_source="other")),
+    ("split", change(0, split="test")), ("metadata", change(0, metadata={})),
+    ("unknown key", change(0, url="u")), ("label", change_node(label="other")),
+    ("type", change_node(type="value")), ("support", change_node(support=99)),
     ("no derived forms and an absent key", drop_derived),
     ("blank ground truth and an absent one", change(3, ground_truth=" ")),
-]
+]  # fmt: skip
 
 OTHER_DIGEST: list[tuple[str, Change]] = [
     ("problem id", change(0, problem_id="sum2")),
