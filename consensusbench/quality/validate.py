@@ -36,16 +36,8 @@ from consensusbench.quality.survey import (
 )
 from consensuspr.console import count_of
 from consensuspr.core import Matcher, match_batch, normalize
-from consensuspr.data import (
-    DataError,
-    Node,
-    OnError,
-    Problem,
-    Row,
-    WholeFile,
-    parse_problem,
-    read_rows,
-)
+from consensuspr.data import DataError, Node, OnError, Problem, Row, parse_problem, read_rows
+from consensuspr.data.readers import WholeFile
 from consensuspr.data.schema import ROLLOUTS_FOR_PROBLEMS, is_rollout
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.derive import DeriveReport, derive_missing
