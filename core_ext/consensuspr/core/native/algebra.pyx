@@ -1239,6 +1239,11 @@ def read_expression_facts(text):
     return form, read_facts(form)
 
 
+def states_equation(text) -> bool:
+    """Tell whether a text states an equation, or anything else that could reach a node."""
+    return any(run.facts for run in read_expression_facts(text)[1])
+
+
 cdef void _fill():
     cdef int index, at
     cdef uint64_t product = 1

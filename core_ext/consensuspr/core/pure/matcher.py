@@ -317,3 +317,8 @@ def read_expression_facts(text: str) -> tuple[bytes, list[FactRun]]:
     """Return the normal form of an expression or a problem, and what it says."""
     form = stripped(normalize(text))
     return form, read_facts(form)
+
+
+def states_equation(text: str) -> bool:
+    """Tell whether a text states an equation, or anything else that could reach a node."""
+    return any(run.facts for run in read_expression_facts(text)[1])
