@@ -34,13 +34,13 @@ MAX_OPAQUE: Final = 64
 # Operations and operands of one side, brackets inside one another, names and how often they occur.
 MAX_CODE: Final = 96
 MAX_DEPTH: Final = 24
-MAX_NAMES: Final = 8
+MAX_SIDE_NAMES: Final = 8
 MAX_OCCURRENCES: Final = 24
 # Sides of one chain; how many of them an equation may span: a = … = b.
 MAX_CHAIN: Final = 16
 MAX_SPAN: Final = 6
 # Exponents that are carried out; factorials and binomials up to it.
-MAX_EXPONENT: Final = 300
+MAX_POWER: Final = 300
 MAX_FACTORIAL: Final = 1000
 # Up to which they are known exactly, so that they can be exponents and the like.
 MAX_EXACT_FACTORIAL: Final = 20
@@ -95,7 +95,8 @@ GROUPS: Final = {
     Kind.RENAMED: Group.NAMED | Group.RENAMED,
 }
 
-# Of so many distinct keys at least one equation is counted: long chains say much at once.
+# So many distinct keys count as one equation: a chain says a few things at once, and honest
+# solutions rewrite most of their equations.
 KEYS_AN_EQUATION: Final = 2
 
 # Names of functions; an argument of letters and digits needs no bracket.

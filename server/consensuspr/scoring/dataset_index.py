@@ -10,8 +10,8 @@ dataset is such a file.
 - ``scoring``: all that decides a score, and what the digest is taken over, as compact JSON:
   ``[problem_id, ground_truth, [[node_id, [expression, …], [derived, …], is_final, weight,
   position], …], budget, given]``.  ``given`` is the problem's text, null if it states no equation:
-  these reach no node.  The budget is ``[statements, numbers, length, equations]``, 0 for what is not
-  known; a missing budget or weight is null.
+  these reach no node.  The budget is ``[statements, numbers, length, equations]``, 0 for a length
+  or equations that are not stored; a missing budget, weight or position is null.
 - ``display``: ``[[label, type, support], …]``, for people
 
 The schema's metadata has the digest, the versions that it depends on and counts.

@@ -21,9 +21,9 @@ longest right solution that it was made from.  Then a response of length L may s
     max(S0 sqrt(L / L0), S)        if L >= 4 L0
     max(S0, S)                     if L0 is not known (files of earlier releases)
 
-and write as many numbers as M0 and M give in the same way, and equations likewise.  Concise solutions are little evidence
-about a thinking model's text of ten times their length, so there the limit is at least the default
-budget.
+and write as many numbers as M0 and M give in the same way, and equations likewise.  Concise
+solutions are little evidence about a thinking model's text of ten times their length, so there the
+limit is at least the default budget.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ _BUDGET_LIMITS: Final = {
     "statements": (1, MAX_BUDGET),
     "numbers": (1, MAX_BUDGET),
     "length": (0, MAX_BUDGET_LENGTH),
-    "equations": (0, MAX_BUDGET),
+    "equations": (0, MAX_BUDGET_LENGTH),
 }
 
 

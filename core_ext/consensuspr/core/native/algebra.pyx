@@ -28,11 +28,11 @@ cdef enum:
     MAX_OPAQUE = 64
     MAX_CODE = 96
     MAX_DEPTH = 24
-    MAX_NAMES = 8
+    MAX_SIDE_NAMES = 8
     MAX_OCCURRENCES = 24
     MAX_CHAIN = 16
     MAX_SPAN = 6
-    MAX_EXPONENT = 300
+    MAX_POWER = 300
     MAX_FACTORIAL = 1000
     MAX_EXACT_FACTORIAL = 20
     MAX_EXACT_BINOMIAL = 60
@@ -112,8 +112,7 @@ cdef struct Algebra:
     uint8_t* matched
     uint8_t channel
     EquationPlace* places
-    HashSet keys            # all that was said
-    HashSet equations       # without what only follows from it
+    HashSet keys            # what was said
     bint failed
     # Facts are kept where a node's expression is read.
     bint keep
@@ -236,7 +235,7 @@ cdef void say(
     cdef FactRecord* kept
     for index in range(fact.num_keys):
         if fact.kind != KIND_JOINED and index == 0:
-            if set_add(&r.keys, fact.keys[0]) or (fact.spans and set_add(&r.equations, fact.keys[0])):
+            if set_add(&r.keys, fact.keys[0]):
                 r.failed = True
         reach(r, &r.table.named, fact.keys[index], fact.start, fact.end)
     if fact.renamed:
@@ -440,7 +439,7 @@ cdef void equation_keys(
     """Set kind and keys of left = right; none where it says nothing, or nothing that is wanted."""
     cdef uint64_t tops[POINTS]
     cdef uint64_t bottoms[POINTS]
-    cdef uint64_t names[2 * MAX_NAMES]
+    cdef uint64_t names[2 * MAX_SIDE_NAMES]
     cdef int count, point
     if left.closed and right.closed:
         if wanted & GROUP_CLOSED:
@@ -449,7 +448,7 @@ cdef void equation_keys(
     if not wanted & GROUP_NAMED:
         return
     count = union_of(left, right, names)
-    if count > MAX_NAMES:
+    if count > MAX_SIDE_NAMES:
         return
     if left.bare and right.closed:
         solved_key(left, right, fact)
@@ -513,7 +512,7 @@ cdef void rename(
     Algebra* r, const AlgebraSide* left, const AlgebraSide* right, FactRecord* fact
 ) noexcept nogil:
     """Set shape and renamed key of an equation, if it has them and anybody asks."""
-    cdef uint64_t names[2 * MAX_NAMES]
+    cdef uint64_t names[2 * MAX_SIDE_NAMES]
     cdef uint64_t slots[MAX_RENAMED]
     cdef uint64_t key
     cdef int count, index
@@ -1108,7 +1107,6 @@ cdef void algebra_free(AlgebraWorkspace* workspace) noexcept nogil:
     if r == NULL:
         return
     PyMem_RawFree(r.keys.slots)
-    PyMem_RawFree(r.equations.slots)
     PyMem_RawFree(r.facts)
     PyMem_RawFree(r.runs)
     PyMem_RawFree(r)
@@ -1155,7 +1153,6 @@ cdef int algebra_begin(AlgebraWorkspace* workspace) noexcept nogil:
             return -1
         memset(r, 0, sizeof(Algebra))
     set_clear(&r.keys)
-    set_clear(&r.equations)
     return 0
 
 
@@ -1187,11 +1184,7 @@ cdef int read_equations(
 
 cdef uint32_t num_equations(const AlgebraWorkspace* workspace) noexcept nogil:
     cdef const Algebra* r = workspace.reader
-    cdef uint32_t keys
-    if r == NULL:
-        return 0
-    keys = (r.keys.size + KEYS_AN_EQUATION - 1) // KEYS_AN_EQUATION
-    return max(r.equations.size, keys)
+    return 0 if r == NULL else (r.keys.size + KEYS_AN_EQUATION - 1) // KEYS_AN_EQUATION
 
 
 def read_facts(bytes form):

@@ -24,7 +24,7 @@ cdef struct AlgebraSide:
     bint readable, bare, closed
     int num_steps, num_names, occurrences, numbers
     uint64_t operands
-    uint64_t names[MAX_NAMES]
+    uint64_t names[MAX_SIDE_NAMES]
     Ratio values[POINTS]
     Step steps[MAX_CODE]
     uint32_t start, end
@@ -191,7 +191,7 @@ cdef void name_of(Parser* p, uint64_t hash) noexcept nogil:
     while index < side.num_names and side.names[index] != hash:
         index += 1
     side.occurrences += 1
-    if index == MAX_NAMES or side.occurrences > MAX_OCCURRENCES:
+    if index == MAX_SIDE_NAMES or side.occurrences > MAX_OCCURRENCES:
         p.failed = True
         return
     if index == side.num_names:
@@ -745,7 +745,7 @@ cdef bint power_step(
             root_of(base.num, base.den, result)
             return True
         return hashed(OP_ROOT, &two, taken, 1, result)
-    if not exponent.known or exponent.den != 1 or not -MAX_EXPONENT <= exponent.num <= MAX_EXPONENT:
+    if not exponent.known or exponent.den != 1 or not -MAX_POWER <= exponent.num <= MAX_POWER:
         return hashed(OP_POWER, NULL, taken, 2, result)
     power = exponent.num
     if power < 0:

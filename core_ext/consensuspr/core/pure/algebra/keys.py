@@ -7,8 +7,8 @@ from itertools import permutations
 from typing import NamedTuple
 
 from consensuspr.core.algebra import (
-    MAX_NAMES,
     MAX_RENAMED,
+    MAX_SIDE_NAMES,
     POINTS,
     PRIME,
     RESIDUES,
@@ -64,7 +64,7 @@ def equation_of(left: Side, right: Side) -> Equation | None:
     if left.is_closed and right.is_closed:
         return _closed(left, right)
     names = dict.fromkeys(left.names + right.names)
-    if len(names) > MAX_NAMES:
+    if len(names) > MAX_SIDE_NAMES:
         return None
     if left.is_bare and right.is_closed:
         return _solved(left, right)

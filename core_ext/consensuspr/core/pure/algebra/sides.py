@@ -20,12 +20,12 @@ from consensuspr.core.algebra import (
     MAX_DEPTH,
     MAX_EXACT_BINOMIAL,
     MAX_EXACT_FACTORIAL,
-    MAX_EXPONENT,
     MAX_FACTORIAL,
-    MAX_NAMES,
     MAX_OCCURRENCES,
     MAX_OPAQUE,
+    MAX_POWER,
     MAX_SIDE_BYTES,
+    MAX_SIDE_NAMES,
     MIN_WORD,
     NO_PRODUCTS,
     POINTS,
@@ -369,7 +369,7 @@ class _Parser:
     def _name(self, name: bytes) -> None:
         hashed = name_hash(name)
         self.names[hashed] = self.names.get(hashed, 0) + 1
-        if len(self.names) > MAX_NAMES or sum(self.names.values()) > MAX_OCCURRENCES:
+        if len(self.names) > MAX_SIDE_NAMES or sum(self.names.values()) > MAX_OCCURRENCES:
             raise UnreadableError
         self._emit(Step(Op.NAME, hashed))
 
@@ -725,7 +725,7 @@ def _power(taken: list[Ratio], exact: list[Exact]) -> Ratio:
         if exact[0] is not None and exact[0] >= 0:
             return _root_of(exact[0])
         return combined(Op.ROOT, (2, quotient(taken[0]))) % PRIME, 1
-    if exponent is None or exponent.denominator != 1 or abs(exponent) > MAX_EXPONENT:
+    if exponent is None or exponent.denominator != 1 or abs(exponent) > MAX_POWER:
         return combined(Op.POWER, map(quotient, taken)) % PRIME, 1
     power = int(exponent)
     if power < 0:

@@ -36,8 +36,7 @@ class StatedText(NamedTuple):
         numbers: distinct magnitudes of all numbers written.
         equations: distinct keys of all statements.
         results: values of numbers that can be a result of code, and before which byte that ends.
-        said: first keys of all facts that its equations say.
-        whole: of those, what stands there as a whole.
+        said: first keys of what its equations say.
     """
 
     statements: list[TrueStatement]
@@ -46,7 +45,6 @@ class StatedText(NamedTuple):
     equations: set[Key]
     results: list[tuple[Fraction, float]]
     said: set[int]
-    whole: set[int]
 
     @property
     def num_values(self) -> int:
@@ -56,14 +54,12 @@ class StatedText(NamedTuple):
     @property
     def num_equations(self) -> int:
         """What the guard counts of the equations: see ``KEYS_AN_EQUATION``."""
-        return max(len(self.whole), -(-len(self.said) // KEYS_AN_EQUATION))
+        return -(-len(self.said) // KEYS_AN_EQUATION)
 
     def take(self, fact: Fact) -> None:
         """Count what an equation says; what is joined has been counted."""
         if fact.kind is not Kind.JOINED:
             self.said.add(fact.keys[0])
-            if fact.spans:
-                self.whole.add(fact.keys[0])
 
     def count_too(self, text: str | bytes) -> None:
         """Count what another form of the text states, too."""
@@ -100,7 +96,6 @@ def read_statements(text: str | bytes) -> StatedText:
             for number, at in log.results.items()
             if not isinstance(number.magnitude, str)
         ],
-        set(),
         set(),
     )
 
