@@ -90,9 +90,16 @@ def export(
     Repeated texts are written once. Texts with two ground truths are left out, and so are training
     problems that are also in validation.
     """
-    validation = tuple(val_dataset or ())
-    given = (validation, val_fraction, seed, inline_nodes, without_nodes, on_error.value)
-    chosen = Export(dataset, output, *given)
+    chosen = Export(
+        dataset,
+        output,
+        tuple(val_dataset or ()),
+        val_fraction,
+        seed,
+        inline_nodes,
+        without_nodes,
+        on_error.value,
+    )
     card = CardText(title, license, tuple(language or ("en",)))
     exporters: dict[ExportFormat, Callable[[Export, Callable[[int], None]], ExportReport]] = {
         ExportFormat.VERL: export_verl,
