@@ -172,7 +172,7 @@ class Table:
             ]
             for section in self.sections
         ]
-        return figures.DataTable(self.caption, columns, sections, self.bold, len(sections) == 1)
+        return figures.DataTable(self.caption, columns, sections, self.bold)
 
     def to_latex(self) -> str:
         """Return the table for LaTeX with ``booktabs``: values without intervals and notes."""

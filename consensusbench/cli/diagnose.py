@@ -25,7 +25,6 @@ from consensusbench.quality.diagnose import (
     example_rows,
     examples_table,
     read_answers,
-    read_leniently,
 )
 from consensusbench.tables import print_result
 from consensuspr.cli.options import Address, Json, with_settings
@@ -79,11 +78,9 @@ def diagnose_rollouts(
     """
     check_outputs((output,), (*rollouts, dataset))
     scored = settings.score(rollouts, dataset, address, spans=True)
-    rule, readings = settings.answer_rule, None
-    if not read_leniently(scored, rule):
-        count, hidden = len(scored.rollouts), settings.no_progress
-        with count_progress("reading answers", count, "rollouts", hidden=hidden) as advance_to:
-            readings = read_answers(scored, rule, progress=advance_to)
+    rule, count, hidden = settings.answer_rule, len(scored.rollouts), settings.no_progress
+    with count_progress("reading answers", count, "rollouts", hidden=hidden) as advance_to:
+        readings = read_answers(scored, rule, progress=advance_to)
     report = diagnose(scored, settings.thresholds, readings)
     if output is not None:
         types = {"diagnosis": "string", "diagnosis_reason": "string"}

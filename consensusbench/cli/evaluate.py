@@ -74,7 +74,7 @@ def evaluate_rollouts(
     tables, overall = evaluation_tables(evaluation), evaluation.overall
     if latex is not None:
         write_latex(tables, latex)
-    if not overall.acc.count and not overall.nodes.ncr.count:
+    if not overall.figures["acc"].count and not overall.figures["ncr"].count:
         rows = count_of(overall.num_rollouts, "rollout")
         typer.echo(f"warning: none of {rows} could be scored; see the statuses", err=True)
     if as_json:

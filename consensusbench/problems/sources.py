@@ -19,17 +19,8 @@ from typing import Any, Literal, TypeAlias
 
 from consensusbench import require
 from consensusbench.problems.texts import digest, without_prompt
-from consensuspr.data import (
-    DataError,
-    OnError,
-    Problem,
-    ReadReport,
-    Row,
-    parse_problem,
-    read_rows,
-    refuse_empty,
-)
-from consensuspr.data.readers import check_rows
+from consensuspr.data import DataError, OnError, Problem, ReadReport, Row, parse_problem, read_rows
+from consensuspr.data.readers import check_rows, refuse_empty
 from consensuspr.errors import HubUnavailable, InputError
 
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")

@@ -60,13 +60,11 @@ def scored_rollout(**changes: Any) -> ScoredRollout:
 
 def problem_facts(is_final: Sequence[bool], **changes: Any) -> ProblemFacts:
     """Return the facts of a problem with these nodes."""
-    names = tuple(f"n{place}" for place in range(1, len(is_final) + 1))
     values: dict[str, Any] = {
         "problem_id": "p",
         "data_source": "s",
         "ground_truth": None,
         "difficulty": None,
-        "node_ids": names,
         "is_final": tuple(is_final),
     }
     return ProblemFacts(**values | changes)

@@ -12,7 +12,7 @@ from consensusbench import verify_patiently
 from consensusbench.store import Journal
 from consensuspr.errors import DataError, InputError
 from consensuspr.scoring.answers import AnswerVerifier
-from consensuspr.scoring.answers.verdicts import Verdict, undecided
+from consensuspr.scoring.answers.verifier import Verdict, undecided
 
 
 @pytest.fixture
