@@ -25,8 +25,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from consensusbench import Tally, quiet_readers
-from consensusbench.outputs import check_outputs
+from consensusbench import Tally, check_outputs, quiet_readers
 from consensusbench.problems.texts import digest, text_key
 from consensuspr.console import count_of
 from consensuspr.data import (
