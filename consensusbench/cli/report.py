@@ -89,9 +89,9 @@ def report(
     folders = [path for path in rollouts if path.is_dir()]
     if folders and len(folders) < len(rollouts):
         raise InputError("report takes rollouts or runs, not both at a time")
-    check_outputs((output,), (*rollouts, *(() if dataset is None else (dataset,))))
     if output.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{output}: a report is a page; give it a name that ends in .html")
+    check_outputs((output,), (*rollouts, dataset))
     hidden = settings.no_progress
     story: PageReport | None = None
     if folders:

@@ -134,11 +134,11 @@ class WatchApp:
             peer = "" if request.client is None else f"{request.client.host}:{request.client.port}"
             kind = "ipv6" if peer.count(":") > 1 else "ipv4"
             token = request.headers.get("authorization")
-            refused = self._gate.refusal(scope, token, f"{kind}:{peer}")
-            if refused is None:
+            denial = self._gate.denial(scope, token, f"{kind}:{peer}")
+            if denial is None:
                 return await answer(request)
-            response = _error(403 if refused.known else 401, refused.sentence)
-            if not refused.known:
+            response = _error(403 if denial.known else 401, denial.sentence)
+            if not denial.known:
                 response.headers["WWW-Authenticate"] = "Bearer"
             return response
 
