@@ -90,12 +90,12 @@ class Variant:
     """Settings of construction.
 
     Attributes:
-        rollouts_per_problem: correct rollouts that are read; None for all.
+        rollouts_per_problem: correct rollouts that are read, at most.
         formulas_only: without phrases and values.
     """
 
     name: str
-    rollouts_per_problem: int | None = None
+    rollouts_per_problem: int = 256
     formulas_only: bool = False
 
 

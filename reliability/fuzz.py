@@ -24,7 +24,7 @@ from unittest import mock
 from benchmarks.measure import REPOSITORY
 
 if TYPE_CHECKING:
-    from consensuspr.server.service import BuiltService
+    from consensuspr.server.service import ScoringService
 
 SAMPLE = REPOSITORY / "examples/sample/dataset.jsonl"
 CORPUS = Path(__file__).parent / "corpus"
@@ -99,12 +99,16 @@ def request() -> Callable[[bytes], None]:
     from consensuspr.server.service import Abort, RunningCall
     from consensuspr.v1 import scoring_pb2 as pb
 
-    work_of = _service().service._work
+    service = _service()
+    methods = (
+        (service.score, pb.ScoreResponse.FromString),
+        (service.explain, pb.ExplainResponse.FromString),
+    )
 
     def run(data: bytes) -> None:
-        for method, reply in (("Score", pb.ScoreResponse), ("Explain", pb.ExplainResponse)):
+        for method, decode in methods:
             try:
-                answer = reply.FromString(work_of[method](data, RunningCall()))
+                answer = decode(method(data, RunningCall()))
             except Abort as abort:
                 assert abort.code is not grpc.StatusCode.INTERNAL
                 assert len(abort.message) < 2000
@@ -124,12 +128,12 @@ def http_body() -> Callable[[bytes], None]:
     from consensuspr.http.settings import read_settings
     from consensuspr.server.service import Abort, RunningCall
 
-    scorer = _service().scorer
+    service = _service()
 
     def run(data: bytes) -> None:
         for shape in ("openrlhf", "slime"):
             try:
-                answer(shape, data, RunningCall(), read_settings([], shape), scorer)
+                answer(shape, data, RunningCall(), read_settings([], shape), service)
             except (Abort, ConsensusPRError, Unscorable) as error:
                 assert len(str(error)) < 2000
 
@@ -182,23 +186,23 @@ def answers() -> Callable[[bytes], None]:
 
 
 @functools.cache
-def _service() -> BuiltService:
+def _service() -> ScoringService:
     """Return a service of the sample without a network, all answers decided without algebra."""
     from consensuspr.scoring import DatasetIndex
     from consensuspr.scoring.answers.pool import PairOutcome
     from consensuspr.server.config import ServerConfig
     from consensuspr.server.metrics import Metrics
-    from consensuspr.server.service import build_service
+    from consensuspr.server.service import ScoringService
 
     config = ServerConfig(datasets={"default": SAMPLE})
-    built = build_service(config, {"default": DatasetIndex.load(SAMPLE)}, Metrics())
+    service = ScoringService(config, {"default": DatasetIndex.load(SAMPLE)}, Metrics())
     # No processes: answers that need computer algebra stay undecided.
     mock.patch.object(
-        built.verifier._pool,
+        service.verifier._pool,
         "compare",
         lambda asked, _: dict.fromkeys(asked, PairOutcome(None, "budget")),
     ).start()
-    return built
+    return service
 
 
 def _fuzz(name: str, options: Sequence[str]) -> None:

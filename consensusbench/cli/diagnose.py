@@ -16,7 +16,7 @@ from consensusbench.cli.options import (
     ScoringSettings,
     file_option,
 )
-from consensusbench.outputs import check_outputs, check_row_outputs
+from consensusbench.outputs import check_outputs
 from consensusbench.quality.diagnose import (
     Thresholds,
     diagnose,
@@ -72,11 +72,10 @@ def diagnose_rollouts(
     ```
 
     Right: sound, a direct answer without a path, or redundant thinking. Wrong: almost correct,
-    a format error (right, but not as the answer rule wants it), or wrong. Format errors show only
-    under a rule that is stricter than auto. `--list-settings` lists the thresholds, such as
+    a format error (right, but not in the form of the answer rule), or wrong. Format errors show
+    only under a rule that is stricter than auto. `--list-settings` lists the thresholds, such as
     `--almost-ncr 0.8`; `consensuspr explain` shows the hits of a rollout.
     """
-    check_row_outputs((output,))
     check_outputs((output,), (*rollouts, dataset))
     scored = settings.score(rollouts, dataset, address, spans=True)
     rule, count, hidden = settings.answer_rule, len(scored.rollouts), settings.no_progress

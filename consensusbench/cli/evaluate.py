@@ -21,7 +21,7 @@ from consensusbench.cli.options import (
 )
 from consensusbench.evaluation.metrics import check, evaluate
 from consensusbench.evaluation.tables import evaluation_notes, evaluation_tables
-from consensusbench.outputs import check_outputs, check_row_outputs
+from consensusbench.outputs import check_outputs
 from consensusbench.tables import print_result, write_latex
 from consensuspr.cli.options import Address, Json, with_settings
 from consensuspr.console import count_of, make_console
@@ -68,7 +68,6 @@ def evaluate_rollouts(
     """
     figures, dimensions = settings.evaluation(), parse_dimensions(settings.by)
     check(dimensions, figures)
-    check_row_outputs((scored_output,))
     check_outputs((latex, scored_output), (*rollouts, dataset))
     scored = settings.score(rollouts, dataset, address, plain=True, scored_output=scored_output)
     evaluation = evaluate(scored, dataset=str(dataset), by=dimensions, settings=figures)

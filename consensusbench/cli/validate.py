@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from consensusbench.cli.options import DatasetArgument, file_option
-from consensusbench.outputs import check_outputs, check_row_outputs
+from consensusbench.outputs import check_outputs
 from consensusbench.tables import Cell, Row, Table, number, print_result, words
 from consensuspr.cli.options import Color, Json, OnErrorChoice, OnErrorOption
 from consensuspr.console import (
@@ -68,7 +68,6 @@ def validate(
     """
     from consensusbench.quality.validate import validate_dataset
 
-    check_row_outputs((output,))
     check_outputs((output,), (dataset, *(rollouts or ())))
 
     def progress(stage: str, unit: str) -> AbstractContextManager[Callable[[int], None]]:

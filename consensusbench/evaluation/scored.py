@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from consensusbench import require
+from consensusbench import quiet_readers, require
 from consensusbench.outputs import check_outputs
-from consensusbench.quiet import quiet_readers
 from consensuspr.client.files import Connection, chunks, connect
 from consensuspr.console import count_of
 from consensuspr.data import (

@@ -23,6 +23,7 @@ from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 
+from consensusbench import quiet_readers
 from consensusbench.evaluation.scored import Bools
 from consensusbench.extraction.refine import RefineSettings
 from consensusbench.extraction.statements import Truth, states_answer, truth_of
@@ -33,19 +34,10 @@ from consensusbench.quality.survey import (
     match_unrelated,
     survey_rollouts,
 )
-from consensusbench.quiet import quiet_readers
 from consensuspr.console import count_of
 from consensuspr.core import Matcher, match_batch, normalize
-from consensuspr.data import (
-    DataError,
-    Node,
-    OnError,
-    Problem,
-    Row,
-    WholeFile,
-    parse_problem,
-    read_rows,
-)
+from consensuspr.data import DataError, Node, OnError, Problem, Row, parse_problem, read_rows
+from consensuspr.data.readers import WholeFile
 from consensuspr.data.schema import ROLLOUTS_FOR_PROBLEMS, is_rollout
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.derive import DeriveReport, derive_missing

@@ -15,8 +15,6 @@ import pytest
 
 from consensusbench.cli import main
 from consensusbench.evaluation.scored import ProblemFacts, ScoredRollout
-from consensuspr.scoring.answers import AnswerVerifier
-from consensuspr.scoring.answers.verdicts import Verdict, undecided
 from consensuspr.scoring.types import Status
 from tests.commands import Run, runner
 from tests.consensusbench.openai_server import OpenAIServer
@@ -86,25 +84,6 @@ def write_dataset(tmp_path: Path) -> WriteDataset:
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command and return code, standard output and standard error."""
     return runner(main, capsys, monkeypatch, columns=200)
-
-
-@pytest.fixture
-def busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave each response undecided the first time: by load, by its budget, by a kill, by load…"""
-    seen: list[str] = []
-    verify_batch = AnswerVerifier.verify_batch
-
-    def verify(
-        verifier: AnswerVerifier, truths: Sequence[str], texts: Sequence[str], rule: str = "auto"
-    ) -> list[Verdict]:
-        verdicts = verify_batch(verifier, truths, texts, rule)
-        for at, text in enumerate(texts):
-            if text not in seen:
-                verdicts[at] = undecided(None, ("load", "budget", "killed")[len(seen) % 3])
-                seen.append(text)
-        return verdicts
-
-    monkeypatch.setattr(AnswerVerifier, "verify_batch", verify)
 
 
 @pytest.fixture

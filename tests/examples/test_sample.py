@@ -20,7 +20,8 @@ import pytest
 
 from consensuspr.client import LocalClient
 from consensuspr.core import Matcher, normalize
-from consensuspr.data import NODE_TYPES, Problem, read_problems, read_rollouts
+from consensuspr.data import Problem, read_problems, read_rollouts
+from consensuspr.data.schema import NODE_TYPES
 from consensuspr.scoring import rollout_from_row
 from tests.arithmetic import exact
 
