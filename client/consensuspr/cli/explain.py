@@ -172,7 +172,7 @@ def _of_run(
     """Explain samples of a run, those with the lowest final scores."""
     load_core()
     from consensuspr.score_log import LogReader
-    from consensuspr.score_log.replay import Datasets, explain_row
+    from consensuspr.score_log.replay import Datasets, Unscored, explain_row
     from consensuspr.scoring import AnswerVerifier
 
     reader = LogReader(run)
@@ -186,14 +186,16 @@ def _of_run(
     samples, faults = [], []
     with AnswerVerifier() as verifier:
         for row in rows:
-            try:
-                explanation = explain_row(row, datasets, verifier)
-            except InputError as error:
-                faults.append(error)
+            explanation = explain_row(row, datasets, verifier)
+            if isinstance(explanation, Unscored):
+                faults.append(
+                    f"step {row['step']}, problem {row['problem_id']!r} cannot be explained:"
+                    f" {explanation} (dataset {row['dataset_digest']})"
+                )
             else:
                 samples.append(({**row, "key": row["key"].hex()}, explanation))
     if not samples:
-        raise faults[0] if faults else _none_of(run, wanted)
+        raise InputError(faults[0]) if faults else _none_of(run, wanted)
     for fault in faults:
         logger.warning("%s", fault)
     return samples

@@ -162,8 +162,8 @@ def _ray_parts(
     if dataset is None:
         raise InputError("give --dataset PATH to score with --engine ray")
     load_core()
-    from consensuspr.data import is_parquet_output
     from consensuspr.data.readers import open_data
+    from consensuspr.data.writers import is_parquet_output
     from consensuspr.ray.data import PartOptions, score_parts
     from consensuspr.ray.node import require_ray
     from consensuspr.scoring import DatasetIndex
@@ -185,7 +185,8 @@ def _collect(
 ) -> tuple[Summary, Identity]:
     """Write parts and count them."""
     from consensuspr.client.files import Summary
-    from consensuspr.data import JsonRows, refuse_empty
+    from consensuspr.data.readers import refuse_empty
+    from consensuspr.data.writers import JsonRows
 
     summary, identity = Summary(), None
     for part in parts:
