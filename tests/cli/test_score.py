@@ -11,7 +11,7 @@ import pytest
 from tests.rows import read_rows, write_rows
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Rows, RunningServer
+    from tests.cli.conftest import RunningServer
     from tests.commands import Run
 
 # Of the six rollouts: status, acc, ncr and the linear reward.
@@ -25,15 +25,13 @@ EXPECTED = [
 ]
 
 
-def test_scores_in_this_process(
-    run: Run, rows: Rows, problems: Path, rollouts: Path, tmp_path: Path
-) -> None:
+def test_scores_in_this_process(run: Run, problems: Path, rollouts: Path, tmp_path: Path) -> None:
     output = tmp_path / "scored.jsonl"
     done = run("score", rollouts, "--dataset", problems, "--output", output)
     assert done.code == 0
-    scored = rows.read(output)
+    scored = read_rows(output)
     assert [(r["status"], r["acc"], r["ncr"], r["reward"]) for r in scored] == EXPECTED
-    for before, after in zip(rows.read(rollouts), scored, strict=True):
+    for before, after in zip(read_rows(rollouts), scored, strict=True):
         assert before.items() <= after.items()  # every column is carried through
     assert scored[0]["tpn"] == 10.0
     assert scored[1]["matched"] == [True, False]
@@ -122,11 +120,11 @@ def test_a_server_scores_exactly_the_same(
 
 
 def test_spans_point_into_the_response(
-    run: Run, rows: Rows, problems: Path, rollouts: Path, tmp_path: Path
+    run: Run, problems: Path, rollouts: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "out.jsonl"
     run("score", rollouts, "--dataset", problems, "--output", output, "--spans")
-    scored = rows.read(output)
+    scored = read_rows(output)
     assert [scored[0]["response"][slice(*span)] for span in scored[0]["spans"]] == [
         r"4 \times 12 = 48",
         "48 - 39 = 9",
@@ -184,24 +182,22 @@ def test_an_unreachable_server_is_a_failure_of_the_work(
     assert done.err.count("\n") == 1
 
 
-def test_not_one_reward_is_a_failure_of_the_work(
-    run: Run, rows: Rows, problems: Path, tmp_path: Path
-) -> None:
-    unknown = rows.write(tmp_path / "in.jsonl", [{"problem_id": "p9", "response": "9"}])
+def test_not_one_reward_is_a_failure_of_the_work(run: Run, problems: Path, tmp_path: Path) -> None:
+    unknown = write_rows(tmp_path / "in.jsonl", [{"problem_id": "p9", "response": "9"}])
     output = tmp_path / "out.jsonl"
     done = run("score", unknown, "--dataset", problems, "--output", output)
     assert done.code == 1
     assert "warning: none of 1 rollout got a reward; " in done.err
-    assert [row["status"] for row in rows.read(output)] == ["UNKNOWN_PROBLEM"]
+    assert [row["status"] for row in read_rows(output)] == ["UNKNOWN_PROBLEM"]
     assert run("score", unknown, "--dataset", problems, "--output", output, "--json").code == 1
 
 
 def test_the_name_of_a_source_cannot_steer_the_terminal(
-    run: Run, rows: Rows, problems: Path, tmp_path: Path
+    run: Run, problems: Path, tmp_path: Path
 ) -> None:
     row = {"problem_id": "p1", "response": "9", "data_source": "\x1b[2J[red]"}
     done = run(
-        "score", rows.write(tmp_path / "in.jsonl", [row]), "--dataset", problems,
+        "score", write_rows(tmp_path / "in.jsonl", [row]), "--dataset", problems,
         "--output", tmp_path / "out.jsonl",
     )  # fmt: skip
     assert "\\x1b[2J[red]" in done.out
