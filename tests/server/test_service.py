@@ -38,11 +38,11 @@ MIB = 1 << 20
 
 
 def failure(
-    code: grpc.StatusCode, method: Callable[..., object], *request: object, **how: float
+    code: grpc.StatusCode, method: Callable[..., object], *request: object, **options: float
 ) -> Any:
     """Return the failure of a call that must fail with a code."""
     with pytest.raises(grpc.RpcError) as caught:
-        method(*request, **how)
+        method(*request, **options)
     assert caught.value.code() is code
     return caught.value
 
@@ -65,9 +65,9 @@ def given_up(server: InProcessServer) -> float:
     return sum(request_count(server, "Score", end) for end in ("DEADLINE_EXCEEDED", "CANCELLED"))
 
 
-def queued(server: InProcessServer, what: str = "requests") -> float:
+def queued(server: InProcessServer, unit: str = "requests") -> float:
     """Return how many requests, or bytes of them, are unfinished."""
-    value = server.metric(f"queue_{what}")
+    value = server.metric(f"queue_{unit}")
     assert value is not None
     return value
 
@@ -403,8 +403,8 @@ def test_connections_have_a_limit(serve: Serve) -> None:
     server.stub.Score(request_of(RIGHT))  # one
     host, port = server.address.split(":")
     with ExitStack() as closing:
-        others = [
+        callers = [
             closing.enter_context(socket.create_connection((host, int(port)))) for _ in range(10)
         ]
-        wait_for(lambda: sum(map(ended, others)) == 8)
+        wait_for(lambda: sum(map(ended, callers)) == 8)
         server.stub.Score(request_of(RIGHT))
