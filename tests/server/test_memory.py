@@ -20,7 +20,7 @@ from consensuspr.client import RewardClient
 from consensuspr.server import grpc_server
 from consensuspr.server.grpc_server import Reception
 from consensuspr.v1 import ADMIN_SERVICE_NAME, PROTOCOL_VERSION, SERVICE_NAME
-from reliability.frames import begun_request, open_calls
+from reliability.frames import begun_request, field, open_calls
 from tests.processes import wait_for
 from tests.server.conftest import RIGHT, request_of
 from tests.servers import ServeProcess, free_port, serve_command
@@ -33,18 +33,6 @@ MB = 10**6
 SIZE = 16 * MIB
 BOUND = 300 * MB
 Code = grpc.StatusCode
-
-
-def varint(number: int) -> bytes:
-    data = bytearray()
-    while number > 127:
-        data.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*data, number])
-
-
-def field(number: int, content: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(content)) + content
 
 
 def rollout(*fields: bytes) -> bytes:

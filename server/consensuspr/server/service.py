@@ -459,8 +459,8 @@ class ScoringService:
 
     def _cache_counts(self) -> tuple[int, int]:
         caches = {id(index.cache): index.cache for index in self.scorer.datasets.values()}
-        stats = [cache.stats() for cache in caches.values()]
-        return sum(cache.hits for cache in stats), sum(cache.misses for cache in stats)
+        hits = sum(cache.hits for cache in caches.values())
+        return hits, sum(cache.misses for cache in caches.values())
 
 
 def check_version(version: int) -> None:
