@@ -59,8 +59,10 @@ def asked(rollouts: list[Rollout], request_id: int = 0, **fields: Any) -> pb.Sco
     return pb.ScoreRequest(
         protocol_version=PROTOCOL_VERSION,
         rollouts=[
-            pb.Rollout(problem_id=one.problem_id, response=str(one.response).encode(), **fields)
-            for one in rollouts
+            pb.Rollout(
+                problem_id=rollout.problem_id, response=str(rollout.response).encode(), **fields
+            )
+            for rollout in rollouts
         ],
         request_id=request_id,
     )
