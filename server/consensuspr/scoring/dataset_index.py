@@ -118,26 +118,16 @@ class Entry:
 
 
 class DatasetIndex:
-    """A dataset ready for scoring; made by :meth:`load` or :meth:`open`.
-
-    Attributes:
-        name: what requests call the dataset.
-        digest: ``sha256:…`` over all that decides a score.
-        info: counts.
-        answer_rule: the rule that the dataset names, None if it names none.
-        derive: which derived forms are in use.
-        cache: the matchers, possibly shared with other indexes.
-        columns: those of the file.
-    """
+    """A dataset ready for scoring; made by :meth:`load` or :meth:`open`."""
 
     def __init__(self, table: pa.Table, name: str, cache: MatcherCache | None = None) -> None:
         """Wrap a table; use :meth:`load` or :meth:`open` instead."""
         about = json.loads(table.schema.metadata[_METADATA])
         rule = about["answer_rule"]
-        self.name = name
-        self.digest: str = about["digest"]
+        self.name = name  # in requests
+        self.digest: str = about["digest"]  # ``sha256:…`` over all that decides a score
         self.answer_rule = None if rule is None else AnswerRule(rule)
-        self.derive: Derive = about["derive"]
+        self.derive: Derive = about["derive"]  # which derived forms are in use
         names = IndexInfo.__dataclass_fields__
         self.info = IndexInfo(**{name: about["counts"].get(name, 0) for name in names})
         self.cache = MatcherCache() if cache is None else cache

@@ -129,8 +129,8 @@ def said_by_policy(completion: Any) -> str:
         raise InputError(
             f"a completion must be a text or a list of messages, got {str(completion)[:80]!r}"
         )
-    said = [message for message in completion if message.get("role") == "assistant"]
-    return "\n".join(part for message in said for part in _parts(message))
+    own = [message for message in completion if message.get("role") == "assistant"]
+    return "\n".join(part for message in own for part in _parts(message))
 
 
 def _parts(message: Mapping[str, Any]) -> Iterator[str]:

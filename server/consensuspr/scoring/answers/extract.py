@@ -14,7 +14,6 @@ between.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -46,10 +45,13 @@ class Extracted(NamedTuple):
     overlong: bool = False  # it exceeds MAX_ANSWER_CHARS and was cut
 
 
-_ANSWER_MARK = re.compile(
-    r"(?i:answers?)(?:(?<=(?i:<answer))>|\s*+(?:\*\*|__|\}|_)?\s*+(?:[:：]|(?i:is|are)\b\s*:?))"
+# Answer: and "answer is", or A: at the start of a line.
+_LINE_START = r"(?:\A|(?<=[\n>]))[ \t*]*+"
+_MARK = re.compile(
+    rf"(?:[Aa](?:nswer|NSWER)(?i:s)?|{_LINE_START}A(?i:nswers?))"
+    r"(?:(?<=(?i:<answer))>|\s*+(?:\*\*|__|\}|_)?\s*+(?:[:：]|(?i:is|are)\b\s*:?))"
+    rf"|{_LINE_START}A[ \t*]*[:：]"
 )
-_LETTER_MARK = re.compile(r"A[ \t*]*[:：]")
 _MATHEMATICAL = re.compile(r"[0-9\\=<>{}()\[\]]")
 _ADJACENT = re.compile(
     r"(?:[\s$,;.&~]|\\[()\[\],;!: ]|\\q?quad\b|\band\b|\bor\b"
@@ -237,38 +239,15 @@ def _after_marker(tail: str) -> Extracted | None:
     an earlier one that announces something mathematical counts.  "Answer:" always counts.
     """
     fallback = None
-    for start, end in _markers(tail):
-        answer = leading_answer(tail[end:], strict=False)
+    for mark in reversed(list(_MARK.finditer(tail))):
+        answer = leading_answer(tail[mark.end() :], strict=False)
         if answer is None:
             continue
-        formal = ":" in tail[start:end] and fallback is None
+        formal = ":" in mark[0] and fallback is None
         if formal or len(answer) == 1 or _MATHEMATICAL.search(answer):
             return _found(answer, AnswerSource.MARKER)
         fallback = fallback or answer
     return None if fallback is None else _found(fallback, AnswerSource.MARKER)
-
-
-def _markers(tail: str) -> Iterator[tuple[int, int]]:
-    """Yield the markers as [start, end), the last first; substring searches find candidates."""
-    places = [at - 1 for hint in ("nswer", "NSWER") for at in _places(tail, hint) if at]
-    places += [at for at in _places(tail, "A") if _starts_line(tail, at)]
-    for place in sorted(places, reverse=True):
-        found = _ANSWER_MARK.match(tail, place) or _LETTER_MARK.match(tail, place)
-        if found is not None:
-            yield found.span()
-
-
-def _places(text: str, part: str) -> Iterator[int]:
-    place = text.rfind(part)
-    while place >= 0:
-        yield place
-        place = text.rfind(part, 0, place)
-
-
-def _starts_line(text: str, place: int) -> bool:
-    while place and text[place - 1] in " \t*":
-        place -= 1
-    return not place or text[place - 1] in "\n>"
 
 
 # Answers inside running text of at most a few hundred characters.
