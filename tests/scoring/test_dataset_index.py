@@ -22,7 +22,7 @@ from consensuspr.scoring import DatasetIndex, MatcherCache
 from consensuspr.scoring.dataset_index import (
     Entry,
     IndexInfo,
-    prepare_dataset,
+    derive_dataset,
 )
 from tests.rows import write_rows
 
@@ -283,7 +283,7 @@ def test_matchers_are_compiled_when_first_asked_for_and_shared(tmp_path: Path) -
 @pytest.fixture
 def prepared(tmp_path: Path) -> Path:
     rows = [{**ROWS[0], "answer_rule": "boxed"}, *ROWS[1:]]
-    prepare_dataset(write_rows(tmp_path / "set.jsonl", rows), tmp_path / "set.index")
+    derive_dataset(write_rows(tmp_path / "set.jsonl", rows), tmp_path / "set.index")
     return tmp_path / "set.index"
 
 
@@ -296,9 +296,9 @@ def test_a_prepared_dataset_loads_as_the_dataset_does(tmp_path: Path, prepared: 
 def test_the_reports_say_what_was_done(tmp_path: Path, prepared: Path) -> None:
     seen: list[int] = []
     source = write_rows(tmp_path / "many.jsonl", [{"problem_id": f"p{n}"} for n in range(600)])
-    read, _ = prepare_dataset(source, tmp_path / "many.index", progress=seen.append)
+    read, _ = derive_dataset(source, tmp_path / "many.index", progress=seen.append)
     assert (read.rows, read.skipped, seen[-1]) == (600, 0, 600)
-    _, derived = prepare_dataset(tmp_path / "set.jsonl", prepared, again=True)
+    _, derived = derive_dataset(tmp_path / "set.jsonl", prepared, again=True)
     assert derived.nodes == 4
     entry = entry_of(DatasetIndex.load(prepared), "sum")
     assert entry.nodes[1].derived == tuple(derive_forms("x=55"))
@@ -378,10 +378,13 @@ def test_another_policy_than_it_was_made_with_is_rejected(prepared: Path) -> Non
 def test_a_bad_row_or_the_dataset_as_target_changes_nothing(tmp_path: Path) -> None:
     dataset = write_rows(tmp_path / "set.jsonl", [*ROWS, {"problem_id": 5}])
     before = dataset.read_bytes()
+    link = tmp_path / "link.index"
+    link.symlink_to(dataset)
     with pytest.raises(InputError, match="is the dataset itself, which would be lost"):
-        prepare_dataset(dataset, dataset)
+        derive_dataset(dataset, link)
+    link.unlink()
     with pytest.raises(DataError, match=":5: problem_id must be a string"):
-        prepare_dataset(dataset, tmp_path / "set.index")
+        derive_dataset(dataset, tmp_path / "set.index")
     assert [entry.name for entry in tmp_path.iterdir()] == ["set.jsonl"]
     assert dataset.read_bytes() == before
 

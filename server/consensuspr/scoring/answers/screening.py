@@ -2,8 +2,7 @@
 
 Towers of powers, factorials of huge numbers, deep nesting: a worker would spend its whole budget on
 each and be killed.  :func:`screen` finds them by their sizes, and they stay undecided at once.
-What slips through meets the limits of the worker.  A sane answer
-is never stopped.
+What slips through meets the limits of the worker.  A sane answer is never stopped.
 """
 
 from __future__ import annotations
@@ -87,16 +86,17 @@ def _large_powers(text: str, pairs: dict[int, int]) -> bool:
             if len(tower) > _MAX_TOWER:
                 return True
         size = _size("^(".join(f"({part})" for part in tower) + ")" * (len(tower) - 1))
-        if size == math.inf:
-            return True
-        base = _size_before(text, found.start(), pairs)
-        if base == math.inf:
-            bits = float(MAX_POWER_BITS)
-        else:
-            bits = math.log2(base) if base >= 2 else 3.0  # a symbol counts as one digit
-        if size * bits > MAX_POWER_BITS:
+        if size == math.inf or size * _base_bits(text, found.start(), pairs) > MAX_POWER_BITS:
             return True
     return False
+
+
+def _base_bits(text: str, position: int, pairs: dict[int, int]) -> float:
+    """Return the bits of the base that ends at ``position``; a symbol counts as one digit."""
+    size = _size_before(text, position, pairs)
+    if size == math.inf:
+        return MAX_POWER_BITS
+    return math.log2(size) if size >= 2 else 3.0
 
 
 def _size_before(text: str, position: int, pairs: dict[int, int]) -> float:
