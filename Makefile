@@ -126,7 +126,7 @@ format: $(VENV)/.installed-dev ## rewrite the sources in the house style
 	$(BIN)/ruff format .
 
 .PHONY: bench
-bench: $(VENV)/.installed-dev ## measure speed and memory (a few minutes); BENCHMARKS="core service" for some
+bench: $(VENV)/.installed-dev ## measure speed (a few minutes); BENCHMARKS="core service" for some
 	@$(BIN)/python -m benchmarks $(BENCHMARKS)
 
 # One thread a run: two runs at a time take two cores.

@@ -1,16 +1,30 @@
 """ConsensusBench: making and using datasets whose problems carry consensus nodes.
 
 The offline half of the project.  It reads and writes the rows of :mod:`consensuspr.data`,
-and nothing of the online half imports it.  One folder a topic: :mod:`consensusbench.export`
-turns a dataset into what a trainer reads; :mod:`consensusbench.cli` is the command.
+and nothing of the online half imports it.  One folder a topic; this module has the helpers that
+several folders share.
 """
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
+from typing import TYPE_CHECKING, TypeVar
 
 from consensuspr.errors import InputError
+
+if TYPE_CHECKING:
+    from consensuspr.scoring import AnswerVerifier
+
+ReasonT = TypeVar("ReasonT", bound=str)
+
+_READERS = ("consensuspr.data.readers", "consensuspr.scoring.dataset_index")
+# Methods of verdicts that a busy machine left undecided, not the answer.
+_OF_THE_MACHINE = ("load", "killed")
 
 
 def require(module: str, purpose: str) -> ModuleType:
@@ -32,3 +46,46 @@ def require(module: str, purpose: str) -> ModuleType:
         raise InputError(
             f'{purpose} needs the package {package}: pip install "consensuspr[consensusbench]"'
         ) from None
+
+
+class Tally(Counter[ReasonT]):
+    """Counts of reasons; ``examples`` has the first example of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.examples: dict[ReasonT, str] = {}
+
+    def note(self, reason: ReasonT, example: str) -> None:
+        """Count one case of a reason."""
+        self[reason] += 1
+        self.examples.setdefault(reason, example)
+
+
+@contextmanager
+def quiet_readers() -> Iterator[None]:
+    """Read a file again without the warnings of the first time; errors are still logged."""
+    loggers = [logging.getLogger(name) for name in _READERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def verify_patiently(
+    verifier: AnswerVerifier, ground_truths: Sequence[str], responses: Sequence[str], rule: str
+) -> list[bool | None]:
+    """Return which responses are correct; None is undecided.
+
+    An answer that the load of the machine left undecided is checked once more.
+    """
+    verdicts = verifier.verify_batch(ground_truths, responses, rule)
+    again = [at for at, found in enumerate(verdicts) if found.method in _OF_THE_MACHINE]
+    if again:
+        truths, texts = [ground_truths[at] for at in again], [responses[at] for at in again]
+        for at, found in zip(again, verifier.verify_batch(truths, texts, rule), strict=True):
+            verdicts[at] = found
+    return [found.correct for found in verdicts]

@@ -15,23 +15,8 @@ from consensuspr.errors import InputError
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 
-# Suffixes of tables and pages; readers would take rows under such a name for one.
-_NOT_ROWS: Final = frozenset((".csv", ".tsv", ".xlsx", ".html"))
-
-
-def check_row_outputs(outputs: Iterable[AnyPath | None]) -> None:
-    """Reject names of another format than rows are written in.
-
-    Raises:
-        InputError: a name ends with the suffix of a table or a page, gzip'd or not.
-    """
-    for path in (Path(path) for path in outputs if path is not None):
-        suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
-        if suffix in _NOT_ROWS:
-            raise InputError(
-                f"{path} would hold no {suffix.removeprefix('.')}: rows are written to .jsonl, "
-                ".jsonl.gz or .parquet"
-            )
+# Suffixes of tables; readers would take rows under such a name for one.
+_NOT_ROWS: Final = frozenset((".csv", ".tsv", ".xlsx"))
 
 
 def check_outputs(
@@ -44,11 +29,17 @@ def check_outputs(
 
     Raises:
         InputError: two of the outputs are the same file, or one of them is an input, links
-            followed, or its folder is missing.
+            followed, or its folder is missing, or it has the suffix of a table.
     """
     read = [Path(path) for path in inputs if path is not None]
     written: set[Path] = set()
     for path in (Path(path) for path in outputs if path is not None):
+        suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
+        if suffix in _NOT_ROWS:
+            raise InputError(
+                f"{path} would hold no {suffix.removeprefix('.')}: rows are written to .jsonl, "
+                ".jsonl.gz or .parquet"
+            )
         resolved = path.resolve()
         if resolved in written:
             raise InputError(f"{path} cannot hold two outputs at once")

@@ -288,8 +288,7 @@ def _lowered(response: str, budget: GuardBudget) -> bool:
 def main() -> int:
     """Run the benchmark; return the exit code."""
     arguments = page_parser("benchmarks.quality", __doc__).parse_args()
-    shared = arguments.shared
-    demand(shared, [GOLD_NODES, *GUARDED_FILES.values()])
+    shared = demand([GOLD_NODES, *GUARDED_FILES.values()])
     blocks = {
         "writers": families_table(read_gold(shared), families(shared)),
         "hacks": attacks_table(*measure_attacks(shared)),

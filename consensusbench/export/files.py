@@ -16,18 +16,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Final
 
+from consensusbench import Tally, quiet_readers
 from consensusbench.outputs import check_outputs
 from consensusbench.problems.texts import digest, text_key
-from consensusbench.quiet import quiet_readers
-from consensusbench.tally import Tally
 from consensuspr.console import count_of
 from consensuspr.data import (
     OnError,
@@ -95,29 +95,27 @@ class Export:
     on_error: OnError = "stop"
 
 
-class Layout(Protocol):
-    """A format; ``note`` takes every problem before ``schema`` and ``row`` are asked for."""
+class Layout(ABC):
+    """A format; ``note`` takes every problem before ``schema`` and ``row`` are asked for.
 
-    @property
-    def files(self) -> Mapping[ExportSplit, str]:
-        """Path of each split's file, relative to the output folder."""
-        ...
+    Attributes:
+        files: path of each split's file, relative to the output folder.
+        needs_both: whether a split without a problem is an error.
+    """
 
-    @property
-    def needs_both(self) -> bool:
-        """Whether a split without a problem is an error."""
-        ...
+    files: Mapping[ExportSplit, str]
+    needs_both: bool
 
-    def note(self, problem: Problem) -> None:
+    def note(self, problem: Problem) -> None:  # noqa: B027
         """Take note of the columns of a problem."""
 
+    @abstractmethod
     def schema(self) -> pa.Schema:
         """Return the columns."""
-        ...
 
+    @abstractmethod
     def row(self, problem: Problem, split: ExportSplit, index: int) -> Row:
         """Return the row of a problem at a place of its file."""
-        ...
 
 
 def _by_split() -> dict[ExportSplit, Counter[str]]:

@@ -269,14 +269,11 @@ def _channels(numbers: Sequence[bytes]) -> pa.Array:
 
 
 def _spans(spans: Sequence[Sequence[tuple[int, int] | None] | None]) -> pa.Array:
-    kind = SCHEMA.field("spans").type
-    if not any(spans):
-        return pa.array([None if one is None else [] for one in spans], kind)
     named = [
-        None if one is None else [pair and {"start": pair[0], "end": pair[1]} for pair in one]
-        for one in spans
+        None if pairs is None else [pair and {"start": pair[0], "end": pair[1]} for pair in pairs]
+        for pairs in spans
     ]
-    return pa.array(named, kind)
+    return pa.array(named, SCHEMA.field("spans").type)
 
 
 @lru_cache(maxsize=256)
