@@ -46,11 +46,9 @@ class Extracted(NamedTuple):
 
 
 # Answer: and "answer is", or A: at the start of a line.
-_LINE_START = r"(?:\A|(?<=[\n>]))[ \t*]*+"
 _MARK = re.compile(
-    rf"(?:[Aa](?:nswer|NSWER)(?i:s)?|{_LINE_START}A(?i:nswers?))"
-    r"(?:(?<=(?i:<answer))>|\s*+(?:\*\*|__|\}|_)?\s*+(?:[:：]|(?i:is|are)\b\s*:?))"
-    rf"|{_LINE_START}A[ \t*]*[:：]"
+    r"[Aa](?:[ \t*]*[:：]"
+    r"|(?i:nswers?)(?:(?<=(?i:<answer))>|\s*+(?:\*\*|__|\}|_)?\s*+(?:[:：]|(?i:is|are)\b\s*:?)))"
 )
 _MATHEMATICAL = re.compile(r"[0-9\\=<>{}()\[\]]")
 _ADJACENT = re.compile(
@@ -240,6 +238,11 @@ def _after_marker(tail: str) -> Extracted | None:
     """
     fallback = None
     for mark in reversed(list(_MARK.finditer(tail))):
+        # In one case, or at the start of a line.
+        if mark[0][1:6] not in ("nswer", "NSWER") and not (
+            mark[0][0] == "A" and tail[: mark.start()].rstrip(" \t*")[-1:] in ("", "\n", ">")
+        ):
+            continue
         answer = leading_answer(tail[mark.end() :], strict=False)
         if answer is None:
             continue
