@@ -101,7 +101,9 @@ def test_model_text_is_never_evaluated(
 def test_large_answers_are_not_kept(verifier: AnswerVerifier) -> None:
     answers = ["3^{40000}", "9!!", "1," * 400 + "1", r"\binom{99}{9}"]
     compare.memoised_form.cache_clear()
-    verifier.verify_batch(["7"] * len(answers), [rf"\boxed{{{one}}}" for one in answers], "boxed")
+    verifier.verify_batch(
+        ["7"] * len(answers), [rf"\boxed{{{answer}}}" for answer in answers], "boxed"
+    )
     assert compare.memoised_form.cache_info().currsize <= 1
 
 

@@ -62,7 +62,7 @@ _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
 def extract_auto(response: str) -> Extracted | None:
-    """Find the answer as rule ``auto`` does; None where there is none."""
+    """Find the answer as rule ``auto`` does; None if there is none."""
     found = extract_marked(response)
     if found is not None:
         return found
@@ -172,7 +172,7 @@ def _window(response: str, start: int) -> tuple[str, int]:
 
 
 def _box_content(window: str, box: int) -> tuple[str, int] | None:
-    """Return what the box at ``box`` holds and where it ends; None where it is overlong."""
+    """Return what the box at ``box`` holds and where it ends; None if it is overlong."""
     position = box + (6 if window.startswith("\\boxed", box) else 5)
     end = len(window)
     while position < end and window[position] in " \t\n*":
@@ -329,7 +329,7 @@ _GOES_ON = re.compile(r"\s*(?:=|is\b|are\b)")
 
 
 def is_bare(text: str) -> bool:
-    """Tell whether ``text`` is an answer and nothing else: a formula, number or few words."""
+    """Return whether ``text`` is an answer and nothing else: a formula, number or few words."""
     text = text.strip()
     if not text or "\n\n" in text:
         return False
@@ -380,7 +380,7 @@ def leading_answer(text: str, *, strict: bool) -> str | None:
 
 
 def answer_in_prose(text: str) -> str | None:
-    """Return the last number or formula of ``text``, None where there is neither."""
+    """Return the last number or formula of ``text``, None if there is neither."""
     number = _last_number(text)
     formula = _last_formula(text) if "$" in text or "\\" in text else None
     if formula is not None:
@@ -508,7 +508,7 @@ def _last_formula(text: str) -> tuple[int, int, str] | None:
 
 
 def _is_amount(text: str, position: int) -> bool:
-    """Tell whether the dollar sign before ``position`` belongs to a number behind it."""
+    """Return whether the dollar sign before ``position`` belongs to a number behind it."""
     return text[position : position + 1].isdigit() and text[position - 1] == "$"
 
 
