@@ -20,7 +20,8 @@ from verl.experimental.reward_loop.reward_manager.dapo import DAPORewardManager
 from consensuspr.client.training import UnscorableSample
 from consensuspr.client.verl import ConsensusRewardManager
 from consensuspr.errors import InputError
-from tests.score_logs import rows_in, wait_until
+from tests.processes import wait_for
+from tests.score_logs import rows_in
 
 BEFORE_0_9 = verl.__version__ < "0.9"
 BEFORE_0_8 = verl.__version__ < "0.8"
@@ -132,7 +133,7 @@ def test_the_curriculum_switches_with_the_step_of_the_sample(
     ncr, acc = rewards[0], rewards[-1]
     assert 0 < ncr < 1 and acc == 1.0
     assert rewards == [ncr, ncr, ncr, acc, acc]
-    wait_until(lambda: len(rows_in(tmp_path / "log", following=True)) == len(rewards))
+    wait_for(lambda: len(rows_in(tmp_path / "log", following=True)) == len(rewards))
     logged = rows_in(tmp_path / "log")
     assert [line["epoch"] for line in logged] == [0, 0, 0, 1, 1]
     assert [line["step"] for line in logged] == [0, 1, 10, 11, 20]

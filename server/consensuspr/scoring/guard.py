@@ -59,34 +59,21 @@ MIN_RIGHT = 500
 
 
 class GuardBudget(NamedTuple):
-    """What a response may hold before its NCR falls.
+    """What a response may hold before its NCR falls."""
 
-    Attributes:
-        statements: distinct values that it states, 1 or more.
-        numbers: distinct numbers that it writes, 1 or more.
-        length: characters of the longest solution that it was made from, 0 if not known.
-    """
-
-    statements: int
-    numbers: int
-    length: int = 0
+    statements: int  # distinct values that it states, 1 or more
+    numbers: int  # distinct numbers that it writes, 1 or more
+    length: int = 0  # characters of the longest solution that it was made from, 0 if not known
 
 
 @dataclass(frozen=True, slots=True)
 class GuardFigures:
-    """The guard's arithmetic for one response.
+    """The guard's arithmetic for one response."""
 
-    Attributes:
-        statements: s, distinct values that the response states.
-        max_statements: S, how many it may state.
-        numbers: m, distinct numbers that the response writes, s at least.
-        max_numbers: M, how many it may write.
-    """
-
-    statements: int
-    max_statements: float
-    numbers: int
-    max_numbers: float
+    statements: int  # s, distinct values that it states
+    max_statements: float  # S
+    numbers: int  # m, distinct numbers that it writes, s at least
+    max_numbers: float  # M
 
     @property
     def factor(self) -> float:
