@@ -18,9 +18,11 @@ import psutil
 
 
 def wait_for(
-    condition: Callable[[], bool], process: subprocess.Popen[Any] | None = None, most_s: float = 60
+    condition: Callable[[], object],
+    process: subprocess.Popen[Any] | None = None,
+    most_s: float = 60,
 ) -> None:
-    """Return when a condition holds; fail where it takes too long, or a process ends meanwhile."""
+    """Return when a condition holds; fail if it takes too long, or a process ends meanwhile."""
     deadline = time.monotonic() + most_s
     while not condition():
         assert process is None or process.poll() is None, process.communicate()

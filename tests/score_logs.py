@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +71,3 @@ def write_log(run: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     (run / "scores").mkdir(parents=True, exist_ok=True)
     batch = pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
     write_parquet(path_of(run, new_writer("trainer"), 0, len(rows)), iter([batch]))
-
-
-def wait_until(condition: Callable[[], object], patience_s: float = 60.0) -> None:
-    """Wait until something has come about, for however long a busy machine takes."""
-    end = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.02)

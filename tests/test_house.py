@@ -22,13 +22,8 @@ CODE_FOLDERS = (*SOURCE_ROOTS, "consensusbench", "benchmarks", "reliability", "e
 
 # What each package may import of the project itself; docs/design/architecture.md draws it.
 BASE = {"child_processes", "errors", "events", "lazy", "version"}
-MAY_IMPORT = {
-    "v1": set(),
-    "child_processes": set(),
-    "errors": set(),
-    "events": set(),
-    "lazy": set(),
-    "version": set(),
+MAY_IMPORT: dict[str, set[str]] = {
+    **{name: set() for name in ("v1", *BASE)},
     "settings": BASE,
     "credentials": BASE,
     "console": BASE | {"core"},
@@ -37,37 +32,17 @@ MAY_IMPORT = {
     "scoring": BASE | {"settings", "core", "data"},
     "wire": BASE | {"v1", "core", "scoring"},
     "score_log": BASE | {"console", "core", "data", "scoring", "wire"},
-    "server": BASE
-    | {"score_log", "settings", "credentials", "v1", "wire", "core", "data", "scoring"},
-    "ray": BASE | {"credentials", "v1", "wire", "core", "data", "scoring", "server"},
-    "http": BASE | {"credentials", "wire", "core", "data", "scoring", "server"},
-    "web": BASE
-    | {"credentials", "console", "core", "data", "scoring", "score_log", "server", "http"},
+    "server": BASE | set("score_log settings credentials v1 wire core data scoring".split()),
+    "ray": BASE | set("credentials v1 wire core data scoring server".split()),
+    "http": BASE | set("credentials wire core data scoring server".split()),
+    "web": BASE | set("credentials console core data scoring score_log server http".split()),
     "client": BASE
-    | {"settings", "credentials", "console", "v1", "wire", "core", "data", "scoring"}
-    | {"score_log"},
-    "doctor": BASE | {"console", "wire", "core", "data", "scoring", "client"},
-    "launch": BASE
-    | {"settings", "credentials", "console", "scoring", "score_log", "server", "client"},
-    "loadtest": BASE | {"console", "wire", "data", "scoring", "client"},
-    "cli": BASE
-    | {
-        "settings",
-        "credentials",
-        "console",
-        "v1",
-        "wire",
-        "core",
-        "data",
-        "scoring",
-        "score_log",
-        "server",
-        "ray",
-        "http",
-        "web",
-    }
-    | {"client", "doctor", "launch", "loadtest"},
+    | set("settings credentials console v1 wire core data scoring score_log".split()),
+    "doctor": BASE | set("console wire core data scoring client".split()),
+    "launch": BASE | set("settings credentials console scoring score_log server client".split()),
+    "loadtest": BASE | set("console wire data scoring client".split()),
 }
+MAY_IMPORT["cli"] = {*MAY_IMPORT}
 
 
 def code_files(repository: Path, *suffixes: str) -> Iterator[Path]:

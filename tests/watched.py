@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.score_logs import wait_until
+from tests.processes import wait_for
 
 SAMPLE = Path(__file__).resolve().parents[1] / "examples" / "sample"
 DATASET = SAMPLE / "dataset.jsonl"
@@ -67,7 +67,7 @@ class Watched:
 
     def wait_for(self, condition: Callable[[Any], object]) -> None:
         """Wait until ``state`` is as wanted."""
-        wait_until(lambda: condition(self.get("state")))
+        wait_for(lambda: condition(self.get("state")))
 
     def wait_read(self) -> None:
         """Wait until all runs are read, and datasets too."""

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
+from consensusbench import check_outputs
 from consensusbench.cli.options import (
     SCORING_OPTIONS,
     DatasetPath,
@@ -16,7 +17,6 @@ from consensusbench.cli.options import (
     ScoringSettings,
     file_option,
 )
-from consensusbench.outputs import check_outputs
 from consensusbench.quality.diagnose import (
     Thresholds,
     diagnose,

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
+from consensusbench import check_outputs
 from consensusbench.cli.options import (
     DEFAULT_BY,
     FIGURE_OPTIONS,
@@ -21,7 +22,6 @@ from consensusbench.cli.options import (
 )
 from consensusbench.evaluation.metrics import check, evaluate
 from consensusbench.evaluation.tables import evaluation_notes, evaluation_tables
-from consensusbench.outputs import check_outputs
 from consensusbench.tables import print_result, write_latex
 from consensuspr.cli.options import Address, Json, with_settings
 from consensuspr.console import count_of, make_console

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from consensusbench import check_outputs
 from consensusbench.cli.options import file_argument, file_option
-from consensusbench.outputs import check_outputs
 from consensusbench.problems.dedup import ProblemStatus, SourcesReport, collect_problems
 from consensusbench.problems.sources import SOURCES, source_input
 from consensusbench.tables import Row, Table, number, print_result, words

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
+from consensusbench import check_outputs
 from consensusbench.cli.options import (
     FIGURE_OPTIONS,
     SCORING_OPTIONS,
@@ -15,7 +16,6 @@ from consensusbench.cli.options import (
     file_argument,
     file_option,
 )
-from consensusbench.outputs import check_outputs
 from consensuspr.cli.options import Address, Json, with_settings
 from consensuspr.console import count_of, count_progress, make_console
 from consensuspr.errors import InputError

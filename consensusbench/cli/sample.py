@@ -13,9 +13,9 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
+from consensusbench import check_outputs
 from consensusbench.cli.options import file_argument, file_option
 from consensusbench.llm import read_models
-from consensusbench.outputs import check_outputs
 from consensusbench.sampling.job import Sampler
 from consensusbench.sampling.plan import SampleSettings
 from consensusbench.tables import Row, Table, number, print_result, words

@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from consensusbench import check_outputs
 from consensusbench.cli.options import DatasetArgument, file_option
-from consensusbench.outputs import check_outputs
 from consensusbench.tables import Cell, Row, Table, number, print_result, words
 from consensuspr.cli.options import Color, Json, OnErrorChoice, OnErrorOption
 from consensuspr.console import (

@@ -19,13 +19,12 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from consensusbench import Tally
+from consensusbench import Tally, check_outputs
 from consensusbench.construction.budgets import budget_of
 from consensusbench.construction.store import Disagreement
 from consensusbench.construction.types import BuildItem, BuildRecord, Excluded, ExclusionReason
 from consensusbench.construction.worth import Judge
 from consensusbench.extraction.types import Dropped, Extraction, Refiner
-from consensusbench.outputs import check_outputs
 from consensusbench.quality.probes import cheap_notes
 from consensuspr.console import count_of
 from consensuspr.data import (

@@ -235,14 +235,19 @@ class Workers:
         for _ in range(2):  # perhaps it was killed for the memory that another problem took
             worker = self._worker()
             try:
-                return worker.run(given, limit_s)
-            except TimeoutError:
-                worker.process.kill()
-                worker.end()
-                on_the_clock = f"took more than {_PATIENCE * limit_s:g} s on the clock"
-                return _failed(item, "time_limit", on_the_clock)
+                worker.pipe.send((given, limit_s))
+                if not worker.pipe.poll(_PATIENCE * limit_s):
+                    worker.end()
+                    detail = f"took more than {_PATIENCE * limit_s:g} s on the clock"
+                    return _failed(item, "time_limit", detail)
+                reply = worker.pipe.recv()
             except (EOFError, OSError):
                 exit_code = worker.end()
+            else:
+                if isinstance(reply, str):
+                    raise ConsensusPRError(f"a worker process cannot load its stages: {reply}")
+                assert isinstance(reply, BuildItem), "a worker replies with an item"
+                return reply
             if exit_code == -signal.SIGPROF:
                 return _failed(item, "time_limit", f"took more than {limit_s:g} s of CPU time")
             detail = f"its worker process ended ({exit_code})"
@@ -267,34 +272,17 @@ class _WorkerProcess:
 
     def __init__(self) -> None:
         context = ChildContext(__name__)
-        self._pipe, its_end = context.Pipe()
+        self.pipe, its_end = context.Pipe()
         self.process = context.Process(target=_serve, args=(its_end,), daemon=True)
         self.process.start()
         # Else its death would not end the pipe.
         its_end.close()
         self.is_ended = False
 
-    def run(self, given: bytes, limit_s: float) -> BuildItem:
-        """Work on a pickled item.
-
-        Raises:
-            TimeoutError: it takes too long on the clock.
-            EOFError, OSError: the process ended.
-            ConsensusPRError: the process cannot load the stages.
-        """
-        self._pipe.send((given, limit_s))
-        if not self._pipe.poll(_PATIENCE * limit_s):
-            raise TimeoutError
-        reply = self._pipe.recv()
-        if isinstance(reply, str):
-            raise ConsensusPRError(f"a worker process cannot load its stages: {reply}")
-        assert isinstance(reply, BuildItem), "a worker replies with an item"
-        return reply
-
     def end(self) -> int | None:
         """End the process if it runs, and return its exit code."""
         if not self.is_ended:
-            self._pipe.close()
+            self.pipe.close()
             self.process.join(0.5)
             self.process.kill()
             self.process.join()

@@ -79,16 +79,16 @@ class PairedGroup(JsonResult):
 
 @dataclass(frozen=True, slots=True)
 class Comparison(JsonResult):
-    """A candidate against a baseline; ``only_*`` are the first ids of unpaired problems."""
+    """A candidate against a baseline.
+
+    ``left_out`` is, for either, how many problems only it answered, and the first of them.
+    """
 
     baseline: str
     candidate: str
     overall: PairedGroup
     groups: tuple[PairedGroup, ...]
-    num_only_baseline: int
-    num_only_candidate: int
-    only_baseline: tuple[str, ...]
-    only_candidate: tuple[str, ...]
+    left_out: dict[str, tuple[int, tuple[str, ...]]]
     num_undecided: int
     confidence: float
 
@@ -141,18 +141,18 @@ def compare(
         labels = getattr(baseline, dimension)
         for label in sorted(set(labels[inside].tolist()) - {UNKNOWN}, key=label_order):
             groups.append(group(baseline.problem[inside & (labels == label)], **{dimension: label}))
-    only_baseline = np.setdiff1d(baseline.problem, both).tolist()
-    only_candidate = np.setdiff1d(candidate.problem, both).tolist()
-    undecided = [side.undecided[np.isin(side.problem, both)] for side in (baseline, candidate)]
+    sides = {"baseline": baseline, "candidate": candidate}
+    alone = {name: np.setdiff1d(side.problem, both).tolist() for name, side in sides.items()}
+    undecided = [side.undecided[np.isin(side.problem, both)] for side in sides.values()]
     return Comparison(
         baseline=names[0],
         candidate=names[1],
         overall=group(both),
         groups=tuple(groups),
-        num_only_baseline=len(only_baseline),
-        num_only_candidate=len(only_candidate),
-        only_baseline=tuple(problem_ids[number] for number in only_baseline[:MAX_NAMED]),
-        only_candidate=tuple(problem_ids[number] for number in only_candidate[:MAX_NAMED]),
+        left_out={
+            name: (len(numbers), tuple(problem_ids[number] for number in numbers[:MAX_NAMED]))
+            for name, numbers in alone.items()
+        },
         num_undecided=int(sum(flags.sum() for flags in undecided)),
         confidence=confidence,
     )

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from consensusbench import quiet_readers, require
-from consensusbench.outputs import check_outputs
+from consensusbench import check_outputs, quiet_readers, require
 from consensuspr.client.files import Connection, chunks, connect
 from consensuspr.console import count_of
 from consensuspr.data import (

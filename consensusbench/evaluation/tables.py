@@ -254,10 +254,7 @@ def _comparison_row(difference: PairedDifference) -> Row:
 
 def comparison_notes(comparison: Comparison) -> Iterator[str]:
     """Yield the notes below the tables."""
-    for side, count, ids in (
-        ("baseline", comparison.num_only_baseline, comparison.only_baseline),
-        ("candidate", comparison.num_only_candidate, comparison.only_candidate),
-    ):
+    for side, (count, ids) in comparison.left_out.items():
         if count:
             yield (
                 f"{count:,} problems that only the {side} answered are left out: "

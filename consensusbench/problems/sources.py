@@ -256,15 +256,9 @@ class SourceInput:
 
     def to_json(self) -> Row:
         """Return the source as given and its counts of rows."""
-        return {
-            "name": self.name,
-            "path": None if self.path is None else str(self.path),
-            "hub_id": self.source.hub_id if self.source and self.path is None else None,
-            "revision": self.revision,
-            "limit": self.limit,
-            "read": self.read.rows,
-            "bad_rows": self.read.skipped,
-        }
+        path = None if self.path is None else str(self.path)
+        origin = {"name": self.name, "path": path, "revision": self.revision, "limit": self.limit}
+        return origin | {"read": self.read.rows, "bad_rows": self.read.skipped}
 
 
 def source_input(text: str, limit: int | None = None) -> SourceInput:

@@ -21,9 +21,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from consensusbench import verify_patiently
+from consensusbench import check_outputs, verify_patiently
 from consensusbench.llm import Budget, ChatModel, Message, ModelSettings, Reply, ask_key
-from consensusbench.outputs import check_outputs
 from consensusbench.problems.texts import with_prompt
 from consensusbench.sampling.plan import Draw, DrawResult, ProblemPlan, SampleSettings
 from consensusbench.store import Journal

@@ -25,7 +25,7 @@
         └── ServerFault             a defect of the server
 
 What concerns a single rollout is never an exception but a ``Status`` on that rollout.
-Every gRPC code that the server can send maps to exactly one leaf (``client/…/transport.py``).
+Every gRPC code that the server can send maps to exactly one leaf (``client/…/retries.py``).
 """
 
 from __future__ import annotations

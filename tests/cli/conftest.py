@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from consensuspr.cli import main
 from tests.commands import Run, runner
-from tests.rows import read_rows, write_rows
-from tests.servers import ServeProcess, serve_command
+from tests.rows import write_rows
+from tests.servers import served
 
 PROBLEMS: list[dict[str, Any]] = [
     {
@@ -56,21 +55,6 @@ ROLLOUTS: list[dict[str, Any]] = [
     {"rollout_id": "lost", "problem_id": "p9", "response": "Answer: 7"},
 ]
 
-StartServer = Callable[..., "RunningServer"]
-
-
-class Rows:
-    """Reads and writes JSONL."""
-
-    write = staticmethod(write_rows)
-    read = staticmethod(read_rows)
-
-
-@pytest.fixture
-def rows() -> type[Rows]:
-    """Files of rows."""
-    return Rows
-
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
@@ -90,30 +74,11 @@ def rollouts(tmp_path: Path) -> Path:
     return write_rows(tmp_path / "rollouts.jsonl", ROLLOUTS)
 
 
-class RunningServer(ServeProcess):
-    """``consensuspr serve`` as a process, which listens.
+class RunningServer(NamedTuple):
+    """A real server: its address, and what it serves as ``small``."""
 
-    Attributes:
-        dataset: what it serves as ``small``.
-    """
-
-    def __init__(self, folder: Path, dataset: Path, *options: str) -> None:
-        super().__init__(folder, serve_command(f"small={dataset}", *options))
-        self.dataset = dataset
-        self.wait_until_listening()
-
-
-@pytest.fixture
-def start_server(tmp_path: Path) -> Iterator[StartServer]:
-    """Starts servers that do not outlive the test."""
-    with ExitStack() as servers:
-
-        def start(dataset: Path, *options: str) -> RunningServer:
-            server = servers.enter_context(closing(RunningServer(tmp_path, dataset, *options)))
-            servers.callback(server.stop)
-            return server
-
-        yield start
+    address: str
+    dataset: Path
 
 
 @pytest.fixture(scope="session")
@@ -121,6 +86,5 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A real server on the small dataset."""
     folder = tmp_path_factory.mktemp("server")
     dataset = write_rows(folder / "problems.jsonl", PROBLEMS)
-    with closing(RunningServer(folder, dataset, "--workers", "1")) as running:
-        yield running
-        assert running.stop() == 0
+    with served(folder, f"small={dataset}", "--workers", "1") as address:
+        yield RunningServer(address, dataset)

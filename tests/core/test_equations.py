@@ -122,11 +122,12 @@ def test_linear_equations_are_equal_if_they_are_proportional(rng: random.Random)
     assert (key_of(form(a)) == key_of(form(b))) == proportional
 
 
-PIECES = (
-    "x y z a b AB abc f g P C ( ) ( ) [ ] | | + - * / ^ ! !! = = = ≈ < > ≤ ≥ ≡ ≠ , , ; : . ? 1 2 3 "
-    "10 45 0.5 2.25 0.(3) √ ∛ π ∠ θ ∞ sin cos log_2 ln sinx total cost area and or mod _ _n _(n+1) "
-    "' 1/2 999999999999999999 1234567890123456789 gcd max C(5,2) 0 -1 因 ∩"
-).split() + [" ", " mod 7", "\n", "\n\n", " ", " "]
+PIECES = [
+    *"x y z a b AB abc f g P C ( ) ( ) [ ] | | + - * / ^ ! !! = = = ≈ < > ≤ ≥ ≡ ≠ , , ; : . ?".split(),
+    *"1 2 3 10 45 0.5 2.25 0.(3) √ ∛ π ∠ θ ∞ sin cos log_2 ln sinx total cost area and or".split(),
+    *"mod _ _n _(n+1) ' 1/2 999999999999999999 1234567890123456789 gcd max C(5,2) 0 -1 因".split(),
+    *("∩", " ", " ", " ", " mod 7", "\n", "\n\n"),
+]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))

@@ -78,7 +78,10 @@ def _rows(
 ) -> tuple[list[tuple[int, int, int, int, int, bool, bool, bool]], int, int]:
     """Return the statements of the pure engine in the form of the compiled one."""
     found = read_statements(text)
-    rows = [(*one.key.value, operands_hash(one.key.operands), *one[1:]) for one in found.statements]
+    rows = [
+        (*statement.key.value, operands_hash(statement.key.operands), *statement[1:])
+        for statement in found.statements
+    ]
     return rows, found.num_values, len(found.numbers)
 
 
@@ -140,7 +143,7 @@ def test_the_engines_agree_on_channels_hits_and_counts(
         hits = matcher.hits(text)
         channels = batch.channels(0).tolist()
         assert channels == [hit.channel if hit else 0 for hit in hits]
-        assert matcher.match(text) == [bool(one) for one in channels]
+        assert matcher.match(text) == [bool(statement) for statement in channels]
         seen.append((hits, batch.num_values.tolist(), batch.num_numbers.tolist()))
     assert seen[0] == seen[1]
 
@@ -149,11 +152,11 @@ def test_the_engines_agree_on_channels_hits_and_counts(
 @given(TEXTS)
 def test_spans_lie_in_the_text(text: str) -> None:
     data = text.encode("utf-8", "surrogatepass")
-    for one in read_statements(text).statements:
-        assert 0 <= one.start < one.end <= len(data)
+    for statement in read_statements(text).statements:
+        assert 0 <= statement.start < statement.end <= len(data)
         # Both ends are those of characters, and there is a number in between, or a name of one.
-        shown = data[one.start : one.end].decode("utf-8", "surrogatepass")
-        assert one.code or any(map(str.isnumeric, shown))
+        shown = data[statement.start : statement.end].decode("utf-8", "surrogatepass")
+        assert statement.code or any(map(str.isnumeric, shown))
 
 
 @alike()
@@ -188,7 +191,7 @@ def equations(draw: st.DrawFn) -> tuple[str, Fraction, list[str]]:
 
 
 def _whole(text: str) -> list[TrueStatement]:
-    return [one for one in read_statements(text).statements if one.whole]
+    return [statement for statement in read_statements(text).statements if statement.whole]
 
 
 @alike()
@@ -199,9 +202,9 @@ def test_a_true_equation_states_its_value_and_operands(
     text, value, operands = equation
     if value.denominator != 1:
         return
-    (one,) = _whole(f"{text} = {value}")
-    assert one.key.value == (value.numerator, 1)
-    assert one.key.operands == tuple(sorted((int(operand), 1) for operand in operands))
+    (statement,) = _whole(f"{text} = {value}")
+    assert statement.key.value == (value.numerator, 1)
+    assert statement.key.operands == tuple(sorted((int(operand), 1) for operand in operands))
 
 
 @alike()
@@ -221,8 +224,8 @@ def test_commuting_keeps_the_key(op: str, operands: list[int], data: st.DataObje
     other = data.draw(st.permutations(operands))
     first, second = (f" {op} ".join(map(str, numbers)) for numbers in (operands, other))
     value = eval(first)
-    (one,) = expression_keys(f"{first}={value}")
-    assert [found.key for found in _whole(f"{value} = {second}")] == [one]
+    (statement,) = expression_keys(f"{first}={value}")
+    assert [found.key for found in _whole(f"{value} = {second}")] == [statement]
 
 
 @alike()
@@ -233,8 +236,8 @@ def test_code_and_prose_make_the_same_key(equation: tuple[str, Fraction, list[st
     lines = [f"{name} = {operand}" for name, operand in zip(names, operands, strict=True)]
     ops = [part for part in text.split() if part in "+-*/"]
     body = names[0] + "".join(f" {op} {name}" for op, name in zip(ops, names[1:], strict=True))
-    (one,) = _whole("\n".join(["```python", *lines, f"y = {body}"]))
-    assert one.code
-    assert one.key.value == value.as_integer_ratio()
+    (statement,) = _whole("\n".join(["```python", *lines, f"y = {body}"]))
+    assert statement.code
+    assert statement.key.value == value.as_integer_ratio()
     if value.denominator == 1:
-        assert [found.key for found in _whole(f"{text} = {value}")] == [one.key]
+        assert [found.key for found in _whole(f"{text} = {value}")] == [statement.key]

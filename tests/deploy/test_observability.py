@@ -125,7 +125,7 @@ class Prometheus:
 
     def values(self, query: str) -> list[float]:
         """Return the values of an instant query."""
-        return [float(one["value"][1]) for one in self.get("query", query=query)["result"]]
+        return [float(found["value"][1]) for found in self.get("query", query=query)["result"]]
 
     def answers(self) -> bool:
         """Say whether it answers yet."""

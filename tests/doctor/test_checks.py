@@ -56,8 +56,7 @@ def examined(check: str, changes: dict[str, Any], **fields: Any) -> list[str]:
             "reward manager",
             {},
             {"manager": NAIVE},
-            f"FAIL rewards come from {NAIVE.name}, not from consensuspr → set"
-            " reward.reward_manager.name=consensuspr",
+            f"FAIL rewards come from {NAIVE.name}, not from consensuspr → set reward.reward_man",
         ),
         (
             "reward manager",
@@ -136,7 +135,6 @@ def test_the_settings_of_the_function_are_read() -> None:
     [
         ({}, 43, ["ok 5 steps in an epoch, 15 steps in all"]),
         ({"data.train_max_samples": 16}, 43, ["ok 2 steps in an epoch, 6 steps in all"]),
-        ({"trainer.total_training_steps": 9}, 43, ["ok 5 steps in an epoch, 9 steps in all"]),
         ({}, 7, ["FAIL 7 training rows do not fill one batch of 8 → lower the batch"]),
         ({}, None, []),
         (

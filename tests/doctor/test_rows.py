@@ -104,30 +104,6 @@ def test_what_a_reward_needs(
 
 
 @pytest.mark.parametrize(
-    ("problem_id", "truth", "differs"),
-    [
-        ("full", "55", False),
-        ("full", "55.0", False),
-        ("full", "54", True),
-        ("bare", r"\frac{1}{2}", False),
-        ("bare", "0.5", False),
-        ("bare", r"\frac{1}{3}", True),
-        ("open", "54", False),
-        ("else", "54", False),
-        # What does not survive a box decides nothing.
-        ("full", "54}", False),
-        ("full", r"\boxed{54}", False),
-        ("full", "54\nand more", False),
-        ("full", "5" * 300, False),
-    ],
-)
-def test_another_ground_truth_in_the_row(
-    client: LocalClient, problem_id: str, truth: str, differs: bool
-) -> None:
-    assert asked(client, RewardSettings(), problem_id, truth).other_truth.count == differs
-
-
-@pytest.mark.parametrize(
     ("split", "settings", "reasons"),
     [
         ("test", {}, []),

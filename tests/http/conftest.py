@@ -92,9 +92,9 @@ class InProcessServer(servers.InProcessServer):
         await self._front.stop()
         return dropped
 
-    def post(self, path: str, body: object, method: str = "POST", **how: Any) -> Reply:
+    def post(self, path: str, body: object, method: str = "POST", **options: Any) -> Reply:
         """Send one request."""
-        return request(self.http_address, path, body, method, **how)
+        return request(self.http_address, path, body, method, **options)
 
 
 Serve = Callable[..., InProcessServer]

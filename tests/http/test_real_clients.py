@@ -65,18 +65,6 @@ def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Load:
     return from_wheel
 
 
-@pytest.mark.parametrize("release", ["0.6.0", "0.8.0"])
-def test_openrlhf_that_takes_rewards_as_a_tensor(
-    server: InProcessServer, load: Load, release: str
-) -> None:
-    torch = pytest.importorskip("torch", reason="this release turns the rewards into a tensor")
-    pytest.importorskip("requests", reason="OpenRLHF asks with requests")
-    client = load(release, "remote_rm_utils")
-    url = f"http://{server.http_address}/openrlhf?reward=linear&alpha=0.5"
-    rewards = client.remote_rm_fn(url, [PROMPT + BOTH, PROMPT + HALF], [PROMPT] * 2, ["ducks"] * 2)
-    assert torch.equal(rewards, torch.tensor([1.0, 0.25]))
-
-
 def test_openrlhf_that_sends_a_step_at_once(
     server: InProcessServer, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from consensuspr.errors import InputError
-from consensuspr.launch.plan import Plan, Training
-from consensuspr.scoring.rewards import RewardKind
+from consensuspr.launch.plan import Plan
 
 MakePlan = Callable[..., Plan]
 KWARGS = "reward.reward_kwargs"
@@ -24,20 +23,16 @@ def _known_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("consensuspr.launch.plan.this_node", lambda: THIS_NODE)
 
 
-def settings_of(training: Training) -> dict[str, str]:
+def planned(plan: Plan) -> dict[str, str]:
     """Return what the training would be given, by key."""
-    pairs = [word.lstrip("+").split("=", 1) for word in training.command("HOST:1")[3:]]
+    pairs = [word.lstrip("+").split("=", 1) for word in plan.training.command("HOST:1")[3:]]
     assert len({key for key, _ in pairs}) == len(pairs)
     return dict(pairs)
 
 
-def planned(plan: Plan) -> dict[str, str]:
-    training = plan.training
-    return settings_of(training)
-
-
-@pytest.mark.parametrize("reward", RewardKind)
-@pytest.mark.parametrize(("algorithm", "model"), [("grpo", "1.7b"), ("dapo", "4b"), ("grpo", "8b")])
+@pytest.mark.parametrize(
+    ("algorithm", "model", "reward"), [("grpo", "1.7b", "curriculum"), ("dapo", "8b", "max")]
+)
 def test_every_recipe_names_itself(
     algorithm: str, model: str, reward: str, plan_for: MakePlan, tmp_path: Path
 ) -> None:
@@ -61,7 +56,7 @@ def test_any_model_can_be_trained(plan_for: MakePlan, tmp_path: Path) -> None:
         assert planned(plan_for(model=remote))["actor_rollout_ref.model.path"] == remote
 
 
-@pytest.mark.parametrize("model", ["5b", "4B", "", "/no/such/folder", "./mine", "../qwen", "a/b/c"])
+@pytest.mark.parametrize("model", ["5b", "", "/no/such/folder", "../qwen"])
 def test_a_model_that_is_neither_size_nor_folder_nor_name_is_refused(
     model: str, plan_for: MakePlan
 ) -> None:
@@ -85,15 +80,13 @@ def test_a_users_overrides_win_over_their_recipes_and_those_over_ours(
 
 
 def test_step_credit_is_an_option_with_a_name_of_its_own(plan_for: MakePlan) -> None:
-    training = plan_for(step_credit=True).training
-    planned = settings_of(training)
+    with_credit, plain = plan_for(step_credit=True), planned(plan_for())
     agents = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
-    assert planned["algorithm.adv_estimator"] == "consensuspr_step"
-    assert planned[agents] == "consensuspr.client.verl.step_credit.StepCreditManager"
-    assert training.name == "grpo-qwen3-4b-base-linear-step-credit"
-    plain = plan_for().training
-    assert settings_of(plain)["algorithm.adv_estimator"] == "grpo"
-    assert agents not in settings_of(plain)
+    given = planned(with_credit)
+    assert given["algorithm.adv_estimator"] == "consensuspr_step"
+    assert given[agents] == "consensuspr.client.verl.step_credit.StepCreditManager"
+    assert with_credit.training.name == "grpo-qwen3-4b-base-linear-step-credit"
+    assert plain["algorithm.adv_estimator"] == "grpo" and agents not in plain
 
 
 @pytest.mark.parametrize(
@@ -103,7 +96,6 @@ def test_step_credit_is_an_option_with_a_name_of_its_own(plan_for: MakePlan) -> 
         ({"train_files": ("none.parquet",)}, "none.parquet: no such file"),
         ({"recipe": (Path("none.overrides"),)}, "none.overrides: cannot be read: .* No such file"),
         ({"alpha": 0.3, "reward": "max"}, "--alpha is for --reward linear, got --reward max"),
-        ({"overrides": ("alpha",)}, "must be KEY=VALUE as Hydra takes it"),
         ({"overrides": (f"+{KWARGS}.alhpa=1",)}, "unknown setting 'alhpa' .* did you mean 'alpha'"),
         ({"overrides": (f"+{KWARGS}.timeout_s=soon",)}, "timeout_s: must be a number, got 'soon'"),
         ({"overrides": (f"+{KWARGS}.address=h:1",)}, "give the address as --address"),
@@ -116,7 +108,6 @@ def test_step_credit_is_an_option_with_a_name_of_its_own(plan_for: MakePlan) -> 
             {"overrides": ("custom_reward_function.path=f.py",)},
             "verl would ignore custom_reward_function.path: .* are in reward now",
         ),
-        ({"overrides": ("reward_model.reward_manager=dapo",)}, "would ignore reward_model"),
         (
             {"overrides": ("reward.reward_manager=consensuspr",)},
             "reward.reward_manager is a group of settings, such as reward.reward_manager.name",
@@ -125,7 +116,6 @@ def test_step_credit_is_an_option_with_a_name_of_its_own(plan_for: MakePlan) -> 
             {"step_credit": True, "reward": "outcome"},
             "--step-credit and --grow-nodes have no use with --reward outcome",
         ),
-        ({"address": "nowhere"}, "address must be HOST:PORT, got 'nowhere'"),
         ({"server_address": "nowhere"}, "address must be HOST:PORT, got 'nowhere'"),
     ],
 )
@@ -152,11 +142,11 @@ def test_with_several_nodes_the_server_is_where_all_reach_it(
     assert plan.address == str(plan.server.listen) == f"{THIS_NODE}:50051"
     # Others reach it too, so that it has a token; a list of processes shows the file alone.
     own = str(plan.server.token_file)
-    assert settings_of(plan.training)[f"{KWARGS}.token_file"] == own
+    assert planned(plan)[f"{KWARGS}.token_file"] == own
     assert plan.server.command(plan.server.listen)[-2:] == ["--token-file", own]
     assert f"token {own}" in plan.script()
     # Nobody knows whether the file is there on the other nodes.
-    assert f"{KWARGS}.dataset_path" not in settings_of(plan.training)
+    assert f"{KWARGS}.dataset_path" not in planned(plan)
     plan = plan_for(overrides, environment, server_address="0.0.0.0:7000")
     assert plan.address == f"{THIS_NODE}:7000"
     for wrong in ("127.0.0.1:7000", "localhost:7000", "[::1]:7000"):
@@ -199,7 +189,6 @@ def test_nodes_grow_in_the_runs_own_folder(plan_for: MakePlan, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("changes", "overrides", "reason"),
     [
-        ({"reward": "outcome"}, [], "have no use with --reward outcome"),
         ({"address": "host:1"}, [], "beside your own server run consensusbench grow"),
         (
             {"reward": "curriculum"},

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     [
         (("--rate", 50), 20, 3),
         (("--rate", 50, "--processes", 2, "--connections", 2), 20, 3),
-        (("--rate", 100, "--batch", 1), 40, 1),
         (("--concurrency", 2, "--batch", 2), None, 2),
     ],
 )
@@ -170,14 +169,12 @@ def test_a_server_that_is_not_there(load: Load) -> None:
         (("--batch", 0), "'--batch'"),
         (("--batch", 257), "--batch must be at most 256, got 257"),
         (("--rate", 0), "--rate must be above 0 requests a second, got 0"),
-        (("--concurrency", 0), "'--concurrency'"),
         (("--duration", 0), "'--duration'"),
         (
             ("--find-saturation", "--rate", 1, "--duration", 1),
             "--find-saturation needs at least 2 requests in its first step",
         ),
         (("--max-p99", 5), "--max-p99 goes with --find-saturation"),
-        (("--rollouts", "gone.jsonl"), "gone.jsonl: no such file"),
         (("--dataset", "gone.jsonl"), "--dataset 'gone.jsonl': no such file"),
         (("--output", "gone/a.json"), "--output 'gone/a.json': no such folder"),
     ],

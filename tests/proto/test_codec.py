@@ -96,7 +96,7 @@ rollouts = st.builds(
     data_source=labels,
     rollout_id=labels,
     budget=budgets,
-).map(lambda one: one if one.nodes is not None else replace(one, budget=None))
+).map(lambda rollout: rollout if rollout.nodes is not None else replace(rollout, budget=None))
 spans = st.tuples(uint32s, uint32s)
 
 
@@ -172,19 +172,19 @@ def test_values_come_back(some: list[Rollout], found: list[Score], identity: Ide
 def test_samples_are_read_if_asked_for() -> None:
     whole = Sample(b"k" * 16, 3, "g\ud800", "train")
     samples = [whole, Sample(b"K" * 16, -1), Sample(b"short", 2**40, "g"), None]
-    some = [Rollout(str(at), b"x", sample=one) for at, one in enumerate(samples)]
+    some = [Rollout(str(at), b"x", sample=sample) for at, sample in enumerate(samples)]
     request = pb.ScoreRequest.FromString(encode_score_request(some, ScoreOptions()))
-    assert [one.sample for one in decode_rollouts(request)] == [None] * 4
+    assert [each.sample for each in decode_rollouts(request)] == [None] * 4
     request.request_id = 7
     key = bytes(7) + b"\7" + bytes(7)
-    assert [one.sample for one in decode_rollouts(request, with_samples=True)] == [
+    assert [each.sample for each in decode_rollouts(request, with_samples=True)] == [
         whole._replace(group="g\ufffd"),
         Sample(b"K" * 16),
         Sample(key + b"\2", None, "g"),
         Sample(key + b"\3"),
     ]
     request.request_id = 0  # of an older client
-    assert [one.sample for one in decode_rollouts(request, with_samples=True)][2:] == [None, None]
+    assert [each.sample for each in decode_rollouts(request, with_samples=True)][2:] == [None, None]
 
 
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 3_000_000])

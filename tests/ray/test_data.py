@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from consensuspr.cli import main
 from consensuspr.data import DataError, read_rollouts
 from consensuspr.data.readers import read_unparsed
 from consensuspr.ray import data
@@ -80,3 +82,19 @@ def test_a_bad_row_ends_the_file_or_is_counted(
         assert part.fault is None
         assert (part.report.rows, part.report.skipped) == (300, 1)
         assert list(map(str, part.report.reasons)) == [str(expected.value)]
+
+
+def test_the_command_says_how_to_get_ray(
+    problems: Path,
+    rollouts_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in ("ray", "ray.data", "ray.serve"):
+        monkeypatch.setitem(sys.modules, module, None)
+    output = tmp_path / "scored.jsonl"
+    arguments = ["--dataset", str(problems), "--output", str(output), "--engine", "ray"]
+    assert main(["score", str(rollouts_file), *arguments]) == 2
+    assert "pip install 'consensuspr[ray]'" in capsys.readouterr().err
+    assert not output.exists()

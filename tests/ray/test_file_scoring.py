@@ -65,7 +65,7 @@ def test_the_command_writes_and_prints_the_same(
     rollouts = tmp_path / "rollouts.jsonl.gz"
     good = rollouts_file.read_bytes().splitlines(keepends=True)
     rollouts.write_bytes(gzip.compress(b"".join([*good[:100], b"{no json\n", *good[100:]])))
-    said = {}
+    printed = {}
     for engine in ("local", "ray"):
         output = tmp_path / f"{engine}.parquet"
         # In a process of its own: what Ray prints of nodes that died is no part of its output.
@@ -79,17 +79,17 @@ def test_the_command_writes_and_prints_the_same(
             timeout=300,
         )
         assert done.returncode == 0, done.stderr.decode()
-        said[engine] = json.loads(done.stdout)
-        assert said[engine].pop("output") == str(output)
-        said[engine].pop("elapsed_s")
-    assert said["ray"] == said["local"]
-    assert said["ray"]["skipped_rows"] == 1
+        printed[engine] = json.loads(done.stdout)
+        assert printed[engine].pop("output") == str(output)
+        printed[engine].pop("elapsed_s")
+    assert printed["ray"] == printed["local"]
+    assert printed["ray"]["skipped_rows"] == 1
     assert (tmp_path / "ray.parquet").read_bytes() == (tmp_path / "local.parquet").read_bytes()
 
 
 SKIP = ("--on-error", "skip", "--spans")
 
 
-def score(rollouts: Path, problems: Path, output: Path, *more: str) -> int:
-    arguments = ["--dataset", str(problems), "--output", str(output), "--no-progress", *more]
+def score(rollouts: Path, problems: Path, output: Path, *options: str) -> int:
+    arguments = ["--dataset", str(problems), "--output", str(output), "--no-progress", *options]
     return main(["score", str(rollouts), *arguments])

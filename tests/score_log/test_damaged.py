@@ -13,8 +13,9 @@ import pytest
 from consensuspr.cli import main
 from consensuspr.score_log import LogReader, ScoreLog, writer
 from tests.damaged_logs import DAMAGES, damage
+from tests.processes import wait_for
 from tests.score_log.test_replay import logged
-from tests.score_logs import part_of, rows_in, wait_until, write_log
+from tests.score_logs import part_of, rows_in, write_log
 from tests.watched import DATASET, opened
 
 
@@ -106,7 +107,7 @@ def test_a_damaged_file_does_not_lift_the_bound_on_texts(tmp_path: Path) -> None
     first.write_bytes(b"PAR1 not")
     with closing(ScoreLog(tmp_path, "trainer", text_bytes=0)) as log:
         log.put(part_of(["a"]))
-        wait_until(lambda: {row["response"] for row in rows_in(tmp_path, "response")} == {None})
+        wait_for(lambda: {row["response"] for row in rows_in(tmp_path, "response")} == {None})
 
 
 def test_a_damaged_file_costs_no_later_one_of_its_writer(
@@ -116,6 +117,6 @@ def test_a_damaged_file_costs_no_later_one_of_its_writer(
     with closing(ScoreLog(tmp_path, "trainer")) as log:
         for text in ("a", "b", "c"):
             log.put(part_of([text]))
-            wait_until(lambda: not log._parts)
+            wait_for(lambda: not log._parts)
     sorted((tmp_path / "scores").glob("*.parquet"))[1].write_bytes(b"PAR1 not")
     assert [row["response"] for row in rows_in(tmp_path)] == ["a", "c"]

@@ -28,7 +28,8 @@ from consensuspr.score_log import writer as writing
 from consensuspr.score_log.files import log_files, read_parquet, write_parquet
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.types import InlineNode, SampleKeys, Score, Status
-from tests.score_logs import part_of, rows_in, sample, wait_until
+from tests.processes import wait_for
+from tests.score_logs import part_of, rows_in, sample
 from tests.watched import DATASET
 
 
@@ -57,7 +58,7 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 def put_one_by_one(log: ScoreLog, number: int, first: int = 0) -> None:
     for at in range(first, first + number):
         log.put(part_of([str(at)]))
-        wait_until(lambda: not log._parts)
+        wait_for(lambda: not log._parts)
 
 
 def test_rows_are_read_after_a_second_and_at_the_end(tmp_path: Path) -> None:
@@ -65,7 +66,7 @@ def test_rows_are_read_after_a_second_and_at_the_end(tmp_path: Path) -> None:
     log = ScoreLog(run, "trainer")
     log.put(part_of(["a", "b"]))
     log.put(part_of(["c"]))
-    wait_until(lambda: len(files(run)) == 1)
+    wait_for(lambda: len(files(run)) == 1)
     log.put(part_of(["d"]))
     log.close()
     log.close()
@@ -211,7 +212,7 @@ def test_a_merge_that_was_killed_counts_once_and_is_ended(
     assert texts(tmp_path) == ["0", "1", "2", "3", "4"]
     with closing(ScoreLog(tmp_path, "server")) as log:
         put_one_by_one(log, 1, 5)
-        wait_until(lambda: len(files(tmp_path)) == 3)
+        wait_for(lambda: len(files(tmp_path)) == 3)
     assert not temporary.exists()
     assert texts(tmp_path) == ["0", "1", "2", "3", "4", "5"]
 
@@ -373,7 +374,7 @@ def test_a_full_disk_loses_texts_then_rows(
     log = ScoreLog(tmp_path, "trainer", on_loss=lambda rows, texts: lost.append((rows, texts)))
     for room["bytes"], text in ((0, "no room"), (10_000, "x" * 40_000), (1 << 30, "room")):
         log.put(part_of([text]))
-        wait_until(lambda: not log._parts)
+        wait_for(lambda: not log._parts)
         time.sleep(0.1)
     log.close()
     assert lost == [(1, 0), (0, 1)]
@@ -411,7 +412,7 @@ def test_a_dataset_that_could_not_be_kept_is_tried_again(
     with closing(ScoreLog(tmp_path, "server")) as log:
         for number in (1, 2):
             log.put_batch(part.rollouts, columns, part.identity, part.options, index)
-            wait_until(lambda number=number: len(tries) == number)  # type: ignore[misc]
+            wait_for(lambda number=number: len(tries) == number)  # type: ignore[misc]
     assert len(texts(tmp_path)) == 2
 
 
@@ -419,7 +420,7 @@ def test_a_folder_that_is_removed_is_made_again(tmp_path: Path, small_files: Non
     run = tmp_path / "run"
     with closing(ScoreLog(run, "server")) as log:
         put_one_by_one(log, 2)
-        wait_until(lambda: log._next_row == 2)  # nothing is being written
+        wait_for(lambda: log._next_row == 2)  # nothing is being written
         shutil.rmtree(run)
         put_one_by_one(log, 3, 2)
     assert texts(run) == ["2", "3", "4"]
@@ -473,8 +474,8 @@ def test_the_oldest_texts_are_given_up_first(tmp_path: Path, small_files: None) 
     for number in range(4):
         with closing(ScoreLog(tmp_path, "trainer", text_bytes=150_000)) as log:
             log.put(part_of([os.urandom(30_000).hex() + str(number)]))
-            wait_until(lambda: log._next_row == 1)
-            wait_until(lambda: sum(path.stat().st_size for path in files(tmp_path)) <= 150_000)
+            wait_for(lambda: log._next_row == 1)
+            wait_for(lambda: sum(path.stat().st_size for path in files(tmp_path)) <= 150_000)
     kept = [text is not None for text in texts(tmp_path)]
     assert len(kept) == 4
     assert kept == sorted(kept)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from consensuspr.core import normalize
@@ -81,7 +81,6 @@ any_text = st.text(st.characters(), max_size=30)
 
 
 @given(thoughts=any_text, before=any_text, steps=st.booleans())
-@settings(max_examples=100, deadline=None)
 def test_it_is_the_score_of_the_answer_alone(
     thinker: Scorer, thoughts: str, before: str, steps: bool
 ) -> None:

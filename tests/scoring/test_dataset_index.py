@@ -22,7 +22,7 @@ from consensuspr.scoring import DatasetIndex, MatcherCache
 from consensuspr.scoring.dataset_index import (
     Entry,
     IndexInfo,
-    prepare_dataset,
+    derive_dataset,
 )
 from tests.rows import write_rows
 
@@ -65,12 +65,12 @@ def entry_of(index: DatasetIndex, problem_id: str) -> Entry:
     return entry
 
 
-def assert_same(one: DatasetIndex, other: DatasetIndex) -> None:
+def assert_same(first: DatasetIndex, second: DatasetIndex) -> None:
     """Check that two indexes have the same problems and digest."""
-    facts = [(i.digest, i.info, i.answer_rule, i.problem_ids()) for i in (one, other)]
+    facts = [(i.digest, i.info, i.answer_rule, i.problem_ids()) for i in (first, second)]
     assert facts[0] == facts[1]
-    for problem_id in one.problem_ids():
-        assert entry_of(one, problem_id).nodes == entry_of(other, problem_id).nodes
+    for problem_id in first.problem_ids():
+        assert entry_of(first, problem_id).nodes == entry_of(second, problem_id).nodes
 
 
 def test_entries_give_what_the_rows_say(tmp_path: Path) -> None:
@@ -137,9 +137,9 @@ def drop_derived(rows: Rows) -> Rows:
 Change = Callable[[Rows], Rows]
 SAME_DIGEST: list[tuple[str, Change]] = [
     ("row order", lambda rows: rows[::-1]), ("key order", reverse_keys),
-    ("problem text", change(0, problem="other")), ("data source", change(0, data_source="other")),
+    ("problem text", change(0, problem="second")), ("data source", change(0, data_source="second")),
     ("split", change(0, split="test")), ("metadata", change(0, metadata={})),
-    ("unknown key", change(0, url="u")), ("label", change_node(label="other")),
+    ("unknown key", change(0, url="u")), ("label", change_node(label="second")),
     ("type", change_node(type="value")), ("support", change_node(support=99)),
     ("no derived forms and an absent key", drop_derived),
     ("blank ground truth and an absent one", change(3, ground_truth=" ")),
@@ -220,8 +220,8 @@ def test_any_dataset_survives_shuffling_and_a_snapshot(
     opened = DatasetIndex.open(folder / "snapshot")
     assert opened.digest == index.digest
     for key, (truth, nodes) in problems.items():
-        for one in (index, opened):
-            entry = entry_of(one, key)
+        for first in (index, opened):
+            entry = entry_of(first, key)
             assert entry.ground_truth == (truth if truth.strip() else None)
             found = [list(node.expressions) for node in entry.nodes]
             assert found == [node["expressions"] for node in nodes]
@@ -271,10 +271,10 @@ def test_the_three_policies_and_their_digests(tmp_path: Path) -> None:
 
 def test_matchers_are_compiled_when_first_asked_for_and_shared(tmp_path: Path) -> None:
     cache = MatcherCache()
-    one = load(tmp_path, ROWS, cache=cache)
-    two = load(tmp_path, ROWS, cache=cache)
+    first = load(tmp_path, ROWS, cache=cache)
+    second = load(tmp_path, ROWS, cache=cache)
     assert len(cache) == 0
-    assert entry_of(one, "sum").matcher is entry_of(two, "sum").matcher
+    assert entry_of(first, "sum").matcher is entry_of(second, "sum").matcher
     assert (cache.misses, cache.hits) == (1, 1)
 
 
@@ -284,22 +284,22 @@ def test_matchers_are_compiled_when_first_asked_for_and_shared(tmp_path: Path) -
 @pytest.fixture
 def prepared(tmp_path: Path) -> Path:
     rows = [{**ROWS[0], "answer_rule": "boxed"}, *ROWS[1:]]
-    prepare_dataset(write_rows(tmp_path / "set.jsonl", rows), tmp_path / "set.index")
+    derive_dataset(write_rows(tmp_path / "set.jsonl", rows), tmp_path / "set.index")
     return tmp_path / "set.index"
 
 
 def test_a_prepared_dataset_loads_as_the_dataset_does(tmp_path: Path, prepared: Path) -> None:
-    one, other = (DatasetIndex.load(tmp_path / name) for name in ("set.index", "set.jsonl"))
-    assert_same(one, other)
-    assert entry_of(one, "sum").matcher.match("3+2=5") == [True, False]
+    first, second = (DatasetIndex.load(tmp_path / name) for name in ("set.index", "set.jsonl"))
+    assert_same(first, second)
+    assert entry_of(first, "sum").matcher.match("3+2=5") == [True, False]
 
 
 def test_the_reports_say_what_was_done(tmp_path: Path, prepared: Path) -> None:
     seen: list[int] = []
     source = write_rows(tmp_path / "many.jsonl", [{"problem_id": f"p{n}"} for n in range(600)])
-    read, _ = prepare_dataset(source, tmp_path / "many.index", progress=seen.append)
+    read, _ = derive_dataset(source, tmp_path / "many.index", progress=seen.append)
     assert (read.rows, read.skipped, seen[-1]) == (600, 0, 600)
-    _, derived = prepare_dataset(tmp_path / "set.jsonl", prepared, again=True)
+    _, derived = derive_dataset(tmp_path / "set.jsonl", prepared, again=True)
     assert derived.nodes == 4
     entry = entry_of(DatasetIndex.load(prepared), "sum")
     assert entry.nodes[1].derived == tuple(derive_forms("x=55"))
@@ -353,20 +353,20 @@ def test_what_is_not_an_index_is_rejected(tmp_path: Path, content: bytes, reason
 
 
 @pytest.mark.parametrize(
-    ("name", "what", "ours"),
+    ("name", "subject", "ours"),
     [
         ("NORMAL_FORM_VERSION", "normal form", NORMAL_FORM_VERSION),
         ("EXPANSION_VERSION", "derived forms", EXPANSION_VERSION),
     ],
 )
 def test_an_index_of_another_version_is_rejected(
-    prepared: Path, monkeypatch: pytest.MonkeyPatch, name: str, what: str, ours: str
+    prepared: Path, monkeypatch: pytest.MonkeyPatch, name: str, subject: str, ours: str
 ) -> None:
     monkeypatch.setattr(f"consensuspr.scoring.dataset_index.{name}", "next")
     with pytest.raises(DataError) as caught:
         DatasetIndex.load(prepared)
     assert str(caught.value) == (
-        f"{prepared}: was made for {what} {ours}, this version has next; make it again: "
+        f"{prepared}: was made for {subject} {ours}, this version has next; make it again: "
         f"consensuspr derive DATASET --output {prepared}"
     )
 
@@ -379,10 +379,13 @@ def test_another_policy_than_it_was_made_with_is_rejected(prepared: Path) -> Non
 def test_a_bad_row_or_the_dataset_as_target_changes_nothing(tmp_path: Path) -> None:
     dataset = write_rows(tmp_path / "set.jsonl", [*ROWS, {"problem_id": 5}])
     before = dataset.read_bytes()
+    link = tmp_path / "link.index"
+    link.symlink_to(dataset)
     with pytest.raises(InputError, match="is the dataset itself, which would be lost"):
-        prepare_dataset(dataset, dataset)
+        derive_dataset(dataset, link)
+    link.unlink()
     with pytest.raises(DataError, match=":5: problem_id must be a string"):
-        prepare_dataset(dataset, tmp_path / "set.index")
+        derive_dataset(dataset, tmp_path / "set.index")
     assert [entry.name for entry in tmp_path.iterdir()] == ["set.jsonl"]
     assert dataset.read_bytes() == before
 

@@ -10,7 +10,7 @@ import pytest
 from consensuspr.core import NORMAL_FORM_VERSION, derive_forms, normalize
 from consensuspr.errors import DataError
 from consensuspr.scoring import DatasetIndex, derive
-from consensuspr.scoring.derive import derive_dataset
+from consensuspr.scoring.dataset_index import derive_dataset
 from tests.rows import read_rows, write_rows
 
 ROWS: list[dict[str, Any]] = [

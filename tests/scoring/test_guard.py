@@ -148,7 +148,7 @@ def test_too_many_right_ones_lowered_are_told_once() -> None:
         assert watch.add(0, 0) is None
     explained = [watch.add(1, n % 50 == 0) for n in range(2 * MIN_RIGHT)]
     assert explained[: MIN_RIGHT - 1] == [None] * (MIN_RIGHT - 1)
-    [sentence] = [one for one in explained if one is not None]
+    [sentence] = [text for text in explained if text is not None]
     assert sentence.startswith("the guard lowered NCR of 10 of 500 right rollouts (2.0%): ")
     calm = GuardWatch()
     assert {calm.add(1, n % 200 == 0) for n in range(5 * MIN_RIGHT)} == {None}

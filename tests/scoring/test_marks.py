@@ -62,7 +62,7 @@ def test_every_hit_is_in_a_part_and_pieces_are_the_text(
     marks = [Mark(a, a + n, node) for a, n, node in spans if a + n <= len(response)]
     parts = parts_to_show(response, marks, whole_chars=100, context_chars=20)
     assert parts[-1][1] == len(response)
-    assert all(one[1] < other[0] for one, other in pairwise(parts))
+    assert all(first[1] < second[0] for first, second in pairwise(parts))
     pieces = [p for start, end in parts for p in cut_at_marks(response, marks, start, end)]
     assert "".join(piece.text for piece in pieces) == "".join(response[a:b] for a, b in parts)
     for found in ("begins", "ends"):

@@ -245,6 +245,6 @@ def test_a_defect_of_all_rollouts_is_logged_a_few_times(
     scorer: Scorer, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = score(scorer, [Rollout("duck", "CRASH")] * 200)
-    assert {one.status for one in found} == {Status.INTERNAL}
+    assert {each.status for each in found} == {Status.INTERNAL}
     tracebacks = [record for record in caplog.records if record.exc_info]
     assert len(tracebacks) == 5

@@ -134,7 +134,7 @@ def put(
 def served(server: ServeProcess) -> dict[str, str]:
     """Return the digests by name."""
     with RewardClient(server.address, MOST_S) as client:
-        return {one.name: one.digest for one in client.server_info().datasets}
+        return {item.name: item.digest for item in client.server_info().datasets}
 
 
 def mapped(server: ServeProcess) -> list[list[str]]:
@@ -242,8 +242,8 @@ def test_what_is_replaced_gives_its_memory_and_files_back(
     for at in range(2):
         ask()
         put(server, versions[at])
-    wait_for(lambda: all(len(one) == 1 for one in mapped(server)), most_s=MOST_S)
-    assert not any("deleted" in one[0] for one in mapped(server))
+    wait_for(lambda: all(len(paths) == 1 for paths in mapped(server)), most_s=MOST_S)
+    assert not any("deleted" in paths[0] for paths in mapped(server))
     assert len(list(server.scratch.glob("consensuspr-*/*/*"))) == 1
     assert opened() <= descriptors + 1
     # One of these datasets is some MB of matchers and index in a worker.
@@ -316,7 +316,7 @@ def test_added_and_removed(server: ServeProcess, files: Files) -> None:
         assert client.score(asked, dataset="second")[0].reward == 0.625
         # Who names none means what there was.
         assert client.score(asked)[0].reward == 1.0
-        assert [one.path for one in admin.list()] == [str(files.first), str(files.second)]
+        assert [item.path for item in admin.list()] == [str(files.first), str(files.second)]
         assert admin.remove("default") == digest_of(files.first)
         assert client.score(asked)[0].reward == 0.625
         with pytest.raises(UnknownDataset, match="no dataset is called 'default'"):
@@ -405,7 +405,7 @@ def test_the_command(
         return json.loads(out)
 
     first, second = files.rewards
-    assert [(one["name"], one["digest"]) for one in done("list")] == [("default", first)]
+    assert [(item["name"], item["digest"]) for item in done("list")] == [("default", first)]
     assert done("add", "more", str(files.second))["previous_digest"] is None
     changed = done("replace", "default", str(files.second))
     assert (changed["digest"], changed["previous_digest"]) == (second, first)

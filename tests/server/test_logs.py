@@ -41,13 +41,14 @@ def test_json_lines_carry_fields_and_tracebacks() -> None:
     assert "ValueError: two\nlines" in second["traceback"]
 
 
-def test_text_lines_name_the_process() -> None:
+def test_text_lines_name_the_process_and_no_bytes_of_callers() -> None:
     stream = io.StringIO()
     logs.configure("text", "warning", "supervisor", stream)
-    logging.getLogger(logs.LOGGER_NAME).warning("worker 0 died")
     logging.getLogger(logs.LOGGER_NAME).info("not shown")
     logging.getLogger("asyncio").info("not shown either")
-    assert re.fullmatch(r"\S+Z WARNING \[supervisor \d+\] worker 0 died\n", stream.getvalue())
+    # As gRPC says it of metadata that is no text.
+    logging.getLogger("grpc._cython.cygrpc").error("Invalid %s", b"Bearer secret\xff")
+    assert re.fullmatch(r"\S+Z ERROR \[supervisor \d+\] Invalid 14 bytes\n", stream.getvalue())
 
 
 def test_repeated_warnings_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,11 +81,3 @@ def test_every_incident_is_found() -> None:
     text = stream.getvalue()
     assert all(f"incident {number}\n" in text for number in range(50))
     assert text.count("ValueError: why") == logs.MAX_LINES
-
-
-def test_metadata_that_is_no_text_is_not_written() -> None:
-    stream = io.StringIO()
-    logs.configure("text", "info", "worker 3", stream)
-    # As gRPC says it.
-    logging.getLogger("grpc._cython.cygrpc").error("Invalid encoding on %s", b"Bearer secret\xff")
-    assert stream.getvalue().endswith("Invalid encoding on 14 bytes\n")

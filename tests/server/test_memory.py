@@ -122,7 +122,7 @@ def send(
     times: int = 1,
     connections: int = 1,
     method: str = "Score",
-    **how: Any,
+    **call_options: Any,
 ) -> list[Code]:
     """Send a request so often at the same time; return how each ended."""
     options = [
@@ -132,7 +132,7 @@ def send(
     ]
     channels = [grpc.insecure_channel(address, options=options) for _ in range(connections)]
     calls = [_call(channels[at % connections], method) for at in range(times)]
-    ends = [call.future(raw, timeout=100, **how) for call in calls]
+    ends = [call.future(raw, timeout=100, **call_options) for call in calls]
     codes = [end.code() for end in ends]
     for channel in channels:
         channel.close()

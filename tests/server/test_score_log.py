@@ -17,7 +17,8 @@ from consensuspr.scoring import DatasetIndex, rollout_from_row
 from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
-from tests.score_logs import rows_in, wait_until
+from tests.processes import wait_for
+from tests.score_logs import rows_in
 from tests.servers import ServeProcess, serve_command, served
 
 SAMPLE = Path(__file__).resolve().parents[2] / "examples/sample"
@@ -37,7 +38,7 @@ def test_what_workers_score_is_logged_and_the_dataset_kept(
         for _ in range(6):  # connections, which the system gives to either worker
             with RewardClient(address, run="mine") as client:
                 scores = client.score(rollouts[:50], reward=RewardSpec.linear(0.25), epoch=2)
-        wait_until(lambda: len(rows_in(run, following=True)) == 300)
+        wait_for(lambda: len(rows_in(run, following=True)) == 300)
     rows = rows_in(run)
     assert {row["side"] for row in rows} == {"server"}
     assert len({row["key"] for row in rows}) == 300
@@ -59,8 +60,10 @@ def asked(rollouts: list[Rollout], request_id: int = 0, **fields: Any) -> pb.Sco
     return pb.ScoreRequest(
         protocol_version=PROTOCOL_VERSION,
         rollouts=[
-            pb.Rollout(problem_id=one.problem_id, response=str(one.response).encode(), **fields)
-            for one in rollouts
+            pb.Rollout(
+                problem_id=rollout.problem_id, response=str(rollout.response).encode(), **fields
+            )
+            for rollout in rollouts
         ],
         request_id=request_id,
     )
@@ -102,7 +105,7 @@ def test_a_worker_that_is_killed_loses_only_what_is_in_no_file(
         address = server.wait_until_listening().address
         with RewardClient(address, timeout_s=60) as client:
             client.score(rollouts[:20])
-            wait_until(lambda: len(rows_in(run, following=True)) == 20)
+            wait_for(lambda: len(rows_in(run, following=True)) == 20)
             [worker] = server.worker_pids()
 
             os.kill(worker, signal.SIGKILL)

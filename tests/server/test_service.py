@@ -38,11 +38,11 @@ MIB = 1 << 20
 
 
 def failure(
-    code: grpc.StatusCode, method: Callable[..., object], *request: object, **how: float
+    code: grpc.StatusCode, method: Callable[..., object], *request: object, **options: float
 ) -> Any:
     """Return the failure of a call that must fail with a code."""
     with pytest.raises(grpc.RpcError) as caught:
-        method(*request, **how)
+        method(*request, **options)
     assert caught.value.code() is code
     return caught.value
 
@@ -65,9 +65,9 @@ def given_up(server: InProcessServer) -> float:
     return sum(request_count(server, "Score", end) for end in ("DEADLINE_EXCEEDED", "CANCELLED"))
 
 
-def queued(server: InProcessServer, what: str = "requests") -> float:
+def queued(server: InProcessServer, unit: str = "requests") -> float:
     """Return how many requests, or bytes of them, are unfinished."""
-    value = server.metric(f"queue_{what}")
+    value = server.metric(f"queue_{unit}")
     assert value is not None
     return value
 
@@ -112,14 +112,6 @@ def test_ok_explain_and_server_info(serve: Serve) -> None:
             1,
             Code.FAILED_PRECONDITION,
             "the client speaks protocol version 7, this server speaks version 2",
-        ),
-        (
-            # Written for version 1, it would find neither scores nor an error in the reply.
-            {},
-            {"protocol_version": 0},
-            1,
-            Code.FAILED_PRECONDITION,
-            "the client speaks protocol version 0 (unset), this server speaks version 2",
         ),
         (
             {"names": ["math", "gsm8k"]},
@@ -335,21 +327,22 @@ def test_internal_has_an_id_and_no_traceback(
     assert record.exc_info[0] is KeyError
 
 
-def test_health_of_the_server_and_of_the_service(serve: Serve) -> None:
+def test_health_and_reflection(serve: Serve) -> None:
     server = serve()
     health = health_pb2_grpc.HealthStub(server.channel)
     serving = health_pb2.HealthCheckResponse.SERVING
     for name in ("", SERVICE_NAME):
-        assert health.Check(health_pb2.HealthCheckRequest(service=name)).status == serving
+        request = health_pb2.HealthCheckRequest(service=name)
+        assert health.Check(request).status == serving
+        watching = health.Watch(request)
+        assert next(watching).status == serving
+        watching.cancel()
     unknown = health_pb2.HealthCheckRequest(service="another.Service")
     failure(Code.NOT_FOUND, health.Check, unknown)
-
-
-def test_reflection_describes_the_service(serve: Serve) -> None:
-    database = ProtoReflectionDescriptorDatabase(serve().channel)
+    database = ProtoReflectionDescriptorDatabase(server.channel)
     assert set(database.get_services()) >= {SERVICE_NAME, "grpc.health.v1.Health"}
     file = database.FindFileContainingSymbol(SERVICE_NAME)
-    [service] = [one for one in file.service if one.name == "ScoringService"]
+    [service] = [each for each in file.service if each.name == "ScoringService"]
     assert [method.name for method in service.method] == ["Score", "Explain", "ServerInfo"]
 
 
@@ -410,8 +403,8 @@ def test_connections_have_a_limit(serve: Serve) -> None:
     server.stub.Score(request_of(RIGHT))  # one
     host, port = server.address.split(":")
     with ExitStack() as closing:
-        others = [
+        callers = [
             closing.enter_context(socket.create_connection((host, int(port)))) for _ in range(10)
         ]
-        wait_for(lambda: sum(map(ended, others)) == 8)
+        wait_for(lambda: sum(map(ended, callers)) == 8)
         server.stub.Score(request_of(RIGHT))

@@ -25,7 +25,7 @@ class Collector(otlp_grpc.TraceServiceServicer):
     def Export(self, request: Any, context: Any) -> Any:
         for of_resource in request.resource_spans:
             attributes = of_resource.resource.attributes
-            self.resources.append({one.key: one.value.string_value for one in attributes})
+            self.resources.append({each.key: each.value.string_value for each in attributes})
             for scope in of_resource.scope_spans:
                 self.spans.extend(scope.spans)
         return otlp.ExportTraceServiceResponse()
@@ -48,7 +48,7 @@ def collector() -> Iterator[tuple[Collector, str]]:
 
 
 def attributes(span: Any) -> dict[str, Any]:
-    return {one.key: one.value.string_value or one.value.int_value for one in span.attributes}
+    return {each.key: each.value.string_value or each.value.int_value for each in span.attributes}
 
 
 def test_a_request_is_a_span_of_its_caller(

@@ -15,7 +15,8 @@ import pytest
 from consensuspr.client import slime
 from consensuspr.client.training import UnscorableSample
 from consensuspr.errors import InputError, Unavailable
-from tests.score_logs import rows_in, wait_until
+from tests.processes import wait_for
+from tests.score_logs import rows_in
 
 RIGHT, HALF = "1+1=2 and 2+2=4 Answer: 2", "1+1=2 Answer: 3"
 
@@ -68,7 +69,7 @@ async def test_the_curriculum_follows_the_prompts_that_were_drawn(
         await slime.reward(args, sample_of(HALF, group_index=at)) for at in (0, 5, 6, 11, None)
     ]
     assert rewards == [0.5, 0.5, 0.0, 0.0, 0.0], "three steps of two prompts are an epoch"
-    wait_until(lambda: len(rows_in(tmp_path / "scores", following=True)) == 5)
+    wait_for(lambda: len(rows_in(tmp_path / "scores", following=True)) == 5)
     assert [row["step"] for row in rows_in(tmp_path / "scores")] == [1, 3, 4, 6, 6]
 
 

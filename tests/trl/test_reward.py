@@ -13,7 +13,8 @@ import pytest
 from consensuspr.client import LocalClient, RewardSpec, Rollout
 from consensuspr.client.trl import consensus_reward
 from consensuspr.errors import InputError
-from tests.score_logs import rows_in, wait_until
+from tests.processes import wait_for
+from tests.score_logs import rows_in
 
 TEXTS = ["1+1=2 and 2+2=4 Answer: 2", "1+1=2 Answer: 3", "nothing", ""]
 PROMPTS = ["What is 1 and 1?"] * 4
@@ -108,7 +109,7 @@ async def test_what_is_logged(address: str, tmp_path: Path) -> None:
         "guard": [1.0] * 4,
         "status": ["OK"] * 4,
     }
-    wait_until(lambda: len(rows_in(tmp_path / "scores", following=True)) == 4)
+    wait_for(lambda: len(rows_in(tmp_path / "scores", following=True)) == 4)
     rows = rows_in(tmp_path / "scores")
     assert [row["final_score"] for row in rows] == [1.0, 0.25, 0.0, 0.0]
     expected = {

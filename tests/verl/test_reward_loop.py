@@ -18,7 +18,8 @@ from ray.experimental import internal_kv
 
 from consensuspr.client import LocalClient, RewardSpec, Rollout
 from consensuspr.client.verl import run_end
-from tests.score_logs import rows_in, wait_until
+from tests.processes import wait_for
+from tests.score_logs import rows_in
 
 SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "sample"
 
@@ -200,7 +201,7 @@ def test_no_rollout_is_lost_when_the_server_is_killed(
         assert result["reward_score"] == score.reward
         assert result["reward_extra_info"]["status"] == "OK"
         assert list(result["reward_extra_info"]) == KEYS
-    wait_until(lambda: len(rows()) == len(results))
+    wait_for(lambda: len(rows()) == len(results))
     assert (locally() > 0) == fallback
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,41 +16,35 @@ import pyarrow.parquet as pq
 import verl
 
 from consensuspr.client.training import RewardSettings
-from consensuspr.client.verl import manager, start
+from consensuspr.client.verl import start
 from consensuspr.client.verl.start import UnfitDataset, check_files
 from consensuspr.errors import DatasetMismatch, InputError
 
 
 @pytest.fixture
 def check(
-    address: str,
-    start_server: Callable[..., Any],
-    sample_problems: dict[str, dict[str, Any]],
-    tmp_path: Path,
+    address: str, sample_problems: dict[str, dict[str, Any]], tmp_path: Path
 ) -> Callable[..., None]:
     """Check files of the sample's problems, of which so many have another id."""
 
-    def checked(
-        wrong: int, *, split: str = "train", served: Path | None = None, **settings: Any
-    ) -> None:
-        for name in ("train", "val"):
+    def checked(wrong: int, **settings: Any) -> None:
+        for split in ("train", "val"):
             ids = list(sample_problems)
-            if name == split:
-                ids[:wrong] = [f"wrong-{one}" for one in ids[:wrong]]
+            if split == "train":
+                ids[:wrong] = [f"wrong-{name}" for name in ids[:wrong]]
             rows = [
                 {
                     "data_source": "sample",
                     "prompt": [{"role": "user", "content": problem["problem"]}],
                     "reward_model": {"ground_truth": problem["ground_truth"]},
-                    "extra_info": {"problem_id": one, "split": name},
+                    "extra_info": {"problem_id": problem_id, "split": split},
                 }
-                for one, problem in zip(ids, sample_problems.values(), strict=True)
+                for problem_id, problem in zip(ids, sample_problems.values(), strict=True)
             ]
-            pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{name}.parquet")
-        data = {"train_files": str(tmp_path / "train.parquet")}
-        data["val_files"] = [str(tmp_path / "val.parquet")]  # type: ignore[assignment]
-        asked = start_server(dataset=served).address if served else address
-        check_files({"data": data}, RewardSettings(address=asked, **settings))
+            pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{split}.parquet")
+        train, val = (str(tmp_path / f"{split}.parquet") for split in ("train", "val"))
+        config = {"data": {"train_files": train, "val_files": [val]}}
+        check_files(config, RewardSettings(address=address, **settings))
 
     return checked
 
@@ -60,13 +53,9 @@ def test_files_of_the_servers_problems_pass(check: Callable[..., None]) -> None:
     check(0)
 
 
-def test_files_of_other_problems_do_not(check: Callable[..., None]) -> None:
-    with pytest.raises(UnfitDataset, match=r"train problems: 1 .* 1 unknown to the"):
-        check(1)
-
-
-@pytest.mark.parametrize("settings", [{"on_unscorable": 0}, {"without_nodes": "acc"}])
-def test_no_reward_setting_lets_files_of_other_problems_pass(
+# No reward for problems without nodes lets the ids of another dataset pass.
+@pytest.mark.parametrize("settings", [{}, {"on_unscorable": 0}, {"without_nodes": "acc"}])
+def test_files_of_other_problems_do_not(
     check: Callable[..., None], settings: dict[str, Any]
 ) -> None:
     with pytest.raises(UnfitDataset, match=r"train problems: 1 .* 1 unknown to the"):
@@ -81,17 +70,16 @@ def test_another_content_does_not_pass(check: Callable[..., None]) -> None:
 
 
 MANAGER = "reward.reward_manager.name=consensuspr"
-TYPOS = pytest.mark.parametrize(
+
+
+@pytest.mark.skipif(verl.__version__ < "0.9", reason="verl before 0.9 has no V1 trainer")
+@pytest.mark.parametrize(
     ("override", "sentence"),
     [
         ("dataset_path=/none/derived.jsonl", "dataset_path: file not found: /none/derived.jsonl"),
         ("dataset_pth=x", "unknown setting 'dataset_pth'"),
     ],
 )
-
-
-@pytest.mark.skipif(verl.__version__ < "0.9", reason="verl before 0.9 has no V1 trainer")
-@TYPOS
 def test_a_typo_ends_the_run_before_workers_and_engines_start(
     compose: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, override: str, sentence: str
 ) -> None:
@@ -111,22 +99,6 @@ def test_a_typo_ends_the_run_before_workers_and_engines_start(
     # Another manager has settings of its own.
     trainer.ConsensusTrainerSync(compose("reward.reward_manager.name=naive", mode, typo))
     assert begun
-
-
-@TYPOS
-def test_a_typo_ends_the_run_when_a_worker_makes_its_manager(
-    compose: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, override: str, sentence: str
-) -> None:
-    reasons: list[str] = []
-    monkeypatch.setattr(manager, "in_reward_worker", lambda: True)
-    monkeypatch.setattr(manager, "end_run", reasons.append)
-
-    async def make() -> None:  # verl's manager makes an event loop where none runs
-        manager.ConsensusRewardManager(compose(f"+reward.reward_kwargs.{override}"), None)
-
-    with pytest.raises(InputError, match=sentence):
-        asyncio.run(make())
-    assert sentence in reasons[0]
 
 
 def test_a_check_that_finds_misfits_ends_the_run_and_one_that_fails_does_not(

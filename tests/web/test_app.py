@@ -17,7 +17,8 @@ from consensuspr.errors import InputError
 from consensuspr.server.config import Address
 from consensuspr.server.security import check_page_reach
 from consensuspr.web.store import PARAMETERS
-from tests.score_logs import wait_until, write_log
+from tests.processes import wait_for
+from tests.score_logs import write_log
 from tests.servers import free_port
 from tests.watched import DATASET, Reply, Watched, opened, watching
 
@@ -152,7 +153,7 @@ def test_beyond_loopback_it_takes_tokens(runs: list[Path], tmp_path: Path) -> No
             rows = page.ask("/api/datasets", headers=bearer("a-token-of-a-reader")).json["rows"]
             return rows and rows[0]["reviewable"] and rows[0]["digest"]
 
-        wait_until(known)
+        wait_for(known)
         body = json.dumps({"drop": [["sample-nt-001", 0]]}).encode()
         codes = [
             page.ask(
@@ -198,7 +199,7 @@ def test_a_server_shows_what_it_scores(tmp_path: Path) -> None:
             assert server.stdout is not None
             address = server.stdout.readline().removeprefix("listening on ").strip()
             page = Watched(f"http://{web}", 0)
-            wait_until(lambda: answers(page))
+            wait_for(lambda: answers(page))
             assert page.get("state")["runs"][0]["samples"] == 0
             with RewardClient(address, timeout_s=60) as client:
                 client.score([Rollout("sample-arith-001", "14 * 118 = 1652. Answer: 111")])

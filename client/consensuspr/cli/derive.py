@@ -48,13 +48,10 @@ def derive(
     ```
     """
     load_core()
-    from consensuspr.data.readers import PREPARED_SUFFIX
-    from consensuspr.scoring.dataset_index import prepare_dataset
-    from consensuspr.scoring.derive import derive_dataset
+    from consensuspr.scoring.dataset_index import derive_dataset
 
-    write = prepare_dataset if output.suffix.lower() == PREPARED_SUFFIX else derive_dataset
     with count_progress("deriving", None, "problems", hidden=no_progress) as advance_to:
-        read, derived = write(
+        read, derived = derive_dataset(
             dataset, output, again=again, on_error=on_error.value, progress=advance_to
         )
     if as_json:

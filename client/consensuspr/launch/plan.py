@@ -195,8 +195,9 @@ def _server(
 ) -> ServerPlan:
     """Return the server to start; raise InputError if reward workers could not reach it."""
     given = request.server_address
-    listen = Address(this_node() if other_nodes else "127.0.0.1", DEFAULT_PORT)
-    if given is not None:
+    if given is None:
+        listen = Address(this_node() if other_nodes else "127.0.0.1", DEFAULT_PORT)
+    else:
         listen = Address.parse(given)
         if other_nodes and is_local(given) and not _is_unspecified(listen.host):
             raise _unreachable(given)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from consensuspr.client.training import RewardSettings
-from consensuspr.client.verl.config import OLD_GROUPS, SOURCE
+from consensuspr.client.verl.config import BUFFER_KEYS, OLD_GROUPS, OVERLONG, SOURCE
 from consensuspr.errors import InputError
 
 COMMON = "common"
@@ -25,11 +25,7 @@ MODELS = {"1.7b": "qwen3-1.7b", "4b": "qwen3-4b", "8b": "qwen3-8b"}
 SUFFIX = ".overrides"
 
 # Settings of verl's own among ours.
-_OVERLONG = "overlong_buffer_cfg"
-_VERLS = (
-    "max_resp_len",
-    *(f"{_OVERLONG}.{key}" for key in ("enable", "len", "penalty_factor", "log")),
-)
+_VERLS = (OVERLONG[0], *(f"{OVERLONG[1]}.{key}" for key in BUFFER_KEYS))
 
 _OVERRIDE = re.compile(r"(?P<mark>\+\+|\+|~)?(?P<key>[A-Za-z_][\w./@-]*)(?:=(?P<value>.*))?", re.S)
 
@@ -167,7 +163,7 @@ def check_overrides(overrides: Overrides) -> None:
     for key, value in overrides.below(SOURCE).items():
         if key in _VERLS:
             continue
-        if key.startswith(f"{_OVERLONG}."):
+        if key.startswith(f"{OVERLONG[1]}."):
             raise InputError(
                 f"unknown setting {key!r} in {SOURCE}; verl's own are {', '.join(_VERLS)}"
             )

@@ -22,49 +22,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
-    """One loaded dataset, in counts; ``num_derived`` are equal forms made beforehand.
-
-    ``num_with_budgets`` are problems with a guard budget of their own.
-    """
+    """One loaded dataset, in counts."""
 
     name: str
     digest: str
     num_problems: int
     num_nodes: int
     num_expressions: int
-    num_derived: int
+    num_derived: int  # equal forms made beforehand
     num_without_nodes: int
-    num_with_budgets: int = 0
+    num_with_budgets: int = 0  # problems with a guard budget of their own
 
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """Versions, limits and datasets of a server.
-
-    Attributes:
-        max_response_bytes: of one rollout; a larger one is OVERSIZE.
-        max_message_bytes: of one request.
-        max_rollouts: in one request.
-        max_inline_nodes: nodes sent with one rollout.
-        max_expressions_per_node: of one inline node, derived ones included.
-        max_expression_bytes: of one inline expression.
-        max_inline_bytes: of all inline expressions of one rollout together.
-        core_backend: "native" or "python".
-    """
+    """Versions, limits and datasets of a server."""
 
     server_version: str
     protocol_version: int
     normal_form_version: str
     answer_version: str
-    core_backend: str
+    core_backend: str  # "native" or "python"
     datasets: tuple[DatasetInfo, ...]
-    max_response_bytes: int
-    max_message_bytes: int
-    max_rollouts: int
-    max_inline_nodes: int
-    max_expressions_per_node: int
-    max_expression_bytes: int
-    max_inline_bytes: int
+    max_response_bytes: int  # of one rollout; a larger one is OVERSIZE
+    max_message_bytes: int  # of one request
+    max_rollouts: int  # in one request
+    max_inline_nodes: int  # sent with one rollout
+    max_expressions_per_node: int  # of one inline node, derived ones included
+    max_expression_bytes: int  # of one inline expression
+    max_inline_bytes: int  # of all inline expressions of one rollout together
     scoring_version: str = FIRST_SCORING_VERSION
 
 

@@ -24,8 +24,7 @@ import pickle
 import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol, Self
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from consensuspr.data.readers import JSON_MARK
 from consensuspr.data.schema import Row
@@ -73,8 +72,12 @@ def open_writer(
     suffix = os.path.splitext(os.fspath(path))[1].lower()
     with atomic_file(path) as stream:
         if suffix in PARQUET_SUFFIXES:
-            with ParquetRows(stream, os.fspath(path), types or {}) as rows:
-                yield rows
+            parquet = ParquetRows(os.fspath(path), types or {})
+            try:
+                yield parquet
+                parquet.write_to(stream)
+            finally:
+                parquet.discard()
         elif suffix == ".gz":
             # Neither name nor time inside: equal rows give equal files.
             with gzip.GzipFile("", "wb", 6, stream, mtime=0) as packed:
@@ -215,20 +218,14 @@ def on_disk(content: str) -> Iterator[None]:
         raise InputError(f"{folder}: cannot hold {content}: {error.strerror}") from error
 
 
-def discard(file: IO[bytes]) -> None:
-    """Close a temporary file; ignore a failed write, which raised before and is tried again."""
-    with contextlib.suppress(OSError):
-        file.close()
-
-
 class ParquetRows:
-    """Collects rows and writes them as Parquet when the block ends without an error."""
+    """Rows on their way to Parquet; ``types`` of some columns are known by their Arrow names."""
 
-    def __init__(self, stream: BinaryIO, path: str, types: Mapping[str, str]) -> None:
+    def __init__(self, path: str, types: Mapping[str, str]) -> None:
         import pyarrow as pa
 
         self._pa = pa
-        self._stream = stream
+        self._misfits = (pa.ArrowException, OverflowError)
         self._fixed = {name: _data_type(pa, kind) for name, kind in types.items()}
         # In order of first appearance; None marks a column of JSON text.
         self._types: dict[str, pa.DataType | None] = {}
@@ -238,22 +235,10 @@ class ParquetRows:
         with on_disk(self._held):
             self._spool: IO[bytes] = tempfile.TemporaryFile(prefix="consensuspr-")  # noqa: SIM115
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            if error is None:
-                self._spool_rows()
-                self._settle_types()
-                self._write()
-        finally:
-            discard(self._spool)
+    def discard(self) -> None:
+        """Remove spooled rows; a write that failed has raised before, and is tried again here."""
+        with contextlib.suppress(OSError):
+            self._spool.close()
 
     def write(self, row: Row) -> None:
         """Take one row; it is on disk at the latest after 2,048 rows or about 16 MB."""
@@ -284,49 +269,51 @@ class ParquetRows:
 
     def _widen(self, name: str, values: list[Any]) -> None:
         """Widen the type of a column so that it fits these values too."""
+        kind = self._types.get(name, self._pa.null())
         if name in self._fixed:
-            self._types[name] = self._fixed[name]
-            return
-        known = self._types.get(name, self._pa.null())
-        if known is None:
-            return
-        try:
-            # Built and not only inferred: inference takes [False, []] for truth values.
-            shown = arrow_array(self._pa, values, None).type
-            wider = _widest(self._pa, known, shown)
-        except (self._pa.ArrowException, OverflowError):
-            self._types[name] = None
-            return
-        self._types[name] = wider
+            kind = self._fixed[name]
+        elif kind is not None:
+            try:
+                # Built and not only inferred: inference takes [False, []] for truth values.
+                kinds = (kind, arrow_array(self._pa, values, None).type)
+                schemas = [self._pa.schema([("column", each)]) for each in kinds]
+                both = self._pa.unify_schemas(schemas, promote_options="permissive")
+                kind = both.field(0).type
+            except self._misfits:
+                kind = None
+        self._types[name] = kind
 
     def _settle_types(self) -> None:
         """Give up a type that does not hold after all, such as 2**60 in a column of floats."""
-        for name, kind in self._types.items():
-            if kind is not None and name not in self._fixed and _has_empty_struct(self._pa, kind):
+        found = {name: kind for name, kind in self._types.items() if name not in self._fixed}
+        for name, kind in found.items():
+            if kind is not None and _has_empty_struct(self._pa, kind):
                 self._types[name] = None
-        doubtful = {name for name, kind in self._types.items() if kind is not None} - {*self._fixed}
         for rows in self._spooled():
-            for name in sorted(doubtful):
-                try:
-                    self._array(name, rows)
-                except (self._pa.ArrowException, OverflowError):
-                    self._types[name] = None
-                    doubtful.discard(name)
+            for name in found:
+                if self._types[name] is not None:
+                    try:
+                        self._array(name, rows)
+                    except self._misfits:
+                        self._types[name] = None
 
-    def _write(self) -> None:
+    def write_to(self, stream: BinaryIO) -> None:
+        """Write all rows as Parquet."""
         import pyarrow.parquet as pq
 
-        schema = self._pa.schema([self._field(name) for name in self._types])
-        with pq.ParquetWriter(self._stream, schema, compression="zstd") as out:
+        self._spool_rows()
+        self._settle_types()
+        text, field = self._pa.string(), self._pa.field
+        schema = self._pa.schema(
+            [
+                field(name, text, metadata=JSON_MARK) if kind is None else field(name, kind)
+                for name, kind in self._types.items()
+            ]
+        )
+        with pq.ParquetWriter(stream, schema, compression="zstd") as out:
             for rows in self._spooled():
                 arrays = [self._array(name, rows) for name in self._types]
                 out.write_table(self._pa.Table.from_arrays(arrays, schema=schema))
-
-    def _field(self, name: str) -> pa.Field:
-        kind = self._types[name]
-        if kind is None:
-            return self._pa.field(name, self._pa.string(), metadata=JSON_MARK)
-        return self._pa.field(name, kind)
 
     def _array(self, name: str, rows: Sequence[Row]) -> pa.Array:
         kind = self._types[name]
@@ -352,22 +339,12 @@ def _data_type(pa: Any, kind: str) -> pa.DataType:
     return pa.type_for_alias(kind)
 
 
-def _widest(pa: Any, first: pa.DataType, second: pa.DataType) -> pa.DataType:
-    """Return the narrowest type that holds both, or raise ArrowException."""
-    if first == second:
-        return first
-    schemas = [pa.schema([("column", kind)]) for kind in (first, second)]
-    return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
-
-
 def _has_empty_struct(pa: Any, kind: pa.DataType) -> bool:
     """Return whether the type holds an object without keys, which Parquet cannot store."""
     if pa.types.is_struct(kind):
         fields = [kind.field(position) for position in range(kind.num_fields)]
         return not fields or any(_has_empty_struct(pa, field.type) for field in fields)
-    if pa.types.is_list(kind):
-        return _has_empty_struct(pa, kind.value_type)
-    return False
+    return pa.types.is_list(kind) and _has_empty_struct(pa, kind.value_type)
 
 
 def _without_surrogates(value: Any) -> Any:

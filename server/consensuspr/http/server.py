@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import ipaddress
 import json
-import socket
 from collections.abc import Collection, Iterator, Mapping
 
 import uvicorn
@@ -17,7 +16,7 @@ from starlette.responses import Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from consensuspr.errors import ConsensusPRError
-from consensuspr.server.config import Address
+from consensuspr.server.config import Address, claim
 from consensuspr.server.security import Tls
 
 # Longer than trainers' clients keep an idle connection (aiohttp: 15 s), so that it is they
@@ -61,8 +60,8 @@ class HttpServer:
 
     async def start(self) -> None:
         """Listen and serve, or raise ConsensusPRError."""
-        listening = _listen(self._address)
-        self.port = listening.getsockname()[1]
+        listening = claim(self._address, shared=True)
+        self.port = Address.of(listening).port
         self._serving = asyncio.create_task(self._server.serve(sockets=[listening]))
         while not self._server.started:
             if self._serving.done():
@@ -101,20 +100,6 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Capture none."""
         yield
-
-
-def _listen(address: Address) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        # Connections of an earlier worker in TIME_WAIT do not count; other workers may listen.
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listening.bind((address.host, address.port))
-    except OSError as error:
-        listening.close()
-        raise ConsensusPRError(f"cannot listen on {address}: {error.strerror}") from None
-    return listening
 
 
 def trusted_hosts(address: Address, configured: Collection[str]) -> Middleware:

@@ -23,21 +23,16 @@ _BELONGS_TO = {**OF_ONE_REWARD, "scores": "openrlhf", "reply": "slime"}
 
 
 class UrlSettings(RewardOptions):
-    """Settings of a URL.
-
-    Attributes:
-        on_unscorable: reward of a rollout that cannot be scored; None: the request fails.
-        scores: value by which OpenRLHF's dynamic filtering decides.
-        reply: form of the reply to slime.
-    """
+    """Settings of a URL."""
 
     epoch: Epoch = 0
     dataset: str | None = None
     run: str | None = None
     expect_digest: str | None = None
+    # Reward of a rollout that cannot be scored; None: the request fails.
     on_unscorable: FiniteFloat | None = None
-    scores: Literal["reward", "acc"] = "reward"
-    reply: Literal["object", "number"] = "object"
+    scores: Literal["reward", "acc"] = "reward"  # by which OpenRLHF's dynamic filtering decides
+    reply: Literal["object", "number"] = "object"  # to slime
 
     def options(self) -> ScoreOptions:
         """Return how to score; raise InputError if a value is out of its range."""

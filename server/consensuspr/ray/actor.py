@@ -53,18 +53,12 @@ STOP_MARGIN_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class RewardServer:
-    """A running server and the actor that keeps it; made by :func:`start_server`.
+    """A running server and the actor that keeps it; made by :func:`start_server`."""
 
-    Attributes:
-        address: ``HOST:PORT`` for clients on any node.
-        node_id: of the node that it runs on.
-        actor: handle of the actor.
-        token: made for it; None if ``settings`` have a token file or ``insecure``.
-    """
-
-    address: str
+    address: str  # for clients on any node
     node_id: str
     actor: Any
+    # Made for it; None if settings have a token file or "insecure".
     token: str | None = field(default=None, repr=False)
 
     def stop(self) -> None:
@@ -209,8 +203,7 @@ class _ServerKeeper:
         kill_session(self._process)
         if isinstance(error, InputError):
             return error
-        code = self._process.returncode
-        ended = "does not end" if code is None else describe_exit(code)
+        ended = describe_exit(self._process.returncode)
         reason = ended if error is None else f"cannot start: {error}"
         return ConsensusPRError(f"the server on {address} {reason}")
 

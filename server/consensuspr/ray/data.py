@@ -65,20 +65,15 @@ class FilePart:
 
 @dataclass(slots=True)
 class ScoredPart:
-    """The scored rows of one part, as lines or as objects, and the counts.
-
-    Attributes:
-        counted: data source and score of each row, without what summaries do not count.
-        fault: the bad row or the damage at which the part ends early; nothing comes after it.
-        identity: under which it was scored, None if no row was.
-    """
+    """The scored rows of one part, as lines or as objects, and the counts."""
 
     lines: bytes = b""
     rows: list[Row] = field(default_factory=list)
+    # Data source and score of each row, without what summaries do not count.
     counted: list[tuple[str | None, Score]] = field(default_factory=list)
     report: ReadReport = field(default_factory=ReadReport)
-    fault: DataError | None = None
-    identity: Identity | None = None
+    fault: DataError | None = None  # at which the part, and with it the file, ends early
+    identity: Identity | None = None  # under which it was scored, None if no row was
 
 
 class PartScorer:

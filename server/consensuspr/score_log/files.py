@@ -37,7 +37,7 @@ SCORES, DATASETS = "scores", "datasets"
 FILE_MODE: Final = 0o640
 FOLDER_MODE: Final = 0o750
 
-# Of a Parquet file's row groups: what a reader holds at a time.
+# Limits of a row group, which a reader holds in memory.
 GROUP_BYTES = 16 << 20
 GROUP_ROWS = 8192
 # Larger numbers are not exact in JSON, charts and means.

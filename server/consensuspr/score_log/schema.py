@@ -1,4 +1,4 @@
-"""The row of a score log: one scored sample, and what a replay needs to score it again.
+"""The row of a score log: one scored sample, with all that a replay needs to score it again.
 
 :data:`COLUMNS` is the one list of its columns, public and described in ``docs/score-log.md``.
 Columns are added, never changed: readers take a missing one as null and ignore unknown ones.

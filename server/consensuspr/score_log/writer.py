@@ -125,7 +125,7 @@ class ScoreLog:
         self._indexes: dict[str, DatasetIndex] = {}
         self._rows = self._bytes = 0
         self._closing = False
-        # What the tasks of an event loop await.
+        # Futures that the tasks of an event loop await.
         self._awaited: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}
         self._next_row = 0
         self._written: list[_Written] = []
@@ -138,7 +138,7 @@ class ScoreLog:
         atexit.register(self.close)
 
     def put(self, part: LoggedPart) -> None:
-        """Take what was scored; it is written soon, and not looked at before."""
+        """Queue scored samples; the thread reads them when it writes them."""
         rows, texts = len(part.rollouts), part.text_bytes()
         size = rows * ROW_BYTES
         if self._text_bytes and self._bytes + size + texts <= QUEUE_BYTES:
@@ -170,7 +170,7 @@ class ScoreLog:
         options: ScoreOptions,
         index: DatasetIndex,
     ) -> None:
-        """Take what a server scored; ``index`` is the dataset, which is kept too."""
+        """Queue the samples of a server; ``index`` is the dataset, which is kept too."""
         with self._changed:
             self._indexes[index.digest] = index
         self.put(LoggedPart(rollouts, scores, identity, options, time.time()))
@@ -194,7 +194,7 @@ class ScoreLog:
         )
 
     async def written(self) -> None:
-        """Wait until what was put is in a file or lost; :data:`WRITTEN_S` at most."""
+        """Wait until all queued rows are in a file or lost; :data:`WRITTEN_S` at most."""
         loop = asyncio.get_running_loop()
         with self._changed:
             if self._closing:
@@ -206,7 +206,7 @@ class ScoreLog:
         await asyncio.wait([future], timeout=WRITTEN_S)
 
     def close(self) -> None:
-        """Write what waits; what comes later is lost.  Calling it again does nothing."""
+        """Write the queued rows; later ones are lost.  Calling it again does nothing."""
         with self._changed:
             self._closing = True
             self._changed.notify()

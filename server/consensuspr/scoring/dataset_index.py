@@ -41,15 +41,17 @@ from consensuspr.data import (
     Problem,
     ReadReport,
     atomic_file,
+    open_writer,
     read_problem_rows,
 )
-from consensuspr.data.readers import ARROW_MAGIC
+from consensuspr.data.readers import ARROW_MAGIC, PREPARED_SUFFIX
 from consensuspr.data.writers import on_disk
 from consensuspr.errors import DataError, InputError
 from consensuspr.scoring.derive import (
     FORMS_VERSION,
     DeriveReport,
     derive_missing,
+    provenance_of,
 )
 from consensuspr.scoring.guard import GuardBudget
 from consensuspr.scoring.matchers import MatcherCache
@@ -133,26 +135,16 @@ class Entry:
 
 
 class DatasetIndex:
-    """A dataset ready for scoring; made by :meth:`load` or :meth:`open`.
-
-    Attributes:
-        name: what requests call the dataset.
-        digest: ``sha256:…`` over all that decides a score.
-        info: counts.
-        answer_rule: the rule that the dataset names, None if it names none.
-        derive: which derived forms are in use.
-        cache: the matchers, possibly shared with other indexes.
-        columns: those of the file.
-    """
+    """A dataset ready for scoring; made by :meth:`load` or :meth:`open`."""
 
     def __init__(self, table: pa.Table, name: str, cache: MatcherCache | None = None) -> None:
         """Wrap a table; use :meth:`load` or :meth:`open` instead."""
         about = json.loads(table.schema.metadata[_METADATA])
         rule = about["answer_rule"]
-        self.name = name
-        self.digest: str = about["digest"]
+        self.name = name  # in requests
+        self.digest: str = about["digest"]  # ``sha256:…`` over all that decides a score
         self.answer_rule = None if rule is None else AnswerRule(rule)
-        self.derive: Derive = about["derive"]
+        self.derive: Derive = about["derive"]  # which derived forms are in use
         names = IndexInfo.__dataclass_fields__
         self.info = IndexInfo(**{name: about["counts"].get(name, 0) for name in names})
         self.cache = MatcherCache() if cache is None else cache
@@ -291,7 +283,7 @@ def is_index(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def prepare_dataset(
+def derive_dataset(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
     *,
@@ -300,11 +292,12 @@ def prepare_dataset(
     processes: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[ReadReport, DeriveReport]:
-    """Write the index of a dataset, with equal forms for nodes that store none.
+    """Write a dataset again with derived forms in every node; all else stays as it is.
 
     Args:
         source: dataset in any format that is read.
-        target: output; never the source.
+        target: output; its suffix decides the format.  May be the source, except for ``.index``,
+            which is the dataset ready for scoring.
         again: derive anew where forms are stored already.
         on_error: ``"stop"`` raises at the first bad row, ``"skip"`` counts it.
         processes: child processes for deriving at most; None for as many as cores.
@@ -312,13 +305,27 @@ def prepare_dataset(
 
     Raises:
         DataError: the dataset is bad.
-        InputError: the target is the source or cannot be written, or the temporary directory
-            has no room.
+        InputError: the target cannot be written or would replace the source, or the temporary
+            directory has no room.
     """
-    if os.path.exists(source) and os.path.exists(target) and os.path.samefile(source, target):
-        raise InputError(f"{os.fspath(target)}: is the dataset itself, which would be lost")
-    with atomic_file(target) as stream:
-        return _build(source, stream, "missing", on_error, processes, again, progress)
+    if os.fspath(target).lower().endswith(PREPARED_SUFFIX):
+        if os.path.exists(source) and os.path.exists(target) and os.path.samefile(source, target):
+            raise InputError(f"{os.fspath(target)}: is the dataset itself, which would be lost")
+        with atomic_file(target) as stream:
+            return _build(source, stream, "missing", on_error, processes, again, progress)
+    read, derived = ReadReport(), DeriveReport()
+    rows = derive_missing(read_problem_rows(source, on_error, read), derived, processes, again)
+    with open_writer(target) as out:
+        for count, (problem, row) in enumerate(rows, start=1):
+            for node, raw in zip(problem.nodes, row.get("nodes") or (), strict=True):
+                raw["derived"] = list(node.derived or ())
+            provenance = provenance_of(row.get("metadata"))
+            if provenance is not None:
+                provenance["forms"] = FORMS_VERSION
+            out.write(row)
+            if progress is not None:
+                progress(count)
+    return read, derived
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Equal forms for nodes that have none stored: at load time, or written into a dataset.
+"""Equal forms for nodes that have none stored.
 
 Deriving takes a fraction of a millisecond an expression and never happens on the path of a
 request.  Once a set has proven large, the work is spread over processes.
@@ -17,7 +17,7 @@ from typing import Any, Final
 from consensuspr.child_processes import ChildContext
 from consensuspr.core import EXPANSION_VERSION, NORMAL_FORM_VERSION, derive_forms
 from consensuspr.core.expressions import novel_forms
-from consensuspr.data import Node, OnError, Problem, ReadReport, Row, open_writer, read_problem_rows
+from consensuspr.data import Node, Problem, Row
 
 # Of derived forms in a dataset.
 FORMS_VERSION: Final = f"{NORMAL_FORM_VERSION}.{EXPANSION_VERSION}"
@@ -41,54 +41,16 @@ class DeriveReport:
     seconds: float = 0.0
 
 
-def derive_dataset(
-    source: str | os.PathLike[str],
-    target: str | os.PathLike[str],
-    *,
-    again: bool = False,
-    on_error: OnError = "stop",
-    processes: int | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> tuple[ReadReport, DeriveReport]:
-    """Write a dataset again with derived forms in every node; all else stays as it is.
-
-    Args:
-        source: dataset in any format that is read.
-        target: output; its suffix decides the format.  May be the source.
-        again: derive anew where forms are stored already.
-        on_error: what a bad row does, as for :func:`consensuspr.data.read_problems`.
-        processes: as for :func:`derive_missing`.
-        progress: called with the number of problems written so far.
-
-    Raises:
-        DataError: the dataset is bad.
-        InputError: the target cannot be written.
-    """
-    read, derived = ReadReport(), DeriveReport()
-    rows = read_problem_rows(source, on_error, read)
-    with open_writer(target) as out:
-        for count, (problem, row) in enumerate(derive_missing(rows, derived, processes, again), 1):
-            for node, raw in zip(problem.nodes, row.get("nodes") or (), strict=True):
-                raw["derived"] = list(node.derived or ())
-            provenance = _provenance(row.get("metadata"))
-            if provenance is not None:
-                provenance["forms"] = FORMS_VERSION
-            out.write(row)
-            if progress is not None:
-                progress(count)
-    return read, derived
-
-
 def is_outdated(problem: Problem) -> bool:
     """Return whether the forms that a problem stores are of another version.
 
     Problems that ``consensusbench build`` made have a version.  Forms without one stay.
     """
-    provenance = _provenance(problem.metadata)
+    provenance = provenance_of(problem.metadata)
     return provenance is not None and provenance.get("forms") != FORMS_VERSION
 
 
-def _provenance(metadata: Any) -> Row | None:
+def provenance_of(metadata: Any) -> Row | None:
     """Return the versions that made a problem's nodes, from its metadata."""
     found = metadata
     for key in ("construction", "provenance"):

@@ -59,40 +59,24 @@ MIN_RIGHT = 500
 
 
 class GuardBudget(NamedTuple):
-    """What a response may hold before its NCR falls.
+    """What a response may hold before its NCR falls."""
 
-    Attributes:
-        statements: distinct values that it states, 1 or more.
-        numbers: distinct numbers that it writes, 1 or more.
-        length: characters of the longest solution that it was made from, 0 if not known.
-        equations: distinct equations that it states, 0 for the default.
-    """
-
-    statements: int
-    numbers: int
-    length: int = 0
-    equations: int = 0
+    statements: int  # distinct values that it states, 1 or more
+    numbers: int  # distinct numbers that it writes, 1 or more
+    length: int = 0  # characters of the longest solution that it was made from, 0 if not known
+    equations: int = 0  # distinct equations that it states, 0 for the default
 
 
 @dataclass(frozen=True, slots=True)
 class GuardFigures:
-    """The guard's arithmetic for one response.
+    """The guard's arithmetic for one response."""
 
-    Attributes:
-        statements: s, distinct values that the response states.
-        max_statements: S, how many it may state.
-        numbers: m, distinct numbers that the response writes, s at least.
-        max_numbers: M, how many it may write.
-        equations: e, distinct equations that the response states, of the kinds that its nodes hold.
-        max_equations: E, how many it may state.
-    """
-
-    statements: int
-    max_statements: float
-    numbers: int
-    max_numbers: float
-    equations: int
-    max_equations: float
+    statements: int  # s, distinct values that it states
+    max_statements: float  # S
+    numbers: int  # m, distinct numbers that it writes, s at least
+    max_numbers: float  # M
+    equations: int  # e, distinct equations that it states, of the kinds that its nodes hold
+    max_equations: float  # E
 
     @property
     def factor(self) -> float:

@@ -33,32 +33,18 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of text inside the same hits.
-
-    Attributes:
-        text: as the model wrote it.
-        node: the innermost of the hits around it, 0 for none.
-        begins: nodes whose hit begins with this piece, the widest first.
-        ends: nodes whose hit ends with it, the narrowest first.
-    """
+    """A stretch of text inside the same hits."""
 
     text: str
-    node: int = 0
-    begins: tuple[int, ...] = ()
-    ends: tuple[int, ...] = ()
+    node: int = 0  # of the innermost hit around it, 0 for none
+    begins: tuple[int, ...] = ()  # nodes whose hit begins with this piece, the widest first
+    ends: tuple[int, ...] = ()  # nodes whose hit ends with it, the narrowest first
 
 
 def cut_at_marks(
     response: str, marks: Sequence[Mark], start: int = 0, end: int | None = None
 ) -> tuple[Piece, ...]:
-    """Return a part ``[start, end)`` of a response in pieces, in order.
-
-    Args:
-        response: the response as the model wrote it.
-        marks: its hits, in any order.
-        start: of the part.
-        end: of the part; None for that of the response.
-    """
+    """Return a part ``[start, end)`` of a response in pieces, in order; its hits in any order."""
     end = len(response) if end is None else end
     inside = [mark for mark in marks if mark.start < end and start < mark.end]
     edges = {start, end}
@@ -92,13 +78,9 @@ def parts_to_show(
 ) -> list[tuple[int, int]]:
     """Return the half-open parts of a response to show, in order and apart from each other.
 
-    The last ends where the response ends.
-
-    Args:
-        response: the response as the model wrote it.
-        marks: its hits; none is cut.
-        whole_chars: a response up to this long is one part.
-        context_chars: shown at both ends and on both sides of every hit of a longer one.
+    A response of up to ``whole_chars`` is one part.  Of a longer one ``context_chars`` are shown at
+    both ends and on both sides of every hit.  No hit is cut, and the last part ends where the
+    response ends.
     """
     length = len(response)
     if length <= whole_chars:

@@ -17,7 +17,6 @@ from consensuspr.scoring.types import END_OF_THINKING
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 
 # The functions on texts are linear in them: a policy under training wrote them.
-_WORD = re.compile(r"\S+")
 _MAX_TOKEN_CHARS = 64
 # Openings of special tokens by their last characters, for tokens written in brackets.
 _BRACKETS = {"|>": "<|", "｜>": "<｜"}
@@ -69,7 +68,11 @@ def after_prompt(query: str, prompt: str) -> str | None:
         return query[found + len(prompt) :]
     wanted = "".join(prompt.split())
     found = "".join(query.split()).find(wanted)
-    return None if found < 0 else query[_position(query, found + len(wanted)) :]
+    if found < 0:
+        return None
+    places = [at for at, sign in enumerate(query) if not sign.isspace()]
+    last = found + len(wanted) - 1
+    return query[places[last] + 1 if last >= 0 else 0 :]
 
 
 def without_special_tokens(response: str) -> str:
@@ -86,18 +89,6 @@ def without_special_tokens(response: str) -> str:
         if start is None:
             return response[:end]
         end = start
-
-
-def _position(text: str, characters: int) -> int:
-    """Return where ``text`` has had that many characters that are no white space."""
-    if not characters:
-        return 0
-    for word in _WORD.finditer(text):
-        length = word.end() - word.start()
-        if length >= characters:
-            return word.start() + characters
-        characters -= length
-    raise AssertionError("fewer characters than were found")
 
 
 def _token_start(text: str, end: int) -> int | None:
@@ -129,8 +120,8 @@ def said_by_policy(completion: Any) -> str:
         raise InputError(
             f"a completion must be a text or a list of messages, got {str(completion)[:80]!r}"
         )
-    said = [message for message in completion if message.get("role") == "assistant"]
-    return "\n".join(part for message in said for part in _parts(message))
+    own = [message for message in completion if message.get("role") == "assistant"]
+    return "\n".join(part for message in own for part in _parts(message))
 
 
 def _parts(message: Mapping[str, Any]) -> Iterator[str]:

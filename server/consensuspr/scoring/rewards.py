@@ -1,6 +1,7 @@
 """The paper's rewards (section 4.2) as pure, vectorised functions of Acc, NCR and epoch.
 
-NaN in, NaN out: an unknown Acc or NCR makes an unknown reward exactly where the formula needs it.
+Acc and NCR are (n,) numbers in [0, 1].  NaN in, NaN out: an unknown one makes an unknown reward
+exactly where the formula needs it.
 """
 
 from __future__ import annotations
@@ -72,16 +73,7 @@ def outcome(acc: Values) -> Rewards:
 
 
 def linear(acc: Values, ncr: Values, alpha: float = 0.5) -> Rewards:
-    """Return ``alpha * acc + (1 - alpha) * ncr`` (equation 3).
-
-    Args:
-        acc: (n,) accuracies, 0 or 1; NaN where unknown.
-        ncr: (n,) node coverage rates in [0, 1]; NaN where unknown.
-        alpha: weight of the outcome, in [0, 1].
-
-    Raises:
-        InputError: alpha is not a number in [0, 1].
-    """
+    """Return ``alpha * acc + (1 - alpha) * ncr`` (equation 3), with alpha in [0, 1]."""
     _check_alpha(alpha)
     acc = np.asarray(acc, dtype=np.float64)
     ncr = np.asarray(ncr, dtype=np.float64)
@@ -96,14 +88,7 @@ def maximum(acc: Values, ncr: Values) -> Rewards:
 def curriculum(acc: Values, ncr: Values, epoch: int, switch_epoch: int = 1) -> Rewards:
     """Return NCR before ``switch_epoch`` and Acc from it on (section 4.2, curriculum learning).
 
-    Args:
-        acc: (n,) accuracies; not looked at in the process stage.
-        ncr: (n,) node coverage rates; not looked at in the outcome stage.
-        epoch: training epoch, counted from 0.
-        switch_epoch: first epoch of the outcome stage; the paper switches after the first.
-
-    Raises:
-        InputError: epoch or switch_epoch is negative or no whole number.
+    Epochs are counted from 0; the paper switches after the first.
     """
     _check_epoch("epoch", epoch)
     _check_epoch("switch_epoch", switch_epoch)

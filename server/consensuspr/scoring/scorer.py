@@ -244,21 +244,13 @@ _STORED: Final = {NcrKind.WEIGHTED: "weight", NcrKind.POSITION: "position"}
 
 
 class _Nodes(NamedTuple):
-    """What a rollout is matched with.
-
-    Attributes:
-        matcher: of all nodes of the problem, of which there are k.
-        budget: of the guard; None for the default.
-        read: returns the nodes.
-        counted: (k,) bool, the nodes that count; None for all, each the same.
-        weights: (k,) float64, their shares of NCR, 0 if they do not count; None likewise.
-    """
+    """What a rollout is matched with: the k nodes of its problem."""
 
     matcher: Matcher
-    budget: GuardBudget | None
-    read: Callable[[], Sequence[Node]]
-    counted: npt.NDArray[np.bool_] | None = None
-    weights: npt.NDArray[np.float64] | None = None
+    budget: GuardBudget | None  # of the guard; None for the default
+    read: Callable[[], Sequence[Node]]  # returns the nodes
+    counted: npt.NDArray[np.bool_] | None = None  # (k,) those that count; None for all alike
+    weights: npt.NDArray[np.float64] | None = None  # (k,) in NCR, 0 if not counted; None likewise
 
     def for_reward(self, reward: RewardSpec) -> _Nodes:
         """Return them with what each adds, if the reward does not count all the same."""
@@ -293,23 +285,6 @@ class _Batch:
     """Rollouts and, position by position, what is known of them so far.
 
     Lists, because the scan, the answer check and the rewards take and return columns.
-
-    Attributes:
-        identity: what a replay needs.
-        texts: the scored part of each response.
-        tokens: checked token counts, None where not given.
-        status: OK until something is found.
-        messages: one sentence by position, for each whose status is not OK.
-        truths: the ground truth that applies, None if unknown.
-        num_nodes, num_matched: of the nodes that count.
-        shares: NCR by position, if not every node adds the same.
-        channels, spans: of all nodes of the problem.
-        node_shares: what each of them adds to NCR, if spans were asked for.
-        counts: of the guard.
-        budgets: of the guard, None for the default.
-        verdicts: of the answers that were checked.
-        unanswered: positions of responses that reach nodes but have an NCR of 0, because they
-            mark no final answer.
     """
 
     def __init__(
@@ -343,22 +318,25 @@ class _Batch:
         )
         self.tokens = [checked_tokens(rollout, at) for at, rollout in enumerate(rollouts)]
         self._check_weights()
-        self.texts = [rollout.response for rollout in rollouts]
+        self.texts = [rollout.response for rollout in rollouts]  # the scored parts
         if self.reward.after_think:
             self.texts = [text[scored_from(text) :] for text in self.texts]
         self.status = [Status.OK] * count
-        self.messages: dict[int, str] = {}
-        self.truths: list[str | None] = [None] * count
-        self.num_nodes = [0] * count
-        self.num_matched = [0] * count
-        self.shares: dict[int, float] = {}
-        self.counts = [guard.GuardCounts(0, 0, 0)] * count
-        self.budgets: list[GuardBudget | None] = [None] * count
+        self.messages: dict[int, str] = {}  # for each status that is not OK
+        self.truths: list[str | None] = [None] * count  # ground truths that apply
+        self.verdicts: list[Verdict | None] = [None] * count
+        # Of the nodes that count.
+        self.num_nodes, self.num_matched = [0] * count, [0] * count
+        self.shares: dict[int, float] = {}  # NCR, if not every node adds the same
+        # Responses that reach nodes but have an NCR of 0, because they mark no final answer.
+        self.unanswered: list[int] = []
+        # Of all nodes; spans and what each node adds to NCR only if spans are asked for.
         self.channels = [b""] * count
         self.spans: dict[int, tuple[tuple[int, int] | None, ...]] = {}
         self.node_shares: dict[int, tuple[float, ...]] = {}
-        self.verdicts: list[Verdict | None] = [None] * count
-        self.unanswered: list[int] = []
+        # Of the guard; no budget is the default one.
+        self.counts = [guard.GuardCounts(0, 0, 0)] * count
+        self.budgets: list[GuardBudget | None] = [None] * count
         # Of rollouts without nodes of their own, by problem and by the ground truth they bring.
         self._tasks: dict[tuple[str, str | None], _Task] = {}
         self._held_bytes = 0  # by matchers in use

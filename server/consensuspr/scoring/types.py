@@ -187,32 +187,21 @@ def _wrong(at: int, field: str, wanted: str, got: object) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class ScoreOptions:
-    """How a batch is to be scored; hashable, so that equal calls can share a request.
-
-    Attributes:
-        reward: how acc and ncr are combined.
-        epoch: training epoch counted from 0, the phase of the curriculum.
-        dataset: name of the dataset; None if the server has exactly one.
-        answer_rule: how answers are found and compared; None for the dataset's own rule.
-        on_undecided: what an undecided answer does to the reward.
-        include_spans: whether to return where each node was first hit; scans the text again.
-        run: name of the training run, for queues and metrics; does not affect scoring.
-        expect_digest: of the dataset; another one is rejected.
-        probe: whether metrics leave it out: it is no part of a run.
+    """How a batch is scored; hashable, so that equal calls can share a request.
 
     Raises:
         InputError: a value has a wrong type or form, or does not fit the protocol's uint32.
     """
 
     reward: RewardSpec = field(default_factory=RewardSpec.linear)
-    epoch: int = 0
-    dataset: str | None = None
-    answer_rule: AnswerRule | None = None
+    epoch: int = 0  # of training, counted from 0: the phase of the curriculum
+    dataset: str | None = None  # its name; None if the server has exactly one
+    answer_rule: AnswerRule | None = None  # None for the dataset's own
     on_undecided: OnUndecided = OnUndecided.COUNT_WRONG
-    include_spans: bool = False
-    run: str | None = None
-    expect_digest: str | None = None
-    probe: bool = False
+    include_spans: bool = False  # where each node was first hit; scans the text again
+    run: str | None = None  # name of the training run, for queues and metrics
+    expect_digest: str | None = None  # of the dataset; another one is rejected
+    probe: bool = False  # metrics leave it out: it is no part of a run
 
     def __post_init__(self) -> None:
         if not isinstance(self.reward, RewardSpec):

@@ -309,8 +309,8 @@ def load_config(
     )
 
 
-def claim(address: Address) -> socket.socket:
-    """Resolve ``address`` and claim it for the workers of this server.
+def claim(address: Address, *, shared: bool = False) -> socket.socket:
+    """Resolve ``address`` and bind it for the workers of this server, or ``shared`` with them.
 
     Workers share one port with SO_REUSEPORT, which would let a second server join unnoticed.  So
     the supervisor binds the port exclusively first, and only then opens the socket to sharing.  The
@@ -326,6 +326,7 @@ def claim(address: Address) -> socket.socket:
     try:
         # With SO_REUSEADDR, connections of an earlier server in TIME_WAIT do not count.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))
         sock.bind(target)
         # Without it from here on, so that another exclusive bind fails although the claim
         # does not listen; with SO_REUSEPORT, so that the workers' binds succeed.

@@ -81,8 +81,10 @@ def kill_session(process: subprocess.Popen[bytes]) -> None:
         process.wait(_KILL_S)
 
 
-def describe_exit(code: int) -> str:
+def describe_exit(code: int | None) -> str:
     """Return in a few words how a process with this exit code ended."""
+    if code is None:
+        return "does not end"
     if code >= 0:
         return f"exited with code {code}"
     with contextlib.suppress(ValueError):
@@ -209,8 +211,7 @@ class Child:
 
     def describe_exit(self) -> str:
         """Return in a few words how it ended."""
-        code = self._process.returncode
-        return "is running" if code is None else describe_exit(code)
+        return describe_exit(self._process.returncode)
 
     def terminate(self) -> None:
         """Ask it to finish its work and end."""

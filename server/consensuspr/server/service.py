@@ -82,6 +82,7 @@ MAX_FIELDS = 262_144
 MAX_SENTENCE_CHARS = 600
 
 M = TypeVar("M", bound=Message)
+Q = TypeVar("Q", pb.ScoreRequest, pb.ExplainRequest)
 R = TypeVar("R")
 # A request: bytes of gRPC, or the buffer of another endpoint.
 B = TypeVar("B", bytes, bytes | bytearray)
@@ -373,8 +374,7 @@ class ScoringService:
     def score(self, raw: bytes, call: RunningCall) -> bytes:
         """Answer ``Score``."""
         call.check()
-        request = parse_message(pb.ScoreRequest, raw)
-        check_version(request.protocol_version)
+        request = _parse_request(pb.ScoreRequest, raw)
         options = decode_options(request)
         rollouts = decode_rollouts(request, with_samples=self.score_log is not None)
         del request  # it holds a copy of every response
@@ -441,8 +441,7 @@ class ScoringService:
     def explain(self, raw: bytes, call: RunningCall) -> bytes:
         """Answer ``Explain``."""
         call.check()
-        request = parse_message(pb.ExplainRequest, raw)
-        check_version(request.protocol_version)
+        request = _parse_request(pb.ExplainRequest, raw)
         options = decode_options(request)
         if not request.HasField("rollout"):
             raise Abort(grpc.StatusCode.INVALID_ARGUMENT, "rollout is required, got none")
@@ -463,16 +462,6 @@ class ScoringService:
         return hits, sum(cache.misses for cache in caches.values())
 
 
-def check_version(version: int) -> None:
-    """End the RPC if a request was written for another version; unset counts as another."""
-    if version != PROTOCOL_VERSION:
-        raise Abort(
-            grpc.StatusCode.FAILED_PRECONDITION,
-            f"the client speaks protocol version {version or '0 (unset)'},"
-            f" this server speaks version {PROTOCOL_VERSION}",
-        )
-
-
 def parse_message(message: type[M], raw: bytes) -> M:
     """Return a request of its bytes; other bytes end the RPC with INVALID_ARGUMENT."""
     try:
@@ -482,6 +471,19 @@ def parse_message(message: type[M], raw: bytes) -> M:
             grpc.StatusCode.INVALID_ARGUMENT,
             f"the {len(raw)} bytes of the request are no {message.DESCRIPTOR.full_name}",
         ) from None
+
+
+def _parse_request(message: type[Q], raw: bytes) -> Q:
+    """Return a request; end the RPC if it was written for another version, or for none."""
+    request = parse_message(message, raw)
+    version = request.protocol_version
+    if version != PROTOCOL_VERSION:
+        raise Abort(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            f"the client speaks protocol version {version or '0 (unset)'},"
+            f" this server speaks version {PROTOCOL_VERSION}",
+        )
+    return request
 
 
 def run_of(context: Context) -> str:

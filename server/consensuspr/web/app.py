@@ -261,7 +261,7 @@ def serve_page(
     Raises:
         ConsensusPRError: it cannot listen there.
     """
-    # What a log was read with goes back to the system; the allocator that Arrow brings keeps it.
+    # Memory goes back to the system after a log is read; the allocator of Arrow keeps it.
     pa.set_memory_pool(pa.system_memory_pool())
     # Each thread of Arrow holds what it unpacks, and has memory of its own in the allocator.
     pa.set_cpu_count(ARROW_THREADS)

@@ -104,7 +104,7 @@ KINDS: Final = {
     **FLAGS,
 }
 VERDICTS: Final = {"right": "acc = 1", "wrong": "acc = 0", "unknown": "acc IS NULL"}
-# What a list may be sorted by: all that is shown and has an order.
+# Columns that a list may be sorted by: all that are shown and have an order.
 SORTS: Final = tuple(
     name for name in SHOWN if name not in ("run", "key", "dataset", "message", "channels")
 )
@@ -556,7 +556,7 @@ class Moment:
                 hits = pc.match_substring(texts, wanted.q, ignore_case=True)
                 some = np.flatnonzero(pc.fill_null(hits, False))[: wanted.limit - len(found)]
                 del texts
-                # The allocator keeps what is freed, several times what is held.
+                # The allocator keeps freed memory, several times the size of the texts.
                 pa.default_memory_pool().release_unused()
             found += places.column("rowid").to_numpy()[at + some].tolist()
             full = len(found) == wanted.limit

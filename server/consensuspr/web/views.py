@@ -59,7 +59,7 @@ MAX_NAMES: Final = 200  # different splits, sources and models that are offered
 MAX_GROUP: Final = 256
 MAX_NEIGHBOURS: Final = 64  # of a sample, in its group
 MAX_SIDES: Final = 6  # runs or models that a page to keep compares with each other
-# Of a response; of a longer one its beginning, its end and what is around each hit.
+# Of a response; of a longer one its beginning, its end and the text around each hit.
 WHOLE_CHARS: Final = 100_000
 MAX_DROPPED: Final = 100_000  # nodes that one review may drop
 # For a dataset that is being read when all ends; a large one may take minutes.
@@ -451,7 +451,7 @@ class Documents:
         if len(digests) == len({row["problem"] for row in rows}) == 1:
             nodes = self._reached_nodes(problem_id, digest, [row | {"n": 1} for row in rows])
         where, values = self._now.where(wanted)
-        # What a trainer that compares samples has to learn from, over all of them.
+        # The differences that a trainer learns from, over all samples.
         [reward] = self._now.rows(
             "SELECT avg(score) AS mean, stddev_pop(score) AS std, min(score) AS lowest,"
             " max(score) AS highest, count(DISTINCT round(score / ?)) AS distinct"
@@ -864,7 +864,7 @@ def _each(state: Document, name: str) -> list[dict[str, str]]:
 
 
 def _sides(state: Document) -> list[dict[str, str]]:
-    """Return what a page to keep compares: its runs, else its models, else both ends of its run."""
+    """Return the sides of a page to keep: its runs, else its models, else both ends of its run."""
     runs = state["runs"]
     if len(runs) > 1:
         return [{"run": str(run["id"])} for run in runs[:MAX_SIDES]]

@@ -11,23 +11,11 @@ from consensuspr.client.verl.config import ManagerConfig, OverlongPenalty, epoch
 from consensuspr.errors import InputError
 
 
-def run_config(
-    total_epochs: Any = 2,
-    total_training_steps: Any = None,
-    updates: Any = 24,
-    use_v1: bool | None = True,
-    mode: str = "sync",
-) -> dict[str, Any]:
+def run_config(updates: Any = 24, mode: str = "sync", **trainer: Any) -> dict[str, Any]:
     """A run as its reward workers see it."""
-    trainer: dict[str, Any] = {
-        "total_epochs": total_epochs,
-        "total_training_steps": total_training_steps,
-        "v1": {"trainer_mode": mode, "separate_async": {"parameter_sync_step": 4}, "sync": {}},
-    }
-    if use_v1 is not None:
-        trainer["use_v1"] = use_v1
+    modes = {"trainer_mode": mode, "separate_async": {"parameter_sync_step": 4}, "sync": {}}
     return {
-        "trainer": trainer,
+        "trainer": {"total_epochs": 2, "use_v1": True, "v1": modes, **trainer},
         "actor_rollout_ref": {"actor": {"optim": {"total_training_steps": updates}}},
     }
 
@@ -58,16 +46,8 @@ def test_the_epoch_follows_from_the_planned_steps(
         (run_config(total_training_steps=100), "0.9.1", "trainer.total_training_steps is set"),
         (run_config(updates=-1), "0.9.1", "actor.optim.total_training_steps is -1"),
         (run_config(total_epochs=None), "0.9.1", "trainer.total_epochs is None"),
-        (
-            run_config(use_v1=False),
-            "0.9.1",
-            "this trainer of verl 0.9.1 does not pass the reward its step",
-        ),
-        (
-            run_config(use_v1=None),
-            "0.7.1",
-            "this trainer of verl 0.7.1 does not pass the reward its step",
-        ),
+        (run_config(use_v1=False), "0.9.1", "verl 0.9.1 does not pass the reward its step"),
+        (run_config(use_v1=None), "0.7.1", "verl 0.7.1 does not pass the reward its step"),
     ],
 )
 def test_a_curriculum_of_unknown_epoch_does_not_start(
@@ -80,26 +60,17 @@ def test_a_curriculum_of_unknown_epoch_does_not_start(
     epoch_clock(config, RewardSettings(reward="curriculum", epoch=1), version)
 
 
-def test_settings_and_overlong_penalty_are_read_from_one_place() -> None:
-    buffer = {"enable": True, "len": 512, "penalty_factor": 1.0, "log": False}
-    given = {"alpha": 0.3, "max_resp_len": 4096, "overlong_buffer_cfg": buffer}
-    read = ManagerConfig.of({"reward": {"reward_kwargs": given}})
-    assert read.settings.alpha == 0.3
-    assert read.overlong is not None and read.overlong(4096) == -1.0
-    assert ManagerConfig.of({"reward": {}}).settings == RewardSettings()
-
-
 BUFFER = {"enable": True, "len": 512, "penalty_factor": 1.0, "log": False}
 
 
-@pytest.mark.parametrize(
-    ("tokens", "penalty"),
-    [(0, 0.0), (3584, 0.0), (3585, -1 / 512), (3840, -0.5), (4096, -1.0), (4352, -1.5)],
-)
-def test_it_grows_within_the_buffer(tokens: int, penalty: float) -> None:
-    penalise = OverlongPenalty.of(4096, BUFFER)
-    assert penalise is not None
-    assert penalise(tokens) == penalty
+def test_settings_and_overlong_penalty_are_read_from_one_place() -> None:
+    given = {"alpha": 0.3, "max_resp_len": 4096, "overlong_buffer_cfg": BUFFER}
+    read = ManagerConfig.of({"reward": {"reward_kwargs": given}})
+    assert read.settings.alpha == 0.3
+    assert read.overlong is not None
+    tokens = (0, 3584, 3585, 3840, 4096, 4352)
+    assert [*map(read.overlong, tokens)] == [0.0, 0.0, -1 / 512, -0.5, -1.0, -1.5]
+    assert ManagerConfig.of({"reward": {}}).settings == RewardSettings()
 
 
 @pytest.mark.parametrize(

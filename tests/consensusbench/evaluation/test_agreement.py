@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from itertools import permutations
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from consensusbench.evaluation.agreement import (
     agreement_of_files,
@@ -63,21 +60,6 @@ def test_one_node_captures_one_human_node() -> None:
 def test_as_many_pairs_as_there_can_be() -> None:
     # Taking the first that fits would leave the second row without a partner.
     assert one_to_one(np.array([[True, True], [True, False]])) == {0: 1, 1: 0}
-
-
-@given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 2**16 - 1))
-def test_no_other_pairing_has_more(rows: int, columns: int, bits: int) -> None:
-    same = np.array([bits >> at & 1 for at in range(rows * columns)], dtype=bool)
-    same = same.reshape(rows, columns)
-    pairs = one_to_one(same)
-    assert all(same[row, column] for row, column in pairs.items())
-    assert len(set(pairs.values())) == len(pairs)
-    square = np.zeros((4, 4), dtype=bool)
-    square[:rows, :columns] = same
-    best = max(
-        sum(square[row, at] for row, at in enumerate(order)) for order in permutations(range(4))
-    )
-    assert len(pairs) == best
 
 
 def write(path: Path, nodes_of: dict[str, list[str]]) -> Path:

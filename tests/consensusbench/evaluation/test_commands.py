@@ -84,7 +84,7 @@ def test_two_files_are_compared(run: Run, tmp_path: Path) -> None:
     result = json.loads(out)
     assert code == 0
     assert (result["baseline"], result["candidate"]) == (str(before), str(after))
-    assert result["only_baseline"] == ["p3"]
+    assert result["left_out"]["baseline"] == [1, ["p3"]]
     acc = result["overall"]["differences"][0]
     assert (acc["delta"]["value"], acc["wins"], acc["p_value"]) == (1.0, 2, 0.5)
     _, table, _ = run("compare", before, after, "--dataset", dataset)

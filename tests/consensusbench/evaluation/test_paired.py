@@ -61,8 +61,7 @@ def test_problems_of_one_model_alone_are_left_out_and_named() -> None:
     baseline = columns(problem=[0, 1, 2], acc=[1, 1, 0])
     candidate = columns(problem=[1, 2, 3], acc=[1, 1, 0])
     found = compare(baseline, candidate, ids, names=("A", "B"))
-    assert (found.only_baseline, found.only_candidate) == (("a",), ("d",))
-    assert (found.num_only_baseline, found.num_only_candidate) == (1, 1)
+    assert found.left_out == {"baseline": (1, ("a",)), "candidate": (1, ("d",))}
     assert found.overall.num_problems == 2
     acc = found.overall.differences[0]
     assert (acc.measure, acc.delta.value, acc.num_unpaired) == ("acc", 0.5, 0)

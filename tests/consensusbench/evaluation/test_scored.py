@@ -21,7 +21,7 @@ from consensusbench.evaluation.scored import (
 )
 from consensuspr.client import LocalClient, Rollout, ScoredBatch
 from consensuspr.client.files import Connection
-from consensuspr.data import read_problem_rows, read_rollouts
+from consensuspr.data import read_rollouts
 from consensuspr.errors import DataError, InputError, ServerFault
 from consensuspr.scoring.types import Status
 from tests.consensusbench.conftest import WriteDataset
@@ -306,14 +306,6 @@ def test_difficulty_is_read_from_the_metadata(
     metadata: dict[str, Any], difficulty: str | None
 ) -> None:
     assert difficulty_of(metadata) == difficulty
-
-
-def test_the_groups_of_math_500_have_the_sizes_that_the_paper_divides_by(shared_dir: Path) -> None:
-    path = shared_dir / "data/problems/math500.jsonl.gz"
-    groups = Counter(
-        difficulty_of(problem.metadata or row) for problem, row in read_problem_rows(path)
-    )
-    assert groups == {"easy": 43, "medium": 323, "hard": 134}
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def test_each_problem_is_written_once(bench: CollectBench) -> None:
     assert counts["cases"][2]["test_problem_id"] == "math500-algebra-1"
     assert counts["leaked"] == [{"source": "dapo-math-17k", "test_source": "math-500", "rows": 1}]
     first = counts["sources"][0]
-    assert (first["path"], first["hub_id"]) == (str(training.path), None)
+    assert first["path"] == str(training.path)
     assert (first["read"], first["repeated"], first["written"]) == (7, 2, 2)
 
 

@@ -167,12 +167,6 @@ def test_max_and_outcome() -> None:
     assert (outcome.signal, outcome.misordered) == (0.5, 0.0)
 
 
-def test_rollouts_of_different_models_are_no_group() -> None:
-    study = RewardStudy([scored(matched=ALL, model="a"), scored(matched=NONE, model="b")])
-    assert study.groups == 0
-    assert study.figures(RewardSpec.linear(0.0)).signal is None
-
-
 def test_nothing_to_study_is_no_figure() -> None:
     figures = RewardStudy([scored(acc=None)]).figures(RewardSpec.linear(0.5))
     assert (figures.right, figures.wrong, figures.gap) == (None, None, None)

@@ -149,12 +149,6 @@ def test_files_are_runs_that_can_be_compared(odd_page: Written) -> None:
     assert Counter(one["run"] for one in odd_page.samples) == {0: 27, 1: 2}
 
 
-def test_thresholds_are_sentences(ordinary_page: Written) -> None:
-    notes = ordinary_page.section("diagnosis")["notes"]
-    almost = "Almost correct: a wrong answer with an NCR of 0.75 or more and 2 nodes"
-    assert any(note.startswith(almost) for note in notes)
-
-
 def test_a_page_tells_no_folder(tmp_path: Path, ordinary_page: Written) -> None:
     for details, shown in ((str(tmp_path), tmp_path.name), ("maker/model", "maker/model")):
         made = ScoredSet({}, [scored()], tokenizer=details, num_tokenized=3)

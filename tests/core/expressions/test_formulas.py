@@ -180,18 +180,18 @@ def _same(a: sympy.Expr, b: sympy.Expr) -> bool:
 
 
 @given(EXPRESSIONS, EXPRESSIONS)
-def test_decides_as_sympy_does(one: Written, other: Written) -> None:
-    a, b = exact_quotient(canonical(one.text)), exact_quotient(canonical(other.text))
+def test_decides_as_sympy_does(first: Written, second: Written) -> None:
+    a, b = exact_quotient(canonical(first.text)), exact_quotient(canonical(second.text))
     assume(a is not None and b is not None)
     assert a is not None and b is not None
-    said = compare_quotients(a, b)
-    assert said is None or said is _same(one.value, other.value)
+    equal = compare_quotients(a, b)
+    assert equal is None or equal is _same(first.value, second.value)
 
 
 @given(EXPRESSIONS)
-def test_an_expression_equals_its_expansion_and_not_that_and_one(one: Written) -> None:
-    a = exact_quotient(canonical(one.text))
-    expanded = sympy.expand(one.value)
+def test_an_expression_equals_its_expansion_and_not_that_and_one(first: Written) -> None:
+    a = exact_quotient(canonical(first.text))
+    expanded = sympy.expand(first.value)
     assume(a is not None and not expanded.has(sympy.zoo, sympy.nan))
     b = exact_quotient(canonical(sympy.latex(expanded)))
     c = exact_quotient(canonical(sympy.latex(expanded) + "+1"))
@@ -216,9 +216,9 @@ NOT_READ = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("one", "other"), EQUAL)
-def test_reads_the_same_written_differently(one: str, other: str) -> None:
-    a, b = exact_quotient(canonical(one)), exact_quotient(canonical(other))
+@pytest.mark.parametrize(("first", "second"), EQUAL)
+def test_reads_the_same_written_differently(first: str, second: str) -> None:
+    a, b = exact_quotient(canonical(first)), exact_quotient(canonical(second))
     assert a is not None and b is not None
     assert compare_quotients(a, b) is True
 

@@ -228,12 +228,12 @@ def _holds(intervals: list[Interval], point: Fraction) -> bool:
 
 @given(UNION, UNION)
 def test_unions_are_equal_if_they_hold_the_same_points(
-    one: list[Interval], other: list[Interval]
+    first: list[Interval], second: list[Interval]
 ) -> None:
-    a, b = read_region(canonical(_text(one))), read_region(canonical(_text(other)))
+    a, b = read_region(canonical(_text(first))), read_region(canonical(_text(second)))
     assert a is not None and b is not None
-    same = all(_holds(one, point) is _holds(other, point) for point in POINTS)
-    assert compare_regions(a, b, _text(one)) is same
+    same = all(_holds(first, point) is _holds(second, point) for point in POINTS)
+    assert compare_regions(a, b, _text(first)) is same
 
 
 SIGNS = {"<": operator.lt, ">": operator.gt, r"\le ": operator.le, r"\ge ": operator.ge}
@@ -244,13 +244,13 @@ LINE = st.tuples(
 
 @given(LINE, LINE)
 def test_inequalities_are_equal_if_the_same_points_solve_them(
-    one: tuple[int, int, str], other: tuple[int, int, str]
+    first: tuple[int, int, str], second: tuple[int, int, str]
 ) -> None:
-    regions = [read_region(canonical(f"{a}x{sign}{b}")) for a, b, sign in (one, other)]
+    regions = [read_region(canonical(f"{a}x{sign}{b}")) for a, b, sign in (first, second)]
     assert regions[0] is not None and regions[1] is not None
     # Bounds are multiples of 1/3 and 1/2: sixths lie on them and between them.
     points = [Fraction(n, 12) for n in range(-100, 101)]
-    solved = [[SIGNS[sign](a * x, b) for x in points] for a, b, sign in (one, other)]
+    solved = [[SIGNS[sign](a * x, b) for x in points] for a, b, sign in (first, second)]
     assert compare_regions(regions[0], regions[1], "") is (solved[0] == solved[1])
 
 

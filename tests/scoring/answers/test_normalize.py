@@ -59,9 +59,9 @@ def test_spellings_of_one_answer_are_one(spellings: list[str]) -> None:
     assert {canonical(text) for text in spellings} == {spellings[0]}
 
 
-@pytest.mark.parametrize(("one", "other"), DIFFERENT)
-def test_different_answers_stay_different(one: str, other: str) -> None:
-    assert canonical(one) != canonical(other)
+@pytest.mark.parametrize(("first", "second"), DIFFERENT)
+def test_different_answers_stay_different(first: str, second: str) -> None:
+    assert canonical(first) != canonical(second)
 
 
 @given(st.text(max_size=200))

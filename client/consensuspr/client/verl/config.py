@@ -110,7 +110,8 @@ class ManagerConfig:
         Raises:
             InputError: a setting is unknown or wrong.
         """
-        given = _plain(select(config, "reward", "reward_kwargs")) or {}
+        given = _plain(select(config, "reward", "reward_kwargs"))
+        given = {} if given is None else given
         if not isinstance(given, dict):
             raise InputError(f"{SOURCE} must hold settings by name, got {given!r}")
         overlong = OverlongPenalty.of(*(given.get(key) for key in OVERLONG))

@@ -4,8 +4,7 @@ The doctor and the check at the start of a run use it.  Each row is read by the 
 sample in the reward manager.  Memory is bounded by a batch of rows and the ids of the problems.
 
 Each problem is asked for as a rollout without a ground truth: only then does the status of an
-unknown problem differ from that of a known one without nodes.  Its response is the row's ground
-truth in a box, so that Acc is 0 if the server's differs.
+unknown problem differ from that of a known one without nodes.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from consensuspr.client.verl.sample import row_of
 from consensuspr.console import ProgressBar, count_of, share
 from consensuspr.errors import DataError, InputError, RewardServiceError
 from consensuspr.scoring.rewards import RewardSpec
-from consensuspr.scoring.types import AnswerRule, OnUndecided, Rollout, Score, ScoreOptions, Status
+from consensuspr.scoring.types import Rollout, Score, ScoreOptions, Status
 
 TRAIN, VALIDATION = "train", "val"
 
@@ -37,8 +36,6 @@ BATCH = 512
 
 # Rows between two movements of the progress bar.
 _BAR_ROWS = 64
-
-_LONGEST_TRUTH = 200
 
 # Columns of a sample besides the prompt.
 _FIELDS = ("data_source", "reward_model", "extra_info")
@@ -91,9 +88,9 @@ class RowProblem(NamedTuple):
     row_split: str | None = None
 
     @property
-    def truth(self) -> str:
-        """The row's own ground truth, empty if it has none."""
-        return (self.rollout.ground_truth or "").strip()
+    def has_truth(self) -> bool:
+        """Whether the row has a ground truth of its own."""
+        return bool((self.rollout.ground_truth or "").strip())
 
 
 @dataclass(slots=True)
@@ -110,7 +107,6 @@ class SplitRows:
     with_nodes: int = 0  # in the row or the dataset
     unscorable: dict[str, Occurrences] = field(default_factory=dict)  # by reason
     unknown: int = 0  # unscorable because the server does not know them
-    other_truth: Occurrences = field(default_factory=Occurrences)  # in the row than at the server
 
     def exceeds(self, settings: RewardSettings) -> bool:
         """Return whether more have no reward than ``max_unscorable`` allows.
@@ -149,15 +145,6 @@ class SplitRows:
         elif self.asked:
             nodes = share(self.with_nodes, self.asked)
             yield Finding(name, OK, f"{self.asked:,} have a reward, {nodes} have nodes")
-        if self.other_truth.count:
-            yield Finding(
-                f"{split} truths",
-                WARN,
-                f"{share(self.other_truth.count, self.asked)} of {self.asked:,} problems have"
-                " another ground truth in the row than at the server, the first:"
-                f" {self.other_truth.first}",
-                "the row's counts in training; export the rows from the dataset that is served",
-            )
 
 
 class RowScan:
@@ -244,19 +231,10 @@ class RowScan:
         options = ScoreOptions(
             RewardSpec.outcome(final_nodes=settings.final_nodes, ncr=settings.ncr),
             dataset=dataset_name,
-            answer_rule=AnswerRule.AUTO,
-            on_undecided=OnUndecided.MASK,
             probe=True,
         )
         while batch := list(islice(problems, BATCH)):
-            asked = [
-                replace(
-                    problem.rollout,
-                    response=f"\\boxed{{{problem.truth}}}" if _fits_a_box(problem.truth) else "",
-                    ground_truth=None,
-                )
-                for problem in batch
-            ]
+            asked = [replace(problem.rollout, ground_truth=None) for problem in batch]
             scores = client.score_with(asked, options)
             for problem, score in zip(batch, scores, strict=True):
                 self._count(problem, score)
@@ -266,9 +244,6 @@ class RowScan:
         rows.asked += 1
         rows.with_nodes += bool(score.num_nodes)
         example = f"{problem.rollout.problem_id!r}, {problem.place}"
-        # Masked, an undecided answer has no reward: 0 is a verdict.
-        if score.reward == 0 and _fits_a_box(problem.truth):
-            rows.other_truth.add(example)
         unknown = score.status is Status.UNKNOWN_PROBLEM and problem.rollout.nodes is None
         reason = _why_unscorable(problem, score, unknown, self._settings)
         if reason is not None:
@@ -319,18 +294,6 @@ class RowScan:
         return (RowProblem(split, rollout, place, row.split),)
 
 
-def _fits_a_box(truth: str) -> bool:
-    """Return whether a ground truth in ``\\boxed{…}`` is read as it stands."""
-    if not truth or len(truth) > _LONGEST_TRUTH or not truth.isprintable() or "boxed" in truth:
-        return False
-    depth = 0
-    for character in truth:
-        depth += (character == "{") - (character == "}")
-        if depth < 0:
-            return False
-    return depth == 0
-
-
 def _why_unscorable(
     problem: RowProblem, score: Score, unknown: bool, settings: RewardSettings
 ) -> str | None:
@@ -339,7 +302,7 @@ def _why_unscorable(
         return f"with inline nodes that the server rejects: {score.message}"
     if score.status in (Status.OVERSIZE, Status.INTERNAL):
         return f"with status {score.status}: {score.message}"
-    has_truth = bool(problem.truth) or score.acc is not None
+    has_truth = problem.has_truth or score.acc is not None
     if has_truth and settings.validate_by_acc and problem.row_split in VALIDATION_SPLITS:
         return None
     # A setting for problems without nodes applies only to problems in the dataset.

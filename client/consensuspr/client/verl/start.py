@@ -8,7 +8,6 @@ own) is logged and ends nothing.
 from __future__ import annotations
 
 import logging
-import time
 from typing import Any
 
 from consensuspr.client.rpc import RewardClient
@@ -22,9 +21,6 @@ from consensuspr.errors import ConsensusPRError, DatasetMismatch
 from consensuspr.wire.server_info import DatasetInfo
 
 logger = logging.getLogger(__name__)
-
-# Between two calls of a server that is away.
-_PAUSE_S = 5.0
 
 
 class UnfitDataset(ConsensusPRError):
@@ -58,7 +54,7 @@ def check_files(config: Any, settings: RewardSettings) -> None:
         VALIDATION: file_names(select(config, "data", "val_files")),
     }
     with RewardClient(settings.address, settings.timeout_s, access=settings.access) as client:
-        dataset = _dataset_when_there(client, settings)
+        dataset = _dataset_of_run(client, settings)
         has_nodes = dataset.num_without_nodes < dataset.num_problems
         guards = settings.guard and settings.reward != "outcome"
         if has_nodes and guards and not dataset.num_with_budgets:
@@ -85,21 +81,12 @@ def check_files(config: Any, settings: RewardSettings) -> None:
         )
 
 
-def _dataset_when_there(client: RewardClient, settings: RewardSettings) -> DatasetInfo:
+def _dataset_of_run(client: RewardClient, settings: RewardSettings) -> DatasetInfo:
     """Return the dataset that samples will be scored with; wait for the server as a sample does."""
     # With a local dataset no sample waits.
     waits = settings.dataset_path is None and settings.on_unavailable == "wait"
-    give_up_at = time.monotonic() + (settings.unavailable_limit_s if waits else 0)
+    info = client.server_info(settings.unavailable_limit_s if waits else settings.timeout_s)
     name, digest = settings.dataset, settings.expect_digest
-    while True:
-        try:
-            info = client.server_info()
-            break
-        except AWAY as error:
-            if time.monotonic() > give_up_at:
-                raise
-            logger.warning("the check of the files waits for the server: %s", error)
-            time.sleep(_PAUSE_S)
     if settings.grown_nodes is not None:
         ready = GrownDatasets(settings.grown_nodes).ready()
         name, digest = (None, None) if ready is None else (ready.name, ready.digest)

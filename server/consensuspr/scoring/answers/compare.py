@@ -302,7 +302,7 @@ class Region(NamedTuple):
 
 
 def read_region(text: str) -> Region | None:
-    """Return the set that the canonical ``text`` writes, None where it is none."""
+    """Return the set that the canonical ``text`` writes, None if it is none."""
     if "<" in text or ">" in text or "\\le" in text or "\\ge" in text:
         return _inequality(text)
     if text[:1] not in ("(", "["):

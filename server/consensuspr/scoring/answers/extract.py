@@ -14,7 +14,6 @@ between.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -46,10 +45,11 @@ class Extracted(NamedTuple):
     overlong: bool = False  # it exceeds MAX_ANSWER_CHARS and was cut
 
 
-_ANSWER_MARK = re.compile(
-    r"(?i:answers?)(?:(?<=(?i:<answer))>|\s*+(?:\*\*|__|\}|_)?\s*+(?:[:：]|(?i:is|are)\b\s*:?))"
+# Answer: and "answer is", or A: at the start of a line.
+_MARK = re.compile(
+    r"[Aa](?:[ \t*]*[:：]"
+    r"|(?i:nswers?)(?:(?<=(?i:<answer))>|\s*+(?:\*\*|__|\}|_)?\s*+(?:[:：]|(?i:is|are)\b\s*:?)))"
 )
-_LETTER_MARK = re.compile(r"A[ \t*]*[:：]")
 _MATHEMATICAL = re.compile(r"[0-9\\=<>{}()\[\]]")
 _ADJACENT = re.compile(
     r"(?:[\s$,;.&~]|\\[()\[\],;!: ]|\\q?quad\b|\band\b|\bor\b"
@@ -62,7 +62,7 @@ _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
 def extract_auto(response: str) -> Extracted | None:
-    """Find the answer as rule ``auto`` does; None where there is none."""
+    """Find the answer as rule ``auto`` does; None if there is none."""
     found = extract_marked(response)
     if found is not None:
         return found
@@ -172,7 +172,7 @@ def _window(response: str, start: int) -> tuple[str, int]:
 
 
 def _box_content(window: str, box: int) -> tuple[str, int] | None:
-    """Return what the box at ``box`` holds and where it ends; None where it is overlong."""
+    """Return what the box at ``box`` holds and where it ends; None if it is overlong."""
     position = box + (6 if window.startswith("\\boxed", box) else 5)
     end = len(window)
     while position < end and window[position] in " \t\n*":
@@ -237,38 +237,20 @@ def _after_marker(tail: str) -> Extracted | None:
     an earlier one that announces something mathematical counts.  "Answer:" always counts.
     """
     fallback = None
-    for start, end in _markers(tail):
-        answer = leading_answer(tail[end:], strict=False)
+    for mark in reversed(list(_MARK.finditer(tail))):
+        # In one case, or at the start of a line.
+        if mark[0][1:6] not in ("nswer", "NSWER") and not (
+            mark[0][0] == "A" and tail[: mark.start()].rstrip(" \t*")[-1:] in ("", "\n", ">")
+        ):
+            continue
+        answer = leading_answer(tail[mark.end() :], strict=False)
         if answer is None:
             continue
-        formal = ":" in tail[start:end] and fallback is None
+        formal = ":" in mark[0] and fallback is None
         if formal or len(answer) == 1 or _MATHEMATICAL.search(answer):
             return _found(answer, AnswerSource.MARKER)
         fallback = fallback or answer
     return None if fallback is None else _found(fallback, AnswerSource.MARKER)
-
-
-def _markers(tail: str) -> Iterator[tuple[int, int]]:
-    """Yield the markers as [start, end), the last first; substring searches find candidates."""
-    places = [at - 1 for hint in ("nswer", "NSWER") for at in _places(tail, hint) if at]
-    places += [at for at in _places(tail, "A") if _starts_line(tail, at)]
-    for place in sorted(places, reverse=True):
-        found = _ANSWER_MARK.match(tail, place) or _LETTER_MARK.match(tail, place)
-        if found is not None:
-            yield found.span()
-
-
-def _places(text: str, part: str) -> Iterator[int]:
-    place = text.rfind(part)
-    while place >= 0:
-        yield place
-        place = text.rfind(part, 0, place)
-
-
-def _starts_line(text: str, place: int) -> bool:
-    while place and text[place - 1] in " \t*":
-        place -= 1
-    return not place or text[place - 1] in "\n>"
 
 
 # Answers inside running text of at most a few hundred characters.
@@ -347,7 +329,7 @@ _GOES_ON = re.compile(r"\s*(?:=|is\b|are\b)")
 
 
 def is_bare(text: str) -> bool:
-    """Tell whether ``text`` is an answer and nothing else: a formula, number or few words."""
+    """Return whether ``text`` is an answer and nothing else: a formula, number or few words."""
     text = text.strip()
     if not text or "\n\n" in text:
         return False
@@ -398,7 +380,7 @@ def leading_answer(text: str, *, strict: bool) -> str | None:
 
 
 def answer_in_prose(text: str) -> str | None:
-    """Return the last number or formula of ``text``, None where there is neither."""
+    """Return the last number or formula of ``text``, None if there is neither."""
     number = _last_number(text)
     formula = _last_formula(text) if "$" in text or "\\" in text else None
     if formula is not None:
@@ -526,7 +508,7 @@ def _last_formula(text: str) -> tuple[int, int, str] | None:
 
 
 def _is_amount(text: str, position: int) -> bool:
-    """Tell whether the dollar sign before ``position`` belongs to a number behind it."""
+    """Return whether the dollar sign before ``position`` belongs to a number behind it."""
     return text[position : position + 1].isdigit() and text[position - 1] == "$"
 
 

@@ -240,7 +240,7 @@ def _unify_words(text: str) -> str:
 
 
 def _names_half_day(text: str) -> bool:
-    """Tell whether a supposed unit is a.m. or p.m."""
+    """Return whether a supposed unit is a.m. or p.m."""
     return _HALF_DAY.search(text) is not None
 
 

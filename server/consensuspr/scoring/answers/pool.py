@@ -154,7 +154,7 @@ class SymbolicPool:
         return outcomes
 
     def _started(self) -> ProcessPool:
-        """Return the pool; a new one where there is none or its processes were killed."""
+        """Return the pool; a new one if there is none or its processes were killed."""
         with self._lock:
             if self._closed:
                 raise VerifierUnavailable(_CLOSED)

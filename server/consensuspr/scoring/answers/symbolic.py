@@ -134,7 +134,7 @@ def warm_up() -> None:
 
 
 def equal(gold: str, answer: str, context: str) -> bool:
-    """Tell whether math-verify finds the answer, or what it finds in the context, equal.
+    """Return whether math-verify finds the answer, or what it finds in the context, equal.
 
     The context is the clipped end of the response where the extraction was uncertain, else empty.
     """
@@ -166,7 +166,7 @@ def _without_d(gold: str, answer: str) -> tuple[str, str]:
 
 
 def _verify(golds: list[Any], answers: list[Any], is_set: bool) -> bool:
-    golds, answers = (list(filter(_is_definite, one)) for one in (golds, answers))
+    golds, answers = (list(filter(_is_definite, readings)) for readings in (golds, answers))
     if not golds or not answers:
         return False
     # x <= 7 answers (-oo, 7]; but (1, 2) may be a point, which 1 < x < 2 is not.

@@ -137,17 +137,13 @@ class AnswerVerifier:
         rule: str | AnswerRule = "auto",
         deadline: float | None = None,
     ) -> list[Verdict]:
-        """Verify responses against their ground truths.
+        """Return the verdicts on responses, in order.
 
         Args:
             ground_truths: (n,) reference answers, bare or as a dataset writes them.
-            responses: (n,) texts; UTF-8 where bytes, invalid sequences are tolerated.
+            responses: (n,) texts; UTF-8 if bytes, invalid sequences are tolerated.
             rule: where the answer is looked for and how it is compared.
-            deadline: ``time.monotonic()`` after which open answers are undecided (method
-                ``load``).
-
-        Returns:
-            (n,) verdicts in order.
+            deadline: ``time.monotonic()`` after which open answers are undecided (``load``).
 
         Raises:
             InputError: the lengths differ or the rule is unknown.

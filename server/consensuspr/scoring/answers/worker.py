@@ -92,7 +92,7 @@ def _refuse_side_effects(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _status_bytes(field: str) -> int:
-    """Return a size from /proc/self/status, 0 where there is none (not Linux)."""
+    """Return a size from /proc/self/status, 0 if there is none (not Linux)."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-/* The page: its address, its keys, and what is new. */
+/* The page: its address, its keys, and new samples. */
 "use strict";
 
 const POLL_MS = 2000;
@@ -156,7 +156,7 @@ window.addEventListener("hashchange", async () => {
   if (!main.contains(document.activeElement)) main.focus({ preventScroll: true });
 });
 
-/** Ask for what is new, while something may grow. */
+/** Ask for new samples, while a run may grow. */
 async function poll() {
   try {
     if (state && !document.hidden) {

@@ -226,7 +226,7 @@ function dataTable({ caption, columns, sections, bold }) {
   });
 }
 
-/** Return a labelled choice, or null where there is nothing to choose. */
+/** Return a labelled choice, or null if there is nothing to choose. */
 function choice(label, name, options, chosen, { all = "all", always, onchange } = {}) {
   if (options.length < 2 && !always) return null;
   return h("label.field", h("span", label),

@@ -1,7 +1,7 @@
-/* What a model wrote: hits of nodes marked where they stand, mathematics set or as its source. */
+/* Responses: hits of nodes marked in place, mathematics set or as its source. */
 "use strict";
 
-// Of a text's formulas: longer ones, and what comes behind so many, stay as they are written.
+// Formulas of a text that are longer, or come after so many, stay as they are written.
 const LONGEST_FORMULA = 4000;
 const MAX_FORMULAS = 2000;
 // Formulas may only carry classes that this page gave them: the name changes with every load.
