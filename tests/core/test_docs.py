@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from consensuspr.core import NORMAL_FORM_VERSION, statements, tables
+from consensuspr.core import NORMAL_FORM_VERSION, patterns, statements, tables
 from consensuspr.core.patterns import Channel
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -44,6 +44,7 @@ def _rows(page: str, *header: str) -> Iterator[Any]:
 
 FORMS = list(_rows(TEXT, "text", "normal form"))
 MATCHES = list(_rows(TEXT, "node", "text", "match"))
+REACHED = list(_rows(TEXT, "node", "text", "reached"))
 STATED = list(_rows(STATEMENTS, "node", "text", "match"))
 
 
@@ -56,6 +57,12 @@ def test_normal_form(engine: Any, text: str, form: str) -> None:
 def test_match(engine: Any, node: str, text: str, match: str) -> None:
     matcher = engine.Matcher([[_text(node)]], statements=False)
     assert matcher.match(_text(text)) == [{"yes": True, "no": False}[match]]
+
+
+@pytest.mark.parametrize(("node", "text", "reached"), REACHED)
+def test_boxed(engine: Any, node: str, text: str, reached: str) -> None:
+    matcher = engine.Matcher([[_text(node)]])
+    assert matcher.match(_text(text)) == [{"yes": True, "no": False}[reached]]
 
 
 @pytest.mark.parametrize(("node", "text", "match"), STATED)
@@ -96,6 +103,8 @@ def test_every_rule_has_examples() -> None:
         ("look-ahead", tables.LOOKAHEAD),
         ("unit words", tables.MAX_UNIT_WORDS),
         ("unit bracket", tables.MAX_UNIT_BRACKET),
+        ("factor bracket", tables.MAX_FACTOR),
+        ("boxed answer", patterns.MAX_ANSWER_BYTES),
     ],
 )
 def test_limit(name: str, value: int) -> None:

@@ -539,11 +539,13 @@ cdef Py_ssize_t prime_sign(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogi
 cdef bint is_factorial(const Pass* s, Py_ssize_t at) noexcept nogil:
     """Tell 5!=120 and n!=n(n-1)! from 2!=3; ``at`` is behind the equals sign."""
     cdef Unit unit = unit_at(s, at)
-    cdef uint64_t right = 0, value = 0, product = 1
-    cdef Py_ssize_t start
+    cdef uint64_t right = 0, value = 0, product = 1, power
+    cdef Py_ssize_t start, stop
     cdef int count = 0
     if s.gap != GAP_NONE or s.product:
         return False
+    if ends_factorial(s) or side_counts(s):
+        return True
     if s.last == K_LETTER:
         return unit.cls == CH_LETTER and unit.code == s.out[s.size - 1] and unit.code < 0x80
     if s.last != K_NUMBER:
@@ -555,14 +557,12 @@ cdef bint is_factorial(const Pass* s, Py_ssize_t at) noexcept nogil:
         unit = unit_at(s, at)
     if count == 0 or unit.cls == CH_DIGIT:
         return False
-    start = s.size
-    while start > 0 and c'0' <= s.out[start - 1] <= c'9':
-        start -= 1
-        if s.size - start > 2:
-            return False
-    if start == s.size or (start > 0 and s.out[start - 1] == c'.'):
+    start = number_start(s)
+    if start == s.size or s.size - start > 2:
         return False
     for at in range(start, s.size):
+        if s.out[at] == c'.':
+            return False
         value = 10 * value + (s.out[at] - c'0')
     if right == value:
         return True
@@ -570,7 +570,50 @@ cdef bint is_factorial(const Pass* s, Py_ssize_t at) noexcept nogil:
         return False
     for count in range(2, <int>value + 1):
         product *= <uint64_t>count
+    while product < right and start > s.base and s.out[start - 1] == c'*':
+        # A factor before it.
+        start -= 1
+        stop = start
+        value = 0
+        power = 1
+        while start > s.base and c'0' <= s.out[start - 1] <= c'9' and stop - start < 18:
+            start -= 1
+            value += power * (s.out[start] - c'0')
+            power *= 10
+        if start == stop or (start > 0 and s.out[start - 1] == c'.'):
+            return False
+        if value == 0 or value > right // product:
+            return False
+        product *= value
     return right == product
+
+
+cdef bint side_counts(const Pass* s) noexcept nogil:
+    """Tell whether the side at the output's end has a factorial or a binomial coefficient."""
+    cdef Py_ssize_t start = s.size
+    cdef Py_ssize_t stop = max(s.base, s.size - REWRITE_LIMIT)
+    cdef uint8_t byte, before
+    if not ends_factor(s.last):
+        return False
+    while start > stop:
+        byte = s.out[start - 1]
+        if not (
+            is_output_letter(byte)
+            or c'(' <= byte <= c'9' and byte != c'.'
+            or byte in (c'^', c'!')
+        ):
+            return False
+        start -= 1
+        before = s.out[start - 1] if start > 0 else 0
+        if byte == c'C' and start + 1 < s.size and s.out[start + 1] == c'(':
+            if not is_output_letter(before):
+                return True
+        elif byte == c'!' and start > stop:
+            if c'0' <= before <= c'9' or before == c')':
+                return True
+            if is_output_letter(before) and (start < 2 or not is_output_letter(s.out[start - 2])):
+                return True
+    return False
 
 
 cdef Py_ssize_t bang(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:

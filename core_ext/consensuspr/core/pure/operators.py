@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import factorial
 
 from consensuspr.core.pure.groups import Groups
@@ -19,6 +20,9 @@ _FACTOR_STARTS = classes_of("0aα√([\\{½$")
 _SUBSCRIPT_STARTS = classes_of("0aα{\\(")
 _BLANKS = (Char.SPACE, Char.NEWLINE)
 _RAISED = ("\\circ", "\\prime", "°")
+# What a side of an equation with factorials is made of, a name of one letter included.
+_IN_SIDE = frozenset(b"0123456789+-*/^!(),abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_COUNTS = re.compile(rb"(?:[0-9)]|(?<![A-Za-z])[A-Za-z])!|(?<![A-Za-z])C\(")
 _MOST_PRIMES = 3
 _MOST_INDEX_DIGITS = 6
 # What a sign stands tight before.
@@ -437,11 +441,14 @@ class Operators(Groups):
     def is_factorial(self, at: int) -> bool:
         """Tell ``5!=120`` and ``n!=n(n-1)!`` from ``2!=3``; ``at`` is behind the equals sign.
 
-        What ``!=`` would deny of a number and its factorial, or of anything and itself, is meant
-        as a factorial.
+        It is one beside another factorial or a binomial coefficient.  What ``!=`` would deny of a
+        number, or the product that ends with it, and its factorial, or of anything and itself, is
+        meant as a factorial.
         """
         if self.gap is not Gap.NONE or self.product is not None:
             return False
+        if self.ends_factorial() or self.side_counts():
+            return True
         if self.last is Kind.LETTER:
             letter = self.chars[at : at + 1]
             return self.classes[at] is Char.LETTER and self.out[-1:] == letter.encode()
@@ -450,14 +457,35 @@ class Operators(Groups):
             end += 1
         if self.last is not Kind.NUMBER or end == at or self.classes[end] is Char.DIGIT:
             return False
-        number = self.out[-3:].decode(errors="replace")
-        number = number[len(number.rstrip("0123456789")) :]
-        before = self.out[-len(number) - 1 : -len(number)] if number else b"."
-        if before == b"." or not 1 <= len(number) <= 2:
+        start = self.number_start()
+        number = self.out[start:]
+        if not (number.isdigit() and len(number) <= 2):
             return False
         right = int(self.chars[at:end])
         value = int(number)
-        return right == value or (value <= 20 and right == factorial(value))
+        if right == value:
+            return True
+        if value > 20:
+            return False
+        product = factorial(value)
+        while product < right and start > self.base and self.out[start - 1] == ord("*"):
+            stop = start = start - 1
+            while start > self.base and 48 <= self.out[start - 1] <= 57 and stop - start < 18:
+                start -= 1
+            if start == stop or self.out[start - 1 : start] == b".":
+                return False
+            product *= int(self.out[start:stop])
+        return product == right
+
+    def side_counts(self) -> bool:
+        """Tell whether the side at the output's end has a factorial or a binomial coefficient."""
+        if self.last not in (Kind.NUMBER, Kind.LETTER, Kind.CLOSE):
+            return False
+        start = len(self.out)
+        stop = max(self.base, start - MAX_REWRITE_BYTES)
+        while start > stop and self.out[start - 1] in _IN_SIDE:
+            start -= 1
+        return _COUNTS.search(self.out, start) is not None
 
     def colon(self, at: int, end: int) -> int:
         """A colon, or the definition sign ``:=``."""
