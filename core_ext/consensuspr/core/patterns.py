@@ -157,6 +157,8 @@ _BRACE: Final = re.compile(r"\\.|[{}]", re.DOTALL)
 
 def boxed_content(expression: str) -> str | None:
     r"""Return what ``\boxed{45}``, an expression that is a box and nothing else, holds."""
+    if "box" not in expression:
+        return None
     text = expression.strip(" \t\r\n.,")
     for opening, closing in _DELIMITERS:
         if text.startswith(opening) and text.endswith(closing):

@@ -238,6 +238,7 @@ x \in \{2, 5\}
 x=1 or x=2
 the total is 40
 four apples cost 12
+\boxed{1+\sqrt3}
 \angle ABC = 60
 AB \parallel CD
 7
@@ -248,6 +249,7 @@ AB \parallel CD
 DIGESTS = {
     "1": "235d38783bf776bb9f19caa2cf793489b381650f5599b4c2943d3e2b350829ba",
     "3": "dd8ff546ee58f3f017d7d3a7543e27455d961d5a133e188ddc579196c0078976",
+    "4": "55e9485e761a701e6114a5ce74f65ac7f0113ea843d9a7a81ec4011dc2bb2b2f",
     "2": "0fd6ee339bbc284dc9472a1adef140b039040fdad61969374e0200ed1541b692",
 }
 
@@ -256,6 +258,10 @@ DIGESTS = {
     ("text", "forms"),
     [
         ("10!=3628800", ["3628800=10!"]),
+        ("3*4!=72", ["72=3*4!"]),
+        ("\\binom64\\cdot4!=360", ["360=\\binom64\\cdot4!"]),
+        ("11!!=10395", ["10395=11!!"]),
+        ("3*4!=71", ["4*3≠71", "71≠3*4", "71≠4*3"]),
         ("10! = 3628800", ["3628800=10!"]),
         ("2!=2", ["2=2!"]),
         ("a=5!", ["5! =a"]),
@@ -268,6 +274,18 @@ DIGESTS = {
 def test_a_tight_exclamation_mark_is_a_factorial_where_it_can_be(
     text: str, forms: list[str]
 ) -> None:
+    assert derive_forms(text) == forms
+
+
+@pytest.mark.parametrize(
+    ("text", "forms"),
+    [
+        ("\\boxed{1+\\sqrt3}", ["\\boxed{\\sqrt{3}+1}"]),
+        ("$\\boxed{x=5}$", ["5=x"]),
+        ("\\boxed{45}", []),
+    ],
+)
+def test_forms_of_a_boxed_answer_are_boxed(text: str, forms: list[str]) -> None:
     assert derive_forms(text) == forms
 
 

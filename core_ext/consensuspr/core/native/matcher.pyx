@@ -189,6 +189,7 @@ cdef class Matcher:
                 self.search.patterns[index].node = owners[index] = pattern.node
                 self.search.longest = max(self.search.longest, self.search.patterns[index].length)
                 self.search.patterns[index].edges = edges[index] = int(pattern.edges)
+                self.search.patterns[index].boxed = pattern.boxed
                 self.search.patterns[index].first_number = at
                 self.search.patterns[index].first_value = at + <uint32_t>len(pattern.numbers)
                 for number in needed[index]:
@@ -209,21 +210,22 @@ cdef class Matcher:
 
     cdef int make_boxes(self, list patterns) except -1:
         """Note the patterns that are answers in boxes."""
-        cdef Py_ssize_t index, at = 0, boxes = sum(pattern.boxed for pattern in patterns)
+        cdef Py_ssize_t index, at = 0
         cdef Box* box
-        self._data = b"".join([pattern.data for pattern in patterns if pattern.boxed])
-        self.search.boxes = <Box*>PyMem_RawMalloc((boxes + 1) * sizeof(Box))
+        boxed = [index for index, pattern in enumerate(patterns) if pattern.boxed]
+        if not boxed:
+            return 0
+        self._data = b"".join([patterns[index].data for index in boxed])
+        self.search.boxes = <Box*>PyMem_RawMalloc(len(boxed) * sizeof(Box))
         if self.search.boxes == NULL:
-            raise MemoryError(f"no memory for {boxes} boxed answers")
-        for index in range(len(patterns)):
-            self.search.patterns[index].boxed = patterns[index].boxed
-            if patterns[index].boxed:
-                box = &self.search.boxes[self.search.num_boxes]
-                box.data = <const uint8_t*>PyBytes_AS_STRING(self._data) + at
-                box.length = self.search.patterns[index].length
-                box.pattern = <uint32_t>index
-                at += box.length
-                self.search.num_boxes += 1
+            raise MemoryError(f"no memory for {len(boxed)} boxed answers")
+        for index in boxed:
+            box = &self.search.boxes[self.search.num_boxes]
+            box.data = <const uint8_t*>PyBytes_AS_STRING(self._data) + at
+            box.length = self.search.patterns[index].length
+            box.pattern = <uint32_t>index
+            at += box.length
+            self.search.num_boxes += 1
         return 0
 
     cdef int make_keys(self, list written, dict stated) except -1:
