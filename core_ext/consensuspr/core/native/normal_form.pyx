@@ -2,7 +2,7 @@
 """The compiled normaliser, with the rules of ``pure/normal_form.py``."""
 
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
-from libc.stdint cimport int8_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memmove, memset
 
 from consensuspr.core import tables
@@ -406,7 +406,7 @@ cdef bint separates_maybe(int kind, int last, int gap) noexcept nogil:
     """Tell where needs_separator looks at a flag or at what follows."""
     if gap == GAP_NONE:
         return kind == K_NUMBER and last in (K_NUMBER, K_LETTER)
-    if kind == K_OPEN and last == K_NUMBER:
+    if kind == K_OPEN and last in (K_NUMBER, K_LETTER, K_CLOSE):
         return gap == GAP_SPACE
     if last == K_WORD:
         return kind == K_OPEN or (kind != K_WORD and gap < GAP_MARK)

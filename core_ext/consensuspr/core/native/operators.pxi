@@ -4,6 +4,9 @@ cdef enum:
     MOST_PRIMES = 3
     MOST_INDEX_DIGITS = 6
 
+# Values of sides from which on they are not worked out.
+cdef int64_t SIDE_LIMIT = 1000000000000000000
+
 
 cdef Py_ssize_t relation(Pass* s, uint32_t code, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
     drop_units(s)
@@ -539,8 +542,8 @@ cdef Py_ssize_t prime_sign(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogi
 cdef bint is_factorial(const Pass* s, Py_ssize_t at) noexcept nogil:
     """Tell 5!=120 and n!=n(n-1)! from 2!=3; ``at`` is behind the equals sign."""
     cdef Unit unit = unit_at(s, at)
-    cdef uint64_t right = 0, value = 0, product = 1, power
-    cdef Py_ssize_t start, stop
+    cdef uint64_t right = 0, value = 0, product = 1
+    cdef Py_ssize_t start
     cdef int count = 0
     if s.gap != GAP_NONE or s.product:
         return False
@@ -570,22 +573,91 @@ cdef bint is_factorial(const Pass* s, Py_ssize_t at) noexcept nogil:
         return False
     for count in range(2, <int>value + 1):
         product *= <uint64_t>count
-    while product < right and start > s.base and s.out[start - 1] == c'*':
-        # A factor before it.
-        start -= 1
-        stop = start
-        value = 0
-        power = 1
-        while start > s.base and c'0' <= s.out[start - 1] <= c'9' and stop - start < 18:
-            start -= 1
-            value += power * (s.out[start] - c'0')
-            power *= 10
-        if start == stop or (start > 0 and s.out[start - 1] == c'.'):
-            return False
-        if value == 0 or value > right // product:
-            return False
-        product *= value
-    return right == product
+    return right == product or (
+        right < <uint64_t>SIDE_LIMIT and <int64_t>right == side_value(s)
+    )
+
+
+cdef int64_t side_value(const Pass* s) noexcept nogil:
+    """Return the value of the side at the output's end with a factorial behind it.
+
+    -1 if it is no whole number, holds more than whole numbers and operators, or is large.
+    """
+    cdef Py_ssize_t at = s.size
+    cdef Py_ssize_t stop = max(s.base, s.size - REWRITE_LIMIT)
+    cdef int64_t total = 0, product, value
+    cdef uint8_t sign = c'+', operator_
+    while at > stop and (c'0' <= s.out[at - 1] <= c'9' or s.out[at - 1] in b"+-*/^"):
+        at -= 1
+    if at > s.base and s.out[at - 1] not in b" \n=<>,;:(":
+        return -1
+    while True:
+        product = 1
+        operator_ = c'*'
+        while operator_ in b"*/":
+            value = side_factor(s, &at)
+            if value < 0:
+                return -1
+            if operator_ == c'/':
+                if value == 0 or product % value:
+                    return -1
+                product //= value
+            elif value and product > (SIDE_LIMIT - 1) // value:
+                return -1
+            else:
+                product *= value
+            operator_ = s.out[at] if at < s.size else 0
+            at += 1
+        total += -product if sign == c'-' else product
+        if not -SIDE_LIMIT < total < SIDE_LIMIT:
+            return -1
+        if operator_ == 0:
+            return total if total >= 0 else -1
+        if operator_ not in b"+-":
+            return -1
+        sign = operator_
+
+
+cdef int64_t side_factor(const Pass* s, Py_ssize_t* at) noexcept nogil:
+    """Read a number and its exponent; -1 if there is none, or it is large."""
+    cdef int64_t base = side_number(s, at, 18)
+    cdef int64_t exponent, value = 1
+    if base < 0 or at[0] >= s.size or s.out[at[0]] != c'^':
+        return base
+    at[0] += 1
+    exponent = side_number(s, at, 2)
+    if exponent < 0:
+        return -1
+    exponent = min(exponent, 64)
+    while exponent > 0 and (base != 1 or value != 1):
+        if base and value > (SIDE_LIMIT - 1) // base:
+            return -1
+        value *= base
+        exponent -= 1
+        if base <= 1:
+            break
+    return value
+
+
+cdef int64_t side_number(const Pass* s, Py_ssize_t* at, int most) noexcept nogil:
+    """Read a number of at most so many digits, or the factorial at the side's end."""
+    cdef Py_ssize_t start = at[0]
+    cdef int64_t value = 0, product = 1
+    cdef int factor
+    while at[0] < s.size and c'0' <= s.out[at[0]] <= c'9':
+        if at[0] - start == most:
+            return -1
+        value = value * 10 + (s.out[at[0]] - c'0')
+        at[0] += 1
+    if at[0] == start:
+        return -1
+    if at[0] < s.size:
+        return value
+    if value > 19:
+        return -1
+    for factor in range(2, <int>value + 1):
+        product *= factor
+    return product
 
 
 cdef bint side_counts(const Pass* s) noexcept nogil:

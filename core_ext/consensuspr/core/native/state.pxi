@@ -293,6 +293,8 @@ cdef inline bint needs_separator(
         if kind == K_LETTER:
             return class_of(s, at) == CH_LETTER and word_follows(s, end)
         return kind != K_OPEN or (gap == GAP_SPACE and not bracket_multiplies(s, at))
+    if kind == K_OPEN and gap == GAP_SPACE and last in (K_LETTER, K_CLOSE):
+        return remark_follows(s, at, end)
     if last == K_LETTER:
         return kind in (K_WORD, K_NUMBER) or (
             kind == K_LETTER and s.flags & F_WORDY and gap == GAP_SPACE
@@ -322,6 +324,32 @@ cdef bint bracket_multiplies(const Pass* s, Py_ssize_t at) noexcept nogil:
     return class_of(s, end) in (
         CH_OPEN, CH_STAR, CH_TIMES, CH_PLUS, CH_MINUS, CH_SLASH, CH_CARET, CH_EQUALS
     )
+
+
+cdef bint remark_follows(const Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
+    """Tell whether the bracket [at, end), a blank behind an operand, begins with a word."""
+    cdef uint8_t lower[16]
+    cdef const WordEntry* entry
+    cdef int length = 0
+    cdef Unit unit
+    if class_of(s, at) != CH_OPEN or c'A' <= s.out[s.size - 1] <= c'Z':
+        return False
+    memset(lower, 0, 16)
+    unit = unit_at(s, end)
+    while unit.cls == CH_LETTER and length < 16:
+        # Letters that are not ASCII are in no word with a meaning.
+        lower[length] = LOWER[unit.code] if unit.code < 0x80 else 0xFF
+        length += 1
+        end += unit.width
+        unit = unit_at(s, end)
+    if length < 2:
+        return False
+    if length == 16:
+        return True
+    entry = find_word(&WORD_NAMES.any, word_shape(lower, length), lower, length)
+    if entry != NULL and entry.meaning == W_STOP:
+        return True
+    return length > 2 and (entry == NULL or entry.meaning == W_PLAIN)
 
 
 cdef Py_ssize_t factor_end(const Pass* s, Py_ssize_t at, int* length) noexcept nogil:

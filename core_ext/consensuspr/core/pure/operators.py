@@ -22,11 +22,23 @@ _BLANKS = (Char.SPACE, Char.NEWLINE)
 _RAISED = ("\\circ", "\\prime", "°")
 # What a side of an equation with factorials is made of, a name of one letter included.
 _IN_SIDE = frozenset(b"0123456789+-*/^!(),abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_SIDE_OF_NUMBERS = re.compile(r"[0-9]{1,18}(?:[-+*/][0-9]{1,18}|\^[0-9]{1,2}(?![0-9^]))*!")
+_TERM = re.compile(r"([-+]?)([0-9*/^!]+)")
+_FACTOR = re.compile(r"([*/]?)([0-9]+!?)(?:\^([0-9]+!?))?")
+_SIDE_LIMIT = 10**18
 _COUNTS = re.compile(rb"(?:[0-9)]|(?<![A-Za-z])[A-Za-z])!|(?<![A-Za-z])C\(")
 _MOST_PRIMES = 3
 _MOST_INDEX_DIGITS = 6
 # What a sign stands tight before.
 _SIGNED = classes_of("0aα(.\\")
+
+
+def _counted(number: str) -> int:
+    """Return a number's value, or that of its factorial; large ones are all the same."""
+    if number[-1] != "!":
+        return int(number)
+    value = int(number[:-1])
+    return factorial(value) if value <= 19 else _SIDE_LIMIT
 
 
 class Operators(Groups):
@@ -465,17 +477,41 @@ class Operators(Groups):
         value = int(number)
         if right == value:
             return True
-        if value > 20:
-            return False
-        product = factorial(value)
-        while product < right and start > self.base and self.out[start - 1] == ord("*"):
-            stop = start = start - 1
-            while start > self.base and 48 <= self.out[start - 1] <= 57 and stop - start < 18:
-                start -= 1
-            if start == stop or self.out[start - 1 : start] == b".":
-                return False
-            product *= int(self.out[start:stop])
-        return product == right
+        return (value <= 20 and right == factorial(value)) or right == self.side_value()
+
+    def side_value(self) -> int | None:
+        """Return the value of the side at the output's end with a factorial behind it.
+
+        None if it holds more than whole numbers and operators, or is large.
+        """
+        start = len(self.out)
+        stop = max(self.base, start - MAX_REWRITE_BYTES)
+        while start > stop and self.out[start - 1] in b"0123456789+-*/^":
+            start -= 1
+        if start > self.base and self.out[start - 1] not in b" \n=<>,;:(":
+            return None
+        side = self.out[start:].decode() + "!"
+        if not _SIDE_OF_NUMBERS.fullmatch(side):
+            return None
+        total = 0
+        for sign, term in _TERM.findall(side):
+            product = 1
+            for operator, number, exponent in _FACTOR.findall(term):
+                value = _counted(number)
+                if exponent:
+                    value = value ** min(_counted(exponent), 64)
+                if operator == "/":
+                    if not value or product % value:
+                        return None
+                    product //= value
+                else:
+                    product *= value
+                if max(product, value) >= _SIDE_LIMIT:
+                    return None
+            total += -product if sign == "-" else product
+            if abs(total) >= _SIDE_LIMIT:
+                return None
+        return total
 
     def side_counts(self) -> bool:
         """Tell whether the side at the output's end has a factorial or a binomial coefficient."""

@@ -245,6 +245,23 @@ class State:
             self.chars[end : end + len(name)] == name for name in ("\\cdot", "\\times")
         )
 
+    def remark_follows(self, at: int, end: int) -> bool:
+        """Tell whether the bracket [at, end), a blank behind an operand, begins with a word.
+
+        A capital may be a function: ``P (win)``.
+        """
+        if self.classes[at] is not Char.OPEN or self.out[-1:].isupper():
+            return False
+        stop = end
+        while self.classes[stop] is Char.LETTER:
+            stop += 1
+        if stop - end < 2 or stop - end > MAX_WORD:
+            return stop - end > MAX_WORD
+        meaning, _ = self.meaning(fold_case(self.chars[end:stop]))
+        if stop - end == 2:
+            return meaning is Word.STOP
+        return meaning in (Word.PLAIN, Word.STOP)
+
     def factor_end(self, at: int) -> int:
         """Return the index past the bracket whose content, a factor, begins at ``at``; else 0."""
         for end in range(at, min(at + MAX_FACTOR, self.length)):
@@ -391,6 +408,8 @@ class State:
             if kind is Kind.OPEN:
                 return gap is Gap.SPACE and not self.bracket_multiplies(at)
             return True
+        if kind is Kind.OPEN and gap is Gap.SPACE and last in (Kind.LETTER, Kind.CLOSE):
+            return self.remark_follows(at, end)
         if last is Kind.LETTER:
             prose = self.wordy and gap is Gap.SPACE
             return kind in (Kind.WORD, Kind.NUMBER) or (kind is Kind.LETTER and prose)
