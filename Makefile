@@ -40,8 +40,8 @@ test: $(VENV)/.installed-dev ## run the tests
 test-all: $(VENV)/.installed-dev ## ... and those that take long, with more examples of each property
 	@$(BIN)/pytest -q --full $(TOGETHER)
 
-# Three files at a time: many tests wait for servers.
-TOGETHER := -n 3 --dist loadfile
+# Three at a time, because many tests wait for servers; an idle worker takes tests from a busy one.
+TOGETHER := -n 3 --dist worksteal
 
 # TEST_FLAGS=--full runs the long tests too, wherever tests run.
 TEST_FLAGS ?=
@@ -126,7 +126,7 @@ format: $(VENV)/.installed-dev ## rewrite the sources in the house style
 	$(BIN)/ruff format .
 
 .PHONY: bench
-bench: $(VENV)/.installed-dev ## measure speed and memory (a few minutes); BENCHMARKS="core service" for some
+bench: $(VENV)/.installed-dev ## measure speed (a few minutes); BENCHMARKS="core service" for some
 	@$(BIN)/python -m benchmarks $(BENCHMARKS)
 
 # One thread a run: two runs at a time take two cores.

@@ -2,9 +2,9 @@
 
 Usage: ``python .ci/image_by_hand.py SCRATCH``
 
-The instructions are read from the file.  The sources are those that its ignore file lets through,
-each stage's pip runs in a separate environment, and the server starts with the image's
-variables, entry point and command.  Only system packages, the user and the layers are left out.
+The sources are those that the ignore file lets through, each stage's pip runs in a separate
+environment, and the server starts with the image's variables, entry point and command.  Only system
+packages, the user and the layers are left out.
 """
 
 import contextlib
@@ -25,17 +25,6 @@ DOCKERFILE = REPOSITORY / "deploy/docker/Dockerfile"
 PORT = "50051"
 
 
-def copy_context(target: Path) -> None:
-    """Copy the files that the ignore file lets into the build."""
-    lines = DOCKERFILE.with_name(f"{DOCKERFILE.name}.dockerignore").read_text().splitlines()
-    ignored = shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info")
-    for name in [line[1:] for line in lines if line.startswith("!")]:
-        if (REPOSITORY / name).is_dir():
-            shutil.copytree(REPOSITORY / name, target / name, ignore=ignored)
-        else:
-            shutil.copy(REPOSITORY / name, target / name)
-
-
 def free_port() -> str:
     """Return a free port that the system gives to no connection and no listener on port 0."""
     while True:
@@ -48,29 +37,29 @@ def main() -> int:
     """Do the instructions in a scratch folder; return an exit code."""
     scratch = Path(sys.argv[1]).resolve()
     source = scratch / "source"
-    source.mkdir(parents=True)
-    copy_context(source)
-    folders = {
-        "/wheels": scratch / "wheels",
-        "/data": REPOSITORY / "examples/sample",
-        "/run/consensuspr": scratch,
-    }
+    ignored = shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info")
+    lines = DOCKERFILE.with_name(f"{DOCKERFILE.name}.dockerignore").read_text().splitlines()
+    for name in [line[1:] for line in lines if line.startswith("!")]:
+        if (REPOSITORY / name).is_dir():
+            shutil.copytree(REPOSITORY / name, source / name, ignore=ignored)
+        else:
+            source.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPOSITORY / name, source / name)
 
-    def placed(text: str) -> str:
-        """Return a text with folders of this machine instead of the image's."""
-        for folder, here in folders.items():
-            text = re.sub(rf"(?<![\w.]){folder}\b", str(here), text)
-        return text
-
+    text = re.sub(r"^\s*#.*\n", "", DOCKERFILE.read_text(), flags=re.MULTILINE)
+    for folder, here in (
+        ("/wheels", scratch / "wheels"),
+        ("/data", REPOSITORY / "examples/sample"),
+        ("/run/consensuspr", scratch),
+    ):
+        text = re.sub(rf"(?<![\w.]){folder}\b", str(here), text)
     environment: dict[str, str] = {}
     start: list[str] = []
     health: list[str] = []
-    text = re.sub(r"^\s*#.*\n", "", DOCKERFILE.read_text(), flags=re.MULTILINE)
     for line in text.replace("\\\n", " ").splitlines():
         name, _, arguments = line.partition(" ")
-        arguments = placed(arguments)
         if name == "FROM":
-            # What a stage installs and sets ends with it.
+            # Each stage has what it installs and sets itself.
             stage = scratch / f"stage{len(list(scratch.glob('stage*')))}"
             venv.create(stage, with_pip=True)
             environment = os.environ | {"PATH": f"{stage / 'bin'}:{os.environ['PATH']}"}
@@ -80,29 +69,27 @@ def main() -> int:
             for command in re.sub(r"--mount=\S+", "", arguments).split("&&"):
                 if command.strip().startswith("pip "):
                     print("+", command.strip(), flush=True)
-                    words = shlex.split(command)
-                    subprocess.run(words, cwd=source, env=environment, check=True)
+                    subprocess.run(shlex.split(command), cwd=source, env=environment, check=True)
         elif name in ("ENTRYPOINT", "CMD"):
             start += json.loads(arguments)
         elif name == "HEALTHCHECK":
             health = json.loads(arguments.partition("CMD ")[2])
 
-    # Only now: the build takes minutes, and a port that nobody holds is soon somebody else's.
+    # Only now: the build takes minutes, and the port must still be free.
     port = free_port()
     environment = {name: value.replace(PORT, port) for name, value in environment.items()}
-    health = [word.replace(PORT, port) for word in health]
-
     # As in the compose file: the image listens on all addresses, which takes a token.
-    tokens = str(scratch / "tokens")
-    subprocess.run([start[0], "token", tokens], env=environment, check=True)
-    command = [*start, "--token-file", tokens]
+    tokens = ["--token-file", str(scratch / "tokens")]
+    subprocess.run([start[0], "token", tokens[1]], env=environment, check=True)
+    command = [*start, *tokens]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as server:
         try:
             if not server.stdout.readline().startswith("listening on "):
                 return 1
+            health = [word.replace(PORT, port) for word in health]
             subprocess.run(health, env=environment, check=True)
-            address = ["--address", f"127.0.0.1:{port}", "--token-file", tokens]
-            subprocess.run([start[0], "info", *address], env=environment, check=True)
+            info = [start[0], "info", "--address", f"127.0.0.1:{port}", *tokens]
+            subprocess.run(info, env=environment, check=True)
         finally:
             server.terminate()
     print(f"the server ended with {server.returncode}")

@@ -18,7 +18,6 @@ SCRIPTS = {
     "core": None,
     "service": None,
     "answers": None,
-    "memory": None,
     "verl_step": REPOSITORY / ".venv-verl-0.9.1" / "bin" / "python",
 }
 

@@ -16,9 +16,7 @@ from benchmarks.measure import Row, WrongAnswerError, data_folder, fastest, repo
 from benchmarks.texts import Answer
 from consensuspr.core.expressions import parse_formula
 from consensuspr.scoring import AnswerVerifier
-from consensuspr.scoring.answers.compare import compare, form_of, memoised_form
-from consensuspr.scoring.answers.extract import extract_auto
-from consensuspr.scoring.answers.screening import screen
+from consensuspr.scoring.answers.compare import memoised_form
 
 SETS = {
     "GSM8K": ("gsm8k_gpt3", "gsm8k_gpt4o_mini_and_older"),
@@ -29,16 +27,6 @@ SETS = {
 FLOOR = 0.95
 SLOW = frozenset(["symbolic", "budget", "memory", "crash", "load"])
 TIMED, CALLS, PEERED = 1_000, 3, 100
-# What a policy might write to make a check slow; each is wrong.
-HOSTILE = {
-    "markers without an answer": "the answer is " * 7_000,
-    "boxes that never end": r"\boxed{" * 14_000,
-    "numbers": "1,234/56 " * 11_000,
-    "a large power": r"\boxed{9^{" + "9" * 300 + "}}",
-    "a product of sums": r"\boxed{" + "(a+b+c+d)" * 100 + "}",
-    "a list of quotients": r"\boxed{" + "1/(a+b+c)^4," * 63 + "1}",
-    "sums of fractions": r"\boxed{" + r"\frac{1}{x+1}+" * 65 + "1}",
-}
 
 
 def answer_sets() -> dict[str, list[Answer]]:
@@ -124,28 +112,6 @@ def against_math_verify(name: str, cases: Sequence[Answer], verifier: AnswerVeri
     return Row("answers", "math-verify over a check", f"{best['theirs'] / best['ours']:.0f}x", note)
 
 
-def in_thread(response: str) -> bool:
-    """Decide what the calling thread decides; return whether it takes the answer for right."""
-    found = extract_auto(response)
-    if found is None or found.overlong:
-        return False
-    equal, _ = compare(form_of("x^2+1"), form_of(found.answer))
-    if equal is None:
-        screen(found.answer)
-    return equal is True
-
-
-def hostile() -> Row:
-    """Time the calling thread's part of the worst that a policy may write; none may be right."""
-    times = {}
-    for name, text in HOSTILE.items():
-        if in_thread(text):
-            raise WrongAnswerError(f"a hostile answer is taken for right: {name}")
-        times[name] = best_us(partial(in_thread, text)) / 1e3
-    worst = max(times, key=times.__getitem__)
-    return Row("answers", "worst hostile answer", f"{times[worst]:.1f} ms", worst)
-
-
 def run() -> Iterator[Row]:
     """Measure the checks of final answers."""
     with AnswerVerifier() as verifier:
@@ -154,7 +120,6 @@ def run() -> Iterator[Row]:
             yield from judged(name, cases, verifier)
         name = "GSM8K" if "GSM8K" in sets else "generated"
         yield against_math_verify(name, sets[name][:: len(sets[name]) // PEERED], verifier)
-        yield hostile()
 
 
 if __name__ == "__main__":

@@ -60,16 +60,16 @@ class RolloutSet:
     held_as_programs: bool = False
     sources_as_programs: bool = False
 
-    def paths(self, shared: Path) -> list[Path]:
-        """Return the paths of its files."""
-        return [shared / "data" / "rollouts" / f"{file}.jsonl.gz" for file in self.files]
+    def paths(self) -> list[str]:
+        """Return the paths of its files in the folder of outside data."""
+        return [f"data/rollouts/{file}.jsonl.gz" for file in self.files]
 
     def rows(self, shared: Path) -> list[Row]:
         """Return its rollouts, without calculator calls."""
         return [
             row | {"response": CALCULATOR.sub("", row["response"])}
-            for path in self.paths(shared)
-            for row in read_rollouts(path)
+            for path in self.paths()
+            for row in read_rollouts(shared / path)
         ]
 
 
@@ -90,12 +90,12 @@ class Variant:
     """Settings of construction.
 
     Attributes:
-        rollouts_per_problem: correct rollouts that are read; None for all.
+        rollouts_per_problem: correct rollouts that are read, at most.
         formulas_only: without phrases and values.
     """
 
     name: str
-    rollouts_per_problem: int | None = None
+    rollouts_per_problem: int = 256
     formulas_only: bool = False
 
 
@@ -165,7 +165,7 @@ def _cells(
     problem = np.array([numbers.setdefault(one.problem_id, len(numbers)) for one in known])
     acc = np.array([one.acc for one in known], float)
     every, inner = (
-        consistency_of(np.array(ncr, float), acc, problem, CONFIDENCE, 0)
+        consistency_of(np.array(ncr, float), acc, problem, CONFIDENCE)
         for ncr in ([one.ncr for one in known], [one.ncr_without_final for one in known])
     )
     chars = np.array([one.num_chars for one in known], float)
@@ -178,12 +178,12 @@ def _cells(
         f"{np.mean([len(is_final) for is_final in nodes]):.2f} ({finals:.2f})",
         f"{every.num_right:,}, {every.num_wrong:,}",
         f"{share(every.ncr_right)} / {share(every.ncr_wrong)}",
-        share(every.d_ncr.value),
-        _with_interval(every.auroc, "**"),
-        f"{share(every.aucpr.value)} ({share(every.prevalence)})",
-        share(inner.d_ncr.value),
-        _with_interval(inner.auroc, "**"),
-        _with_interval(inner.within, "**"),
+        share(every.figures["d_ncr"].value),
+        _with_interval(every.figures["auroc"], "**"),
+        f"{share(every.figures['aucpr'].value)} ({share(every.figures['prevalence'].value)})",
+        share(inner.figures["d_ncr"].value),
+        _with_interval(inner.figures["auroc"], "**"),
+        _with_interval(inner.figures["within"], "**"),
         share(length.value),
         f"{lowered:.2%}",
         f"{np.average(rates, weights=weights):.2%}" if sum(weights) else "–",
@@ -273,16 +273,16 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.only and arguments.write:
         parser.error("--write needs all sets; leave --only out")
-    demand(arguments.shared, [path for one in SETS for path in one.paths(arguments.shared)])
-    wanted = [one for one in SETS if arguments.only in (None, one.name)]
+    shared = demand(file for rollout_set in SETS for file in rollout_set.paths())
+    wanted = [chosen for chosen in SETS if arguments.only in (None, chosen.name)]
     rows = []
     for rollout_set in wanted:
         for variant in VARIANTS[: rollout_set.variants]:
-            rows.append(measure(rollout_set, variant, arguments.shared))
+            rows.append(measure(rollout_set, variant, shared))
             _log(" | ".join(rows[-1]))
     blocks = {"construction": table(_HEADINGS, rows, 2)}
     if SETS[0] in wanted:
-        whole = [*measure_whole(SETS[0], arguments.shared)]
+        whole = [*measure_whole(SETS[0], shared)]
         blocks |= {"attacks": attacks_table(whole), "agreement": agreement_table(whole)}
     publish(blocks, arguments.write)
     return 0

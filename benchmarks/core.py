@@ -41,7 +41,6 @@ AGREEMENT = 0.75
 SEED = 20
 GSM8K, GOLD = "gsm8k_gpt4o_mini_and_older", "gsm8k_test_calc_nodes"
 R1 = "math_r1distill_long"
-HOSTILE = {"nested patterns": "1", "fractions": r"\frac{1}{2}=", "brackets": "1)", "digits": "1,"}
 
 Nodes = list[list[str]]
 
@@ -59,9 +58,9 @@ class Work(NamedTuple):
         return sum(map(len, self.texts))
 
 
-def generated(problems: int, per_problem: int, size: int, nodes: int = texts.NODES) -> Work:
+def generated(problems: int, per_problem: int, size: int) -> Work:
     """Return generated rollouts of about ``size`` bytes; their nodes are known."""
-    made = texts.problems(problems, SEED, nodes)
+    made = texts.problems(problems, SEED)
     rows = texts.rollouts_of(made, per_problem, size, SEED)
     return Work(
         [row["response"].encode() for row in rows],
@@ -192,64 +191,11 @@ def against_peers(name: str, work: Work) -> Iterator[Row]:
     )
 
 
-def padded(work: Work, count: int) -> Work:
-    """Return the same texts, each with nodes of other problems up to ``count``."""
-    others = texts.expressions(texts.problems(1, SEED + 1, count)[0])
-    more = count - texts.NODES
-    nodes = {id(own): own + others[:more] for own in work.nodes}
-    expected = [row + [False] * more for row in work.expected]
-    return Work(work.texts, [nodes[id(own)] for own in work.nodes], expected)
-
-
-def costs(works: Mapping[str, Work]) -> dict[str, float]:
-    """Return the seconds a byte of each work, after the core's nodes were checked."""
-    calls = {name: core(work) for name, work in works.items()}
-    for name, call in calls.items():
-        require(f"core ({name})", flags(call()), works[name].expected)
-    best = fastest(calls, clock=time.process_time)
-    return {name: seconds / works[name].size for name, seconds in best.items()}
-
-
-def spread(texts: str, works: Mapping[str, Work]) -> Row:
-    """Return how much dearer a byte of the dearest kind of text is than of the cheapest."""
-    cost = costs(works)
-    low, high = min(cost, key=cost.__getitem__), max(cost, key=cost.__getitem__)
-    return Row("core", texts, f"{cost[high] / cost[low]:.2f}x", f"dearest {high}, cheapest {low}")
-
-
-def hostile() -> Row:
-    """Compare texts that a policy might write to make the pass slow with ordinary ones."""
-    works = {"ordinary": generated(8, 4, 10_000)}
-    nodes = [["1" * length] for length in range(1, 64)] + [["never=0"]]
-    for name, unit in HOSTILE.items():
-        text = unit * (200_000 // len(unit))
-        expected = [span is not None for span in Matcher(nodes).spans(text)]
-        works[name] = Work([text.encode()], [nodes], [expected])
-    cost = costs(works)
-    ordinary = cost.pop("ordinary")
-    worst = max(cost, key=cost.__getitem__)
-    return Row(
-        "core",
-        "worst hostile text over ordinary text, a byte",
-        f"{cost[worst] / ordinary:.2f}x",
-        worst,
-    )
-
-
 def run() -> Iterator[Row]:
     """Measure the core."""
     with tempfile.TemporaryDirectory() as folder:
         for name, work in sets(Path(folder)):
             yield from against_peers(name, work)
-    lengths = {
-        f"{size:,} bytes": generated(max(1, 100_000 // size), 10, size)
-        for size in (1_000, 10_000, 100_000)
-    }
-    yield spread("a byte by length of the text", lengths)
-    few = generated(4, 8, 10_000)
-    by_nodes = {f"{count} nodes": padded(few, count) for count in (texts.NODES, 50, 500)}
-    yield spread("a byte by number of nodes", by_nodes)
-    yield hostile()
     if len(os.sched_getaffinity(0)) > 1:
         work = generated(64, 8, 10_000)
         best = fastest({"1": core(work), "2": core(work, threads=2)})

@@ -55,26 +55,26 @@ def publish(blocks: Mapping[str, str], page: Path | None) -> None:
 
 
 def page_parser(program: str, description: str | None) -> argparse.ArgumentParser:
-    """Return the options of a command that measures outside data and writes blocks of a page."""
-    shared = os.environ.get("CONSENSUSPR_SHARED")
+    """Return the options of a command that writes blocks of a page."""
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description=description)
-    parser.add_argument(
-        "--shared",
-        type=Path,
-        default=Path(shared) if shared else REPOSITORY.parent / "shared",
-        help="folder of outside data (default: CONSENSUSPR_SHARED, else ../shared)",
-    )
     parser.add_argument("--write", type=Path, metavar="FILE", help="page whose tables are updated")
     return parser
 
 
-def demand(shared: Path, files: Iterable[Path | str]) -> None:
-    """Exit with code 2 and a message if a file of outside data is missing."""
+def shared_folder() -> Path:
+    """Return the folder of outside data: $CONSENSUSPR_SHARED, else ../shared."""
+    return Path(os.environ.get("CONSENSUSPR_SHARED", REPOSITORY.parent / "shared"))
+
+
+def demand(files: Iterable[Path | str]) -> Path:
+    """Return the folder of outside data; exit with code 2 if one of these files is missing."""
+    shared = shared_folder()
     for file in files:
         if not (shared / file).is_file():
             print(
-                f"error: {shared / file} is missing; name the folder of outside data with"
-                " --shared or CONSENSUSPR_SHARED",
+                f"error: {shared / file} is missing; set CONSENSUSPR_SHARED to the folder of"
+                " outside data",
                 file=sys.stderr,
             )
             raise SystemExit(2)
+    return shared

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import math
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from timeit import Timer
 from typing import NamedTuple
 
 from benchmarks.markdown import REPOSITORY as REPOSITORY
-from benchmarks.markdown import cell, table
+from benchmarks.markdown import cell, shared_folder, table
 
 ROUNDS = 5
 # A shorter timed part would measure the clock and the loop around it.
@@ -82,7 +81,7 @@ def fastest(
 
 def data_folder() -> Path | None:
     """Return $CONSENSUSPR_SHARED/data, else ../shared/data; None without real rollouts there."""
-    folder = Path(os.environ.get("CONSENSUSPR_SHARED", REPOSITORY.parent / "shared")) / "data"
+    folder = shared_folder() / "data"
     return folder if (folder / "rollouts").is_dir() else None
 
 

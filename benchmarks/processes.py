@@ -80,15 +80,6 @@ def serving(
     return listening(command, scratch, settings, cores)
 
 
-def family(pid: int) -> list[int]:
-    """Return a process and all its descendants that live."""
-    found = [pid]
-    for member in found:
-        for task in Path(f"/proc/{member}/task").glob("*/children"):
-            found.extend(map(int, task.read_text(encoding="ascii").split()))
-    return found
-
-
 @contextmanager
 def confined(cores: set[int]) -> Iterator[None]:
     """Keep all threads of this process, and all that they start, on some cores."""

@@ -1,7 +1,7 @@
 """A server and its clients against an empty echo: ``python -m benchmarks.service``.
 
 The floor is an empty gRPC echo of as many bytes, plus the scoring in this process.  Client and
-server share one core, so that all that both do shows; single samples and batches at a time use all.
+server share one core, so that all that both do shows; batches at a time use all.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ import grpc.aio
 from benchmarks import texts
 from benchmarks.measure import Row, WrongAnswerError, fastest, report
 from benchmarks.processes import listening, on_one_core, serving
-from consensuspr.client import AsyncRewardClient, RewardClient
+from consensuspr.client import RewardClient
 from consensuspr.client.transport import channel_options
 from consensuspr.scoring import (
     AnswerVerifier,
     DatasetIndex,
     RewardSpec,
-    Rollout,
     Score,
     ScoreOptions,
     Scorer,
@@ -120,39 +119,22 @@ def batches(field: Field, counts: Sequence[int] = BATCHES) -> Iterator[Row]:
         yield Row("service", f"batch of {count} over echo + scoring", f"{ratio:.2f}x", note)
 
 
-def overlapping(field: Field, count: int = 256) -> Iterator[Row]:
-    """Compare batches under way at a time, and single samples at once, on all cores."""
+def overlapping(field: Field, count: int = 256) -> Row:
+    """Compare several batches under way at a time, on all cores."""
     rollouts = field.rollouts[:count]
-    with (
-        ThreadPoolExecutor(UNDER_WAY) as threads,
-        contextlib.closing(asyncio.new_event_loop()) as loop,
-    ):
-        client = AsyncRewardClient(field.address)
+    with ThreadPoolExecutor(UNDER_WAY) as threads:
 
-        async def one_by_one(some: Sequence[Rollout]) -> list[Score]:
-            return await asyncio.gather(*(client.score_one(one, REWARD) for one in some))
-
-        def singles() -> list[Score]:
-            return loop.run_until_complete(one_by_one(rollouts))
-
-        def several() -> list[list[Score]]:
+        def several() -> list[Sequence[Score]]:
             call = partial(field.client.score, rollouts, REWARD)
             return [*threads.map(lambda _: call(), range(UNDER_WAY))]
 
-        field.check("single samples", singles())
         for scores in several():
             field.check("several batches", scores)
-        best = fastest({**field.floor(count), "singles": singles, "several": several})
-        loop.run_until_complete(client.close())
-    floor = best["scoring"] + best["echo"]
+        best = fastest({**field.floor(count), "several": several})
+    ratio = best["several"] / UNDER_WAY / (best["scoring"] + best["echo"])
     note = f"{len(os.sched_getaffinity(0))} cores, one worker with one thread"
-    ratio = best["several"] / UNDER_WAY / floor
     quantity = f"{UNDER_WAY} batches of {count} under way over echo + scoring"
-    yield Row("service", quantity, f"{ratio:.2f}x", note)
-    ratio = best["singles"] / floor
-    yield Row(
-        "service", f"{count} single samples at once over one batch's floor", f"{ratio:.2f}x", note
-    )
+    return Row("service", quantity, f"{ratio:.2f}x", note)
 
 
 def logged(field: Field, folder: Path, count: int = 256) -> Row:
@@ -184,7 +166,7 @@ def run() -> Iterator[Row]:
             field = Field(folder, max(BATCHES), one)
             yield from batches(field)
             yield logged(field, folder)
-        yield from overlapping(Field(folder, 256, stack))
+        yield overlapping(Field(folder, 256, stack))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ from verl.trainer.ppo.reward import load_reward_manager
 from benchmarks import texts
 from benchmarks.measure import Row, WrongAnswerError, fastest, report
 from benchmarks.processes import confined, serving
-from consensuspr.client import RewardClient, RewardSpec, Rollout
 from consensuspr.client.training import shared_source
 from consensuspr.client.verl.config import ManagerConfig
 
@@ -133,59 +132,29 @@ def managed(overrides: Sequence[str], step: texts.Batch) -> Step:
     return run
 
 
-def batched(client: RewardClient, step: texts.Batch) -> Step:
-    """Return a step that goes to the server in one call, without any of verl."""
-    reward = RewardSpec.linear(0.5)
-
-    def run() -> list[float]:
-        gc.enable()
-        rollouts = [
-            Rollout(row["problem_id"], row["response"], row["ground_truth"], num_tokens=1)
-            for row in step.rows
-        ]
-        scores = client.score(rollouts, reward, answer_rule="dapo")
-        return [float("nan") if score.reward is None else score.reward for score in scores]
-
-    return run
-
-
 async def close(overrides: Sequence[str]) -> None:
     """Close the connection that a manager has to a server that is about to end."""
     await shared_source(ManagerConfig.of(config(overrides)).settings).close()
 
 
-def placements() -> dict[str, tuple[set[int], set[int]]]:
-    """Return the cores of the server and of this process, by name."""
-    cores = sorted(os.sched_getaffinity(0))
-    shared = {"all on one core": ({cores[0]}, {cores[0]})}
-    return (
-        {"server on a core of its own": ({cores[1]}, {cores[0]})} | shared if cores[1:] else shared
-    )
-
-
 def run() -> Iterator[Row]:
-    """Time the step through the manager and as one batch, against the plain function."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        step = texts.batch(ROLLOUTS, SIZE, SEED, folder)
-        for placement, (server_cores, client_cores) in placements().items():
-            with ExitStack() as stack:
-                address, _ = stack.enter_context(serving(step.dataset, folder, server_cores))
-                stack.enter_context(confined(client_cores))
-                client = stack.enter_context(RewardClient(address, 120.0))
-                sides = {
-                    "plain": managed(plain_function(step), step),
-                    "manager": managed(service(address), step),
-                    "one batch": batched(client, step),
-                }
-                for side, run_side in sides.items():
-                    check(side, step, run_side())
-                best = fastest(sides, rounds=2)
-                asyncio.get_event_loop().run_until_complete(close(service(address)))
-            for side in ("manager", "one batch"):
-                quantity = f"plain Python in verl's naive manager over the {side}"
-                note = f"{placement}; {ROLLOUTS:,} rollouts of 10 KB, step of {best[side]:.2f} s"
-                yield Row("verl_step", quantity, f"{best['plain'] / best[side]:.1f}x", note)
+    """Time the step through the manager against the plain function, the server on its own core."""
+    cores = sorted(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        step = texts.batch(ROLLOUTS, SIZE, SEED, Path(name))
+        address, _ = stack.enter_context(serving(step.dataset, Path(name), {cores[-1]}))
+        stack.enter_context(confined({cores[0]}))
+        sides = {
+            "plain": managed(plain_function(step), step),
+            "manager": managed(service(address), step),
+        }
+        for side, run_side in sides.items():
+            check(side, step, run_side())
+        best = fastest(sides, rounds=2)
+        asyncio.get_event_loop().run_until_complete(close(service(address)))
+    note = f"{ROLLOUTS:,} rollouts of 10 KB, step of {best['manager']:.2f} s"
+    quantity = "plain Python in verl's naive manager over the manager"
+    yield Row("verl_step", quantity, f"{best['plain'] / best['manager']:.1f}x", note)
 
 
 if __name__ == "__main__":

@@ -13,13 +13,14 @@ import os
 import re
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from consensusbench import require
 from consensusbench.store import digest
@@ -53,8 +54,8 @@ class ModelSettings:
     """One model behind one OpenAI-compatible address.
 
     Attributes:
-        model: its name as the server knows it.
-        base_url: address up to and with ``/v1``; None is OpenAI's own, or ``OPENAI_BASE_URL``.
+        model: its name on the server.
+        base_url: any OpenAI-compatible server, up to and with ``/v1``; OpenAI's where not set.
         api_key_env: environment variable that holds the key.
         temperature: sent where not None.
         top_p: sent where not None.
@@ -68,7 +69,7 @@ class ModelSettings:
         extra_body: further keys of a request, such as ``top_k`` or ``reasoning_effort``.
     """
 
-    model: str
+    model: str = ""
     base_url: str | None = None
     api_key_env: str = "OPENAI_API_KEY"
     temperature: Temperature | None = None
@@ -83,8 +84,6 @@ class ModelSettings:
     extra_body: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.model:
-            raise InputError("a model has an empty name")
         if self.base_url is not None and urlsplit(self.base_url).scheme not in ("http", "https"):
             raise InputError(
                 f"base_url of {self.name} must begin with http:// or https://, "
@@ -95,7 +94,7 @@ class ModelSettings:
     @property
     def name(self) -> str:
         """Name in files and messages."""
-        return self.label or self.model
+        return self.label or self.model or "the model"
 
     @property
     def is_priced(self) -> bool:
@@ -139,10 +138,9 @@ class Reply:
         text: the answer itself.
         model: the model's name as the server gives it.
         finish_reason: ``stop``, ``length``, ``content_filter``, …
-        prompt_tokens: as the server counted; None where it does not say.
+        prompt_tokens: as the server counted; None if it does not count.
         completion_tokens: the same, reasoning included.
         cost: US dollars, by estimated tokens where the server did not count; None without prices.
-        request_id: the server's name for it.
         reasoning: the model's thinking, where the server sends it apart from the text.
         attempts: requests that it took.
     """
@@ -153,36 +151,31 @@ class Reply:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cost: float | None = None
-    request_id: str | None = None
     reasoning: str | None = None
     attempts: int = 1
 
-    def to_row(self) -> Row:
-        """Return it as a row of JSON values."""
-        return asdict(self)
-
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """Return the reply that :meth:`to_row` wrote; other keys are ignored."""
+        """Return the reply of a row that ``asdict`` made; other keys are ignored."""
         return cls(**{each.name: row[each.name] for each in fields(cls) if each.name in row})
 
 
 def most_tokens(messages: Sequence[Message]) -> int:
     """Return a bound: no byte-level tokenizer makes more than one token of a byte."""
-    return sum(_bytes(message.content) + TEMPLATE_TOKENS for message in messages)
+    return sum(_num_bytes(message.content) + TEMPLATE_TOKENS for message in messages)
 
 
 def likely_tokens(text: str) -> int:
     """Return an estimate on the high side, for servers that do not count."""
-    return -(-_bytes(text) // BYTES_PER_TOKEN)
+    return -(-_num_bytes(text) // BYTES_PER_TOKEN)
 
 
-def _bytes(text: str) -> int:
+def _num_bytes(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
 class Budget:
-    """What may be spent in all, and the switch that ends all asking; for one event loop.
+    """The limits on spending, and the switch that ends all asking; for one event loop.
 
     A request reserves the most that it can cost before it is sent, so that requests in flight
     cannot run past the limit together.  An attempt without a usable reply is charged nothing,
@@ -197,8 +190,8 @@ class Budget:
         for name, limit in {"max_cost": max_cost, "max_requests": max_requests}.items():
             if limit is not None and not 0 <= limit < math.inf:
                 raise InputError(f"{name} must be 0 or more, got {limit!r}")
-        self.max_cost = max_cost
-        self.max_requests = max_requests
+        self._max_cost = max_cost
+        self._max_requests = max_requests
         self.cost = 0.0
         self.requests = 0
         self.stopped: str | None = None
@@ -218,16 +211,17 @@ class Budget:
             BudgetSpent: it does not fit although nothing is in flight, or asking was stopped.
         """
         async with self._changed:
-            while (reason := self._over(cost)) is not None and self._in_flight:
-                await self._changed.wait()
-            if self.stopped is not None or reason is not None:
-                raise BudgetSpent(self.stopped or str(reason))
+            await self._changed.wait_for(
+                lambda: self.stopped or not self._in_flight or self._over(cost) is None
+            )
+            if reason := self.stopped or self._over(cost):
+                raise BudgetSpent(reason)
             self._reserved += cost
             self._in_flight += 1
             self.requests += 1
 
     async def settle(self, cost: float, reply: Reply | None) -> None:
-        """Replace a reservation by what the reply cost."""
+        """Replace a reservation by the cost of the reply."""
         async with self._changed:
             self._reserved -= cost
             self._in_flight -= 1
@@ -241,18 +235,15 @@ class Budget:
 
     def _over(self, cost: float) -> str | None:
         """Return which limit the request would exceed."""
-        if self.stopped is not None:
-            return None
+        spent = self.cost + self._reserved + cost
         # A limit that is met exactly must not be missed by rounding.
-        if self.max_cost is not None and (
-            self.cost + self._reserved + cost > self.max_cost * (1 + 1e-9)
-        ):
+        if self._max_cost is not None and spent > self._max_cost * (1 + 1e-9):
             return (
-                f"the limit of ${self.max_cost:g} leaves no further request: "
+                f"the limit of ${self._max_cost:g} leaves no further request: "
                 f"${self.cost:.4f} is spent and one may take ${cost:.4f}"
             )
-        if self.max_requests is not None and self.requests >= self.max_requests:
-            return f"the limit of {self.max_requests:,} requests is reached"
+        if self._max_requests is not None and self.requests >= self._max_requests:
+            return f"the limit of {self._max_requests:,} requests is reached"
         return None
 
 
@@ -279,7 +270,6 @@ class _Completion(BaseModel):
     choices: Annotated[list[_Choice], Field(min_length=1)]
     usage: _Usage | None = None
     model: str | None = None
-    id: str | None = None
 
 
 class ChatModel:
@@ -294,8 +284,10 @@ class ChatModel:
     """
 
     def __init__(self, settings: ModelSettings, budget: Budget | None = None) -> None:
+        if not settings.model:
+            raise InputError("a model has an empty name")
         self.settings = settings
-        self.budget = budget or Budget()
+        self._budget = budget or Budget()
         self._openai = require("openai", "asking a model")
         self._key = os.environ.get(settings.api_key_env, "")
         has_own_server = settings.base_url is not None or os.environ.get("OPENAI_BASE_URL")
@@ -362,12 +354,12 @@ class ChatModel:
         longest = settings.max_tokens or self._largest
         async with self._slots:
             most = settings.cost(most_tokens(messages), longest) or 0.0
-            await self.budget.reserve(most)
+            await self._budget.reserve(most)
             reply = None
             try:
                 reply = await self._reply(given, messages)
             finally:
-                await self.budget.settle(most, reply)
+                await self._budget.settle(most, reply)
         self._largest = max(self._largest, reply.completion_tokens or 0)
         return reply
 
@@ -398,7 +390,6 @@ class ChatModel:
                 likely if prompt is None else prompt,
                 likely_tokens(text + (reasoning or "")) if completion is None else completion,
             ),
-            request_id=raw.headers.get("x-request-id") or content.id,
             reasoning=reasoning,
             attempts=1 + raw.retries_taken,
         )
@@ -467,7 +458,11 @@ def ask_key(
     return digest([settings.name, asked, turns, json_schema, seed, sample])
 
 
-_KEYS = tuple(each.name for each in fields(ModelSettings))
+class _ModelsFile(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    models: list[dict[str, Any]]
+    defaults: dict[str, Any] = {}
 
 
 def read_models(
@@ -489,47 +484,45 @@ def read_models(
     """
     models = []
     for name in names:
-        match = re.fullmatch(r"(?P<model>.+?)(?:@(?P<base_url>https?://.+))?", name, re.DOTALL)
-        entry = {"model": ""} if match is None else match.groupdict()
+        match = re.fullmatch(r"(?P<model>.+?)@(?P<base_url>https?://.+)", name, re.DOTALL)
+        entry = {"model": name} if match is None else match.groupdict()
         models.append(_settings({**defaults, **entry}, f"--model {name}"))
     if file is not None:
-        content = _read_toml(file)
-        of_file = {**defaults, **content.pop("defaults", {})}
-        models += [_settings({**of_file, **entry}, str(file)) for entry in content["models"]]
+        try:
+            content = _ModelsFile.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise DataError(str(file), None, f"cannot be read: {error.strerror}") from None
+        except ValidationError:
+            raise DataError(
+                str(file), None, "must hold [[models]] tables, and [defaults] if any"
+            ) from None
+        except ValueError as error:
+            raise DataError(str(file), None, f"is not TOML: {error}") from None
+        shared = {**defaults, **content.defaults}
+        models += [_settings({**shared, **entry}, str(file)) for entry in content.models]
     if not models:
         raise InputError("no model is named: give --model NAME[@BASE_URL] or --models FILE")
-    known = [model.name for model in models]
-    for name in known:
-        if known.count(name) > 1:
+    for name, count in Counter(model.name for model in models).items():
+        if count > 1:
             raise InputError(f"two models are called {name!r}: give one a label in a models file")
     return tuple(models)
 
 
-def _read_toml(file: Path) -> Row:
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(str(file), None, f"cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise DataError(str(file), None, f"is not TOML: {error}") from None
-    entries, own = content.get("models"), content.get("defaults", {})
-    are_tables = isinstance(entries, list) and all(isinstance(each, dict) for each in entries)
-    if not (are_tables and isinstance(own, dict)) or content.keys() - {"models", "defaults"}:
-        raise DataError(str(file), None, "must hold [[models]] tables, and [defaults] if any")
-    return content
-
-
 def _settings(values: Mapping[str, Any], where: str) -> ModelSettings:
-    given = {name: value for name, value in values.items() if value is not None}
-    for name in given:
-        if name == "api_key":
-            raise InputError(f"{where}: name the variable that holds the key with api_key_env")
-        if name not in _KEYS:
-            raise InputError(f"{where}: unknown key {name!r}; known are {', '.join(_KEYS)}")
-    for name in ("temperature", "top_p", "max_tokens"):
-        if given.get(name) == "default":  # not sent
-            del given[name]
+    known = [each.name for each in fields(ModelSettings)]
+    for name in values:
+        if name not in known:
+            raise InputError(f"{where}: unknown key {name!r}; known are {', '.join(known)}")
+    # A sampling setting that is "default" is not sent.
+    given = {
+        name: value
+        for name, value in values.items()
+        if value is not None
+        and not (value == "default" and name in ("temperature", "top_p", "max_tokens"))
+    }
+    if not given.get("model"):
+        raise InputError(f"{where}: a model has an empty name")
     try:
-        return ModelSettings(**{"model": "", **given})
+        return ModelSettings(**given)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None

@@ -1,27 +1,23 @@
-"""Records on disk: replies that were paid for, extractions, and rows put aside."""
+"""A journal on disk of results that cost money or time."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import pickle
 import sqlite3
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Generic, Self, TypeVar
+from typing import Self
 
 from consensuspr.data import Row
 from consensuspr.data.writers import dump_json_line
 from consensuspr.errors import ConsensusPRError, DataError, InputError
 
-ValueT = TypeVar("ValueT")
 _VERSION = 2
 _SCHEMA = """
 BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS journal (kind TEXT NOT NULL, version INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS records
     (number INTEGER PRIMARY KEY, key TEXT UNIQUE NOT NULL, record TEXT NOT NULL);
 COMMIT;
@@ -29,16 +25,17 @@ COMMIT;
 
 
 def digest(value: object) -> str:
-    """Return 32 hexadecimal digits that stand for a JSON value."""
+    """Return a digest of a JSON value, 32 hexadecimal digits."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:32]
 
 
 class Journal:
-    """Records by key in one SQLite file, for one process at a time.
+    """Records by key in one SQLite file, for one process at a time; a context manager.
 
     Args:
-        path: made if it does not exist; its folder must exist.
+        path: made if it does not exist, and removed if it is closed without a record; its folder
+            must exist.
         kind: one word for the content; a journal of another kind is rejected.
         durable: bring each record to disk at once, because it was paid for.  Otherwise a kill
             loses nothing, but a power cut may.
@@ -65,45 +62,24 @@ class Journal:
             if not known:
                 self._database.execute("INSERT INTO journal VALUES (?, ?)", (kind, _VERSION))
         except sqlite3.DatabaseError as error:
-            self.close()
+            self._database.close()
             if "locked" in str(error):
                 raise InputError(f"{path} is in use by another run") from None
             if isinstance(error, sqlite3.OperationalError):
                 raise InputError(f"{path}: cannot be opened: {error}") from None
             raise DataError(str(path), None, f"is no journal of {kind}: {error}") from None
         if known not in ([], [(kind, _VERSION)]):
-            self.close()
+            self._database.close()
             raise DataError(str(path), None, f"is no journal of {kind}")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let another process use the file."""
+        is_empty = not len(self)
         self._database.close()
-
-    def check(self, settings: Mapping[str, object]) -> None:
-        """Compare settings with those of :meth:`declare`.
-
-        Raises:
-            InputError: one differs.
-        """
-        known = dict(self._database.execute("SELECT name, value FROM settings"))
-        for name, value in settings.items():
-            now = json.dumps(value)
-            if known.get(name, now) != now:
-                raise InputError(
-                    f"{self.path} was begun with {name} = {known[name]}, "
-                    f"now it is {now}: keep the setting, or begin another output"
-                )
-
-    def declare(self, settings: Mapping[str, object]) -> None:
-        """Record settings that later runs must keep."""
-        for name, value in settings.items():
-            self._write("INSERT OR IGNORE INTO settings VALUES (?, ?)", name, json.dumps(value))
+        if is_empty:
+            self.path.unlink(missing_ok=True)
 
     def __len__(self) -> int:
         [[count]] = self._database.execute("SELECT count(*) FROM records")
@@ -132,35 +108,12 @@ class Journal:
         text = dump_json_line(record).decode("utf-8")
         self._write("INSERT INTO records (key, record) VALUES (?, ?)", key, text)
 
-    def _write(self, statement: str, key: str, value: str) -> None:
+    def clear(self) -> None:
+        """Forget all records: the work is done."""
+        self._write("DELETE FROM records")
+
+    def _write(self, statement: str, *values: str) -> None:
         try:
-            self._database.execute(statement, (key, value))
+            self._database.execute(statement, values)
         except sqlite3.Error as error:
             raise ConsensusPRError(f"{self.path}: cannot be written: {error}") from error
-
-
-class RowSpool(Generic[ValueT]):
-    """Values put aside in their order until all have been seen, on disk in a nameless file."""
-
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(prefix="consensusbench-")  # noqa: SIM115
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._file.close()
-
-    def add(self, value: ValueT) -> None:
-        """Put one value behind the others."""
-        # Pickle is quick, and nobody else sees this file.
-        pickle.dump(value, self._file, pickle.HIGHEST_PROTOCOL)
-
-    def __iter__(self) -> Iterator[ValueT]:
-        """Yield all values, in order."""
-        self._file.seek(0)
-        while True:
-            try:
-                yield pickle.load(self._file)
-            except EOFError:
-                return

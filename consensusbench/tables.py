@@ -1,6 +1,6 @@
 """Tables of results: a :class:`Table` is printed with rich, written as LaTeX or put on a page.
 
-Columns know how their values are shown: as percent, with so many decimals, with an interval.
+A column has the form of its values: percent, number of decimals, interval.
 Names of models and sources come from files: control characters and LaTeX commands are escaped.
 """
 
@@ -172,15 +172,16 @@ class Table:
             ]
             for section in self.sections
         ]
-        return figures.DataTable(self.caption, columns, sections, self.bold, len(sections) == 1)
+        return figures.DataTable(self.caption, columns, sections, self.bold)
 
     def to_latex(self) -> str:
         """Return the table for LaTeX with ``booktabs``: values without intervals and notes."""
+        alignment = "".join("r" if column.numeric else "l" for column in self.columns)
         lines = [
             r"\begin{table}[t]",
             r"\centering",
             rf"\caption{{{latex_text(self.caption)}}}",
-            rf"\begin{{tabular}}{{{''.join('r' if one.numeric else 'l' for one in self.columns)}}}",
+            rf"\begin{{tabular}}{{{alignment}}}",
             r"\toprule",
             " & ".join(latex_text(column.heading) for column in self.columns) + r" \\",
         ]

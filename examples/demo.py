@@ -17,23 +17,21 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from statistics import fmean
 
 from rich.console import Console
 from rich.rule import Rule
 from rich.table import Table
 
 from consensuspr.cli.explain import print_explanation
-from consensuspr.cli.score import mean_text
 from consensuspr.client import RewardClient, RewardSpec
-from consensuspr.client.files import ScoreCounts
-from consensuspr.console import count_progress, load_core, make_console
+from consensuspr.console import load_core, make_console
 from consensuspr.data import Row, read_rollouts
 from consensuspr.scoring import Score, rollout_from_row
 
 SAMPLE = Path(__file__).resolve().parent / "sample"
 # The score log of the demo.
 RUN = SAMPLE.parents[1] / "build" / "demo"
-BATCH = 50
 
 # Heading, reward and epoch of each pass over the rollouts.
 PASSES = (
@@ -56,46 +54,33 @@ The scores as a page in a browser (pip install ".[web]" brings its packages):
   consensuspr watch build/demo --dataset examples/sample/dataset.jsonl"""
 
 
-def score_all(client: RewardClient, rows: list[Row]) -> dict[str, list[Score]]:
-    """Score all rollouts under each reward, with a progress bar."""
-    rollouts = [rollout_from_row(row) for row in rows]
-    scores: dict[str, list[Score]] = {heading: [] for heading, _, _ in PASSES}
-    done = 0
-    with count_progress("scoring over gRPC", len(PASSES) * len(rollouts), "rollouts") as advance_to:
-        for heading, reward, epoch in PASSES:
-            for start in range(0, len(rollouts), BATCH):
-                batch = rollouts[start : start + BATCH]
-                scores[heading] += client.score(batch, reward=reward, epoch=epoch)
-                done += len(batch)
-                advance_to(done)
-    return scores
-
-
 def table_by(column: str, title: str, rows: list[Row], scores: dict[str, list[Score]]) -> Table:
     """Return accuracy, coverage and each reward, averaged by a column of the rollouts."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(title)
     for heading in ("Rollouts", "Acc", "NCR", "TPN", *scores):
         table.add_column(heading, justify="right")
-    for value in [*dict.fromkeys(row[column] for row in rows), None]:
-        groups = {heading: ScoreCounts() for heading in scores}
-        for heading, of_pass in scores.items():
-            for row, score in zip(rows, of_pass, strict=True):
-                if value in (None, row[column]):
-                    groups[heading].add(score)
-        first = groups[PASSES[0][0]]
-        if value is None:
+    first = scores[PASSES[0][0]]
+    values = dict.fromkeys(row[column] for row in rows)
+    for value in (*values, "all"):
+        places = [at for at, row in enumerate(rows) if value in (row[column], "all")]
+        if value == "all":
             table.add_section()
         table.add_row(
-            "all" if value is None else value.replace("_", " "),
-            f"{first.rollouts:,}",
-            mean_text(first.means["acc"], first.rollouts, ".1%"),
-            mean_text(first.means["ncr"], first.rollouts, ".1%"),
-            mean_text(first.means["tpn"], first.rollouts, ",.1f"),
-            *(mean_text(g.means["reward"], g.rollouts, ",.3f") for g in groups.values()),
-            style="bold" if value is None else "",
+            value.replace("_", " "),
+            f"{len(places):,}",
+            mean(".1%", [first[at].acc for at in places]),
+            mean(".1%", [first[at].ncr for at in places]),
+            mean(",.1f", [first[at].tpn for at in places]),
+            *(mean(".3f", [of_pass[at].reward for at in places]) for of_pass in scores.values()),
+            style="bold" if value == "all" else "",
         )
     return table
+
+
+def mean(form: str, values: list[float | None]) -> str:
+    """Return the mean of the known values as text."""
+    return format(fmean(value for value in values if value is not None), form)
 
 
 def explain(console: Console, client: RewardClient, rows: list[Row], scores: list[Score]) -> None:
@@ -116,7 +101,11 @@ def explain(console: Console, client: RewardClient, rows: list[Row], scores: lis
 
 def show(console: Console, client: RewardClient, rows: list[Row]) -> None:
     """Score everything and print tables and one explanation."""
-    scores = score_all(client, rows)
+    rollouts = [rollout_from_row(row) for row in rows]
+    scores = {
+        heading: list(client.score(rollouts, reward=reward, epoch=epoch))
+        for heading, reward, epoch in PASSES
+    }
     console.print(Rule("Rewards of the rollouts, by data source", align="left"))
     console.print(table_by("data_source", "Data source", rows, scores))
     console.print()
@@ -133,7 +122,7 @@ def draw(path: Path, client: RewardClient, rows: list[Row]) -> None:
         record=True, width=88, file=io.StringIO(), color_system="standard", force_terminal=True
     )
     scores = client.score([rollout_from_row(row) for row in rows], reward=PASSES[0][1])
-    explain(console, client, rows, scores)
+    explain(console, client, rows, list(scores))
     path.parent.mkdir(parents=True, exist_ok=True)
     picture = console.export_svg(title="consensuspr explain", unique_id="explain")
     # The reader's browser would fetch the font from a server; any font will do.

@@ -14,7 +14,6 @@ Exit codes: 0 done or fresh, 1 stale, 3 the pinned generator is not installed he
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from importlib.metadata import PackageNotFoundError, version
@@ -25,18 +24,12 @@ PACKAGE = Path("consensuspr/v1")
 STUBS = [PACKAGE / f"scoring_pb2{end}" for end in (".py", ".pyi", "_grpc.py", "_grpc.pyi")]
 
 
-def missing_requirements() -> list[str]:
-    """Return the pins of ``requirements.txt`` that this environment does not meet."""
-    missing = []
-    for line in (PROTO_ROOT / "requirements.txt").read_text().splitlines():
-        name, _, pin = line.partition("==")
-        try:
-            installed = version(name)
-        except PackageNotFoundError:
-            installed = "none"
-        if installed != pin:
-            missing.append(f"{line} (installed: {installed})")
-    return missing
+def installed(name: str) -> str:
+    """Return the version of a distribution, "none" without it."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "none"
 
 
 def generate(into: Path) -> None:
@@ -54,28 +47,28 @@ def generate(into: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Generate or check the stubs.")
-    parser.add_argument("--check", action="store_true", help="compare instead of writing")
-    check: bool = parser.parse_args().check
-    if missing := missing_requirements():
+    lines = (PROTO_ROOT / "requirements.txt").read_text().split()
+    pins = dict(line.split("==") for line in lines)
+    missing = [
+        f"{name}=={pin} (installed: {own})"
+        for name, pin in pins.items()
+        if (own := installed(name)) != pin
+    ]
+    if missing:
         print(f"the pinned generator is not installed: {', '.join(missing)}", file=sys.stderr)
         return 3
-    with tempfile.TemporaryDirectory() as scratch:
-        generate(Path(scratch))
-        fresh = {stub: (Path(scratch) / stub).read_bytes() for stub in STUBS}
-    committed = {stub: PROTO_ROOT / stub for stub in STUBS}
-    stale = [
-        stub
-        for stub, path in committed.items()
-        if not path.is_file() or path.read_bytes() != fresh[stub]
-    ]
-    if check and stale:
-        print(f"stale: {', '.join(map(str, stale))}; run `make proto`", file=sys.stderr)
-        return 1
-    for stub in stale:
-        committed[stub].write_bytes(fresh[stub])
-        print(f"wrote {stub}")
-    return 0
+    stale = []
+    with tempfile.TemporaryDirectory() as folder:
+        generate(Path(folder))
+        for stub in STUBS:
+            fresh, committed = (Path(folder) / stub).read_bytes(), PROTO_ROOT / stub
+            if not committed.is_file() or committed.read_bytes() != fresh:
+                stale.append(str(stub))
+                if "--check" not in sys.argv:
+                    committed.write_bytes(fresh)
+    if stale:
+        print("stale:" if "--check" in sys.argv else "wrote", *stale)
+    return int(bool(stale) and "--check" in sys.argv)
 
 
 if __name__ == "__main__":

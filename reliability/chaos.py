@@ -18,11 +18,10 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +29,11 @@ import grpc
 
 from benchmarks.markdown import table
 from consensuspr.client.admin import AdminClient
-from consensuspr.errors import ConsensusPRError
 from consensuspr.score_log import LogReader
 from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
 from reliability import frames
-from reliability.load import (
-    Load,
-    Server,
-    is_running,
-    machine,
-    resident_mb,
-    serving,
-    wait_until,
-)
+from reliability.load import Load, Server, is_running, resident_mb, serving, wait_until
 
 # Scored before a fault, and after it has ended.
 AROUND = 600
@@ -51,71 +41,61 @@ AROUND = 600
 MAX_GROWTH_MB = 300
 MAX_LOG_BYTES = 256 << 10
 
+Fault = Callable[[Server, Load], None]
+# In the order of their definition; the docstring of each names its action.
+FAULTS: dict[str, Fault] = {}
+# The command that runs the server of a fault that needs one.
+WITHIN = {"few-descriptors": ("prlimit", "--nofile=256:256")}
+
 
 class Skipped(Exception):
     """A fault cannot be made here; the text says why."""
 
 
-Fault = Callable[[Server, Load], None]
-# Returns environment variables of the server; gets its folder, and a stack that ends with it.
-Prepare = Callable[[Path, ExitStack], Mapping[str, str]]
+def fault(make: Fault) -> Fault:
+    """Register a fault."""
+    FAULTS[make.__name__.replace("_", "-")] = make
+    return make
 
 
-@dataclass(frozen=True)
-class Scenario:
-    """A fault, and the settings of its server and the command that runs it."""
-
-    fault: Fault
-    settings: Mapping[str, str | int | float]
-    within: Sequence[str]
-    prepare: Prepare
-
-
-SCENARIOS: dict[str, Scenario] = {}
-
-
-def scenario(
-    *within: str,
-    prepare: Prepare = lambda folder, stack: {},
-    **settings: str | int | float,
-) -> Callable[[Fault], Fault]:
-    """Register a fault; see :class:`Scenario`."""
-
-    def register(fault: Fault) -> Fault:
-        name = fault.__name__.replace("_", "-")
-        SCENARIOS[name] = Scenario(fault, settings, within, prepare)
-        return fault
-
-    return register
-
-
-# --- processes ------------------------------------------------------------------------------------
-
-
-@scenario()
+@fault
 def kill_a_worker(server: Server, load: Load) -> None:
     """SIGKILL one of the workers, six times."""
     for _ in range(6):
-        os.kill(random.choice(server.workers()), signal.SIGKILL)
+        random.choice(server.workers()).kill()
         load.wait_for_rollouts(300)
         server.wait_for_workers()
 
 
-@scenario()
+@fault
 def kill_the_server(server: Server, load: Load) -> None:
     """SIGKILL the supervisor while a worker is stopped, and start another server at its address."""
     workers = server.workers()
-    os.kill(workers[0], signal.SIGSTOP)
-    os.kill(server.pid, signal.SIGKILL)
+    workers[0].suspend()
+    server.supervisor.kill()
     wait_until(lambda: not any(map(is_running, workers)), "workers outlived their supervisor")
     server.replace()
     load.wait_for_rollouts(300)
 
 
-# --- the machine ----------------------------------------------------------------------------------
+@fault
+def full_disk(server: Server, load: Load) -> None:
+    """Fill the disk of the score log and of temporary files, kill a worker, and free the disk."""
+    disk = server.scratch / "disk"
+    with (disk / "filler").open("wb") as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(1 << 16))
+    load.wait_for_rollouts(1000)
+    server.workers()[0].kill()
+    load.wait_for_rollouts(1000)
+    before = _logged(disk)
+    (disk / "filler").unlink()
+    wait_until(lambda: _logged(disk) > before, "the score log did not grow", 90)
+    server.wait_for_workers()
 
 
-def _small_disk(folder: Path, stack: ExitStack) -> Mapping[str, str]:
+def _mount_small_disk(folder: Path, stack: ExitStack) -> dict[str, str]:
+    """Mount a disk of 64 MB in a folder; return the variables of a server that writes there."""
     disk = folder / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)]
@@ -125,52 +105,47 @@ def _small_disk(folder: Path, stack: ExitStack) -> Mapping[str, str]:
     return {"CONSENSUSPR_SCORE_LOG": str(disk), "TMPDIR": str(disk)}
 
 
-@scenario(prepare=_small_disk)
-def full_disk(server: Server, load: Load) -> None:
-    """Fill the disk of the score log and of temporary files, kill a worker, and free the disk."""
-    disk = server.scratch / "disk"
-    with (disk / "filler").open("wb") as file, contextlib.suppress(OSError):
-        while True:
-            file.write(bytes(1 << 16))
-    load.wait_for_rollouts(1000)
-    os.kill(server.workers()[0], signal.SIGKILL)
-    load.wait_for_rollouts(1000)
-    before = _rows(disk)
-    (disk / "filler").unlink()
-    wait_until(lambda: _rows(disk) > before, "the score log did not grow", 90)
-    server.wait_for_workers()
+def _logged(run: Path) -> int:
+    """Return how many rows the score log of a run has."""
+    return sum(rows.num_rows for rows in LogReader(run, columns=["status"], following=True).read())
 
 
-@scenario("prlimit", "--nofile=256:256")
+@fault
 def few_descriptors(server: Server, load: Load) -> None:
     """Open 600 connections to a server that may have 256 descriptors in each process."""
-    with _many_connections(server.port, 600):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 1600:
+        raise Skipped(f"600 connections need as many descriptors; the limit is {hard}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for number in range(600):
+            sock = stack.enter_context(socket.socket())
+            sock.setblocking(False)
+            sock.connect_ex(("127.0.0.1", server.port))
+            if number % 100 == 99:
+                time.sleep(0.02)
         time.sleep(5)
 
 
-# --- clients --------------------------------------------------------------------------------------
-
-
-@scenario()
+@fault
 def stalled_clients(server: Server, load: Load) -> None:
     """Begin 400 requests and never go on, for 15 s."""
     with ExitStack() as stack:
         for _ in range(400):
-            sock = stack.enter_context(connected(server.port))
-            sock.sendall(frames.begun_request(1 << 20))
+            stack.enter_context(_connected(server)).sendall(frames.begun_request(1 << 20))
         time.sleep(15)
 
 
-@scenario()
+@fault
 def flooding_clients(server: Server, load: Load) -> None:
     """Let six connections send requests of 160 KB without waiting for replies, for 15 s."""
     request = frames.score_request(*[b"so 14*118 = 1652 and " * 500] * 16)
     until = time.monotonic() + 15
 
-    def flood() -> None:
-        with grpc.insecure_channel(
-            server.address, [("grpc.use_local_subchannel_pool", 1)]
-        ) as channel:
+    def flood(_: int) -> None:
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        with grpc.insecure_channel(server.address, options) as channel:
             call = channel.unary_unary(frames.SCORE.decode(), None, None)
             under_way: list[Any] = []
             while time.monotonic() < until:
@@ -181,126 +156,67 @@ def flooding_clients(server: Server, load: Load) -> None:
             for reply in under_way:
                 reply.cancel()
 
-    threads = [threading.Thread(target=flood) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(flood, range(6)))
 
 
-@scenario()
+@fault
 def hand_made_frames(server: Server, load: Load) -> None:
     """Send HTTP/2 frames that no client sends: floods, resets, nonsense; 300 connections."""
     dice = random.Random(7)
-    for _ in range(60):
-        for attack in frames.ATTACKS:
-            with connected(server.port) as sock:
-                sock.settimeout(2)
-                with contextlib.suppress(OSError):
-                    sock.sendall(frames.PREFACE + frames.frame(4, 0, 0, b"") + attack(dice))
-                    sock.recv(4096)
+    for attack in frames.ATTACKS * 60:
+        with _connected(server) as sock, contextlib.suppress(OSError):
+            sock.settimeout(2)
+            sock.sendall(frames.PREFACE + frames.frame(4, 0, 0, b"") + attack(dice))
+            sock.recv(4096)
 
 
-@scenario()
+@fault
 def memory_bombs(server: Server, load: Load) -> None:
     """Send requests that are small on the wire and large in memory, compressed and plain."""
     protocol = pb.ScoreRequest(protocol_version=PROTOCOL_VERSION).SerializeToString()
     empty = protocol + b"\x42\x00" * (16 << 20)
-    nodes = protocol + _field(8, _field(1, b"p") + b"\x32\x00" * (4 << 20))
-    _send_raw(server, [empty, nodes])
-    _send_raw(server, [empty, nodes], grpc.Compression.Gzip)
+    nodes = protocol + frames.field(8, frames.field(1, b"p") + b"\x32\x00" * (4 << 20))
+    options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+    for compression in (None, grpc.Compression.Gzip):
+        with grpc.insecure_channel(server.address, options, compression) as channel:
+            call = channel.unary_unary(frames.SCORE.decode(), None, None)
+            replies = [call.future(request, timeout=60) for request in (empty, nodes)]
+            for reply in replies:
+                with contextlib.suppress(grpc.RpcError):
+                    reply.result()
 
 
-# --- datasets and ends ----------------------------------------------------------------------------
-
-
-@scenario()
+@fault
 def changing_datasets(server: Server, load: Load) -> None:
     """Add, replace and remove datasets by command for 20 s, while hangups come and files change."""
     whole = (server.scratch / "dataset.jsonl").read_bytes()
     other = server.scratch / "other.jsonl"
     other.write_bytes(whole)
     until = time.monotonic() + 20
-    faults: list[str] = []
 
     def change(name: str) -> None:
         with AdminClient(server.address, timeout_s=60) as admin:
             while time.monotonic() < until:
-                try:
-                    admin.put(name, str(other))
-                    admin.put("default")
-                    admin.remove(name)
-                except ConsensusPRError as error:
-                    faults.append(str(error))
-                    return
+                admin.put(name, str(other))
+                admin.put("default")
+                admin.remove(name)
 
-    threads = [threading.Thread(target=change, args=(name,)) for name in ("first", "second")]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        # Renamed into place, so that every read is whole.
-        (server.scratch / "new").write_bytes(whole + b"\n" * random.randrange(9))
-        (server.scratch / "new").rename(other)
-        os.kill(server.pid, signal.SIGHUP)
-        time.sleep(0.05)
-    if faults:
-        raise RuntimeError(f"a change was not made: {faults[0]}")
+    with ThreadPoolExecutor(2) as pool:
+        changes = [pool.submit(change, name) for name in ("first", "second")]
+        while not all(done.done() for done in changes):
+            # Renamed into place, so that every read is whole.
+            (server.scratch / "new").write_bytes(whole + b"\n" * random.randrange(9))
+            (server.scratch / "new").rename(other)
+            os.kill(server.supervisor.pid, signal.SIGHUP)
+            time.sleep(0.05)
+        for done in changes:
+            done.result()
 
 
-# --- helpers ------------------------------------------------------------------------
+def _connected(server: Server) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=30)
 
-
-def _rows(run: Path) -> int:
-    """Return how many rows the score log of a run has."""
-    return sum(
-        table.num_rows for table in LogReader(run, columns=["status"], following=True).read()
-    )
-
-
-def _field(number: int, content: bytes) -> bytes:
-    return bytes([number << 3 | 2]) + frames.varint(len(content)) + content
-
-
-def _send_raw(
-    server: Server, requests: Sequence[bytes], compression: grpc.Compression | None = None
-) -> None:
-    """Send requests at the same time, and wait for whatever comes back."""
-    options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-    with grpc.insecure_channel(server.address, options, compression) as channel:
-        call = channel.unary_unary(frames.SCORE.decode(), None, None)
-        replies = [call.future(request, timeout=60) for request in requests]
-        for reply in replies:
-            with contextlib.suppress(grpc.RpcError):
-                reply.result()
-
-
-def connected(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=30)
-
-
-@contextlib.contextmanager
-def _many_connections(port: int, number: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < number + 1000:
-        raise Skipped(f"{number} connections need as many descriptors; the limit is {hard}")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    socks = []
-    try:
-        for _ in range(number):
-            sock = socket.socket()
-            sock.setblocking(False)
-            sock.connect_ex(("127.0.0.1", port))
-            socks.append(sock)
-            if len(socks) % 100 == 0:
-                time.sleep(0.02)
-        yield
-    finally:
-        for sock in socks:
-            sock.close()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-# --- running --------------------------------------------------------------------------------------
 
 HEADER = [
     "fault", "action", "scored", "lost", "wrong", "longest pause", "longest call",
@@ -314,28 +230,27 @@ def run(name: str) -> tuple[list[str], list[str]]:
     Raises:
         Skipped: it cannot be made here.
     """
-    chosen, harm = SCENARIOS[name], []
+    make, harm = FAULTS[name], []
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
-        environment = chosen.prepare(scratch, stack)
-        server = stack.enter_context(
-            serving(
-                scratch, settings=chosen.settings, within=chosen.within, environment=environment
-            )
-        )
+        environment = _mount_small_disk(scratch, stack) if make is full_disk else {}
+        started = serving(scratch, within=WITHIN.get(name, ()), environment=environment)
+        server = stack.enter_context(started)
         with Load(server.address) as load:
             load.wait_for_rollouts(AROUND)
             base = max(map(resident_mb, server.workers()))
             begun = time.monotonic()
             try:
-                chosen.fault(server, load)
+                make(server, load)
                 load.wait_for_rollouts(AROUND)
-            except (TimeoutError, RuntimeError) as error:
-                harm.append(str(error))
+            except Skipped:
+                raise
+            except Exception as error:  # the boundary: a fault that ends early did harm
+                harm.append(f"{type(error).__name__}: {error}")
         workers = server.workers()
-        growth = max([0.0, *(resident_mb(pid, "VmHWM") - base for pid in workers)])
+        growth = max([0.0, *(resident_mb(worker, peak=True) - base for worker in workers)])
         log = server.log()
-        if not is_running(server.pid) or not workers:
+        if not is_running(server.supervisor) or not workers:
             harm.append("the server did not survive: " + log[-400:])
     harm += load.harm()
     if growth > MAX_GROWTH_MB:
@@ -343,7 +258,7 @@ def run(name: str) -> tuple[list[str], list[str]]:
     if len(log) > MAX_LOG_BYTES:
         harm.append(f"the log has {len(log)} bytes; the limit is {MAX_LOG_BYTES}")
     row = [
-        f"`{name}`", (chosen.fault.__doc__ or "").rstrip("."), f"{load.right:,}",
+        f"`{name}`", (make.__doc__ or "").rstrip("."), f"{load.right:,}",
         str(load.lost.total()), str(load.wrong), f"{load.pause_s(begun):.1f} s",
         f"{load.longest_s:.1f} s", f"{growth:.0f} MB",
     ]  # fmt: skip
@@ -356,23 +271,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m reliability.chaos", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"of faults (default: all): {', '.join(SCENARIOS)}"
+        "names", nargs="*", metavar="NAME", help=f"of faults (default: all): {', '.join(FAULTS)}"
     )
-    chosen = parser.parse_args(arguments)
-    unknown = [name for name in chosen.names if name not in SCENARIOS]
-    if unknown:
-        parser.error(f"there is no fault {unknown[0]!r}; there are {', '.join(SCENARIOS)}")
-    rows, skipped, failed = [], [], False
-    for name in chosen.names or SCENARIOS:
+    names: list[str] = parser.parse_args(arguments).names
+    if unknown := [name for name in names if name not in FAULTS]:
+        parser.error(f"there is no fault {unknown[0]!r}; there are {', '.join(FAULTS)}")
+    rows, failed = [], False
+    for name in names or FAULTS:
         try:
             row, harm = run(name)
         except Skipped as reason:
-            skipped.append(f"`{name}` was skipped: {reason}.")
+            print(f"{name} was skipped: {reason}", file=sys.stderr)
             continue
         rows.append(row)
         failed |= bool(harm)
         print(f"{name}: {'; '.join(harm) or 'no harm'}", file=sys.stderr)
-    print(f"On {machine()}.", table(HEADER, rows, words=2), *skipped, sep="\n\n")
+    print(table(HEADER, rows, words=2))
     return int(failed)
 
 

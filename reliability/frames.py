@@ -16,17 +16,11 @@ SCORE = b"/consensuspr.v1.ScoringService/Score"
 WATCH = b"/grpc.health.v1.Health/Watch"
 
 
-def score_request(*responses: bytes, truth: str = "") -> bytes:
+def score_request(*responses: bytes) -> bytes:
     """Return a request to score responses to the first problem of the sample."""
-    rollouts = [
-        pb.Rollout(problem_id="sample-arith-001", response=response, ground_truth=truth)
-        for response in responses
-    ]
+    rollouts = [pb.Rollout(problem_id="sample-arith-001", response=text) for text in responses]
     request = pb.ScoreRequest(protocol_version=PROTOCOL_VERSION, rollouts=rollouts)
     return request.SerializeToString()
-
-
-ONE_ROLLOUT = score_request(b"x")
 
 
 def varint(value: int) -> bytes:
@@ -35,6 +29,11 @@ def varint(value: int) -> bytes:
         out += bytes([value & 127 | 128])
         value >>= 7
     return out + bytes([value])
+
+
+def field(number: int, content: bytes) -> bytes:
+    """Return a field of a protobuf message: bytes, or a message."""
+    return varint(number << 3 | 2) + varint(len(content)) + content
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
@@ -78,7 +77,8 @@ def open_calls(port: int, kind: str, connections: int, calls: int) -> Iterator[s
     and takes no replies; ``watching`` watches the health.
     """
     long = {b"x-%d" % at: b"v" * 1500 for at in range(4)}
-    request = b"\x00" + struct.pack(">I", len(ONE_ROLLOUT)) + ONE_ROLLOUT
+    rollout = score_request(b"x")
+    request = b"\x00" + struct.pack(">I", len(rollout)) + rollout
     begin = PREFACE + frame(4, 0, 0, struct.pack(">HI", 4, 0 if kind == "whole" else 65_535))
     for _ in range(connections):
         sock = socket.create_connection(("127.0.0.1", port), timeout=30)
@@ -93,12 +93,6 @@ def open_calls(port: int, kind: str, connections: int, calls: int) -> Iterator[s
         with contextlib.suppress(OSError):  # the server may hang up
             sock.sendall(b"".join(frames))
         yield sock
-
-
-def request_on(stream: int, request: bytes) -> bytes:
-    begin = PREFACE + frame(4, 0, 0, struct.pack(">HI", 4, 0)) if stream == 1 else b""
-    whole = b"\x00" + struct.pack(">I", len(request)) + request
-    return begin + headers(stream) + data(stream, whole, end=True)
 
 
 def nonsense(dice: random.Random) -> bytes:

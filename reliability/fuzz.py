@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from benchmarks.markdown import table
 from benchmarks.measure import REPOSITORY
 
 if TYPE_CHECKING:
-    from consensuspr.server.service import BuiltService
+    from consensuspr.server.service import ScoringService
 
 SAMPLE = REPOSITORY / "examples/sample/dataset.jsonl"
 CORPUS = Path(__file__).parent / "corpus"
@@ -100,12 +99,16 @@ def request() -> Callable[[bytes], None]:
     from consensuspr.server.service import Abort, RunningCall
     from consensuspr.v1 import scoring_pb2 as pb
 
-    work_of = _service().service._work
+    service = _service()
+    methods = (
+        (service.score, pb.ScoreResponse.FromString),
+        (service.explain, pb.ExplainResponse.FromString),
+    )
 
     def run(data: bytes) -> None:
-        for method, reply in (("Score", pb.ScoreResponse), ("Explain", pb.ExplainResponse)):
+        for method, decode in methods:
             try:
-                answer = reply.FromString(work_of[method](data, RunningCall()))
+                answer = decode(method(data, RunningCall()))
             except Abort as abort:
                 assert abort.code is not grpc.StatusCode.INTERNAL
                 assert len(abort.message) < 2000
@@ -125,12 +128,12 @@ def http_body() -> Callable[[bytes], None]:
     from consensuspr.http.settings import read_settings
     from consensuspr.server.service import Abort, RunningCall
 
-    scorer = _service().scorer
+    service = _service()
 
     def run(data: bytes) -> None:
         for shape in ("openrlhf", "slime"):
             try:
-                answer(shape, data, RunningCall(), read_settings([], shape), scorer)
+                answer(shape, data, RunningCall(), read_settings([], shape), service)
             except (Abort, ConsensusPRError, Unscorable) as error:
                 assert len(str(error)) < 2000
 
@@ -183,26 +186,23 @@ def answers() -> Callable[[bytes], None]:
 
 
 @functools.cache
-def _service() -> BuiltService:
+def _service() -> ScoringService:
     """Return a service of the sample without a network, all answers decided without algebra."""
     from consensuspr.scoring import DatasetIndex
     from consensuspr.scoring.answers.pool import PairOutcome
     from consensuspr.server.config import ServerConfig
     from consensuspr.server.metrics import Metrics
-    from consensuspr.server.service import build_service
+    from consensuspr.server.service import ScoringService
 
     config = ServerConfig(datasets={"default": SAMPLE})
-    built = build_service(config, {"default": DatasetIndex.load(SAMPLE)}, Metrics())
+    service = ScoringService(config, {"default": DatasetIndex.load(SAMPLE)}, Metrics())
     # No processes: answers that need computer algebra stay undecided.
     mock.patch.object(
-        built.verifier._pool,
+        service.verifier._pool,
         "compare",
         lambda asked, _: dict.fromkeys(asked, PairOutcome(None, "budget")),
     ).start()
-    return built
-
-
-# --- running --------------------------------------------------------------------------------------
+    return service
 
 
 def _fuzz(name: str, options: Sequence[str]) -> None:
@@ -217,20 +217,28 @@ def _fuzz(name: str, options: Sequence[str]) -> None:
     atheris.Fuzz()
 
 
-def _run(name: str, seconds: float) -> tuple[int, str]:
-    """Run one target in its own process; return its exit code and libFuzzer's log."""
+def _run(name: str, seconds: float) -> bool:
+    """Run one target in its own process and print the verdict; return whether it broke."""
     found = FOUND / name
     (found / "corpus").mkdir(parents=True, exist_ok=True)
     command = [
         sys.executable, "-m", "reliability.fuzz", "--child", name,
         f"-max_total_time={seconds:g}", f"-max_len={MAX_BYTES}", f"-timeout={MAX_INPUT_S}",
-        f"-rss_limit_mb={MAX_MEMORY_MB}", f"-artifact_prefix={found}/", "-print_final_stats=1",
+        f"-rss_limit_mb={MAX_MEMORY_MB}", f"-artifact_prefix={found}/",
         str(found / "corpus"), str(CORPUS / name),
     ]  # fmt: skip
     done = subprocess.run(
         command, capture_output=True, text=True, errors="replace", cwd=REPOSITORY, check=False
     )
-    return done.returncode, done.stderr
+    if done.returncode:
+        print(f"{name} broke:\n{done.stderr[-3000:]}", file=sys.stderr)
+        for file in re.findall(r"Test unit written to (\S+)", done.stderr):
+            print(f"again: python -m reliability.fuzz --child {name} {file}", file=sys.stderr)
+    inputs = re.search(r"Done (\d+)", done.stderr)
+    print(
+        f"{name}: {'broke' if done.returncode else 'held'}, {inputs[1] if inputs else '?'} inputs"
+    )
+    return bool(done.returncode)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -244,26 +252,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
     parser.add_argument("--seconds", type=float, default=30, help="for each (default: 30)")
     chosen = parser.parse_args(given)
-    unknown = [name for name in chosen.targets if name not in TARGETS]
-    if unknown:
+    if unknown := [name for name in chosen.targets if name not in TARGETS]:
         parser.error(f"there is no target {unknown[0]!r}; there are {', '.join(TARGETS)}")
     if find_spec("atheris") is None:
         parser.error("fuzzing needs atheris: pip install 'consensuspr[fuzz]'")
-    rows, broken = [], False
-    for name in chosen.targets or TARGETS:
-        code, log = _run(name, chosen.seconds)
-        if code:
-            broken = True
-            print(f"{name} broke:\n{log[-3000:]}", file=sys.stderr)
-            for file in re.findall(r"Test unit written to (\S+)", log):
-                print(f"again: python -m reliability.fuzz --child {name} {file}", file=sys.stderr)
-        inputs = re.search(r"number_of_executed_units: (\d+)", log) or re.search(r"Done (\d+)", log)
-        demand = (TARGETS[name].__doc__ or "").rstrip(".")
-        number = f"{int(inputs[1]):,}" if inputs else ""
-        rows.append([f"`{name}`", demand, number, "broke" if code else "held"])
-    header = ["target", "demand", "inputs", "verdict"]
-    print(table(header, rows, words=2))
-    return int(broken)
+    broken = [_run(name, chosen.seconds) for name in chosen.targets or TARGETS]
+    return int(any(broken))
 
 
 if __name__ == "__main__":

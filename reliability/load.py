@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
 import sys
 import threading
@@ -14,6 +13,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
+
+import psutil
 
 from benchmarks.measure import REPOSITORY
 from benchmarks.processes import listening
@@ -29,10 +30,10 @@ BATCH = 16
 
 @dataclass
 class Server:
-    """A server under attack: its address, its supervisor, its folder of files and its log."""
+    """A server under attack: its address, its supervisor, and its folder of files."""
 
     address: str
-    pid: int
+    supervisor: psutil.Process
     scratch: Path
     _ends: ExitStack = field(default_factory=ExitStack)
 
@@ -40,10 +41,12 @@ class Server:
     def port(self) -> int:
         return int(self.address.rpartition(":")[2])
 
-    def workers(self) -> list[int]:
-        """Return the processes that the supervisor has started and that live."""
-        tasks = Path(f"/proc/{self.pid}/task").glob("*/children")
-        return [int(pid) for task in tasks for pid in task.read_text("ascii").split()]
+    def workers(self) -> list[psutil.Process]:
+        """Return the workers that run."""
+        try:
+            return [child for child in self.supervisor.children() if is_running(child)]
+        except psutil.NoSuchProcess:
+            return []
 
     def wait_for_workers(self) -> None:
         """Return when both workers run."""
@@ -53,29 +56,29 @@ class Server:
         return next(self.scratch.glob("*.log")).read_text("utf-8", "replace")
 
     def replace(self) -> None:
-        """Start another server at its address, which ends when this one does."""
+        """Start another server at the same address, which ends when this one does."""
         folder = self.scratch / "successor"
         folder.mkdir()
         successor = self._ends.enter_context(serving(folder, address=self.address))
-        self.pid = successor.pid
+        self.supervisor = successor.supervisor
 
 
-def is_running(pid: int) -> bool:
-    """Say whether a process lives; one that nobody has collected does not."""
+def is_running(process: psutil.Process) -> bool:
+    """Return whether a process lives; one that nobody has collected does not."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
         return False
 
 
-def resident_mb(pid: int, field: str = "VmRSS") -> float:
-    """Return the memory of a process, 0 if it has ended; ``VmHWM`` for its peak."""
+def resident_mb(process: psutil.Process, peak: bool = False) -> float:
+    """Return the memory of a process, or its peak; 0 if it has ended."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
         return 0.0
-    kilobytes = [line.split()[1] for line in status.splitlines() if line.startswith(field + ":")]
-    return int(kilobytes[0]) / 1024 if kilobytes else 0.0
+    sizes = dict(line.split(":", 1) for line in status.splitlines())
+    return int(sizes.get("VmHWM" if peak else "VmRSS", "0").split()[0]) / 1024
 
 
 @contextmanager
@@ -83,26 +86,23 @@ def serving(
     scratch: Path,
     *,
     address: str = "127.0.0.1:0",
-    dataset: Path | None = None,
-    settings: Mapping[str, str | int | float] | None = None,
     within: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Server]:
-    """Run a server with two workers, all its files in ``scratch``: a copy of the sample, too.
+    """Run a server with two workers and a copy of the sample, with all its files in ``scratch``.
 
-    ``within`` is a command that runs it, such as ``prlimit`` and its options.
+    Args:
+        within: a command that runs it, such as ``prlimit`` and its options.
+        environment: variables of the server.
     """
-    chosen = {"workers": 2, "log_level": "info", **(settings or {})}
-    variables = {f"CONSENSUSPR_{name.upper()}": str(value) for name, value in chosen.items()}
-    if dataset is None:
-        dataset = Path(shutil.copy(SAMPLE / "dataset.jsonl", scratch))
+    dataset = shutil.copy(SAMPLE / "dataset.jsonl", scratch)
     temporary = scratch / "tmp"
-    temporary.mkdir(exist_ok=True)
-    command = [*within, sys.executable, "-m", "consensuspr.cli", "serve"]
+    temporary.mkdir()
+    command = [*within, sys.executable, "-m", "consensuspr.cli", "serve", "--workers", "2"]
     command += ["--address", address, "--dataset", str(dataset)]
-    variables = {"TMPDIR": str(temporary), **variables, **(environment or {})}
+    variables = {"TMPDIR": str(temporary), **(environment or {})}
     with listening(command, scratch, variables) as (where, pid), ExitStack() as ends:
-        yield Server(where, pid, scratch, ends)
+        yield Server(where, psutil.Process(pid), scratch, ends)
 
 
 def _figures(score: Score) -> tuple[object, ...]:
@@ -179,10 +179,9 @@ class Load:
                         self.lost[type(error).__name__] += BATCH
                         self._examples.append(str(error))
                 else:
-                    found = map(_figures, scores)
                     wrong = [
                         f"rollout {index}: {figures}, not {self._expected[index]}"
-                        for index, figures in zip(chosen, found, strict=True)
+                        for index, figures in zip(chosen, map(_figures, scores), strict=True)
                         if figures != self._expected[index]
                     ]
                     with self._lock:
@@ -204,8 +203,3 @@ def wait_until(condition: Callable[[], bool], failure: str, most_s: float = 60) 
         if time.monotonic() > until:
             raise TimeoutError(f"{failure} within {most_s:g} s")
         time.sleep(0.05)
-
-
-def machine() -> str:
-    """Return the machine in a few words."""
-    return f"{len(os.sched_getaffinity(0))} shared cores"

@@ -8,7 +8,6 @@ Clients score without a pause and check every score.  Every half minute an accid
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import signal
 import statistics
@@ -19,17 +18,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from reliability import chaos
-from reliability.load import Load, Server, machine, resident_mb, serving
+from reliability.load import Load, Server, resident_mb, serving
 
 EVERY_S = 30.0
 # From the first tenth of the time to the last, median of all processes together.
 MAX_GROWTH = 0.2
 
 ACCIDENTS: dict[str, Callable[[Server, Load], None]] = {
-    "a worker killed": lambda server, _: os.kill(server.workers()[-1], signal.SIGKILL),
+    "a worker killed": lambda server, _: server.workers()[-1].kill(),
     "frames that no client sends": chaos.hand_made_frames,
     "small requests that are large in memory": chaos.memory_bombs,
-    "datasets read again": lambda server, _: os.kill(server.pid, signal.SIGHUP),
+    "datasets read again": lambda server, _: server.supervisor.send_signal(signal.SIGHUP),
 }
 
 
@@ -39,9 +38,10 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60, help="how long (default: 60)")
     minutes: float = parser.parse_args().minutes
     dice, memory = random.Random(11), []
+    quiet = {"CONSENSUSPR_LOG_LEVEL": "warning"}
     with (
         tempfile.TemporaryDirectory(prefix="soak-") as folder,
-        serving(Path(folder), settings={"log_level": "warning"}) as server,
+        serving(Path(folder), environment=quiet) as server,
         Load(server.address) as load,
     ):
         begin = time.monotonic()
@@ -52,14 +52,14 @@ def main() -> int:
                 ACCIDENTS[name](server, load)
                 next_accident = time.monotonic() + EVERY_S
                 print(f"{now - begin:.0f} s: {load.right:,} scored; {name}", file=sys.stderr)
-            memory.append(sum(map(resident_mb, [server.pid, *server.workers()])))
+            memory.append(sum(map(resident_mb, [server.supervisor, *server.workers()])))
             time.sleep(1)
         load.wait_for_rollouts(600)
     tenth = max(1, len(memory) // 10)
     first, last = (statistics.median(part) for part in (memory[tenth : 2 * tenth], memory[-tenth:]))
     print(
-        f"{minutes:g} minutes on {machine()}: {load.right:,} rollouts scored, {load.lost.total()}"
-        f" lost, {load.wrong} wrong; longest call {load.longest_s:.1f} s, longest pause"
+        f"{minutes:g} minutes: {load.right:,} rollouts scored, {load.lost.total()} lost,"
+        f" {load.wrong} wrong; longest call {load.longest_s:.1f} s, longest pause"
         f" {load.pause_s(begin):.1f} s; memory {first:.0f} MB at first, {last:.0f} MB at the end"
     )
     harm = load.harm()

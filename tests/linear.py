@@ -21,7 +21,7 @@ def assert_linear(
         ratio = _best_s(function, long) / max(_best_s(function, short), 20e-6)
         if ratio < 28:
             return
-    pytest.fail(f"time grows {ratio:.0f} times for 8 times the text")
+    pytest.fail(f"time grows {ratio:.0f} times for 8 times the text {short[:60]!r}")
 
 
 def _best_s(function: Callable[[str], object], text: str) -> float:

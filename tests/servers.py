@@ -26,8 +26,8 @@ from consensuspr.scoring import DatasetIndex, Identity, Rollout, Scorer
 from consensuspr.scoring.types import ScoreColumns
 from consensuspr.server import service
 from consensuspr.server.config import ServerConfig
+from consensuspr.server.grpc_server import GrpcServer
 from consensuspr.server.metrics import Metrics
-from consensuspr.server.service import Draining, GrpcServer
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.v1.scoring_pb2_grpc import (
     ScoringServiceServicer,
@@ -113,6 +113,7 @@ class InProcessServer:
     Attributes:
         address: where it listens.
         scorer: its scorer, with its hook.
+        service: its service.
         metrics: its metrics.
         stub: a client's side of it.
     """
@@ -146,23 +147,18 @@ class InProcessServer:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(service, "Scorer", held)
-            self.built = service.build_service(config, datasets, self.metrics)
+            self.service = service.ScoringService(config, datasets, self.metrics)
         [self.scorer] = scorers
-        self._server = GrpcServer(
-            self.built.service,
-            int(config.max_message_bytes),
-            config.max_connections,
-            self.built.security,
-        )
+        self._server = GrpcServer(self.service, config)
         self.address = f"127.0.0.1:{await self._server.start(ANY_PORT)}"
 
-    def start_draining(self, draining: Draining) -> Future[int]:
+    def start_draining(self, grace_s: float) -> Future[int]:
         """Begin to drain; return the future of how many requests were dropped."""
         self._stopped = True
-        return self._run(self._drain(draining))
+        return self._run(self._drain(grace_s))
 
-    async def _drain(self, draining: Draining) -> int:
-        return await self._server.drain(draining)
+    async def _drain(self, grace_s: float) -> int:
+        return await self._server.drain(0, grace_s)
 
     def metric(self, name: str, **labels: str) -> float | None:
         """Return one value of its metrics, None if nothing was counted."""
@@ -171,8 +167,8 @@ class InProcessServer:
     def close(self) -> None:
         self.channel.close()
         if not self._stopped:
-            self.start_draining(Draining(0, 0)).result(60)
-        self.built.close()
+            self.start_draining(0).result(60)
+        self.service.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()

@@ -47,7 +47,8 @@ MAY_IMPORT = {
     | {"settings", "credentials", "console", "v1", "wire", "core", "data", "scoring"}
     | {"score_log"},
     "doctor": BASE | {"console", "wire", "core", "data", "scoring", "client"},
-    "launch": BASE | {"settings", "credentials", "scoring", "score_log", "server", "client"},
+    "launch": BASE
+    | {"settings", "credentials", "console", "scoring", "score_log", "server", "client"},
     "loadtest": BASE | {"console", "wire", "data", "scoring", "client"},
     "cli": BASE
     | {

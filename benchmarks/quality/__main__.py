@@ -33,7 +33,7 @@ from consensusbench.quality.attacks import Attack
 from consensusbench.quality.probes import ProbeReport, probe_dataset
 from consensuspr.core import BatchResult, Matcher, match_batch
 from consensuspr.data import Node, Problem
-from consensuspr.scoring.guard import GuardBudget, allowed, counted, factors, factors_of, length_of
+from consensuspr.scoring.guard import GuardBudget, counted, factors_of, figures_of, length_of
 
 CODE_WRITERS = "the same as programs"
 # Of right rollouts alone: whether the guard lowers them.
@@ -144,7 +144,7 @@ def _matcher(nodes: Sequence[Node], statements: bool) -> Matcher:
 
 
 def _guard(found: BatchResult, nodes: Sequence[int], texts: Sequence[str]) -> np.ndarray:
-    return factors_of(*counted(found), [None] * len(texts), nodes, texts)
+    return np.array(factors_of(*counted(found), [None] * len(texts), nodes, texts))
 
 
 def _aurocs(values: np.ndarray, right: np.ndarray, problem: np.ndarray) -> tuple[float, float]:
@@ -281,16 +281,14 @@ def _held_out(
 
 def _lowered(response: str, budget: GuardBudget) -> bool:
     """Return whether a stored budget lowers the NCR of a response."""
-    stated = replace(stated_in([response]), length=length_of(response))
-    limits = allowed([budget], [USUAL_NODES], [stated.length])
-    return bool(factors([stated.statements], [stated.numbers], *limits)[0] < 1)
+    stated, length = stated_in([response]), length_of(response)
+    return figures_of(stated.statements, stated.numbers, budget, USUAL_NODES, length).factor < 1
 
 
 def main() -> int:
     """Run the benchmark; return the exit code."""
     arguments = page_parser("benchmarks.quality", __doc__).parse_args()
-    shared = arguments.shared
-    demand(shared, [GOLD_NODES, *GUARDED_FILES.values()])
+    shared = demand([GOLD_NODES, *GUARDED_FILES.values()])
     blocks = {
         "writers": families_table(read_gold(shared), families(shared)),
         "hacks": attacks_table(*measure_attacks(shared)),

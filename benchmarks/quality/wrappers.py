@@ -227,11 +227,11 @@ def main() -> int:
     parser = page_parser("benchmarks.quality.wrappers", __doc__)
     parser.add_argument("--show", type=int, default=0, help="rows to print (all)")
     arguments = parser.parse_args()
-    demand(arguments.shared, [GOLD_NODES, AIME_NODES])
+    shared = demand([GOLD_NODES, AIME_NODES])
     with TemporaryDirectory(prefix="wrappers-") as folder:
         sets = {
-            "gsm8k": read_gold(arguments.shared),
-            "aime": list(read_problems(arguments.shared / AIME_NODES)),
+            "gsm8k": read_gold(shared),
+            "aime": list(read_problems(shared / AIME_NODES)),
             "sample": list(read_problems(SAMPLE)),
         }
         paths = {name: Path(folder) / f"{name}.jsonl" for name in sets}

@@ -29,13 +29,12 @@ class CompareSettings(ScoringSettings):
 
     by: str = Field("none", description="Also within groups: source, difficulty.")
     confidence: float = Field(0.95, description="Level of the intervals, between 0 and 1.")
-    seed: int = Field(0, ge=0, description="Of random sign patterns.")
 
 
 @with_settings(
     CompareSettings,
     prefix="CONSENSUSBENCH_COMPARE",
-    shown={"by": "DIMENSION,...", "confidence": "SHARE", "seed": None, **SCORING_OPTIONS},
+    shown={"by": "DIMENSION,...", "confidence": "SHARE", **SCORING_OPTIONS},
 )
 def compare_models(
     rollouts: RolloutsPaths,
@@ -70,7 +69,7 @@ def compare_models(
     if baseline is not None and baseline == candidate:
         raise InputError(f"--baseline and --candidate are both {one_line(baseline)!r}")
     dimensions = parse_dimensions(settings.by)
-    check_comparison(dimensions, settings.confidence, settings.seed)
+    check_comparison(dimensions, settings.confidence)
     columns, problem_ids = columns_of(settings.score(rollouts, dataset, address))
     if baseline is None or candidate is None:
         names = str(rollouts[0]), str(rollouts[1])
@@ -87,7 +86,6 @@ def compare_models(
         names=names,
         by=dimensions,
         confidence=settings.confidence,
-        seed=settings.seed,
     )
     if as_json:
         print(json.dumps(comparison.to_json()))

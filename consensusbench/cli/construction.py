@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeAlias, TypeVar
@@ -38,7 +38,7 @@ from consensusbench.extraction.rules import RulesExtractor, RulesSettings
 from consensusbench.extraction.types import AsyncExtractor, Extractor
 from consensusbench.llm import Budget, ChatModel, ModelSettings, Reply
 from consensusbench.store import Journal
-from consensusbench.tables import Row, Table, number, words
+from consensusbench.tables import Row, Table, number, print_result, words
 from consensuspr.cli.options import Json, OnErrorChoice, TlsCa, TokenFile, with_settings
 from consensuspr.client import Access
 from consensuspr.console import ColorMode, count_of, count_progress, make_console, one_line
@@ -47,11 +47,6 @@ from consensuspr.errors import InputError
 from consensuspr.settings import Settings
 
 PREFIX = "CONSENSUSBENCH_BUILD"
-
-# Beside the output, and kept: it was paid for, and another run may need it.
-JOURNAL_SUFFIX = ".journal"
-
-NO_SOURCE = "(none)"
 
 # What the reasons of excluded problems mean, as ends of "12 problems …".
 REASONS = {
@@ -70,22 +65,6 @@ class ExtractorChoice(StrEnum):
 
     RULES = "rules"
     LLM = "llm"
-
-
-@dataclass(frozen=True, slots=True)
-class AskedModel(ModelSettings):
-    """The model of ``--extractor llm``; its name may be left out.
-
-    Attributes:
-        model: name of the model that is asked.
-        base_url: any OpenAI-compatible server, up to and with ``/v1``; OpenAI's where not set.
-    """
-
-    model: str = ""
-
-    def __post_init__(self) -> None:
-        if self.model:
-            ModelSettings.__post_init__(self)
 
 
 _StageT = TypeVar("_StageT", RefineSettings, RulesSettings, LlmSettings)
@@ -136,7 +115,7 @@ class BuildSettings(Settings):
     refine: RefineSettings = RefineSettings()
     rules: RulesSettings = RulesSettings()
     llm: LlmSettings = LlmSettings()
-    model: AskedModel = AskedModel()
+    model: ModelSettings = ModelSettings()
 
     def refiner(self) -> PaperRefiner:
         """Return stage 3."""
@@ -153,7 +132,7 @@ class BuildSettings(Settings):
         return len(os.sched_getaffinity(0)) if self.workers is None else self.workers
 
     def open_extractor(self, output: Path, stack: ExitStack) -> Extractor | AsyncExtractor:
-        """Return stage 2; a model's replies are kept beside the output, and closed by the stack."""
+        """Return stage 2; a model's replies are kept beside the output, for another run too."""
         model, llm = self.model, self.supported(self.llm)
         if self.extractor is ExtractorChoice.RULES:
             for option, value in {"--model": model.model, "--max-cost": self.max_cost}.items():
@@ -168,18 +147,10 @@ class BuildSettings(Settings):
             raise InputError("--max-cost needs --price-in and --price-out")
         budget = Budget(self.max_cost, self.max_requests)
         chat = ChatModel(model, budget)
-        journal = Journal(Path(f"{output}{JOURNAL_SUFFIX}"), "extraction-replies")
-        stack.callback(_close, journal)
+        journal = stack.enter_context(Journal(f"{output}.journal", "extraction-replies"))
         for _, record in journal.items():
             budget.charge_earlier(Reply.from_row(record))
         return LlmExtractor(chat, llm, journal)
-
-
-def _close(journal: Journal) -> None:
-    is_empty = not len(journal)
-    journal.close()
-    if is_empty:
-        journal.path.unlink(missing_ok=True)
 
 
 RolloutsPaths: TypeAlias = Annotated[
@@ -201,7 +172,7 @@ AuditPath: TypeAlias = Annotated[
 ]
 
 _SELECTION = {
-    "selection.rollouts_per_problem": "N|all",
+    "selection.rollouts_per_problem": "N",
     "selection.min_rollouts": "N",
     "selection.min_steps": "N",
     "selection.exclude_models": "NAME",
@@ -245,8 +216,8 @@ def build(
     Of each problem, correct rollouts of several models are compared; conclusions that at least two
     of them reach become its nodes. With them goes a budget of the guard: what a right rollout
     states at most, times 1.5; and if there are wrong rollouts, a weight for each node
-    (`ncr=weighted`): the share of right rollouts that reach it less that of wrong ones. Whatever is
-    left out is in the audit with its reason. If the command is killed, run it again to continue.
+    (`ncr=weighted`): the share of right rollouts that reach it less that of wrong ones. The audit
+    has all that is left out, with its reason. If the command is killed, run it again to continue.
     `docs/build-datasets.md` has the details.
     """
     if budgets is not None:
@@ -256,7 +227,7 @@ def build(
                 raise InputError(f"{option} has no use with --budgets, which makes no nodes")
         _build(rollouts, budgets, OutputPaths(output), None, settings, as_json, budgets=True)
         return
-    paths = OutputPaths(output, audit or audit_path(output), candidates)
+    paths = _with_audit(output, audit, candidates)
     _build(rollouts, problems, paths, settings.refiner(), settings, as_json)
 
 
@@ -349,13 +320,13 @@ def refine(
     ```
 
     Drops what restates the problem, what any solution would hold, and what another node implies,
-    and keeps the rest in order. Whatever is left out stands in the audit with its reason. With the
+    and keeps the rest in order. The audit has all that is left out, with its reason. With the
     same thresholds the nodes are those of `consensusbench build`; their weights take the rollouts
     (`consensusbench build ROLLOUTS --budgets DATASET`).
     """
     report = refine_candidates(
         candidates,
-        OutputPaths(output, audit or audit_path(output)),
+        _with_audit(output, audit),
         settings.refiner(),
         on_error=settings.on_error.value,
         # The candidates are refined here, wherever they were made.
@@ -429,7 +400,7 @@ def grow(
         typer.echo(f"{output}: {add_nodes(job).sentence()}")
         return
     assert address is not None, "one of the two is given"
-    with Growth(job, address, Access(token_file, tls_ca), _say) as growth:
+    with Growth(job, address, Access(token_file, tls_ca), _report) as growth:
         ready = growth.begin()
         have = f"{ready.with_nodes:,} of {count_of(ready.problems, 'problem')} have nodes"
         print(f"growing in {growth.folder}: {have}", flush=True)
@@ -437,14 +408,13 @@ def grow(
         growth.keep_on()
 
 
-def _say(sentence: str) -> None:
+def _report(sentence: str) -> None:
     typer.echo(one_line(sentence, 2000), err=True)
 
 
-def audit_path(output: Path) -> Path:
-    """Return the default path of the audit of a dataset."""
-    name = output.name.removesuffix(".gz")
-    return output.with_name(f"{Path(name).stem}.audit.jsonl")
+def _with_audit(output: Path, audit: Path | None, candidates: Path | None = None) -> OutputPaths:
+    name = Path(output.name.removesuffix(".gz")).stem
+    return OutputPaths(output, audit or output.with_name(f"{name}.audit.jsonl"), candidates)
 
 
 def print_report(report: BuildReport, as_json: bool, color: ColorMode) -> None:
@@ -452,79 +422,60 @@ def print_report(report: BuildReport, as_json: bool, color: ColorMode) -> None:
     if as_json:
         print(dump_json(report.to_json(), ensure_ascii=True))
         return
-    console = make_console(color)
-    console.print(_sources_table(report).to_terminal(console.width))
-    if report.problems.dropped:
-        console.print()
-        console.print(_dropped_table(report).to_terminal(console.width))
-    console.print()
-    warnings = [*_excluded(report), *report.warnings()]
-    for sentences, style in ((_rollouts(report), ""), (warnings, "yellow"), (_end(report), "")):
-        for sentence in sentences:
-            console.print(sentence, style=style, markup=False, soft_wrap=True)
-
-
-def _sources_table(report: BuildReport) -> Table:
     counts = report.problems
-    nodes_or_candidates = "Nodes" if report.paths.dataset is not None else "Candidates"
-    columns = [words("Data source"), number("Problems"), number(nodes_or_candidates)]
-    columns.append(number(f"{nodes_or_candidates} a problem", decimals=2))
+    noun = "Nodes" if report.paths.dataset is not None else "Candidates"
+    columns = [words("Data source"), number("Problems"), number(noun)]
+    columns.append(number(f"{noun} a problem", decimals=2))
     sources: list[Row] = [
-        (source or NO_SOURCE, problems, counts.nodes[source], counts.nodes[source] / problems)
+        (source or "(none)", problems, counts.nodes[source], counts.nodes[source] / problems)
         for source, problems in sorted(counts.written.items())
     ]
     problems, nodes = counts.written.total(), counts.nodes.total()
-    total: list[Row] = [("all", problems, nodes, nodes / problems)]
-    return Table("", columns, [sources, *([total] if len(sources) > 1 else [])], bold=1)
+    total: list[list[Row]] = [[("all", problems, nodes, nodes / problems)]]
+    tables = [Table("", columns, [sources, *(total if len(sources) > 1 else [])], bold=1)]
+    if counts.dropped:
+        by_reason: list[Row] = [
+            (stage, reason.replace("_", " "), count)
+            for (stage, reason), count in sorted(
+                counts.dropped.items(), key=lambda item: (item[0][0], -item[1])
+            )
+        ]
+        columns = [words("Dropped by"), words("Reason"), number("Conclusions")]
+        tables.append(Table("", columns, [by_reason]))
+    print_result(make_console(color), tables, _notes(report))
 
 
-def _dropped_table(report: BuildReport) -> Table:
-    dropped = report.problems.dropped.items()
-    rows: list[Row] = [
-        (stage, reason.replace("_", " "), count)
-        for (stage, reason), count in sorted(dropped, key=lambda item: (item[0][0], -item[1]))
-    ]
-    return Table("", [words("Dropped by"), words("Reason"), number("Conclusions")], [rows])
-
-
-def _rollouts(report: BuildReport) -> Iterator[str]:
-    counts = report.rollouts
-    if counts is not None:
+def _notes(report: BuildReport) -> Iterator[str]:
+    counts, paths, judge = report.problems, report.paths, report.judge
+    if (rollouts := report.rollouts) is not None:
         not_used = {
-            "not correct": counts.incorrect,
-            "undecided": counts.undecided,
-            "repeated": counts.repeated,
-            "of other models": counts.other_model,
-            "of unknown problems": counts.unknown_problem,
-            "of problems that cannot be used": counts.unusable_problem,
-            "longer than 1 MiB": counts.oversize,
+            "not correct": rollouts.incorrect,
+            "undecided": rollouts.undecided,
+            "repeated": rollouts.repeated,
+            "of other models": rollouts.other_model,
+            "of unknown problems": rollouts.unknown_problem,
+            "of problems that cannot be used": rollouts.unusable_problem,
+            "longer than 1 MiB": rollouts.oversize,
         }
         tail = "".join(f", {count:,} {why}" for why, count in not_used.items() if count)
-        read = count_of(counts.read, "rollout")
-        yield f"{read}: {counts.correct:,} correct, {counts.used:,} of them compared{tail}"
-
-
-def _excluded(report: BuildReport) -> Iterator[str]:
-    counts = report.problems
+        read = count_of(rollouts.read, "rollout")
+        yield f"{read}: {rollouts.correct:,} correct, {rollouts.used:,} of them compared{tail}"
     for reason, count in counts.excluded.most_common():
         first = one_line(counts.excluded.examples[reason], 160)
         yield f"left out: {count_of(count, 'problem')} {REASONS[reason]} (first: {first})"
-
-
-def _end(report: BuildReport) -> Iterator[str]:
-    counts, paths, judge = report.problems, report.paths, report.judge
+    yield from report.warnings()
     resumed = f", {report.resumed:,} of them extracted by an earlier run" if report.resumed else ""
-    total = counts.written.total() + counts.excluded.total()
-    yield f"{count_of(total, 'problem')} in {report.seconds:.1f} s{resumed}"
+    written = counts.written.total()
+    read = count_of(written + counts.excluded.total(), "problem")
+    yield f"{read} in {report.seconds:.1f} s{resumed}"
     if paths.candidates is not None:
         yield f"{paths.candidates}: candidates"
     if paths.audit is not None:
         yield f"{paths.audit}: audit of what was left out"
     if judge is not None:
-        yield judge.separation.sentence()
+        yield judge.sentence()
     if paths.dataset is not None:
         made = "" if report.budgets is None else f", {report.budgets:,} of them with a new budget"
         if judge is not None and judge.weighted:
             made += f", {judge.weighted:,} of them with new weights"
-        written = count_of(counts.written.total(), "problem")
-        yield f"{paths.dataset}: {written}{made}, digest {report.digest}"
+        yield f"{paths.dataset}: {count_of(written, 'problem')}{made}, digest {report.digest}"

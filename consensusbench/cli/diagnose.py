@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
+from consensusbench import check_outputs
 from consensusbench.cli.options import (
     SCORING_OPTIONS,
     DatasetPath,
@@ -16,7 +17,6 @@ from consensusbench.cli.options import (
     ScoringSettings,
     file_option,
 )
-from consensusbench.outputs import check_outputs, check_row_outputs
 from consensusbench.quality.diagnose import (
     Thresholds,
     diagnose,
@@ -25,7 +25,6 @@ from consensusbench.quality.diagnose import (
     example_rows,
     examples_table,
     read_answers,
-    read_leniently,
 )
 from consensusbench.tables import print_result
 from consensuspr.cli.options import Address, Json, with_settings
@@ -73,18 +72,15 @@ def diagnose_rollouts(
     ```
 
     Right: sound, a direct answer without a path, or redundant thinking. Wrong: almost correct,
-    a format error (right, but not as the answer rule wants it), or wrong. Format errors show only
-    under a rule that is stricter than auto. `--list-settings` lists the thresholds, such as
+    a format error (right, but not in the form of the answer rule), or wrong. Format errors show
+    only under a rule that is stricter than auto. `--list-settings` lists the thresholds, such as
     `--almost-ncr 0.8`; `consensuspr explain` shows the hits of a rollout.
     """
-    check_row_outputs((output,))
     check_outputs((output,), (*rollouts, dataset))
     scored = settings.score(rollouts, dataset, address, spans=True)
-    rule, readings = settings.answer_rule, None
-    if not read_leniently(scored, rule):
-        count, hidden = len(scored.rollouts), settings.no_progress
-        with count_progress("reading answers", count, "rollouts", hidden=hidden) as advance_to:
-            readings = read_answers(scored, rule, progress=advance_to)
+    rule, count, hidden = settings.answer_rule, len(scored.rollouts), settings.no_progress
+    with count_progress("reading answers", count, "rollouts", hidden=hidden) as advance_to:
+        readings = read_answers(scored, rule, progress=advance_to)
     report = diagnose(scored, settings.thresholds, readings)
     if output is not None:
         types = {"diagnosis": "string", "diagnosis_reason": "string"}

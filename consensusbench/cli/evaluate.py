@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
+from consensusbench import check_outputs
 from consensusbench.cli.options import (
     DEFAULT_BY,
     FIGURE_OPTIONS,
@@ -21,7 +22,6 @@ from consensusbench.cli.options import (
 )
 from consensusbench.evaluation.metrics import check, evaluate
 from consensusbench.evaluation.tables import evaluation_notes, evaluation_tables
-from consensusbench.outputs import check_outputs, check_row_outputs
 from consensusbench.tables import print_result, write_latex
 from consensuspr.cli.options import Address, Json, with_settings
 from consensuspr.console import count_of, make_console
@@ -68,14 +68,13 @@ def evaluate_rollouts(
     """
     figures, dimensions = settings.evaluation(), parse_dimensions(settings.by)
     check(dimensions, figures)
-    check_row_outputs((scored_output,))
     check_outputs((latex, scored_output), (*rollouts, dataset))
     scored = settings.score(rollouts, dataset, address, plain=True, scored_output=scored_output)
     evaluation = evaluate(scored, dataset=str(dataset), by=dimensions, settings=figures)
     tables, overall = evaluation_tables(evaluation), evaluation.overall
     if latex is not None:
         write_latex(tables, latex)
-    if not overall.acc.count and not overall.nodes.ncr.count:
+    if not overall.figures["acc"].count and not overall.figures["ncr"].count:
         rows = count_of(overall.num_rollouts, "rollout")
         typer.echo(f"warning: none of {rows} could be scored; see the statuses", err=True)
     if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,7 @@ from typing import Annotated
 import typer
 
 from consensusbench.cli.options import DatasetArgument, file_option
-from consensusbench.export.files import Export, ExportSplit
+from consensusbench.export.files import Export, ExportReport, ExportSplit
 from consensusbench.export.hub import CardText, export_hub
 from consensusbench.export.trainers import export_trl, export_verl
 from consensusbench.tables import print_result
@@ -99,14 +100,14 @@ def export(
         without_nodes,
         on_error.value,
     )
+    card = CardText(title, license, tuple(language or ("en",)))
+    exporters: dict[ExportFormat, Callable[[Export, Callable[[int], None]], ExportReport]] = {
+        ExportFormat.VERL: export_verl,
+        ExportFormat.TRL: export_trl,
+        ExportFormat.HF: lambda export, progress: export_hub(export, card, progress),
+    }
     with count_progress("exporting", None, "problems", hidden=no_progress) as advance_to:
-        if format is ExportFormat.VERL:
-            report = export_verl(chosen, advance_to)
-        elif format is ExportFormat.TRL:
-            report = export_trl(chosen, advance_to)
-        else:
-            card = CardText(title, license, tuple(language or ("en",)))
-            report = export_hub(chosen, card, advance_to)
+        report = exporters[format](chosen, advance_to)
     if report.without_split:
         typer.echo(
             f"warning: {report.without_split:,} problems have no split and count as training "

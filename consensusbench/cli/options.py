@@ -102,7 +102,6 @@ class FigureSettings(ScoringSettings):
 
     k: str = Field("1", description="The k of pass@k, separated by commas.")
     confidence: float = Field(0.95, description="Level of the intervals, between 0 and 1.")
-    seed: int = Field(0, ge=0, description="Of resampling.")
 
     def evaluation(self) -> EvaluationSettings:
         """Return the settings of an evaluation.
@@ -115,10 +114,10 @@ class FigureSettings(ScoringSettings):
             raise InputError(
                 f"--k takes whole numbers of 1 to 99999 and commas, got {self.k[:60]!r}"
             )
-        return EvaluationSettings(tuple(sorted({*map(int, parts)})), self.confidence, self.seed)
+        return EvaluationSettings(tuple(sorted({*map(int, parts)})), self.confidence)
 
 
-FIGURE_OPTIONS: Final[dict[str, str | None]] = {"k": "K,...", "confidence": "SHARE", "seed": None}
+FIGURE_OPTIONS: Final[dict[str, str | None]] = {"k": "K,...", "confidence": "SHARE"}
 DEFAULT_BY: Final = ",".join(DIMENSIONS)
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from consensusbench import check_outputs
 from consensusbench.cli.options import file_argument, file_option
-from consensusbench.outputs import check_outputs, check_row_outputs
 from consensusbench.problems.dedup import ProblemStatus, SourcesReport, collect_problems
 from consensusbench.problems.sources import SOURCES, source_input
 from consensusbench.tables import Row, Table, number, print_result, words
@@ -68,7 +67,6 @@ def problems(
     # The hub's library writes its warnings itself; through the root they would come twice.
     logging.getLogger("huggingface_hub").propagate = False
     inputs = [source_input(text, limit) for text in sources]
-    check_row_outputs((output,))
     check_outputs((output,), [origin.path for origin in inputs])
     with count_progress("reading", None, "problems", hidden=no_progress) as advance_to:
         result = collect_problems(inputs, output, on_error.value, advance_to)
@@ -80,38 +78,31 @@ def problems(
 
 
 def _table(report: SourcesReport) -> Table:
-    def row(name: str, read: int, statuses: Counter[ProblemStatus]) -> Row:
-        return [name, read, *(statuses[status] for status in SHOWN)]
-
-    rows = [
-        row(origin.name, origin.read.rows, statuses)
+    rows: list[Row] = [
+        [origin.name, origin.read.rows, *(statuses[status] for status in SHOWN)]
         for origin, statuses in zip(report.inputs, report.statuses, strict=True)
     ]
-    read = sum(origin.read.rows for origin in report.inputs)
-    total = row("all", read, sum(report.statuses, Counter[ProblemStatus]()))
+    totals: list[Row] = [["all", *(sum(column) for column in list(zip(*rows, strict=True))[1:])]]
     columns = [words("source"), *map(number, ("read", *SHOWN))]
-    return Table("", columns, [rows, [total]] if len(rows) > 1 else [rows], bold=1)
+    return Table("", columns, [rows, totals] if len(rows) > 1 else [rows], bold=1)
 
 
-def _notes(report: SourcesReport) -> Iterable[str]:
+def _notes(report: SourcesReport) -> Iterator[str]:
     if report.conflicting_texts:
         examples = [
-            " and ".join(
-                f"{one_line(answer, 40)} ({one_line(problem_id)})"
-                for answer, problem_id in list(answers.items())[:2]
-            )
-            for answers in list(report.conflicts.values())[:SHOWN_CASES]
+            f"{one_line(case['ground_truth'], 40)} ({one_line(case['problem_id'])})"
+            for case in report.cases
+            if case["status"] == ProblemStatus.CONFLICTING
         ]
         yield (
             f"{count_of(report.conflicting_texts, 'text has', 'texts have')} two answers "
-            f"(left out), for example {'; '.join(examples)}"
+            f"(left out), for example {', '.join(examples[:SHOWN_CASES])}"
         )
     for (source, test_source), count in report.leaked.items():
-        tests = count_of(len(report.leaked_tests[source, test_source]), "problem")
-        rows = count_of(count, f"row of {source} holds", f"rows of {source} hold")
-        yield f"{rows} {tests} of {test_source} (left out)"
+        rows = count_of(count, f"row of {source} is", f"rows of {source} are")
+        yield f"{rows} in {test_source} too (left out)"
     if same_id := sum(statuses[ProblemStatus.SAME_ID] for statuses in report.statuses):
-        count_text = count_of(same_id, "problem has", "problems have")
-        yield f"{count_text} the id of another text before (left out)"
+        ids = count_of(same_id, "problem has", "problems have")
+        yield f"{ids} the id of another text before (left out)"
     if skipped := sum(origin.read.skipped for origin in report.inputs):
         yield f"{count_of(skipped, 'bad row')} skipped"

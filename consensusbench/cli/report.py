@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
+from consensusbench import check_outputs
 from consensusbench.cli.options import (
     FIGURE_OPTIONS,
     SCORING_OPTIONS,
@@ -15,12 +16,11 @@ from consensusbench.cli.options import (
     file_argument,
     file_option,
 )
-from consensusbench.outputs import check_outputs
 from consensuspr.cli.options import Address, Json, with_settings
 from consensuspr.console import count_of, count_progress, make_console
 from consensuspr.errors import InputError
 from consensuspr.scoring.types import AnswerRule
-from consensuspr.web import LogSource, require_web
+from consensuspr.web import require_web
 
 if TYPE_CHECKING:
     from consensuspr.web.figures import PageReport
@@ -84,13 +84,14 @@ def report(
     """
     require_web("consensusbench report")
     from consensusbench.report.page import write_pages
+    from consensuspr.web.sources import LogSource
 
     folders = [path for path in rollouts if path.is_dir()]
     if folders and len(folders) < len(rollouts):
         raise InputError("report takes rollouts or runs, not both at a time")
-    check_outputs((output,), (*rollouts, *(() if dataset is None else (dataset,))))
     if output.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{output}: a report is a page; give it a name that ends in .html")
+    check_outputs((output,), (*rollouts, dataset))
     hidden = settings.no_progress
     story: PageReport | None = None
     if folders:

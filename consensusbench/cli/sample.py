@@ -5,23 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from pydantic import Field
-from rich.console import Console
 
+from consensusbench import check_outputs
 from consensusbench.cli.options import file_argument, file_option
 from consensusbench.llm import read_models
-from consensusbench.outputs import check_outputs
-from consensusbench.sampling.job import SampleJob, Sampler, SampleReport, run_job
+from consensusbench.sampling.job import Sampler
 from consensusbench.sampling.plan import SampleSettings
-from consensusbench.tables import Row as Cells
-from consensusbench.tables import Table, number, words
+from consensusbench.tables import Row, Table, number, print_result, words
 from consensuspr.cli.options import Color, Json, OnErrorChoice, with_settings
 from consensuspr.console import ColorMode, count_of, count_progress, make_console, one_line
 from consensuspr.errors import ConsensusPRError
+
+HEADINGS = ("Rollouts", "Correct", "Undecided", "Cut", "Refused", "Tokens", "Cost")
 
 
 class SampleOptions(SampleSettings):
@@ -86,18 +88,19 @@ def sample(
     defaults = settings.model_dump(include={"temperature", "top_p", "max_tokens", "concurrency"})
     check_outputs((output,), (problems, models))
     asked = read_models(model or (), models, defaults)
-    job = SampleJob(problems, output, asked, settings, settings.on_error.value)
+    sampler = Sampler(problems, output, asked, settings, settings.on_error.value)
     # Once before all else, so that a bad row stops the command before anything is paid.
-    total = sum(1 for _ in job.read())
+    total = sum(1 for _ in sampler.read())
     hidden = settings.no_progress
     with count_progress("sampling", total, "problems", hidden=hidden) as advance_to:
-        sampler = asyncio.run(run_job(job, advance_to, finish=finish))
+        asyncio.run(sampler.run(advance_to, finish=finish))
     if sampler.report is not None:
         if as_json:
-            print(json.dumps(sampler.report.to_json()))
+            print(json.dumps(asdict(sampler.report)))
         else:
-            samples = settings.samples is not None
-            print_report(make_console(color), sampler.report, str(output), samples)
+            columns = [words("Model"), *map(number, HEADINGS)]
+            table = Table("", columns, [[_cells(*item) for item in sampler.report.models.items()]])
+            print_result(make_console(color), [table], _notes(sampler))
     return _end(sampler, total)
 
 
@@ -123,41 +126,30 @@ def _end(sampler: Sampler, total: int) -> int:
     return 0
 
 
-def print_report(console: Console, report: SampleReport, path: str, samples: bool) -> None:
-    """Print what was written, and what each model contributed."""
-    headings = ("Rollouts", "Correct", "Undecided", "Cut", "Refused", "Tokens", "Cost")
-    rows: list[Cells] = [
-        [
-            name,
-            count["rollouts"],
-            _share(count["correct"], count["rollouts"]),
-            count["undecided"],
-            count["cut"],
-            count["refused"],
-            count["completion_tokens"],
-            f"${count['cost']:,.2f}" if count["cost"] else None,
-        ]
-        for name, count in report.models.items()
+def _cells(model: str, count: dict[str, float]) -> Row:
+    rollouts, correct = count["rollouts"], count["correct"]
+    return [
+        model,
+        rollouts,
+        f"{correct:,} ({100 * correct / rollouts:.1f} %)" if rollouts else None,
+        *(count[name] for name in ("undecided", "cut", "refused", "completion_tokens")),
+        f"${count['cost']:,.2f}" if count["cost"] else None,
     ]
-    table = Table("", [words("Model"), *map(number, headings)], [rows])
-    console.print(table.to_terminal(console.width))
-    console.print(f"{path}: {count_of(report.rows, 'row')}", markup=False, soft_wrap=True)
-    console.print(_problems(report, samples), markup=False, soft_wrap=True)
 
 
-def _share(part: float, whole: float) -> str | None:
-    return f"{part:,} ({100 * part / whole:.1f} %)" if whole else None
-
-
-def _problems(report: SampleReport, samples: bool) -> str:
-    """Return how many problems are complete, in one sentence."""
+def _notes(sampler: Sampler) -> Iterator[str]:
+    """Return the number of rows, and how many problems are complete."""
+    report = sampler.report
+    assert report is not None, "rollouts are written"
+    yield f"{sampler.output}: {count_of(report.rows, 'row')}"
     counts = report.problems
-    parts = [f"{count_of(counts['complete'], 'problem')} complete"]
-    if counts["enough"]:
+    parts = [f"{count_of(counts.get('complete', 0), 'problem')} complete"]
+    if "enough" in counts:
         parts.append(f"{counts['enough']:,} with fewer rollouts, but enough")
     for first in list(report.few)[:1]:
-        missing = "with samples missing" if samples else "with too few correct rollouts"
+        is_counted = sampler.settings.samples is not None
+        missing = "with samples missing" if is_counted else "with too few correct rollouts"
         parts.append(f"{len(report.few):,} {missing} (first: {one_line(first)!r})")
     for first, reason in list(report.not_asked.items())[:1]:
         parts.append(f"{len(report.not_asked):,} not asked (first: {one_line(first)!r}, {reason})")
-    return ", ".join(parts)
+    yield ", ".join(parts)

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Annotated
 
+from consensusbench import check_outputs
 from consensusbench.cli.options import file_argument, file_option
-from consensusbench.outputs import check_outputs
 from consensusbench.quality.stats import (
     composition_table,
     distribution_table,

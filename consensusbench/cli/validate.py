@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from consensusbench import check_outputs
 from consensusbench.cli.options import DatasetArgument, file_option
-from consensusbench.outputs import check_outputs, check_row_outputs
 from consensusbench.tables import Cell, Row, Table, number, print_result, words
 from consensuspr.cli.options import Color, Json, OnErrorChoice, OnErrorOption
 from consensuspr.console import (
@@ -66,11 +66,9 @@ def validate(
     notes matter to readers of the figures. `--on-error` is about bad rows of the rollouts: those
     of the dataset are findings. Exit code 1 if there are errors, and with `--strict` for warnings.
     """
-    from consensusbench.quality.validate import ValidationSettings, validate_dataset
+    from consensusbench.quality.validate import validate_dataset
 
-    check_row_outputs((output,))
     check_outputs((output,), (dataset, *(rollouts or ())))
-    settings = ValidationSettings(probes=probes, examples=examples, on_error=on_error.value)
 
     def progress(stage: str, unit: str) -> AbstractContextManager[Callable[[int], None]]:
         return count_progress(stage, None, unit, hidden=no_progress)
@@ -82,7 +80,13 @@ def validate(
                 out.write(finding.to_row())
 
         report = validate_dataset(
-            dataset, tuple(rollouts or ()), settings, on_finding=write, progress=progress
+            dataset,
+            tuple(rollouts or ()),
+            probes=probes,
+            examples=examples,
+            on_error=on_error.value,
+            on_finding=write,
+            progress=progress,
         )
     fails = report.fails(strict)
     if as_json:

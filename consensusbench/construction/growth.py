@@ -52,19 +52,10 @@ _POLL_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 NICENESS = 19
 
-Say = Callable[[str], None]
-
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """A dataset after a round.
-
-    Attributes:
-        problems: in it.
-        with_nodes: those of them that have nodes now.
-        added: those of them that had none before.
-        digest: of the new dataset.
-    """
+    """A dataset after a round: its problems, those with nodes, and those that got them now."""
 
     problems: int
     with_nodes: int
@@ -92,37 +83,33 @@ def add_nodes(job: BuildJob) -> Grown:
     dataset, output, refiner = job.problems, job.paths.dataset, job.refiner
     assert dataset is not None and output is not None and refiner is not None
     job.paths.refuse_inputs(dataset)
+    problems = with_nodes = added = 0
     # Beside the output; /tmp is often memory.
     with TemporaryDirectory(prefix=_DRAFTS, dir=output.parent) as folder:
         made = Path(folder) / "made.jsonl"
         with suppress(NothingBuilt):  # there may be enough another time
             paths = replace(job.paths, dataset=made)
             build(replace(job, paths=paths, only_without_nodes=True))
-        return _merge(dataset, _new_problems(made, refiner.min_nodes), output)
+        new_problems = _new_problems(made, refiner.min_nodes)
+        new = next(new_problems, None)
+        with open_writer(output) as out:
+            for problem in read_problems(dataset):
+                if new is not None and new.problem_id == problem.problem_id:
+                    problem, new = new, next(new_problems, None)
+                    added += 1
+                problems += 1
+                with_nodes += bool(problem.nodes)
+                out.write(problem_to_row(problem))
+    assert new is None, "problems are built in the order of the dataset"
+    return Grown(problems, with_nodes, added, DatasetIndex.load(output).digest)
 
 
-def _new_problems(made: Path, least: int) -> Iterator[Problem]:
+def _new_problems(made: Path, min_nodes: int) -> Iterator[Problem]:
     """Yield problems with nodes that weigh something, or whose weight is not known."""
     for problem in read_problems(made) if made.exists() else ():
         nodes = tuple(node for node in problem.nodes if node.weight != 0.0)
-        if len(nodes) >= least:
+        if len(nodes) >= min_nodes:
             yield replace(problem, nodes=nodes)
-
-
-def _merge(dataset: Path, new: Iterator[Problem], output: Path) -> Grown:
-    """Write a dataset, with the nodes that were made; both are in the same order."""
-    problems = with_nodes = added = 0
-    following = next(new, None)
-    with open_writer(output) as out:
-        for problem in read_problems(dataset):
-            if following is not None and following.problem_id == problem.problem_id:
-                problem, following = following, next(new, None)
-                added += 1
-            problems += 1
-            with_nodes += bool(problem.nodes)
-            out.write(problem_to_row(problem))
-    assert following is None, "problems are built in their order"
-    return Grown(problems, with_nodes, added, DatasetIndex.load(output).digest)
 
 
 class Growth:
@@ -132,13 +119,15 @@ class Growth:
         job: how nodes are made; of one run, its ``problems`` being the dataset that it began with.
         address: of the server, which reads files in the run's folder of nodes.
         access: token and certificates for the server.
-        say: prints a sentence.
+        report: prints a sentence.
 
     Raises:
         InputError: when entered, that the folder cannot be made, or another process is at it.
     """
 
-    def __init__(self, job: BuildJob, address: str, access: Access, say: Say) -> None:
+    def __init__(
+        self, job: BuildJob, address: str, access: Access, report: Callable[[str], None]
+    ) -> None:
         assert job.problems is not None
         [self.run] = job.rollouts
         self.folder = (self.run / NODES_FOLDER).absolute()
@@ -146,7 +135,7 @@ class Growth:
         self._dataset = job.problems.absolute()
         self._address = address
         self._access = access
-        self._say = say
+        self._report = report
         self._grown = GrownDatasets(self.folder)
         self._seen: dict[str, int] = {}
 
@@ -211,7 +200,7 @@ class Growth:
                 known = isinstance(error, ConsensusPRError | OSError)
                 reason = str(error) if known else f"{type(error).__name__}: {error}"
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-                self._say(f"no new nodes: {reason}; again in {pause_s:g} s")
+                self._report(f"no new nodes: {reason}; again in {pause_s:g} s")
             time.sleep(max(pause_s, _PAUSE_FACTOR * (time.monotonic() - started)))
 
     def grow(self) -> GrownDataset | None:
@@ -247,7 +236,7 @@ class Growth:
         self._grown.publish(ready)
         # Not before: if the server rejects it, all of it is tried again.
         self._seen = last_rows
-        self._say(f"ready for the next epoch: {grown.sentence()}")
+        self._report(f"ready for the next epoch: {grown.sentence()}")
         self._tidy({ready.name, before.name})
         return ready
 

@@ -12,34 +12,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from consensusbench import Tally, check_outputs
 from consensusbench.construction.budgets import budget_of
-from consensusbench.construction.selection import SelectionSettings
 from consensusbench.construction.store import Disagreement
-from consensusbench.construction.types import (
-    BuildRecord,
-    Excluded,
-    ExclusionReason,
-    Finished,
-    Item,
-    Outcome,
-    ProblemCounts,
-    ProblemTask,
-    RolloutCounts,
-    Stage,
-)
+from consensusbench.construction.types import BuildItem, BuildRecord, Excluded, ExclusionReason
 from consensusbench.construction.worth import Judge
 from consensusbench.extraction.types import Dropped, Extraction, Refiner
-from consensusbench.outputs import check_outputs, check_row_outputs
 from consensusbench.quality.probes import cheap_notes
-from consensusbench.tally import Tally
 from consensuspr.console import count_of
-from consensuspr.core import NORMAL_FORM_VERSION
 from consensuspr.data import (
     DataError,
     OnError,
@@ -52,12 +39,12 @@ from consensuspr.data import (
     read_problem_rows,
 )
 from consensuspr.errors import InputError
-from consensuspr.scoring.answers import ANSWER_VERSION
-from consensuspr.scoring.derive import FORMS_VERSION
-from consensuspr.version import VERSION
 
 # Of the layout of ``metadata.construction``.
 LAYOUT = 1
+RECORD: TypeAdapter[BuildRecord] = TypeAdapter(BuildRecord)
+EXTRACTION: TypeAdapter[Extraction] = TypeAdapter(Extraction)
+_EXCLUDED: TypeAdapter[Excluded] = TypeAdapter(Excluded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +65,6 @@ class OutputPaths:
     candidates: Path | None = None
 
     def __post_init__(self) -> None:
-        check_row_outputs(self.all())
         check_outputs(self.all(), ())
 
     @property
@@ -97,19 +83,144 @@ class OutputPaths:
         check_outputs(self.all(), inputs)
 
 
-def extraction_provenance(
-    selection: SelectionSettings, extractor: Row, sampling: Sequence[Row]
-) -> Row:
-    """Return what stages 1 and 2 of a build have in common for all problems."""
-    return {
-        "consensuspr": VERSION,
-        "normal_form": NORMAL_FORM_VERSION,
-        "forms": FORMS_VERSION,
-        "answers": ANSWER_VERSION,
-        "sampling": list(sampling),
-        "selection": selection.provenance(),
-        "extraction": extractor,
-    }
+@dataclass(slots=True)
+class RolloutCounts:
+    """What became of the rollouts; all but ``skipped`` and ``used`` add up to ``read``.
+
+    Attributes:
+        read: good rows.
+        skipped: bad rows.
+        other_model: left out by model.
+        unknown_problem: of problems that are not listed.
+        oversize: longer than the limit.
+        unusable_problem: of problems without ground truth, or whose rows conflict.
+        repeated: the same text for the same problem once more.
+        incorrect: verified as wrong, without an answer, or labelled so.
+        undecided: the answer was not decided within its limits, or the label is missing.
+        correct: distinct and correct.
+        used: correct ones that were compared.
+    """
+
+    read: int = 0
+    skipped: int = 0
+    other_model: int = 0
+    unknown_problem: int = 0
+    oversize: int = 0
+    unusable_problem: int = 0
+    repeated: int = 0
+    incorrect: int = 0
+    undecided: int = 0
+    correct: int = 0
+    used: int = 0
+
+
+@dataclass(slots=True)
+class ProblemCounts:
+    """What became of the problems.
+
+    Attributes:
+        written, nodes: problems in the output and their nodes, by data source.
+        dropped: conclusions that are no node, by stage and reason.
+    """
+
+    written: Counter[str] = field(default_factory=Counter)
+    nodes: Counter[str] = field(default_factory=Counter)
+    excluded: Tally[ExclusionReason] = field(default_factory=Tally)
+    dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def write(self, data_source: str, num_nodes: int) -> None:
+        """Count a problem of the output."""
+        self.written[data_source] += 1
+        self.nodes[data_source] += num_nodes
+
+    def to_json(self) -> Row:
+        """Return the counts as plain values."""
+        written, nodes = self.written.total(), self.nodes.total()
+        dropped: dict[str, dict[str, int]] = {}
+        for (stage, reason), count in sorted(self.dropped.items()):
+            dropped.setdefault(stage, {})[reason] = count
+        return {
+            "read": written + self.excluded.total(),
+            "written": written,
+            "excluded": dict(sorted(self.excluded.items())),
+            "examples": dict(sorted(self.excluded.examples.items())),
+            "nodes": nodes,
+            "nodes_per_problem": nodes / written if written else None,
+            "by_data_source": {
+                source: {"problems": count, "nodes": self.nodes[source]}
+                for source, count in sorted(self.written.items())
+            },
+            "dropped": dropped,
+        }
+
+
+@dataclass(slots=True)
+class BuildReport:
+    """Counts, time and outputs of one command.
+
+    Attributes:
+        rollouts: None if none were read.
+        skipped_rows: bad rows of the file of problems or candidates.
+        disagreements: see :class:`~consensusbench.construction.store.Inputs`.
+        resumed: problems whose extraction an earlier run had left.
+        budgets: problems that got a budget, of a build that adds only budgets; else None.
+        judge: the weights and the separation of the nodes; None without nodes or rollouts.
+        digest: of the dataset; None if none was written.
+        provenance: versions and settings, the same for all problems.
+        seconds: in all.
+    """
+
+    paths: OutputPaths
+    problems: ProblemCounts = field(default_factory=ProblemCounts)
+    rollouts: RolloutCounts | None = None
+    skipped_rows: int = 0
+    disagreements: Tally[Disagreement] = field(default_factory=Tally)
+    resumed: int = 0
+    budgets: int | None = None
+    judge: Judge | None = None
+    digest: str | None = None
+    provenance: Row = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def warnings(self) -> list[str]:
+        """Return sentences on what a person should look at."""
+        sentences = []
+        found, examples = self.disagreements, self.disagreements.examples
+        if count := found["ground_truth"]:
+            sentences.append(
+                f"{count_of(count, 'rollout names', 'rollouts name')} another ground truth than "
+                f"the file of problems, which counts (first: {examples['ground_truth']})"
+            )
+        if count := found["data_source"]:
+            sentences.append(
+                f"{count_of(count, 'problem has', 'problems have')} rollouts of several data "
+                "sources, of which the first in the alphabet is taken (first: "
+                f"{examples['data_source']})"
+            )
+        skipped = self.rollouts.skipped if self.rollouts is not None else 0
+        for count, kind in ((self.skipped_rows, "problems"), (skipped, "rollouts")):
+            if count:
+                sentences.append(f"{count_of(count, 'bad row')} of {kind} skipped")
+        return [*sentences, *(() if self.judge is None else cheap_notes(self.judge.cheap()))]
+
+    def to_json(self) -> Row:
+        """Return everything as plain values."""
+        paths = {"output": self.paths.dataset, "audit": self.paths.audit}
+        paths["candidates"] = self.paths.candidates
+        return {
+            **{name: None if path is None else str(path) for name, path in paths.items()},
+            "digest": self.digest,
+            "budgets": self.budgets,
+            "weighted": 0 if self.judge is None else self.judge.weighted,
+            "separation": None if self.judge is None else self.judge.separation(),
+            "problems": self.problems.to_json(),
+            "rollouts": None if self.rollouts is None else asdict(self.rollouts),
+            "skipped_rows": self.skipped_rows,
+            "resumed": self.resumed,
+            "warnings": self.warnings(),
+            "provenance": self.provenance,
+            "seconds": round(self.seconds, 3),
+        }
 
 
 class NothingBuilt(InputError):
@@ -127,37 +238,35 @@ class Outputs:
         self._judge = report.judge
         self._refiner = refiner
 
-    def take(self, finished: Finished) -> None:
+    def take(self, item: BuildItem) -> None:
         """Write one problem."""
-        if isinstance(finished, Excluded):
-            self._exclude(finished)
-            return
-        problem, extraction = finished.problem, finished.extraction
+        problem, extraction, excluded = item.problem, item.extraction, item.excluded
         if extraction is not None:
-            row = asdict(finished.record) | asdict(extraction)
+            assert item.record is not None, "extracted problems have a record"
+            row = asdict(item.record) | asdict(extraction)
             self._write_candidates(problem, {"extraction": row, "excluded": None})
             self._drop(problem, extraction.dropped)
-        self._drop(problem, finished.dropped)
-        if finished.failure is not None:
-            self._exclude(finished.failure)
+        elif excluded is not None and excluded.stage != "refine":
+            self._write_candidates(problem, {"extraction": None, "excluded": asdict(excluded)})
+        self._drop(problem, item.dropped)
+        if excluded is not None:
+            self._exclude(problem, excluded)
         elif self._refiner is not None:
-            self._take_refined(finished, self._refiner)
+            self._take_refined(item, self._refiner)
         else:
-            assert extraction is not None, "an outcome without failure has an extraction"
+            assert extraction is not None, "a problem that is not excluded was extracted"
             self._counts.write(problem.data_source, len(extraction.candidates))
 
-    def _take_refined(self, outcome: Outcome, refiner: Refiner) -> None:
-        problem, record, nodes = outcome.problem, outcome.record, outcome.nodes
-        assert nodes is not None, "stage 3 was done"
+    def _take_refined(self, item: BuildItem, refiner: Refiner) -> None:
+        problem, record, nodes = item.problem, item.record, item.nodes
+        assert nodes is not None and record is not None, "stage 3 was done"
         if len(nodes) < refiner.min_nodes:
             left = count_of(len(nodes), "node is", "nodes are")
             detail = f"{left} left, the least is {refiner.min_nodes}"
-            dropped = [
-                Dropped("refine", "few_nodes", detail, node.label, node.expressions, node.support)
-                for node in nodes
-            ]
-            self._drop(problem, dropped)
-            self._exclude(Excluded(problem, "few_nodes", detail, "refine"))
+            for node in nodes:
+                conclusion = (node.label, node.expressions, node.support)
+                self._drop(problem, [Dropped("refine", "few_nodes", detail, *conclusion)])
+            self._exclude(problem, Excluded("refine", "few_nodes", detail))
             return
         self._counts.write(problem.data_source, len(nodes))
         if self._dataset is not None:
@@ -170,14 +279,10 @@ class Outputs:
                 problem = self._judge.weigh(problem)
             self._dataset.write(problem_to_row(problem))
 
-    def _exclude(self, excluded: Excluded) -> None:
-        problem_id = excluded.problem.problem_id
-        self._counts.excluded.note(excluded.reason, f"{problem_id!r}: {excluded.detail}")
+    def _exclude(self, problem: Problem, excluded: Excluded) -> None:
+        self._counts.excluded.note(excluded.reason, f"{problem.problem_id!r}: {excluded.detail}")
         no_node: Row = {"label": None, "expressions": [], "support": None}
-        self._write_audit(excluded.problem, "problem", excluded.why() | no_node)
-        if excluded.stage != "refine":  # what stage 3 leaves out is a candidate
-            row = {"extraction": None, "excluded": excluded.why()}
-            self._write_candidates(excluded.problem, row)
+        self._write_audit(problem, "problem", asdict(excluded) | no_node)
 
     def _drop(self, problem: Problem, dropped: Sequence[Dropped]) -> None:
         for conclusion in dropped:
@@ -220,28 +325,9 @@ def open_outputs(report: BuildReport, refiner: Refiner | None) -> Iterator[Outpu
             raise NothingBuilt(f"no problem is left, nothing was written: {reasons}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Left:
-    """The key ``excluded`` of a row of candidates."""
-
-    stage: Stage
-    reason: ExclusionReason
-    detail: str
-
-
-_LEFT = TypeAdapter(_Left)
-_RECORD = TypeAdapter(BuildRecord)
-_EXTRACTION = TypeAdapter(Extraction)
-
-
-def extraction_from_row(row: Row) -> Extraction:
-    """Return the extraction that was written as ``asdict``."""
-    return _EXTRACTION.validate_python(row)
-
-
 def read_candidates(
     path: str | os.PathLike[str], on_error: OnError, report: ReadReport
-) -> Iterator[Item]:
+) -> Iterator[BuildItem]:
     """Yield the problems of a file of candidates in order; counts go into the report."""
     name = os.fspath(path)
     for problem, row in read_problem_rows(name, on_error, report):
@@ -250,12 +336,11 @@ def read_candidates(
         problem = replace(problem, nodes=(), extra=extra)
         try:
             if row.get("excluded"):
-                left = _LEFT.validate_python(row["excluded"])
-                yield Excluded(problem, left.reason, left.detail, left.stage)
+                yield BuildItem(problem, excluded=_EXCLUDED.validate_python(row["excluded"]))
             else:
                 made = row.get("extraction")
-                record = _RECORD.validate_python(made)
-                yield ProblemTask(problem, record, extraction=_EXTRACTION.validate_python(made))
+                record, extraction = RECORD.validate_python(made), EXTRACTION.validate_python(made)
+                yield BuildItem(problem, record, extraction=extraction)
         except ValidationError as error:
             [fault, *_] = error.errors(include_url=False)
             place = ".".join(map(str, fault["loc"])) or "extraction"
@@ -266,76 +351,3 @@ def read_candidates(
                 raise bad_row from None
             report.rows -= 1
             report.skip(bad_row)
-
-
-@dataclass(slots=True)
-class BuildReport:
-    """Counts, time and outputs of one command.
-
-    Attributes:
-        rollouts: None if none were read.
-        skipped_rows: bad rows of the file of problems or candidates.
-        disagreements: see :class:`~consensusbench.construction.store.Inputs`.
-        resumed: problems whose extraction an earlier run had left.
-        budgets: problems that got a budget, of a build that adds only budgets; else None.
-        judge: the weights and the separation of the nodes; None without nodes or rollouts.
-        digest: of the dataset; None if none was written.
-        provenance: versions and settings, the same for all problems.
-        seconds: in all.
-    """
-
-    paths: OutputPaths
-    problems: ProblemCounts = field(default_factory=ProblemCounts)
-    rollouts: RolloutCounts | None = None
-    skipped_rows: int = 0
-    disagreements: Tally[Disagreement] = field(default_factory=Tally)
-    resumed: int = 0
-    budgets: int | None = None
-    judge: Judge | None = None
-    digest: str | None = None
-    provenance: Row = field(default_factory=dict)
-    seconds: float = 0.0
-
-    def warnings(self) -> list[str]:
-        """Return sentences on what a person should look at."""
-        sentences = []
-        found, examples = self.disagreements, self.disagreements.examples
-        if count := found["ground_truth"]:
-            counted = count_of(count, "rollout names", "rollouts name")
-            sentences.append(
-                f"{counted} another ground truth than the file of problems, which counts "
-                f"(first: {examples['ground_truth']})"
-            )
-        if count := found["data_source"]:
-            counted = count_of(count, "problem has", "problems have")
-            sentences.append(
-                f"{counted} rollouts of several data sources, of which the first in the alphabet "
-                f"is taken (first: {examples['data_source']})"
-            )
-        skipped = self.rollouts.skipped if self.rollouts is not None else 0
-        for count, kind in ((self.skipped_rows, "problems"), (skipped, "rollouts")):
-            if count:
-                bad = f"bad row of {kind} was", f"bad rows of {kind} were"
-                sentences.append(f"{count_of(count, *bad)} skipped")
-        if self.judge is not None:
-            sentences += cheap_notes(self.judge.cheap())
-        return sentences
-
-    def to_json(self) -> Row:
-        """Return everything as plain values."""
-        paths = {"output": self.paths.dataset, "audit": self.paths.audit}
-        paths["candidates"] = self.paths.candidates
-        return {
-            **{name: None if path is None else str(path) for name, path in paths.items()},
-            "digest": self.digest,
-            "budgets": self.budgets,
-            "weighted": 0 if self.judge is None else self.judge.weighted,
-            "separation": None if self.judge is None else self.judge.separation.to_json(),
-            "problems": self.problems.to_json(),
-            "rollouts": None if self.rollouts is None else asdict(self.rollouts),
-            "skipped_rows": self.skipped_rows,
-            "resumed": self.resumed,
-            "warnings": self.warnings(),
-            "provenance": self.provenance,
-            "seconds": round(self.seconds, 3),
-        }

@@ -15,51 +15,46 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 import pyarrow.compute as pc
 
-from consensusbench.answers import verify_patiently
+from consensusbench import quiet_readers, verify_patiently
 from consensusbench.construction.budgets import Stated, budget_of, stated_in
 from consensusbench.construction.outputs import (
+    EXTRACTION,
     BuildReport,
     OutputPaths,
-    extraction_from_row,
-    extraction_provenance,
+    RolloutCounts,
     open_outputs,
     read_candidates,
 )
 from consensusbench.construction.selection import SelectionSettings, choose
 from consensusbench.construction.store import (
-    BATCH_BYTES,
-    BATCH_ROLLOUTS,
+    BATCH_LIMITS,
     DistinctRollout,
     Inputs,
-    num_bytes,
     sampling_records,
 )
 from consensusbench.construction.types import (
     DEFAULT_TIME_LIMIT_S,
+    BuildItem,
     BuildRecord,
     Excluded,
-    Finished,
-    Item,
-    Outcome,
-    ProblemTask,
-    RolloutCounts,
     Split,
     Stream,
 )
 from consensusbench.construction.work import Stages, ask_model, batches, work_here, work_on_ray
 from consensusbench.construction.worth import Judge
 from consensusbench.extraction.types import AsyncExtractor, CorrectRollout, Extractor, Refiner
-from consensusbench.quiet import quiet_readers
 from consensusbench.store import Journal, digest
 from consensuspr.client.training import VALIDATION_SPLITS
-from consensuspr.console import ProgressBar, count_of
+from consensuspr.console import ProgressBar, count_of, count_progress
+from consensuspr.core import NORMAL_FORM_VERSION
 from consensuspr.data import (
     OnError,
     Problem,
@@ -74,26 +69,20 @@ from consensuspr.data.writers import dump_json
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.score_log import LogReader
 from consensuspr.scoring import DatasetIndex
-from consensuspr.scoring.answers import AnswerVerifier
+from consensuspr.scoring.answers import ANSWER_VERSION, AnswerVerifier
+from consensuspr.scoring.derive import FORMS_VERSION
 from consensuspr.scoring.types import Status
+from consensuspr.version import VERSION
 
 # A correct solution is a hundredth of it; longer ones are counted and left out.
 MAX_RESPONSE_BYTES = 1 << 20
-# Columns that say how a rollout was sampled; the dataset records them with the compared rollouts.
+# Columns about the sampling of a rollout; the dataset records them with the compared rollouts.
 SAMPLING_COLUMNS = ("temperature", "top_p", "max_tokens", "seed")
 # So many failures are no longer about single problems.
 MAX_FAILURES = 20
 
 Engine: TypeAlias = Literal["local", "ray"]
-_Advance: TypeAlias = Callable[[int], None]
-_Extracted = TypeVar("_Extracted", bound=Item)
-
-
-def no_progress(
-    label: str, total: int | None, unit: str
-) -> AbstractContextManager[Callable[[int], None]]:
-    """Show nothing."""
-    return nullcontext(lambda done: None)
+no_progress = partial(count_progress, hidden=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +90,8 @@ class BuildJob:
     """A build from rollouts.
 
     Attributes:
-        rollouts: files, in any order; or folders of training runs, whose logs say which of their
-            rollouts are correct.
+        rollouts: files, in any order; or folders of training runs, whose logs have the verdict
+            on each rollout.
         paths: of the outputs.
         extractor: stage 2.
         refiner: stage 3; None: end with stage 2.
@@ -170,83 +159,73 @@ def build(job: BuildJob, progress: ProgressBar = no_progress) -> BuildReport:
         job = replace(job, selection=replace(job.selection, trust_labels=True))
     job.paths.refuse_inputs(*job.rollouts, job.problems)
     report = BuildReport(job.paths)
-    extractor = job.extractor.provenance()
-    provenance = extraction_provenance(job.selection, extractor, sampling_records(job.rollouts))
+    provenance: Row = {
+        "consensuspr": VERSION,
+        "normal_form": NORMAL_FORM_VERSION,
+        "forms": FORMS_VERSION,
+        "answers": ANSWER_VERSION,
+        "sampling": sampling_records(job.rollouts),
+        "selection": job.selection.provenance(),
+        "extraction": job.extractor.provenance(),
+    }
     refinement = {} if job.refiner is None else {"refinement": job.refiner.provenance()}
     report.provenance = provenance | refinement
     output = job.paths.main
-    with ExitStack() as stack:
-        journal = stack.enter_context(ExtractionJournal(output, extractor))
-        inputs = stack.enter_context(Inputs(output.parent, job.split))
+    with (
+        Journal(f"{output}.partial", "extraction", durable=False) as journal,
+        Inputs(output.parent, job.split) as inputs,
+    ):
         _take(job, inputs, report, progress)
-        judge = None if job.refiner is None else Judge(inputs)
-        tasks = journal.resumed(_tasks(job, inputs, provenance, report), report)
-        outcomes = stack.enter_context(closing(_outcomes(job, tasks, journal)))
-        advance = stack.enter_context(progress("building", len(inputs), "problems"))
-        _write(outcomes, job.refiner, job.on_error, report, advance, judge)
-        journal.is_done = True
+        report.judge = None if job.refiner is None else Judge(inputs)
+        tasks = _tasks(job, inputs, provenance, report)
+        with (
+            closing(_work(job, tasks, journal, report)) as done,
+            progress("building", len(inputs), "problems") as advance,
+        ):
+            _write(done, job.refiner, job.on_error, report, advance)
+        journal.clear()
     report.seconds = time.perf_counter() - started
     return report
 
 
-def _outcomes(job: BuildJob, items: Iterator[Item], journal: ExtractionJournal) -> Stream:
-    """Yield what becomes of each item; its extraction is in the journal by then."""
+def _work(
+    job: BuildJob, items: Iterator[BuildItem], journal: Journal, report: BuildReport
+) -> Stream:
+    """Yield the result of each item once its extraction is in the journal.
+
+    The key of an extraction is a digest of all that the extractor was given, and its settings.
+    """
+
+    def key_of(item: BuildItem) -> str:
+        assert item.record is not None, "only problems with a record are extracted"
+        return digest([item.record.provenance["extraction"], item.record.inputs])
+
+    def resumed() -> Iterator[BuildItem]:
+        for item in items:
+            row = None if item.excluded is not None else journal.get(key_of(item))
+            if row is not None:
+                report.resumed += 1
+                extraction = EXTRACTION.validate_python(row)
+                item = replace(item, rollouts=(), extraction=extraction)
+            yield item
+
+    def kept(stream: Stream) -> Iterator[BuildItem]:
+        for item in stack.enter_context(closing(stream)):
+            if item.extraction is not None and (key := key_of(item)) not in journal:
+                journal.append(key, asdict(item.extraction))
+            yield item
+
     with ExitStack() as stack:
-        extractor = job.extractor
+        tasks, extractor = resumed(), job.extractor
         if isinstance(extractor, AsyncExtractor):
-            asked = stack.enter_context(closing(ask_model(items, extractor)))
-            items = journal.kept(asked)
+            tasks = kept(ask_model(tasks, extractor))
             stages = Stages(None, job.refiner, job.time_limit_s)
         else:
             stages = Stages(extractor, job.refiner, job.time_limit_s)
         if job.engine == "ray":
-            stream = work_on_ray(items, stages, job.paths.main.parent)
+            yield from kept(work_on_ray(tasks, stages, job.paths.main.parent))
         else:
-            stream = work_here(items, stages, job.workers)
-        yield from journal.kept(stack.enter_context(closing(stream)))
-
-
-class ExtractionJournal:
-    """Extractions of a build until it is complete, in ``OUTPUT.partial``.
-
-    The key stands for all that the extractor was given, and for its settings.
-    """
-
-    def __init__(self, output: Path, extractor: Row) -> None:
-        self._journal = Journal(f"{output}.partial", "extraction", durable=False)
-        self._extractor = extractor
-        self.is_done = False
-
-    def __enter__(self) -> ExtractionJournal:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        is_empty = not len(self._journal)
-        self._journal.close()
-        if self.is_done or is_empty:
-            self._journal.path.unlink(missing_ok=True)
-
-    def resumed(self, items: Iterable[Item], report: BuildReport) -> Iterator[Item]:
-        """Give tasks the extraction that an earlier run left."""
-        for item in items:
-            if isinstance(item, ProblemTask):
-                row = self._journal.get(self._key(item))
-                if row is not None:
-                    report.resumed += 1
-                    item = replace(item, rollouts=(), extraction=extraction_from_row(row))
-            yield item
-
-    def kept(self, items: Iterable[_Extracted]) -> Iterator[_Extracted]:
-        """Yield items once their extraction, if they have one, is in the journal."""
-        for item in items:
-            if not isinstance(item, Excluded) and item.extraction is not None:
-                key = self._key(item)
-                if key not in self._journal:
-                    self._journal.append(key, asdict(item.extraction))
-            yield item
-
-    def _key(self, item: ProblemTask | Outcome) -> str:
-        return digest([self._extractor, item.record.inputs])
+            yield from kept(work_here(tasks, stages, job.workers))
 
 
 def add_budgets(job: BuildJob, progress: ProgressBar = no_progress) -> BuildReport:
@@ -270,21 +249,22 @@ def add_budgets(job: BuildJob, progress: ProgressBar = no_progress) -> BuildRepo
     assert dataset is not None, "budgets are added to a dataset"
     started = time.perf_counter()
     job.paths.refuse_inputs(*job.rollouts, dataset)
-    report = BuildReport(OutputPaths(output), budgets=0)
+    report = BuildReport(OutputPaths(output))
+    report.budgets = 0
     with Inputs(output.parent) as inputs, quiet_readers():
         counts = _take(job, inputs, report, progress)
         counts.used = counts.correct
         if not counts.correct:
             raise InputError("no problem of the dataset has a correct rollout to make a budget of")
-        report.judge = Judge(inputs)
+        judge = report.judge = Judge(inputs)
         with progress("weighing", len(inputs), "problems") as advance, open_writer(output) as out:
             for done, problem in enumerate(read_problems(dataset, job.on_error), 1):
                 can_be_judged = problem.nodes and problem.ground_truth is not None
-                right = report.judge.right_of(problem) if can_be_judged else []
+                right = judge.right_of(problem) if can_be_judged else []
                 if right:
                     budget = budget_of(_stated(inputs, right), len(problem.nodes))
-                    problem = report.judge.weigh(replace(problem, budget=budget))
-                    report.budgets = (report.budgets or 0) + 1
+                    problem = judge.weigh(replace(problem, budget=budget))
+                    report.budgets += 1
                 report.problems.write(problem.data_source, len(problem.nodes))
                 out.write(problem_to_row(problem))
                 advance(done)
@@ -302,10 +282,9 @@ def refine_candidates(
     workers: int = 1,
     progress: ProgressBar = no_progress,
 ) -> BuildReport:
-    """Make a dataset from candidates.
+    """Make a dataset from a file of candidates that a build wrote.
 
     Args:
-        candidates: a file that a build with candidates wrote.
         on_error: what a bad row does, and a problem that fails.
         workers: processes, 1 or more.
 
@@ -321,9 +300,9 @@ def refine_candidates(
     items = read_candidates(candidates, on_error, read)
     with (
         progress("refining", None, "problems") as advance,
-        closing(work_here(items, Stages(None, refiner), workers)) as outcomes,
+        closing(work_here(items, Stages(None, refiner), workers)) as done,
     ):
-        _write(outcomes, refiner, on_error, report, advance)
+        _write(done, refiner, on_error, report, advance)
     report.skipped_rows = read.skipped
     report.seconds = time.perf_counter() - started
     return report
@@ -352,10 +331,10 @@ def _take(
     if not job.selection.trust_labels:
         with AnswerVerifier(job.workers) as verifier:
             _verify(inputs, verifier, job.selection.answer_rule, progress)
-    for number, problem in inputs.problems():
+    for number, item in inputs.items():
         rollouts = inputs.rollouts_of(number)
         counts.repeated += sum(rollout.repeats for rollout in rollouts)
-        if isinstance(problem, Excluded) or problem.ground_truth is None:
+        if item.excluded is not None or item.problem.ground_truth is None:
             counts.unusable_problem += len(rollouts)
         else:
             labels = [rollout.label for rollout in rollouts]
@@ -365,7 +344,9 @@ def _take(
     return counts
 
 
-def _read_rollouts(job: BuildJob, inputs: Inputs, counts: RolloutCounts, advance: _Advance) -> None:
+def _read_rollouts(
+    job: BuildJob, inputs: Inputs, counts: RolloutCounts, advance: Callable[[int], None]
+) -> None:
     selection = job.selection
     models: set[str] = set()
     is_labelled = False
@@ -402,7 +383,7 @@ def _read_rollouts(job: BuildJob, inputs: Inputs, counts: RolloutCounts, advance
 
 
 def _is_oversize(response: str) -> bool:
-    # No character takes more than four bytes: most need not be encoded to know.
+    # No character takes more than four bytes: most need not be encoded.
     return 4 * len(response) > MAX_RESPONSE_BYTES and (
         len(response.encode("utf-8", "surrogatepass")) > MAX_RESPONSE_BYTES
     )
@@ -411,8 +392,8 @@ def _is_oversize(response: str) -> bool:
 def _sampling(row: Row) -> str:
     """Return the sampling settings of a row as JSON text, empty if it has none."""
     nested = row.get("sampling")
-    settings: Row = dict(nested) if isinstance(nested, dict) else {}
-    settings.update({name: row[name] for name in SAMPLING_COLUMNS if row.get(name) is not None})
+    settings = dict(nested) if isinstance(nested, dict) else {}
+    settings |= {name: row[name] for name in SAMPLING_COLUMNS if row.get(name) is not None}
     known = {name: value for name, value in sorted(settings.items()) if value is not None}
     return dump_json(known) if known else ""
 
@@ -426,7 +407,7 @@ _RUN_COLUMNS = (
 def read_run(folder: Path) -> Iterator[Row]:
     """Yield the training rollouts of a run whose text was kept, as rows of rollouts.
 
-    A policy changes with each step, so that its **step** stands for the model of a rollout: models
+    A policy changes with each step, so that its **step** counts as the model of a rollout: models
     take turns, and two of them must state a conclusion.  Validation rollouts are left out, because
     a dataset made of them would spoil validation.
 
@@ -453,15 +434,15 @@ def _verify(
 ) -> None:
     """Label the rollouts of every problem that can be used by verifying their answers."""
     pairs = (
-        (number, problem, rollout)
-        for number, problem in inputs.problems()
-        if isinstance(problem, Problem) and problem.ground_truth is not None
+        (number, item.problem, rollout)
+        for number, item in inputs.items()
+        if item.excluded is None and item.problem.ground_truth is not None
         for rollout in inputs.rollouts_of(number)
     )
     done = 0
     with progress("verifying", None, "rollouts") as advance:
         # Many at a time, because the few that need computer algebra then overlap.
-        for batch in batches(pairs, lambda pair: num_bytes(pair[2]), BATCH_ROLLOUTS, BATCH_BYTES):
+        for batch in batches(pairs, lambda pair: pair[2].num_bytes, *BATCH_LIMITS):
             by_rule: dict[str, list[tuple[int, Problem, DistinctRollout]]] = {}
             for number, problem, rollout in batch:
                 rule = answer_rule or problem.answer_rule or "auto"
@@ -476,27 +457,28 @@ def _verify(
             advance(done)
 
 
-def _tasks(job: BuildJob, inputs: Inputs, provenance: Row, report: BuildReport) -> Iterator[Item]:
-    """Yield every problem in the order of the dataset, as work or with its reason."""
+def _tasks(
+    job: BuildJob, inputs: Inputs, provenance: Row, report: BuildReport
+) -> Iterator[BuildItem]:
+    """Yield every problem in the order of the dataset, with its rollouts or its reason."""
     assert report.rollouts is not None, "the rollouts are read"
-    for number, problem in inputs.problems():
-        if isinstance(problem, Excluded):
-            yield problem
-            continue
-        rollouts = inputs.rollouts_of(number)
+    for number, item in inputs.items():
+        problem, rollouts = item.problem, inputs.rollouts_of(number)
         correct = [rollout for rollout in rollouts if rollout.label]
-        fault = _fault(job, problem, len(rollouts), correct)
-        if fault is not None:
-            yield fault
+        excluded = item.excluded or _fault(job, problem, len(rollouts), correct)
+        if excluded is not None:
+            yield replace(item, excluded=excluded)
             continue
         chosen = choose(problem.problem_id, correct, job.selection)
         report.rollouts.used += len(chosen)
-        spooled = [inputs.read(rollout.at) for rollout in chosen]
-        names = _unique_names([rollout.name for rollout in spooled], chosen)
+        stored = [inputs.read(rollout.at) for rollout in chosen]
+        names = _unique_names([rollout.rollout_id for rollout in stored], chosen)
         described: list[Row] = []
-        for name, rollout, (_, sampling, _) in zip(names, chosen, spooled, strict=True):
+        texts: list[CorrectRollout] = []
+        for name, rollout, (_, sampling, response) in zip(names, chosen, stored, strict=True):
             settings = {"sampling": json.loads(sampling)} if sampling else {}
             described.append({"rollout_id": name, "model": rollout.model, **settings})
+            texts.append(CorrectRollout(name, rollout.model, response))
         record = BuildRecord(
             len(correct),
             sum(rollout.label is False for rollout in rollouts),
@@ -505,11 +487,7 @@ def _tasks(job: BuildJob, inputs: Inputs, provenance: Row, report: BuildReport) 
             inputs_digest(problem, chosen, names),
             provenance,
         )
-        texts = tuple(
-            CorrectRollout(name, rollout.model, response)
-            for name, rollout, (*_, response) in zip(names, chosen, spooled, strict=True)
-        )
-        yield ProblemTask(problem, record, texts)
+        yield BuildItem(problem, record, tuple(texts))
 
 
 def _fault(
@@ -518,16 +496,17 @@ def _fault(
     """Return why a problem cannot be worked on, None if it can."""
     least = job.selection
     if problem.ground_truth is None:
-        return Excluded(problem, "no_ground_truth", "its ground truth is not known")
+        return Excluded("select", "no_ground_truth", "its ground truth is not known")
     if not num_rollouts:
-        return Excluded(problem, "no_rollouts", "there is no rollout of it")
+        return Excluded("select", "no_rollouts", "there is no rollout of it")
     if len(correct) < least.min_rollouts:
         counted = f"{len(correct)} of {num_rollouts} distinct rollouts are correct"
-        return Excluded(problem, "few_correct", f"{counted}, the least is {least.min_rollouts}")
+        detail = f"{counted}, the least is {least.min_rollouts}"
+        return Excluded("select", "few_correct", detail)
     steps = len({rollout.model for rollout in correct})
     if job.of_run and steps < least.min_steps:
         counted = f"its {len(correct)} correct rollouts are of {count_of(steps, 'step')}"
-        return Excluded(problem, "few_correct", f"{counted}, the least is {least.min_steps}")
+        return Excluded("select", "few_correct", f"{counted}, the least is {least.min_steps}")
     return None
 
 
@@ -562,21 +541,19 @@ def inputs_digest(problem: Problem, chosen: Sequence[DistinctRollout], names: Se
 
 
 def _write(
-    outcomes: Iterable[Finished],
+    items: Iterable[BuildItem],
     refiner: Refiner | None,
     on_error: OnError,
     report: BuildReport,
-    advance: _Advance,
-    judge: Judge | None = None,
+    advance: Callable[[int], None],
 ) -> None:
     """Write and count the problems, and name the dataset that they make."""
     failed: list[str] = []
-    report.judge = judge
     with open_outputs(report, refiner) as outputs:
-        for done, item in enumerate(outcomes, start=1):
-            failure = item.failure if isinstance(item, Outcome) else None
-            if on_error == "stop" and failure is not None and failure.reason == "failed":
-                failed.append(f"problem {failure.problem.problem_id[:80]!r}: {failure.detail}")
+        for done, item in enumerate(items, start=1):
+            excluded = item.excluded
+            if on_error == "stop" and excluded is not None and excluded.reason == "failed":
+                failed.append(f"problem {item.problem.problem_id[:80]!r}: {excluded.detail}")
                 if len(failed) == MAX_FAILURES:
                     break
             outputs.take(item)

@@ -10,28 +10,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import accumulate, chain, zip_longest
 from typing import Annotated
 
-from pydantic import BeforeValidator
+from pydantic import Field
 
 from consensusbench.construction.store import DistinctRollout
 from consensuspr.data import Row
 from consensuspr.errors import InputError
 from consensuspr.scoring.types import AnswerRule
+from consensuspr.settings import check_fields
 
-# Of one problem with ``rollouts_per_problem = "all"``, so that memory is bounded.
+# Of one problem, so that memory is bounded.
 MAX_ROLLOUTS = 256
 MAX_ROLLOUT_BYTES = 64 << 20
-
-
-def _number_or_all(value: object) -> object:
-    if value == "all":
-        return None
-    if isinstance(value, str) and not value.removeprefix("-").isdecimal():
-        raise ValueError(f"must be a number or all, got {value!r}")
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +33,7 @@ class SelectionSettings:
 
     Attributes:
         rollouts_per_problem: correct rollouts of a problem to look at, over all models (N);
-            ``all`` (in Python no number): at most 256, and 64 MiB of text.
+            64 MiB of text at most.
         min_rollouts: leave out problems with fewer correct rollouts (N_min).
         min_steps: of a training run: leave out problems whose correct rollouts are of fewer steps.
         seed: another seed, another choice of rollouts.
@@ -54,9 +47,9 @@ class SelectionSettings:
         InputError: a number is out of its range.
     """
 
-    rollouts_per_problem: Annotated[int | None, BeforeValidator(_number_or_all)] = 5
-    min_rollouts: int = 3
-    min_steps: int = 2
+    rollouts_per_problem: Annotated[int, Field(ge=1, le=MAX_ROLLOUTS)] = 5
+    min_rollouts: Annotated[int, Field(ge=1)] = 3
+    min_steps: Annotated[int, Field(ge=1)] = 2
     seed: int = 0
     trust_labels: bool = False
     answer_rule: AnswerRule | None = None
@@ -64,18 +57,12 @@ class SelectionSettings:
     only_models: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        most = MAX_ROLLOUTS if self.rollouts_per_problem is None else self.rollouts_per_problem
-        if not 1 <= most <= MAX_ROLLOUTS:
+        check_fields(self)
+        if self.min_rollouts > self.rollouts_per_problem:
             raise InputError(
-                f"rollouts_per_problem must be from 1 to {MAX_ROLLOUTS}, or all, got {most}"
+                f"min_rollouts must be at most {self.rollouts_per_problem}, the "
+                f"rollouts_per_problem, got {self.min_rollouts}"
             )
-        if not 1 <= self.min_rollouts <= most:
-            raise InputError(
-                f"min_rollouts must be from 1 to {most}, the rollouts_per_problem, "
-                f"got {self.min_rollouts}"
-            )
-        if self.min_steps < 1:
-            raise InputError(f"min_steps must be 1 or more, got {self.min_steps}")
         if self.trust_labels and self.answer_rule is not None:
             raise InputError("answer_rule is for verified answers, not for trust_labels")
 
@@ -87,16 +74,10 @@ class SelectionSettings:
 
     def provenance(self) -> Row:
         """Return the settings as they are recorded in the dataset."""
-        return {
-            "rollouts_per_problem": self.rollouts_per_problem,
-            "min_rollouts": self.min_rollouts,
-            "min_steps": self.min_steps,
-            "seed": self.seed,
-            "correct": "labels" if self.trust_labels else "verified",
-            "answer_rule": self.answer_rule,
-            "exclude_models": sorted(self.exclude_models),
-            "only_models": sorted(self.only_models),
-        }
+        settings = asdict(self)
+        correct = "labels" if settings.pop("trust_labels") else "verified"
+        models = ("exclude_models", "only_models")
+        return settings | {"correct": correct, **{key: sorted(settings[key]) for key in models}}
 
 
 def choose(
@@ -117,6 +98,6 @@ def choose(
         for model in sorted(by_model, key=rank)
     ]
     turns = [rollout for rollout in chain.from_iterable(zip_longest(*queues)) if rollout]
-    turns = turns[: settings.rollouts_per_problem or MAX_ROLLOUTS]
+    turns = turns[: settings.rollouts_per_problem]
     num_bytes = accumulate(rollout.num_bytes for rollout in turns)
     return turns[: sum(size <= MAX_ROLLOUT_BYTES for size in num_bytes)]

@@ -19,9 +19,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
-from consensusbench.construction.types import Excluded, Split
+from consensusbench import Tally
+from consensusbench.construction.types import BuildItem, Excluded, Split
 from consensusbench.construction.work import batches
-from consensusbench.tally import Tally
 from consensuspr.console import one_line
 from consensuspr.data import DataError, OnError, Problem, ReadReport, Row, read_problems
 from consensuspr.errors import ConsensusPRError
@@ -29,9 +29,8 @@ from consensuspr.errors import ConsensusPRError
 # ``consensusbench sample`` writes this file beside rollouts; every row of a dataset records it.
 PROVENANCE_SUFFIX = ".provenance.json"
 MAX_PROVENANCE_BYTES = 64 << 10
-# Of texts that are in memory at once.
-BATCH_ROLLOUTS = 512
-BATCH_BYTES = 16 << 20
+# Number and bytes of the texts that are in memory at once.
+BATCH_LIMITS = (512, 16 << 20)
 
 
 def sampling_records(rollouts: Iterable[Path]) -> list[Row]:
@@ -59,10 +58,10 @@ def sampling_records(rollouts: Iterable[Path]) -> list[Row]:
     return [record for _, record in sorted(distinct.items())]
 
 
-class SpooledRollout(NamedTuple):
+class StoredRollout(NamedTuple):
     """A rollout on disk: its id, how it was sampled as JSON text (or empty), and its text."""
 
-    name: str | None
+    rollout_id: str | None
     sampling: str
     response: str
 
@@ -73,9 +72,9 @@ class DistinctRollout:
 
     Attributes:
         at: number of the rollout in the inputs; for a repeated text, of the rollout whose model
-            and name come first, so that the order of rows does not matter.
+            and id come first, so that the order of rows does not matter.
         digest: of the text.
-        num_bytes: of text, name and sampling.
+        num_bytes: of text, id and sampling.
         label: whether it is correct; False if any copy is labelled so, and None before True.
         repeats: further rollouts with the same text.
     """
@@ -160,41 +159,11 @@ class Inputs:
                 self._put(None, problem.problem_id, bare)
         return report
 
-    def number_of(self, problem_id: str) -> int | None:
-        """Return the number of a problem, None if it is unknown."""
-        number, _ = self._find(problem_id)
-        return number
-
     def _find(self, problem_id: str) -> tuple[int | None, Any]:
         row = self._database.execute(
             "SELECT number, pickled FROM problem WHERE id = ?", (_bytes(problem_id),)
         ).fetchone()
         return (None, {}) if row is None else (row[0], pickle.loads(row[1]))
-
-    def add_row(self, row: Row, sampling: str) -> bool:
-        """Take a row of rollouts; return whether its problem is known."""
-        problem_id = row["problem_id"]
-        number, content = self._find(problem_id)
-        if not self._is_listed:
-            claims: _Claims = content | {
-                column: (min(first, text), max(last, text))
-                for column in _COLUMNS
-                if (text := row.get(column))
-                for first, last in (content.get(column, (text, text)),)
-            }
-            if number is None or claims != content:
-                number = self._put(number, problem_id, claims)
-        if number is None:
-            return False
-        if self._is_listed:
-            known = (content.ground_truth or "").strip()
-            named = (row.get("ground_truth") or "").strip()
-            if known and named and known != named:
-                values = f"{one_line(named)!r} instead of {one_line(known)!r}"
-                self.disagreements.note("ground_truth", f"{values} for problem {problem_id!r}")
-        rollout = SpooledRollout(row.get("rollout_id"), sampling, row["response"])
-        self.add(number, row.get("model") or "", rollout, row.get("correct"))
-        return True
 
     def _put(self, number: int | None, problem_id: str, content: object) -> int:
         """Write a problem or claims of rows about it; return its number, a new one for None."""
@@ -203,17 +172,42 @@ class Inputs:
         assert written.lastrowid is not None
         return written.lastrowid
 
+    def add_row(self, row: Row, sampling: str) -> bool:
+        """Take a row of rollouts; return whether its problem is known."""
+        problem_id = row["problem_id"]
+        number, content = self._find(problem_id)
+        if self._is_listed:
+            if number is None:
+                return False
+            known = (content.ground_truth or "").strip()
+            named = (row.get("ground_truth") or "").strip()
+            if known and named and known != named:
+                values = f"{one_line(named)!r} instead of {one_line(known)!r}"
+                self.disagreements.note("ground_truth", f"{values} for problem {problem_id!r}")
+        else:
+            claims: _Claims = content | {
+                column: (min(first, text), max(last, text))
+                for column in _COLUMNS
+                if (text := row.get(column))
+                for first, last in (content.get(column, (text, text)),)
+            }
+            if number is None or claims != content:
+                number = self._put(number, problem_id, claims)
+        rollout = StoredRollout(row.get("rollout_id"), sampling, row["response"])
+        self.add(number, row.get("model") or "", rollout, row.get("correct"))
+        return True
+
     def add(
-        self, problem: int, model: str, rollout: SpooledRollout, label: bool | None = None
+        self, problem: int, model: str, rollout: StoredRollout, label: bool | None = None
     ) -> None:
         """Take one rollout of a problem, and its label."""
-        name, sampling, text = (None if part is None else _bytes(part) for part in rollout)
-        assert sampling is not None and text is not None
+        text, sampling = _bytes(rollout.response), _bytes(rollout.sampling)
+        name = None if rollout.rollout_id is None else _bytes(rollout.rollout_id)
         size = len(name or b"") + len(sampling) + len(text)
-        mark = hashlib.blake2b(text, digest_size=16).digest()
+        digest = hashlib.blake2b(text, digest_size=16).digest()
         self._write(
             "INSERT INTO rollout VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (problem, mark, _bytes(model), name, sampling, label, size, text),
+            (problem, digest, _bytes(model), name, sampling, label, size, text),
         )
 
     def finish(self) -> None:
@@ -221,31 +215,29 @@ class Inputs:
         # No more columns: what is sorted goes through the system's folder of temporary files.
         self._write("CREATE INDEX by_text ON rollout (problem, digest)")
         if not self._is_listed:
-            for (number,) in self._database.execute(
-                "SELECT number FROM problem ORDER BY id"
-            ).fetchall():
-                [[problem_id, claims]] = self._database.execute(
-                    "SELECT id, pickled FROM problem WHERE number = ?", (number,)
-                )
-                name = _text(problem_id)
-                self._put(number, name, self._found(name, pickle.loads(claims)))
+            ids = self._database.execute("SELECT id FROM problem ORDER BY id").fetchall()
+            for problem_id in (_text(stored) for [stored] in ids):
+                number, claims = self._find(problem_id)
+                self._put(number, problem_id, self._found(problem_id, claims))
         self._write("COMMIT")
 
-    def problems(self) -> Iterator[tuple[int, Problem | Excluded]]:
+    def items(self) -> Iterator[tuple[int, BuildItem]]:
         """Yield number and problem, without nodes, in the order of their file or of their ids."""
         order = "number" if self._is_listed else "id"
         for number, pickled in self._database.execute(
             f"SELECT number, pickled FROM problem ORDER BY {order}"
         ):
-            yield number, pickle.loads(pickled)
+            content = pickle.loads(pickled)
+            yield number, content if isinstance(content, BuildItem) else BuildItem(content)
 
-    def _found(self, problem_id: str, claims: _Claims) -> Problem | Excluded:
-        truth, _ = claims.get("ground_truth", ("", ""))
+    def _found(self, problem_id: str, claims: _Claims) -> BuildItem:
+        """Return a problem that rollouts name; excluded if they contradict each other."""
+        truth, text, source = (claims.get(column, ("", ""))[0] for column in _COLUMNS)
         problem = Problem(
             problem_id=problem_id,
             ground_truth=truth if truth and not truth.isspace() else None,
-            data_source=claims.get("data_source", ("", ""))[0],
-            problem=claims.get("problem", ("", ""))[0],
+            data_source=source,
+            problem=text,
             split=self._split,
         )
         for column in _COLUMNS:
@@ -258,8 +250,14 @@ class Inputs:
                 self.disagreements.note("data_source", example)
             else:
                 detail = f"{column} is {first} in one row and {last} in another"
-                return Excluded(problem, "conflicting_rows", detail)
-        return problem
+                excluded = Excluded("select", "conflicting_rows", detail)
+                return BuildItem(problem, excluded=excluded)
+        return BuildItem(problem)
+
+    def rollouts_of_id(self, problem_id: str) -> list[DistinctRollout]:
+        """Return the distinct texts of a problem, none if it is unknown."""
+        number, _ = self._find(problem_id)
+        return [] if number is None else self.rollouts_of(number)
 
     def rollouts_of(self, problem: int) -> list[DistinctRollout]:
         """Return the distinct texts of a problem, ordered by digest."""
@@ -269,12 +267,12 @@ class Inputs:
             (problem,),
         )
         distinct = []
-        for mark, same in groupby(rows, key=lambda row: row[1]):
+        for digest, same in groupby(rows, key=lambda row: row[1]):
             copies = list(same)
             labels = {label for *_, label in copies}
             at, _, size, model, _ = copies[0]
             label = False if 0 in labels else None if None in labels else True
-            distinct.append(DistinctRollout(at, mark, size, _text(model), label, len(copies) - 1))
+            distinct.append(DistinctRollout(at, digest, size, _text(model), label, len(copies) - 1))
         return distinct
 
     def label(self, problem: int, rollout: DistinctRollout, correct: bool | None) -> None:
@@ -284,26 +282,21 @@ class Inputs:
             (correct, problem, rollout.digest),
         )
 
-    def read(self, at: int) -> SpooledRollout:
+    def read(self, at: int) -> StoredRollout:
         """Return a rollout."""
         name, sampling, text = self._database.execute(
             "SELECT name, sampling, response FROM rollout WHERE rowid = ?", (at,)
         ).fetchone()
-        return SpooledRollout(None if name is None else _text(name), _text(sampling), _text(text))
+        return StoredRollout(None if name is None else _text(name), _text(sampling), _text(text))
 
     def responses(self, rollouts: Sequence[DistinctRollout]) -> Iterator[list[str]]:
         """Read the texts of rollouts, a bounded part at a time."""
-        for part in batches(rollouts, num_bytes, BATCH_ROLLOUTS, BATCH_BYTES):
+        for part in batches(rollouts, lambda rollout: rollout.num_bytes, *BATCH_LIMITS):
             yield [self.read(rollout.at).response for rollout in part]
 
     def _write(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
         with _writing():
             return self._database.execute(statement, values)
-
-
-def num_bytes(rollout: DistinctRollout) -> tuple[int, int]:
-    """Return the size of a rollout as :func:`batches` counts it."""
-    return 1, rollout.num_bytes
 
 
 @contextmanager

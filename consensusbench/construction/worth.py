@@ -8,22 +8,21 @@ answer, guarded by the stored budget; as a baseline, length alone.  The nodes we
 rollouts, so that the figure flatters; ``consensusbench evaluate`` on rollouts of other models does
 not.
 
-What **attacks** earn of the nodes is measured too, against what wrong rollouts earn on average.
-Both go into each problem's metadata (``consensuspr doctor`` reads them).
-
-Rollouts whose answer is undecided count as neither.
+Each problem's metadata record what **attacks** earn of its nodes, and what wrong rollouts earn on
+average (``consensuspr doctor`` reads them).  Rollouts whose answer is undecided count as neither.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from consensusbench.construction.store import DistinctRollout, Inputs
 from consensusbench.evaluation.metrics import auroc
-from consensusbench.evaluation.scored import Bools, Floats, Ints
+from consensusbench.evaluation.scored import Floats
 from consensusbench.extraction.statements import forms_beyond
 from consensusbench.quality.attacks import short_attacks
 from consensusbench.quality.probes import CheapAttack, cheap_attacks
@@ -35,71 +34,50 @@ from consensuspr.scoring.guard import counted, factors_of
 
 # Of a weight or a mean NCR, in files; there are fewer rollouts than it takes for more.
 DECIMALS = 4
-# What stands beside the attacks in the metadata.
+# Key of the wrong rollouts among the attacks.
 WRONG = "wrong"
-
-
-@dataclass(slots=True)
-class Separation:
-    """How NCR separates right from wrong, over the problems that have both and nodes to judge by.
-
-    Attributes:
-        problems: how many.
-        ncr, ncr_raw, length: sums over problems of the AUROC of NCR without final nodes, guarded
-            and unguarded, and of length alone.
-    """
-
-    problems: int = 0
-    ncr: float = 0.0
-    ncr_raw: float = 0.0
-    length: float = 0.0
-
-    def add(self, guarded: Floats, raw: Floats, chars: Ints, right: Bools) -> None:
-        """Count a problem by the (n,) figures of its rollouts."""
-        self.problems += 1
-        self.ncr += auroc(guarded, right)
-        self.ncr_raw += auroc(raw, right)
-        self.length += auroc(chars, right)
-
-    def to_json(self) -> Row:
-        """Return the means over problems, None without a problem."""
-        sums = {"ncr": self.ncr, "ncr_raw": self.ncr_raw, "length": self.length}
-        means = {name: total / self.problems if self.problems else None
-                 for name, total in sums.items()}  # fmt: skip
-        return {"problems": self.problems, **means}
-
-    def sentence(self) -> str:
-        """Return it as a sentence."""
-        if not self.problems:
-            return "no problem has right and wrong rollouts: nodes get no weights"
-        ncr, raw, length = (
-            f"{total / self.problems:.3f}" for total in (self.ncr, self.ncr_raw, self.length)
-        )
-        unguarded = "" if ncr == raw else f" ({raw} without the guard)"
-        return (
-            f"AUROC within problems without final nodes: {ncr}{unguarded}, of length alone "
-            f"{length} (over {count_of(self.problems, 'problem')}; of the rollouts that nodes were "
-            "made of)"
-        )
+_SCORES = ("ncr", "ncr_raw", "length")
 
 
 class Judge:
-    """Gives nodes their weights, from the rollouts of their problem."""
+    """Gives nodes their weights, from the rollouts of their problem.
+
+    Attributes:
+        weighted: problems that got weights.
+    """
 
     def __init__(self, inputs: Inputs) -> None:
-        self.separation = Separation()
         self.weighted = 0
+        # Of each problem with right and wrong rollouts: the AUROC of NCR without final nodes,
+        # guarded and unguarded, and of length alone.
+        self._separation: list[tuple[float, float, float]] = []
         # By data source, and then by attack: the NCR earned of each problem.
-        self._earned: dict[str, dict[str, list[float]]] = {}
+        self._earned: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self._inputs = inputs
 
     def right_of(self, problem: Problem) -> list[DistinctRollout]:
         """Return the right rollouts of a problem."""
-        return [rollout for rollout in self._rollouts_of(problem) if rollout.label]
+        rollouts = self._inputs.rollouts_of_id(problem.problem_id)
+        return [rollout for rollout in rollouts if rollout.label]
 
-    def _rollouts_of(self, problem: Problem) -> list[DistinctRollout]:
-        number = self._inputs.number_of(problem.problem_id)
-        return [] if number is None else self._inputs.rollouts_of(number)
+    def separation(self) -> Row:
+        """Return the number of problems that were judged, and the means over them."""
+        count = len(self._separation)
+        means = np.mean(self._separation, axis=0).tolist() if count else [None] * len(_SCORES)
+        return {"problems": count, **dict(zip(_SCORES, means, strict=True))}
+
+    def sentence(self) -> str:
+        """Return the separation as a sentence."""
+        found = self.separation()
+        if not found["problems"]:
+            return "no problem has right and wrong rollouts: nodes get no weights"
+        ncr, raw, length = (f"{found[name]:.3f}" for name in _SCORES)
+        unguarded = "" if ncr == raw else f" ({raw} without the guard)"
+        return (
+            f"AUROC within problems without final nodes: {ncr}{unguarded}, of length alone "
+            f"{length} (over {count_of(found['problems'], 'problem')}; of the rollouts that nodes "
+            "were made of)"
+        )
 
     def cheap(self) -> tuple[CheapAttack, ...]:
         """Return the attacks that earn more of a source than wrong rollouts do on average."""
@@ -115,10 +93,10 @@ class Judge:
 
         A problem without right or without wrong rollouts stays as it is.
         """
-        of_problem = self._rollouts_of(problem)
-        rollouts = [rollout for rollout in of_problem if rollout.label]
+        labelled = self._inputs.rollouts_of_id(problem.problem_id)
+        rollouts = [rollout for rollout in labelled if rollout.label]
         num_right = len(rollouts)
-        rollouts += [rollout for rollout in of_problem if rollout.label is False]
+        rollouts += [rollout for rollout in labelled if rollout.label is False]
         if not 0 < num_right < len(rollouts) or not problem.nodes:
             return problem
         outdated = is_outdated(problem)
@@ -130,22 +108,24 @@ class Judge:
                 for node in problem.nodes
             ],
         )
-        hits, guard, chars = [], [], []
+        hits, factors, chars = [], [], []
         for texts in self._inputs.responses(rollouts):
             found = match_batch([matcher] * len(texts), texts, threads=1)
             hits += [found.matched(at) for at in range(len(texts))]
-            guard += _guard(problem, found, texts).tolist()
+            factors += _guard(problem, found, texts).tolist()
             chars += [len(text) for text in texts]
-        reached = np.array(hits)
+        reached, guard = np.array(hits), np.array(factors)
         right = np.arange(len(rollouts)) < num_right
         inner = reached[:, [not node.is_final for node in problem.nodes]]
         if inner.shape[1]:
             raw = inner.mean(axis=1)
-            self.separation.add(raw * np.array(guard), raw, np.array(chars), right)
-        ncr = reached.mean(axis=1) * np.array(guard)
+            scores = (raw * guard, raw, np.array(chars))
+            ncr, ncr_raw, length = (auroc(score, right) for score in scores)
+            self._separation.append((ncr, ncr_raw, length))
+        wrong = float((reached.mean(axis=1) * guard)[~right].mean())
         construction = {
             **problem.metadata.get("construction", {}),
-            "earned": self._earns(problem, matcher, float(ncr[~right].mean())),
+            "earned": self._earns(problem, matcher, wrong),
         }
         problem = replace(problem, metadata={**problem.metadata, "construction": construction})
         if any(node.weight is not None for node in problem.nodes):
@@ -168,10 +148,9 @@ class Judge:
             guard = _guard(problem, found, texts)
             for at, attack in enumerate(attacks):
                 earned[attack.value] = float(found.matched(at).mean() * guard[at])
-        for name, value in earned.items():
-            of_source = self._earned.setdefault(problem.data_source, {})
-            of_source.setdefault(name, []).append(value)
-        return {name: round(value, DECIMALS) for name, value in earned.items()}
+        for name, ncr in earned.items():
+            self._earned[problem.data_source][name].append(ncr)
+        return {name: round(ncr, DECIMALS) for name, ncr in earned.items()}
 
 
 def _guard(problem: Problem, found: BatchResult, texts: Sequence[str]) -> Floats:
@@ -180,4 +159,4 @@ def _guard(problem: Problem, found: BatchResult, texts: Sequence[str]) -> Floats
         return np.ones(len(texts))
     count = len(texts)
     nodes = [len(problem.nodes)] * count
-    return factors_of(*counted(found), [problem.budget] * count, nodes, texts)
+    return np.array(factors_of(*counted(found), [problem.budget] * count, nodes, texts))

@@ -22,7 +22,7 @@ from consensusbench.evaluation.estimates import (
     MAX_NAMED,
     SHARE,
     Estimate,
-    check_resampling,
+    check_confidence,
     mean_estimate,
     ratio_estimate,
 )
@@ -88,7 +88,7 @@ def agreement_of_files(
         DataError: a file is bad.
         InputError: no problem is in both, or none of those has nodes.
     """
-    check_resampling(confidence)
+    check_confidence(confidence)
     annotated = {problem.problem_id: problem for problem in read_problems(human)}
     compared: list[ProblemAgreement] = []
     num_without_nodes = num_only_ours = 0

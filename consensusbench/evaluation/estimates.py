@@ -10,19 +10,18 @@ ratio of two sums      linearised variance with clusters (Cochran 1977, section 
 mean                   the same with ``y_i = 1``
 share, in [0, 1]       Wilson's score interval for the effective number of observations
                        ``p(1-p)/SE²`` (Korn and Graubard 1998)
-median                 Woodruff (1952): the interval of the share below it, read off the sample
 anything else          percentiles over resampled problems
 =====================  ==========================================================================
 
 The p-value of a mean difference over paired problems comes from the sign-flip permutation test
-(Fisher 1935).  All random draws are seeded.
+(Fisher 1935).  Random draws have a fixed seed.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -44,6 +43,7 @@ NO_VALUE: Final = "no rollout has a value"
 ONE_PROBLEM: Final = "a single problem"
 
 REPLICATES: Final = 1000
+SEED: Final = 0
 # An interval needs at least this share of the replicates to have a value.
 MIN_DEFINED: Final = 0.9
 # All 2^k sign patterns of so many differences are fewer than the random ones.
@@ -55,17 +55,15 @@ _TOLERANCE: Final = 1e-12
 _BLOCK: Final = 4_000_000
 
 
-def check_resampling(confidence: float, seed: int = 0) -> None:
-    """Check the settings of intervals before anything is scored.
+def check_confidence(confidence: float) -> None:
+    """Check the level of intervals before anything is scored.
 
     Raises:
-        InputError: a level or a seed is out of its range, or a package is missing.
+        InputError: the level is out of its range, or a package is missing.
     """
     require("scipy.special", "a confidence interval")
     if not 0 < confidence < 1:
         raise InputError(f"the confidence must be above 0 and below 1, got {confidence}")
-    if seed < 0:
-        raise InputError(f"the seed must be 0 or more, got {seed}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +97,6 @@ def mean_estimate(
     known = ~np.isnan(values)
     ones = np.ones(int(known.sum()))
     return ratio_estimate(values[known], ones, problem[known], confidence, bounds=bounds)
-
-
-def problem_mean_estimate(
-    values: Floats, problem: Ints, confidence: float, *, bounds: Bounds = ANYWHERE
-) -> Estimate:
-    """Return the mean over problems of each problem's mean: every problem weighs the same."""
-    numbers, means = problem_means(values, problem)
-    estimate = mean_estimate(means, numbers, confidence, bounds=bounds)
-    return replace(estimate, count=int((~np.isnan(values)).sum()))
 
 
 def problem_means(values: Floats, problem: Ints) -> tuple[Ints, Floats]:
@@ -146,22 +135,6 @@ def ratio_estimate(
     return Estimate(value, low, high, error, count, problems)
 
 
-def median_estimate(values: Floats, problem: Ints, confidence: float) -> Estimate:
-    """Return the median over rollouts."""
-    known = ~np.isnan(values)
-    values, problem = values[known], problem[known]
-    if not len(values):
-        return Estimate(None, no_interval=NO_VALUE)
-    value = float(np.median(values))
-    below = mean_estimate((values <= value).astype(np.float64), problem, confidence)
-    if below.std_error is None:
-        return replace(below, value=value)
-    reach = t_quantile(confidence, below.problems) * below.std_error
-    shares = max(0.0, 0.5 - reach), min(1.0, 0.5 + reach)
-    low, high = np.quantile(values, shares, method="inverted_cdf").tolist()
-    return replace(below, value=value, low=min(low, value), high=max(high, value), std_error=None)
-
-
 def _wilson(p: float, error: float, problems: int, t: float) -> tuple[float, float]:
     """Return Wilson's interval for the number of observations that the error amounts to."""
     p = min(1.0, max(0.0, p))
@@ -174,9 +147,9 @@ def _wilson(p: float, error: float, problems: int, t: float) -> tuple[float, flo
     return max(0.0, min(p, middle - reach)), min(1.0, max(p, middle + reach))
 
 
-def problem_weights(problems: int, seed: int, replicates: int = REPLICATES) -> Iterator[Floats]:
+def problem_weights(problems: int, replicates: int = REPLICATES) -> Iterator[Floats]:
     """Yield (b, problems) counts of how often each problem was drawn, in blocks of replicates."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(SEED)
     block = max(1, min(replicates, _BLOCK // max(problems, 1)))
     for first in range(0, replicates, block):
         size = min(block, replicates - first)
@@ -196,7 +169,7 @@ def percentile_interval(replicates: Floats, confidence: float) -> tuple[float, f
     return low, high
 
 
-def sign_flip_p_value(differences: Floats, seed: int) -> float:
+def sign_flip_p_value(differences: Floats) -> float:
     """Return the two-sided p-value, in (0, 1], of the mean of (p,) differences being 0.
 
     All sign patterns are tried up to :data:`EXACT_UP_TO` differences other than 0, else
@@ -210,7 +183,7 @@ def sign_flip_p_value(differences: Floats, seed: int) -> float:
     if len(moving) <= EXACT_UP_TO:
         patterns = np.arange(2 ** len(moving))[:, None] >> np.arange(len(moving)) & 1
         return float((np.abs((1.0 - 2.0 * patterns) @ moving) >= observed).mean())
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(SEED)
     block = max(1, _BLOCK // len(moving))
     as_far = 0
     for first in range(0, PATTERNS, block):

@@ -26,11 +26,9 @@ from consensusbench.evaluation.estimates import (
     REPLICATES,
     SHARE,
     Estimate,
-    check_resampling,
+    check_confidence,
     mean_estimate,
-    median_estimate,
     percentile_interval,
-    problem_mean_estimate,
     problem_weights,
     ratio_estimate,
 )
@@ -51,7 +49,7 @@ from consensuspr.scoring.types import Status
 from consensuspr.version import VERSION
 
 # Changes when a key of the JSON form is renamed, removed or gets another meaning.
-SCHEMA: Final = "consensusbench.evaluation/1"
+SCHEMA: Final = "consensusbench.evaluation/2"
 DIMENSIONS: Final = ("model", "source", "difficulty")
 
 # Of intervals from 2, 3, 5 and 10 simulated problems at a level of 95 %, 44, 65, 83 and 90 % held
@@ -71,22 +69,6 @@ class EvaluationSettings:
 
     ks: tuple[int, ...] = (1,)
     confidence: float = 0.95
-    seed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class PassAtK(JsonResult):
-    """pass@k over the problems that have at least k samples; ``left_out`` have fewer."""
-
-    k: int
-    estimate: Estimate
-    num_left_out: int
-    left_out: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the estimate's keys and those of the problems that are left out."""
-        left_out = {"num_left_out": self.num_left_out, "left_out": list(self.left_out)}
-        return self.estimate.to_json() | left_out
 
 
 def pass_at_k(samples: Ints, right: Ints, k: int) -> Floats:
@@ -110,45 +92,37 @@ def pass_at_k(samples: Ints, right: Ints, k: int) -> Floats:
 
 
 def pass_at_k_estimate(
-    acc: Floats, problem: Ints, k: int, confidence: float, problem_ids: tuple[str, ...]
-) -> PassAtK:
-    """Return pass@k over the problems of rollouts; NaN in ``acc`` is no sample."""
+    acc: Floats, problem: Ints, k: int, confidence: float
+) -> tuple[Estimate, list[int]]:
+    """Return pass@k over the problems of rollouts, and the problems with fewer than k samples.
+
+    NaN in ``acc`` is no sample.
+    """
     known = ~np.isnan(acc)
     numbers, at = np.unique(problem, return_inverse=True)
     samples = np.bincount(at[known], minlength=len(numbers))
     right = np.bincount(at[known], weights=acc[known], minlength=len(numbers)).astype(np.int64)
-    few = numbers[samples < k]
     estimate = mean_estimate(pass_at_k(samples, right, k), numbers, confidence, bounds=SHARE)
-    return PassAtK(
-        k,
-        replace(estimate, count=int(samples[samples >= k].sum())),
-        len(few),
-        tuple(problem_ids[number] for number in few[:MAX_NAMED].tolist()),
-    )
+    counted = replace(estimate, count=int(samples[samples >= k].sum()))
+    return counted, numbers[samples < k].tolist()
 
 
 @dataclass(frozen=True, slots=True)
-class Consistency(JsonResult):
+class Consistency:
     """How NCR and Acc go together, over the rollouts that have both.
 
-    ``d_ncr`` is mean NCR of right minus that of wrong rollouts, ``within`` the AUROC within
-    problems, ``prevalence`` the share of right rollouts.
+    ``figures`` are ``d_ncr`` (mean NCR of right minus that of wrong rollouts), ``auroc``,
+    ``aucpr``, ``within`` (the AUROC within problems) and ``prevalence`` (the share of right ones).
     """
 
-    d_ncr: Estimate
-    auroc: Estimate
-    aucpr: Estimate
-    within: Estimate
-    prevalence: float | None
+    figures: dict[str, Estimate]
     ncr_right: float | None
     ncr_wrong: float | None
     num_right: int
     num_wrong: int
 
 
-def consistency_of(
-    ncr: Floats, acc: Floats, problem: Ints, confidence: float, seed: int
-) -> Consistency:
+def consistency_of(ncr: Floats, acc: Floats, problem: Ints, confidence: float) -> Consistency:
     """Measure how NCR and Acc go together; (n,) each, NaN if unknown."""
     known = ~(np.isnan(ncr) | np.isnan(acc))
     ncr, problem, right = ncr[known], problem[known], acc[known] == 1.0
@@ -157,36 +131,26 @@ def consistency_of(
     ncr_right = float(ncr[right].mean()) if num_right else None
     ncr_wrong = float(ncr[~right].mean()) if num_wrong else None
     no_value = Estimate(None, count=len(ncr), problems=len(numbers), no_interval=ONE_CLASS)
-    d_ncr = auroc = aucpr = within = no_value
+    figures = dict.fromkeys(("d_ncr", "auroc", "aucpr", "within"), no_value)
     if ncr_right is not None and ncr_wrong is not None:
         metrics = require("sklearn.metrics", _AUROC)
-        values = (
-            ncr_right - ncr_wrong,
-            float(metrics.roc_auc_score(right, ncr)),
-            float(metrics.average_precision_score(right, ncr)),
-        )
+        values = {
+            "d_ncr": ncr_right - ncr_wrong,
+            "auroc": float(metrics.roc_auc_score(right, ncr)),
+            "aucpr": float(metrics.average_precision_score(right, ncr)),
+        }
         if len(numbers) < MIN_PROBLEMS:
             reason = ONE_PROBLEM if len(numbers) < 2 else FEW_PROBLEMS
-            estimates = [replace(no_value, value=v, no_interval=reason) for v in values]
+            for name, value in values.items():
+                figures[name] = replace(no_value, value=value, no_interval=reason)
         else:
-            replicates = _replicates(ncr, right, cluster, len(numbers), seed)
-            estimates = [
-                _resampled(replace(no_value, value=value), drawn, confidence)
-                for value, drawn in zip(values, replicates, strict=True)
-            ]
-        d_ncr, auroc, aucpr = estimates
-        within = within_problems(ncr, right, cluster, confidence)
-    return Consistency(
-        d_ncr,
-        auroc,
-        aucpr,
-        within,
-        num_right / len(ncr) if len(ncr) else None,
-        ncr_right,
-        ncr_wrong,
-        num_right,
-        num_wrong,
-    )
+            replicates = _replicates(ncr, right, cluster, len(numbers))
+            for (name, value), drawn in zip(values.items(), replicates, strict=True):
+                figures[name] = _resampled(replace(no_value, value=value), drawn, confidence)
+        figures["within"] = within_problems(ncr, right, cluster, confidence)
+    share_right = num_right / len(ncr) if len(ncr) else None
+    figures["prevalence"] = replace(no_value, value=share_right, no_interval="")
+    return Consistency(figures, ncr_right, ncr_wrong, num_right, num_wrong)
 
 
 def within_problems(values: Floats, right: Bools, problem: Ints, confidence: float) -> Estimate:
@@ -210,24 +174,6 @@ def auroc(values: Floats | Ints, right: Bools) -> float:
     return float((above > 0).mean() + (above == 0).mean() / 2)
 
 
-@dataclass(frozen=True, slots=True)
-class LengthControl(JsonResult):
-    """AUROC of length in characters alone, pooled and within problems."""
-
-    auroc: float | None
-    within: Estimate
-
-
-def length_control(chars: Ints, acc: Floats, problem: Ints, confidence: float) -> LengthControl:
-    """Measure how length and Acc go together; (n,) each, Acc NaN where unknown."""
-    known = ~np.isnan(acc)
-    right, lengths = acc[known] == 1.0, chars[known].astype(np.float64)
-    pooled = None
-    if 0 < right.sum() < len(right):
-        pooled = float(require("sklearn.metrics", _AUROC).roc_auc_score(right, lengths))
-    return LengthControl(pooled, within_problems(lengths, right, problem[known], confidence))
-
-
 def _resampled(estimate: Estimate, replicates: Floats, confidence: float) -> Estimate:
     interval = percentile_interval(replicates, confidence)
     if interval is None:
@@ -238,7 +184,7 @@ def _resampled(estimate: Estimate, replicates: Floats, confidence: float) -> Est
     return replace(estimate, low=interval[0], high=interval[1], no_interval="")
 
 
-def _replicates(ncr: Floats, right: Bools, cluster: Ints, problems: int, seed: int) -> list[Floats]:
+def _replicates(ncr: Floats, right: Bools, cluster: Ints, problems: int) -> list[Floats]:
     """Return (r,) values of D_NCR, AUROC and AUCPR over resampled problems.
 
     All three follow from the counts of right and wrong rollouts by NCR, which are linear in how
@@ -254,7 +200,7 @@ def _replicates(ncr: Floats, right: Bools, cluster: Ints, problems: int, seed: i
     ]
     blocks = [
         weighted_figures(levels, weights @ counts[0], weights @ counts[1])
-        for weights in problem_weights(problems, seed)
+        for weights in problem_weights(problems)
     ]
     return [np.concatenate(figures) for figures in zip(*blocks, strict=True)]
 
@@ -288,34 +234,19 @@ def weighted_figures(levels: Floats, right: Floats, wrong: Floats) -> tuple[Floa
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFigures(JsonResult):
-    """Figures over all nodes, or over those that are not final.
-
-    ``ncr`` is guarded, ``ncr_raw`` is not, ``ncr_paper`` is the paper's own (patterns alone, no
-    guard).  ``consistency_raw`` is None if the guard lowers nothing; the paper's are None if
-    they were not asked for or do not differ.  ``tpn_pooled`` is all tokens over all matched
-    nodes; ``num_without_match`` counts rollouts none of whose nodes was found.
-    """
-
-    ncr: Estimate
-    ncr_raw: Estimate
-    ncr_by_problem: Estimate
-    tpn: Estimate
-    tpn_pooled: Estimate
-    tpn_median: Estimate
-    num_without_match: int
-    consistency: Consistency
-    consistency_raw: Consistency | None
-    ncr_paper: Estimate | None
-    consistency_paper: Consistency | None
-
-
-@dataclass(frozen=True, slots=True)
 class GroupMetrics(JsonResult):
-    """All figures of one group of rollouts; ``key`` is its label by dimension.
+    """All figures of one group of rollouts; ``docs/evaluate.md`` lists their names.
 
-    Undecided answers count as wrong.  ``right_lowered`` is the share of right rollouts with
-    nodes whose NCR the guard lowers.
+    Attributes:
+        key: its label by dimension.
+        num_undecided: answers that could not be decided, which count as wrong.
+        num_right, num_wrong: of the rollouts that have an Acc and an NCR.
+        num_without_match: rollouts none of whose nodes was found.
+        left_out: of pass@k, how many problems have fewer than k samples, and the first of them.
+        figures: by name.  NCR and its figures are guarded; ``_raw`` ones are not and are absent
+            if the guard lowers nothing; ``_paper`` ones are of the paper's own NCR (patterns
+            alone, no guard) and absent if unknown or the same.  ``_without_final`` ones are over
+            the nodes that are not final.
     """
 
     key: dict[str, str]
@@ -323,28 +254,17 @@ class GroupMetrics(JsonResult):
     num_problems: int
     statuses: dict[str, int]
     num_undecided: int
-    num_undecided_by_load: int
-    acc: Estimate
-    pass_at: tuple[PassAtK, ...]
-    nodes: NodeFigures
-    nodes_without_final: NodeFigures
-    right_lowered: Estimate
-    length: LengthControl
-    tokens: Estimate
-    chars: Estimate
+    num_right: int
+    num_wrong: int
+    num_without_match: int
+    left_out: dict[str, tuple[int, tuple[str, ...]]]
+    figures: dict[str, Estimate]
 
     @property
     def acc_if_undecided_were_right(self) -> float | None:
         """Acc if every undecided answer were right."""
-        acc = self.acc
+        acc = self.figures["acc"]
         return None if acc.value is None else acc.value + self.num_undecided / acc.count
-
-    def to_json(self) -> dict[str, Any]:
-        """Return every figure; those of pass@k by k."""
-        return JsonResult.to_json(self) | {
-            "acc_if_undecided_were_right": self.acc_if_undecided_were_right,
-            "pass_at": {str(estimate.k): estimate.to_json() for estimate in self.pass_at},
-        }
 
 
 def measure(
@@ -354,59 +274,64 @@ def measure(
     settings: EvaluationSettings,
 ) -> GroupMetrics:
     """Return all figures of some rollouts."""
-    problem, confidence = columns.problem, settings.confidence
-    right = (columns.acc == 1.0) & (columns.nodes > 0)
+    problem, acc, confidence = columns.problem, columns.acc, settings.confidence
+    tokens, counts = columns.tokens, Counter(columns.status.tolist())
+
+    def share(values: Floats) -> Estimate:
+        return mean_estimate(values, problem, confidence, bounds=SHARE)
+
+    def length(values: Floats) -> Estimate:
+        return mean_estimate(values, problem, confidence, bounds=LENGTH)
+
+    figures, left_out = {"acc": share(acc)}, {}
+    for k in settings.ks:
+        figures[f"pass@{k}"], few = pass_at_k_estimate(acc, problem, k, confidence)
+        if few:
+            names = tuple(problem_ids[number] for number in few[:MAX_NAMED])
+            left_out[f"pass@{k}"] = len(few), names
+    for suffix in ("_without_final", ""):
+        nodes, hits, plain_hits = (
+            getattr(columns, f"{name}{suffix}") for name in ("nodes", "hits", "plain_hits")
+        )
+        raw, paper = per_node(hits, nodes), per_node(plain_hits, nodes)
+        ncr = raw * columns.guard
+        kinds = {"": ncr}
+        if (raw > ncr).any():
+            kinds["_raw"] = raw
+        # Over the same rollouts as ours, or not at all.
+        if (np.isnan(paper) == np.isnan(ncr)).all() and (np.abs(paper - ncr) > 0).any():
+            kinds["_paper"] = paper
+        for kind, values in kinds.items():
+            found = consistency_of(values, acc, problem, confidence)
+            named = {"ncr": share(values), **found.figures}
+            figures |= {f"{name}{kind}{suffix}": figure for name, figure in named.items()}
+        counted = ~np.isnan(tokens) & (nodes > 0)
+        pooled = tokens[counted], hits[counted].astype(np.float64), problem[counted]
+        figures[f"tpn{suffix}"] = length(per_node(tokens, hits))
+        figures[f"tpn_pooled{suffix}"] = ratio_estimate(*pooled, confidence, bounds=LENGTH)
+    right = (acc == 1.0) & (columns.nodes > 0)
     lowered = (columns.guard[right] < 1.0).astype(np.float64)
-    counts = Counter(columns.status.tolist())
+    judged, chars = ~np.isnan(acc), columns.chars.astype(np.float64)
+    figures |= {
+        "right_lowered": mean_estimate(lowered, problem[right], confidence, bounds=SHARE),
+        # The control: how well length alone predicts Acc.
+        "length_within": within_problems(
+            chars[judged], acc[judged] == 1.0, problem[judged], confidence
+        ),
+        "tokens": length(tokens),
+        "chars": length(chars),
+    }
     return GroupMetrics(
         key=key,
         num_rollouts=len(columns),
         num_problems=len(np.unique(problem)),
         statuses={status.value: counts[status.value] for status in Status if status in counts},
         num_undecided=int(columns.undecided.sum()),
-        num_undecided_by_load=int(columns.undecided_by_load.sum()),
-        acc=mean_estimate(columns.acc, problem, confidence, bounds=SHARE),
-        pass_at=tuple(
-            pass_at_k_estimate(columns.acc, problem, k, confidence, problem_ids)
-            for k in settings.ks
-        ),
-        nodes=_node_figures(columns, "", settings),
-        nodes_without_final=_node_figures(columns, "_without_final", settings),
-        right_lowered=mean_estimate(lowered, problem[right], confidence, bounds=SHARE),
-        length=length_control(columns.chars, columns.acc, problem, confidence),
-        tokens=mean_estimate(columns.tokens, problem, confidence, bounds=LENGTH),
-        chars=mean_estimate(columns.chars.astype(np.float64), problem, confidence, bounds=LENGTH),
-    )
-
-
-def _node_figures(columns: Columns, suffix: str, settings: EvaluationSettings) -> NodeFigures:
-    """Return the figures of the columns ``nodes``, ``hits`` and ``plain_hits`` with a suffix."""
-    nodes, hits, plain_hits = (
-        getattr(columns, f"{name}{suffix}") for name in ("nodes", "hits", "plain_hits")
-    )
-    problem, confidence, tokens = columns.problem, settings.confidence, columns.tokens
-    raw, tpn, paper = per_node(hits, nodes), per_node(tokens, hits), per_node(plain_hits, nodes)
-    ncr = raw * columns.guard
-    # Over the same rollouts as ours, or not at all.
-    differs = bool((np.isnan(paper) == np.isnan(ncr)).all() and (np.abs(paper - ncr) > 0).any())
-    counted = ~np.isnan(tokens) & (nodes > 0)
-    pooled = (tokens[counted], hits[counted].astype(np.float64), problem[counted])
-
-    def consistency(values: Floats) -> Consistency:
-        return consistency_of(values, columns.acc, problem, confidence, settings.seed)
-
-    return NodeFigures(
-        ncr=mean_estimate(ncr, problem, confidence, bounds=SHARE),
-        ncr_raw=mean_estimate(raw, problem, confidence, bounds=SHARE),
-        ncr_by_problem=problem_mean_estimate(ncr, problem, confidence, bounds=SHARE),
-        tpn=mean_estimate(tpn, problem, confidence, bounds=LENGTH),
-        tpn_pooled=ratio_estimate(*pooled, confidence, bounds=LENGTH),
-        tpn_median=median_estimate(tpn, problem, confidence),
+        num_right=found.num_right,
+        num_wrong=found.num_wrong,
         num_without_match=int(((nodes > 0) & (hits == 0)).sum()),
-        consistency=consistency(ncr),
-        consistency_raw=consistency(raw) if (raw > ncr).any() else None,
-        ncr_paper=mean_estimate(paper, problem, confidence, bounds=SHARE) if differs else None,
-        consistency_paper=consistency(paper) if differs else None,
+        left_out=left_out,
+        figures=figures,
     )
 
 
@@ -501,7 +426,7 @@ def check(by: Sequence[str], settings: EvaluationSettings) -> None:
         if dimension not in DIMENSIONS:
             known = ", ".join(DIMENSIONS)
             raise InputError(f"groups are by {known}, not by {dimension!r}")
-    check_resampling(settings.confidence, settings.seed)
+    check_confidence(settings.confidence)
     if not settings.ks or min(settings.ks) < 1 or list(settings.ks) != sorted(set(settings.ks)):
         raise InputError(f"k must be distinct, ascending and 1 or more, got {settings.ks}")
 

@@ -16,7 +16,7 @@ import numpy as np
 from consensusbench.evaluation.estimates import (
     MAX_NAMED,
     Estimate,
-    check_resampling,
+    check_confidence,
     mean_estimate,
     problem_means,
     sign_flip_p_value,
@@ -45,7 +45,7 @@ MEASURES: Final[dict[str, Callable[[Columns], Floats]]] = {
     "tokens": lambda columns: columns.tokens,
 }
 _EQUAL: Final = 1e-12
-SCHEMA: Final = "consensusbench.comparison/1"
+SCHEMA: Final = "consensusbench.comparison/2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,6 @@ class Comparison(JsonResult):
     only_candidate: tuple[str, ...]
     num_undecided: int
     confidence: float
-    seed: int
 
     def to_json(self) -> dict[str, Any]:
         """Return everything ready for ``json.dumps``; ``docs/evaluate.md`` names the keys."""
@@ -106,7 +105,6 @@ def compare(
     names: tuple[str, str],
     by: Sequence[str] = (),
     confidence: float = 0.95,
-    seed: int = 0,
 ) -> Comparison:
     """Compare two models on the problems that both answered.
 
@@ -117,7 +115,7 @@ def compare(
     Raises:
         InputError: there is no problem that both answered, or a setting is wrong.
     """
-    check_comparison(by, confidence, seed)
+    check_comparison(by, confidence)
     both = np.intersect1d(baseline.problem, candidate.problem)
     if not len(both):
         raise InputError(f"{names[0]!r} and {names[1]!r} have no problem in common")
@@ -132,7 +130,6 @@ def compare(
                 (value_of(first), first.problem),
                 (value_of(second), second.problem),
                 confidence,
-                seed,
             )
             for measure, value_of in MEASURES.items()
         ]
@@ -158,16 +155,15 @@ def compare(
         only_candidate=tuple(problem_ids[number] for number in only_candidate[:MAX_NAMED]),
         num_undecided=int(sum(flags.sum() for flags in undecided)),
         confidence=confidence,
-        seed=seed,
     )
 
 
-def check_comparison(by: Sequence[str], confidence: float, seed: int) -> None:
+def check_comparison(by: Sequence[str], confidence: float) -> None:
     """Check settings before anything is scored."""
     for dimension in by:
         if dimension not in ("source", "difficulty"):
             raise InputError(f"a comparison is by source or difficulty, not by {dimension!r}")
-    check_resampling(confidence, seed)
+    check_confidence(confidence)
 
 
 def paired_difference(
@@ -175,7 +171,6 @@ def paired_difference(
     baseline: tuple[Floats, Ints],
     candidate: tuple[Floats, Ints],
     confidence: float,
-    seed: int,
 ) -> PairedDifference:
     """Return the difference of one measure, of the (n,) values and problems of either."""
     answered = len(np.union1d(baseline[1], candidate[1]))
@@ -196,7 +191,7 @@ def paired_difference(
         candidate=float(right.mean()) if len(paired) else None,
         delta=delta,
         relative=delta.value / base if base and delta.value is not None else None,
-        p_value=sign_flip_p_value(deltas, seed) if len(paired) > 1 else None,
+        p_value=sign_flip_p_value(deltas) if len(paired) > 1 else None,
         wins=int((better > 0).sum()),
         ties=int((better == 0).sum()),
         losses=int((better < 0).sum()),

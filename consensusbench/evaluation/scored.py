@@ -22,9 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from consensusbench import require
-from consensusbench.outputs import check_outputs
-from consensusbench.quiet import quiet_readers
+from consensusbench import check_outputs, quiet_readers, require
 from consensuspr.client.files import Connection, chunks, connect
 from consensuspr.console import count_of
 from consensuspr.data import (
@@ -99,7 +97,6 @@ class ProblemFacts:
     data_source: str
     ground_truth: str | None
     difficulty: str | None
-    node_ids: tuple[str, ...]
     is_final: Hits
 
     @classmethod
@@ -110,7 +107,6 @@ class ProblemFacts:
             problem.data_source,
             problem.ground_truth,
             difficulty_of(problem.metadata),
-            tuple(node.node_id for node in problem.nodes),
             tuple(node.is_final for node in problem.nodes),
         )
 
@@ -329,7 +325,7 @@ def open_tokenizer(name: str) -> CountTokens:
 def dataset_warning(scored: ScoredSet, dataset: AnyPath) -> str | None:
     """Return one sentence if fewer than half of the rollouts' problems have nodes."""
     rollouts, total = scored.rollouts, len(scored.rollouts)
-    with_nodes = sum(bool(r.matched or (r.facts and r.facts.node_ids)) for r in rollouts)
+    with_nodes = sum(bool(r.matched or (r.facts and r.facts.is_final)) for r in rollouts)
     if not total or 2 * with_nodes >= total:
         return None
     listed = sum(rollout.facts is not None for rollout in rollouts)
@@ -434,7 +430,7 @@ class _Run:
         for at, (row, of_problem) in enumerate(zip(rows, facts, strict=True)):
             if is_scored(row, self.spans):
                 try:
-                    stored[at] = stored_score(row, len(of_problem.node_ids) if of_problem else 0)
+                    stored[at] = stored_score(row, len(of_problem.is_final) if of_problem else 0)
                 except ValueError as fault:
                     raise DataError(path, None, f"rollout {names[at][:80]!r}: {fault}") from None
         self.found.num_stored += len(stored)
@@ -537,7 +533,6 @@ class Columns:
     tokens: Floats
     chars: Ints
     undecided: Bools
-    undecided_by_load: Bools
     status: Texts
     model: Texts
     source: Texts
@@ -575,7 +570,6 @@ def columns_of(scored: ScoredSet) -> tuple[Columns, tuple[str, ...]]:
         tokens=column(np.float64, lambda r: r.num_tokens),
         chars=column(np.int64, lambda r: r.num_chars),
         undecided=column(np.bool_, lambda r: r.undecided),
-        undecided_by_load=column(np.bool_, lambda r: r.undecided_by_load),
         status=column(np.object_, lambda r: r.status.value),
         model=column(np.object_, lambda r: r.model or UNKNOWN),
         source=column(np.object_, lambda r: r.data_source or UNKNOWN),

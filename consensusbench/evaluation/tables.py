@@ -6,7 +6,7 @@ Shares are in percent with one decimal, as in the paper; JSON keeps fractions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from consensusbench.evaluation.estimates import ONE_PROBLEM
 from consensusbench.evaluation.metrics import ONE_CLASS, Evaluation, GroupMetrics
@@ -37,102 +37,101 @@ MAX_RIGHT_LOWERED: Final = 0.01
 # Human nodes without a partner that fit a screen; --json has all.
 _SHOWN_MISSED: Final = 10
 
-# A column of a table of groups, and the path of its value in a group.
-Figure: TypeAlias = tuple[Column, str]
+# How the figures and counts of a group are shown, by name.
+_COLUMNS: Final[dict[str, Column]] = {
+    "num_rollouts": number("Rollouts"),
+    "num_problems": number("Problems"),
+    "num_right": number("Right"),
+    "num_wrong": number("Wrong"),
+    "num_without_match": number("No match"),
+    "acc": percent("Acc"),
+    "ncr": percent("NCR"),
+    "ncr_without_final": percent("NCR w/o final"),
+    "ncr_raw": percent("NCR unguarded"),
+    "ncr_paper": percent("NCR, paper's"),
+    "right_lowered": percent("Right lowered by guard"),
+    "prevalence": percent("Prevalence"),
+    "d_ncr": percent("D_NCR"),
+    "auroc": percent("AUROC"),
+    "aucpr": percent("AUCPR"),
+    "within": percent("AUROC within"),
+    "auroc_paper": percent("AUROC, paper's"),
+    "within_paper": percent("within, paper's"),
+    "length_within": percent("length, within"),
+    "tpn": number("TPN", decimals=1),
+    "tpn_pooled": number("TPN pooled", decimals=1),
+    "tokens": number("Tokens", decimals=1),
+    "chars": number("Characters", decimals=1),
+}
+_AGAINST_ACC: Final = (
+    "prevalence", "d_ncr", "auroc", "aucpr", "within", "auroc_paper", "within_paper",
+)  # fmt: skip
 _SHARE: Final = percent("")
-_ACC: Final = (percent("Acc"), "acc")
-_NCR: Final = (percent("NCR"), "nodes.ncr")
-_NCR_WITHOUT_FINAL: Final = (percent("NCR w/o final"), "nodes_without_final.ncr")
-_TPN: Final = (number("TPN", decimals=1), "nodes.tpn")
-_TOKENS: Final = (number("Tokens", decimals=1), "tokens")
-_CHARS: Final = (number("Characters", decimals=1), "chars")
 
 
 def evaluation_tables(evaluation: Evaluation) -> list[Table]:
     """Return the tables: results, NCR against Acc with and without final nodes, and lengths."""
-    overall, ks = evaluation.overall, evaluation.settings.ks
-    has_paper = overall.nodes.ncr_paper is not None
-    results: list[Figure] = [
-        (number("Rollouts"), "num_rollouts"),
-        (number("Problems"), "num_problems"),
-    ]
-    if {overall.acc.count, overall.nodes.ncr.count} != {overall.num_rollouts}:
-        results += [(number("With Acc"), "acc.count"), (number("With NCR"), "nodes.ncr.count")]
-    results += [_ACC, *((percent(f"pass@{k}"), f"pass@{at}") for at, k in enumerate(ks))]
-    results += [_NCR, _NCR_WITHOUT_FINAL]
-    if overall.nodes.consistency_raw is not None:
-        results += [
-            (percent("NCR unguarded"), "nodes.ncr_raw"),
-            (percent("Right lowered by guard"), "right_lowered"),
-        ]
-    if has_paper:
-        results.append((percent("NCR, paper's"), "nodes.ncr_paper"))
-    lengths: list[Figure] = [_CHARS]
-    if overall.tokens.count:
-        lengths = [
-            _TPN,
-            (number("TPN median", decimals=1), "nodes.tpn_median"),
-            (number("TPN pooled", decimals=1), "nodes.tpn_pooled"),
-            _TOKENS,
-            _CHARS,
-        ]
+    overall = evaluation.overall
+    figures, sizes = overall.figures, ["num_rollouts", "num_problems"]
+    if {figures["acc"].count, figures["ncr"].count} != {overall.num_rollouts}:
+        sizes += ["acc.count", "ncr.count"]
+    results = ["acc", *(f"pass@{k}" for k in evaluation.settings.ks), "ncr", "ncr_without_final"]
+    if "ncr_raw" in figures:
+        results += ["ncr_raw", "right_lowered"]
+    lengths = ["tpn", "tpn_pooled", "tokens"] if figures["tokens"].count else []
     every = [[overall], *(breakdown.groups for breakdown in evaluation.breakdowns)]
     main = every
     if _is_long(evaluation):
-        main = [[overall], *(one.groups for one in evaluation.breakdowns if len(one.by) == 1)]
-    without_final = _against_acc("nodes_without_final", has_paper)
+        main = [[overall], *(part.groups for part in evaluation.breakdowns if len(part.by) == 1)]
     return [
-        _groups_table("Answers and nodes", every, results),
-        _groups_table("NCR against Acc", main, _against_acc("nodes", has_paper)),
+        _groups_table("Answers and nodes", every, [*sizes, *results, "ncr_paper"]),
+        _groups_table("NCR against Acc", main, ["num_right", "num_wrong", *_AGAINST_ACC]),
         _groups_table(
             "NCR against Acc, without the nodes that state the final answer",
             main,
-            [*without_final, (percent("length, within"), "length.within")],
+            [*_AGAINST_ACC, "length_within"],
+            suffix="_without_final",
         ),
         _groups_table(
-            "Tokens per node, and length",
-            main,
-            [(number("No match"), "nodes.num_without_match"), *lengths],
+            "Tokens per node, and length", main, ["num_without_match", *lengths, "chars"]
         ),
     ]
-
-
-def _against_acc(nodes: str, has_paper: bool) -> list[Figure]:
-    """Return the columns that compare NCR over these nodes with Acc."""
-    path = f"{nodes}.consistency"
-    figures = [
-        (number("Right"), f"{path}.num_right"),
-        (number("Wrong"), f"{path}.num_wrong"),
-        (percent("Prevalence"), f"{path}.prevalence"),
-        (percent("D_NCR"), f"{path}.d_ncr"),
-        (percent("AUROC"), f"{path}.auroc"),
-        (percent("AUCPR"), f"{path}.aucpr"),
-        (percent("AUROC within"), f"{path}.within"),
-    ]
-    if has_paper:
-        figures.append((percent("AUROC, paper's"), f"{path}_paper.auroc"))
-        figures.append((percent("within, paper's"), f"{path}_paper.within"))
-    return figures
 
 
 def _groups_table(
-    caption: str, sections: Sequence[Sequence[GroupMetrics]], figures: Sequence[Figure]
+    caption: str,
+    sections: Sequence[Sequence[GroupMetrics]],
+    names: Sequence[str],
+    suffix: str = "",
 ) -> Table:
+    """Return a table of groups; figures of the paper's own NCR only if they differ overall."""
+    overall = sections[0][0].figures
+    shown = [name for name in names if "paper" not in name or f"{name}{suffix}" in overall]
+    columns = [words("Group"), *map(_column, shown)]
     rows = [
-        [[label_of(group.key), *(_value(group, path) for _, path in figures)] for group in groups]
-        for groups in sections
+        [[label_of(group.key), *(_value(group, name, suffix) for name in shown)] for group in part]
+        for part in sections
     ]
-    return Table(caption, [words("Group"), *(column for column, _ in figures)], rows, bold=0)
+    return Table(caption, columns, rows, bold=0)
 
 
-def _value(group: GroupMetrics, path: str) -> Value:
-    """Return the value at a path; None below None.  ``pass@I`` is the I-th k."""
-    if path.startswith("pass@"):
-        return group.pass_at[int(path.removeprefix("pass@"))].estimate
-    value: Value = group
-    for name in path.split("."):
-        value = getattr(value, name, None)
-    return value
+def _column(name: str) -> Column:
+    if name.startswith("pass@"):
+        return percent(name)
+    of, _, count = name.partition(".")
+    return number(f"With {_COLUMNS[of].heading.removesuffix(' %')}") if count else _COLUMNS[name]
+
+
+def _value(group: GroupMetrics, name: str, suffix: str) -> Value:
+    """Return a figure or a count of a group; ``NAME.count`` is how many rollouts have the figure.
+
+    A figure over some nodes has their suffix.
+    """
+    if name.startswith("num_"):
+        return getattr(group, name)
+    of, _, count = name.partition(".")
+    figure = group.figures.get(f"{of}{suffix}", group.figures.get(of))
+    return figure.count if figure and count else figure
 
 
 def _is_long(evaluation: Evaluation) -> bool:
@@ -164,7 +163,7 @@ def _about_rollouts(evaluation: Evaluation) -> Iterator[str]:
             f"{count_of(overall.num_undecided, 'answer')} could not be decided and count as wrong; "
             f"if all of them were right, Acc would be {_shown(overall.acc_if_undecided_were_right)}"
         )
-    if unjudged := overall.num_rollouts - overall.acc.count:
+    if unjudged := overall.num_rollouts - overall.figures["acc"].count:
         yield f"{count_of(unjudged, 'rollout has', 'rollouts have')} no Acc; see the statuses"
     if evaluation.skipped_rows:
         yield f"{count_of(evaluation.skipped_rows, 'bad row')} skipped"
@@ -175,62 +174,49 @@ def _about_rollouts(evaluation: Evaluation) -> Iterator[str]:
 
 
 def _about_figures(evaluation: Evaluation) -> Iterator[str]:
-    overall, nodes = evaluation.overall, evaluation.overall.nodes
+    overall, figures = evaluation.overall, evaluation.overall.figures
     models = evaluation.breakdown("model")
     for group in (overall, *(models.groups if models else ())):
-        for found in group.pass_at:
-            if found.num_left_out:
-                yield (
-                    f"pass@{found.k} of {label_of(group.key)} leaves out {found.num_left_out:,} of "
-                    f"{group.num_problems:,} problems, which have fewer than {found.k} samples: "
-                    + named(found.left_out, found.num_left_out)
-                )
-    if missing := overall.num_rollouts - overall.tokens.count:
+        for name, (count, problems) in group.left_out.items():
+            k = name.removeprefix("pass@")
+            yield (
+                f"{name} of {label_of(group.key)} leaves out {count:,} of "
+                f"{group.num_problems:,} problems, which have fewer than {k} samples: "
+                + named(problems, count)
+            )
+    if missing := overall.num_rollouts - figures["tokens"].count:
         yield (
             f"{count_of(missing, 'rollout has', 'rollouts have')} no length in tokens: give "
             "--tokenizer, or num_tokens in the rollouts"
         )
-    if nodes.consistency_raw is not None:
+    if "ncr_raw" in figures:
         yield (
-            f"without the guard NCR is {_shown(nodes.ncr_raw.value)}, "
-            f"AUROC {_shown(nodes.consistency_raw.auroc.value)}"
+            f"without the guard NCR is {_shown(figures['ncr_raw'].value)}, "
+            f"AUROC {_shown(figures['auroc_raw'].value)}"
         )
-        lowered = overall.right_lowered.value
+        lowered = figures["right_lowered"].value
         if lowered is not None and lowered > MAX_RIGHT_LOWERED:
             yield (
                 f"warning: the guard lowers {_shown(lowered)} of the right rollouts: store budgets "
                 "if problems have none (consensusbench build --budgets)"
             )
-    if nodes.ncr_paper is not None and nodes.consistency_paper is not None:
-        note = f"the paper's own NCR (no statements, no guard) is {_shown(nodes.ncr_paper.value)}"
-        if (auroc := nodes.consistency_paper.auroc.value) is not None:
-            note += f", AUROC {_shown(auroc)}"
-        inner = overall.nodes_without_final.consistency_paper
-        if inner is not None and inner.auroc.value is not None:
-            note += f", without final nodes {_shown(inner.auroc.value)}"
-        yield note
-    if overall.acc.no_interval == ONE_PROBLEM:
+    if "ncr_paper" in figures:
+        yield (
+            "the paper's own NCR (no statements, no guard) is "
+            f"{_shown(figures['ncr_paper'].value)}, AUROC {_shown(figures['auroc_paper'].value)}"
+        )
+    if figures["acc"].no_interval == ONE_PROBLEM:
         yield "no intervals: there is a single problem"
         return
     level = f"{100 * evaluation.settings.confidence:g} %"
     yield f"in brackets: {level} intervals, clustered by problem"
-    reason = nodes.consistency.auroc.no_interval
+    reason = figures["auroc"].no_interval
     if reason and reason != ONE_CLASS:
         yield f"AUROC of {ALL} has no interval: {reason}"
 
 
 def _shown(share: float | None) -> str:
     return f"{_SHARE.show(share)} %"
-
-
-# Each measure of a comparison is a row.
-_MEASURES: Final = {
-    "acc": _ACC[0],
-    "ncr": _NCR[0],
-    "ncr_without_final": _NCR_WITHOUT_FINAL[0],
-    "tpn": _TPN[0],
-    "tokens": _TOKENS[0],
-}
 
 
 def comparison_tables(comparison: Comparison) -> list[Table]:
@@ -243,12 +229,12 @@ def _comparison_table(group: PairedGroup) -> Table:
     return Table(
         f"{label_of(group.key, ', ')}: {count_of(group.num_problems, 'problem')}",
         [words("Measure"), *map(number, headings)],
-        [[_comparison_row(one) for one in group.differences if one.delta.value is not None]],
+        [[_comparison_row(row) for row in group.differences if row.delta.value is not None]],
     )
 
 
 def _comparison_row(difference: PairedDifference) -> Row:
-    column, delta = _MEASURES[difference.measure], difference.delta
+    column, delta = _COLUMNS[difference.measure], difference.delta
 
     def signed(value: float | None, scale: float = column.scale) -> str:
         return ABSENT if value is None else f"{scale * value:+,.1f}"
@@ -268,18 +254,19 @@ def _comparison_row(difference: PairedDifference) -> Row:
 
 def comparison_notes(comparison: Comparison) -> Iterator[str]:
     """Yield the notes below the tables."""
-    for who, count, ids in (
+    for side, count, ids in (
         ("baseline", comparison.num_only_baseline, comparison.only_baseline),
         ("candidate", comparison.num_only_candidate, comparison.only_candidate),
     ):
         if count:
             yield (
-                f"{count:,} problems that only the {who} answered are left out: {named(ids, count)}"
+                f"{count:,} problems that only the {side} answered are left out: "
+                f"{named(ids, count)}"
             )
     for difference in comparison.overall.differences:
         if 0 < difference.num_unpaired < comparison.overall.num_problems:
             yield (
-                f"{_MEASURES[difference.measure].heading.removesuffix(' %')}: "
+                f"{_COLUMNS[difference.measure].heading.removesuffix(' %')}: "
                 f"{count_of(difference.num_unpaired, 'problem')} left out, because one of the two "
                 "has no value"
             )

@@ -16,18 +16,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from consensusbench.outputs import check_outputs
+from consensusbench import Tally, check_outputs, quiet_readers
 from consensusbench.problems.texts import digest, text_key
-from consensusbench.quiet import quiet_readers
-from consensusbench.tally import Tally
 from consensuspr.console import count_of
 from consensuspr.data import (
     OnError,
@@ -95,29 +94,27 @@ class Export:
     on_error: OnError = "stop"
 
 
-class Layout(Protocol):
-    """A format; ``note`` takes every problem before ``schema`` and ``row`` are asked for."""
+class Layout(ABC):
+    """A format; ``note`` takes every problem before ``schema`` and ``row`` are asked for.
 
-    @property
-    def files(self) -> Mapping[ExportSplit, str]:
-        """Path of each split's file, relative to the output folder."""
-        ...
+    Attributes:
+        files: path of each split's file, relative to the output folder.
+        needs_both: whether a split without a problem is an error.
+    """
 
-    @property
-    def needs_both(self) -> bool:
-        """Whether a split without a problem is an error."""
-        ...
+    files: Mapping[ExportSplit, str]
+    needs_both: bool
 
-    def note(self, problem: Problem) -> None:
+    def note(self, problem: Problem) -> None:  # noqa: B027
         """Take note of the columns of a problem."""
 
+    @abstractmethod
     def schema(self) -> pa.Schema:
         """Return the columns."""
-        ...
 
+    @abstractmethod
     def row(self, problem: Problem, split: ExportSplit, index: int) -> Row:
         """Return the row of a problem at a place of its file."""
-        ...
 
 
 def _by_split() -> dict[ExportSplit, Counter[str]]:
@@ -180,6 +177,9 @@ def write_export(
         DataError: an input cannot be read, or has a bad row and ``on_error`` is ``stop``.
         InputError: the output cannot be written, or a file would hold no row.
     """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     report = ExportReport()
     texts: dict[bytes, _Text] = {}
     for split, problem in _problems(export, report.read):
@@ -196,29 +196,37 @@ def write_export(
         progress(report.read.rows)
     sizes = Counter(text.split for text in texts.values() if not text.conflicting)
     report.files = _files(export, layout, sizes, report)
-    out: dict[ExportSplit, _ParquetFile] = {}
-    with ExitStack() as stack:
+    schema, groups = layout.schema(), {split: list[Row]() for split in report.files}
+    with ExitStack() as stack, quiet_readers():
+        out = {}
         for split, path in report.files.items():
             stream = stack.enter_context(atomic_file(path))
-            out[split] = _ParquetFile(stream, layout.schema())
-            stack.callback(out[split].close)
-        with quiet_readers():
-            for split, problem in _problems(export, ReadReport()):
-                if _fault(problem, export) is not None:
-                    continue
-                text = texts[digest(text_key(problem.problem))]
-                if text.conflicting:
-                    report.left_out.note(LeftOut.CONFLICTING, problem.problem_id)
-                elif text.split is not split:
-                    report.left_out.note(LeftOut.HELD_OUT, problem.problem_id)
-                elif text.written:
-                    report.left_out.note(LeftOut.REPEATED, problem.problem_id)
-                else:
-                    text.written = True
-                    source = problem.data_source or UNNAMED_SOURCE
-                    report.written[split][source] += 1
-                    report.nodes[split][source] += len(problem.nodes)
-                    out[split].write(layout.row(problem, split, out[split].rows))
+            out[split] = stack.enter_context(pq.ParquetWriter(stream, schema, compression="zstd"))
+
+        def write_group(split: ExportSplit) -> None:
+            out[split].write_table(pa.Table.from_pylist(groups[split], schema))
+            groups[split].clear()
+
+        for split, problem in _problems(export, ReadReport()):
+            if _fault(problem, export) is not None:
+                continue
+            text = texts[digest(text_key(problem.problem))]
+            if text.conflicting:
+                report.left_out.note(LeftOut.CONFLICTING, problem.problem_id)
+            elif text.split is not split:
+                report.left_out.note(LeftOut.HELD_OUT, problem.problem_id)
+            elif text.written:
+                report.left_out.note(LeftOut.REPEATED, problem.problem_id)
+            else:
+                text.written = True
+                groups[split].append(layout.row(problem, split, report.rows(split)))
+                source = problem.data_source or UNNAMED_SOURCE
+                report.written[split][source] += 1
+                report.nodes[split][source] += len(problem.nodes)
+                if len(groups[split]) == GROUP_ROWS:
+                    write_group(split)
+        for split in filter(groups.__getitem__, groups):
+            write_group(split)
     return report
 
 
@@ -318,32 +326,3 @@ def _files(
         except OSError as error:
             raise InputError(f"{path.parent}: cannot be made: {error.strerror}") from None
     return files
-
-
-class _ParquetFile:
-    """Writes rows in groups; a key that a row lacks is null."""
-
-    def __init__(self, stream: BinaryIO, schema: pa.Schema) -> None:
-        import pyarrow.parquet as pq
-
-        self.rows = 0
-        self._schema = schema
-        self._out = pq.ParquetWriter(stream, schema, compression="zstd")
-        self._group: list[Row] = []
-
-    def write(self, row: Row) -> None:
-        self.rows += 1
-        self._group.append(row)
-        if len(self._group) == GROUP_ROWS:
-            self._flush()
-
-    def close(self) -> None:
-        self._flush()
-        self._out.close()
-
-    def _flush(self) -> None:
-        import pyarrow as pa
-
-        if self._group:
-            self._out.write_table(pa.Table.from_pylist(self._group, self._schema))
-            self._group = []

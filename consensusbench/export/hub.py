@@ -6,18 +6,22 @@ project: rows come back with all their keys.  ``metadata`` and keys of your own 
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from consensusbench import require
-from consensusbench.export.files import Export, ExportReport, ExportSplit, write_export
+from consensusbench.export.files import (
+    Export,
+    ExportReport,
+    ExportSplit,
+    Layout,
+    write_export,
+)
 from consensusbench.export.trainers import SPLIT_OF
-from consensuspr.data import Node, Problem, Row, atomic_file, problem_to_row
+from consensuspr.data import Problem, Row, atomic_file, problem_to_row
 from consensuspr.data.readers import JSON_MARK
 from consensuspr.data.writers import dump_json
 from consensuspr.errors import InputError
@@ -27,17 +31,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MARK: Final = "<!-- written by consensusbench export -->"
-# Distinct builds and models that are counted, and builds that are shown.
-MAX_DISTINCT: Final = 64
-_BUILDS_SHOWN: Final = 3
 
 _FILES: Final[Mapping[ExportSplit, str]] = {
     split: f"data/{name}-00000-of-00001.parquet" for split, name in SPLIT_OF.items()
 }
-_BUDGET: Final = ("statements", "numbers", "equations", "length")
-_SIZES: Final = (
-    (1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"),
-)  # fmt: skip
+# Columns that are no JSON text.
+_KNOWN: Final = {
+    "problem": "problem_id data_source problem ground_truth nodes split answer_rule budget".split(),
+    "node": "node_id label type expressions derived support is_final weight".split(),
+    "budget": ["statements", "numbers", "equations", "length"],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +70,12 @@ def export_hub(
         export = replace(export, val_fraction=0.0)
     layout = _HubLayout()
     report = write_export(export, layout, progress)
-    rows = sum(map(report.rows, report.files))
     header = hub.DatasetCardData(
         license=text.license,
         pretty_name=text.title,
         language=list(text.languages),
         task_categories=["question-answering", "text-generation"],
         tags=["math", "reasoning", "process-reward", "consensus-nodes"],
-        size_categories=[next((name for most, name in _SIZES if rows < most), "1M<n<10M")],
         configs=[
             {
                 "config_name": "default",
@@ -91,106 +92,65 @@ def export_hub(
     return report
 
 
-class _HubLayout:
+class _HubLayout(Layout):
     """Columns of a dataset; keys of your own are JSON text."""
 
     files = _FILES
     needs_both = False
 
     def __init__(self) -> None:
-        self.problems = self.recorded = 0
-        self.models: Counter[str] = Counter()
-        self.builds: Counter[str] = Counter()
-        self._keys: dict[str, dict[str, None]] = {"": {}, "node": {}, "budget": {}}
-        self._has_answer_rule = self._has_weight = False
+        self.recorded = 0
+        # Keys beside the known ones, in the order in which they come.
+        self._own: dict[str, dict[str, None]] = {"problem": {}, "node": {}, "budget": {}}
 
     def note(self, problem: Problem) -> None:
-        self._keys[""] |= dict.fromkeys(problem.extra)
-        self._has_answer_rule |= problem.answer_rule is not None
-        for node in problem.nodes:
-            self._keys["node"] |= dict.fromkeys(node.extra)
-            self._has_weight |= node.weight is not None
-        self._keys["budget"] |= dict.fromkeys(problem_to_row(problem).get("budget", ()))
+        row = problem_to_row(problem)
+        levels = (
+            ("problem", row),
+            ("budget", row.get("budget") or {}),
+        )
+        for level, found in (*levels, *(("node", node) for node in row["nodes"])):
+            self._own[level] |= dict.fromkeys(key for key in found if key not in _KNOWN[level])
 
     def row(self, problem: Problem, split: ExportSplit, index: int) -> Row:
-        self._note_making(problem.metadata)
-        row = problem_to_row(replace(problem, split=SPLIT_OF[split], nodes=(), extra={}))
-        row["nodes"] = [_node_row(node) for node in problem.nodes]
-        row["metadata"] = dump_json(problem.metadata) if problem.metadata else None
-        if budget := row.get("budget"):
-            row["budget"] = {
-                key: value if key in _BUDGET else _json(value) for key, value in budget.items()
-            }
-        return row | {key: _json(value) for key, value in problem.extra.items()}
+        self.recorded += "construction" in problem.metadata
+        row = problem_to_row(replace(problem, split=SPLIT_OF[split]))
+        nodes = [_plain("node", node) for node in row["nodes"]]
+        budget = row.get("budget")
+        return _plain("problem", row) | {
+            "nodes": nodes,
+            "budget": None if budget is None else _plain("budget", budget),
+        }
 
     def schema(self) -> pa.Schema:
         import pyarrow as pa
 
-        text, texts, whole = pa.string(), pa.list_(pa.string()), pa.int64()
+        def fields(level: str, **types: pa.DataType) -> list[pa.Field]:
+            known = [(name, types.get(name, pa.string())) for name in _KNOWN[level]]
+            own = [pa.field(name, pa.string(), metadata=JSON_MARK) for name in self._own[level]]
+            return [*(pa.field(*each) for each in known), *own]
 
-        def extra(level: str) -> list[pa.Field]:
-            return [pa.field(key, text, metadata=JSON_MARK) for key in self._keys[level]]
-
-        node = [
-            *[pa.field(name, text) for name in ("node_id", "label", "type")],
-            pa.field("expressions", texts),
-            pa.field("derived", texts),
-            pa.field("support", whole),
-            pa.field("is_final", pa.bool_()),
-            *([pa.field("weight", pa.float64())] if self._has_weight else []),
-            *extra("node"),
-        ]
-        columns = [
-            *[pa.field(name, text) for name in ("problem_id", "data_source", "problem")],
-            pa.field("ground_truth", text),
-            pa.field("nodes", pa.list_(pa.struct(node))),
-            pa.field("split", text),
-            pa.field("metadata", text, metadata=JSON_MARK),
-        ]
-        if self._has_answer_rule:
-            columns.append(pa.field("answer_rule", text))
-        if self._keys["budget"]:
-            budget = [
-                pa.field(one.name, whole) if one.name in _BUDGET else one for one in extra("budget")
-            ]
-            columns.append(pa.field("budget", pa.struct(budget)))
-        return pa.schema([*columns, *extra("")])
-
-    def _note_making(self, metadata: Row) -> None:
-        """Count how nodes were made, as ``consensusbench build`` writes it."""
-        self.problems += 1
-        made = metadata.get("construction")
-        if not isinstance(made, dict):
-            return
-        self.recorded += 1
-        _count(self.builds, json.dumps(made.get("provenance", made), indent=2, default=str))
-        rollouts = made.get("rollouts")
-        for rollout in rollouts if isinstance(rollouts, list) else ():
-            if isinstance(rollout, dict):
-                _count(self.models, str(rollout.get("model") or "unknown"))
+        texts, whole = pa.list_(pa.string()), pa.int64()
+        node = fields(
+            "node",
+            expressions=texts,
+            derived=texts,
+            support=whole,
+            is_final=pa.bool_(),
+            weight=pa.float64(),
+        )
+        budget = fields("budget", **dict.fromkeys(_KNOWN["budget"], whole))
+        nested = {"nodes": pa.list_(pa.struct(node)), "budget": pa.struct(budget)}
+        return pa.schema(fields("problem", **nested))
 
 
-def _node_row(node: Node) -> Row:
-    row: Row = {
-        "node_id": node.node_id,
-        "label": node.label,
-        "type": node.type,
-        "expressions": list(node.expressions),
-        "derived": None if node.derived is None else list(node.derived),
-        "support": node.support,
-        "is_final": node.is_final,
-        "weight": node.weight,
+def _plain(level: str, row: Row) -> Row:
+    """Return a row whose unknown values are JSON text."""
+    known = _KNOWN[level]
+    return {
+        key: value if key in known or value is None else dump_json(value)
+        for key, value in row.items()
     }
-    return row | {key: _json(value) for key, value in node.extra.items()}
-
-
-def _json(value: Any) -> str | None:
-    return None if value is None else dump_json(value)
-
-
-def _count(counter: Counter[str], value: str) -> None:
-    if value in counter or len(counter) < MAX_DISTINCT:
-        counter[value] += 1
 
 
 def _body(text: CardText, report: ExportReport, layout: _HubLayout) -> str:
@@ -215,28 +175,11 @@ def _body(text: CardText, report: ExportReport, layout: _HubLayout) -> str:
         title=text.title,
         composition="\n".join(composition + totals),
         path=f"data/{[*report.files.values()][-1].name}",
-        making="\n\n".join(_making(layout)),
+        recorded=f"{layout.recorded:,} of {sum(map(report.rows, report.files)):,}",
         identity="\n".join(identity),
         version=VERSION,
         normal_form=NORMAL_FORM_VERSION,
     )
-
-
-def _making(layout: _HubLayout) -> Iterator[str]:
-    if not layout.recorded:
-        yield "The rows do not record how their nodes were made."
-        return
-    yield (
-        "Right solutions are sampled from several models, their common conclusions are extracted, "
-        f"and trivial ones are removed. {layout.recorded:,} of {layout.problems:,} "
-        "problems record in `metadata.construction` how their nodes were made."
-    )
-    if layout.models:
-        models = layout.models.most_common()
-        rows = [f"| {_cell(model)} | {count:,} |" for model, count in models]
-        yield "\n".join(["| model | right solutions used |", "|---|--:|", *rows])
-    for build, count in layout.builds.most_common(_BUILDS_SHOWN):
-        yield f"Problems built with these settings: {count:,}\n\n```json\n{build}\n```"
 
 
 def _cell(text: str) -> str:

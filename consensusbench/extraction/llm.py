@@ -31,7 +31,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from enum import Enum
 from functools import cache
 from importlib.resources import files
 from string import Template
@@ -53,13 +52,7 @@ from consensusbench.extraction.statements import (
 )
 from consensusbench.extraction.support import Mention, common_wordings, find_mentions, reach_of
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction, NodeType
-from consensusbench.llm import (
-    ChatModel,
-    Message,
-    Reply,
-    Temperature,
-    ask_key,
-)
+from consensusbench.llm import ChatModel, Message, Reply, Temperature, ask_key
 from consensusbench.store import Journal
 from consensuspr.core import NORMAL_FORM_VERSION, Matcher
 from consensuspr.core.expressions import Number, parse_statement
@@ -87,6 +80,11 @@ _MIN_ANSWER_PART_CHARS = 200
 # A problem is rarely beyond 2,000 characters; it may take up to this share of the quotation.
 _PROBLEM_SHARE = 4
 
+# Wordings of one node that are looked at and kept, and the length of one.
+MAX_WORDINGS = 16
+MAX_WORDING_CHARS = 256
+# A longer reply is not read.
+MAX_REPLY_CHARS = 200_000
 # Words of a proposition without a number or a sign; fewer state nothing ("so", "the answer").
 MIN_WORDS = 3
 # Of a node, as written and derived: what may be sent with a rollout (docs/datasets.md).
@@ -98,30 +96,28 @@ _MAX_SHOWN_CHARS = 512
 _SIGNIFICANT = re.compile(r"[\d=<>≤≥≠≈≡+*/^√∈⊂⊥∥]")
 _WORD = re.compile(r"[^\W\d_]+")
 
-# The schema of a reply.  Written out, not generated: strict modes want every key required, no
-# others, and none of the limits that a generator would add.
-REPLY_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["nodes"],
-    "properties": {
-        "nodes": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["label", "type", "expressions", "rewritten", "solutions"],
-                "properties": {
-                    "label": {"type": "string"},
-                    "type": {"type": "string", "enum": list(get_args(NodeType))},
-                    "expressions": {"type": "array", "items": {"type": "string"}},
-                    "rewritten": {"type": "array", "items": {"type": "string"}},
-                    "solutions": {"type": "array", "items": {"type": "integer"}},
-                },
-            },
-        }
-    },
+_STRINGS = {"type": "array", "items": {"type": "string"}}
+_NODE = {
+    "label": {"type": "string"},
+    "type": {"type": "string", "enum": list(get_args(NodeType))},
+    "expressions": _STRINGS,
+    "rewritten": _STRINGS,
+    "solutions": {"type": "array", "items": {"type": "integer"}},
 }
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    # Strict modes want every key required, no others, and none of the limits that pydantic adds.
+    keys = list(properties)
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": keys,
+        "properties": properties,
+    }
+
+
+REPLY_SCHEMA = _object({"nodes": {"type": "array", "items": _object(_NODE)}})
 
 # Each object that cannot be read costs a scan of the rest.
 _MAX_BROKEN = 16
@@ -169,11 +165,8 @@ class LlmSettings:
     Attributes:
         min_support: correct rollouts that must state a node.
         max_nodes: nodes asked for; what a reply lists beyond is dropped.
-        max_wordings: wordings of one node that are looked at and kept.
-        max_wording_chars: length of one wording; the core derives forms up to 512.
-        max_prompt_rollouts: rollouts shown to the model; support is counted over all.
+        max_prompt_rollouts: the first rollouts, shown to the model; support is counted over all.
         max_prompt_chars: bound on the quoted problem and rollouts together.
-        max_reply_chars: a longer reply is not read.
         re_asks: times that a malformed reply is sent back with its fault.
         temperature: of the replies; ``server`` (in Python None) leaves it to the model's settings.
         seed: asks servers that can for repeatable replies.
@@ -186,11 +179,8 @@ class LlmSettings:
 
     min_support: Annotated[int, Field(ge=1, le=1_000)] = 2
     max_nodes: Annotated[int, Field(ge=1, le=64)] = 16
-    max_wordings: Annotated[int, Field(ge=1, le=64)] = 16
-    max_wording_chars: Annotated[int, Field(ge=8, le=512)] = 256
     max_prompt_rollouts: Annotated[int, Field(ge=2, le=64)] = 5
     max_prompt_chars: Annotated[int, Field(ge=1_000, le=4_000_000)] = 60_000
-    max_reply_chars: Annotated[int, Field(ge=1_000, le=4_000_000)] = 200_000
     re_asks: Annotated[int, Field(ge=0, le=10)] = 2
     temperature: Annotated[Temperature | None, BeforeValidator(_number_or_server)] = 0.0
     seed: int | None = None
@@ -198,10 +188,6 @@ class LlmSettings:
 
     def __post_init__(self) -> None:
         check_fields(self)
-
-    def provenance(self) -> Row:
-        """Return all of it, as it is recorded in a dataset."""
-        return asdict(self)
 
 
 # The question.
@@ -225,7 +211,7 @@ def again_messages(reply: str, fault: str) -> list[Message]:
 
 @cache
 def prompt_digest() -> str:
-    """Return 16 hexadecimal digits that stand for the text of all prompts."""
+    """Return a digest of all prompts, 16 hexadecimal digits."""
     whole = "\x00".join(_text(name) for name in PROMPT_NAMES)
     return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
@@ -234,15 +220,6 @@ def prompt_digest() -> str:
 def _text(name: str) -> str:
     path = files("consensusbench.extraction") / "prompts" / f"{name}.txt"
     return path.read_text(encoding="utf-8").strip()
-
-
-def choose_rollouts(rollouts: Sequence[CorrectRollout], limit: int) -> list[CorrectRollout]:
-    """Return the rollouts to show: as many models as possible, in turns, in the order given."""
-    by_model: dict[str, list[CorrectRollout]] = {}
-    for rollout in rollouts:
-        by_model.setdefault(rollout.model, []).append(rollout)
-    turns = itertools.chain.from_iterable(itertools.zip_longest(*by_model.values()))
-    return [rollout for rollout in turns if rollout is not None][:limit]
 
 
 def quote(problem: Problem, rollouts: Sequence[CorrectRollout], max_chars: int) -> str:
@@ -267,7 +244,7 @@ def quote(problem: Problem, rollouts: Sequence[CorrectRollout], max_chars: int) 
 def clip_middle(text: str, limit: int) -> str:
     """Return ``text`` with its middle left out where it is longer than ``limit`` characters.
 
-    The note that says so is part of the limit; both ends stop at a line where one is near.
+    The note on it is part of the limit; both ends stop at a line where one is near.
     """
     if len(text) <= limit:
         return text
@@ -342,7 +319,7 @@ class ClaimedNode(BaseModel):
 
     @property
     def claimed_support(self) -> int | None:
-        """The number of solutions that the model says reach it."""
+        """The number of solutions that reach it according to the model."""
         return len(self.solutions) if isinstance(self.solutions, list) else None
 
 
@@ -352,7 +329,7 @@ class _ClaimedNodes(BaseModel):
     nodes: list[ClaimedNode]
 
 
-def read_reply(reply: Reply, max_chars: int) -> list[ClaimedNode]:
+def read_reply(reply: Reply) -> list[ClaimedNode]:
     """Return the nodes that a reply lists.
 
     Raises:
@@ -360,8 +337,8 @@ def read_reply(reply: Reply, max_chars: int) -> list[ClaimedNode]:
     """
     # Servers that split off the thinking sometimes take all of a reply for it.
     text = reply.text if reply.text.strip() else reply.reasoning or ""
-    if len(text) > max_chars:
-        raise MalformedReplyError(f"it has {len(text)} characters, the limit is {max_chars}")
+    if len(text) > MAX_REPLY_CHARS:
+        raise MalformedReplyError(f"it has {len(text)} characters, the limit is {MAX_REPLY_CHARS}")
     objects, broken = _objects(text.rpartition(_END_OF_THINKING)[2])
     fault = ""
     # The last object counts: models think aloud, or repeat the form, before they answer.
@@ -418,54 +395,26 @@ def _repaired(found: re.Match[str]) -> str:
 
 
 def _faults_of(error: ValidationError) -> str:
-    """Return the first faults in one clause: ``nodes[2].type: Input should be …``."""
+    """Return the first faults in one clause: ``nodes.2.type: Input should be …``."""
     faults = error.errors(include_url=False, include_context=False, include_input=False)
-    return "; ".join(f"{_place(fault['loc'])}: {fault['msg']}" for fault in faults[:_MAX_FAULTS])
-
-
-def _place(location: tuple[int | str, ...]) -> str:
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-    return "".join(parts).lstrip(".") or "the object"
+    places = [".".join(map(str, fault["loc"])) or "the object" for fault in faults]
+    clauses = (f"{place}: {fault['msg']}" for place, fault in zip(places, faults, strict=True))
+    return "; ".join(itertools.islice(clauses, _MAX_FAULTS))
 
 
 # The checks: of the wordings in a reply, those that correct rollouts state.
 
-
-class _Fault(Enum):
-    """Why a wording is left out, or a node without another wording.
-
-    Its names in the audit (of a node, and of a wording of a node that is kept), and one clause.
-    The audit names the first fault here of several.
-    """
-
-    FALSE = ("false", "false wording", "arithmetic that does not hold")
-    RESTATEMENT = ("in the problem", "restated wording", "the problem says it")
-    OVER_LIMIT = (
-        "over the limit",
-        "overlong wording",
-        "longer, or more of one node, than the limits allow",
-    )
-    NO_STATEMENT = ("no statement", "empty wording", "a single sign, or words that state nothing")
-    PARTIAL = (
-        "",
-        "partial wording",
-        "a part of the conclusion, found also where the conclusion is not",
-    )
-    FOREIGN = (
-        "",
-        "foreign wording",
-        "in a correct rollout, but with nothing to show that it says the same",
-    )
-    UNVERIFIED = (
-        "",
-        "unverified wording",
-        "in no correct rollout, and not provably equal to a wording that is",
-    )
-
-    def __init__(self, of_node: str, of_wording: str, detail: str) -> None:
-        self.of_node = of_node
-        self.of_wording = of_wording
-        self.detail = detail
+# Why a wording is left out, and a node all of whose wordings are: a word and a clause for the
+# audit, which names the first of several.
+_FAULTS = {
+    "false": "arithmetic that does not hold",
+    "in the problem": "the problem states it",
+    "over the limit": "longer, or more of one node, than the limits allow",
+    "no statement": "a single sign, or words that state nothing",
+    "partial": "a part of the conclusion, found also where the conclusion is not",
+    "foreign": "in a correct rollout, but not provably the same",
+    "unverified": "in no correct rollout, and not provably equal to a wording that is",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -490,17 +439,17 @@ class _Claim:
         stated: wordings that some correct rollout states.
         unseen: wordings that no rollout states; kept only if equal to a stated one.
         out: wordings that are left out, by fault.
-        expressions: the rollouts' wordings of a kept node, most common first.
         anchor: the best supported class of stated wordings, provably one statement.
+        expressions: the rollouts' wordings of a kept node, most common first.
         derived: equal forms that the expressions do not have.
     """
 
     node: ClaimedNode
     stated: list[_Stated] = field(default_factory=list)
     unseen: list[Wording] = field(default_factory=list)
-    out: dict[_Fault, list[str]] = field(default_factory=dict)
-    expressions: tuple[str, ...] = ()
+    out: dict[str, list[str]] = field(default_factory=dict)
     anchor: Sequence[_Stated] = ()
+    expressions: tuple[str, ...] = ()
     derived: tuple[str, ...] = ()
 
     @property
@@ -508,9 +457,10 @@ class _Claim:
         """The anchor's most common original wording."""
         return common_wordings(_mentions(self.anchor))[0]
 
-    def leave_out(self, fault: _Fault, *texts: str) -> None:
+    def leave_out(self, fault: str, *texts: str) -> None:
         """Note why wordings are out."""
-        self.out.setdefault(fault, []).extend(texts)
+        if texts:
+            self.out.setdefault(fault, []).extend(texts)
 
     def dropped(
         self, reason: str, detail: str, texts: Sequence[str] = (), support: int | None = None
@@ -545,60 +495,51 @@ def check_nodes(
     """
     beyond = f"beyond {settings.max_nodes} nodes in one reply"
     dropped = [
-        _Claim(node).dropped(_Fault.OVER_LIMIT.of_node, beyond)
-        for node in claimed[settings.max_nodes :]
+        _Claim(node).dropped("over the limit", beyond) for node in claimed[settings.max_nodes :]
     ]
     claims = [_Claim(node) for node in claimed[: settings.max_nodes]]
-    _sort_wordings(claims, problem, rollouts, settings)
-    made = []
+    _sort_wordings(claims, problem, rollouts)
     for claim in claims:
-        dropped.extend(_settle(claim, rollouts, settings))
-        if claim.expressions:
-            made.append(claim)
+        dropped.extend(_settle(claim, rollouts, settings.min_support))
+    made = [claim for claim in claims if claim.expressions]
     candidates = []
     for members in group_same([claim.anchor[0].wording for claim in made]):
         first, *repeated = (made[index] for index in members)
         candidates.append(_candidate(first, problem, rollouts))
         for claim in repeated:
-            detail = f"says the same as {first.label!r}"
+            detail = f"is the same as {first.label!r}"
             dropped.append(claim.dropped("duplicate", detail, claim.expressions))
     candidates.sort(key=lambda candidate: candidate.position)
     return Extraction(tuple(candidates), tuple(dropped))
 
 
 def _sort_wordings(
-    claims: Sequence[_Claim],
-    problem: Problem,
-    rollouts: Sequence[CorrectRollout],
-    settings: LlmSettings,
+    claims: Sequence[_Claim], problem: Problem, rollouts: Sequence[CorrectRollout]
 ) -> None:
     """Look for the wordings of all claims in the problem and in the rollouts."""
-    wanted = [list(_sound(claim, settings)) for claim in claims]
+    wanted = [list(_sound(claim)) for claim in claims]
     wordings = {text: read_wording(text) for texts in wanted for text in texts}
-    alone = [(text,) for text in wordings]
-    # A chain's forms are its parts: that rollouts state a part of a chain does not make anybody
-    # state the chain, which a model may have put together.
+    # A chain's forms are its parts.  A rollout that states a part does not state the chain, which a
+    # model may have put together.
     with_forms = [
         (text,) if wording.is_chain else (text, *wording.derived)
         for text, wording in wordings.items()
     ]
+    alone = [(text,) for text in wordings]
     literal = dict(zip(wordings, find_mentions(alone, rollouts, statements=False), strict=True))
-    # A form that nobody writes may be a result that several work out, for example in code.
+    # A form that no rollout writes may be a result that several compute, for example in code.
     stated = dict(zip(wordings, find_mentions(with_forms, rollouts), strict=True))
-    reached = {
-        text: literal[text] if wording.is_chain else stated[text]
-        for text, wording in wordings.items()
-    }
     own_text = CorrectRollout("", "", problem.problem)
     in_problem = dict(zip(wordings, find_mentions(with_forms, [own_text]), strict=True))
     for claim, texts in zip(claims, wanted, strict=True):
         for text in texts:
+            reached = literal[text] if wordings[text].is_chain else stated[text]
             if in_problem[text]:
-                claim.leave_out(_Fault.RESTATEMENT, text)
-            elif not reached[text]:
+                claim.leave_out("in the problem", text)
+            elif not reached:
                 claim.unseen.append(wordings[text])
-            elif not (truly := _true_mentions(reached[text])):
-                claim.leave_out(_Fault.FALSE, text)
+            elif not (truly := _true_mentions(reached)):
+                claim.leave_out("false", text)
             else:
                 claim.stated.append(_Stated(wordings[text], _true_mentions(literal[text]), truly))
 
@@ -608,27 +549,27 @@ def _true_mentions(mentions: Iterable[Mention]) -> list[Mention]:
     return [mention for mention in mentions if truth_of(mention.wording) is not Truth.FALSE]
 
 
-def _sound(claim: _Claim, settings: LlmSettings) -> Iterator[str]:
+def _sound(claim: _Claim) -> Iterator[str]:
     """Yield the wordings that are worth looking for, each normal form once."""
     seen: set[str] = set()
-    looked_at = 0
+    found = 0
     for raw in (*claim.node.expressions, *claim.node.rewritten):
         text = raw.strip()
-        if len(text) > settings.max_wording_chars:
-            claim.leave_out(_Fault.OVER_LIMIT, text[: settings.max_wording_chars])
+        if len(text) > MAX_WORDING_CHARS:
+            claim.leave_out("over the limit", text[:MAX_WORDING_CHARS])
             continue
         normal = normal_form(text)
         if normal in seen:
             continue
         seen.add(normal)
-        if looked_at == settings.max_wordings:
-            claim.leave_out(_Fault.OVER_LIMIT, text)
+        if found == MAX_WORDINGS:
+            claim.leave_out("over the limit", text)
         elif not _says_something(normal):
-            claim.leave_out(_Fault.NO_STATEMENT, text)
+            claim.leave_out("no statement", text)
         elif truth_of(text) is Truth.FALSE:
-            claim.leave_out(_Fault.FALSE, text)
+            claim.leave_out("false", text)
         else:
-            looked_at += 1
+            found += 1
             yield text
 
 
@@ -639,7 +580,7 @@ def _says_something(normal: str) -> bool:
 
 
 def _settle(
-    claim: _Claim, rollouts: Sequence[CorrectRollout], settings: LlmSettings
+    claim: _Claim, rollouts: Sequence[CorrectRollout], min_support: int
 ) -> Iterator[Dropped]:
     """Give a claim its expressions, if it is a node, and yield what is left out."""
     classes = [
@@ -649,71 +590,70 @@ def _settle(
     # The best supported class; a relation is worth more than any support: ``180`` is found
     # wherever ``15*12=180`` is, and in other places.
     anchor = max(
-        (members for members in classes if _support(members) >= settings.min_support),
+        (members for members in classes if _support(members) >= min_support),
         key=lambda members: (_has_relation(members[0].wording), _support(members)),
         default=None,
     )
     if anchor is None:
-        yield _nothing_left(claim, max(map(_support, classes), default=0), rollouts, settings)
+        most = max(map(_support, classes), default=0)
+        yield _not_stated(claim, most, len(rollouts), min_support)
         return
     kept = list(anchor)
     for members in classes:
         if members is not anchor:
-            fault = _fault(members, anchor, settings.min_support)
+            fault = _fault(members, anchor, min_support)
             if fault is None:
                 kept.extend(members)
             else:
                 claim.leave_out(fault, *(stated.wording.text for stated in members))
-    rewritten, unverified = _proved(claim.unseen, kept)
-    if unverified:
-        claim.leave_out(_Fault.UNVERIFIED, *unverified)
-    # Faults that a node may have come last.
-    for fault, texts in sorted(claim.out.items(), key=lambda item: bool(item[0].of_node)):
-        yield claim.dropped(fault.of_wording, fault.detail, texts)
-    claim.anchor = anchor
-    claim.expressions = _own_words(anchor, kept, settings.max_wordings)
-    room = max(0, _MAX_FORMS - len(claim.expressions))
-    claim.derived = forms_beyond(claim.expressions, rewritten, room)
-
-
-def _fault(
-    members: Sequence[_Stated], anchor: Sequence[_Stated], min_support: int
-) -> _Fault | None:
-    """Return why a class does not belong beside the anchor, None where it does."""
-    wording = members[0].wording
-    if _has_relation(anchor[0].wording) and _is_bare(wording.text):
-        return _Fault.PARTIAL
-    pieces = Matcher([[stated.wording.text] for stated in members], statements=False)
-    if any(any(pieces.match(stated.wording.text)) for stated in anchor):
-        return _Fault.PARTIAL
-    values = stated_values(wording.text)
-    wanted = stated_values(anchor[0].wording.text)
-    if values & wanted:
-        return None
-    contradicts = bool(values and wanted)
-    return _Fault.FOREIGN if contradicts or _support(members) < min_support else None
-
-
-def _proved(unseen: Sequence[Wording], kept: Sequence[_Stated]) -> tuple[list[str], list[str]]:
-    """Return the unseen wordings that equal a stated one, and the unproved ones."""
     implied = {form for stated in kept for form in stated.wording.parts}
     # Wordings that are stated by way of a derived form are unseen too.
     proved = [stated.wording.text for stated in kept if not stated.literal]
-    unverified = []
-    for wording in unseen:
+    for wording in claim.unseen:
         if any(say_the_same(wording, stated.wording) for stated in kept):
             proved.append(wording.text)
         elif wording.forms.isdisjoint(implied):
-            unverified.append(wording.text)
-    return proved, unverified
-
-
-def _own_words(anchor: Sequence[_Stated], kept: Sequence[_Stated], limit: int) -> tuple[str, ...]:
-    """Return the rollouts' wordings, most common first; the anchor's are never cut off."""
+            claim.leave_out("unverified", wording.text)
+    for fault, detail in _FAULTS.items():
+        if fault in claim.out:
+            yield claim.dropped(f"wording {fault}", detail, claim.out[fault])
+    # The rollouts' wordings, most common first; the anchor's are never cut off.
     ranked = common_wordings(_mentions(kept))
     first = common_wordings(_mentions(anchor))
-    within = list(dict.fromkeys(map(normal_form, [*first, *ranked])))[:limit]
-    return tuple(text for text in ranked if normal_form(text) in within)
+    within = list(dict.fromkeys(map(normal_form, [*first, *ranked])))[:MAX_WORDINGS]
+    claim.anchor = anchor
+    claim.expressions = tuple(text for text in ranked if normal_form(text) in within)
+    room = max(0, _MAX_FORMS - len(claim.expressions))
+    claim.derived = forms_beyond(claim.expressions, proved, room)
+
+
+def _not_stated(claim: _Claim, support: int, num_rollouts: int, min_support: int) -> Dropped:
+    """Return why a claimed node has no supported statement."""
+    if not claim.stated and not claim.unseen:
+        fault = next(fault for fault in _FAULTS if fault in claim.out)
+        return claim.dropped(fault, _FAULTS[fault], claim.out[fault])
+    detail = f"{support} of {num_rollouts} correct rollouts state it, the limit is {min_support}"
+    if claim.node.claimed_support is not None:
+        detail += f"; the model counted {claim.node.claimed_support}"
+    texts = [*claim.node.expressions, *claim.node.rewritten]
+    return claim.dropped("unsupported", detail, texts, support)
+
+
+def _fault(members: Sequence[_Stated], anchor: Sequence[_Stated], min_support: int) -> str | None:
+    """Return why a class does not belong beside the anchor, None where it does."""
+    wording = members[0].wording
+    statement = parse_statement(wording.text)
+    is_bare = statement is not None and not statement.relations
+    if _has_relation(anchor[0].wording) and is_bare:
+        return "partial"
+    pieces = Matcher([[stated.wording.text] for stated in members], statements=False)
+    if any(any(pieces.match(stated.wording.text)) for stated in anchor):
+        return "partial"
+    values, wanted = stated_values(wording.text), stated_values(anchor[0].wording.text)
+    if values & wanted:
+        return None
+    contradicts = bool(values and wanted)
+    return "foreign" if contradicts or _support(members) < min_support else None
 
 
 def _candidate(claim: _Claim, problem: Problem, rollouts: Sequence[CorrectRollout]) -> Candidate:
@@ -746,12 +686,6 @@ def _has_relation(wording: Wording) -> bool:
     return any(sign in wording.normal for sign in "=<>≤≥≠≈≡")
 
 
-def _is_bare(text: str) -> bool:
-    """Tell whether a text is a value or an operation without a relation."""
-    statement = parse_statement(text)
-    return statement is not None and not statement.relations
-
-
 def _support(members: Sequence[_Stated]) -> int:
     return len({mention.rollout for stated in members for mention in stated.reached})
 
@@ -760,24 +694,6 @@ def _mentions(members: Sequence[_Stated]) -> list[Mention]:
     """Return all mentions, each once, in the order of the rollouts."""
     found = {mention for stated in members for mention in (*stated.literal, *stated.reached)}
     return sorted(found, key=lambda mention: (mention.rollout, mention.position, mention.wording))
-
-
-def _nothing_left(
-    claim: _Claim, support: int, rollouts: Sequence[CorrectRollout], settings: LlmSettings
-) -> Dropped:
-    """Return why a claimed node has no supported statement."""
-    if not claim.stated and not claim.unseen:
-        for fault in _Fault:
-            if fault in claim.out:
-                return claim.dropped(fault.of_node, fault.detail, claim.out[fault])
-    detail = (
-        f"{support} of {len(rollouts)} correct rollouts state it, the limit is "
-        f"{settings.min_support}"
-    )
-    if claim.node.claimed_support is not None:
-        detail += f"; the model counted {claim.node.claimed_support}"
-    texts = [*claim.node.expressions, *claim.node.rewritten]
-    return claim.dropped("unsupported", detail, texts, support)
 
 
 # The extractor.
@@ -823,15 +739,8 @@ class LlmExtractor:
             "normal_form_version": NORMAL_FORM_VERSION,
             "answer_version": ANSWER_VERSION,
             "model": self._model.settings.provenance(),
-            "settings": self._settings.provenance(),
+            "settings": asdict(self._settings),
         }
-
-    def messages(self, problem: Problem, rollouts: Sequence[CorrectRollout]) -> list[Message]:
-        """Return the question about one problem, as it is sent."""
-        settings = self._settings
-        shown = choose_rollouts(rollouts, settings.max_prompt_rollouts)
-        quotation = quote(problem, shown, settings.max_prompt_chars)
-        return first_messages(quotation, settings.max_nodes)
 
     async def extract(self, problem: Problem, rollouts: Sequence[CorrectRollout]) -> Extraction:
         """Return the candidates of one problem from its correct rollouts.
@@ -843,11 +752,15 @@ class LlmExtractor:
             ModelError: the model gave no reply.
             ConsensusPRError: the journal cannot be written.
         """
-        if len(rollouts) < self._settings.min_support:
+        settings = self._settings
+        if len(rollouts) < settings.min_support:
             return Extraction(())
-        claimed = await self._claimed(problem.problem_id, self.messages(problem, rollouts))
+        shown = rollouts[: settings.max_prompt_rollouts]
+        quotation = quote(problem, shown, settings.max_prompt_chars)
+        question = first_messages(quotation, settings.max_nodes)
+        claimed = await self._claimed(problem.problem_id, question)
         # Milliseconds of pure computation; other problems' replies come in meanwhile.
-        return await asyncio.to_thread(check_nodes, claimed, problem, rollouts, self._settings)
+        return await asyncio.to_thread(check_nodes, claimed, problem, rollouts, settings)
 
     async def _claimed(self, problem_id: str, question: Sequence[Message]) -> list[ClaimedNode]:
         """Return the nodes of the first reply that has the form asked for.
@@ -869,7 +782,7 @@ class LlmExtractor:
                 reply, is_fresh = await self._ask(messages, options, [problem_id, run])
                 is_new = is_new or is_fresh
                 try:
-                    return read_reply(reply, settings.max_reply_chars)
+                    return read_reply(reply)
                 except MalformedReplyError as error:
                     fault = str(error)
                     messages = [*messages, *again_messages(reply.text, fault)]
@@ -887,28 +800,27 @@ class LlmExtractor:
 
         A recorded reply counts, with or without the schema.
         """
+        model = self._model
 
         def key_of(schema: dict[str, Any] | None) -> str:
-            return ask_key(
-                self._model.settings, messages, **options, json_schema=schema, sample=sample
-            )
+            return ask_key(model.settings, messages, **options, json_schema=schema, sample=sample)
 
         for schema in _SCHEMAS[self._settings.structured]:
             if (record := self._journal.get(key_of(schema))) is not None:
                 return Reply.from_row(record), False
         schema, *fallbacks = self._schemas
         try:
-            reply = await self._model.ask(messages, **options, json_schema=schema)
+            reply = await model.ask(messages, **options, json_schema=schema)
         except ModelRefused:
             if not fallbacks:
                 raise
             [schema] = fallbacks
-            reply = await self._model.ask(messages, **options, json_schema=schema)
+            reply = await model.ask(messages, **options, json_schema=schema)
             if len(self._schemas) > 1:
                 self._schemas = (schema,)
                 logger.warning(
                     "%s rejects the JSON schema; from now on it is asked for plain JSON",
-                    self._model.settings.name,
+                    model.settings.name,
                 )
-        self._journal.append(key_of(schema), reply.to_row())
+        self._journal.append(key_of(schema), asdict(reply))
         return reply, True

@@ -1,7 +1,8 @@
 """Stage 3 of construction: of the candidates, the nodes worth supervising (paper section 3.2).
 
-What restates the problem, is trivial, says too little, is reached too rarely or is implied by
-another candidate is dropped; of the rest the most informative and best supported stay.
+A candidate is dropped if it restates the problem, is trivial, holds too little information, is
+reached too rarely or is implied by another one.  The most informative and best supported of the
+others stay.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, TypeAlias
 
@@ -99,9 +100,9 @@ def information_of(expression: str) -> float:
 
 
 def is_identity(expression: str) -> bool:
-    """Tell whether an equation has two like sides, beside 1 times, plus 0 and first powers.
+    """Return whether an equation has two like sides, beside 1 times, plus 0 and first powers.
 
-    ``5=5`` and ``1*4=4`` say nothing, although the matcher finds them.
+    ``5=5`` and ``1*4=4`` carry no information, although the matcher finds them.
     """
     statement = parse_statement(expression)
     if statement is None or len(statement.sides) != 2:
@@ -131,7 +132,7 @@ def _is_number(tree: Expression, value: int) -> bool:
 
 
 def gives_number(expression: str) -> bool:
-    """Tell whether one side of a statement is a number: what it says does not hang on names."""
+    """Return whether one side of a statement is a number, so that it does not depend on names."""
     statement = parse_statement(expression)
     return statement is not None and any(
         value_in_lowest_terms(side) is not None for side in statement.sides
@@ -157,102 +158,77 @@ class PaperRefiner:
         dropped: list[Dropped] = []
 
         def sift(
-            candidates: Sequence[Candidate],
+            candidates: Iterable[Candidate],
             reason: str,
             judge: Callable[[Candidate], Candidate | str],
         ) -> list[Candidate]:
-            """Keep what the judge returns; where that is a sentence, it says why one goes."""
+            """Keep the candidates that the judge returns; drop those that it gives a reason for."""
             kept = []
             for candidate in candidates:
                 judged = judge(candidate)
                 if isinstance(judged, Candidate):
                     kept.append(judged)
                 else:
-                    of = (candidate.label, candidate.expressions, candidate.support)
-                    dropped.append(Dropped("refine", reason, judged, *of))
+                    conclusion = (candidate.label, candidate.expressions, candidate.support)
+                    dropped.append(Dropped("refine", reason, judged, *conclusion))
             return kept
 
-        left = sift(
-            extraction.candidates,
-            "restates the problem",
-            lambda candidate: _without_echo(problem, candidate),
-        )
-        left = sift(
-            left, "support", lambda candidate: _too_rare(candidate, rollouts, settings) or candidate
-        )
-        left = sift(left, "trivial", _without_trivial)
-        left = sift(
-            left,
-            "not distinctive",
-            lambda candidate: _too_little(candidate, settings.min_information) or candidate,
-        )
-        ranked = sorted(
-            left,
-            key=lambda candidate: (
-                -_worth(candidate, rollouts),
-                candidate.position,
-                candidate.label,
-            ),
-        )
-        pieces = _pieces(ranked)
-        ranked = sift(ranked, "implied", lambda candidate: pieces.get(id(candidate), candidate))
-        finals = [candidate for candidate in ranked if candidate.is_final][: settings.max_finals]
+        def echo(candidate: Candidate) -> Candidate | str:
+            # Wordings that the problem's own text states are dropped, or all if the label is one.
+            found = candidate.expressions, candidate.derived
+            expressions, derived = beyond(problem.problem, *found)
+            if candidate.label in expressions or (expressions, derived) == found:
+                return replace(candidate, expressions=expressions, derived=derived)
+            return "it stands in the text of the problem"
+
+        def rare(candidate: Candidate) -> Candidate | str:
+            is_number = gives_number(candidate.label)
+            share = settings.min_share if is_number else settings.min_formula_share
+            needed = max(settings.min_support, math.ceil(share * rollouts - 1e-9))
+            if candidate.support >= needed:
+                return candidate
+            return f"reached by {candidate.support} of {rollouts} rollouts, {needed} are needed"
+
+        def trivial(candidate: Candidate) -> Candidate | str:
+            # Trivial wordings are dropped, or the candidate if all are.
+            kept = tuple(text for text in candidate.expressions if not is_identity(text))
+            if not kept:
+                return "an operation that changes nothing"
+            is_whole = len(kept) == len(candidate.expressions)
+            label = candidate.label if is_whole or candidate.label in kept else kept[0]
+            return replace(candidate, label=label, expressions=kept)
+
+        def vague(candidate: Candidate) -> Candidate | str:
+            information = information_of(candidate.label)
+            if information >= settings.min_information:
+                return candidate
+            return f"information {information:g}, {settings.min_information:g} are needed"
+
+        left = sift(extraction.candidates, "restates the problem", echo)
+        left = sift(left, "support", rare)
+        left = sift(left, "trivial", trivial)
+        left = sift(left, "not distinctive", vague)
+        left.sort(key=lambda found: (-_worth(found, rollouts), found.position, found.label))
+        pieces = _pieces(left)
+        left = sift(left, "implied", lambda candidate: pieces.get(id(candidate), candidate))
+        finals = [candidate for candidate in left if candidate.is_final][: settings.max_finals]
+        surplus = [found for found in left if found.is_final and found not in finals]
         detail = f"{settings.max_finals} others state the final answer"
-        ranked = sift(
-            ranked,
-            "restates the answer",
-            lambda candidate: (
-                detail if candidate.is_final and candidate not in finals else candidate
-            ),
+        left = sift(
+            left, "restates the answer", lambda found: detail if found in surplus else found
         )
-        best = ranked[: settings.max_nodes]
-        beaten = f"{settings.max_nodes} others say more or are reached more often"
-        sift(ranked[settings.max_nodes :], "beyond the maximum", lambda candidate: beaten)
-        chosen = sorted(best, key=lambda candidate: (candidate.position, candidate.label))
-        return Extraction(tuple(chosen), (*extraction.dropped, *dropped))
-
-
-def _without_echo(problem: Problem, candidate: Candidate) -> Candidate | str:
-    """Take away the wordings that the problem's own text states, or all where its label is one."""
-    expressions, derived = beyond(problem.problem, candidate.expressions, candidate.derived)
-    if candidate.label in expressions or (expressions, derived) == (
-        candidate.expressions,
-        candidate.derived,
-    ):
-        return replace(candidate, expressions=expressions, derived=derived)
-    return "it stands in the text of the problem"
-
-
-def _too_rare(candidate: Candidate, rollouts: int, settings: RefineSettings) -> str | None:
-    share = settings.min_share if gives_number(candidate.label) else settings.min_formula_share
-    needed = max(settings.min_support, math.ceil(share * rollouts - 1e-9))
-    if candidate.support >= needed:
-        return None
-    return f"reached by {candidate.support} of {rollouts} rollouts, {needed} are needed"
-
-
-def _without_trivial(candidate: Candidate) -> Candidate | str:
-    """Take away the wordings that say nothing, or all where nothing else is left."""
-    kept = tuple(text for text in candidate.expressions if not is_identity(text))
-    if not kept:
-        return "an operation that changes nothing"
-    if len(kept) == len(candidate.expressions):
-        return candidate
-    label = candidate.label if candidate.label in kept else kept[0]
-    return replace(candidate, label=label, expressions=kept)
-
-
-def _too_little(candidate: Candidate, least: float) -> str | None:
-    information = information_of(candidate.label)
-    if information >= least:
-        return None
-    return f"information {information:g}, {least:g} are needed"
+        beaten = f"{settings.max_nodes} others are more informative or reached more often"
+        sift(left[settings.max_nodes :], "beyond the maximum", lambda candidate: beaten)
+        nodes = sorted(left[: settings.max_nodes], key=lambda found: (found.position, found.label))
+        return Extraction(tuple(nodes), (*extraction.dropped, *dropped))
 
 
 def _pieces(candidates: Sequence[Candidate]) -> dict[int, str]:
     """Return why candidates go one of which implies a better one, or is implied by it.
 
     A candidate implies another that stands in all of its wordings: whoever reaches it gets both.
+    Every wording is read once, for all candidates together: a matcher for each pair of several
+    hundred candidates would take a minute.
 
     Args:
         candidates: best first.
@@ -260,7 +236,19 @@ def _pieces(candidates: Sequence[Candidate]) -> dict[int, str]:
     Returns:
         Sentences by ``id`` of the candidate.
     """
-    implied = _implied(candidates)
+    owners = [index for index, candidate in enumerate(candidates) for _ in candidate.expressions]
+    wordings = [
+        CorrectRollout("", "", text) for candidate in candidates for text in candidate.expressions
+    ]
+    found = find_mentions(
+        [(*candidate.expressions, *candidate.derived) for candidate in candidates], wordings
+    )
+    # For each candidate the indices of those that stand in all of its wordings.
+    implied: list[set[int]] = [set() for _ in candidates]
+    for part, mentions in enumerate(found):
+        for index, count in Counter(owners[mention.rollout] for mention in mentions).items():
+            if count == len(candidates[index].expressions):
+                implied[index].add(part)
     kept: list[int] = []
     pieces: dict[int, str] = {}
     for index, candidate in enumerate(candidates):
@@ -273,32 +261,7 @@ def _pieces(candidates: Sequence[Candidate]) -> dict[int, str]:
     return pieces
 
 
-def _implied(candidates: Sequence[Candidate]) -> list[set[int]]:
-    """Return for each candidate the indices of those that stand in all of its wordings.
-
-    Every wording is read once, for all candidates together: a matcher for each pair of several
-    hundred candidates would take a minute.
-    """
-    owners = [index for index, candidate in enumerate(candidates) for _ in candidate.expressions]
-    wordings = [
-        CorrectRollout("", "", text) for candidate in candidates for text in candidate.expressions
-    ]
-    found = find_mentions(
-        [(*candidate.expressions, *candidate.derived) for candidate in candidates], wordings
-    )
-    implied: list[set[int]] = [set() for _ in candidates]
-    for part, mentions in enumerate(found):
-        holding = Counter(owners[mention.rollout] for mention in mentions)
-        for index, count in holding.items():
-            if count == len(candidates[index].expressions):
-                implied[index].add(part)
-    return implied
-
-
 def _worth(candidate: Candidate, rollouts: int) -> float:
-    """Return how much a node is worth: the share of rollouts that reach it, by what it says."""
-    return (
-        candidate.support
-        / max(1, rollouts)
-        * min(information_of(candidate.label), ENOUGH_INFORMATION)
-    )
+    """Return the share of rollouts that reach a node, times its information."""
+    information = min(information_of(candidate.label), ENOUGH_INFORMATION)
+    return candidate.support / max(1, rollouts) * information

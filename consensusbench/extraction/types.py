@@ -1,4 +1,4 @@
-"""Correct rollouts in, candidate nodes out (paper, section 3.2), and who does it."""
+"""Candidate nodes of correct rollouts (paper, section 3.2), and the stages that make them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Dropped:
     """A conclusion that is no node, and why.
 
     Attributes:
-        stage: who dropped it.
+        stage: the stage that dropped it.
         reason: one of a small fixed set of words per stage, for counting.
         detail: one clause for a person, naming value and limit.
         label: the conclusion as written.

@@ -10,7 +10,9 @@ source that was named first is kept, and within it the one whose id has the smal
 from __future__ import annotations
 
 import os
-from collections import Counter, defaultdict
+import pickle
+import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,14 +20,12 @@ from typing import Final, Self
 
 from consensusbench.problems.sources import SourceInput, read_source
 from consensusbench.problems.texts import digest, rough_key, text_key
-from consensusbench.store import RowSpool
 from consensuspr.data import OnError, Problem, Row, open_writer, problem_to_row
 from consensuspr.errors import InputError
 from consensuspr.scoring.answers import AnswerVerifier
 
 # Cases that are listed; all are counted.
 MAX_CASES: Final = 10_000
-MAX_ANSWERS: Final = 16
 
 
 class ProblemStatus(StrEnum):
@@ -40,7 +40,7 @@ class ProblemStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProblemKey:
-    """One problem; digests stand for its text key and its rough key."""
+    """One problem, with digests of its text key and its rough key."""
 
     text: bytes
     rough: bytes
@@ -127,25 +127,20 @@ class Deduplicator:
 
 
 class SourcesReport:
-    """Counts by source, conflicts and leaks.
+    """Counts of the good rows of each source by status, and the cases that a person may look at.
 
     Attributes:
-        statuses: of the good rows of each source.
         conflicting_texts: texts with several answers.
-        conflicts: those texts; each answer with the first problem id that has it.
-        leaks: training problems that are in a test source too.
         leaked: rows by pair of training and test source.
-        leaked_tests: ids of test problems by the same pair.
+        cases: conflicting and leaked problems; rows of one text have the same ``text``.
     """
 
     def __init__(self, inputs: Sequence[SourceInput]) -> None:
         self.inputs = inputs
         self.statuses: list[Counter[ProblemStatus]] = [Counter() for _ in inputs]
         self.conflicting_texts = 0
-        self.conflicts: dict[tuple[bool, bytes], dict[str, str]] = {}
-        self.leaks: list[Row] = []
         self.leaked: Counter[tuple[str, str]] = Counter()
-        self.leaked_tests: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self.cases: list[Row] = []
 
     @property
     def written(self) -> int:
@@ -155,52 +150,32 @@ class SourcesReport:
     def note(self, key: ProblemKey, status: ProblemStatus, test_copy: ProblemKey | None) -> None:
         """Count one judged problem; ``test_copy`` is the test problem that it is a copy of."""
         self.statuses[key.source][status] += 1
-        place = (key.is_test, key.text)
-        if status is ProblemStatus.CONFLICTING and (
-            place in self.conflicts or len(self.conflicts) < MAX_CASES
-        ):
-            answers = self.conflicts.setdefault(place, {})
-            if len(answers) < MAX_ANSWERS:
-                answers.setdefault(key.ground_truth, key.problem_id)
+        case = {"status": status.value, "problem_id": key.problem_id, "text": key.text.hex()}
+        case |= {"source": self.inputs[key.source].name, "ground_truth": key.ground_truth}
         if status is ProblemStatus.LEAKED and test_copy is not None:
-            pair = (self.inputs[key.source].name, self.inputs[test_copy.source].name)
-            self.leaked[pair] += 1
-            self.leaked_tests[pair].add(test_copy.problem_id)
-            if len(self.leaks) < MAX_CASES:
-                leak = {"problem_id": key.problem_id, "source": pair[0]}
-                leak |= {"ground_truth": key.ground_truth}
-                leak |= {"test_problem_id": test_copy.problem_id, "test_source": pair[1]}
-                self.leaks.append(leak | {"test_ground_truth": test_copy.ground_truth})
+            test_source = self.inputs[test_copy.source].name
+            self.leaked[case["source"], test_source] += 1
+            case |= {"test_source": test_source, "test_problem_id": test_copy.problem_id}
+        elif status is not ProblemStatus.CONFLICTING:
+            return
+        if len(self.cases) < MAX_CASES:
+            self.cases.append(case)
 
     def to_json(self) -> Row:
         """Return everything as plain values."""
         return {
             "written": self.written,
             "sources": [
-                {
-                    **origin.to_json(),
-                    **{status.name.lower(): statuses[status] for status in ProblemStatus},
-                }
+                origin.to_json()
+                | {status.name.lower(): statuses[status] for status in ProblemStatus}
                 for origin, statuses in zip(self.inputs, self.statuses, strict=True)
             ],
             "conflicting_texts": self.conflicting_texts,
-            "conflicts": [
-                [
-                    {"ground_truth": answer, "problem_id": problem_id}
-                    for answer, problem_id in answers.items()
-                ]
-                for answers in self.conflicts.values()
-            ],
             "leaked": [
-                {
-                    "source": source,
-                    "test_source": test_source,
-                    "rows": count,
-                    "test_problems": len(self.leaked_tests[source, test_source]),
-                }
+                {"source": source, "test_source": test_source, "rows": count}
                 for (source, test_source), count in self.leaked.items()
             ],
-            "leaks": self.leaks,
+            "cases": self.cases,
         }
 
 
@@ -218,26 +193,27 @@ def collect_problems(
         HubUnavailable: the hub cannot be reached.
     """
     report = SourcesReport(inputs)
-    spool: RowSpool[tuple[ProblemKey, Problem | None]] = RowSpool()
-    with AnswerVerifier() as verifier, spool:
+    with AnswerVerifier() as verifier, tempfile.TemporaryFile() as spool:
 
         def same_answer(first: str, second: str) -> bool:
             return verifier.verify(first, rf"\boxed{{{second}}}", rule="boxed").correct is True
 
         dedup = Deduplicator(same_answer)
-        for done, (key, problem) in enumerate(_read(inputs, on_error), 1):
-            spool.add((key, problem if dedup.count(key) else None))
-            progress(done)
+        read = 0
+        for read, (key, problem) in enumerate(_read(inputs, on_error), 1):
+            pickle.dump((key, problem if dedup.count(key) else None), spool)
+            progress(read)
         report.conflicting_texts = dedup.conflicting_texts
+        spool.seek(0)
         with open_writer(output) as out:
-            for key, kept in spool:
+            for _ in range(read):
+                key, kept = pickle.load(spool)
                 status = dedup.judge(key)
                 report.note(key, status, dedup.leaked(key))
                 if status is ProblemStatus.WRITTEN:
                     assert kept is not None
                     out.write(problem_to_row(kept))
             if not report.written:
-                read = sum(origin.read.rows for origin in inputs)
                 raise InputError(f"none of {read:,} problems is left to be written")
     return report
 

@@ -19,17 +19,8 @@ from typing import Any, Literal, TypeAlias
 
 from consensusbench import require
 from consensusbench.problems.texts import digest, without_prompt
-from consensuspr.data import (
-    DataError,
-    OnError,
-    Problem,
-    ReadReport,
-    Row,
-    parse_problem,
-    read_rows,
-    refuse_empty,
-)
-from consensuspr.data.readers import check_rows
+from consensuspr.data import DataError, OnError, Problem, ReadReport, Row, parse_problem, read_rows
+from consensuspr.data.readers import check_rows, refuse_empty
 from consensuspr.errors import HubUnavailable, InputError
 
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
@@ -136,40 +127,53 @@ _ALL = (
 SOURCES: dict[str, ProblemSet] = {source.name: source for source in _ALL}
 
 
+class _RowError(ValueError):
+    """Why a row is bad, without path and line."""
+
+
 def problem_of(row: Row, source: ProblemSet | None, path: str, line: int) -> Problem:
     """Return the problem of a row; ``source`` is None for rows in this project's form.
 
     Raises:
         DataError: a column is missing or wrong, or there is no answer.
     """
-    if "problem_id" in row:
-        problem = parse_problem(row, path, line)
-        if source is not None:
-            problem.data_source = problem.data_source or source.data_source
-            problem.split = problem.split or source.split
-    elif source is None:
-        raise DataError(path, line, f"has no problem_id; its keys are {_keys(row)}")
-    else:
-        try:
+    try:
+        if "problem_id" in row:
+            problem = parse_problem(row, path, line)
+            if source is not None:
+                problem.data_source = problem.data_source or source.data_source
+                problem.split = problem.split or source.split
+        elif source is None:
+            raise _RowError(f"has no problem_id; its keys are {_keys(row)}")
+        else:
             problem = _from_hub_row(row, source)
-        except _RowError as fault:
-            raise DataError(path, line, str(fault)) from None
-    if not problem.problem.strip():
-        raise DataError(path, line, "the text of the problem is empty")
-    if problem.ground_truth is None:
-        raise DataError(path, line, "the ground truth is missing")
+        if not problem.problem.strip():
+            raise _RowError("the text of the problem is empty")
+        if problem.ground_truth is None:
+            raise _RowError("the ground truth is missing")
+    except _RowError as fault:
+        raise DataError(path, line, str(fault)) from None
     return problem
-
-
-class _RowError(ValueError):
-    """Why a row is bad, without path and line."""
 
 
 def _from_hub_row(row: Row, source: ProblemSet) -> Problem:
     text = _problem_text(_column(row, source.problem))
+    own = _optional(row, source.source_id)
+    # The set's own id as part of a problem id: ``test/algebra/7.json`` is ``algebra-7``.
+    part = (
+        ("" if own is None else str(own))
+        .removeprefix("test/")
+        .removeprefix("train/")
+        .removesuffix(".json")
+    )
+    name = _NOT_IN_AN_ID.sub("-", part).strip("-")
+    if len(name) > MAX_SOURCE_ID_CHARS:
+        name = digest(str(own)).hex()
+    # White space aside only: the id outlives a better notion of equal texts.
+    name = name or digest(" ".join(text.split())).hex()[:16]
     metadata = {name: _optional(row, columns) for name, columns in source.metadata.items()}
     return Problem(
-        problem_id=_problem_id(row, source, text),
+        problem_id=f"{source.id_prefix}-{name}",
         ground_truth=answer_of(_column(row, source.ground_truth), source.answer) or None,
         data_source=source.data_source,
         problem=text,
@@ -203,8 +207,8 @@ def answer_of(value: Any, form: Answer) -> str:
         raise _RowError(f"the answer must be a text or a whole number, got {str(value)[:60]!r}")
     text = str(value).strip()
     if form == "after ####":
-        _, _, answer = text.rpartition("####")
-        if answer == text or not answer.strip():
+        _, mark, answer = text.rpartition("####")
+        if not (mark and answer.strip()):
             raise _RowError(f"the answer has nothing after '####': {text[-60:]!r}")
         return _THOUSANDS.sub("", answer.strip())
     if form == "whole number":
@@ -212,18 +216,6 @@ def answer_of(value: Any, form: Answer) -> str:
             raise _RowError(f"the answer must be a whole number, got {text[:60]!r}")
         return str(int(text.partition(".")[0]))
     return text
-
-
-def _problem_id(row: Row, source: ProblemSet, text: str) -> str:
-    value = _optional(row, source.source_id)
-    own = "" if value is None else str(value)
-    # The set's own id as part of a problem id: ``test/algebra/7.json`` is ``algebra-7``.
-    part = own.removeprefix("test/").removeprefix("train/").removesuffix(".json")
-    safe = _NOT_IN_AN_ID.sub("-", part).strip("-")
-    if len(safe) > MAX_SOURCE_ID_CHARS:
-        safe = digest(own).hex()
-    # White space aside only: the id outlives a better notion of equal texts.
-    return f"{source.id_prefix}-{safe or digest(' '.join(text.split())).hex()[:16]}"
 
 
 def _column(row: Row, names: Sequence[str]) -> Any:
@@ -264,15 +256,9 @@ class SourceInput:
 
     def to_json(self) -> Row:
         """Return the source as given and its counts of rows."""
-        return {
-            "name": self.name,
-            "path": None if self.path is None else str(self.path),
-            "hub_id": self.source.hub_id if self.source and self.path is None else None,
-            "revision": self.revision,
-            "limit": self.limit,
-            "read": self.read.rows,
-            "bad_rows": self.read.skipped,
-        }
+        path = None if self.path is None else str(self.path)
+        origin = {"name": self.name, "path": path, "revision": self.revision, "limit": self.limit}
+        return origin | {"read": self.read.rows, "bad_rows": self.read.skipped}
 
 
 def source_input(text: str, limit: int | None = None) -> SourceInput:

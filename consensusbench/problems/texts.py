@@ -1,9 +1,9 @@
 """The text of a problem: when two texts are one problem, and the prompt that it is put in.
 
 Public math sets hold one problem under many ids, typed by different hands: ``$x+1$`` here,
-``\\( x + 1 \\)`` there.  Two keys say that texts are the same.
+``\\( x + 1 \\)`` there.  Two keys decide whether texts are the same.
 
-:func:`text_key` ignores how a text is typeset and nothing that it says: white space (other
+:func:`text_key` ignores typesetting and nothing else: white space (other
 than between two letters or digits), LaTeX's spacing commands, the delimiters of math
 (``$``, ``\\(``, ``\\[``), ``\\left`` and ``\\right``, ``\\dfrac`` and ``\\tfrac``, typographic
 quotation marks.  Equal keys are one problem: of two, one is dropped, and two answers are a
@@ -38,7 +38,7 @@ _NEITHER_WORD_NOR_SIGN = re.compile(r"(?:[^\w+\-*/=<>^!|%]|_)+")
 
 
 def text_key(text: str) -> str:
-    """Return what a problem says, without how it is typeset; linear in its length."""
+    """Return the text of a problem without its typesetting; linear in its length."""
     plain = " ".join(_TYPESETTING.sub(_plainly, text.translate(_QUOTES)).split())
     return _LOOSE_SPACE.sub("", plain)
 
@@ -49,7 +49,7 @@ def rough_key(key: str) -> str:
 
 
 def digest(text: str) -> bytes:
-    """Return 16 bytes that stand for a text."""
+    """Return a digest of a text, 16 bytes."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
@@ -72,8 +72,8 @@ AFTER = 'Remember to put your answer on its own line after "Answer:".'
 def with_prompt(problem: str) -> str:
     """Return a problem's text inside the paper's prompt.
 
-    A text that stands in it already, as in copies of DAPO-Math-17k that were made for
-    training, is returned without a second one.
+    A text that is in the prompt already, as in training copies of DAPO-Math-17k, is returned as it
+    is.
 
     Args:
         problem: the text of the problem; white space around it is dropped.
@@ -86,10 +86,7 @@ def with_prompt(problem: str) -> str:
 
 
 def without_prompt(text: str) -> str:
-    """Return the text of the problem that stands in the paper's prompt.
-
-    A text that does not stand in it is returned as it is, but for white space around it.
-    """
+    """Return the text of a problem without the paper's prompt, if it is in it."""
     text = text.strip()
     if text.startswith(BEFORE) and text.endswith(AFTER):
         return text[len(BEFORE) : len(text) - len(AFTER)].strip()

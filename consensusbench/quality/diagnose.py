@@ -16,12 +16,12 @@ by that rule and by rule ``auto``.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
 from statistics import median
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from pydantic import Field
 
@@ -97,11 +97,8 @@ class Usual(NamedTuple):
     per_node: float | None
 
 
-class Reference(NamedTuple):
-    """Usual lengths of right rollouts, in characters and, if known, in tokens."""
-
-    in_chars: Usual
-    in_tokens: Usual | None
+# By unit: characters, and tokens if they are known.
+Reference: TypeAlias = Mapping[str, Usual]
 
 
 class References:
@@ -114,10 +111,12 @@ class References:
             groups["source", rollout.data_source].append(rollout)
         self._references: dict[tuple[str, str], Reference] = {}
         for key, group in groups.items():
-            in_chars = _usual([(one.num_chars, one.num_matched) for one in group])
-            in_tokens = _usual([(one.num_tokens, one.num_matched) for one in group])
-            if in_chars is not None:
-                self._references[key] = Reference(in_chars, in_tokens)
+            usual = {
+                "characters": _usual([(r.num_chars, r.num_matched) for r in group]),
+                "tokens": _usual([(r.num_tokens, r.num_matched) for r in group]),
+            }
+            if usual["characters"] is not None:
+                self._references[key] = {unit: u for unit, u in usual.items() if u is not None}
 
     def of(self, rollout: ScoredRollout) -> Reference | None:
         """Return the usual lengths for a rollout, if known."""
@@ -159,63 +158,59 @@ def classify(
         return Diagnosed(Diagnosis.UNSCORED, f"status {rollout.status}")
     if reading.asked is None or rollout.facts is None or not rollout.matched:
         return Diagnosed(Diagnosis.UNSCORED, "the answer was not decided under the rule asked for")
-    hits_of = rollout.without_final(rollout.matched) or rollout.matched
-    ncr = rollout.guard * sum(hits_of) / len(hits_of)
+    counted = rollout.without_final(rollout.matched) or rollout.matched
+    ncr, hits = rollout.guard * sum(counted) / len(counted), rollout.num_matched
     if reading.asked:
-        return (
-            _direct(rollout, ncr, thresholds)
-            or (None if reference is None else _redundant(rollout, reference, thresholds))
-            or Diagnosed(Diagnosis.SOUND, f"right, NCR {ncr:.2f}")
-        )
+        if reason := _direct(rollout, ncr, thresholds):
+            return Diagnosed(Diagnosis.DIRECT_ANSWER, reason)
+        if reference is not None and (reason := _redundant(rollout, reference, thresholds)):
+            return Diagnosed(Diagnosis.REDUNDANT_THINKING, reason)
+        return Diagnosed(Diagnosis.SOUND, f"right, NCR {ncr:.2f}")
     if reading.lenient:
         reason = "the answer is right, and not where or as it was asked for"
         return Diagnosed(Diagnosis.FORMAT_ERROR, reason)
-    hits = rollout.num_matched
     if ncr >= thresholds.almost_ncr and hits >= thresholds.almost_hits:
         reason = f"wrong, with NCR {ncr:.2f} (≥ {thresholds.almost_ncr:g}) from {hits} hits"
         return Diagnosed(Diagnosis.ALMOST_CORRECT, reason)
     return Diagnosed(Diagnosis.WRONG, f"wrong, NCR {ncr:.2f}")
 
 
-def _direct(rollout: ScoredRollout, ncr: float, thresholds: Thresholds) -> Diagnosed | None:
+def _direct(rollout: ScoredRollout, ncr: float, thresholds: Thresholds) -> str:
+    """Return why a right rollout is a direct answer, empty if it is none."""
     nodes = len(rollout.matched)
     limit = max(thresholds.direct_chars, thresholds.direct_chars_per_node * nodes)
     if ncr > thresholds.direct_ncr or rollout.num_chars > limit:
-        return None
-    return Diagnosed(
-        Diagnosis.DIRECT_ANSWER,
+        return ""
+    return (
         f"right, with NCR {ncr:.2f} (≤ {thresholds.direct_ncr:g}) in {rollout.num_chars} "
-        f"characters (≤ {limit} for {nodes} nodes)",
+        f"characters (≤ {limit} for {nodes} nodes)"
     )
 
 
-def _redundant(
-    rollout: ScoredRollout, reference: Reference, thresholds: Thresholds
-) -> Diagnosed | None:
-    usual, length, unit = reference.in_chars, rollout.num_chars, "characters"
-    if reference.in_tokens is not None and rollout.num_tokens is not None:
-        usual, length, unit = reference.in_tokens, rollout.num_tokens, "tokens"
+def _redundant(rollout: ScoredRollout, reference: Reference, thresholds: Thresholds) -> str:
+    """Return why a right rollout is redundant, empty if it is not."""
+    length, unit = rollout.num_tokens, "tokens"
+    if length is None or unit not in reference:
+        length, unit = rollout.num_chars, "characters"
+    usual = reference[unit]
     longer = length / usual.length
     if usual.per_node is not None and rollout.num_matched:
         per_node = length / rollout.num_matched / usual.per_node
         if per_node >= thresholds.redundant_per_node and longer >= thresholds.redundant_length:
-            return Diagnosed(
-                Diagnosis.REDUNDANT_THINKING,
+            return (
                 f"right, with {per_node:.1f} times the usual {unit} per node "
-                f"(≥ {thresholds.redundant_per_node:g}) and {longer:.1f} times the usual length",
+                f"(≥ {thresholds.redundant_per_node:g}) and {longer:.1f} times the usual length"
             )
-    ends = []
-    if rollout.spans is not None and rollout.facts is not None:
-        pairs = zip(rollout.spans, rollout.facts.is_final, strict=True)
-        ends = [span[1] for span, is_final in pairs if is_final and span is not None]
-    tail = (rollout.num_chars - max(ends)) / reference.in_chars.length if ends else 0.0
-    if ends and tail >= thresholds.redundant_tail:
-        return Diagnosed(
-            Diagnosis.REDUNDANT_THINKING,
-            f"right, and goes on for {tail:.1f} times the usual length "
-            f"(≥ {thresholds.redundant_tail:g}) after its final node",
-        )
-    return None
+    finals = rollout.facts.is_final if rollout.facts else ()
+    pairs = zip(rollout.spans or (), finals, strict=False)
+    if ends := [span[1] for span, is_final in pairs if is_final and span is not None]:
+        tail = (rollout.num_chars - max(ends)) / reference["characters"].length
+        if tail >= thresholds.redundant_tail:
+            return (
+                f"right, and goes on for {tail:.1f} times the usual length "
+                f"(≥ {thresholds.redundant_tail:g}) after its final node"
+            )
+    return ""
 
 
 def _scored_reading(rollout: ScoredRollout) -> Reading:
@@ -223,10 +218,9 @@ def _scored_reading(rollout: ScoredRollout) -> Reading:
     return Reading(right, right)
 
 
-def read_leniently(scored: ScoredSet, rule: AnswerRule | None) -> bool:
-    """Return whether rule auto made all scores and is asked for: no second reading is needed."""
-    identity = scored.identity
-    auto = identity is not None and identity.answer_rule is AnswerRule.AUTO
+def is_lenient(scored: ScoredSet, rule: AnswerRule | None) -> bool:
+    """Return whether rule auto made all scores and is asked for: answers are read leniently."""
+    auto = scored.identity is not None and scored.identity.answer_rule is AnswerRule.AUTO
     return rule is None and auto and not scored.num_stored
 
 
@@ -236,7 +230,7 @@ def read_answers(
     *,
     progress: Callable[[int], None] = lambda done: None,
 ) -> list[Reading]:
-    """Read the answers of scored rollouts again, in one more pass over their files.
+    """Read the answers of scored rollouts again, in one more pass over their files if needed.
 
     Args:
         rule: that was asked for; None for the one that the scores were made with.
@@ -244,6 +238,8 @@ def read_answers(
     Raises:
         DataError: a file has changed since it was scored.
     """
+    if is_lenient(scored, rule):
+        return [_scored_reading(rollout) for rollout in scored.rollouts]
     readings: list[Reading] = []
     with AnswerVerifier() as verifier:
         rows = scored.rows()
@@ -283,21 +279,14 @@ class DiagnosisReport:
     groups: dict[tuple[str, str], Counter[Diagnosis]] = field(default_factory=dict)
     total: Counter[Diagnosis] = field(default_factory=Counter)
 
-    def examples(self, diagnosis: Diagnosis, count: int) -> list[int]:
-        """Return places of at most ``count`` rollouts of a class, spread over all of them."""
-        places = [at for at, verdict in enumerate(self.verdicts) if verdict.diagnosis is diagnosis]
-        if len(places) <= count:
-            return places
-        return [places[at * len(places) // count] for at in range(count)]
-
     def to_json(self) -> dict[str, Any]:
         """Return counts and shares as plain values; shares are of the scored rollouts."""
         return {
             "rollouts": len(self.verdicts),
             "thresholds": self.thresholds.model_dump(),
-            "total": counts_to_json(self.total),
+            "total": _counts_json(self.total),
             "groups": [
-                {"model": model, "data_source": source, **counts_to_json(counts)}
+                {"model": model, "data_source": source, **_counts_json(counts)}
                 for (model, source), counts in self.groups.items()
             ],
         }
@@ -311,8 +300,7 @@ def share(counts: Counter[Diagnosis], diagnosis: Diagnosis) -> float | None:
     return counts[diagnosis] / total if total else None
 
 
-def counts_to_json(counts: Counter[Diagnosis]) -> dict[str, Any]:
-    """Return counts and shares of a group by class."""
+def _counts_json(counts: Counter[Diagnosis]) -> dict[str, Any]:
     return {
         "counts": {diagnosis.value: counts[diagnosis] for diagnosis in Diagnosis},
         "shares": {diagnosis.value: share(counts, diagnosis) for diagnosis in Diagnosis},
@@ -371,17 +359,13 @@ def example_rows(
     scored: ScoredSet, report: DiagnosisReport, count: int
 ) -> dict[str, list[dict[str, str]]]:
     """Return at most ``count`` rollouts of each class, spread over all of them."""
+    by_class: dict[str, list[dict[str, str]]] = {diagnosis.value: [] for diagnosis in Diagnosis}
+    for rollout, verdict in zip(scored.rollouts, report.verdicts, strict=True):
+        row = {name: getattr(rollout, name) for name in ("rollout_id", "problem_id", "model")}
+        by_class[verdict.diagnosis.value].append(row | {"reason": verdict.reason})
     return {
-        diagnosis.value: [
-            {
-                "rollout_id": scored.rollouts[at].rollout_id,
-                "problem_id": scored.rollouts[at].problem_id,
-                "model": scored.rollouts[at].model,
-                "reason": report.verdicts[at].reason,
-            }
-            for at in report.examples(diagnosis, count)
-        ]
-        for diagnosis in Diagnosis
+        name: [rows[at * len(rows) // count] for at in range(count)] if len(rows) > count else rows
+        for name, rows in by_class.items()
     }
 
 
@@ -402,7 +386,7 @@ def diagnosis_notes(
     """Return the notes below the table."""
     count = report.total.total() - report.total[Diagnosis.UNSCORED]
     notes = [f"shares are of the {count:,} scored rollouts; of unscored ones, of all"]
-    if rule is AnswerRule.AUTO or read_leniently(scored, rule):
+    if rule is AnswerRule.AUTO or is_lenient(scored, rule):
         notes.append(
             "rule auto takes answers anywhere: to see format errors, name the rule that rollouts "
             "were asked to follow, such as --answer-rule dapo"

@@ -14,7 +14,6 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
-from itertools import chain
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -28,7 +27,7 @@ from consensusbench.quality.survey import (
     match_unrelated,
     survey_rollouts,
 )
-from consensusbench.tables import Column, JsonResult, Row, Table, number, percent, words
+from consensusbench.tables import JsonResult, Row, Table, number, percent, words
 from consensuspr.console import one_line
 from consensuspr.core import Matcher, match_batch
 from consensuspr.data import OnError, read_problems
@@ -41,15 +40,12 @@ DEFAULT_CHARS: Final = 2000
 # Texts of so many problems are held at once.
 CHUNK_ATTACKED: Final = 64
 CHUNK_PROBLEMS: Final = 512
-# NCR from which an attack counts as having reached a problem.
-REACHED: Final = 0.5
 
 ItemT = TypeVar("ItemT")
 # A problem with nodes, and its text.
 _Target: TypeAlias = tuple[Entry, str]
-# By attack and source, for each problem: guarded and raw NCR, guarded NCR without final nodes (or
-# NaN), share of the texts that reach half of the nodes, characters, hits.
-_Tallies: TypeAlias = dict[Attack, dict[str, list[tuple[float, ...]]]]
+# Of one problem: guarded and raw NCR, guarded NCR without final nodes (or NaN), characters.
+_Earned: TypeAlias = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +53,27 @@ class AttackFigures:
     """Means over a group of problems.
 
     ``ncr`` is guarded, ``ncr_raw`` is not.  ``ncr_without_final`` is over nodes that do not state
-    the final answer; None if no problem has such nodes.  ``share_reached`` is the share of
-    problems with a guarded NCR of 0.5 or more.
+    the final answer; None if no problem has such nodes.
     """
 
     problems: int
     ncr: float
     ncr_raw: float
     ncr_without_final: float | None
-    share_reached: float
     mean_chars: float
-    hits_per_1000_chars: float
+
+    @classmethod
+    def of(cls, earned: Sequence[_Earned]) -> AttackFigures:
+        """Return the means of what an attack earns of each problem."""
+        ncr, raw, without_final, chars = np.array(earned).T
+        known = without_final[~np.isnan(without_final)]
+        return cls(
+            problems=len(earned),
+            ncr=float(ncr.mean()),
+            ncr_raw=float(raw.mean()),
+            ncr_without_final=float(known.mean()) if len(known) else None,
+            mean_chars=float(chars.mean()),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +113,22 @@ class CheapAttack:
         )
 
 
+def cheap_attacks(
+    earned: Iterable[tuple[Attack | str, str, float, float]],
+) -> tuple[CheapAttack, ...]:
+    """Return the attacks that earn more than wrong rollouts, the worst first.
+
+    Args:
+        earned: attack, data source, NCR of the attack, and mean NCR of wrong rollouts.
+    """
+    cheap = [
+        CheapAttack(Attack(attack), source, ncr, ncr_wrong)
+        for attack, source, ncr, ncr_wrong in earned
+        if ncr > ncr_wrong
+    ]
+    return tuple(sorted(cheap, key=lambda found: (found.ncr_wrong - found.ncr, found.attack)))
+
+
 @dataclass(frozen=True, slots=True)
 class ProbeReport(JsonResult):
     """All probes of one dataset; ``budgets`` are characters of an attack by data source."""
@@ -128,8 +150,6 @@ def probe_dataset(
     dataset: str | os.PathLike[str],
     rollouts: Iterable[str | os.PathLike[str]] = (),
     *,
-    budget_chars: int | None = None,
-    threads: int = 0,
     on_error: OnError = "stop",
     index: DatasetIndex | None = None,
     survey: RolloutSurvey | None = None,
@@ -137,10 +157,11 @@ def probe_dataset(
 ) -> ProbeReport:
     """Measure the NCR of attacks on a dataset.
 
+    Attacks that could go on without end are as long as the median rollout of their source, or
+    2,000 characters without rollouts.
+
     Args:
         rollouts: files of rollouts of these problems, for the level of chance.
-        budget_chars: length of an attack; None for the median length of the source's rollouts,
-            or 2,000 without rollouts.
         index, survey: of the dataset and the rollouts, if they are there already.
 
     Raises:
@@ -149,27 +170,25 @@ def probe_dataset(
     if index is None:
         index = DatasetIndex.load(dataset, on_error=on_error)
     if survey is None:
-        survey = survey_rollouts(rollouts, index, threads=threads, on_error=on_error)
-    tallies: _Tallies = defaultdict(lambda: defaultdict(list))
+        survey = survey_rollouts(rollouts, index, on_error=on_error)
+    earned: dict[Attack, dict[str, list[_Earned]]] = {attack: {} for attack in Attack}
     budgets: dict[str, int] = {}
     done = 0
-    for chunk in chunks_by_source(_targets(dataset, index, on_error)):
-        source = chunk[0][0].data_source
-        if source not in budgets:
-            usual_chars = survey.sample.typical_chars(source)
-            budgets[source] = budget_chars or usual_chars or DEFAULT_CHARS
-        _attack(chunk, budgets[source], tallies, threads)
-        _chance(chunk, survey, tallies, threads)
+    for source, chunk in chunks_by_source(_targets(dataset, index, on_error)):
+        chars = budgets.setdefault(source, survey.typical_chars(source) or DEFAULT_CHARS)
+        for tried in (_attacked(chunk, chars), _by_chance(chunk, source, survey)):
+            for attack, of_problem in tried:
+                earned[attack].setdefault(source, []).append(of_problem)
         done += len(chunk)
         progress(done)
     attacks = tuple(
         AttackReport(
             attack,
-            _figures([*chain.from_iterable(tallies[attack].values())]),
-            {source: _figures(rows) for source, rows in tallies[attack].items()},
+            AttackFigures.of([row for rows in by_source.values() for row in rows]),
+            {source: AttackFigures.of(rows) for source, rows in by_source.items()},
         )
-        for attack in Attack
-        if attack in tallies
+        for attack, by_source in earned.items()
+        if by_source
     )
     wrong = survey.wrong()
     return ProbeReport(
@@ -188,14 +207,14 @@ def probe_dataset(
     )
 
 
-def chunks_by_source(items: Iterable[tuple[str, ItemT]]) -> Iterator[list[ItemT]]:
-    """Yield items in chunks of one data source each, given with the source of each."""
+def chunks_by_source(items: Iterable[tuple[str, ItemT]]) -> Iterator[tuple[str, list[ItemT]]]:
+    """Yield items, given with their data sources, in chunks of one source each."""
     waiting: dict[str, list[ItemT]] = defaultdict(list)
     for source, item in items:
         waiting[source].append(item)
         if len(waiting[source]) == CHUNK_PROBLEMS:
-            yield waiting.pop(source)
-    yield from waiting.values()
+            yield source, waiting.pop(source)
+    yield from waiting.items()
 
 
 def _targets(
@@ -208,23 +227,8 @@ def _targets(
             yield problem.data_source, (entry, problem.problem)
 
 
-def cheap_attacks(
-    earned: Iterable[tuple[Attack | str, str, float, float]],
-) -> tuple[CheapAttack, ...]:
-    """Return the attacks that earn more than wrong rollouts, the worst first.
-
-    Args:
-        earned: attack, data source, NCR of the attack, and mean NCR of wrong rollouts.
-    """
-    cheap = [
-        CheapAttack(Attack(attack), source, ncr, ncr_wrong)
-        for attack, source, ncr, ncr_wrong in earned
-        if ncr > ncr_wrong
-    ]
-    return tuple(sorted(cheap, key=lambda one: (one.ncr_wrong - one.ncr, one.attack.value)))
-
-
-def _attack(chunk: Sequence[_Target], chars: int, tallies: _Tallies, threads: int) -> None:
+def _attacked(chunk: Sequence[_Target], chars: int) -> Iterator[tuple[Attack, _Earned]]:
+    """Yield what each attack earns of each problem."""
     for start in range(0, len(chunk), CHUNK_ATTACKED):
         tries = [
             (entry, attack, text)
@@ -234,76 +238,47 @@ def _attack(chunk: Sequence[_Target], chars: int, tallies: _Tallies, threads: in
             )
         ]
         entries, texts = [entry for entry, _, _ in tries], [text for _, _, text in tries]
-        matched = match_batch([entry.matcher for entry in entries], texts, threads=threads)
+        matched = match_batch([entry.matcher for entry in entries], texts)
         guards = guard_factors(entries, texts, matched)
         for row, (entry, attack, text) in enumerate(tries):
             hits = matched.matched(row).astype(float)
-            _count(tallies[attack], entry, hits, hits * guards[row], len(text))
+            yield attack, _earned(entry, hits, hits * guards[row], len(text))
 
 
-def _chance(
-    chunk: Sequence[_Target], survey: RolloutSurvey, tallies: _Tallies, threads: int
-) -> None:
-    sample = survey.sample.of(chunk[0][0].data_source)
-    if not sample:
-        return
+def _by_chance(
+    chunk: Sequence[_Target], source: str, survey: RolloutSurvey
+) -> Iterator[tuple[Attack, _Earned]]:
+    """Yield what the sampled rollouts of other problems earn of each problem on average."""
+    sample = survey.samples.get(source, [])
     texts = [rollout.text for rollout in sample]
     owners = np.array([rollout.problem_id for rollout in sample], dtype=object)
-    chars = float(np.mean([len(text) for text in texts]))
     problems = [
         (entry.problem_id, [node.expressions + (node.derived or ()) for node in entry.nodes])
         for entry, _ in chunk
     ]
-    counted = match_batch([Matcher([])] * len(texts), texts, threads=threads)
-    for (entry, _), hits in zip(chunk, match_unrelated(problems, sample, threads), strict=True):
+    counted = match_batch([Matcher([])] * len(texts), texts)
+    for (entry, _), hits in zip(chunk, match_unrelated(problems, sample), strict=True):
         if len(hits):
             guards = guard_factors([entry] * len(texts), texts, counted)
             guarded = hits * guards[owners != entry.problem_id][:, None]
-            reached = float((guarded.mean(axis=1) >= REACHED).mean())
-            tally = tallies[Attack.UNRELATED]
-            _count(tally, entry, hits.mean(axis=0), guarded.mean(axis=0), chars, reached)
+            chars = float(np.mean([len(text) for text in texts]))
+            yield Attack.UNRELATED, _earned(entry, hits.mean(axis=0), guarded.mean(axis=0), chars)
 
 
-def _count(
-    tally: dict[str, list[tuple[float, ...]]],
-    entry: Entry,
-    rates: Floats,
-    guarded: Floats,
-    chars: float,
-    reached: float | None = None,
-) -> None:
-    """Count one problem by the share of texts that hit each node, raw and guarded."""
-    ncr = float(guarded.mean())
+def _earned(entry: Entry, rates: Floats, guarded: Floats, chars: float) -> _Earned:
+    """Return the figures of one problem by the share of texts that hit each node."""
     inner = guarded[[not node.is_final for node in entry.nodes]]
     without_final = float(inner.mean()) if len(inner) else float("nan")
-    reached = float(ncr >= REACHED) if reached is None else reached
-    row = (ncr, float(rates.mean()), without_final, reached, chars, float(rates.sum()))
-    tally[entry.data_source].append(row)
-
-
-def _figures(rows: list[tuple[float, ...]]) -> AttackFigures:
-    ncr, raw, without_final, reached, chars, hits = np.array(rows).T
-    known = without_final[~np.isnan(without_final)]
-    return AttackFigures(
-        problems=len(rows),
-        ncr=float(ncr.mean()),
-        ncr_raw=float(raw.mean()),
-        ncr_without_final=float(known.mean()) if len(known) else None,
-        share_reached=float(reached.mean()),
-        mean_chars=float(chars.mean()),
-        hits_per_1000_chars=float(1000 * hits.sum() / chars.sum()) if chars.any() else 0.0,
-    )
+    return float(guarded.mean()), float(rates.mean()), without_final, chars
 
 
 # The fields of AttackFigures in their order.
-_EARNED: Final = (
+_COLUMNS: Final = (
     number("Problems"),
     percent("NCR", decimals=2),
     percent("unguarded", decimals=2),
     percent("without final", decimals=2),
-    Column("NCR ≥ 50 %", scale=100.0, decimals=1),
     number("Characters"),
-    number("Hits / 1,000 chars", decimals=2),
 )
 
 
@@ -311,14 +286,14 @@ def attacks_by_source_table(report: ProbeReport) -> Table:
     """Return the figures of attacks by data source, and overall if there are several."""
     rows: list[Row] = []
     for attack in report.attacks:
-        sources = list(attack.by_source.items())
-        if len(sources) > 1:
-            sources.append(("all", attack.overall))
+        groups = dict(attack.by_source)
+        if len(groups) > 1:
+            groups["all"] = attack.overall
         rows += [
             [attack.attack.value, source or "(none)", *astuple(figures)]
-            for source, figures in sources
+            for source, figures in groups.items()
         ]
-    columns = [words("Attack"), words("Data source"), *_EARNED]
+    columns = [words("Attack"), words("Data source"), *_COLUMNS]
     return Table("What attacks earn, by source", columns, [rows])
 
 

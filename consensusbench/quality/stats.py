@@ -27,10 +27,7 @@ SHOWN_VALUES: Final = 16
 
 # Keys of the JSON form.  Only problems with nodes count in ``problems``; ``with_final`` are those
 # with a node that states the final answer, ``only_final`` those all of whose nodes do.
-COUNTS: Final = (
-    "problems", "without_nodes", "without_ground_truth", "without_text", "nodes", "final_nodes",
-    "with_final", "only_final", "without_derived", "without_support", "without_weight",
-)  # fmt: skip
+COUNTS: Final = ("problems", "without_nodes", "nodes", "final_nodes", "with_final", "only_final")
 DISTRIBUTIONS: Final = {
     "nodes_per_problem": "nodes of a problem",
     "types": "type of a node",
@@ -62,15 +59,10 @@ class Composition:
         self.counts += Counter(
             problems=int(bool(nodes)),
             without_nodes=int(not nodes),
-            without_ground_truth=int(problem.ground_truth is None),
-            without_text=int(not problem.problem.strip()),
             nodes=len(nodes),
             final_nodes=finals,
             with_final=int(finals > 0),
             only_final=int(0 < finals == len(nodes)),
-            without_derived=sum(node.derived is None for node in nodes),
-            without_support=sum(node.support is None for node in nodes),
-            without_weight=sum(node.weight is None for node in nodes),
         )
         values: dict[str, Iterable[Hashable]] = {
             "nodes_per_problem": [len(nodes)],
@@ -176,14 +168,5 @@ def stats_notes(stats: DatasetStats) -> Iterator[str]:
         f"{counts['final_nodes']:,} of {counts['nodes']:,} nodes state the final answer; "
         f"{counts['only_final']:,} problems have no other nodes"
     )
-    for name, fact in (
-        ("without_derived", "nodes store no derived forms"),
-        ("without_support", "nodes have no support"),
-        ("without_weight", "nodes have no weight"),
-        ("without_ground_truth", "problems have no ground truth"),
-        ("without_text", "problems have no text"),
-    ):
-        if counts[name]:
-            yield f"{counts[name]:,} {fact}"
     if stats.skipped:
         yield f"{count_of(stats.skipped, 'bad row')} skipped"

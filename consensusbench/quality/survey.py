@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import heapq
 import os
 from array import array
+from bisect import insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 from typing import Final, NamedTuple, TypeAlias
 
@@ -25,60 +25,19 @@ from consensuspr.scoring.guard import counted, factors_of
 # The expressions of each node of a problem.
 Patterns: TypeAlias = Sequence[Sequence[str]]
 
-# Only the beginning of a response is kept in the sample.
+# The sample of a source has at most so many rollouts, of each the first characters.
+MAX_SAMPLED: Final = 256
 MAX_CHARS_EACH: Final = 1 << 17
 # Nodes of one automaton, so that it fits into the cache.
 POOL_NODES = 1024
 
 
 class SurveyedRollout(NamedTuple):
-    """A rollout of a sample, with the beginning of its text."""
+    """A rollout of a sample, with the beginning of its text; ``rank`` is a hash of all of it."""
 
+    rank: bytes
     problem_id: str
     text: str
-
-
-@dataclass(slots=True)
-class RolloutSample:
-    """At most so many rollouts and so many characters a source.
-
-    The rollouts whose content hashes smallest are kept: the same rollouts in other files or in
-    another order give the same sample.
-    """
-
-    per_source: int = 256
-    max_chars: int = 2 << 20
-    # By source: (negated hash, rollout), the largest hash on top, and the characters held.
-    _kept: dict[str, list[tuple[int, SurveyedRollout]]] = field(default_factory=dict)
-    _chars: dict[str, int] = field(default_factory=dict)
-    # By source: the smallest negated hash that may still come in, so that order does not matter.
-    _least: dict[str, int] = field(default_factory=dict)
-
-    def add(self, source: str, problem_id: str, response: str) -> None:
-        """Offer a rollout."""
-        content = f"{problem_id}\0{response}".encode("utf-8", "surrogatepass")
-        rank = -int.from_bytes(hashlib.blake2b(content, digest_size=8).digest())
-        heap = self._kept.setdefault(source, [])
-        if rank < self._least.get(source, rank) or any(rank == kept for kept, _ in heap):
-            return
-        text = response[:MAX_CHARS_EACH]
-        heapq.heappush(heap, (rank, SurveyedRollout(problem_id, text)))
-        chars = self._chars.get(source, 0) + len(text)
-        while len(heap) > self.per_source or (chars > self.max_chars and len(heap) > 1):
-            largest, dropped = heapq.heappop(heap)
-            chars -= len(dropped.text)
-            self._least[source] = largest + 1
-        self._chars[source] = chars
-
-    def of(self, source: str) -> list[SurveyedRollout]:
-        """Return the sample of a source, in the order of its hashes."""
-        kept = sorted(self._kept.get(source, ()), key=lambda pair: -pair[0])
-        return [rollout for _, rollout in kept]
-
-    def typical_chars(self, source: str) -> int | None:
-        """Return the median length of the sample of a source, if there is one."""
-        lengths = [len(rollout.text) for rollout in self.of(source)]
-        return round(median(lengths)) if lengths else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +58,21 @@ class OwnHits:
 
 
 class RolloutSurvey:
-    """Statistics of rollouts: ``own`` hits by problem id, and a ``sample`` by data source."""
+    """Statistics of rollouts.
 
-    def __init__(self, index: DatasetIndex, threads: int = 0) -> None:
+    Attributes:
+        own: hits by problem id.
+        samples: by data source, the rollouts whose content hashes smallest: the same rollouts in
+            other files or in another order give the same sample.
+        rows, unknown: rollouts, and those of problems that the dataset does not have.
+    """
+
+    def __init__(self, index: DatasetIndex) -> None:
         self.own: dict[str, OwnHits] = {}
-        self.sample = RolloutSample()
+        self.samples: dict[str, list[SurveyedRollout]] = defaultdict(list)
         self.rows = 0
         self.unknown = 0
         self._index = index
-        self._threads = threads
         # By source: NCR and guard of each wrong rollout.
         self._wrong: dict[str, array[float]] = defaultdict(lambda: array("d"))
 
@@ -119,6 +84,11 @@ class RolloutSurvey:
             found[source] = WrongFigures(len(raw), float((raw * guard).mean()), float(raw.mean()))
         return found
 
+    def typical_chars(self, source: str) -> int | None:
+        """Return the median length of the sample of a source, if there is one."""
+        lengths = [len(rollout.text) for rollout in self.samples.get(source, ())]
+        return round(median(lengths)) if lengths else None
+
     def take(self, rows: Sequence[Row]) -> None:
         """Count rows of rollouts."""
         known: list[tuple[Row, Entry]] = []
@@ -128,11 +98,11 @@ class RolloutSurvey:
             if entry is None:
                 self.unknown += 1
             elif row["response"]:
-                self.sample.add(entry.data_source, entry.problem_id, row["response"])
+                add_to_sample(self.samples[entry.data_source], entry.problem_id, row["response"])
                 if entry.num_nodes:
                     known.append((row, entry))
         entries, texts = [entry for _, entry in known], [row["response"] for row, _ in known]
-        matched = match_batch([one.matcher for one in entries], texts, threads=self._threads)
+        matched = match_batch([one.matcher for one in entries], texts)
         guards = guard_factors(entries, texts, matched)
         for at, (row, entry) in enumerate(known):
             hit = matched.matched(at)
@@ -145,11 +115,21 @@ class RolloutSurvey:
                 self._wrong[entry.data_source].extend((ncr, float(guards[at])))
 
 
+def add_to_sample(sample: list[SurveyedRollout], problem_id: str, response: str) -> None:
+    """Offer a rollout to a sample, which is kept in order; equal ones count once."""
+    content = f"{problem_id}\0{response}".encode("utf-8", "surrogatepass")
+    rank = hashlib.blake2b(content, digest_size=8).digest()
+    rollout = SurveyedRollout(rank, problem_id, response[:MAX_CHARS_EACH])
+    if len(sample) < MAX_SAMPLED or rank < sample[-1].rank:
+        if rollout not in sample:
+            insort(sample, rollout)
+        del sample[MAX_SAMPLED:]
+
+
 def survey_rollouts(
     paths: Iterable[str | os.PathLike[str]],
     index: DatasetIndex,
     *,
-    threads: int = 0,
     on_error: OnError = "stop",
     progress: Callable[[int], None] = lambda done: None,
 ) -> RolloutSurvey:
@@ -158,7 +138,7 @@ def survey_rollouts(
     Raises:
         DataError: a file is bad, or a row of it and ``on_error`` is ``"stop"``.
     """
-    survey = RolloutSurvey(index, threads)
+    survey = RolloutSurvey(index)
     for path in paths:
         for chunk in chunks(read_rollouts(path, on_error, ReadReport())):
             survey.take(chunk)
@@ -169,11 +149,11 @@ def survey_rollouts(
 def guard_factors(entries: Sequence[Entry], texts: Sequence[str], matched: BatchResult) -> Floats:
     """Return the (n,) factors of the guard for texts that were matched for these problems."""
     budgets, nodes = [one.budget for one in entries], [one.num_nodes for one in entries]
-    return factors_of(*counted(matched), budgets, nodes, texts)
+    return np.array(factors_of(*counted(matched), budgets, nodes, texts))
 
 
 def match_unrelated(
-    problems: Sequence[tuple[str, Patterns]], sample: Sequence[SurveyedRollout], threads: int = 0
+    problems: Sequence[tuple[str, Patterns]], sample: Sequence[SurveyedRollout]
 ) -> list[Bools]:
     """Look for the nodes of problems of one source in the rollouts of other problems.
 
@@ -195,7 +175,7 @@ def match_unrelated(
     results: list[Bools] = []
     for pool in pools:
         matcher = Matcher([node for _, patterns in pool for node in patterns])
-        matched = match_batch([matcher] * len(texts), texts, threads=threads)
+        matched = match_batch([matcher] * len(texts), texts)
         hits = np.array([matched.matched(row) for row in range(len(texts))], dtype=np.bool_)
         hits = hits.reshape(len(texts), matcher.num_nodes)
         start = 0

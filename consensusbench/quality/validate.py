@@ -23,6 +23,7 @@ from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 
+from consensusbench import quiet_readers
 from consensusbench.evaluation.scored import Bools
 from consensusbench.extraction.refine import RefineSettings
 from consensusbench.extraction.statements import Truth, states_answer, truth_of
@@ -33,19 +34,10 @@ from consensusbench.quality.survey import (
     match_unrelated,
     survey_rollouts,
 )
-from consensusbench.quiet import quiet_readers
 from consensuspr.console import count_of
 from consensuspr.core import Matcher, match_batch, normalize
-from consensuspr.data import (
-    DataError,
-    Node,
-    OnError,
-    Problem,
-    Row,
-    WholeFile,
-    parse_problem,
-    read_rows,
-)
+from consensuspr.data import DataError, Node, OnError, Problem, Row, parse_problem, read_rows
+from consensuspr.data.readers import WholeFile
 from consensuspr.data.schema import ROLLOUTS_FOR_PROBLEMS, is_rollout
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.derive import DeriveReport, derive_missing
@@ -151,17 +143,6 @@ Progress: TypeAlias = Callable[[str, str], AbstractContextManager[Callable[[int]
 Remark: TypeAlias = tuple[str | None, Code, *tuple[object, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class ValidationSettings:
-    """Settings of a validation; ``processes`` derive, None for the number of cores."""
-
-    probes: bool = False
-    examples: int = 3
-    on_error: OnError = "stop"
-    threads: int = 0
-    processes: int | None = None
-
-
 @dataclass(slots=True)
 class ValidationReport:
     """Counts of findings, with a few examples; ``rollouts`` is None without rollouts."""
@@ -214,8 +195,11 @@ class ValidationReport:
 def validate_dataset(
     dataset: str | os.PathLike[str],
     rollouts: Sequence[str | os.PathLike[str]] = (),
-    settings: ValidationSettings = ValidationSettings(),
     *,
+    probes: bool = False,
+    examples: int = 3,
+    on_error: OnError = "stop",
+    processes: int | None = None,
     on_finding: OnFinding = lambda finding: None,
     progress: Progress = lambda stage, unit: nullcontext(lambda done: None),
 ) -> ValidationReport:
@@ -223,6 +207,10 @@ def validate_dataset(
 
     Args:
         rollouts: files of rollouts of its problems.
+        probes: also measure attacks.
+        examples: findings of each kind that the report keeps.
+        on_error: about bad rows of rollouts.
+        processes: that derive forms; None for the number of cores.
         on_finding: takes every finding as it is made; the report keeps a few.
         progress: ``progress(stage, unit)`` is the context of one stage.
 
@@ -234,50 +222,43 @@ def validate_dataset(
     def add(finding: DatasetFinding) -> None:
         report.counts[finding.code] += 1
         kept = report.examples[finding.code]
-        if len(kept) < settings.examples:
+        if len(kept) < examples:
             kept.append(finding)
         report.bad_rows += finding.code is Code.SCHEMA
         on_finding(finding)
 
     with progress("validating", "problems") as advance_to:
         rows = ((problem, {"line": line}) for line, problem in checked_problems(dataset, add))
-        derived = derive_missing(rows, DeriveReport(), settings.processes)
+        derived = derive_missing(rows, DeriveReport(), processes)
         while chunk := [Examined(row["line"], p) for p, row in islice(derived, _CHUNK_MATCHED)]:
             for examined in chunk:
                 report.nodes += len(examined.problem.nodes)
                 for remark in check_problem(examined.problem):
                     add(examined.finding(*remark))
-            for finding in check_matches(chunk, settings.threads):
+            for finding in check_matches(chunk):
                 add(finding)
             report.good_rows += len(chunk)
             advance_to(report.good_rows)
-    if not report.good_rows or not (rollouts or settings.probes):
+    if not report.good_rows or not (rollouts or probes):
         return report
 
     with quiet_readers():  # bad rows are findings already
-        index = DatasetIndex.load(dataset, on_error="skip", processes=settings.processes)
+        index = DatasetIndex.load(dataset, on_error="skip", processes=processes)
     with progress("reading", "rollouts") if rollouts else nullcontext(lambda done: None) as read:
-        survey = survey_rollouts(
-            rollouts, index, threads=settings.threads, on_error=settings.on_error, progress=read
-        )
+        survey = survey_rollouts(rollouts, index, on_error=on_error, progress=read)
     if rollouts:
         report.rollouts, report.unknown_rollouts = survey.rows, survey.unknown
         done = 0
         with progress("comparing", "problems") as advance_to:
-            for chunk in chunks_by_source(_with_nodes(dataset, index)):
-                for finding in check_rollouts(chunk, survey, settings.threads):
+            for source, chunk in chunks_by_source(_with_nodes(dataset, index)):
+                for finding in check_rollouts(chunk, source, survey):
                     add(finding)
                 done += len(chunk)
                 advance_to(done)
-    if settings.probes:
+    if probes:
         with quiet_readers(), progress("probing", "problems") as advance_to:
             report.probes = probe_dataset(
-                dataset,
-                threads=settings.threads,
-                on_error="skip",
-                index=index,
-                survey=survey,
-                progress=advance_to,
+                dataset, on_error="skip", index=index, survey=survey, progress=advance_to
             )
         for attack in report.probes.cheap:
             add(DatasetFinding(Code.CHEAP_ATTACK, attack.sentence(), 0))
@@ -405,7 +386,7 @@ def _check_arithmetic(node: Node) -> Iterator[tuple[Code, str]]:
         yield Code.ROUNDED_EQUALITY, rounded[0]
 
 
-def check_matches(chunk: Sequence[Examined], threads: int) -> Iterator[DatasetFinding]:
+def check_matches(chunk: Sequence[Examined]) -> Iterator[DatasetFinding]:
     """Yield which nodes the texts of their problems hit, all matched in one batch.
 
     Every node is looked for in its problem's text, in cheap texts, and in all expressions of the
@@ -417,7 +398,7 @@ def check_matches(chunk: Sequence[Examined], threads: int) -> Iterator[DatasetFi
         jobs.append((matcher, examined.problem.problem))
         jobs += [(matcher, text) for text, _ in _PRINTED]
         jobs += [(matcher, text) for node in examined.patterns for text in node[:MAX_TEXTS]]
-    found = match_batch([job[0] for job in jobs], [job[1] for job in jobs], threads=threads)
+    found = match_batch([job[0] for job in jobs], [job[1] for job in jobs])
     results = (found.matched(row) for row in range(len(jobs)))
     for examined in chunk:
         nodes = examined.problem.nodes
@@ -456,12 +437,12 @@ def _same_nodes(nodes: Sequence[Node], hits: Sequence[Bools]) -> Iterator[Remark
 
 
 def check_rollouts(
-    chunk: Sequence[Examined], survey: RolloutSurvey, threads: int
+    chunk: Sequence[Examined], source: str, survey: RolloutSurvey
 ) -> Iterator[DatasetFinding]:
     """Yield which nodes of one source others' rollouts hit, and which none of their own does."""
-    sample = survey.sample.of(chunk[0].problem.data_source)
+    sample = survey.samples.get(source, [])
     problems = [(one.problem.problem_id, one.patterns) for one in chunk]
-    for examined, hits in zip(chunk, match_unrelated(problems, sample, threads), strict=True):
+    for examined, hits in zip(chunk, match_unrelated(problems, sample), strict=True):
         nodes = examined.problem.nodes
         if len(hits) >= MIN_UNRELATED:
             for node, rate in zip(nodes, hits.mean(axis=0).tolist(), strict=True):

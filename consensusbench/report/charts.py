@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import replace
+from itertools import pairwise, product
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.web.figures import PERCENT, Axis, Chart, NumberFormat, Series
 
 if TYPE_CHECKING:
-    from consensusbench.evaluation.scored import Floats, ScoredRollout
+    from consensusbench.evaluation.scored import Bools, Floats, ScoredRollout
 
 Rollouts: TypeAlias = "Sequence[ScoredRollout]"
 Points: TypeAlias = list[tuple[float, float]]
@@ -28,8 +28,6 @@ RIGHT, WRONG = "right", "wrong"
 BINS_A_DECADE = 5
 # More dots hide each other and make the page heavy; a share that spreads over all is shown.
 MAX_DOTS = 1500
-# Fifths of a problem's nodes: problems have between 2 and 12 of them.
-ORDER_BINS = 5
 TEXT_STEPS = 20
 ALPHAS = tuple(i / 20 for i in range(21))
 # Rewards are sums of quotients of small numbers: closer than this is equal.
@@ -169,25 +167,8 @@ def accuracy_scatter(rollouts: Rollouts, href_of: Callable[[str], str]) -> Chart
     )
 
 
-def _mean(values: Sequence[float] | Floats) -> float | None:
+def _mean(values: Sequence[float] | Floats | Bools) -> float | None:
     return float(np.mean(values)) if len(values) else None
-
-
-def node_order(rollouts: Rollouts) -> Chart:
-    """Return the share of nodes reached by their place in the problem's order."""
-    fifths = ("first", "second", "third", "fourth", "last")
-    ticks = [((2 * i + 1) / 10, name) for i, name in enumerate(fifths)]
-    chart = Chart(
-        "line",
-        "order",
-        "Nodes reached, by their order",
-        Axis("fifth of the problem's nodes", low=0.0, high=1.0, ticks=ticks),
-        _OF_NODES,
-        about="Nodes of all problems by their place in the problem's order, in fifths. Where wrong "
-        "rollouts fall behind is where they go astray.",
-        empty="No rollout has nodes.",
-    )
-    return _curves(chart, rollouts, reached_by_order)
 
 
 def text_position(rollouts: Rollouts) -> Chart:
@@ -203,35 +184,13 @@ def text_position(rollouts: Rollouts) -> Chart:
         "tail is redundant text.",
         empty="No rollout has positions of its hits (spans).",
     )
-    return _curves(chart, rollouts, coverage_by_position)
-
-
-def _curves(
-    chart: Chart, rollouts: Rollouts, curve_of: Callable[[Rollouts], tuple[Points, int]]
-) -> Chart:
-    """Return a curve for right and one for wrong rollouts."""
     series = []
     for side, group in by_correctness(rollouts).items():
-        points, used = curve_of(group)
+        points, used = coverage_by_position(group)
         if points:
             x, y = zip(*points, strict=True)
             series.append(Series(f"answer {side} ({used:,})", x, y, side))
     return replace(chart, series=series, empty="") if series else chart
-
-
-def reached_by_order(rollouts: Rollouts, bins: int = ORDER_BINS) -> tuple[Points, int]:
-    """Return which share of the nodes is reached, by place, and the rollouts that have nodes.
-
-    Node i of k (from 1) stands at (i - 0.5) / k.  All nodes of all rollouts count alike.
-    """
-    met, seen = [0] * bins, [0] * bins
-    for rollout in rollouts:
-        for at, matched in enumerate(rollout.matched):
-            slot = (2 * at + 1) * bins // (2 * len(rollout.matched))
-            seen[slot] += 1
-            met[slot] += matched
-    points = [((i + 0.5) / bins, met[i] / seen[i]) for i in range(bins) if seen[i]]
-    return points, sum(bool(rollout.matched) for rollout in rollouts)
 
 
 def coverage_by_position(rollouts: Rollouts, steps: int = TEXT_STEPS) -> tuple[Points, int]:
@@ -256,8 +215,7 @@ def coverage_by_position(rollouts: Rollouts, steps: int = TEXT_STEPS) -> tuple[P
     return points, used
 
 
-@dataclass(frozen=True, slots=True)
-class RewardFigures:
+class RewardFigures(NamedTuple):
     """Figures of one reward on rollouts that exist; nothing is trained.
 
     Attributes:
@@ -286,25 +244,22 @@ class RewardStudy:
     """
 
     def __init__(self, rollouts: Rollouts) -> None:
-        groups: dict[tuple[str, str], list[tuple[float, float]]] = {}
+        groups: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
         for rollout in rollouts:
             if rollout.acc is not None and rollout.ncr is not None:
-                key = (rollout.model, rollout.problem_id)
-                groups.setdefault(key, []).append((rollout.acc, rollout.ncr))
+                groups[rollout.model, rollout.problem_id].append((rollout.acc, rollout.ncr))
         sizes = np.array([len(group) for group in groups.values()], dtype=np.int64)
         self.rollouts, self.groups = int(sizes.sum()), int((sizes > 1).sum())
         flat = np.array([pair for g in groups.values() for pair in g], dtype=np.float64)
         self._acc, self._ncr = flat.reshape(-1, 2).T
-        self._starts = np.concatenate(([0], np.cumsum(sizes)[:-1])).astype(np.int64)
-        self._several = sizes > 1
+        self._starts, self._several = np.cumsum(sizes) - sizes, sizes > 1
         # Pairs by NCR of the right and of the wrong rollout, of which there are few distinct ones.
         pairs: Counter[tuple[float, float]] = Counter()
         for group in groups.values():
             right = Counter(ncr for acc, ncr in group if acc >= 0.5)
             wrong = Counter(ncr for acc, ncr in group if acc < 0.5)
-            for of_right, n in right.items():
-                for of_wrong, m in wrong.items():
-                    pairs[of_right, of_wrong] += n * m
+            for (of_right, n), (of_wrong, m) in product(right.items(), wrong.items()):
+                pairs[of_right, of_wrong] += n * m
         self._pairs = np.array([(*key, n) for key, n in pairs.items()], dtype=np.float64)
 
     def figures(self, spec: RewardSpec) -> RewardFigures:
@@ -314,12 +269,12 @@ class RewardStudy:
         if self.groups:
             highest = np.maximum.reduceat(rewards, self._starts)
             spread = highest - np.minimum.reduceat(rewards, self._starts)
-            signal = float(np.mean(spread[self._several] > _EQUAL))
+            signal = _mean(spread[self._several] > _EQUAL)
         if len(self._pairs):
             ncr_right, ncr_wrong, counts = self._pairs.T
             of_right = spec.compute(np.ones(len(counts)), ncr_right)
             of_wrong = spec.compute(np.zeros(len(counts)), ncr_wrong)
-            misordered = float(counts[of_wrong >= of_right - _EQUAL].sum() / counts.sum())
+            misordered = float(np.average(of_wrong >= of_right - _EQUAL, weights=counts))
         return RewardFigures(_mean(rewards[right]), _mean(rewards[~right]), signal, misordered)
 
 
@@ -355,26 +310,26 @@ def alpha_charts(rollouts: Rollouts) -> tuple[Chart, Chart]:
     sweep = [study.figures(RewardSpec.linear(weight)) for weight in ALPHAS]
     if study.rollouts:
         curves = [
-            Series("mean of right rollouts", ALPHAS, [one.right for one in sweep], RIGHT),
-            Series("mean of wrong rollouts", ALPHAS, [one.wrong for one in sweep], WRONG),
-            Series("gap", ALPHAS, [one.gap for one in sweep], "third"),
+            Series("mean of right rollouts", ALPHAS, [figures.right for figures in sweep], RIGHT),
+            Series("mean of wrong rollouts", ALPHAS, [figures.wrong for figures in sweep], WRONG),
+            Series("gap", ALPHAS, [figures.gap for figures in sweep], "third"),
         ]
         means = replace(means, series=curves, empty="")
     if study.groups:
-        names = ("groups whose rewards differ", "pairs in the wrong order")
-        curves = [
-            Series(names[0], ALPHAS, [one.signal for one in sweep], RIGHT),
-            Series(names[1], ALPHAS, [one.misordered for one in sweep], WRONG),
-        ]
-        for reward, spec, dashed in (
-            ("max(Acc, NCR)", RewardSpec.maximum(), "dashed"),
-            ("outcome (Acc alone)", RewardSpec.outcome(), "dotted"),
+        largest = study.figures(RewardSpec.maximum())
+        outcome = study.figures(RewardSpec.outcome())
+        curves = []
+        for name, figure, look in (
+            ("groups whose rewards differ", "signal", RIGHT),
+            ("pairs in the wrong order", "misordered", WRONG),
         ):
-            figures = study.figures(spec)
-            for curve, level in zip(names, (figures.signal, figures.misordered), strict=True):
-                if level is not None:
-                    look = RIGHT if curve is names[0] else WRONG
-                    name = f"{curve}, {reward}"
-                    curves.append(Series(name, [0.0, 1.0], [level] * 2, look, dashed=dashed))
+            curves.append(Series(name, ALPHAS, [getattr(at, figure) for at in sweep], look))
+            for reward, figures, dashed in (
+                ("max(Acc, NCR)", largest, "dashed"),
+                ("outcome (Acc alone)", outcome, "dotted"),
+            ):
+                if (level := getattr(figures, figure)) is not None:
+                    ends, label = [level, level], f"{name}, {reward}"
+                    curves.append(Series(label, [0.0, 1.0], ends, look, dashed=dashed))
         signal = replace(signal, series=curves, empty="")
     return means, signal

@@ -21,7 +21,6 @@ from consensusbench.quality.diagnose import (
     diagnose,
     diagnosis_table,
     read_answers,
-    read_leniently,
 )
 from consensusbench.quality.probes import (
     ProbeReport,
@@ -100,10 +99,7 @@ def prepare(
     Raises:
         InputError: a file has changed since.
     """
-    # Answers are read a second time only where that can matter.
-    lenient = read_leniently(scored, answer_rule)
-    readings = None if lenient else read_answers(scored, answer_rule)
-    diagnosed = diagnose(scored, readings=readings)
+    diagnosed = diagnose(scored, readings=read_answers(scored, answer_rule))
     index = DatasetIndex.load(dataset, on_error=scored.on_error)
     evaluation = evaluate(
         scored, dataset=os.fspath(dataset), settings=figures or EvaluationSettings()
@@ -221,7 +217,7 @@ def facts_of(scored: ScoredSet, evaluation: Evaluation, digest: str) -> tuple[tu
     files = _listed([Path(path).name for path in scored.files])
     nodes: dict[str, int] = {}
     for rollout in rollouts:  # which may have brought nodes of their own
-        listed = len(rollout.facts.node_ids) if rollout.facts else 0
+        listed = len(rollout.facts.is_final) if rollout.facts else 0
         of_problem = nodes.get(rollout.problem_id, 0)
         nodes[rollout.problem_id] = max(of_problem, listed, len(rollout.matched))
     with_nodes = [count for count in nodes.values() if count]
@@ -316,7 +312,6 @@ def chart_sections(scored: ScoredSet) -> list[Section]:
             charts.ncr_distribution(rollouts),
             charts.accuracy_scatter(rollouts, problem_href),
             charts.text_position(rollouts),
-            charts.node_order(rollouts),
             charts.tpn_distribution(rollouts),
             charts.length_distribution(rollouts),
         ),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import signal
 import zlib
 from collections import Counter
@@ -20,25 +21,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from consensusbench.answers import verify_patiently
-from consensusbench.llm import (
-    Budget,
-    ChatModel,
-    Message,
-    ModelSettings,
-    Reply,
-    ask_key,
-)
-from consensusbench.outputs import check_outputs, check_row_outputs
+from consensusbench import check_outputs, verify_patiently
+from consensusbench.llm import Budget, ChatModel, Message, ModelSettings, Reply, ask_key
 from consensusbench.problems.texts import with_prompt
 from consensusbench.sampling.plan import Draw, DrawResult, ProblemPlan, SampleSettings
-from consensusbench.store import Journal, digest
+from consensusbench.store import Journal
 from consensuspr.data import OnError, Problem, Row, atomic_file, open_writer, read_problems
 from consensuspr.errors import (
     BudgetSpent,
     ConsensusPRError,
     InputError,
-    ModelNoAccess,
     ModelRefused,
     ModelUnavailable,
 )
@@ -48,70 +40,11 @@ from consensuspr.version import VERSION
 TYPES = {"num_tokens": "int64", "prompt_tokens": "int64", "correct": "bool", "cost": "double"}
 # A reply that was cut at the limit of tokens is not correct, whatever it breaks off after.
 CUT = "length"
-# A model that failed so often in a row is not asked again; one that refused so many requests and
-# never answered is set up wrongly.
+# A model that failed so often in a row is not asked again.
 GONE_AFTER = 8
 
 # Takes the number of problems that are finished.
 Advance: TypeAlias = Callable[[int], object]
-
-
-@dataclass(frozen=True, slots=True)
-class SampleJob:
-    """What to sample, from which models, to where."""
-
-    problems: Path
-    output: Path
-    models: tuple[ModelSettings, ...]
-    settings: SampleSettings
-    on_error: OnError = "stop"
-
-    def __post_init__(self) -> None:
-        check_row_outputs((self.output,))
-        check_outputs((self.output, self.provenance_path, self.journal_path), [self.problems])
-        settings = self.settings
-        unpriced = [model.name for model in self.models if not model.is_priced]
-        if settings.max_cost is not None and unpriced:
-            raise InputError(
-                f"a limit on cost needs prices, and {unpriced[0]} has none: "
-                "give price_in and price_out in a models file"
-            )
-        most = settings.max_attempts * len(self.models)
-        if settings.samples is None and most < settings.per_problem:
-            raise InputError(
-                f"max_attempts={settings.max_attempts} of {len(self.models)} models cannot give "
-                f"per_problem={settings.per_problem} rollouts"
-            )
-
-    @property
-    def journal_path(self) -> Path:
-        """Where every reply is kept."""
-        return Path(f"{self.output}.journal")
-
-    @property
-    def provenance_path(self) -> Path:
-        """Where settings and counts are written to."""
-        return Path(f"{self.output}.provenance.json")
-
-    def read(self) -> Iterator[Problem]:
-        """Yield the problems."""
-        return read_problems(self.problems, self.on_error)
-
-    def provenance(self) -> Row:
-        """Return what a dataset that is built from the rollouts records about them."""
-        settings = self.settings
-        kind = ("samples",) if settings.samples else ("per_problem", "minimum", "max_attempts")
-        return {
-            "made_by": f"consensusbench sample {VERSION}",
-            "mode": "samples" if settings.samples else "correct",
-            **{name: getattr(settings, name) for name in kind},
-            "answer_rule": None if settings.answer_rule is None else settings.answer_rule.value,
-            "seed": settings.seed,
-            "prompt": with_prompt("{problem}"),
-            "models": [model.provenance() for model in self.models],
-            "only_correct": settings.only_correct,
-            "with_reasoning": settings.with_reasoning,
-        }
 
 
 COUNTED = (
@@ -132,39 +65,21 @@ class SampleReport:
             many they have.
         not_asked: ids of problems that cannot be asked, with the reason.
         refused: problem, model and reason of each refusal.
+        cost: of all models.
     """
 
     rows: int = 0
-    problems: Counter[str] = field(default_factory=Counter)
+    problems: dict[str, int] = field(default_factory=dict)
     models: dict[str, dict[str, float]] = field(default_factory=dict)
     few: dict[str, int] = field(default_factory=dict)
     not_asked: dict[str, str] = field(default_factory=dict)
     refused: list[Row] = field(default_factory=list)
-
-    def add_reply(self, model: str, reply: Reply, correct: bool | None) -> None:
-        """Count one rollout."""
-        counted = {
-            "rollouts": 1,
-            "correct": correct is True,
-            "undecided": correct is None,
-            "cut": reply.finish_reason == CUT,
-            "requests": reply.attempts,
-            "prompt_tokens": reply.prompt_tokens or 0,
-            "completion_tokens": reply.completion_tokens or 0,
-            "cost": reply.cost or 0.0,
-        }
-        for name, value in counted.items():
-            self.models[model][name] += value
-
-    def to_json(self) -> Row:
-        """Return everything counted, ready for ``json.dumps``."""
-        cost = sum(count["cost"] for count in self.models.values())
-        return asdict(self) | {"problems": dict(self.problems), "cost": cost}
+    cost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """One problem put to one model; the key stands for all that decides its replies."""
+class _Question:
+    """One problem put to one model; the key is a digest of all that decides its replies."""
 
     number: int
     model: ModelSettings
@@ -173,21 +88,12 @@ class _Asked:
     key: str
 
 
-def why_not_asked(problem: Problem, settings: SampleSettings) -> str | None:
-    """Return why a problem cannot be sampled, None if it can."""
-    if not problem.problem.strip():
-        return "no text"
-    try:
-        problem.problem.encode()
-    except UnicodeEncodeError:
-        return "a text with characters that no request can carry"
-    if settings.samples is None and problem.ground_truth is None:
-        return "no ground truth"  # to filter by
-    return None
+# Number of a draw, its reply or the reason of a refusal, and the verdict on the reply.
+_Recorded: TypeAlias = tuple[int, Reply | str, bool | None]
 
 
 class Sampler:
-    """One job with its open journal.
+    """Draws rollouts of the problems of a file from models, and writes them.
 
     Attributes:
         finished: problems with all their rollouts, or all their draws made.
@@ -196,44 +102,84 @@ class Sampler:
         stopped_by: the error that ended the run early; no output is written then.
         signal: that stopped it.
         report: None if no output was written.
+
+    Raises:
+        InputError: the paths or the settings do not go together.
     """
 
-    def __init__(self, job: SampleJob, journal: Journal, verifier: AnswerVerifier) -> None:
-        self.job = job
+    def __init__(
+        self,
+        problems: Path,
+        output: Path,
+        models: Sequence[ModelSettings],
+        settings: SampleSettings,
+        on_error: OnError = "stop",
+    ) -> None:
+        self.problems, self.output = problems, output
+        self.models, self.settings, self.on_error = models, settings, on_error
+        self.journal_path = Path(f"{output}.journal")
+        self.provenance_path = Path(f"{output}.provenance.json")
+        check_outputs((output, self.provenance_path, self.journal_path), [problems])
+        unpriced = [model.name for model in models if not model.is_priced]
+        if settings.max_cost is not None and unpriced:
+            raise InputError(
+                f"a limit on cost needs prices, and {unpriced[0]} has none: "
+                "give price_in and price_out in a models file"
+            )
+        if settings.samples is None and settings.max_attempts * len(models) < settings.per_problem:
+            raise InputError(
+                f"max_attempts={settings.max_attempts} of {len(models)} models cannot give "
+                f"per_problem={settings.per_problem} rollouts"
+            )
         self.finished = 0
         self.unfinished: dict[str, str] = {}
         self.gone: dict[str, str] = {}
         self.stopped_by: ConsensusPRError | None = None
         self.signal: signal.Signals | None = None
         self.report: SampleReport | None = None
-        settings = job.settings
-        self.budget = Budget(settings.max_cost, settings.max_requests)
-        self._journal = journal
-        self._verifier = verifier
         self._verdicts: dict[str, bool | None] = {}
         self._indices: dict[str, set[int]] = {}
         self._answered: set[str] = set()
-        # Refusals before a model's first answer, which may be due to its settings.
-        self._early_refusals: dict[str, list[str]] = {}
         self._failures: Counter[str] = Counter()
-        self._asked_with = {"prompt": digest(with_prompt("")), "seed": settings.seed}
-        journal.check(self._asked_with)
-        for model in job.models:
-            journal.check(_model_setting(model))
-        for key, record in journal.items():
-            if "reply" in record or "refused" in record:
+
+    def read(self) -> Iterator[Problem]:
+        """Yield the problems."""
+        return read_problems(self.problems, self.on_error)
+
+    async def run(self, advance: Advance, *, finish: bool = False) -> None:
+        """Sample and write.
+
+        Args:
+            advance: called with the number of problems that are finished.
+            finish: ask nothing; write the rollouts of the journal.
+
+        Raises:
+            InputError: the output cannot be written.
+            ConsensusPRError: the journal cannot be written, or an answer cannot be checked.
+        """
+        if finish and not self.journal_path.exists():
+            raise InputError(f"{self.journal_path}: no such file, so there is nothing to finish")
+        self._budget = Budget(self.settings.max_cost, self.settings.max_requests)
+        with (
+            Journal(self.journal_path, "rollouts") as self._journal,
+            AnswerVerifier() as self._verifier,
+        ):
+            for key, record in self._journal.items():
                 question, _, index = key.rpartition("-")
                 self._indices.setdefault(question, set()).add(int(index))
                 self._answered.add(record["model"])
-            if "reply" in record:
-                self.budget.charge_earlier(Reply.from_row(record["reply"]))
+                if "reply" in record:
+                    self._budget.charge_earlier(Reply.from_row(record["reply"]))
+            if not finish:
+                await self._draw_rollouts(advance)
+            if self.stopped_by is None and self.signal is None:
+                await self._write(advance)
 
-    async def draw(self, advance: Advance) -> None:
-        """Draw the rollouts that the problems need."""
+    async def _draw_rollouts(self, advance: Advance) -> None:
         async with AsyncExitStack() as stack:
             models = [
-                await stack.enter_async_context(ChatModel(model, self.budget))
-                for model in self.job.models
+                await stack.enter_async_context(ChatModel(model, self._budget))
+                for model in self.models
             ]
             work = asyncio.ensure_future(self._draw_all(models, advance))
             with self._interruptible(work):
@@ -251,8 +197,8 @@ class Sampler:
                 work.cancel()
                 return
             self.signal = number
-            self.budget.stop("interrupted")
-            loop.call_later(self.job.settings.grace, work.cancel)
+            self._budget.stop("interrupted")
+            loop.call_later(self.settings.grace, work.cancel)
 
         numbers = (signal.SIGINT, signal.SIGTERM)
         for number in numbers:
@@ -271,203 +217,228 @@ class Sampler:
             advance(self.finished)
 
         async with asyncio.TaskGroup() as group:
-            for problem in self.job.read():
+            for problem in self.read():
                 await slots.acquire()
-                if self.budget.stopped:
+                if self._budget.stopped:
                     break
                 task = group.create_task(self._draw_problem(models, problem))
                 task.add_done_callback(done)
-        for name, reasons in self._early_refusals.items():
-            if name not in self._answered:
-                self._give_up(name, f"{reasons[-1]}; the model answered nothing else")
+
+    def _why_not_asked(self, problem: Problem) -> str | None:
+        """Return why a problem cannot be sampled, None if it can."""
+        if not problem.problem.strip():
+            return "no text"
+        try:
+            problem.problem.encode()
+        except UnicodeEncodeError:
+            return "a text with characters that no request can carry"
+        if self.settings.samples is None and problem.ground_truth is None:
+            return "no ground truth"  # to filter by
+        return None
 
     async def _draw_problem(self, models: Sequence[ChatModel], problem: Problem) -> None:
-        if why_not_asked(problem, self.job.settings) is not None:
+        if self._why_not_asked(problem) is not None:
             self.finished += 1
             return
-        asked = self._asked(problem)
-        plan = await self._plan(asked)
-        while not self.budget.stopped:
-            for question in asked:
+        questions = self._questions(problem)
+        plan = await self._plan(questions)
+        while not self._budget.stopped:
+            for question in questions:
                 if question.model.name in self.gone:
                     plan.leave_out(question.number)
             if not (draws := plan.next_draws()):
                 break
             results = await asyncio.gather(
-                *(self._draw(models[draw.model], asked[draw.model], draw.index) for draw in draws)
-            )
+                *(self._draw(models[draw.model], questions[draw.model], draw.index)
+                  for draw in draws)
+            )  # fmt: skip
             for draw, result in zip(draws, results, strict=True):
                 plan.settle(draw, result)
         if not plan.next_draws() and not plan.is_short:
             self.unfinished.pop(problem.problem_id, None)
             self.finished += 1
-        elif not self.budget.stopped:
+        elif not self._budget.stopped:
             reason = next(iter(self.gone.values()), "no reply")
             self.unfinished.setdefault(problem.problem_id, reason)
 
-    async def _draw(self, model: ChatModel, asked: _Asked, index: int) -> DrawResult:
+    async def _draw(self, model: ChatModel, question: _Question, index: int) -> DrawResult:
         """Draw one rollout, bring it to disk and check its answer."""
-        name, problem_id = asked.model.name, asked.problem.problem_id
+        name = question.model.name
         try:
-            reply = await model.ask(asked.messages, seed=self._seed_of(index))
+            reply = await model.ask(question.messages, seed=self._seed_of(index))
             self._failures[name] = 0
             self._answered.add(name)
-            self._record(asked, index, {"reply": reply.to_row()})
-            correct = await self._correct(asked, index, reply)
+            self._record(question, index, {"reply": asdict(reply)})
+            correct = await self._correct(question, index, reply)
             return DrawResult.CORRECT if correct else DrawResult.WRONG
-        except ModelRefused as error:
-            if name in self._answered:
-                self._record(asked, index, {"refused": str(error)})
-            else:
-                reasons = self._early_refusals.setdefault(name, [])
-                reasons.append(str(error))
-                if len(reasons) >= GONE_AFTER:
-                    reason = f"{error}; so were all {len(reasons)} first requests"
-                    self._stop(ModelNoAccess(reason))
-            return DrawResult.REFUSED
-        except ModelUnavailable as error:
+        except (ModelRefused, ModelUnavailable) as error:
+            if isinstance(error, ModelRefused) and name in self._answered:
+                self._record(question, index, {"refused": str(error)})
+                return DrawResult.REFUSED
+            # A refusal before a model's first answer may be due to its settings.
             self._failures[name] += 1
             if self._failures[name] >= GONE_AFTER:
                 self._give_up(name, str(error))
-            self.unfinished.setdefault(problem_id, str(error))
+            self.unfinished.setdefault(question.problem.problem_id, str(error))
         except ConsensusPRError as error:
             # No other request can succeed.  Not raised: those in flight are paid for.
             self._stop(error)
         return DrawResult.LOST
 
-    def _record(self, asked: _Asked, index: int, content: Row) -> None:
-        # Settings with which a model never answered bind no later run.
-        self._journal.declare(self._asked_with | _model_setting(asked.model))
-        names = {"problem_id": asked.problem.problem_id, "model": asked.model.name}
-        self._journal.append(f"{asked.key}-{index}", names | content)
-        self._indices.setdefault(asked.key, set()).add(index)
+    def _record(self, question: _Question, index: int, content: Row) -> None:
+        names = {"problem_id": question.problem.problem_id, "model": question.model.name}
+        self._journal.append(f"{question.key}-{index}", names | content)
+        self._indices.setdefault(question.key, set()).add(index)
 
     def _give_up(self, name: str, reason: str) -> None:
         self.gone.setdefault(name, reason)
-        if len(self.gone) == len(self.job.models):
+        if len(self.gone) == len(self.models):
             self._stop(ModelUnavailable(reason))
 
     def _stop(self, error: ConsensusPRError) -> None:
-        """End the run; the first reason stands."""
-        if self.stopped_by is None and not (isinstance(error, BudgetSpent) and self.budget.stopped):
+        """End the run; the first reason counts."""
+        is_followup = isinstance(error, BudgetSpent) and self._budget.stopped
+        if self.stopped_by is None and not is_followup:
             self.stopped_by = error
-        self.budget.stop(str(error))
+        self._budget.stop(str(error))
 
-    def _asked(self, problem: Problem) -> list[_Asked]:
+    def _questions(self, problem: Problem) -> list[_Question]:
         """Return the problem put to each model, in their order."""
         messages = (Message("user", with_prompt(problem.problem)),)
-        sample, seed = ["problem", problem.problem_id], self.job.settings.seed
+        sample, seed = ["problem", problem.problem_id], self.settings.seed
         return [
-            _Asked(number, model, problem, messages,
-                   ask_key(model, messages, seed=seed, sample=sample))
-            for number, model in enumerate(self.job.models)
+            _Question(number, model, problem, messages,
+                      ask_key(model, messages, seed=seed, sample=sample))
+            for number, model in enumerate(self.models)
         ]  # fmt: skip
 
     def _seed_of(self, index: int) -> int | None:
         """Return the seed of one draw: equal seeds would give equal rollouts."""
-        seed = self.job.settings.seed
+        seed = self.settings.seed
         return None if seed is None else seed + index
 
-    async def _recorded(self, asked: _Asked) -> list[tuple[int, Reply | str, bool | None]]:
-        """Return number, reply (or reason of a refusal) and verdict of the draws that count."""
-        most = self.job.settings.samples
-        found: list[tuple[int, Reply | str, bool | None]] = []
-        for index in sorted(self._indices.get(asked.key, ())):
-            if most is not None and index >= most:
+    async def _recorded(self, question: _Question) -> list[_Recorded]:
+        """Return the draws that count, of this run and earlier ones."""
+        found: list[_Recorded] = []
+        for index in sorted(self._indices.get(question.key, ())):
+            if index >= (self.settings.samples or math.inf):
                 break
-            record = self._journal.get(f"{asked.key}-{index}")
+            record = self._journal.get(f"{question.key}-{index}")
             assert record is not None, "only recorded draws are looked up"
             if "refused" in record:
                 found.append((index, str(record["refused"]), None))
             else:
                 reply = Reply.from_row(record["reply"])
-                found.append((index, reply, await self._correct(asked, index, reply)))
+                found.append((index, reply, await self._correct(question, index, reply)))
         return found
 
-    async def _correct(self, asked: _Asked, index: int, reply: Reply) -> bool | None:
+    async def _correct(self, question: _Question, index: int, reply: Reply) -> bool | None:
         """Return the verdict on a reply; None: undecided, or no ground truth."""
-        truth, key = asked.problem.ground_truth, f"{asked.key}-{index}"
+        truth, key = question.problem.ground_truth, f"{question.key}-{index}"
         if truth is None:
             return None
         if reply.finish_reason == CUT:
             return False
         if key not in self._verdicts:
-            rule = self.job.settings.rule_of(asked.problem)
-            found = await asyncio.to_thread(
+            rule = self.settings.rule_of(question.problem)
+            [self._verdicts[key]] = await asyncio.to_thread(
                 verify_patiently, self._verifier, [truth], [reply.text], rule
             )
-            self._verdicts[key] = found[0]
         return self._verdicts[key]
 
-    async def _plan(self, asked: Sequence[_Asked]) -> ProblemPlan:
-        """Return a problem's plan with the draws that the journal knows."""
-        settings, problem_id = self.job.settings, asked[0].problem.problem_id
+    async def _plan(self, questions: Sequence[_Question]) -> ProblemPlan:
+        """Return a problem's plan with the draws of the journal."""
+        settings, problem_id = self.settings, questions[0].problem.problem_id
         plan = ProblemPlan(
-            len(asked),
+            len(questions),
             settings.samples or settings.max_attempts,
             None if settings.samples else settings.per_problem,
             zlib.crc32(problem_id.encode("utf-8", "surrogatepass")),
         )
-        for question in asked:
+        for question in questions:
             for index, reply, correct in await self._recorded(question):
                 result = DrawResult.CORRECT if correct else DrawResult.WRONG
-                refused = isinstance(reply, str)
-                plan.settle(Draw(question.number, index), DrawResult.REFUSED if refused else result)
+                if isinstance(reply, str):
+                    result = DrawResult.REFUSED
+                plan.settle(Draw(question.number, index), result)
         return plan
 
-    async def write(self, advance: Advance) -> None:
+    async def _write(self, advance: Advance) -> None:
         """Write the rollouts that the journal holds, and the file beside them."""
         self.report = report = SampleReport()
-        for model in self.job.models:
-            report.models[model.name] = dict.fromkeys(COUNTED, 0)
-        with open_writer(self.job.output, TYPES) as rows:
-            for number, problem in enumerate(self.job.read(), 1):
+        report.models = {model.name: dict.fromkeys(COUNTED, 0) for model in self.models}
+        with open_writer(self.output, TYPES) as out:
+            for number, problem in enumerate(self.read(), 1):
                 for row in await self._rows_of(problem, report):
-                    rows.write(row)
+                    out.write(row)
                     report.rows += 1
                 advance(number)
-        with atomic_file(self.job.provenance_path) as stream:
-            content = self.job.provenance() | {"counts": report.to_json()}
-            stream.write(json.dumps(content, indent=1, ensure_ascii=False).encode("utf-8"))
+        report.cost = sum(count["cost"] for count in report.models.values())
+        settings = self.settings
+        kind = ("samples",) if settings.samples else ("per_problem", "minimum", "max_attempts")
+        provenance = {
+            "made_by": f"consensusbench sample {VERSION}",
+            "mode": "samples" if settings.samples else "correct",
+            **{name: getattr(settings, name) for name in kind},
+            "answer_rule": None if settings.answer_rule is None else settings.answer_rule.value,
+            "seed": settings.seed,
+            "prompt": with_prompt("{problem}"),
+            "models": [model.provenance() for model in self.models],
+            "only_correct": settings.only_correct,
+            "with_reasoning": settings.with_reasoning,
+            "counts": asdict(report),
+        }
+        with atomic_file(self.provenance_path) as stream:
+            stream.write(json.dumps(provenance, indent=1, ensure_ascii=False).encode("utf-8"))
 
     async def _rows_of(self, problem: Problem, report: SampleReport) -> list[Row]:
         """Return the rows of one problem, and count it."""
-        settings = self.job.settings
-        reason = why_not_asked(problem, settings)
-        if reason is not None:
-            report.problems["not asked"] += 1
-            report.not_asked[problem.problem_id] = reason
-            return []
+        settings, problem_id = self.settings, problem.problem_id
         rows: list[Row] = []
         rollouts = correct_rollouts = 0
-        for asked in self._asked(problem):
-            name = asked.model.name
-            for index, reply, correct in await self._recorded(asked):
+        reason = self._why_not_asked(problem)
+        for question in [] if reason else self._questions(problem):
+            name = question.model.name
+            for index, reply, correct in await self._recorded(question):
                 if isinstance(reply, str):
-                    names = {"problem_id": problem.problem_id, "model": name}
                     report.models[name]["refused"] += 1
-                    report.refused.append({**names, "reason": reply})
+                    refusal = {"problem_id": problem_id, "model": name, "reason": reply}
+                    report.refused.append(refusal)
                     continue
-                report.add_reply(name, reply, correct)
                 rollouts += 1
                 correct_rollouts += correct is True
+                counted = {
+                    "rollouts": 1,
+                    "correct": correct is True,
+                    "undecided": correct is None,
+                    "cut": reply.finish_reason == CUT,
+                    "requests": reply.attempts,
+                    "prompt_tokens": reply.prompt_tokens or 0,
+                    "completion_tokens": reply.completion_tokens or 0,
+                    "cost": reply.cost or 0.0,
+                }
+                for column, count in counted.items():
+                    report.models[name][column] += count
                 if correct or not settings.only_correct:
-                    rows.append(self._row(asked, index, reply, correct))
+                    rows.append(self._row(question, index, reply, correct))
         if settings.samples is not None:
-            has, wanted = rollouts, settings.samples * len(self.job.models)
+            count, wanted = rollouts, settings.samples * len(self.models)
             enough = wanted
         else:
-            has, wanted, enough = correct_rollouts, settings.per_problem, settings.minimum
-        fate = "complete" if has >= wanted else "enough" if has >= enough else "few"
-        report.problems[fate] += 1
-        if fate == "few":
-            report.few[problem.problem_id] = has
+            count, wanted, enough = correct_rollouts, settings.per_problem, settings.minimum
+        if reason:
+            outcome = "not asked"
+            report.not_asked[problem_id] = reason
+        elif count < enough:
+            outcome = "few"
+            report.few[problem_id] = count
+        else:
+            outcome = "complete" if count >= wanted else "enough"
+        report.problems[outcome] = report.problems.get(outcome, 0) + 1
         return rows
 
-    def _row(self, asked: _Asked, index: int, reply: Reply, correct: bool | None) -> Row:
-        problem, model, thought = asked.problem, asked.model, reply.reasoning
-        with_reasoning = self.job.settings.with_reasoning
-        marked = thought is not None and with_reasoning
+    def _row(self, question: _Question, index: int, reply: Reply, correct: bool | None) -> Row:
+        problem, model, reasoning = question.problem, question.model, reply.reasoning
         row: Row = {
             "problem_id": problem.problem_id,
             "rollout_id": f"{problem.problem_id}/{model.name}/{index}",
@@ -475,7 +446,7 @@ class Sampler:
             "problem": problem.problem,
             "ground_truth": problem.ground_truth,
             "model": model.name,
-            "response": f"<think>\n{thought}\n</think>\n\n{reply.text}" if marked else reply.text,
+            "response": reply.text,
             "num_tokens": reply.completion_tokens,
             "correct": correct,
             "finish_reason": reply.finish_reason,
@@ -488,33 +459,8 @@ class Sampler:
             "prompt_tokens": reply.prompt_tokens,
             "cost": reply.cost,
         }
-        if thought is not None and not with_reasoning:
-            row["reasoning"] = thought
+        if reasoning is not None and self.settings.with_reasoning:
+            row["response"] = f"<think>\n{reasoning}\n</think>\n\n{reply.text}"
+        elif reasoning is not None:
+            row["reasoning"] = reasoning
         return row
-
-
-def _model_setting(model: ModelSettings) -> Row:
-    return {f"sampling of {model.name}": model.sampling()}
-
-
-async def run_job(job: SampleJob, advance: Advance, *, finish: bool = False) -> Sampler:
-    """Sample and write.
-
-    Args:
-        job: what to sample.
-        advance: called with the number of problems that are finished.
-        finish: ask nothing; write what the journal holds.
-
-    Raises:
-        InputError: a setting differs from the journal's, or the output cannot be written.
-        ConsensusPRError: the journal cannot be written, or an answer cannot be checked.
-    """
-    if finish and not job.journal_path.exists():
-        raise InputError(f"{job.journal_path}: no such file, so that there is nothing to finish")
-    with Journal(job.journal_path, "rollouts") as journal, AnswerVerifier() as verifier:
-        sampler = Sampler(job, journal, verifier)
-        if not finish:
-            await sampler.draw(advance)
-        if sampler.stopped_by is None and sampler.signal is None:
-            await sampler.write(advance)
-        return sampler

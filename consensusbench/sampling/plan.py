@@ -122,14 +122,11 @@ class ProblemPlan:
     @property
     def is_short(self) -> bool:
         """Whether a later run could bring rollouts that are missing: a model was lost."""
-        return not self._has_enough and any(
+        correct = sum(map(self._correct_of, range(len(self._results))))
+        has_enough = self._target is not None and correct >= self._target
+        return not has_enough and any(
             len(self._results[model]) < self._attempts_each for model in self._lost
         )
-
-    @property
-    def _has_enough(self) -> bool:
-        correct = sum(map(self._correct_of, range(len(self._results))))
-        return self._target is not None and correct >= self._target
 
     def _correct_of(self, model: int) -> int:
         return list(self._results[model].values()).count(DrawResult.CORRECT)

@@ -128,12 +128,8 @@ def report(
         "second": analysis.primary_table(second_results, SECOND_CONTRASTS),
         "second-beside": analysis.beside_table(second_results, analysis.SECOND_BESIDE),
         "second-arms": analysis.arms_table(second_results),
-        "second-seeds": analysis.seeds_table(second_results),
         "beside": analysis.beside_table(results),
         "arms": analysis.arms_table(results),
-        "rates": analysis.rates_table(tries, rates),
-        "seeds": analysis.seeds_table(results),
-        "code": analysis.seeds_table(results, analysis.at_end("code")),
     }
     plan = _verl_plan(smoke)
     planned = [run for run in plan.runs(rates) if run.seed < plan.seeds]

@@ -342,36 +342,6 @@ def arms_table(results: Results) -> str:
     return table(head, rows)
 
 
-def seeds_table(results: Results, measure: Measure = accuracy) -> str:
-    """Return a share, by default accuracy, of every run, as Markdown."""
-    seeds = sorted({seed for runs in results.by_arm.values() for seed in runs})
-    return table(
-        ["arm", *map(str, seeds)],
-        [
-            [arm, *(f"{measure(runs[seed]):.1%}" if seed in runs else "" for seed in seeds)]
-            for arm in results.arms
-            for runs in [results.by_arm[arm]]
-        ],
-    )
-
-
-def rates_table(tries: Sequence[Result], chosen: Mapping[str, float]) -> str:
-    """Return Acc of each seed and learning rate that was tried, as Markdown."""
-    accs: dict[str, dict[float, list[str]]] = {}
-    for result in sorted(tries, key=lambda result: int(result["run"]["seed"])):
-        run, acc = result["run"], f"{result['final']['selection']['acc']:.1%}"
-        accs.setdefault(run["arm"], {}).setdefault(run["learning_rate"], []).append(acc)
-    rates = sorted({rate for of_arm in accs.values() for rate in of_arm})
-    return table(
-        ["arm", *(f"{rate:g}" for rate in rates), "chosen"],
-        [
-            [arm, *(", ".join(accs[arm].get(rate, ())) for rate in rates), f"{chosen[arm]:g}"]
-            for arm in ARMS
-            if arm in accs
-        ],
-    )
-
-
 def verl_table(results: Results, verl: Sequence[Result], step: int) -> str:
     """Return the planned runs in verl beside the loop's curves at a step, and whether they agree.
 

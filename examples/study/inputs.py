@@ -384,7 +384,7 @@ def _build(problems: Sequence[Problem], rollouts: Sequence[dict[str, Any]]) -> d
                 PaperRefiner(),
                 problems=listed,
                 # All right ones, not the paper's five: there are two ways to most stages.
-                selection=SelectionSettings(rollouts_per_problem=None),
+                selection=SelectionSettings(rollouts_per_problem=256),
             )
         )
         return {p.problem_id: p for p in read_problems(made) if len(counted(p)) >= 2}

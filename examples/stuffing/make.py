@@ -100,16 +100,12 @@ def _between(ends: tuple[float, float], part: float) -> float:
     return first + (last - first) * part * part * (3 - 2 * part)
 
 
-def make_run(
-    run: Path, *, steps: int = STEPS, learns: bool = True, delay_s: float = 0.0
-) -> Iterator[int]:
+def make_run(run: Path, *, steps: int = STEPS, learns: bool = True) -> Iterator[int]:
     """Write a run step by step; yield each step once it is logged.
 
     Args:
         run: folder.
-        steps: number of steps.
         learns: whether the policy learns to name nodes.
-        delay_s: seconds to wait after each step.
     """
     problems = list(read_problems(SAMPLE / "dataset.jsonl"))
     index = DatasetIndex.load(SAMPLE / "dataset.jsonl")
@@ -141,16 +137,15 @@ def make_run(
                             )
                         )
                 scores, identity = scorer.score(rollouts, options)
-                unix_s = time.time() if delay_s else begun + step * STEP_S
                 for rollout, score in zip(rollouts, scores, strict=True):
                     # As verl's overlong buffer: a long response costs something.
                     penalty = 0.0 - min(1.0, max(0, (rollout.num_tokens or 0) - 400) / 400)
                     final = None if score.reward is None else score.reward + penalty
                     log.put_sample(
-                        rollout, score, identity, options, "server", penalty, final, unix_s=unix_s
-                    )
+                        rollout, score, identity, options, "server", penalty, final,
+                        unix_s=begun + step * STEP_S,
+                    )  # fmt: skip
             yield step
-            time.sleep(delay_s)
     log.close()
 
 

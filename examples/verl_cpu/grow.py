@@ -13,7 +13,6 @@ from typing import Annotated
 
 import typer
 from arithmetic_grpo.files import Recipe, prepare
-from arithmetic_grpo.problems import Task
 from arithmetic_grpo.results import read_scores
 from arithmetic_grpo.training import Run, Settings, launch
 
@@ -29,7 +28,8 @@ def start(num_train: int, num_validation: int = 128, *, nodes: bool = False) -> 
     return Recipe(
         num_train,
         num_validation,
-        task=Task(steps=2, largest=12),
+        steps=2,
+        largest=12,
         warm_start_steps=400,
         batch=32,
         error_rate=0.0,
@@ -44,10 +44,8 @@ class Epoch:
 
     Attributes:
         digests: of the datasets that rewarded them.
-        solved: problems of which a sample was right.
-        with_nodes: problems that had nodes.
-        acc: of each sample.
-        ncr: of each sample that had nodes.
+        solved, with_nodes: problems of which a sample was right, and those that had nodes.
+        acc, ncr: of each sample, and of each that had nodes.
     """
 
     digests: set[str] = field(default_factory=set)

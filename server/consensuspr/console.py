@@ -40,12 +40,7 @@ class ColorMode(StrEnum):
 
 
 def make_console(color: ColorMode = ColorMode.AUTO, *, stderr: bool = False) -> Console:
-    """Return a console on standard output, or on standard error.
-
-    Args:
-        color: AUTO colours a terminal only and heeds ``NO_COLOR``.
-        stderr: write to standard error.
-    """
+    """Return a console; AUTO colours a terminal only and heeds ``NO_COLOR``."""
     width = _width(stderr)
     if color is ColorMode.AUTO:
         return Console(stderr=stderr, highlight=False, width=width)
@@ -102,12 +97,6 @@ def count_progress(
     """Show a bar while the block runs; yield a function that sets how many are done.
 
     Without a terminal the bar appears once, when it is done.
-
-    Args:
-        work: in one word.
-        total: how many in all, None where unknown.
-        unit: of the count, in plural.
-        hidden: show nothing.
     """
     progress = Progress(
         TextColumn("{task.description}"),
@@ -141,13 +130,7 @@ def share(count: int, total: int) -> str:
 
 
 def count_of(number: int, singular: str, plural: str = "") -> str:
-    """Return a number with its noun: ``1 rollout``, ``2 rollouts``, ``1 problem has``.
-
-    Args:
-        number: 0 or more.
-        singular: behind 1.
-        plural: behind any other number; by default ``singular`` with an s.
-    """
+    """Return a number with its noun: ``1 rollout``, ``2 rollouts``, ``1 problem has``."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 

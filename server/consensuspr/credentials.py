@@ -58,14 +58,9 @@ class BearerToken:
 
 
 def check_token(text: str, where: str) -> str:
-    """Return a token that can be sent and is too long to be guessed.
+    """Return a token that can be sent and is too long to be guessed, or raise InputError.
 
-    Args:
-        text: the token.
-        where: its file and line, for the message, which does not quote it.
-
-    Raises:
-        InputError: it is none.
+    The message names ``where`` it stands, and does not quote it.
     """
     if not MIN_TOKEN_CHARS <= len(text) <= MAX_TOKEN_CHARS:
         raise InputError(
@@ -78,11 +73,7 @@ def check_token(text: str, where: str) -> str:
 
 
 def read_tokens(path: Path) -> list[BearerToken]:
-    """Return the tokens of a file, in order; at least one.
-
-    Raises:
-        InputError: it cannot be read, or a line is wrong; names the line and never quotes it.
-    """
+    """Return the tokens of a file, at least one; InputError names a line and never quotes it."""
     try:
         raw = read_credentials(path)
     except OSError as error:
@@ -103,12 +94,9 @@ def read_tokens(path: Path) -> list[BearerToken]:
 
 
 def read_credentials(path: Path) -> bytes:
-    """Return the content of a file of tokens, certificates or a key.
+    """Return the content of a file of tokens, certificates or a key, or raise OSError.
 
     A server reads them while it serves, and must not wait for a pipe or read a whole device.
-
-    Raises:
-        OSError: it cannot be read, is no regular file, or has more than a mebibyte.
     """
 
     def opener(name: str, flags: int) -> int:
@@ -129,11 +117,7 @@ def new_token() -> str:
 
 
 def write_token(path: Path, token: str) -> None:
-    """Write a file of one token, which its owner alone may read, in place of the one before.
-
-    Raises:
-        InputError: it cannot be written.
-    """
+    """Write a file of one token, which its owner alone may read, in place of the one before."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # mkstemp opens it for the owner alone; readers find the file of before meanwhile.
@@ -146,11 +130,7 @@ def write_token(path: Path, token: str) -> None:
 
 
 def add_token(path: Path, scope: Scope) -> None:
-    """Add a new random token to a file; make the file for its owner alone.
-
-    Raises:
-        InputError: the file cannot be written, or is not a file of tokens.
-    """
+    """Add a new random token to a file; make the file for its owner alone."""
     line = f"{new_token()} {scope}\n"
     try:
         if path.exists() and path.stat().st_size:

@@ -18,12 +18,21 @@ import json
 import re
 import textwrap
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import UnionType
-from typing import Any, ClassVar, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -67,25 +76,12 @@ class Settings(BaseModel):
     read_words: ClassVar[Mapping[str, Callable[[Sequence[str]], object]]] = {}
 
     def check_options(self, given: Collection[str]) -> None:
-        """Reject options of a command line that have no effect beside the other settings.
-
-        Args:
-            given: names of the settings that the command line gives.
-
-        Raises:
-            InputError: one does nothing.
-        """
+        """Raise InputError if one of the given options has no effect beside the other settings."""
 
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
-
-
-@dataclass(frozen=True, slots=True)
-class _Value:
-    """A value, None for "not set", and where it was given, for error messages."""
-
-    value: Any
-    source: str
+# A value, None for "not set", and where it was given, for error messages.
+_Values: TypeAlias = dict[str, tuple[Any, str]]
 
 
 class Setting(NamedTuple):
@@ -103,49 +99,40 @@ class Setting(NamedTuple):
 
 def all_settings(model: type[Settings]) -> dict[str, Setting]:
     """Return all settings of a model by name, in the order of its fields."""
-    return {setting.name: setting for setting in _walk(model)}
-
-
-def _walk(model: type[Settings]) -> Iterator[Setting]:
+    settings: dict[str, Setting] = {}
     for name, field in model.model_fields.items():
-        nested = field.annotation
-        if isinstance(nested, type) and issubclass(nested, BaseModel):
-            for inner, inner_field in nested.model_fields.items():
-                yield Setting(f"{name}.{inner}", inner_field)
-        elif isinstance(nested, type) and dataclasses.is_dataclass(nested):
-            hints = get_type_hints(nested, include_extras=True)
-            described = _attributes(nested)
-            for member in dataclasses.fields(nested):
-                inner_field = FieldInfo.from_annotation(hints[member.name])
-                if member.default is not dataclasses.MISSING:
-                    inner_field.default = member.default
-                elif member.default_factory is not dataclasses.MISSING:
-                    inner_field.default_factory = member.default_factory
-                inner_field.description = inner_field.description or described.get(member.name)
-                yield Setting(f"{name}.{member.name}", inner_field)
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            inner = {f"{name}.{key}": each for key, each in kind.model_fields.items()}
+        elif isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            inner = {f"{name}.{key}": each for key, each in _dataclass_fields(kind).items()}
         else:
-            yield Setting(name, field)
+            inner = {name: field}
+        settings |= {key: Setting(key, each) for key, each in inner.items()}
+    return settings
 
 
-def _attributes(kind: type) -> dict[str, str]:
-    """Return the descriptions under ``Attributes:`` in the docstrings of a dataclass."""
+def _dataclass_fields(kind: type) -> dict[str, FieldInfo]:
+    """Return the fields of a dataclass, described under ``Attributes:`` in its docstring."""
     described: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         text = inspect.cleandoc(base.__doc__ or "").partition("Attributes:\n")[2]
         for name, meaning in _ATTRIBUTE.findall(text.partition("\n\n")[0] + "\n"):
             sentence = _MARKUP.sub(r"\1\2", " ".join(meaning.split()))
             described[name] = sentence[:1].upper() + sentence[1:]
-    return described
+    hints = get_type_hints(kind, include_extras=True)
+    fields = {}
+    for member in dataclasses.fields(kind):
+        field = FieldInfo.from_annotated_attribute(hints[member.name], member)
+        field.description = field.description or described.get(member.name)
+        fields[member.name] = field
+    return fields
 
 
 def check_fields(value: Any, of: str = "") -> None:
     """Check the fields of a dataclass against their annotations; for its ``__post_init__``.
 
-    Args:
-        of: owner of the value, for the message, such as ``" of gpt-5"``.
-
-    Raises:
-        InputError: names the first wrong field.
+    The InputError names the first wrong field, and ``of``, its owner: ``" of gpt-5"``.
     """
     kind: type = type(value)
     for name, adapter in _adapters(kind).items():
@@ -177,8 +164,6 @@ def load_settings(
 ) -> SettingsT:
     """Merge the sources of settings and check the result.
 
-    Validators of the model get as context the settings that the file repeats from the defaults.
-
     Args:
         model: the settings.
         prefix: of environment variables, such as ``"CONSENSUSPR"`` or ``"CONSENSUSBENCH_BUILD"``.
@@ -191,28 +176,26 @@ def load_settings(
             read; names the setting and where it was given.
     """
     known = all_settings(model)
-    in_file = _from_file(file, known) if file is not None else {}
-    later = _from_environment(environment or {}, known, prefix, model)
+    values = {} if file is None else _from_file(file, known)
+    values |= _from_environment(environment or {}, known, prefix, model)
     for name, value in (overrides or {}).items():
         if value is not None:
             _check_known(name, known, "the command line")
             if name in model.read_words and isinstance(value, list):
                 value = model.read_words[name](value)
-            later[name] = _Value(value, "--" + name.rpartition(".")[2].replace("_", "-"))
-    values = in_file | later
+            values[name] = value, "--" + name.rpartition(".")[2].replace("_", "-")
     tree: dict[str, Any] = {}
-    for name, given in values.items():
-        if given.value is not None:
+    for name, (value, _) in values.items():
+        if value is not None:
             group, _, leaf = name.rpartition(".")
-            (tree.setdefault(group, {}) if group else tree)[leaf] = given.value
-    restated = {name for name, given in in_file.items() if given.value == known[name].default}
+            (tree.setdefault(group, {}) if group else tree)[leaf] = value
     try:
-        return model.model_validate(tree, context=restated - later.keys())
+        return model.model_validate(tree)
     except ValidationError as error:
         raise InputError(_one_sentence(error, values)) from None
 
 
-def _from_file(path: Path, known: Mapping[str, Setting]) -> dict[str, _Value]:
+def _from_file(path: Path, known: Mapping[str, Setting]) -> _Values:
     try:
         table = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -220,20 +203,18 @@ def _from_file(path: Path, known: Mapping[str, Setting]) -> dict[str, _Value]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not valid TOML: {error}") from None
     groups = {name.partition(".")[0] for name in known if "." in name}
-    flat: dict[str, Any] = {}
+    values: _Values = {}
     for key, value in table.items():
-        if key in groups and isinstance(value, dict):
-            flat |= {f"{key}.{name}": item for name, item in value.items()}
-        else:
-            flat[key] = value
-    values = {}
-    for name, value in flat.items():
-        _check_known(name, known, str(path))
-        setting = known[name]
-        if value == "" and setting.default is None:
-            value = None
-        value = _relative_to(path.parent, value, setting.field.annotation)
-        values[name] = _Value(value, f"in {path}")
+        is_group = key in groups and isinstance(value, dict)
+        inner = (
+            {f"{key}.{name}": item for name, item in value.items()} if is_group else {key: value}
+        )
+        for name, item in inner.items():
+            _check_known(name, known, str(path))
+            setting = known[name]
+            is_unset = item == "" and setting.default is None
+            given = _relative_to(path.parent, item, setting.field.annotation)
+            values[name] = None if is_unset else given, f"in {path}"
     return values
 
 
@@ -255,14 +236,21 @@ def _from_environment(
     known: Mapping[str, Setting],
     prefix: str,
     model: type[Settings],
-) -> dict[str, _Value]:
+) -> _Values:
     settings = {environment_name(prefix, name): name for name in known}
-    values = {}
+    values: _Values = {}
     for variable, text in environment.items():
         name = settings.get(variable)
         if name is None:
+            # A variable that nearly spells a setting is an error; others are of other commands.
             if variable.startswith(f"{prefix}_"):
-                _check_spelling(variable, settings, prefix)
+                ends = [each.removeprefix(prefix) for each in settings]
+                near = difflib.get_close_matches(variable.removeprefix(prefix), ends, 1, _NEAR)
+                if near:
+                    raise InputError(
+                        f"unknown setting in the environment: {variable};"
+                        f" did you mean {prefix}{near[0]}?"
+                    )
             continue
         value: object = text
         words = [word.strip() for word in text.split(",")] if text else []
@@ -272,18 +260,8 @@ def _from_environment(
             value = model.read_words[name](words)
         elif get_origin(known[name].field.annotation) in (list, tuple):
             value = words
-        values[name] = _Value(value, f"environment variable {variable}")
+        values[name] = value, f"environment variable {variable}"
     return values
-
-
-def _check_spelling(variable: str, settings: Collection[str], prefix: str) -> None:
-    """Reject a variable that nearly spells a setting; others belong to other commands."""
-    names = [name.removeprefix(prefix) for name in settings]
-    near = difflib.get_close_matches(variable.removeprefix(prefix), names, n=1, cutoff=_NEAR)
-    if near:
-        raise InputError(
-            f"unknown setting in the environment: {variable}; did you mean {prefix}{near[0]}?"
-        )
 
 
 def _check_known(name: str, known: Mapping[str, Setting], source: str) -> None:
@@ -293,7 +271,7 @@ def _check_known(name: str, known: Mapping[str, Setting], source: str) -> None:
         raise InputError(f"unknown setting {name!r} in {source}; {hint}")
 
 
-def _one_sentence(error: ValidationError, values: Mapping[str, _Value]) -> str:
+def _one_sentence(error: ValidationError, values: _Values) -> str:
     """Return the first fault, with its setting, value and source."""
     first = error.errors(include_url=False)[0]
     location = [str(part) for part in first["loc"]]
@@ -302,7 +280,7 @@ def _one_sentence(error: ValidationError, values: Mapping[str, _Value]) -> str:
     if first["type"] == "missing":
         return f"{'.'.join(location)} is not set; give --{location[-1].replace('_', '-')}"
     given = values.get(".".join(location[:2])) or values.get(location[0])
-    source = f" ({given.source})" if given else ""
+    source = f" ({given[1]})" if given else ""
     return f"{'.'.join(location)}{source}: {what_is_wrong(first)}"
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.markdown import write_block
 from benchmarks.quality.__main__ import families_table, measure
 from benchmarks.quality.data import (
     GOLD_NODES,
@@ -19,7 +18,7 @@ from benchmarks.quality.data import (
     read_responses,
     write_dataset,
 )
-from benchmarks.quality.wrappers import Earned, WrapperFigures, wrapped
+from benchmarks.quality.wrappers import wrapped
 from consensuspr.core import BACKEND, Matcher
 from consensuspr.data import read_problems
 
@@ -76,14 +75,6 @@ def test_gold_becomes_a_dataset_that_reads_back(small_data: Path) -> None:
     assert list(read_problems(small_data / "gold.jsonl")) == problems
 
 
-def test_annotations_are_taken_out_of_rollouts(small_data: Path) -> None:
-    path = small_data / next(iter(ROLLOUTS.values()))
-    responses = read_responses(path, {"plums"})
-    assert len(responses) == 3
-    assert responses[0].text.startswith("30 x 14 = 420, less")
-    assert not any("<<" in response.text for response in responses)
-
-
 def test_measuring_small_data(small_data: Path) -> None:
     problems = read_gold(small_data)
     [path, _] = ROLLOUTS.values()
@@ -117,16 +108,6 @@ def test_solutions_as_programs(text: str, code: list[str] | None) -> None:
         assert program is not None
         assert [line.strip() for line in program.splitlines() if "step_" in line][:-1] == code
         assert Matcher([["100*3=300"]], code="computed").match(program) == [True]
-
-
-def test_blocks_of_a_page_are_replaced(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("a\n<!-- begin x -->\nold\n<!-- end x -->\nb\n", encoding="utf-8")
-    write_block(page, "x", "new | table")
-    write_block(page, "x", "newer")
-    assert page.read_text(encoding="utf-8") == "a\n<!-- begin x -->\nnewer\n<!-- end x -->\nb\n"
-    with pytest.raises(ValueError, match="begin y"):
-        write_block(page, "y", "")
 
 
 # Just below the present figures: recall, AUROC with and without the final-answer node, and the
@@ -166,12 +147,3 @@ def test_quality_on_real_rollouts_keeps_its_floor(shared_dir: Path, name: str) -
 )
 def test_a_wrapper_rewrites_each_line_and_encloses_all(line: str, text: str, expected: str) -> None:
     assert wrapped("24*7=168\n6/3=2", line, text) == expected
-
-
-def test_a_wrapper_is_compared_where_plain_lines_earn_little() -> None:
-    def figures(deep: float, pairs: float) -> WrapperFigures:
-        return WrapperFigures(
-            "# @", "plain", {"deep": Earned(deep, 1, deep, 9), "pairs": Earned(pairs, 1, pairs, 9)}
-        )
-
-    assert figures(0.3, 0.4).excess(figures(0.04, 0.2)) == (0.3, "deep")

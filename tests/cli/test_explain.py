@@ -71,13 +71,7 @@ def test_model_text_cannot_steer_the_terminal(run: Run, problems: Path, rollouts
     ],
 )
 def test_an_unscorable_rollout_has_a_reason(
-    run: Run,
-    problems: Path,
-    rollouts: Path,
-    rollout_id: str,
-    status: str,
-    acc: str,
-    reward: str,
+    run: Run, problems: Path, rollouts: Path, rollout_id: str, status: str, acc: str, reward: str
 ) -> None:
     done = run("explain", rollouts, "--dataset", problems, "--rollout-id", rollout_id)
     assert done.code == 0

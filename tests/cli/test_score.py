@@ -115,11 +115,7 @@ def test_rewards(
 
 
 def test_a_server_scores_exactly_the_same(
-    run: Run,
-    server: RunningServer,
-    rollouts: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    run: Run, server: RunningServer, rollouts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = tmp_path / "here.jsonl", tmp_path / "there.jsonl"
     common = ("--reward", "max", "--spans")
@@ -223,3 +219,14 @@ def test_not_one_reward_is_a_failure_of_the_work(
     assert "warning: none of 1 rollout got a reward; " in done.err
     assert [row["status"] for row in rows.read(output)] == ["UNKNOWN_PROBLEM"]
     assert run("score", unknown, "--dataset", problems, "--output", output, "--json").code == 1
+
+
+def test_the_name_of_a_source_cannot_steer_the_terminal(
+    run: Run, rows: Rows, problems: Path, tmp_path: Path
+) -> None:
+    row = {"problem_id": "p1", "response": "9", "data_source": "\x1b[2J[red]"}
+    done = run(
+        "score", rows.write(tmp_path / "in.jsonl", [row]), "--dataset", problems,
+        "--output", tmp_path / "out.jsonl",
+    )  # fmt: skip
+    assert "\\x1b[2J[red]" in done.out

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.client import Rollout, Score, Status
-from consensuspr.client.interface import Deadline, ScoredBatch
+from consensuspr.client import AsyncRewardClient, RewardClient, Rollout, Score, Status
+from consensuspr.client.interface import ScoredBatch
 from consensuspr.client.rpc import ScorePlan
 from consensuspr.errors import InputError
 from consensuspr.scoring.types import ScoreColumns, ScoreOptions
@@ -19,31 +20,28 @@ from consensuspr.wire.server_info import ServerInfo
 from tests.client.conftest import IDENTITY
 
 
-@pytest.mark.parametrize("timeout_s", [0, -1, math.nan, math.inf])
-def test_a_timeout_must_be_a_positive_time(timeout_s: float) -> None:
-    with pytest.raises(InputError, match="timeout_s must be a positive number of seconds, got"):
-        Deadline.after(timeout_s)
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        *(
+            ({"timeout_s": timeout_s}, "timeout_s must be a positive number of seconds, got")
+            for timeout_s in (0, -1, math.nan, math.inf)
+        ),
+        ({"max_in_flight": 0}, "max_in_flight must be at least 1, got 0"),
+    ],
+)
+@pytest.mark.parametrize("made", [RewardClient, AsyncRewardClient])
+def test_wrong_settings_are_refused(made: Any, settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        made("a:1", **settings)
 
 
 MIB = 1 << 20
 
 
 def limits(response_bytes: int, message_bytes: int, rollouts: int) -> ServerInfo:
-    return ServerInfo(
-        server_version="0",
-        protocol_version=1,
-        normal_form_version="1",
-        answer_version="1",
-        core_backend="native",
-        datasets=(),
-        max_response_bytes=response_bytes,
-        max_message_bytes=message_bytes,
-        max_rollouts=rollouts,
-        max_inline_nodes=0,
-        max_expressions_per_node=0,
-        max_expression_bytes=0,
-        max_inline_bytes=0,
-    )
+    most = (response_bytes, message_bytes, rollouts)
+    return ServerInfo("0", 1, "1", "1", "native", (), *most, 0, 0, 0, 0)
 
 
 USUAL = limits(16 * MIB, 64 * MIB, 4096)
@@ -116,11 +114,7 @@ def test_a_rollout_that_no_request_can_carry_is_oversize_too() -> None:
     assert f"a request holds at most {MIB}" in score.message
 
 
-@given(
-    st.lists(st.integers(0, 3000), max_size=60),
-    st.integers(70_000, 80_000),
-    st.integers(1, 20),
-)
+@given(st.lists(st.integers(0, 3000), max_size=60), st.integers(70_000, 80_000), st.integers(1, 20))
 def test_no_request_is_larger_than_the_server_takes(
     sizes: list[int], max_message_bytes: int, max_rollouts: int
 ) -> None:

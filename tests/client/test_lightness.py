@@ -46,9 +46,7 @@ def test_scoring_by_a_server_imports_little(scripted: ScriptedServer) -> None:
     assert run(program, scripted.address) == "[]"
 
 
-def test_a_used_client_raises_in_a_fork(
-    scripted: ScriptedServer,
-) -> None:
+def test_a_used_client_raises_in_a_fork(scripted: ScriptedServer) -> None:
     program = """
 import os, signal, sys, warnings
 warnings.simplefilter("ignore")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -24,29 +24,18 @@ from consensuspr.errors import (
 from consensuspr.v1 import DATASET_DIGEST_KEY
 
 Code = grpc.StatusCode
+GONE = RpcFailure(Code.UNAVAILABLE, "gone")
+FULL = RpcFailure(Code.RESOURCE_EXHAUSTED, "full", retry_after_s=3.0)
+OTHER_DATASET = RpcFailure(Code.FAILED_PRECONDITION, "another", digest="sha256:1")
+WRONG = RpcFailure(Code.INVALID_ARGUMENT, "wrong", retry_after_s=1.0)
 
 
-class FailedCall:
-    """A failed call as gRPC shows it."""
-
-    def __init__(
-        self,
-        code: grpc.StatusCode,
-        metadata: Sequence[tuple[str, str]] = (),
-        details: str = "the reason",
-    ) -> None:
-        self._code = code
-        self._metadata = metadata
-        self._details = details
-
-    def code(self) -> grpc.StatusCode:
-        return self._code
-
-    def details(self) -> str:
-        return self._details
-
-    def trailing_metadata(self) -> Any:
-        return self._metadata
+def failed(code: grpc.StatusCode, details: str = "the reason", **metadata: str) -> RpcFailure:
+    """Read a failed call as gRPC shows it."""
+    sent = [(name.replace("_", "-"), value) for name, value in metadata.items()]
+    return RpcFailure.of(
+        SimpleNamespace(code=lambda: code, details=lambda: details, trailing_metadata=lambda: sent)
+    )
 
 
 OF_A_CODE: dict[grpc.StatusCode, type[RewardServiceError]] = {
@@ -66,7 +55,7 @@ OF_A_CODE: dict[grpc.StatusCode, type[RewardServiceError]] = {
 
 @pytest.mark.parametrize("code", [code for code in grpc.StatusCode if code is not Code.OK])
 def test_every_code_is_one_exception_and_few_are_transient(code: grpc.StatusCode) -> None:
-    failure = RpcFailure.of(FailedCall(code))
+    failure = failed(code)
     error = failure.exception("Score at host:1")
     assert type(error) is OF_A_CODE[code]
     assert str(error) == f"Score at host:1: the reason ({code.name})"
@@ -75,8 +64,8 @@ def test_every_code_is_one_exception_and_few_are_transient(code: grpc.StatusCode
 
 
 def test_a_digest_makes_a_dataset_mismatch() -> None:
-    digest = ((DATASET_DIGEST_KEY, "sha256:1"),)
-    other = RpcFailure.of(FailedCall(Code.FAILED_PRECONDITION, digest)).exception("Score")
+    digest: dict[str, Any] = {DATASET_DIGEST_KEY.replace("-", "_"): "sha256:1"}
+    other = failed(Code.FAILED_PRECONDITION, **digest).exception("Score")
     assert isinstance(other, DatasetMismatch)
     assert other.digest == "sha256:1"
 
@@ -84,10 +73,7 @@ def test_a_digest_makes_a_dataset_mismatch() -> None:
 @pytest.mark.parametrize(
     ("details", "message"),
     [
-        (
-            "last error: UNKNOWN: ipv4:10.0.0.1:1: … Connection refused",
-            "no server listens there; check the address, or start one with consensuspr serve",
-        ),
+        ("last error: UNKNOWN: ipv4:10.0.0.1:1: … Connection refused", "no server listens there"),
         ("errors resolving no:1: [… Domain name not found]", "there is no host of that name"),
         ("DNS resolution failed for no:1", "there is no host of that name"),
         ("last error: UNKNOWN: ipv4:10.0.0.1:1: … No route to host", "the host cannot be reached"),
@@ -96,32 +82,20 @@ def test_a_digest_makes_a_dataset_mismatch() -> None:
     ],
 )
 def test_a_failed_connection_has_a_plain_message(details: str, message: str) -> None:
-    failure = RpcFailure.of(FailedCall(Code.UNAVAILABLE, details=details))
-    assert str(failure.exception("Score")).startswith(f"Score: {message}")
-    # Any other code comes from a server, which says why itself.
-    assert RpcFailure.of(FailedCall(Code.INTERNAL, details=details)).details == details
+    assert failed(Code.UNAVAILABLE, details).details.startswith(message)
+    # Any other code comes from a server, which gives the reason itself.
+    assert failed(Code.INTERNAL, details).details == details
 
 
 @pytest.mark.parametrize(
-    ("metadata", "expected"),
-    [
-        ([("retry-after-ms", "250")], 0.25),
-        ([("other", "1"), ("retry-after-ms", "0")], 0.0),
-        ([("retry-after-ms", "-5")], 0.0),
-        ([("retry-after-ms", "soon")], None),
-        ([], None),
-    ],
+    ("hint", "expected"), [("250", 0.25), ("-5", 0.0), ("soon", None), (None, None)]
 )
-def test_retry_hint(metadata: list[tuple[str, str]], expected: float | None) -> None:
-    failure = RpcFailure.of(FailedCall(Code.RESOURCE_EXHAUSTED, metadata))
+def test_retry_hint(hint: str | None, expected: float | None) -> None:
+    failure = failed(Code.RESOURCE_EXHAUSTED, **({} if hint is None else {"retry_after_ms": hint}))
     assert failure.retry_after_s == expected
     assert failure.is_transient == (expected is not None)
     error = failure.exception("Score")
-    assert isinstance(error, Overloaded)
-    assert error.retry_after_s == expected
-
-
-GONE = RpcFailure(Code.UNAVAILABLE, "gone")
+    assert isinstance(error, Overloaded) and error.retry_after_s == expected
 
 
 def most(low: float, high: float) -> float:
@@ -130,15 +104,22 @@ def most(low: float, high: float) -> float:
 
 
 @pytest.mark.parametrize(
-    ("attempts", "ceiling"), [(1, 0.1), (2, 0.2), (3, 0.4), (6, 3.2), (7, 5.0), (10_000, 5.0)]
+    ("attempts", "failure", "elsewhere", "delay_s"),
+    [
+        (1, GONE, False, 0.1),
+        (3, GONE, False, 0.4),
+        (7, GONE, False, 5.0),
+        (10_000, GONE, False, 5.0),
+        (1, FULL, False, 3.1),
+        (5, FULL, True, 0.1),  # another server is ready: its hint does not count
+        (1, OTHER_DATASET, True, 0.1),
+        (1, OTHER_DATASET, False, None),
+        (1, WRONG, True, None),
+    ],
 )
-def test_the_wait_doubles_up_to_its_bound(attempts: int, ceiling: float) -> None:
-    assert RetryPolicy().delay_s(attempts, GONE, most) == pytest.approx(ceiling)
-
-
-def test_what_is_not_repeated() -> None:
-    failure = RpcFailure(Code.INVALID_ARGUMENT, "no", retry_after_s=1.0)
-    assert RetryPolicy().delay_s(1, failure, most) is None
-    policy = RetryPolicy(max_attempts=2)
-    assert policy.delay_s(1, GONE, most) is not None
-    assert policy.delay_s(2, GONE, most) is None
+def test_the_wait_doubles_up_to_its_bound(
+    attempts: int, failure: RpcFailure, elsewhere: bool, delay_s: float | None
+) -> None:
+    delay = RetryPolicy().delay_s(attempts, failure, most, elsewhere)
+    assert delay == (None if delay_s is None else pytest.approx(delay_s))
+    assert RetryPolicy(max_attempts=attempts).delay_s(attempts, failure, most, elsewhere) is None

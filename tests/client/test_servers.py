@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from consensuspr.client import AsyncRewardClient, RewardClient, Rollout
-from consensuspr.client.retries import RetryPolicy, RpcFailure
+from consensuspr.client.retries import RpcFailure
 from consensuspr.client.servers import REST_S, Balancer, split_addresses
 from consensuspr.errors import InputError, Unavailable
 from tests.client.conftest import ScriptedServer
@@ -25,30 +25,16 @@ Code = grpc.StatusCode
 GONE = RpcFailure(Code.UNAVAILABLE, "gone")
 FULL = RpcFailure(Code.RESOURCE_EXHAUSTED, "full", retry_after_s=3.0)
 OTHER_DATASET = RpcFailure(Code.FAILED_PRECONDITION, "another", digest="sha256:1")
-WRONG = RpcFailure(Code.INVALID_ARGUMENT, "wrong")
 LATE = RpcFailure(Code.DEADLINE_EXCEEDED, "late")
 
 
 class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
+    """Seconds that a test sets."""
+
+    now = 100.0
 
     def __call__(self) -> float:
         return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-Balance = Callable[[int], Balancer]
-
-
-@pytest.fixture
-def balance(clock: Clock) -> Balance:
-    """Make a balancer of some servers, a and so on."""
-    return lambda number: Balancer(tuple("abcdefgh"[:number]), clock)
 
 
 def picks(balancer: Balancer, number: int) -> Counter[int]:
@@ -93,19 +79,18 @@ def test_addresses_that_are_none(address: str, sentence: str) -> None:
 # --- who gets what
 
 
-def test_requests_go_where_the_fewest_are_on_the_way(balance: Balance) -> None:
-    balancer = balance(3)
+def test_requests_go_where_the_fewest_are_on_the_way() -> None:
+    balancer = Balancer("abc")
     assert picks(balancer, 9) == {0: 3, 1: 3, 2: 3}
     for _ in range(2):
-        balancer.ended(1)
+        balancer.ended(1, b"")
     assert picks(balancer, 2) == {1: 2}
 
 
 @pytest.mark.parametrize("failure", [GONE, FULL, LATE, OTHER_DATASET])
-def test_one_that_fails_or_refuses_rests(
-    balance: Balance, clock: Clock, failure: RpcFailure
-) -> None:
-    balancer = balance(2)
+def test_one_that_fails_or_refuses_rests(failure: RpcFailure) -> None:
+    clock = Clock()
+    balancer = Balancer("ab", clock)
     bad = balancer.pick()
     elsewhere = balancer.ended(bad, failure)
     assert elsewhere, "the other one is ready"
@@ -114,30 +99,16 @@ def test_one_that_fails_or_refuses_rests(
     assert balancer.pick() == bad
 
 
-def test_one_that_was_silent_is_tried_by_one_request_at_a_time(
-    balance: Balance, clock: Clock
-) -> None:
-    balancer = balance(2)
+def test_one_that_was_silent_is_tried_by_one_request_at_a_time() -> None:
+    clock = Clock()
+    balancer = Balancer("ab", clock)
     silent = balancer.pick()
-    for rest in (LATE, None):  # an abandoned request tells nothing
-        balancer.ended(silent, rest)
+    for outcome in (LATE, None):  # an abandoned request tells nothing
+        balancer.ended(silent, outcome)
         clock.now += REST_S
         assert picks(balancer, 20)[silent] == 1
-    balancer.ended(silent, answered=True)
+    balancer.ended(silent, b"")
     assert picks(balancer, 10)[silent] == 10
-
-
-def test_a_hint_does_not_hold_up_what_another_server_can_do() -> None:
-    policy = RetryPolicy(initial_backoff_s=0.1)
-
-    def latest(low: float, high: float) -> float:
-        return high
-
-    assert policy.delay_s(5, FULL, latest, elsewhere=True) == 0.1
-    assert policy.delay_s(1, FULL, latest) == 3.1
-    assert policy.delay_s(1, OTHER_DATASET, latest, elsewhere=True) == 0.1
-    assert policy.delay_s(1, OTHER_DATASET, latest) is None
-    assert policy.delay_s(1, WRONG, latest, elsewhere=True) is None
 
 
 # --- over the network

@@ -15,8 +15,6 @@ import pytest
 
 from consensusbench.cli import main
 from consensusbench.evaluation.scored import ProblemFacts, ScoredRollout
-from consensuspr.scoring.answers import AnswerVerifier
-from consensuspr.scoring.answers.verdicts import Verdict, undecided
 from consensuspr.scoring.types import Status
 from tests.commands import Run, runner
 from tests.consensusbench.openai_server import OpenAIServer
@@ -62,13 +60,11 @@ def scored_rollout(**changes: Any) -> ScoredRollout:
 
 def problem_facts(is_final: Sequence[bool], **changes: Any) -> ProblemFacts:
     """Return the facts of a problem with these nodes."""
-    names = tuple(f"n{place}" for place in range(1, len(is_final) + 1))
     values: dict[str, Any] = {
         "problem_id": "p",
         "data_source": "s",
         "ground_truth": None,
         "difficulty": None,
-        "node_ids": names,
         "is_final": tuple(is_final),
     }
     return ProblemFacts(**values | changes)
@@ -88,25 +84,6 @@ def write_dataset(tmp_path: Path) -> WriteDataset:
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command and return code, standard output and standard error."""
     return runner(main, capsys, monkeypatch, columns=200)
-
-
-@pytest.fixture
-def busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave each response undecided the first time: by load, by its budget, by a kill, by load…"""
-    seen: list[str] = []
-    verify_batch = AnswerVerifier.verify_batch
-
-    def verify(
-        verifier: AnswerVerifier, truths: Sequence[str], texts: Sequence[str], rule: str = "auto"
-    ) -> list[Verdict]:
-        verdicts = verify_batch(verifier, truths, texts, rule)
-        for at, text in enumerate(texts):
-            if text not in seen:
-                verdicts[at] = undecided(None, ("load", "budget", "killed")[len(seen) % 3])
-                seen.append(text)
-        return verdicts
-
-    monkeypatch.setattr(AnswerVerifier, "verify_batch", verify)
 
 
 @pytest.fixture

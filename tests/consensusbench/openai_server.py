@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self, TypeAlias
 
@@ -56,14 +56,11 @@ class Refuse:
     status: int
     message: str = "no"
     code: str | None = None
-    headers: dict[str, str] = field(default_factory=lambda: {"retry-after-ms": "1"})
 
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Status 200 and a body that is no reply."""
-
-    body: bytes = b'{"choices": [{"mess'
+    """Status 200 and a body that breaks off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +84,9 @@ class OpenAIServer:
         self.respond: Respond = lambda asked: Say("Answer: 0")
         self.asked: list[Asked] = []
         self.at_once = 0
-        self.most_at_once = 0
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        handler = type("Handler", (_Handler,), {"playing": self})
+        handler = type("Handler", (_Handler,), {"server_of_test": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
@@ -127,7 +123,6 @@ class OpenAIServer:
             asked = Asked(len(self.asked), json.loads(body), key)
             self.asked.append(asked)
             self.at_once += 1
-            self.most_at_once = max(self.most_at_once, self.at_once)
             return asked, self.respond(asked)
 
     def done(self) -> None:
@@ -146,7 +141,7 @@ def prompt_tokens(asked: Asked) -> int:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    playing: OpenAIServer
+    server_of_test: OpenAIServer
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: object) -> None:
@@ -155,7 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
         key = self.headers.get("authorization", "").removeprefix("Bearer ")
-        asked, behaviour = self.playing.take(body, key)
+        asked, behaviour = self.server_of_test.take(body, key)
         try:
             match behaviour:
                 case HangUp():
@@ -163,22 +158,22 @@ class _Handler(BaseHTTPRequestHandler):
                 case Refuse():
                     error = {"message": behaviour.message, "code": behaviour.code}
                     content = json.dumps({"error": error}).encode()
-                    self._send(behaviour.status, content, behaviour.headers)
+                    self._send(behaviour.status, content, {"retry-after-ms": "1"})
                 case Garbage():
-                    self._send(200, behaviour.body)
+                    self._send(200, b'{"choices": [{"mess')
                 case Trickle():
                     self._send(200, b"", {"content-length": "30"})
                     for _ in range(30):
-                        self.playing.wait(0.1)
+                        self.server_of_test.wait(0.1)
                         self.wfile.write(b" ")
                 case Say():
-                    self.playing.wait(behaviour.after_s)
+                    self.server_of_test.wait(behaviour.after_s)
                     self._send(200, json.dumps(_completion(asked, behaviour)).encode())
                     asked.delivered = True
         except OSError:
             self.close_connection = True
         finally:
-            self.playing.done()
+            self.server_of_test.done()
 
     def _send(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)

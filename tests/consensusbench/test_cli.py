@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 FILES = ["r", "--dataset", "d"]
 PAGE = ["--output", "report.html"]
 ROWS = ["--output", "rows.jsonl"]
+BUILD = ["build", "r", *ROWS]
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,19 @@ ROWS = ["--output", "rows.jsonl"]
         (["compare", *FILES, "--baseline", "A", "--candidate", "A"], "are both 'A'"),
         (["compare", *FILES, "--baseline", "A"], "--baseline and --candidate go together"),
         (["validate", "none.jsonl"], "none.jsonl: no such file"),
+        (["refine", "c.jsonl", *ROWS], "c.jsonl: no such file"),
+        ([*BUILD, "--rollouts-per-problem", "2"], "min_rollouts must be at most 2"),
+        ([*BUILD, "--min-share", "2"], "refine.min_share (--min-share): must be at m"),
+        ([*BUILD, "--trust-labels", "--answer-rule", "auto"], "not for trust_labels"),
+        ([*BUILD, "--model", "m"], "--model is for --extractor llm"),
+        ([*BUILD, "--max-cost", "1"], "--max-cost is for --extractor llm"),
+        ([*BUILD, "--extractor", "llm"], "--extractor llm needs --model NAME"),
+        (
+            [*BUILD, "--extractor", "llm", "--model", "m", "--max-cost", "1"],
+            "--max-cost needs --price-in and --price-out",
+        ),
+        ([*BUILD, "--engine", "ray", "--workers", "2"], "--workers is for this machine"),
+        ([*BUILD, "--time-limit", "0"], "from 0.01 to 86400 seconds"),
         (["diagnose", *FILES, "--almost-ncr", "-1"], "(--almost-ncr): must be at least 0"),
         (["report", *FILES, *PAGE, "--confidence", "2"], "the confidence must be above 0 and"),
         (["report", *FILES, "--output", "/nowhere/at/all.html"], "does not exist: make it first"),

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import settings
 
 
 class Engine(NamedTuple):
@@ -51,6 +52,15 @@ def python_engine() -> Engine:
         return form.data, list(form.starts), list(form.ends)
 
     return Engine("python", normalize, Matcher, match_batch, with_offsets)
+
+
+def alike(times: float = 1) -> settings:
+    """Return settings of a property: the same examples in each run, so many times the usual number.
+
+    ``--full`` and ``--examples`` change the usual number.
+    """
+    examples = max(1, round(times * settings().max_examples))
+    return settings(derandomize=True, database=None, max_examples=examples)
 
 
 # The pure engine is the same under a core with checks or sanitizers.

@@ -1,4 +1,7 @@
-"""The tables of worked cases: our own, and the shared ones where they are at hand."""
+"""The tables of worked cases: our own, and the shared ones if they are at hand.
+
+A table is one test: thousands of tests would take longer to manage than to run.
+"""
 
 from __future__ import annotations
 
@@ -10,49 +13,66 @@ from typing import Any
 
 import pytest
 
-TABLE = tomllib.loads(Path(__file__).with_name("cases.toml").read_text(encoding="utf-8"))["case"]
+from consensuspr.core.patterns import Channel
+from tests.core.conftest import Engine
+
+PATTERNS, STATEMENTS = (
+    tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))["case"]
+    for name in ("cases.toml", "statements.toml")
+)
 
 
-def _cases() -> Iterator[Any]:
-    numbers: dict[str, int] = {}
-    for case in TABLE:
+def cases_of(table: list[dict[str, Any]]) -> Iterator[tuple[list[str], str, str, bool]]:
+    """Yield expressions, text, the credit for code, and whether the text reaches the node."""
+    for case in table:
         for outcome in ("found", "missed"):
             for text in case.get(outcome, []):
-                number = numbers[case["category"]] = numbers.get(case["category"], 0) + 1
-                yield pytest.param(
-                    case["expressions"],
-                    text,
-                    outcome == "found",
-                    id=f"{case['category']}-{number}",
-                )
-
-
-CASES = list(_cases())
+                code = case.get("code", "computed")
+                yield case["expressions"], text, code, outcome == "found"
 
 
 def test_every_rule_has_cases() -> None:
-    assert {int(case["category"][:2]) for case in TABLE if case["category"][0].isdigit()} == set(
-        range(1, 19)
-    )
-    assert all(set(case) <= {"category", "expressions", "found", "missed"} for case in TABLE)
+    categories = [case["category"] for case in PATTERNS]
+    assert {int(name[:2]) for name in categories if name[0].isdigit()} == set(range(1, 19))
+    assert all(case.keys() <= {"category", "expressions", "found", "missed"} for case in PATTERNS)
+    keys = {"kind", "expressions", "code", "found", "missed"}
+    assert all(case.keys() <= keys for case in STATEMENTS)
+    assert len(list(cases_of(STATEMENTS))) >= 150
 
 
-@pytest.mark.parametrize(("expressions", "text", "match"), CASES)
-def test_case(engine: Any, expressions: list[str], text: str, match: bool) -> None:
-    matcher = engine.Matcher([expressions], statements=False)
-    normal = [engine.normalize(expression) for expression in expressions]
-    assert matcher.match(text) == [match], f"{normal} in {engine.normalize(text)!r}"
+def test_patterns(engine: Engine) -> None:
+    wrong = [
+        (expressions, text)
+        for expressions, text, _, found in cases_of(PATTERNS)
+        if engine.Matcher([expressions], statements=False).match(text) != [found]
+    ]
+    assert wrong == []
 
 
-def test_conformance(engine: Any, shared_dir: Path) -> None:
-    rows = (shared_dir / "conformance" / "matching.jsonl").read_text(encoding="utf-8").splitlines()
+def test_statements(engine: Engine) -> None:
+    wrong = []
+    for expressions, text, code, found in cases_of(STATEMENTS):
+        (hit,) = engine.Matcher([expressions], code=code).hits(text)
+        if (hit is not None and hit.channel != Channel.PATTERN) != found:
+            wrong.append((expressions, text))
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("matching", {"statements": False}),
+        ("matching", {}),  # a statement reaches none that its pattern must not
+        ("statements", {"code": "computed"}),
+    ],
+)
+def test_conformance(engine: Engine, shared_dir: Path, name: str, options: Any) -> None:
+    rows = (shared_dir / "conformance" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
     cases = [json.loads(row) for row in rows]
     assert len(cases) >= 100
-    for statements in (False, True):  # a statement reaches none that its pattern must not
-        wrong = [
-            case["id"]
-            for case in cases
-            if engine.Matcher([case["expressions"]], statements=statements).match(case["text"])
-            != [case["match"]]
-        ]
-        assert wrong == []
+    wrong = [
+        case["id"]
+        for case in cases
+        if engine.Matcher([case["expressions"]], **options).match(case["text"]) != [case["match"]]
+    ]
+    assert wrong == []

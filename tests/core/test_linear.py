@@ -73,7 +73,7 @@ def test_hostile_text_is_matched_in_linear_time(engine: Any, size: int) -> None:
     matcher = engine.Matcher(
         [["1"], ["x=5", "(" * 20, "5*2=10"], ["a+b"], ["5!"], ["frac"], ["\\boxed{45}"]]
     )
-    texts = {unit: _filled(unit, size) for unit in UNITS}
+    texts = {unit: _filled(unit, size) for unit in UNITS[:: 1 if engine.name == "native" else 3]}
     assert _slow(matcher.match, texts, size) == []
 
 
@@ -97,7 +97,7 @@ NESTED: dict[str, Callable[[int], str]] = {
 
 
 def test_patterns_inside_patterns_are_searched_in_linear_time(engine: Any, size: int) -> None:
-    nodes = 2000 if engine.name == "native" else 200
+    nodes = 1000 if engine.name == "native" else 100
     for unit, pattern in NESTED.items():
         # The same patterns again: those of one text are judged together.
         nested = [[pattern(k)] for k in range(1, nodes // len(unit))] * 2
@@ -162,7 +162,8 @@ def _resident_bytes() -> int:
     not Path("/proc/self/statm").exists() or "LD_PRELOAD" in os.environ,
     reason="resident memory cannot be read here, or an allocator is preloaded that keeps it",
 )
-def test_matchers_free_their_memory(engine: Any) -> None:
+def test_matchers_free_their_memory(engines: Any) -> None:
+    engine, _ = engines
     expressions = [f"{first}*{second}={first * second}" for first in range(40) for second in (7, 9)]
     for _ in range(3):
         assert engine.Matcher([expressions]).num_patterns == 80
@@ -172,7 +173,7 @@ def test_matchers_free_their_memory(engine: Any) -> None:
     assert _resident_bytes() - before < 4 << 20
 
 
-def test_memory_of_a_matcher_is_told_and_small(engine: Any) -> None:
+def test_a_matcher_is_small(engine: Any) -> None:
     # 40 patterns are what a problem has: its automaton is meant for a processor's cache.
     matcher = engine.Matcher([[f"{number}*12={number * 12}" for number in range(40)]])
     assert matcher.num_patterns == 40

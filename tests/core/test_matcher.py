@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import time
 from collections.abc import Callable
@@ -53,14 +54,12 @@ def test_tuples_and_other_sequences_are_nodes_too(engine: Any) -> None:
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        (["x=5"], r"node 0 is a str"),
-        ([["x=5"], "y=2"], r"node 1 is a str"),
-        ([b"x=5"], r"node 0 is a bytes"),
-        ([["x=5", 7]], r"an expression of node 0 is a int"),
+        (["x=5"], r"node 0 is a str"), ([["x=5"], "y=2"], r"node 1 is a str"),
+        ([b"x=5"], r"node 0 is a bytes"), ([["x=5", 7]], r"an expression of node 0 is a int"),
         ([["x=5"], [None]], r"an expression of node 1 is a NoneType"),
         ([[b"x=5"]], r"an expression of node 0 is a bytes"),
     ],
-)
+)  # fmt: skip
 def test_wrong_nodes_are_named(engine: Any, nodes: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         engine.Matcher(nodes)
@@ -197,27 +196,23 @@ def test_a_deadline_that_has_passed(engine: Any, threads: int) -> None:
         engine.match_batch([matcher] * 4, texts, threads, deadline=time.monotonic() - 1)
 
 
-def test_a_deadline_far_away_changes_nothing(engine: Any) -> None:
-    found = engine.match_batch([engine.Matcher([["x=5"]])], ["x = 5"], deadline=1e12)
-    assert found.num_matched.tolist() == [1]
-
-
-def test_the_deadline_is_heard_inside_a_text(engines: Any) -> None:
+def test_the_deadline_is_checked_inside_a_text(engines: Any) -> None:
     native, _ = engines
     text = ("the cat sat = on a mat. " * 400 + "\n\n") * 2000
-    # Far more than can be done in time: who looked at the clock before the text alone would do it.
+    # Far more than can be done in time.
     with pytest.raises(TimeoutError):
         native.match_batch(
             [native.Matcher([["x=5"]])], [text], deadline=time.monotonic() + 1e-3, counts=False
         )
 
 
-@pytest.mark.parametrize("size", [100, 8192, 8193, 30_000])
-def test_nodes_are_found_in_every_part_of_a_long_text(engine: Any, size: int) -> None:
+def test_nodes_are_found_in_every_part_of_a_long_text(engine: Any) -> None:
     nodes = [[f"x={number}"] for number in range(8)]
     matcher = engine.Matcher([*nodes, ["never=0"]], statements=False)
-    prose = ("the cat sat on a mat. " * size)[:size]
-    for end in ("\n\n", "\n\n\n\n", "\n"):
+    # Sizes at which the compiled engine changes its way.
+    sizes = (100, 8192, 8193, 30_000) if engine.name == "native" else (100,)
+    for size, end in itertools.product(sizes, ("\n\n", "\n\n\n\n", "\n")):
+        prose = ("the cat sat on a mat. " * size)[:size]
         text = end.join(f"x = {number}{end}{prose} so x = {number}" for number in (7, 3, 5, 0))
         expected = [number in (7, 3, 5, 0) for number in range(8)]
         assert matcher.match(text) == [*expected, False]
@@ -254,18 +249,13 @@ def test_one_matcher_serves_many_threads(engine: Any) -> None:
 # --- pickles -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
-def test_pickle(engine: Any, protocol: int) -> None:
+def test_pickle(engine: Any) -> None:
     matcher = engine.Matcher([["x=5", "5=x"], [], ["12*4=48"]], expand=True)
-    other = pickle.loads(pickle.dumps(matcher, protocol))
+    other = pickle.loads(pickle.dumps(matcher))
     assert type(other) is type(matcher)
     assert (other.num_nodes, other.num_patterns) == (matcher.num_nodes, matcher.num_patterns)
     text = "5 = x and 48 = 4 * 12"
     assert other.hits(text) == matcher.hits(text)
-
-
-def test_a_hit_is_a_tuple_with_names() -> None:
-    assert Hit._fields == ("start", "end", "expression", "channel")
 
 
 # --- the package ---------------------------------------------------------------------------

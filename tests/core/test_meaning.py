@@ -13,10 +13,11 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.arithmetic import exact
+from tests.core.conftest import alike
 
 LETTERS = {"k": Fraction(7), "q": Fraction(11), "w": Fraction(13, 3)}
 
@@ -150,28 +151,18 @@ TERMS = st.recursive(st.one_of(_NUMBERS, _NUMBERS, _LETTERS, _MIXED), _extend, m
 @pytest.mark.parametrize(
     ("form", "value"),
     [
-        ("2+3*4", Fraction(14)),
-        ("2(3+4)", Fraction(14)),
-        ("(1+2)(3+4)", Fraction(21)),
-        ("2 1/2*4", Fraction(10)),
-        ("6/2*3", Fraction(9)),
-        ("-2^2", Fraction(-4)),
-        ("3*-2", Fraction(-6)),
-        ("0.5+1/4", Fraction(3, 4)),
-        ("2kq", Fraction(154)),
-        ("k(q+1)", Fraction(84)),
-        ("1/2k", Fraction(7, 2)),
+        ("2+3*4", Fraction(14)), ("2(3+4)", Fraction(14)), ("(1+2)(3+4)", Fraction(21)),
+        ("2 1/2*4", Fraction(10)), ("6/2*3", Fraction(9)), ("-2^2", Fraction(-4)),
+        ("3*-2", Fraction(-6)), ("0.5+1/4", Fraction(3, 4)), ("2kq", Fraction(154)),
+        ("k(q+1)", Fraction(84)), ("1/2k", Fraction(7, 2)),
     ],
-)
+)  # fmt: skip
 def test_the_reader_knows_precedence(form: str, value: Fraction) -> None:
     assert value_of(form) == value
 
 
-def test_a_term_keeps_its_value(engine: Any) -> None:
-    @settings(derandomize=True, database=None)
-    @given(TERMS)
-    def check(written: Written) -> None:
-        form = engine.normalize(written.text)
-        assert value_of(form) == written.value, form
-
-    check()
+@alike()
+@given(TERMS)
+def test_a_term_keeps_its_value(engine: Any, written: Written) -> None:
+    form = engine.normalize(written.text)
+    assert value_of(form) == written.value, form

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from consensuspr.core.pure import phrases as pure
+from tests.core.conftest import alike
 
 ENGINES = ["native", "python"]
 
@@ -52,7 +53,7 @@ def test_counting_stops_at_the_limit(count_phrases: Any) -> None:
 WORDS = ["a", "B", "cat", "é", "日本", "\ud800", " ", "1", ",", "\n", "\x00", "ſ"]
 
 
-@settings(derandomize=True, database=None)
+@alike()
 @given(st.lists(st.sampled_from(WORDS), max_size=40).map("".join) | st.binary(), st.integers(0, 20))
 def test_the_engines_agree(text: str | bytes, limit: int) -> None:
     native = pytest.importorskip("consensuspr.core.native")

@@ -10,13 +10,14 @@ from itertools import cycle
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from consensuspr.core.patterns import compile_patterns
 from consensuspr.core.pure.boundary import left_free, right_free
 from consensuspr.core.pure.normal_form import normal_form, normalize
 from consensuspr.core.tables import CHAR_MAP, COMMANDS, DISPLAYS
+from tests.core.conftest import alike
 
 PIECES = [
     # prose and units
@@ -98,31 +99,19 @@ _EXPRESSIONS = st.one_of(
 NODES = st.lists(st.lists(_EXPRESSIONS, max_size=4), max_size=4)
 
 
-# The same examples each time, so that a failure is one for everybody.
-alike = settings(derandomize=True, database=None)
-
-
 # --- the engines are one -------------------------------------------------------------------
 
 
-@alike
-@given(data=TEXTS)
+@alike(2)
+@given(data=TEXTS | LONG_TEXTS)
 def test_engines_agree_on_form_and_offsets(engines: Any, data: bytes) -> None:
     native, python = engines
-    assert native.with_offsets(data) == python.with_offsets(data)
-    assert native.normalize(data) == python.normalize(data)
+    form = native.with_offsets(data)
+    assert form == python.with_offsets(data)
+    assert native.normalize(data) == python.normalize(data) == form[0].decode()
 
 
-@alike
-@given(data=LONG_TEXTS)
-def test_the_form_is_the_same_with_and_without_offsets(engines: Any, data: bytes) -> None:
-    native, python = engines
-    form = native.normalize(data)
-    assert form == native.with_offsets(data)[0].decode()
-    assert form == python.normalize(data)
-
-
-@alike
+@alike()
 @given(nodes=NODES, data=TEXTS)
 def test_engines_agree_on_hits(engines: Any, nodes: list[list[str]], data: bytes) -> None:
     native, python = (engine.Matcher(nodes) for engine in engines)
@@ -169,11 +158,11 @@ def _numbers(draw: st.DrawFn) -> tuple[list[list[str]], str]:
         node.insert(draw(st.integers(0, len(node))), draw(st.sampled_from(["", "", "", *_AROUND])))
         nodes.append(["".join(node)])
     return nodes, "".join(
-        one + (filling + "\n\n" if draw(st.integers(0, 9)) == 0 else "") for one in pieces
+        piece + (filling + "\n\n" if draw(st.integers(0, 9)) == 0 else "") for piece in pieces
     )
 
 
-@settings(alike, max_examples=1000)
+@alike(3)
 @given(drawn=_numbers())
 def test_what_is_passed_over_for_its_numbers_holds_no_node(
     engines: Any, drawn: tuple[list[list[str]], str]
@@ -188,24 +177,14 @@ def test_what_is_passed_over_for_its_numbers_holds_no_node(
 @pytest.mark.parametrize(
     ("node", "text"),
     [
-        ("n=1200", "n=1,200"),
-        ("n=1234567", "n=1{,}234{,}567"),
-        ("n=3.5", "n=3.50"),
-        ("n=0.5", "n=.500"),
-        ("n=12", "n=1\\mathbf {2}"),
-        ("n=1/2", "n=\\frac12"),
-        ("n=3/48", "n=\\dfrac 3 {48}"),
-        ("n=7/2 34", "n=\\frac~7 234"),
-        ("C(5,2)=10", "\\binom52=10"),
-        ("n=7.5", "n=7.5\\%"),
-        ("n=x^12", "n=x¹²"),
-        ("n=x_12", "n=x₁₂"),
-        ("n=1/2", "n=½"),
-        ("n=57", "n=５７"),
-        ("n=0", "n=0.0"),
+        ("n=1200", "n=1,200"), ("n=1234567", "n=1{,}234{,}567"), ("n=3.5", "n=3.50"),
+        ("n=0.5", "n=.500"), ("n=12", "n=1\\mathbf {2}"), ("n=1/2", "n=\\frac12"),
+        ("n=3/48", "n=\\dfrac 3 {48}"), ("n=7/2 34", "n=\\frac~7 234"),
+        ("C(5,2)=10", "\\binom52=10"), ("n=7.5", "n=7.5\\%"), ("n=x^12", "n=x¹²"),
+        ("n=x_12", "n=x₁₂"), ("n=1/2", "n=½"), ("n=57", "n=５７"), ("n=0", "n=0.0"),
         ("n≡12 mod 534/7", "n ≡ 12 (mod 53 )4/7"),
     ],
-)
+)  # fmt: skip
 def test_a_number_is_known_however_it_is_written(engine: Any, node: str, text: str) -> None:
     assert engine.normalize(text).strip() == engine.normalize(node)
     assert engine.Matcher([[node]], statements=False).match(text) == [True]
@@ -248,7 +227,7 @@ def _first_by_trying(nodes: list[list[str]], text: str) -> list[str | None]:
     return [first[node][2] if node in first else None for node in range(len(nodes))]
 
 
-@settings(alike, max_examples=300)
+@alike()
 @given(drawn=_nested())
 def test_nested_patterns_are_found_as_by_trying_each(
     engines: Any, drawn: tuple[list[list[str]], str]
@@ -258,24 +237,21 @@ def test_nested_patterns_are_found_as_by_trying_each(
     for engine in engines:
         matcher = engine.Matcher(nodes, statements=False)
         assert [hit and hit.expression for hit in matcher.hits(text)] == expected
-        assert matcher.match(text) == [one is not None for one in expected]
+        assert matcher.match(text) == [expression is not None for expression in expected]
 
 
 # --- output --------------------------------------------------------------------------------
 
 
-def test_output_is_bounded_and_offsets_are_monotone(engine: Any) -> None:
-    @alike
-    @given(TEXTS)
-    def check(data: bytes) -> None:
-        form, starts, ends = engine.with_offsets(data)
-        assert form.decode() == engine.normalize(data)
-        assert 2 * len(form) <= 3 * len(data) + 2
-        assert len(starts) == len(ends) == len(form)
-        assert starts == sorted(starts) and ends == sorted(ends)
-        assert all(0 <= start <= end <= len(data) for start, end in zip(starts, ends, strict=True))
-
-    check()
+@alike()
+@given(TEXTS)
+def test_output_is_bounded_and_offsets_are_monotone(engine: Any, data: bytes) -> None:
+    form, starts, ends = engine.with_offsets(data)
+    assert form.decode() == engine.normalize(data)
+    assert 2 * len(form) <= 3 * len(data) + 2
+    assert len(starts) == len(ends) == len(form)
+    assert starts == sorted(starts) and ends == sorted(ends)
+    assert all(0 <= start <= end <= len(data) for start, end in zip(starts, ends, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -308,50 +284,44 @@ def _paragraphs(engine: Any, texts: list[str]) -> list[str]:
     return [form for form in map(engine.normalize, texts) if form]
 
 
-def test_a_paragraph_reads_alone_as_in_a_text(engine: Any) -> None:
-    @alike
-    @given(STRINGS, _BLANK_LINES, STRINGS)
-    def check(first: str, between: str, second: str) -> None:
-        # What opens the gap may be the end of a CR LF pair, what closes it the middle of one.
-        assume(not _is_display(second))
-        form = engine.normalize(first + between + second)
-        assert form == "\n\n".join(_paragraphs(engine, [first, second]))
-
-    check()
-
-
-def test_a_list_item_reads_alone_as_in_a_text(engine: Any) -> None:
-    @alike
-    @given(STRINGS, _MARKED, STRINGS)
-    def check(first: str, mark: str, second: str) -> None:
-        second = "k " + second  # a number that nothing follows is no list mark
-        form = engine.normalize(first + mark + second)
-        assert form == "\n\n".join(_paragraphs(engine, [first, mark[1:] + second]))
-
-    check()
+@alike()
+@given(STRINGS, _BLANK_LINES, STRINGS)
+def test_a_paragraph_reads_alone_as_in_a_text(
+    engine: Any, first: str, between: str, second: str
+) -> None:
+    # What opens the gap may be the end of a CR LF pair, what closes it the middle of one.
+    assume(not _is_display(second))
+    form = engine.normalize(first + between + second)
+    assert form == "\n\n".join(_paragraphs(engine, [first, second]))
 
 
-def test_long_paragraphs_read_alone_too(engine: Any) -> None:
-    @alike
-    @given(LONG_TEXTS, LONG_TEXTS)
-    def check(first: bytes, second: bytes) -> None:
-        assume(not _is_display(second.decode(errors="replace")))
-        form = engine.normalize(first + b"\n\n" + second)
-        assert form == engine.normalize(first) + "\n\n" + engine.normalize(second)
+@alike()
+@given(STRINGS, _MARKED, STRINGS)
+def test_a_list_item_reads_alone_as_in_a_text(
+    engine: Any, first: str, mark: str, second: str
+) -> None:
+    second = "k " + second  # a number that nothing follows is no list mark
+    form = engine.normalize(first + mark + second)
+    assert form == "\n\n".join(_paragraphs(engine, [first, mark[1:] + second]))
 
-    check()
+
+@alike()
+@given(LONG_TEXTS, LONG_TEXTS)
+def test_long_paragraphs_read_alone_too(engine: Any, first: bytes, second: bytes) -> None:
+    assume(not _is_display(second.decode(errors="replace")))
+    form = engine.normalize(first + b"\n\n" + second)
+    assert form == engine.normalize(first) + "\n\n" + engine.normalize(second)
 
 
-def test_no_hit_reaches_across_paragraphs(engine: Any) -> None:
-    @alike
-    @given(NODES, STRINGS, STRINGS)
-    def check(nodes: list[list[str]], first: str, second: str) -> None:
-        assume(not _is_display(second))
-        matcher = engine.Matcher(nodes)
-        alone = [a or b for a, b in zip(matcher.match(first), matcher.match(second), strict=True)]
-        assert matcher.match(first + "\n\n" + second) == alone
-
-    check()
+@alike()
+@given(NODES, STRINGS, STRINGS)
+def test_no_hit_reaches_across_paragraphs(
+    engine: Any, nodes: list[list[str]], first: str, second: str
+) -> None:
+    assume(not _is_display(second))
+    matcher = engine.Matcher(nodes)
+    alone = [a or b for a, b in zip(matcher.match(first), matcher.match(second), strict=True)]
+    assert matcher.match(first + "\n\n" + second) == alone
 
 
 # Paragraphs without a sign of equality are passed over, if nothing in them can become one.
@@ -382,23 +352,9 @@ _BEHIND = [
     "=5", "√5", "",
 ]  # fmt: skip
 _SIGNS = [
-    "=",
-    " = ",
-    "=\n",
-    "==",
-    "= =",
-    "===",
-    ":=",
-    "!=",
-    "<=",
-    "=>",
-    ":=>",
-    "\\=",
-    "&=",
-    "＝",
-    " equals ",
-]
-_SIGNS += [" is equal to ", " is Equal\nto ", " is **equal** to ", " equal to ", " equally "]
+    "=", " = ", "=\n", "==", "= =", "===", ":=", "!=", "<=", "=>", ":=>", "\\=", "&=", "＝",
+    " equals ", " is equal to ", " is Equal\nto ", " is **equal** to ", " equal to ", " equally ",
+]  # fmt: skip
 _WRAPPED = [
     "{}", "{}", "({})", "( {})", "((({})))", "${}$", "**{}**", "__{}__", "`{}`", "{{{}}}",
     "\\({}\\)", "\\boxed{{{}}}", "\\text{{{}}}", "\\mathrm{{ {}}}", "\\mathbf{}",
@@ -412,7 +368,7 @@ _BEHIND_SIGN = st.builds(
 )
 
 
-@settings(alike, max_examples=1000)
+@alike(3)
 @given(
     sides=st.lists(
         st.tuples(st.sampled_from(["x", "5 m", "f(2)", ""]), _BEHIND_SIGN), min_size=1, max_size=12
@@ -437,71 +393,44 @@ def test_what_is_passed_over_for_its_signs_holds_no_node(
             assert matcher.match(text) == [hit is not None for hit in matcher.hits(text)]
 
 
-def test_paragraphs_that_are_passed_over_hold_nothing(engine: Any) -> None:
-    @alike
-    @given(NODES, st.lists(st.one_of(STRINGS, st.just("We count cats. " * 20)), max_size=6))
-    def check(nodes: list[list[str]], paragraphs: list[str]) -> None:
-        matcher = engine.Matcher(nodes)
-        text = "\n\n".join(paragraphs)
-        assert matcher.match(text) == [hit is not None for hit in matcher.hits(text)]
-
-    check()
-
-
-def test_str_and_bytes_are_one(engine: Any) -> None:
-    @alike
-    @given(STRINGS, NODES)
-    def check(text: str, nodes: list[list[str]]) -> None:
-        data = _encoded(text)
-        matcher = engine.Matcher(nodes)
-        assert engine.normalize(text) == engine.normalize(data)
-        assert matcher.hits(text) == matcher.hits(data)
-        assert matcher.match(text) == matcher.match(data)
-
-    check()
-
-
-def test_the_same_bytes_give_the_same_form(engine: Any) -> None:
-    @alike
-    @given(TEXTS, TEXTS)
-    def check(data: bytes, other: bytes) -> None:
-        first = engine.with_offsets(data)
-        engine.with_offsets(other)
-        assert engine.with_offsets(data) == first
-
-    check()
+@alike()
+@given(STRINGS, NODES)
+def test_str_and_bytes_are_one(engine: Any, text: str, nodes: list[list[str]]) -> None:
+    data = _encoded(text)
+    matcher = engine.Matcher(nodes)
+    assert engine.normalize(text) == engine.normalize(data)
+    assert matcher.hits(text) == matcher.hits(data)
+    assert matcher.match(text) == matcher.match(data)
 
 
 # --- hits ----------------------------------------------------------------------------------
 
 
-def test_match_hits_and_batch_agree(engine: Any) -> None:
-    @alike
-    @given(st.lists(st.tuples(NODES, TEXTS), max_size=5), st.integers(0, 4))
-    def check(tasks: list[tuple[list[list[str]], bytes]], threads: int) -> None:
-        matchers = [engine.Matcher(nodes) for nodes, _ in tasks]
-        texts = [text for _, text in tasks]
-        batch = engine.match_batch(matchers, texts, threads)
-        assert len(batch) == len(tasks)
-        for index, (matcher, text) in enumerate(zip(matchers, texts, strict=True)):
-            flags = matcher.match(text)
-            assert flags == [hit is not None for hit in matcher.hits(text)]
-            assert batch.matched(index).tolist() == flags
-            assert batch.num_matched[index] == sum(flags)
+@alike()
+@given(st.lists(st.tuples(NODES, TEXTS), max_size=5), st.integers(0, 4))
+def test_match_hits_and_batch_agree(
+    engine: Any, tasks: list[tuple[list[list[str]], bytes]], threads: int
+) -> None:
+    matchers = [engine.Matcher(nodes) for nodes, _ in tasks]
+    texts = [text for _, text in tasks]
+    batch = engine.match_batch(matchers, texts, threads)
+    assert len(batch) == len(tasks)
+    for index, (matcher, text) in enumerate(zip(matchers, texts, strict=True)):
+        flags = matcher.match(text)
+        assert flags == [hit is not None for hit in matcher.hits(text)]
+        assert batch.matched(index).tolist() == flags
+        assert batch.num_matched[index] == sum(flags)
 
-    check()
 
-
-def test_hits_lie_in_the_text_and_name_an_expression_of_the_node(engine: Any) -> None:
-    @alike
-    @given(NODES, STRINGS)
-    def check(nodes: list[list[str]], text: str) -> None:
-        for node, hit in zip(nodes, engine.Matcher(nodes).hits(text), strict=True):
-            if hit is not None:
-                assert 0 <= hit.start <= hit.end <= len(text)
-                assert hit.expression in node
-
-    check()
+@alike()
+@given(NODES, STRINGS)
+def test_hits_lie_in_the_text_and_name_an_expression_of_the_node(
+    engine: Any, nodes: list[list[str]], text: str
+) -> None:
+    for node, hit in zip(nodes, engine.Matcher(nodes).hits(text), strict=True):
+        if hit is not None:
+            assert 0 <= hit.start <= hit.end <= len(text)
+            assert hit.expression in node
 
 
 # Words, so that they stand for themselves wherever they stand.
@@ -513,7 +442,7 @@ def test_a_statement_is_found_wherever_it_stands(engine: Any, repeat: int) -> No
     # Long texts are scanned in several parts at once: no hit may be lost between them.
     matcher = engine.Matcher([["x=5"], ["12*4=48"], ["never=0"]])
 
-    @alike
+    @alike(0.5)
     @given(st.lists(_FILLERS, min_size=1, max_size=30), st.data())
     def check(words: list[str], data: st.DataObject) -> None:
         words = words * repeat

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import pickle
-import tomllib
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,57 +11,11 @@ from consensuspr.core.patterns import Channel, Hit
 from consensuspr.core.pure.statements import expression_keys, read_statements
 from consensuspr.core.statements import key_hash, operands_hash
 
-TABLE = tomllib.loads(Path(__file__).with_name("statements.toml").read_text(encoding="utf-8"))
-STATED = {Channel.STATEMENT, Channel.CODE}
-
-
-def _cases() -> Iterator[Any]:
-    numbers: dict[str, int] = {}
-    for case in TABLE["case"]:
-        for outcome in ("found", "missed"):
-            for text in case.get(outcome, []):
-                number = numbers[case["kind"]] = numbers.get(case["kind"], 0) + 1
-                yield pytest.param(
-                    case["expressions"],
-                    text,
-                    case.get("code", "computed"),
-                    outcome == "found",
-                    id=f"{case['kind']}-{number}",
-                )
-
-
-CASES = list(_cases())
-
 
 def channel(engine: Any, expressions: list[str], text: str, **options: Any) -> int:
     """Return how a text reaches a node of these expressions."""
     matcher = engine.Matcher([expressions], **options)
     return int(engine.match_batch([matcher], [text]).channels(0)[0])
-
-
-def test_the_table_is_large_and_well_formed() -> None:
-    assert len(CASES) >= 150
-    keys = {"kind", "expressions", "code", "found", "missed"}
-    assert all(set(case) <= keys for case in TABLE["case"])
-
-
-@pytest.mark.parametrize(("expressions", "text", "code", "match"), CASES)
-def test_case(engine: Any, expressions: list[str], text: str, code: str, match: bool) -> None:
-    stated = channel(engine, expressions, text, code=code) in STATED
-    assert stated == match, f"{read_statements(text)} for {expression_keys(expressions[0])}"
-
-
-def test_conformance(engine: Any, shared_dir: Path) -> None:
-    rows = (shared_dir / "conformance" / "statements.jsonl").read_text(encoding="utf-8")
-    cases = [json.loads(row) for row in rows.splitlines()]
-    assert len(cases) >= 100
-    wrong = [
-        case["id"]
-        for case in cases
-        if engine.Matcher([case["expressions"]], code="computed").match(case["text"])
-        != [case["match"]]
-    ]
-    assert wrong == []
 
 
 # --- channels and hits -------------------------------------------------------------------------
@@ -98,7 +48,7 @@ def test_each_call_may_ask_code_for_its_results(engine: Any, options: Any) -> No
     assert engine.match_batch([matcher], [CODE], **options).channels(0).tolist() == [expected]
     (hit,) = matcher.hits(CODE, **options)
     assert (hit.channel if hit else 0) == expected
-    assert pickle.loads(pickle.dumps(matcher)).match(CODE) == [True]
+    assert pickle.loads(pickle.dumps(matcher)).hits(CODE) == matcher.hits(CODE)
 
 
 @pytest.mark.parametrize(
@@ -155,20 +105,16 @@ def test_equal_forms_make_keys_too(engine: Any, expand: bool, derived: Any) -> N
     ("expressions", "marked"),
     [
         (["24-7=17"], "So ⟦24 students - 7 students = 17⟧ students, and 24 - 7 = 17."),
-        (["24-7=17"], "é𝑥日 ⟦24 − 7 = 17⟧"),
-        (["24-7=17"], "Left = ⟦24 - 7 = 17⟧"),
-        (["4*6=24"], "⟦4*6 + 3 = 27⟧"),
-        (["4*6+3=27"], "⟦4*6 + 3 = 24 + 3⟧ = 27"),
+        (["24-7=17"], "é𝑥日 ⟦24 − 7 = 17⟧"), (["24-7=17"], "Left = ⟦24 - 7 = 17⟧"),
+        (["4*6=24"], "⟦4*6 + 3 = 27⟧"), (["4*6+3=27"], "⟦4*6 + 3 = 24 + 3⟧ = 27"),
         (["1/2*26=13"], "now ⟦half of 26 is 13⟧."),
-        (["120/3=40"], "speed = ⟦120 / 3\nspeed = 40⟧ km/h"),
-        (["120/3=40"], "3x = ⟦120\nx = 40⟧"),
+        (["120/3=40"], "speed = ⟦120 / 3\nspeed = 40⟧ km/h"), (["120/3=40"], "3x = ⟦120\nx = 40⟧"),
         (["48/2=24"], "```python\nmay = ⟦48 / 2⟧\n```"),
         (["48/2=24"], "```python\nx = 48\n⟦x /= 2⟧\n```"),
-        (["48/2=24"], "\ud800 \x00 ⟦48 / 2 = 24⟧"),
-        (["0.2*45=9"], "⟦20% of 45 is 9⟧"),
+        (["48/2=24"], "\ud800 \x00 ⟦48 / 2 = 24⟧"), (["0.2*45=9"], "⟦20% of 45 is 9⟧"),
         (["1/2*26=13"], "\\[ ⟦\\frac{1}{2} \\times 26 = 13⟧ \\]"),
     ],
-)
+)  # fmt: skip
 def test_span(engine: Any, expressions: list[str], marked: str) -> None:
     text = marked.replace("⟦", "").replace("⟧", "")
     start, end = marked.index("⟦"), marked.index("⟧") - 1
@@ -208,16 +154,6 @@ def test_a_batch_tells_channels_and_counts(engine: Any) -> None:
         batch.channels(3)
 
 
-@pytest.mark.parametrize("statements", [False, True])
-def test_pickle(engine: Any, statements: bool) -> None:
-    nodes = [["48/2=24"], ["y=2"], []]
-    matcher = engine.Matcher(nodes, statements=statements, derived=[[], ["2=y"], []])
-    other = pickle.loads(pickle.dumps(matcher))
-    text = "24 = 48 / 2 and 2 = y"
-    assert matcher.match(text) == [statements, True, False]
-    assert other.hits(text) == matcher.hits(text)
-
-
 def test_names_do_not_outlive_their_text(engine: Any) -> None:
     matcher = engine.Matcher([["48/2=24"]], code="computed")
     texts = ["```python\napril = 48\n```", "```python\nmay = april / 2\n```"]
@@ -234,20 +170,14 @@ def test_names_do_not_outlive_their_text(engine: Any) -> None:
 @pytest.mark.parametrize(
     ("expression", "keys"),
     [
-        ("6*8=48", [((48, 1), ((6, 1), (8, 1)))]),
-        ("48=8*6", [((48, 1), ((6, 1), (8, 1)))]),
+        ("6*8=48", [((48, 1), ((6, 1), (8, 1)))]), ("48=8*6", [((48, 1), ((6, 1), (8, 1)))]),
         ("6*8=40+8", [((48, 1), ((6, 1), (8, 1))), ((48, 1), ((8, 1), (40, 1)))]),
         ("15%*80=12", [((12, 1), ((3, 20), (80, 1)))]),
-        ("50/7=7.14", [((50, 7), ((7, 1), (50, 1)))]),
-        ("-3+5=2", [((2, 1), ((3, 1), (5, 1)))]),
-        ("1*6=6", [((6, 1), ((6, 1),))]),
-        ("6*8=49", []),
-        ("6*8", []),
-        ("x=48", []),
-        ("48", []),
+        ("50/7=7.14", [((50, 7), ((7, 1), (50, 1)))]), ("-3+5=2", [((2, 1), ((3, 1), (5, 1)))]),
+        ("1*6=6", [((6, 1), ((6, 1),))]), ("6*8=49", []), ("6*8", []), ("x=48", []), ("48", []),
         ("", []),
     ],
-)
+)  # fmt: skip
 def test_keys_of_an_expression(engines: Any, expression: str, keys: list[Any]) -> None:
     from consensuspr.core.native import statements as compiled
 
@@ -260,5 +190,5 @@ def test_both_readers_hash_operands_alike(engines: Any) -> None:
     from consensuspr.core.native import statements as compiled
 
     text = "2 * 3 - 8/1 = -2 and 15% of 80 = 12"
-    found = [operands_hash(one.key.operands) for one in read_statements(text).statements]
+    found = [operands_hash(each.key.operands) for each in read_statements(text).statements]
     assert found and [row[2] for row in compiled.read_statements(text)[0]] == found

@@ -11,12 +11,13 @@ from operator import add, mul, sub, truediv
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from consensuspr.core.pure.statements import expression_keys, read_statements
 from consensuspr.core.pure.statements.code import split_code
 from consensuspr.core.statements import TrueStatement, operands_hash
+from tests.core.conftest import alike
 
 PIECES = [
     # numbers and names
@@ -57,37 +58,11 @@ TEXTS = st.lists(
 
 # Rows of words before a number, of which the compiled reader passes over what says nothing to it.
 WORDS = [
-    *(
-        "half",
-        "third",
-        "Of",
-        "of",
-        "twice",
-        "percent",
-        "recent",
-        "is",
-        "equals",
-        "a",
-        "x",
-        "b",
-        "m",
-    ),
-    *(
-        "total",
-        "number",
-        "cost:",
-        ":",
-        "cats'",
-        "don't",
-        "'quoted",
-        "b`c",
-        "$a$",
-        "`",
-        "<",
-        "\\text{",
-    ),
-    *("}", "(", "cats(", "&", "l'été", "é", "~a", "x_1", "and", "multiplied", "by", "to", "about"),
-]
+    "half", "third", "Of", "of", "twice", "percent", "recent", "is", "equals", "a", "x", "b", "m",
+    "total", "number", "cost:", ":", "cats'", "don't", "'quoted", "b`c", "$a$", "`", "<",
+    "\\text{", "}", "(", "cats(", "&", "l'été", "é", "~a", "x_1", "and", "multiplied", "by", "to",
+    "about",
+]  # fmt: skip
 ROWS = st.lists(
     st.tuples(
         st.lists(st.sampled_from(WORDS), max_size=16).map(" ".join),
@@ -96,9 +71,6 @@ ROWS = st.lists(
     ),
     max_size=4,
 ).map(lambda rows: " ".join(map("".join, rows)))
-
-# The same examples each time, so that a failure is one for everybody.
-alike = settings(derandomize=True, database=None)
 
 
 def _rows(
@@ -110,17 +82,9 @@ def _rows(
     return rows, found.num_values, len(found.numbers)
 
 
-@alike
-@given(TEXTS)
+@alike(2)
+@given(TEXTS | ROWS)
 def test_the_readers_agree(engines: Any, text: str) -> None:
-    from consensuspr.core.native.statements import read_statements as compiled
-
-    assert compiled(text) == _rows(text)
-
-
-@alike
-@given(ROWS)
-def test_the_readers_agree_after_rows_of_words(engines: Any, text: str) -> None:
     from consensuspr.core.native.statements import read_statements as compiled
 
     assert compiled(text) == _rows(text)
@@ -154,7 +118,7 @@ def test_the_readers_agree_after_many_words(engines: Any, text: str) -> None:
     assert compiled(text) == _rows(text)
 
 
-@alike
+@alike()
 @given(TEXTS, st.integers(0), st.integers(0, 255))
 def test_the_readers_agree_on_a_broken_byte(engines: Any, text: str, at: int, byte: int) -> None:
     from consensuspr.core.native.statements import read_statements as compiled
@@ -164,7 +128,7 @@ def test_the_readers_agree_on_a_broken_byte(engines: Any, text: str, at: int, by
     assert compiled(bytes(data)) == _rows(bytes(data))
 
 
-@alike
+@alike()
 @given(TEXTS, st.lists(st.lists(st.sampled_from(["12=3*4", "2^3=8", "16*2=32"]), max_size=2)))
 def test_the_engines_agree_on_channels_hits_and_counts(
     engines: Any, text: str, nodes: list[list[str]]
@@ -181,7 +145,7 @@ def test_the_engines_agree_on_channels_hits_and_counts(
     assert seen[0] == seen[1]
 
 
-@alike
+@alike()
 @given(TEXTS)
 def test_spans_lie_in_the_text(text: str) -> None:
     data = text.encode("utf-8", "surrogatepass")
@@ -192,7 +156,7 @@ def test_spans_lie_in_the_text(text: str) -> None:
         assert one.code or any(map(str.isnumeric, shown))
 
 
-@alike
+@alike()
 @given(TEXTS, TEXTS)
 def test_a_paragraph_that_follows_changes_nothing(text: str, other: str) -> None:
     # A fence or a string that is open goes on, and so does a program.
@@ -227,7 +191,7 @@ def _whole(text: str) -> list[TrueStatement]:
     return [one for one in read_statements(text).statements if one.whole]
 
 
-@alike
+@alike()
 @given(equations())
 def test_a_true_equation_states_its_value_and_operands(
     equation: tuple[str, Fraction, list[str]],
@@ -240,7 +204,7 @@ def test_a_true_equation_states_its_value_and_operands(
     assert one.key.operands == tuple(sorted((int(operand), 1) for operand in operands))
 
 
-@alike
+@alike()
 @given(equations(), st.integers(-9, 9).filter(bool))
 def test_a_false_equation_never_states(equation: tuple[str, Fraction, list[str]], off: int) -> None:
     text, value, _ = equation
@@ -250,7 +214,7 @@ def test_a_false_equation_never_states(equation: tuple[str, Fraction, list[str]]
     assert read_statements(f"{text} == {value}").statements == []
 
 
-@alike
+@alike()
 @given(st.lists(st.integers(2, 99), min_size=2, max_size=6), st.data())
 @pytest.mark.parametrize("op", ["+", "*"])
 def test_commuting_keeps_the_key(op: str, operands: list[int], data: st.DataObject) -> None:
@@ -261,7 +225,7 @@ def test_commuting_keeps_the_key(op: str, operands: list[int], data: st.DataObje
     assert [found.key for found in _whole(f"{value} = {second}")] == [one]
 
 
-@alike
+@alike()
 @given(equations())
 def test_code_and_prose_make_the_same_key(equation: tuple[str, Fraction, list[str]]) -> None:
     text, value, operands = equation

@@ -47,18 +47,11 @@ def _enumerators(body: str) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("prefix", "enum"),
     [
-        ("CH_", Char),
-        ("CMD_", Command),
-        ("W_", Word),
-        ("K_", state.Kind),
-        ("GAP_", state.Gap),
-        ("C_", state.Content),
-        ("G_", state.Group),
-        ("EDGE_", Edge),
-        ("CHANNEL_", Channel),
+        ("CH_", Char), ("CMD_", Command), ("W_", Word), ("K_", state.Kind), ("GAP_", state.Gap),
+        ("C_", state.Content), ("G_", state.Group), ("EDGE_", Edge), ("CHANNEL_", Channel),
         ("M_", statements.Meaning),
     ],
-)
+)  # fmt: skip
 def test_enumerations_agree(
     constants: dict[str, int], prefix: str, enum: type[IntEnum] | type[IntFlag]
 ) -> None:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from consensuspr.data import ReadReport, open_writer, read_problems, read_rollouts
-from consensuspr.errors import DataError, InputError
+from consensuspr.errors import DataError
 
 ROWS = [
     {"problem_id": f"p{number}", "response": f"x={number} α \u2028 \0", "extra": {"k": [number]}}
@@ -229,8 +229,3 @@ def test_a_small_file_of_gigabytes_without_a_row_is_not_read_to_its_end(
         for row in read_rollouts(path, "skip"):
             read.append(row)
     assert read == [good(1)]
-
-
-def test_an_unknown_mode_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="on_error must be 'stop' or 'skip', got 'ignore'"):
-        list(read_rollouts(tmp_path, "ignore"))  # type: ignore[arg-type]

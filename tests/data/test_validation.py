@@ -9,15 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.data import (
+from consensuspr.data import Node, Problem, parse_problem, problem_to_row
+from consensuspr.data.schema import (
     ANSWER_RULES,
-    Node,
-    Problem,
+    PROBLEMS_FOR_ROLLOUTS,
+    ROLLOUTS_FOR_PROBLEMS,
     check_rollout,
-    parse_problem,
-    problem_to_row,
 )
-from consensuspr.data.schema import PROBLEMS_FOR_ROLLOUTS, ROLLOUTS_FOR_PROBLEMS
 from consensuspr.errors import DataError
 from consensuspr.scoring.types import AnswerRule
 

@@ -19,7 +19,6 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import verl
     from hydra import compose, initialize_config_dir
-    from hydra.errors import ConfigCompositionException
     from omegaconf import OmegaConf
     from verl.trainer.ppo.reward import resolve_reward_manager_cls
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
@@ -159,16 +158,6 @@ def test_what_a_recipe_does_not_name_is_verls_default(
     assert changed <= named
 
 
-def test_the_overlong_penalty_is_that_of_verls_own_manager(files: dict[str, Any]) -> None:
-    config = composed(arguments_of(training(files, ("dapo", "4b", "linear"))))
-    OmegaConf.resolve(config)
-    penalty = ManagerConfig.of(config).overlong
-    assert penalty is not None
-    # verl: min(-(length - (max_resp_len - len)) / len * penalty_factor, 0)
-    wanted = {3584: 0.0, 3840: -0.5, 4096: -1.0, 10: 0.0}
-    assert {length: penalty(length) for length in wanted} == wanted
-
-
 RECIPE_KEYS = sorted(
     {
         Override.parse(line).key
@@ -198,19 +187,6 @@ def test_verl_reads_every_key_of_the_recipes(key: str) -> None:
     assert is_read(key), f"no code of verl {verl.__version__} reads it"
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "custom_reward_function.path",
-        "reward_model.reward_manager",
-        "algorithm.filter_groups.max_num_gen_batches",
-    ],
-)
-def test_a_key_that_verl_does_not_read_would_be_noticed(key: str) -> None:
-    composed([f"{key}=null"])  # Hydra takes it
-    assert not is_read(key)
-
-
 @cache
 def code_of_verl() -> str:
     """Return verl's code without what only declares settings or belongs to no trainer of today."""
@@ -222,16 +198,6 @@ def code_of_verl() -> str:
         if not path.relative_to(VERL).as_posix().startswith(declared)
     )
 
-
-# Hydra refuses these by itself.
-MISSPELT = [
-    "actor_rollout_ref.actor.kl_loss_coeff=0.001",
-    "actor_rollout_ref.rollout.num_rollouts=8",
-    "algorithm.filter_groups.metrics=acc",
-    "reward.manager.name=consensuspr",
-    "data.max_resp_length=4096",
-    "overlong_buffer.len=512",
-]
 
 # verl 0.9 accepts these and does not look at them, or hands them on unseen.
 IGNORED = [
@@ -250,13 +216,6 @@ IGNORED = [
 ]
 
 
-@pytest.mark.parametrize("override", MISSPELT)
-def test_verl_refuses_a_key_that_does_not_exist(override: str, files: dict[str, Any]) -> None:
-    planned = training(files, ("dapo", "4b", "linear"), override)
-    with pytest.raises(ConfigCompositionException):
-        composed(arguments_of(planned))
-
-
 @pytest.mark.parametrize("override", IGNORED)
 def test_a_key_that_verl_would_ignore_is_refused_before_it_gets_there(
     override: str, files: dict[str, Any]
@@ -271,28 +230,6 @@ def test_a_key_that_verl_would_ignore_is_refused_before_it_gets_there(
 def test_the_groups_that_verl_has_left_behind_are_known() -> None:
     legacy = OmegaConf.load(VERL / "trainer/config/legacy_reward_impl.yaml")
     assert set(legacy) == set(OLD_GROUPS)
-
-
-@pytest.mark.parametrize(
-    ("old", "now"),
-    [
-        ("custom_reward_function.path", "reward.custom_reward_function.path"),
-        ("custom_reward_function.name", "reward.custom_reward_function.name"),
-        ("reward_model.reward_manager", "reward.reward_manager.name"),
-        ("reward_model.reward_loop_source", "reward.reward_manager.source"),
-        ("reward_model.reward_loop_module_path", "reward.reward_manager.module.path"),
-        ("reward_model.reward_loop_class_name", "reward.reward_manager.name"),
-        ("reward_model.num_workers", "reward.num_workers"),
-    ],
-)
-def test_the_page_on_training_says_where_old_keys_went(
-    old: str, now: str, repository: Path
-) -> None:
-    page = (repository / "docs/train.md").read_text(encoding="utf-8")
-    assert old.rpartition(".")[0] in page and now.rpartition(".")[2] in page
-    for key in (old, now):
-        config = composed([f"{key}=x"])
-        assert OmegaConf.select(config, key) == "x"
 
 
 @pytest.mark.parametrize(

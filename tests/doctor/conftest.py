@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
-from consensuspr.doctor.checks import Finding
+from consensuspr.doctor import Finding
 from consensuspr.doctor.verl_run import Named, VerlRun
 
 MANAGER = Named("consensuspr.client.verl.manager.ConsensusRewardManager", True)
@@ -24,11 +23,6 @@ GOOD: dict[str, Any] = {
     "algorithm": {"filter_groups": {"enable": False, "metric": "reward"}},
     "reward_model": {"reward_manager": None, "model": {"path": None}},
 }
-
-
-@contextmanager
-def no_progress(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
-    yield lambda done: None
 
 
 def plan(changes: dict[str, Any] | None = None, **fields: Any) -> VerlRun:

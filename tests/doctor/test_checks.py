@@ -7,14 +7,7 @@ from typing import Any
 import pytest
 
 from consensuspr.client.verl.config import STEP_CREDIT_MANAGER, STEP_ESTIMATOR
-from consensuspr.doctor.checks import (
-    OF_RUN,
-    OF_SETTINGS,
-    Case,
-    Check,
-    TrainingSetup,
-    check_schedule,
-)
+from consensuspr.doctor.checks import OF_RUN, OF_SETTINGS, Case, Check, check_schedule
 from consensuspr.doctor.verl_run import DEFAULT_MODULE, Named, TrainingCommand
 from consensuspr.errors import InputError
 from tests.doctor.conftest import MANAGER, plan
@@ -25,7 +18,6 @@ KWARGS = "reward.reward_kwargs"
 BUFFER = {"enable": True, "len": 512, "penalty_factor": 1.0}
 AGENTS = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
 STEP_CREDIT = {AGENTS: STEP_CREDIT_MANAGER, "algorithm.adv_estimator": STEP_ESTIMATOR}
-FILTER = "algorithm.filter_groups"
 
 
 def made(check: Check, case: Case) -> list[str]:
@@ -34,7 +26,7 @@ def made(check: Check, case: Case) -> list[str]:
 
 def examined(check: str, changes: dict[str, Any], **fields: Any) -> list[str]:
     """Make one check of a run, after those that read the settings."""
-    case = Case(TrainingSetup(), plan(changes, **fields))
+    case = Case(run=plan(changes, **fields))
     for name, each in (OF_RUN | OF_SETTINGS).items():
         found = made(each, case)
         if name == check:
@@ -88,16 +80,6 @@ def examined(check: str, changes: dict[str, Any], **fields: Any) -> list[str]:
             {},
             "FAIL max_resp_len must be a number of tokens of at least",
         ),
-        ("group filter", {}, {}, None),
-        ("group filter", {FILTER: {"enable": True, "metric": "acc"}}, {}, "ok algorithm.filter"),
-        ("group filter", {FILTER: {"enable": True, "metric": "ncr"}}, {}, "warn algorithm.filter"),
-        (
-            "group filter",
-            {FILTER: {"enable": True, "metric": "acc"}, f"{KWARGS}.reward": "curriculum"},
-            {},
-            "warn algorithm.filter_groups.metric=acc: groups with nothing to learn from under"
-            " reward=curriculum may pass the filter → set algorithm.filter_groups.metric=score",
-        ),
         ("overlong penalty", {}, {}, None),
         (
             "overlong penalty",
@@ -107,10 +89,7 @@ def examined(check: str, changes: dict[str, Any], **fields: Any) -> list[str]:
         ),
         (
             "overlong penalty",
-            {
-                f"{KWARGS}.max_resp_len": 8192,
-                f"{KWARGS}.overlong_buffer_cfg": BUFFER,
-            },
+            {f"{KWARGS}.max_resp_len": 8192, f"{KWARGS}.overlong_buffer_cfg": BUFFER},
             {},
             "FAIL max_resp_len=8,192, but data.max_response_length=4,096: the longest response"
             " gets 0 instead of -1 → set +reward.reward_kwargs.max_resp_len=4096",
@@ -147,9 +126,7 @@ def test_one_check(
 
 def test_the_settings_of_the_function_are_read() -> None:
     key = "reward.custom_reward_function.reward_kwargs"
-    case = Case(
-        TrainingSetup(), plan({key: {"reward": "max"}}, manager=NAIVE, function=OUR_FUNCTION)
-    )
+    case = Case(run=plan({key: {"reward": "max"}}, manager=NAIVE, function=OUR_FUNCTION))
     assert made(OF_RUN["settings"], case) == [f"ok {key}: reward=max"]
     assert (case.settings.reward, case.by_manager) == ("max", False)
 
@@ -190,7 +167,7 @@ def test_the_settings_of_the_function_are_read() -> None:
     ],
 )
 def test_the_schedule(changes: dict[str, Any], rows: int | None, found: list[str]) -> None:
-    case = Case(TrainingSetup(), plan(changes), train_rows=rows)
+    case = Case(run=plan(changes), train_rows=rows)
     made(OF_RUN["settings"], case)
     assert made(check_schedule, case) == found
 

@@ -14,16 +14,15 @@ from consensuspr.client import InlineNode, LocalClient, NcrKind, Rollout
 from consensuspr.client.training import RewardSettings
 from consensuspr.client.verl.files import (
     BATCH,
+    TRAIN,
+    VALIDATION,
     Occurrences,
-    ProblemQuestion,
+    RowProblem,
     RowScan,
-    Split,
     SplitRows,
-    ask_for,
 )
-from consensuspr.doctor.checks import check_rows
 from consensuspr.errors import InvalidRequest, Unavailable
-from tests.doctor.conftest import lines, no_progress
+from tests.doctor.conftest import lines
 from tests.rows import write_rows
 
 NODES = [{"node_id": "a", "expressions": ["x=55"]}]
@@ -45,15 +44,18 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalClient]:
 
 
 def asked(
-    client: LocalClient, settings: RewardSettings, *rollouts: tuple[str, str | None, Any]
+    client: LocalClient,
+    settings: RewardSettings,
+    problem_id: str,
+    truth: str | None = None,
+    nodes: Any = None,
+    row_split: str | None = None,
 ) -> SplitRows:
-    rows = {Split.TRAIN: SplitRows()}
-    questions = [
-        ProblemQuestion(Split.TRAIN, Rollout(problem_id, "", truth, nodes=nodes), "here")
-        for problem_id, truth, nodes in rollouts
-    ]
-    ask_for(questions, (client, None), settings, rows)
-    return rows[Split.TRAIN]
+    """Ask for one problem."""
+    scan = RowScan(settings, (client, None))
+    rollout = Rollout(problem_id, "", truth, nodes=nodes)
+    scan.ask(iter([RowProblem(TRAIN, rollout, "here", row_split)]))
+    return scan.rows[TRAIN]
 
 
 NO_NODES, NO_TRUTH = "without nodes", "without ground truth"
@@ -63,10 +65,10 @@ NEITHER = f"{UNKNOWN}, and without ground truth"
 
 def test_nodes_that_do_not_count_and_weights_that_are_not_there(client: LocalClient) -> None:
     settings = RewardSettings(final_nodes=False)
-    assert list(asked(client, settings, ("final", None, None)).unscorable) == [NO_NODES]
-    assert not asked(client, RewardSettings(), ("final", None, None)).unscorable
+    assert list(asked(client, settings, "final").unscorable) == [NO_NODES]
+    assert not asked(client, RewardSettings(), "final").unscorable
     with pytest.raises(InvalidRequest, match="which ncr='weighted' needs"):
-        asked(client, RewardSettings(ncr=NcrKind.WEIGHTED), ("full", None, None))
+        asked(client, RewardSettings(ncr=NcrKind.WEIGHTED), "full")
 
 
 @pytest.mark.parametrize(
@@ -86,9 +88,7 @@ def test_nodes_that_do_not_count_and_weights_that_are_not_there(client: LocalCli
     ],
 )
 def test_what_a_reward_needs(
-    client: LocalClient,
-    problem: tuple[str, str | None, Any],
-    reasons: tuple[str | None, ...],
+    client: LocalClient, problem: tuple[str, str | None, Any], reasons: tuple[str | None, ...]
 ) -> None:
     rewards: list[dict[str, Any]] = [
         {"reward": "linear"},
@@ -98,7 +98,7 @@ def test_what_a_reward_needs(
         {"reward": "curriculum", "epoch": 0},
         {"reward": "curriculum", "epoch": 1},
     ]
-    found = [asked(client, RewardSettings(**reward), problem).unscorable for reward in rewards]
+    found = [asked(client, RewardSettings(**reward), *problem).unscorable for reward in rewards]
     assert [next(iter(unscorable), None) for unscorable in found] == list(reasons)
     assert all(some.count == 1 for unscorable in found for some in unscorable.values())
 
@@ -124,8 +124,7 @@ def test_what_a_reward_needs(
 def test_another_ground_truth_in_the_row(
     client: LocalClient, problem_id: str, truth: str, differs: bool
 ) -> None:
-    answers = asked(client, RewardSettings(), (problem_id, truth, None))
-    assert answers.other_truth.count == differs
+    assert asked(client, RewardSettings(), problem_id, truth).other_truth.count == differs
 
 
 @pytest.mark.parametrize(
@@ -140,21 +139,8 @@ def test_another_ground_truth_in_the_row(
 def test_validation_without_nodes_has_its_accuracy(
     client: LocalClient, split: str | None, settings: dict[str, Any], reasons: list[str]
 ) -> None:
-    rows = {Split.VALIDATION: SplitRows()}
-    question = ProblemQuestion(Split.VALIDATION, Rollout("bare", ""), "here", split)
-    ask_for([question], (client, None), RewardSettings(**settings), rows)
-    assert list(rows[Split.VALIDATION].unscorable) == reasons
-
-
-def scan(**rows: Any) -> RowScan:
-    """2,000 rows in one file of each split."""
-    made = RowScan(RewardSettings())
-    made.asked = True
-    for split in made.rows.values():
-        split.files, split.rows, split.asked, split.known = 1, 2000, 2000, 1999
-        for name, value in rows.items():
-            setattr(split, name, value)
-    return made
+    found = asked(client, RewardSettings(**settings), "bare", row_split=split)
+    assert list(found.unscorable) == reasons
 
 
 ONE = {NO_NODES: Occurrences(1, "'p', here")}
@@ -163,12 +149,17 @@ ONE = {NO_NODES: Occurrences(1, "'p', here")}
 @pytest.mark.parametrize(
     ("rows", "settings", "line"),
     [
-        ({}, {}, "ok train problems: 1,999 (99.9 %) of 2,000 known to the server, "),
+        ({}, {}, "ok train problems: 2,000 have a reward, "),
         (
             {"unscorable": ONE},
             {},
-            "FAIL train problems: 1 (0.1 %) of 2,000 have no reward under reward=linear: 1 without"
+            "warn train problems: 1 (0.1 %) of 2,000 have no reward under reward=linear: 1 without"
             " nodes (the first: 'p', here) → serve the dataset",
+        ),
+        (
+            {"unscorable": ONE},
+            {"max_unscorable": 0},
+            "FAIL train problems: 1 (0.1 %) of 2,000 have no reward",
         ),
         (
             {"unscorable": ONE},
@@ -176,17 +167,26 @@ ONE = {NO_NODES: Occurrences(1, "'p', here")}
             "warn train problems: 1 (0.1 %) of 2,000 have no reward under reward=linear: 1 without"
             " nodes (the first: 'p', here); they get on_unscorable=-1.0 → serve",
         ),
-        # A number of the user's is not for the ids of another dataset.
+        # A number of the user's is not for the ids of another dataset, nor for bad rows.
         (
             {"unscorable": {UNKNOWN: Occurrences(21, "'p', here")}, "unknown": 21},
             {"on_unscorable": -1.0},
             "FAIL train problems: 21 (1.1 %) of 2,000 have no reward",
         ),
+        (
+            {"bad_rows": Occurrences(21, "t row 1: the prompt is missing")},
+            {"on_unscorable": -1.0},
+            "FAIL train rows: 21 (1.1 %) of 2,000 cannot be rewarded, the first: t row 1",
+        ),
     ],
 )
-def test_problems_without_reward(rows: dict[str, Any], settings: dict[str, Any], line: str) -> None:
-    found = lines(check_rows(scan(**rows), RewardSettings(**settings)))
-    assert next(one for one in found if " train problems" in one).startswith(line)
+def test_what_is_said_of_a_split_of_2000_rows(
+    client: LocalClient, rows: dict[str, Any], settings: dict[str, Any], line: str
+) -> None:
+    scan = RowScan(RewardSettings(**settings), (client, None))
+    counts = {"files": 1, "rows": 2000, "asked": 2000, **rows}
+    scan.rows[TRAIN] = SplitRows(**counts)
+    assert [found for found in lines(scan.findings()) if found.startswith(line)]
 
 
 def test_rows_are_read_on_if_the_server_fails(tmp_path: Path) -> None:
@@ -203,10 +203,10 @@ def test_rows_are_read_on_if_the_server_fails(tmp_path: Path) -> None:
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
     client: Any = Failing()
-    read = RowScan(RewardSettings(), server=(client, None))
-    read.run({Split.TRAIN: [str(tmp_path / "train.parquet")], Split.VALIDATION: []}, no_progress)
+    read = RowScan(RewardSettings(), (client, None))
+    read.run({TRAIN: [str(tmp_path / "train.parquet")], VALIDATION: []})
     assert client.calls == 1
-    assert lines(check_rows(read, RewardSettings())) == [
+    assert lines(read.findings()) == [
         f"ok train rows: {2 * BATCH:,} in 1 file, {2 * BATCH:,} problems",
         "FAIL train problems: the server failed: it went away → see its log",
     ]

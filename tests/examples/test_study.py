@@ -28,17 +28,14 @@ from consensuspr.scoring.types import Score, Status
 from examples.study import inputs, task, weak
 from examples.study.arms import (
     ARMS,
-    BUILT,
-    PRIMARY,
     SWAPPED,
-    Nodes,
     counted,
     formal,
     random_nodes,
     shuffled,
 )
-from examples.study.grpo import figures, group_advantages, permuted, policy_loss, problem_order
-from examples.study.inputs import TOKENS, add_noise
+from examples.study.grpo import group_advantages, permuted, policy_loss, problem_order
+from examples.study.inputs import TOKENS
 from examples.study.runner import (
     HERE,
     Plan,
@@ -46,7 +43,6 @@ from examples.study.runner import (
     Study,
     chosen_rates,
     counting_runs,
-    groups,
     rate_runs,
     second_runs,
 )
@@ -135,11 +131,6 @@ def test_advantages_loss_and_gradient_are_those_of_verl(
     assert total == pytest.approx(their_loss.item(), rel=1e-5, abs=1e-7)
     for parameter, their_gradient in zip(model.parameters(), gradient, strict=True):
         torch.testing.assert_close(parameter.grad, their_gradient, rtol=1e-4, atol=1e-7)
-
-
-def test_equal_rewards_have_no_advantage() -> None:
-    for reward in (0.3, 0.1, 1 / 3, 0.7):
-        assert group_advantages([reward] * 8, 8).abs().max() < 1e-8
 
 
 def test_sampling_is_from_the_model_that_is_trained(
@@ -257,13 +248,6 @@ def test_without_a_generator_each_token_is_the_most_likely(
         assert likely[len(prompt) - 1 : -1].tolist() == response
 
 
-def test_longer_problems_fit() -> None:
-    rng = random.Random(0)
-    for story in islice(task.draw_stories(4, (task.LONGER_STAGES,)), 200):
-        lengths = [len(TOKENS.encode(task.write(story.operations(rng), s))) for s in task.STYLES]
-        assert max(lengths) + 1 < 64
-
-
 def test_shuffled_problems_have_the_nodes_of_others(stories: list[task.Story]) -> None:
     problems = [story.problem(f"train-{n}", "train") for n, story in enumerate(stories)]
     mixed = shuffled(problems, seed=1)
@@ -297,18 +281,6 @@ def test_random_nodes_are_as_many_and_as_often_reached(stories: list[task.Story]
         together.append(torch.corrcoef(torch.tensor([real, chance]).float())[0, 1].item())
     assert sum(of_random) == pytest.approx(sum(rates), rel=0.1)
     assert abs(sum(together) / len(together)) < 0.2
-
-
-def test_louder_noise_is_the_same_noise() -> None:
-    changes = []
-    for scale in (0.0, 0.1, 0.3):
-        noisy = Llama(len(TOKENS.words), seed=0)
-        add_noise(noisy, scale, seed=4)
-        changes.append(noisy.state_dict())
-    clean, quiet, loud = changes
-    for name, weights in clean.items():
-        torch.testing.assert_close(loud[name] - weights, 3 * (quiet[name] - weights))
-        assert (weights.dim() == 1) == torch.equal(quiet[name], weights)
 
 
 def test_a_weak_start_has_the_noise_that_leaves_its_share(
@@ -354,15 +326,6 @@ def test_right_solutions_of_the_unsolved_problems_keep_their_reward(
             assert {score.reward for score in scores} == {1}
 
 
-def test_figures_of_code_and_of_missing_answers() -> None:
-    answered = Score(
-        status=Status.OK, acc=1.0, ncr=1.0, ncr_raw=1.0, answer="3", channel_numbers=b"\3\3\1"
-    )
-    silent = Score(status=Status.OK, acc=0.0, ncr=0.5, ncr_raw=0.5, channel_numbers=b"\3\0\0")
-    found = figures(["Answer: 3", "1+2"], [4, 4], [answered, silent], 8)
-    assert (found["by_code"], found["unanswered"], found["throughout"]) == (0.75, 0.5, 0.5)
-
-
 def test_the_table_of_weak_starts_pairs_the_arms_by_seed() -> None:
     watched = dict.fromkeys(("throughout", "ncr", "by_code", "unanswered", "stated", "greedy"), 0.5)
 
@@ -403,11 +366,6 @@ def test_any_answer_line_has_the_node_of_form(stories: list[task.Story]) -> None
     reached = Matcher([node.expressions], expand=True).match
     assert reached("7+5=12\nAnswer: 3") == [True]
     assert reached("7+5=12\n7") == [False]
-
-
-def test_no_arm_counts_the_answer_as_a_node() -> None:
-    assert not any(arm.reward.final_nodes for arm in ARMS.values())
-    assert {arm.nodes for arm in ARMS.values()} == set(Nodes)
 
 
 def test_seeds_that_choose_rates_are_used_for_nothing_else() -> None:
@@ -482,22 +440,6 @@ def test_the_rate_with_the_best_accuracy_is_chosen_and_of_equals_the_lower() -> 
     rates = chosen_rates(plan, results)
     assert rates == {"max": 1e-4, "linear": 3e-4}
     assert {run.arm for run in counting_runs(plan, rates)} == {"max", "linear", "built-linear"}
-
-
-def test_primary_arms_are_done_before_others_are_begun() -> None:
-    [primary, *remaining] = [set(names) for names, _ in groups(Plan())]
-    assert primary == set(PRIMARY) and primary.union(*remaining) == set(ARMS)
-    assert {run.arm for run in rate_runs(Plan(), PRIMARY)} == primary
-    assert rate_runs(Plan(), BUILT) == []
-
-
-def test_the_rate_of_an_arm_that_has_the_other_ones_is_not_chosen() -> None:
-    assert rate_runs(Plan(), tuple(SWAPPED)) == []
-    runs = counting_runs(Plan(), dict(SWAPPED))
-    assert {(run.arm, run.learning_rate) for run in runs} == {
-        ("outcome-1e-4", 1e-4), ("linear-3e-4", 3e-4)
-    }  # fmt: skip
-    assert [ARMS[arm] for arm in SWAPPED] == [ARMS["outcome"], ARMS["linear"]]
 
 
 def _write_result(study: Study, run: Run, acc: float) -> None:

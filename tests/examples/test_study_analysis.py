@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,11 +18,9 @@ from examples.study.analysis import (
     Results,
     accuracy,
     area,
-    arms_table,
     beside_table,
     holm,
     primary_table,
-    rates_table,
     sign_flip,
     steps_to,
     verl_table,
@@ -45,16 +42,6 @@ from examples.study.analysis import (
 )
 def test_sign_flip_of_known_cases(differences: list[float], p: float) -> None:
     assert sign_flip(differences) == pytest.approx(p)
-
-
-def test_sign_flip_looks_at_all_ways_to_put_the_signs() -> None:
-    differences = [0.021, -0.004, 0.013, 0.008, 0.0305, -0.011, 0.002]
-    sums = [
-        sum(sign * abs(value) for sign, value in zip(signs, differences, strict=True))
-        for signs in product((1, -1), repeat=len(differences))
-    ]
-    observed = abs(sum(differences))
-    assert sign_flip(differences) == sum(abs(s) >= observed - 1e-12 for s in sums) / len(sums)
 
 
 def test_sums_that_are_equal_but_for_the_rounding_of_results_count_as_equal() -> None:
@@ -136,24 +123,6 @@ def test_area_and_steps_to_a_threshold() -> None:
     assert steps_to(run, 0.5) == math.inf
 
 
-@pytest.mark.parametrize(
-    ("tops", "shown"),
-    [
-        # They are at 30 % after 20, 24 and 40 steps, or never.
-        ((0.6, 0.3), "30"),
-        ((0.6, 0.5, 0.3), "24"),
-        ((0.6, 0.2), "never"),
-        ((0.6, 0.5, 0.2), "24"),
-    ],
-)
-def test_the_steps_of_an_arm_are_the_median_of_its_seeds(
-    tops: tuple[float, ...], shown: str
-) -> None:
-    runs = [_run("outcome", seed, top) for seed, top in enumerate(tops)]
-    [row] = arms_table(Results(runs)).splitlines()[2:]
-    assert row.split(" | ")[6] == shown
-
-
 def test_differences_are_of_the_same_seed() -> None:
     runs = [_run("linear", 0, 0.5), _run("linear", 1, 0.4), _run("linear", 2, 0.9)]
     runs += [_run("outcome", 1, 0.1), _run("outcome", 0, 0.3)]
@@ -199,20 +168,14 @@ def test_the_verdict_on_a_contrast(low: float, high: float, corrected: float, ve
     assert Contrast("linear", "outcome", effect, corrected, corrected).verdict == verdict
 
 
-def _primary(shifts: dict[str, float]) -> Results:
-    """Return these arms and others, each seed off the mean by as much in all of them."""
-    arms = {"built-linear": shifts["linear"], "roomy": 0.2, "unguarded": 0.3, **shifts}
-    return Results(
+def test_contrasts_are_shown_in_all_figures() -> None:
+    results = Results(
         [
             _run(arm, seed, 0.5 + seed / 100 - shift - 0.01 * (-1) ** seed * (arm == "linear"))
-            for arm, shift in arms.items()
+            for arm, shift in (("linear", 0.0), ("outcome", 0.1))
             for seed in range(12)
         ]
     )
-
-
-def test_contrasts_are_shown_in_all_figures() -> None:
-    results = _primary({"linear": 0.0, "outcome": 0.1})
     lines = beside_table(results, [("linear", "outcome")]).splitlines()
     assert len(lines) == 3
     assert lines[2].startswith("| linear − outcome | +10.0 (+9.3 to +10.7) |")
@@ -220,23 +183,6 @@ def test_contrasts_are_shown_in_all_figures() -> None:
     assert lines[2].split(" | ")[1 + list(BESIDE).index("tokens")] == "+0.00 (+0.00 to +0.00)"
     # The starts one by one.
     assert lines[2].endswith(" | +10.0, +10.0, +10.0 |")
-
-
-def test_all_rates_that_were_tried_are_shown() -> None:
-    def tried(arm: str, rate: float, seed: int, acc: float) -> dict[str, Any]:
-        run = {"arm": arm, "learning_rate": rate, "seed": seed}
-        return {"run": run, "final": {"selection": {"acc": acc}}}
-
-    results = [
-        tried("linear", 3e-4, 101, 0.2),
-        tried("linear", 3e-4, 100, 0.1),
-        tried("linear", 1e-4, 100, 0.3),
-        tried("outcome", 1e-4, 100, 0.4),
-    ]
-    rows = rates_table(results, {"linear": 3e-4, "outcome": 1e-4}).splitlines()
-    assert rows[0] == "| arm | 0.0001 | 0.0003 | chosen |"
-    assert rows[2] == "| outcome | 40.0% |  | 0.0001 |"
-    assert rows[3] == "| linear | 30.0% | 10.0%, 20.0% | 0.0003 |"
 
 
 def _in_verl(arm: str, seed: int, acc: float) -> dict[str, Any]:
@@ -280,14 +226,3 @@ def test_verl_agrees_where_its_difference_lies_in_the_loop_s_interval() -> None:
     assert table(0.47)[4].endswith("| no |")
     assert table(0.47)[6].endswith("is the same: by the plan's rule they do not agree.")
     assert "is not the same: " in table(0.55)[6] and table(0.55)[6].endswith("do not agree.")
-
-
-def test_pictures_are_the_same_for_the_same_results(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    from examples.study.pictures import draw_curves, draw_forest
-
-    runs = [_run(arm, seed, 0.3 + seed / 50) for arm in ("outcome", "linear") for seed in range(3)]
-    for draw in (draw_curves, draw_forest):
-        for name in ("a.svg", "b.svg"):
-            draw(Results(runs), tmp_path / name)
-        assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()

@@ -112,10 +112,10 @@ class Finished:
     faults: Faults
 
 
-def launched(example: SimpleNamespace, run: Any, *how: Any, **also: Any) -> str:
+def launched(example: SimpleNamespace, run: Any, *arguments: Any, **options: Any) -> str:
     """Launch a run; return how it failed, and nothing where it did not."""
     try:
-        example.training.launch(run, *how, **also)
+        example.training.launch(run, *arguments, **options)
     except SystemExit as error:
         return f"{error}\n{run.console.read_text()[-4000:]}"
     return ""
@@ -139,12 +139,12 @@ def finished(
     )
     run = example.training.Run("curriculum", 0, folder, overrides)
     faults = Faults(run)
-    said = launched(example, run, files, settings, faults, "--no-doctor")
-    assert "ended with status 137" in said, said
+    result = launched(example, run, files, settings, faults, "--no-doctor")
+    assert "ended with status 137" in result, result
     before = example.results.read_metrics(run)
     done: list[int] = []
-    said = launched(example, run, files, settings, done.append, "--no-doctor", resume=True)
-    assert not said, said
+    result = launched(example, run, files, settings, done.append, "--no-doctor", resume=True)
+    assert not result, result
     assert run.finished.exists()
     assert done[-1] == STEPS
     again = example.results.read_metrics(run)
@@ -200,9 +200,9 @@ def test_the_curriculum_switches_with_the_second_epoch(rows: list[dict[str, Any]
 
 def test_the_server_died_with_samples_in_it_and_none_was_lost(finished: Finished) -> None:
     assert finished.faults.waiting > ONE_REQUEST
-    said = finished.run.console.read_text()
-    assert "the reward server died (exit code -9)" in said
-    assert "is listening on" in said.partition("the reward server died")[2]
+    result = finished.run.console.read_text()
+    assert "the reward server died (exit code -9)" in result
+    assert "is listening on" in result.partition("the reward server died")[2]
     for step in range(1, STEPS + 1):
         assert finished.metrics[step]["consensuspr/lost"] == 0
 
@@ -287,39 +287,6 @@ def test_verl_trains_on_the_logged_rewards(finished: Finished, rows: list[dict[s
             assert metrics[step][f"{key}/mean@1"] == pytest.approx(mean, abs=1e-6)
 
 
-def test_results_are_the_means_of_the_log(
-    example: SimpleNamespace, finished: Finished, rows: list[dict[str, Any]]
-) -> None:
-    result = example.results.summarise(finished.run)
-    assert result["train"]["step"] == list(range(1, STEPS + 1))
-    last = [row["ncr"] for row in trained(rows, STEPS)]
-    assert result["train"]["ncr"][-1] == pytest.approx(fmean(last), abs=1e-5)
-
-
-def test_problems_have_a_node_for_each_step(example: SimpleNamespace) -> None:
-    task = example.problems.DEFAULT_TASK
-    chains = example.problems.draw_chains(0, task)
-    for number in range(200):
-        chain = next(chains)
-        problem = example.problems.to_problem(chain, f"p{number}", "train")
-        *equations, answer = (node.expressions[0] for node in problem.nodes)
-        assert chain.solution == "\n".join([*equations, answer])
-        assert example.problems.read_chain(chain.text) == chain
-        assert len(set(equations)) == task.steps
-        for equation in equations:
-            left, right = equation.split("=")
-            number_left, sign, number_right = _split(left)
-            results = {"+": number_left + number_right, "-": number_left - number_right}
-            results["*"] = number_left * number_right
-            assert results[sign] == int(right)
-
-
-def _split(text: str) -> tuple[int, str, int]:
-    sign = next(character for character in text if character in "+-*")
-    left, right = text.split(sign)
-    return int(left), sign, int(right)
-
-
 def test_the_step_log_has_the_figures_of_the_reward(
     finished: Finished, rows: list[dict[str, Any]]
 ) -> None:
@@ -327,7 +294,7 @@ def test_the_step_log_has_the_figures_of_the_reward(
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     run, metrics = finished.run, finished.metrics
-    events = EventAccumulator(str(run.tensorboard)).Reload()
+    events = EventAccumulator(str(run.folder / "tensorboard")).Reload()
     for name in ("acc", "ncr", "ncr_raw", "guard"):
         key = f"consensuspr/{name}"
         shown = {event.step: event.value for event in events.Scalars(key)}

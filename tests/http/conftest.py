@@ -19,7 +19,6 @@ pytest.importorskip("uvicorn", reason="the HTTP endpoint needs the extra http")
 from consensuspr.http.app import HttpFront
 from consensuspr.scoring import DatasetIndex
 from consensuspr.server.config import ServerConfig
-from consensuspr.server.service import Draining
 from tests import rows, servers
 
 PROBLEMS = [
@@ -83,13 +82,13 @@ class InProcessServer(servers.InProcessServer):
 
     async def _start(self, config: ServerConfig, datasets: dict[str, DatasetIndex]) -> None:
         await super()._start(config, datasets)
-        self._front = HttpFront(config, self.built, servers.ANY_PORT)
+        self._front = HttpFront(config, self.service, servers.ANY_PORT)
         await self._front.start()
         self.http_address = f"127.0.0.1:{self._front.port}"
 
-    async def _drain(self, how: Draining) -> int:
+    async def _drain(self, grace_s: float) -> int:
         self._front.announce_shutdown()
-        dropped = await super()._drain(how)
+        dropped = await super()._drain(grace_s)
         await self._front.stop()
         return dropped
 

@@ -15,7 +15,6 @@ import pytest
 
 from consensuspr.client import RewardClient, Rollout
 from consensuspr.http import app
-from consensuspr.server.service import Draining
 from tests.certificates import Authority
 from tests.http.conftest import request
 from tests.processes import wait_for
@@ -151,9 +150,9 @@ def test_draining_finishes_what_is_admitted(start: Serve) -> None:
     with ThreadPoolExecutor() as pool:
         admitted = pool.submit(server.post, "/slime", REQUEST)
         assert gate.entered.acquire(timeout=60)
-        draining = server.start_draining(Draining(0, 20))
+        draining = server.start_draining(20)
         wait_for(lambda: server.post("/health", b"", "GET").code == 503)
-        wait_for(lambda: server.built.service.draining)
+        wait_for(lambda: server.service.draining)
         reply = server.post("/slime", REQUEST)
         assert (reply.code, reply.headers["retry-after"]) == (503, "1")
         gate.open.set()

@@ -95,8 +95,8 @@ def test_a_request_is_logged_once_it_has_succeeded(start: Serve, tmp_path: Path)
     server.scorer.hook = lambda rollouts: None
     assert server.post("/openrlhf", body).code == 200
     assert server.post("/openrlhf", batch_of(("nope", BOTH))).code == 422
-    assert server.built.score_log is not None
-    server.built.score_log.close()
+    assert server.service.score_log is not None
+    server.service.score_log.close()
     assert len(rows_in(tmp_path, "key")) == 360
 
 
@@ -180,12 +180,16 @@ def test_a_malformed_request_is_rejected(
     assert sentence in reply.body["error"]
 
 
-def test_values_of_a_large_body_are_counted_without_those_in_its_texts() -> None:
+def test_values_are_counted_without_those_in_texts() -> None:
     text = b'{"query": ["' + b'[1, 2], \\"' * 200_000 + b'"]}'
-    assert requests.parse_body(text)
-    for many in (b'{"query": [' + b"[]," * 400_000, b"[" + b"1," * 700_000 + b'"\\'):
-        with pytest.raises(InputError, match="holds more than 262144 values"):
-            requests.parse_body(many)
+    assert requests.parse_json(text, "the body")
+    for many in (b"[" + b"0," * 300_000 + b"0]", b"[" + b"1," * 300_000 + b'"\\'):
+        assert len(many) < 1 << 20
+        with pytest.raises(InputError, match="the body holds more than 262144 values"):
+            requests.parse_json(many, "the body")
+    label = '{"nodes": [' + "[]," * 300_000 + "[]]}"
+    with pytest.raises(InputError, match="label holds more than 262144 values"):
+        requests.labelled(label, "18", "label")
 
 
 def test_settings_in_the_url() -> None:

@@ -119,9 +119,7 @@ def plan_for(tmp_path: Path) -> Callable[..., Plan]:
         (tmp_path / name).touch()
 
     def make(
-        overrides: Sequence[str] = (),
-        environment: Mapping[str, str] | None = None,
-        **changes: Any,
+        overrides: Sequence[str] = (), environment: Mapping[str, str] | None = None, **changes: Any
     ) -> Plan:
         fields = {
             "algorithm": "grpo",

@@ -35,12 +35,6 @@ def test_every_module_belongs_to_a_package(setup_module: ModuleType, repository:
     assert forgotten == []
 
 
-def test_only_the_two_packages_are_installed(setup_module: ModuleType) -> None:
-    for name, folder in setup_module.packages().items():
-        assert name.partition(".")[0] in ("consensuspr", "consensusbench")
-        assert folder.endswith(name.replace(".", "/"))
-
-
 @pytest.mark.parametrize(
     ("source", "checked"),
     [
@@ -60,27 +54,6 @@ def test_a_checked_build_switches_checks_on(
     setup_module: ModuleType, source: str, checked: str
 ) -> None:
     assert setup_module.CHECK_SWITCHED_OFF.sub(r"\1\2True", source) == checked
-
-
-def test_a_checked_build_copies_the_sources_of_the_core(
-    setup_module: ModuleType, tmp_path: Path
-) -> None:
-    setup_module.copy_with_checks_on(tmp_path)
-    copies = setup_module.cython_files(tmp_path)
-    assert {path.relative_to(tmp_path) for path in copies} == {
-        path.relative_to(setup_module.CYTHON_ROOT)
-        for path in setup_module.cython_files(setup_module.CYTHON_ROOT)
-    }
-    assert any(path.suffix == ".pyx" for path in copies)
-    assert not any(setup_module.CHECK_SWITCHED_OFF.search(path.read_text()) for path in copies)
-
-
-def test_an_unknown_build_is_refused(
-    setup_module: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CONSENSUSPR_BUILD", "fast")
-    with pytest.raises(SystemExit, match="must be one of release, checked, sanitize, got 'fast'"):
-        setup_module.variant()
 
 
 def test_a_build_with_checks_has_a_folder_of_its_own(

@@ -198,7 +198,6 @@ def test_a_response_of_any_length_is_written_as_protobuf_does(size: int) -> None
 def test_columns_of_two_pieces_are_those_of_all(first: list[Score], then: list[Score]) -> None:
     columns = ScoreColumns.of(first)
     columns.extend(ScoreColumns.of(then))
-    assert len(columns) == len(first + then)
     assert columns.scores() == first + then
 
 
@@ -220,18 +219,6 @@ def test_any_python_text_can_be_sent(problem_id: str, response: str, expression:
     assert back.response == encode_response(response)
     assert back.ground_truth == valid_text(expression)
     assert back.nodes == [InlineNode((valid_text(expression),))]
-
-
-@given(any_texts)
-def test_valid_text_only_replaces_lone_surrogates(text: str) -> None:
-    cleaned = valid_text(text)
-    cleaned.encode("utf-8")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        assert "�" in cleaned or len(cleaned) < len(text)  # a pair of halves is one character
-    else:
-        assert cleaned == text
 
 
 @pytest.mark.parametrize("num_tokens", [0, -1, 2**32])
@@ -303,7 +290,6 @@ PAPER: NcrOptions = {"guard": False, "statements": False, "code": "computed"}
     ("message", "expected"),
     [
         (pb.RewardSpec(), RewardSpec.linear(0.5, **PAPER)),
-        (pb.RewardSpec(kind=pb.REWARD_KIND_LINEAR), RewardSpec.linear(0.5, **PAPER)),
         (pb.RewardSpec(kind=pb.REWARD_KIND_LINEAR, alpha=0.0), RewardSpec.linear(0.0, **PAPER)),
         (pb.RewardSpec(kind=pb.REWARD_KIND_CURRICULUM), RewardSpec.curriculum(1, **PAPER)),
         (
@@ -311,7 +297,6 @@ PAPER: NcrOptions = {"guard": False, "statements": False, "code": "computed"}
             RewardSpec.curriculum(0, **PAPER),
         ),
         (pb.RewardSpec(guard=True), RewardSpec.linear(**PAPER | {"guard": True})),
-        (pb.RewardSpec(statements=True), RewardSpec.linear(**PAPER | {"statements": True})),
         (
             pb.RewardSpec(code=pb.CODE_CREDIT_WRITTEN, unanswered=pb.UNANSWERED_ZERO),
             RewardSpec.linear(**PAPER | {"code": "written", "unanswered": "zero"}),
@@ -340,10 +325,6 @@ def test_an_absent_number_is_the_default_and_never_zero(
         (
             pb.ScoreRequest(reward=pb.RewardSpec(code=3)),  # type: ignore[arg-type]
             r"reward.code must be one of 1 \(WRITTEN\), 2 \(COMPUTED\), got 3",
-        ),
-        (
-            pb.ScoreRequest(reward=pb.RewardSpec(unanswered=3)),  # type: ignore[arg-type]
-            r"reward.unanswered must be one of 1 \(NCR\), 2 \(ZERO\), got 3",
         ),
     ],
 )

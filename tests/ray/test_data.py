@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from consensuspr.data import DataError, read_rollouts, read_unparsed
+from consensuspr.data import DataError, read_rollouts
+from consensuspr.data.readers import read_unparsed
 from consensuspr.ray import data
 from consensuspr.ray.data import PartOptions, PartScorer, ScoredPart, cut_parts
 from consensuspr.scoring import AnswerVerifier, DatasetIndex

@@ -10,7 +10,7 @@ import pytest
 
 from consensuspr.cli import main
 from consensuspr.errors import InputError
-from consensuspr.ray.node import open_datasets
+from consensuspr.ray.serve import open_datasets
 from consensuspr.scoring import DatasetIndex
 from consensuspr.server import ServerConfig
 

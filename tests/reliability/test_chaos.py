@@ -22,10 +22,10 @@ def test_a_fault_does_no_harm(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.slow
 def test_a_wrong_score_is_harm(monkeypatch: pytest.MonkeyPatch) -> None:
-    @chaos.scenario()
     def nothing(server: Server, load: Load) -> None:
         """Do nothing."""
 
+    monkeypatch.setitem(chaos.FAULTS, "nothing", nothing)
     figures = load._figures
 
     def odd(score: Score) -> tuple[object, ...]:

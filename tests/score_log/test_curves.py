@@ -51,13 +51,13 @@ def test_the_samples_of_a_step_are_added_up_over_files(tmp_path: Path) -> None:
     assert (two.acc, two.ncr, two.tpn, two.num_tokens) == (0.0, 0.0, None, 100)
 
 
-def test_what_the_guard_lowered_is_a_share(tmp_path: Path) -> None:
+def test_guarded_is_a_share(tmp_path: Path) -> None:
     rows = [row(1, 1.0, 4), row(1, 0.0, 4, ncr=0.1, ncr_raw=1.0, guard=0.1)]
     [point] = read_curve(log(tmp_path, rows), None)
     assert (point.ncr, point.ncr_raw, point.guarded) == (0.55, 1.0, 0.5)
 
 
-def test_what_is_not_known_is_not_counted_as_zero(tmp_path: Path) -> None:
+def test_unknown_values_are_not_zero(tmp_path: Path) -> None:
     rows = [
         row(1, 1.0, 4),
         row(1, 1.0, 0, num_nodes=0, ncr=None, status="NO_NODES"),

@@ -18,41 +18,48 @@ from tests.score_logs import part_of, rows_in, wait_until, write_log
 from tests.watched import DATASET, opened
 
 
-@pytest.mark.timeout(120)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """A run of two files, and the rows of each."""
+    run = tmp_path_factory.mktemp("whole")
+    logged(run)
+    return run, logged(run)
+
+
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_damaged_file_is_named_and_the_others_are_read(
-    tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    whole: tuple[Path, int],
+    name: str,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    number = logged(tmp_path)
-    logged(tmp_path)
-    path = damage(tmp_path, name)
-    for command in ("curves", "replay", "explain"):
-        caplog.clear()
-        assert main([command, str(tmp_path), "--json"]) == 0, capfd.readouterr().err
-        found = json.loads(capfd.readouterr().out)
-        if command == "curves":
-            found = {"samples": sum(point["samples"] for point in found)}
-        assert command == "explain" or found["samples"] == number
-        [said] = [line for line in caplog.messages if path in line]
-        assert DAMAGES[name][1] in said
-        assert "left out" in said
+    folder, number = whole
+    run = shutil.copytree(folder, tmp_path / "run")
+    path = damage(run, name)
+    assert main(["curves", str(run), "--json"]) == 0, capfd.readouterr().err
+    points = json.loads(capfd.readouterr().out)
+    assert sum(point["samples"] for point in points) == number
+    [message] = [line for line in caplog.messages if path in line]
+    assert DAMAGES[name][1] in message
+    assert "left out" in message
 
 
-def test_the_page_shows_the_other_files_of_damaged_runs(tmp_path: Path) -> None:
-    number = logged(tmp_path / "whole")
-    logged(tmp_path / "whole")
-    names = {}
-    for name in DAMAGES:
-        shutil.copytree(tmp_path / "whole", tmp_path / name)
-        names[name] = damage(tmp_path / name, name)
+def test_every_reader_shows_the_other_files(
+    tmp_path: Path, whole: tuple[Path, int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder, number = whole
+    names = {name: damage(shutil.copytree(folder, tmp_path / name), name) for name in DAMAGES}
+    for command in ("replay", "explain"):
+        assert main([command, str(tmp_path / "cut"), "--json"]) == 0, capfd.readouterr().err
     with opened(*(tmp_path / name for name in DAMAGES), dataset=DATASET) as page:
         page.wait_read()
         for run in page.get("state")["runs"]:
             name = run["name"]
             assert run["samples"] == number, name
-            [said] = run["left_out"]
-            assert names[name] in said
-            assert DAMAGES[name][1] in said
+            [sentence] = run["left_out"]
+            assert names[name] in sentence
+            assert DAMAGES[name][1] in sentence
             [row, *_] = page.get("samples", run=run["id"], kind="failed")["rows"]
             assert page.get(f"sample/{run['id']}/{row['key']}")
 

@@ -57,7 +57,7 @@ def logged(
     return len(rewards) * len(rollouts)
 
 
-def test_every_reward_is_what_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_reward_is_the_logged_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     number = logged(tmp_path)
     assert main(["replay", str(tmp_path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -66,7 +66,7 @@ def test_every_reward_is_what_it_was(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert f"{number} samples: {number} as they were" in capsys.readouterr().out
 
 
-def test_what_cannot_be_scored_again_says_why(
+def test_samples_that_cannot_be_scored_again_have_a_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     number = logged(tmp_path / "a", keep=False)

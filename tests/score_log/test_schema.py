@@ -49,7 +49,7 @@ def test_texts_are_kept_to_the_byte(
     assert batch.to_pylist()[0]["response_raw"] is None
 
 
-def test_what_is_unknown_is_null() -> None:
+def test_unknown_values_are_null() -> None:
     score = Score(Status.UNKNOWN_PROBLEM, message="problem 'p0' is not in the dataset")
     columns = ScoreColumns.of([score, score])
     assert math.isnan(columns.reward[0])

@@ -28,11 +28,10 @@ from consensuspr.scoring import (
 from consensuspr.scoring.guard import (
     MIN_RIGHT,
     GuardBudget,
+    GuardFigures,
     GuardWatch,
-    allowed,
     characters,
-    default_budget,
-    factors,
+    figures_of,
     length_of,
 )
 from consensuspr.scoring.rewards import NcrKind
@@ -80,45 +79,31 @@ def score_of(scorer: Scorer, rollout: Rollout, **spec: Any) -> Score:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "length", "statements", "numbers"),
+    ("budget", "nodes", "length", "statements", "numbers"),
     [
-        (0, 0, 8, 20),
-        (3, 0, 14, 29),
-        (3, 100, 14, 29),
-        (3, 10_000, 60, 90),
-        (3, 542, 14, 29),  # .6 * sqrt(L) is still below
-        (40, 10_000, 88, 140),
+        (None, 0, 0, 8, 20),
+        (None, 3, 100, 14, 29),
+        (None, 3, 542, 14, 29),  # .6 * sqrt(L) is still below
+        (None, 3, 10_000, 60, 90),
+        (None, 40, 10_000, 88, 140),
+        (GuardBudget(20, 30, 1600), 3, 1, 20, 30),
+        (GuardBudget(20, 30, 1600), 3, 1600, 20, 30),
+        (GuardBudget(20, 30, 1600), 3, 3600, 30, 45),
+        (GuardBudget(20, 30, 1600), 3, 6399, 40, 60),  # the default does not count yet
+        (GuardBudget(20, 30, 1600), 3, 6400, 48, 72),  # from here on it is the least
+        (GuardBudget(20, 60, 1600), 3, 6400, 48, 120),
+        (GuardBudget(20, 30), 3, 1, 20, 30),  # its length is not known
+        (GuardBudget(20, 30), 3, 6400, 48, 72),
+        (GuardBudget(1, 1), 3, 1, 14, 29),
     ],
 )
-def test_the_default_budget(nodes: int, length: int, statements: float, numbers: float) -> None:
-    allowed = default_budget([nodes], [length])
-    assert [column.tolist() for column in allowed] == [[statements], [numbers]]
-
-
-@pytest.mark.parametrize(
-    ("budget", "length", "statements", "numbers"),
-    [
-        (GuardBudget(20, 30, 1600), 1, 20, 30),
-        (GuardBudget(20, 30, 1600), 1600, 20, 30),
-        (GuardBudget(20, 30, 1600), 3600, 30, 45),
-        (GuardBudget(20, 30, 1600), 6399, 40, 60),  # the default does not count yet
-        (GuardBudget(20, 30, 1600), 6400, 48, 72),  # from here on it is the least
-        (GuardBudget(20, 60, 1600), 6400, 48, 120),
-        (GuardBudget(20, 30), 1, 20, 30),  # its length is not known
-        (GuardBudget(20, 30), 6400, 48, 72),
-        (GuardBudget(1, 1), 1, 14, 29),
-        (None, 6400, 48, 72),
-    ],
-)
-def test_a_stored_budget_grows_beyond_its_longest_source(
-    budget: GuardBudget | None, length: int, statements: float, numbers: float
+def test_what_a_response_may_state(
+    budget: GuardBudget | None, nodes: int, length: int, statements: float, numbers: float
 ) -> None:
-    # Beside another response, whose budget is its own.
-    found = allowed([GuardBudget(1, 1, 9000), budget], [0, 3], [9000, length])
-    assert [column.tolist() for column in found] == [
-        pytest.approx([1, statements], rel=1e-3),
-        pytest.approx([1, numbers], rel=1e-3),
-    ]
+    figures = figures_of(5, 6, budget, nodes, length)
+    assert (figures.statements, figures.numbers) == (5, 6)
+    assert figures.max_statements == pytest.approx(statements, rel=1e-3)
+    assert figures.max_numbers == pytest.approx(numbers, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +113,7 @@ def test_a_stored_budget_grows_beyond_its_longest_source(
     ],
 )  # fmt: skip
 def test_the_factor(statements: int, numbers: int, factor: float) -> None:
-    assert factors([statements], [numbers], [10.0], [20.0]).tolist() == [factor]
+    assert GuardFigures(statements, 10.0, numbers, 20.0).factor == factor
 
 
 @pytest.mark.parametrize("text", ["", "abc", "größe", "日本 😀", "a\ud800b"])
@@ -333,12 +318,7 @@ def test_the_explanation_shows_the_arithmetic(guarded: Scorer) -> None:
     options = ScoreOptions(RewardSpec.linear(final_nodes=False))
     explained = guarded.explain(Rollout("none", LISTED), options)
     assert explained.guard is not None
-    assert explained.score.guard == factors(
-        explained.guard.statements,
-        explained.guard.numbers,
-        explained.guard.max_statements,
-        explained.guard.max_numbers,
-    )
+    assert explained.score.guard == explained.guard.factor
     assert explained.guard.max_statements == 2 * 3 + 8  # lines of numbers have no length
     assert [(node.channel, node.counts) for node in explained.nodes] == [
         ("statement", True), ("", True), ("statement", False),

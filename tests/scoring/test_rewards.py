@@ -17,16 +17,10 @@ from consensuspr.scoring.rewards import CodeCredit, outcome
 NAN = math.nan
 # acc, ncr, linear at 0.5, maximum, outcome
 TABLE = [
-    (0.0, 0.0, 0.0, 0.0, 0.0),
-    (1.0, 1.0, 1.0, 1.0, 1.0),
-    (1.0, 0.0, 0.5, 1.0, 1.0),
-    (0.0, 1.0, 0.5, 1.0, 0.0),
-    (0.0, 0.25, 0.125, 0.25, 0.0),
-    (1.0, 0.25, 0.625, 1.0, 1.0),
-    (NAN, 0.25, NAN, NAN, NAN),
-    (1.0, NAN, NAN, NAN, 1.0),
-    (NAN, NAN, NAN, NAN, NAN),
-]
+    (0.0, 0.0, 0.0, 0.0, 0.0), (1.0, 1.0, 1.0, 1.0, 1.0), (1.0, 0.0, 0.5, 1.0, 1.0),
+    (0.0, 1.0, 0.5, 1.0, 0.0), (0.0, 0.25, 0.125, 0.25, 0.0), (1.0, 0.25, 0.625, 1.0, 1.0),
+    (NAN, 0.25, NAN, NAN, NAN), (1.0, NAN, NAN, NAN, 1.0), (NAN, NAN, NAN, NAN, NAN),
+]  # fmt: skip
 ACC, NCR, LINEAR, MAXIMUM, OUTCOME = (list(column) for column in zip(*TABLE, strict=True))
 
 

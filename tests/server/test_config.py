@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -53,50 +51,37 @@ def test_datasets_of_the_environment() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["a.jsonl"], {"default": "a.jsonl"}),
-        (["math=a.jsonl", "b.jsonl"], {"math": "a.jsonl", "default": "b.jsonl"}),
-        (["./x=y/a.jsonl"], {"default": "./x=y/a.jsonl"}),
-    ],
-)
-def test_datasets_of_the_command_line(arguments: list[str], expected: dict[str, str]) -> None:
-    assert {n: str(p) for n, p in parse_datasets(arguments).items()} == {
-        n: str(Path(p)) for n, p in expected.items()
-    }
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
+        (["math=a.jsonl", "b.jsonl"], {"math": Path("a.jsonl"), "default": Path("b.jsonl")}),
+        (["./x=y/a.jsonl"], {"default": Path("./x=y/a.jsonl")}),
         (["a", "b"], r"two datasets are called 'default' \(a and b\); name them"),
-        (["x=a", "x=b"], "two datasets are called 'x'"),
         (["=a"], "dataset must be PATH or NAME=PATH, got '=a'"),
         (["a="], "dataset must be PATH or NAME=PATH, got 'a='"),
     ],
 )
-def test_datasets_that_cannot_be_told_apart(arguments: list[str], sentence: str) -> None:
-    with pytest.raises(InputError, match=sentence):
-        parse_datasets(arguments)
+def test_datasets_of_the_command_line(
+    arguments: list[str], expected: dict[str, Path] | str
+) -> None:
+    if isinstance(expected, dict):
+        assert parse_datasets(arguments) == expected
+    else:
+        with pytest.raises(InputError, match=expected):
+            parse_datasets(arguments)
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
         ("worker = 3", "unknown setting 'worker' in .*serve.toml; did you mean 'workers'?"),
-        ("colour = 3", "unknown setting 'colour' in .*; known settings: datasets, dataset_fo"),
         ("workers = [3", ".*serve.toml is not valid TOML: "),
         ("workers = 0", r"workers \(in .*serve.toml\): must be at least 1, got 0"),
-        ("workers = 'many'", r"workers \(in .*\): must be a whole number, got 'many'"),
         ("datasets = 'a.jsonl'", r"datasets \(in .*\): must be a table, got"),
         ("address = 'here'", r"address \(in .*\): address must be HOST:PORT, got 'here'"),
-        ("metrics_address = ':'", r"metrics_address \(in .*\): address must be HOST:PORT, got ':'"),
         ("log_format = 'xml'", r"log_format \(in .*\): .*'text' or 'json', got 'xml'"),
         ("workers = 1000000000", r"workers \(in .*\): must be at most 4096, got 1000000000"),
         ("grace_s = 1e308", r"grace_s \(in .*\): must be at most 86400, got 1e\+308"),
-        ("grace_s = nan", r"grace_s \(in .*\): .*, got nan"),
-        (
-            "max_message_bytes = '1MiB'",
-            r"max_message_bytes \(1048576\) must be at least max_response_bytes \(16777216\)",
-        ),
+        ("tls_cert = 'c'", "tls_cert goes with tls_key, which is not set"),
+        ("tls_client_ca = 'a'", "tls_client_ca goes with tls_cert and tls_key"),
+        ("trace_endpoint = 'http://a'", "trace_endpoint .*must be http://HOST:PORT or https://H"),
         (
             "max_message_bytes = '1GiB'",
             r"queue_limit_bytes \(100663296\) must be at least max_message_bytes \(1073741824\)",
@@ -156,14 +141,10 @@ def test_addresses_are_read_and_written(text: str, host: str, port: int) -> None
     ("text", "sentence"),
     [
         ("", "address must be HOST:PORT, got ''"),
-        ("50051", "address must be HOST:PORT, got '50051'"),
-        (":50051", "address must be HOST:PORT"),
-        ("host:", "address must be HOST:PORT"),
         ("host:٣", "address must be HOST:PORT"),
         ("::1:80", "address must be HOST:PORT"),
         ("host:65536", "port must be at most 65535, got 65536"),
         ("unix:/run/reward.sock", "is a unix socket; serve needs HOST:PORT"),
-        ("/run/reward.sock", "is a unix socket"),
     ],
 )
 def test_what_is_no_address_is_refused(text: str, sentence: str) -> None:
@@ -171,28 +152,22 @@ def test_what_is_no_address_is_refused(text: str, sentence: str) -> None:
         Address.parse(text)
 
 
-@pytest.fixture
-def port() -> Iterator[int]:
-    with closing(claim(Address("127.0.0.1", 0))) as claimed:
-        assert claimed.address.port > 0
-        yield claimed.address.port
+def test_a_port_is_claimed_once() -> None:
+    with claim(Address("127.0.0.1", 0)) as claimed:
+        address = Address.of(claimed)
+        assert address.port > 0
+        with pytest.raises(ConsensusPRError, match=f"{address} is in use by another process"):
+            claim(address)
 
 
-def test_a_port_is_claimed_once(port: int) -> None:
-    with pytest.raises(ConsensusPRError, match=f"127.0.0.1:{port} is in use by another process"):
-        claim(Address("127.0.0.1", port))
-
-
-@pytest.mark.parametrize("options", [[], [socket.SO_REUSEADDR], [socket.SO_REUSEPORT]])
-def test_a_port_that_somebody_listens_on_is_not_claimed(options: list[int]) -> None:
+@pytest.mark.parametrize("option", [socket.SO_REUSEADDR, socket.SO_REUSEPORT])
+def test_a_port_that_somebody_listens_on_is_not_claimed(option: int) -> None:
     with socket.socket() as other:
-        for option in options:
-            other.setsockopt(socket.SOL_SOCKET, option, 1)
+        other.setsockopt(socket.SOL_SOCKET, option, 1)
         other.bind(("127.0.0.1", 0))
         other.listen()
-        port = other.getsockname()[1]
         with pytest.raises(ConsensusPRError, match="is in use by another process"):
-            claim(Address("127.0.0.1", port))
+            claim(Address("127.0.0.1", other.getsockname()[1]))
 
 
 @pytest.mark.parametrize(

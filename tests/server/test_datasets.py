@@ -239,9 +239,9 @@ def test_what_is_replaced_gives_its_memory_and_files_back(
     ask()
     put(server, versions[1])
     base, descriptors = rss(), opened()
-    for at in range(3):
+    for at in range(2):
         ask()
-        put(server, versions[at % 2])
+        put(server, versions[at])
     wait_for(lambda: all(len(one) == 1 for one in mapped(server)), most_s=MOST_S)
     assert not any("deleted" in one[0] for one in mapped(server))
     assert len(list(server.scratch.glob("consensuspr-*/*/*"))) == 1
@@ -256,16 +256,13 @@ def test_what_is_replaced_gives_its_memory_and_files_back(
     ("name", "path", "mode", "sentence"),
     [
         ("default", "bad.jsonl", "any", "bad.jsonl:1: is not JSON"),
-        ("default", "none.jsonl", "any", "none.jsonl: is no regular file"),
         ("default", "pipe", "any", "pipe: is no regular file"),
         ("default", "first.jsonl", "add", "dataset 'default' is there, from .*; replace it"),
         ("new", "first.jsonl", "replace", "no dataset is called 'new'; there is: default"),
         ("", "first.jsonl", "any", "name must not be empty"),
-        ("n" * 129, "first.jsonl", "any", "name must have at most 128 bytes, got 129"),
         ("new", "", "any", "path is missing, and dataset 'new' is not there yet"),
         ("default", "../outside.jsonl", "any", "path must be in or below .*/data, where"),
         ("default", "outside", "any", "path must be in or below .*/data, where"),
-        ("default", "/etc/shadow", "any", "path must be in or below .*/data, where"),
     ],
 )
 def test_what_is_wrong_changes_nothing_and_is_said(
@@ -330,56 +327,41 @@ def test_added_and_removed(server: ServeProcess, files: Files) -> None:
             admin.remove("default")
 
 
-def test_a_hangup_reads_all_files_again(start: StartServer, own_files: Files) -> None:
+def test_a_folder_of_datasets_and_a_hangup(start: StartServer, own_files: Files) -> None:
+    """Bad files stop neither a start nor a reload."""
     folder = own_files.folder / "folder"
     folder.mkdir()
     (folder / "notes.txt").write_text("no dataset")
+    goes = version(folder / "goes.jsonl", 2)
     version(folder / "stays.jsonl", 2)
-    version(folder / "goes.jsonl", 2)
-    server = start(datasets={"a": str(own_files.first)}, dataset_folder=str(folder))
+    (folder / "broken.jsonl").write_text("{")
+    os.mkfifo(folder / "pipe.jsonl")
+    (folder / "gone.jsonl.gz").symlink_to("nowhere")
+    server = start(dataset_folder=str(folder), metrics_address=ANY_PORT)
     before = served(server)
-    assert set(before) == {"a", "stays", "goes"}
+    assert set(before) == {"default", "stays", "goes"}
+    logged = server.log.read_text()
+    assert f"dataset broken is not served: {folder / 'broken.jsonl'}:1: is not JSON" in logged
+    for name in ("pipe.jsonl", "gone.jsonl.gz"):
+        assert f"{folder / name}: is no regular file" in logged
+    shown = metrics_of(server)
+    for name, value in {"default": 0, "stays": 0, "broken": 1, "pipe": 1, "gone": 1}.items():
+        assert f'consensuspr_dataset_bad{{dataset="{name}"}} {value}.0' in shown
+    assert 'consensuspr_dataset_changes_total{result="failed"} 3.0' in shown
+
     version(own_files.first, 3)
     (folder / "stays.jsonl").write_text("{")
-    (folder / "goes.jsonl").unlink()
-    version(folder / "comes.jsonl", 5)
+    goes.rename(folder / "comes.jsonl")
+    version(folder / "broken.jsonl", 3)
     server.process.send_signal(signal.SIGHUP)
     expected = {
-        "a": digest_of(own_files.first),
+        "default": digest_of(own_files.first),
         "stays": before["stays"],
-        "comes": digest_of(folder / "comes.jsonl"),
+        "comes": before["goes"],
+        "broken": digest_of(folder / "broken.jsonl"),
     }
     wait_for(lambda: served(server) == expected, most_s=MOST_S)
     wait_for(lambda: "dataset stays: nothing is changed" in server.log.read_text(), most_s=MOST_S)
-
-
-def test_bad_files_of_a_folder_do_not_stop_a_start(
-    start: StartServer, own_files: Files, tmp_path: Path
-) -> None:
-    folder = own_files.folder / "watched"
-    folder.mkdir()
-    good = version(folder / "good.jsonl", 2)
-    bad = folder / "broken.jsonl"
-    bad.write_text("{")
-    os.mkfifo(folder / "pipe.jsonl")
-    (folder / "folder.parquet").mkdir()
-    (folder / "gone.jsonl.gz").symlink_to("nowhere")
-    server = start(dataset_folder=str(folder), metrics_address=ANY_PORT)
-    expected = {"default": digest_of(own_files.first), "good": digest_of(good)}
-    assert served(server) == expected
-    logged = server.log.read_text()
-    assert f"dataset broken is not served: {bad}:1: is not JSON" in logged
-    for name in ("pipe.jsonl", "folder.parquet", "gone.jsonl.gz"):
-        assert f"{folder / name}: is no regular file" in logged
-    shown = metrics_of(server)
-    bad_ones = {"default": 0, "good": 0, "broken": 1, "pipe": 1, "folder": 1, "gone": 1}
-    for name, value in bad_ones.items():
-        assert f'consensuspr_dataset_bad{{dataset="{name}"}} {value}.0' in shown
-    assert 'consensuspr_dataset_changes_total{result="failed"} 4.0' in shown
-    version(bad, 3)
-    server.process.send_signal(signal.SIGHUP)
-    expected["broken"] = digest_of(bad)
-    wait_for(lambda: served(server) == expected, most_s=MOST_S)
     wait_for(lambda: 'dataset_bad{dataset="broken"} 0.0' in metrics_of(server), most_s=MOST_S)
 
 
@@ -428,12 +410,8 @@ def test_the_command(
     changed = done("replace", "default", str(files.second))
     assert (changed["digest"], changed["previous_digest"]) == (second, first)
     assert done("remove", "more") == {"name": "more", "digest": second}
-    code, out, _ = consensuspr("datasets", "replace", "default", *at)
-    assert (code, out.split(",")[0]) == (0, "default: loaded again")
     code, _, err = consensuspr("datasets", "add", "default", str(files.first), *at)
     assert code == 2 and "dataset 'default' is there" in err
-    code, out, _ = consensuspr("datasets", "list", *at)
-    assert code == 0 and "default" in out and second[:19] in out
 
 
 def test_a_reload_during_the_start_keeps_the_datasets_of_the_settings(tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from consensuspr.client import RewardClient
-from consensuspr.server import service
-from consensuspr.server.reception import Reception
+from consensuspr.server import grpc_server
+from consensuspr.server.grpc_server import Reception
 from consensuspr.v1 import ADMIN_SERVICE_NAME, PROTOCOL_VERSION, SERVICE_NAME
-from reliability.frames import begun_request, open_calls
+from reliability.frames import begun_request, field, open_calls
 from tests.processes import wait_for
 from tests.server.conftest import RIGHT, request_of
 from tests.servers import ServeProcess, free_port, serve_command
@@ -33,18 +33,6 @@ MB = 10**6
 SIZE = 16 * MIB
 BOUND = 300 * MB
 Code = grpc.StatusCode
-
-
-def varint(number: int) -> bytes:
-    data = bytearray()
-    while number > 127:
-        data.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*data, number])
-
-
-def field(number: int, content: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(content)) + content
 
 
 def rollout(*fields: bytes) -> bytes:
@@ -89,17 +77,24 @@ class Worker:
     """The one worker of a server, and its memory.
 
     Attributes:
-        base: bytes that it has after a first request.
+        base: bytes that it had at first.
+        http_port: where it listens for HTTP.
     """
 
-    def __init__(self, server: ServeProcess) -> None:
+    def __init__(self, server: ServeProcess, http_port: int) -> None:
         self.server = server
+        self.http_port = http_port
         pids = server.worker_pids()
         assert len(pids) == 1, pids
         self.pid = pids[0]
         with grpc.insecure_channel(server.address) as channel:
             request = request_of(RIGHT, protocol_version=PROTOCOL_VERSION)
             _call(channel, "Score")(request.SerializeToString())
+        self.begin()
+
+    def begin(self) -> None:
+        """Measure from the present memory on."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")  # the peak
         self.base = self._status("VmRSS")
 
     def peak(self) -> int:
@@ -144,12 +139,20 @@ def send(
     return codes
 
 
+@pytest.fixture(scope="module")
+def shared(dataset_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    """The worker of a server that also listens for HTTP."""
+    options = ("--workers", "1", "--http-address", f"127.0.0.1:{free_port()}")
+    folder = tmp_path_factory.mktemp("memory")
+    with closing(ServeProcess(folder, serve_command(dataset_file, *options))) as server:
+        yield Worker(server.wait_until_listening(), int(options[-1].rpartition(":")[2]))
+
+
 @pytest.fixture
-def worker(dataset_file: Path, tmp_path: Path) -> Iterator[Worker]:
-    """A worker that nothing was sent to."""
-    command = serve_command(dataset_file, "--workers", "1")
-    with closing(ServeProcess(tmp_path, command)) as server:
-        yield Worker(server.wait_until_listening())
+def worker(shared: Worker) -> Worker:
+    """The same, its peak forgotten."""
+    shared.begin()
+    return shared
 
 
 def request_bytes(raw: bytes) -> bytes:
@@ -254,11 +257,9 @@ BODIES: dict[str, tuple[str, bytes]] = {
 }
 
 
-def test_a_worker_stays_within_its_bound_by_http(dataset_file: Path, tmp_path: Path) -> None:
-    port = free_port()
-
+def test_a_worker_stays_within_its_bound_by_http(worker: Worker) -> None:
     def post(path: str, raw: bytes) -> int:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=100)
+        connection = http.client.HTTPConnection("127.0.0.1", worker.http_port, timeout=100)
         with closing(connection):
             headers = {"Content-Type": "application/json"}
             try:
@@ -267,19 +268,18 @@ def test_a_worker_stays_within_its_bound_by_http(dataset_file: Path, tmp_path: P
             except ConnectionError:  # refused before all of it was sent
                 return 0
 
-    options = ("--workers", "1", "--http-address", f"127.0.0.1:{port}")
-    with closing(ServeProcess(tmp_path, serve_command(dataset_file, *options))) as server:
-        worker = Worker(server.wait_until_listening())
-        for body, (path, raw) in BODIES.items():
-            with ThreadPoolExecutor(4) as pool:
-                ends = {*pool.map(post, [path] * 4, [raw] * 4)}
-            assert ends <= {200, 400, 413, 503, 0}, body
-            worker.check(body)
+    for body, (path, raw) in BODIES.items():
+        with ThreadPoolExecutor(4) as pool:
+            ends = {*pool.map(post, [path] * 4, [raw] * 4)}
+        assert ends <= {200, 400, 413, 503, 0}, body
+        worker.check(body)
 
 
 def test_requests_that_stall_keep_nobody_out(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that has sent a request before takes other turns than new ones."""
-    monkeypatch.setattr(service, "Reception", lambda: Reception(receive_s=3, short_receive_s=1))
+    monkeypatch.setattr(
+        grpc_server, "Reception", lambda *_: Reception(receive_s=3, short_receive_s=1)
+    )
     server = serve()
     server.stub.Score(request_of(RIGHT))
     host, port = server.address.split(":")

@@ -35,20 +35,11 @@ def test_a_batch_is_counted_by_status_and_data_source() -> None:
     ]
     sources = ["math", "math", "math", "gsm8k", None]
     metrics.batch([Rollout("p", b"12345")] * 5, sources, ScoreColumns.of(scores), **TOOK)
-    assert value(metrics, "rollouts_total", status="OK", data_source="math", run="unknown") == 2
-    assert (
-        value(metrics, "rollouts_total", status="NO_NODES", data_source="gsm8k", run="unknown") == 1
-    )
-    assert (
-        value(
-            metrics,
-            "rollouts_total",
-            status="UNKNOWN_PROBLEM",
-            data_source="unknown",
-            run="unknown",
-        )
-        == 1
-    )
+    for source, status, number in (
+        ("math", "OK", 2), ("gsm8k", "NO_NODES", 1), ("unknown", "UNKNOWN_PROBLEM", 1),
+    ):  # fmt: skip
+        labels = {"status": status, "data_source": source, "run": "unknown"}
+        assert value(metrics, "rollouts_total", **labels) == number
     assert value(metrics, "ncr_sum_total", data_source="math", run="unknown") == 2.0
     assert value(metrics, "ncr_rollouts_total", data_source="math", run="unknown") == 3
     assert value(metrics, "ncr_rollouts_total", data_source="gsm8k", run="unknown") is None
@@ -172,27 +163,16 @@ def test_a_served_batch_shows_up(serve: Serve) -> None:
     server = serve()
     request = request_of(RIGHT, RIGHT, b"#### 1")
     request.rollouts[1].data_source = "mine"
-    request.rollouts.add(problem_id="bare", response=b"#### 5")
     request.rollouts.add(problem_id="nobody" * 1000, response=b"#### 5")
     server.stub.Score(request)
-    assert server.metric("rollouts_total", status="OK", data_source="toy", run="unknown") == 2
-    assert server.metric("rollouts_total", status="OK", data_source="mine", run="unknown") == 1
-    assert (
-        server.metric("rollouts_total", status="NO_NODES", data_source="plain", run="unknown") == 1
-    )
-    assert (
-        server.metric(
-            "rollouts_total", status="UNKNOWN_PROBLEM", data_source="unknown", run="unknown"
-        )
-        == 1
-    )
-    assert server.metric("request_rollouts_sum") == 5
+    sources = {"toy": ("OK", 2), "mine": ("OK", 1), "unknown": ("UNKNOWN_PROBLEM", 1)}
+    for source, (status, number) in sources.items():
+        labels = {"status": status, "data_source": source, "run": "unknown"}
+        assert server.metric("rollouts_total", **labels) == number
+    assert server.metric("request_rollouts_sum") == 4
     assert server.metric("matcher_cache_misses_total") == 1
-    assert server.metric("acc_sum_total", data_source="toy", run="unknown") == 1
-
     server.stub.Score(request_of(rb"\boxed{\int_0^6 x dx}"))
     total = server.metric("batch_seconds_sum", stage="total")
     answers = server.metric("batch_seconds_sum", stage="answers")
-    assert total is not None
-    assert answers is not None
+    assert total is not None and answers is not None
     assert 0 < answers < total

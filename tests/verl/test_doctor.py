@@ -116,7 +116,7 @@ def test_a_good_run(doctor: Doctor, address: str, files: list[str], tmp_path: Pa
     assert found.code == 0
     assert found.has(f"ok verl: version {verl.__version__}, verl.trainer.main_ppo")
     assert found.has("ok reward manager: consensuspr.client.verl.manager.ConsensusRewardManager")
-    assert found.has("ok train problems: 40 (100.0 %) of 40 known to the server")
+    assert found.has("ok train problems: 40 have a reward, ")
     assert found.has("ok dataset: dataset_path: ")
     assert found.has("ok schedule: 5 steps in an epoch, 15 steps in all")
     if not OLD:
@@ -129,8 +129,6 @@ def test_what_this_verl_does_not_say(doctor: Doctor, files: list[str]) -> None:
         "--address", "127.0.0.1:1", "--timeout", "0.5", "--",
         *files,
         "reward_model.reward_manager=consensuspr",
-        "++algorithm.filter_groups.enable=True",
-        "++algorithm.filter_groups.metric=score",
         "algorithm.adv_estimator=consensuspr_step",
         "trainer.nnodes=2",
     )  # fmt: skip
@@ -140,7 +138,6 @@ def test_what_this_verl_does_not_say(doctor: Doctor, files: list[str]) -> None:
     assert found.has(
         "FAIL step credit: step credit needs actor_rollout_ref.rollout.agent.agent_loo"
     )
-    assert found.has("warn group filter: algorithm.filter_groups.metric=score: ")
     if OLD:
         # Old settings are moved, and the name is not known without the plugin.
         assert found.has("FAIL reward manager: reward manager 'consensuspr' cannot be loaded: ")
@@ -201,8 +198,3 @@ def test_a_run_that_cannot_be_composed(doctor: Doctor) -> None:
         "FAIL configuration: ConfigCompositionException: Could not override 'trainer.nodes'.; To"
         " append to your config use +trainer.nodes=2 → correct it"
     ]
-
-
-def test_a_trainer_that_does_not_exist(doctor: Doctor) -> None:
-    found = doctor("--address", "127.0.0.1:1", "--", "python3", "-m", "verl.trainer.main_pppo")
-    assert found.has("FAIL verl: the trainer cannot be imported: ModuleNotFoundError: No module")

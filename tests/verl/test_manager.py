@@ -71,10 +71,7 @@ def test_verl_loads_it_from_its_module(compose: Callable[..., Any], tokenizer_di
 
 
 def test_verl_loads_the_function_from_its_module(
-    compose: Callable[..., Any],
-    tokenizer_dir: Path,
-    address: str,
-    make_batch: Callable[..., Any],
+    compose: Callable[..., Any], tokenizer_dir: Path, address: str, make_batch: Callable[..., Any]
 ) -> None:
     from verl.trainer.ppo.reward import load_reward_manager
 
@@ -116,10 +113,7 @@ def test_a_run_that_cannot_be_rewarded_does_not_start(
 
 @pytest.mark.skipif(BEFORE_0_8, reason="no trainer of verl 0.7 tells the reward its step")
 def test_the_curriculum_switches_with_the_step_of_the_sample(
-    manager: Callable[..., Any],
-    address: str,
-    make_batch: Callable[..., Any],
-    tmp_path: Path,
+    manager: Callable[..., Any], address: str, make_batch: Callable[..., Any], tmp_path: Path
 ) -> None:
     made = manager(
         "trainer.total_epochs=2",
@@ -148,10 +142,7 @@ def test_the_curriculum_switches_with_the_step_of_the_sample(
 
 @pytest.mark.parametrize("num_tokens", [60, 80])
 def test_the_overlong_penalty_is_that_of_verls_own_manager(
-    num_tokens: int,
-    manager: Callable[..., Any],
-    address: str,
-    make_batch: Callable[..., Any],
+    num_tokens: int, manager: Callable[..., Any], address: str, make_batch: Callable[..., Any]
 ) -> None:
     settings = {
         "max_resp_len": 100,
@@ -183,8 +174,7 @@ def test_samples_without_a_reward_are_noted_for_the_driver(
     """Of the last too, although nothing comes after it."""
     noted: list[tuple[int, str]] = []
     module = "consensuspr.client.verl.manager."
-    monkeypatch.setattr(f"{module}note_failures", lambda *failures: noted.append(failures))
-    monkeypatch.setattr(f"{module}note", lambda *_: True)
+    monkeypatch.setattr(f"{module}note_worker", lambda troubles, *failures: noted.append(failures))
     made = manager(address=address)
     made._in_worker = True
 
@@ -221,7 +211,7 @@ def test_a_run_without_masks_is_ended(
 ) -> None:
     ended: list[str] = []
     monkeypatch.setattr("consensuspr.client.verl.manager.end_run", ended.append)
-    monkeypatch.setattr("consensuspr.client.verl.manager.note_failures", lambda *_: None)
+    monkeypatch.setattr("consensuspr.client.verl.manager.note_worker", lambda *_: None)
     made = manager(address="127.0.0.1:1")
     made._in_worker = True
     with pytest.raises(InputError, match="a response of 4 messages came without its response_mask"):

@@ -276,7 +276,7 @@ def test_a_run_that_lost_samples_ends_with_the_reason_of_the_last(
     assert capsys.readouterr().err == ""
     for worker, count, last in (("a", 1, "early"), ("b", 2, "refused"), ("a", 1_000, "too late")):
         monkeypatch.setattr(run_end, "actor_name", lambda name=worker: name)
-        run_end.note_failures(count, last)
+        run_end.note_worker({}, count, last)
     run_end._print_reason()
     messages = capsys.readouterr().err
     assert (

@@ -25,11 +25,7 @@ from verl.trainer.config.algorithm import AlgoConfig
 
 from consensuspr.client.verl import ConsensusRewardManager
 from consensuspr.client.verl.sample import BY_TOKEN
-from consensuspr.client.verl.step_credit import (
-    CreditedOutput,
-    StepCreditWorker,
-    step_advantage,
-)
+from consensuspr.client.verl.step_credit import CreditedOutput, StepCreditWorker, step_advantage
 from consensuspr.errors import InputError
 
 UNIT = 1 / 8
@@ -145,10 +141,7 @@ RESPONSE = "First 118*14=1652 litres. ✓ Answer: 1"
 
 @pytest.fixture
 def reward(
-    compose: Callable[..., Any],
-    tokenizer_dir: Path,
-    make_batch: Callable[..., Any],
-    address: str,
+    compose: Callable[..., Any], tokenizer_dir: Path, make_batch: Callable[..., Any], address: str
 ) -> Callable[..., dict[str, Any]]:
     """Reward a response of the sample problem, one token a byte, by a real server."""
 

@@ -43,7 +43,7 @@ def test_the_step_log_warns_when_ncr_rises_without_acc(
         }
     )
     made = Ours(config)
-    monkeypatch.setattr(trainer, "read_notes", lambda _: [])
+    monkeypatch.setattr(trainer, "worker_notes", list)
 
     def samples(step: int) -> dict[str, Any]:
         ncr = step / 40

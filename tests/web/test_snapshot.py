@@ -72,7 +72,7 @@ class Parts(HTMLParser):
             self.inline[self._in].append(data)
 
 
-def test_only_what_the_page_brings_may_run(tmp_path: Path) -> None:
+def test_only_the_scripts_of_the_page_may_run(tmp_path: Path) -> None:
     write_snapshot(tmp_path / "r.html", "t", documents(1))
     page = (tmp_path / "r.html").read_text()
     parts = Parts(page)

@@ -12,8 +12,7 @@ import pytest
 
 from consensuspr.score_log import ScoreLog
 from consensuspr.scoring.types import SampleKeys
-from consensuspr.web import LogSource
-from consensuspr.web.sources import FOLDER_PREFIX
+from consensuspr.web.sources import FOLDER_PREFIX, LogSource
 from consensuspr.web.store import Filter, Moment, Store
 from consensuspr.web.views import Views
 from tests.score_logs import part_of, sample
@@ -48,9 +47,9 @@ def opened(run: Path) -> Iterator[Store]:
 
 
 def counts(now: Moment) -> list[int]:
-    """Return how many samples there are, said in several ways."""
+    """Return how many samples there are, counted in several ways."""
     total, rows = now.count(Filter(limit=500)), now.page(Filter(limit=500))
-    where, values = now.condition(Filter())
+    where, values = now.where(Filter())
     [steps] = now.rows(f"SELECT count(DISTINCT step) AS n FROM samples WHERE {where}", values)
     return [total, len(rows), now.runs[0].rows, 4 * steps["n"]]
 

@@ -3,47 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 
-from consensuspr.cli import (
-    curves,
-    datasets,
-    derive,
-    doctor,
-    explain,
-    health,
-    info,
-    launch,
-    loadtest,
-    replay,
-    score,
-    serve,
-    token,
-    watch,
-)
 from consensuspr.cli.boundary import make_app, run_app
 
 PROGRAM = "consensuspr"
 SUMMARY = "Consensus process rewards: score rollouts by answer and by the nodes they reach."
 
+# In the order of the help.  Each is the function of its name in the module of its name.
+COMMANDS = (
+    *("serve", "score", "explain", "derive", "launch", "doctor", "watch"),
+    *("curves", "replay", "info", "datasets", "health", "token", "loadtest"),
+)
 app = make_app(
     PROGRAM,
     SUMMARY,
-    {
-        "serve": serve.serve,
-        "score": score.score,
-        "explain": explain.explain,
-        "derive": derive.derive,
-        "launch": launch.launch,
-        "doctor": doctor.doctor,
-        "watch": watch.watch,
-        "curves": curves.curves,
-        "replay": replay.replay,
-        "info": info.info,
-        "datasets": datasets.datasets,
-        "health": health.health,
-        "token": token.token,
-        "loadtest": loadtest.loadtest,
-    },
+    {name: getattr(import_module(f"consensuspr.cli.{name}"), name) for name in COMMANDS},
 )
 
 

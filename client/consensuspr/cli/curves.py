@@ -67,11 +67,14 @@ def _table(curve: list[CurvePoint]) -> Table:
     for heading in headings.split():
         table.add_column(heading.replace("_", " "), justify="right", no_wrap=True)
     for point in curve:
+        steps = "–" if point.first_step is None else str(point.first_step)
+        if point.first_step != point.last_step:
+            steps += f"–{point.last_step}"
         table.add_row(
-            _steps(point),
+            steps,
             f"{point.samples:,}",
             _number(point.reward, ",.3f"),
-            *(_percent(value) for value in (point.acc, point.ncr, point.ncr_of_wrong)),
+            *(_number(value, ".1%") for value in (point.acc, point.ncr, point.ncr_of_wrong)),
             _number(point.tpn, ",.1f"),
             _number(point.num_tokens, ",.0f"),
             f"{point.failed:,}" if point.failed else "",
@@ -79,20 +82,8 @@ def _table(curve: list[CurvePoint]) -> Table:
     return table
 
 
-def _steps(point: CurvePoint) -> str:
-    if point.first_step is None:
-        return "–"
-    if point.first_step == point.last_step:
-        return str(point.first_step)
-    return f"{point.first_step}–{point.last_step}"
-
-
 def _number(value: float | None, form: str) -> str:
-    return "–" if value is None else format(value, form)
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %"
+    return "–" if value is None else format(value, form).replace("%", " %")
 
 
 def _draw(curve: list[CurvePoint], path: Path) -> None:
@@ -108,11 +99,8 @@ def _draw(curve: list[CurvePoint], path: Path) -> None:
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()
     for name, label in PLOTTED:
-        drawn = [
-            (step, getattr(point, name))
-            for step, point in steps
-            if getattr(point, name) is not None
-        ]
+        known = [(step, getattr(point, name)) for step, point in steps]
+        drawn = [(step, value) for step, value in known if value is not None]
         axes.plot([step for step, _ in drawn], [value for _, value in drawn], label=label)
     axes.set(xlabel="training step", ylabel="mean of a step's samples")
     axes.grid(alpha=0.3)

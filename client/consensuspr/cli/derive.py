@@ -48,10 +48,11 @@ def derive(
     ```
     """
     load_core()
-    from consensuspr.scoring.dataset_index import is_prepared_output, prepare_dataset
+    from consensuspr.data.readers import PREPARED_SUFFIX
+    from consensuspr.scoring.dataset_index import prepare_dataset
     from consensuspr.scoring.derive import derive_dataset
 
-    write = prepare_dataset if is_prepared_output(output) else derive_dataset
+    write = prepare_dataset if output.suffix.lower() == PREPARED_SUFFIX else derive_dataset
     with count_progress("deriving", None, "problems", hidden=no_progress) as advance_to:
         read, derived = write(
             dataset, output, again=again, on_error=on_error.value, progress=advance_to

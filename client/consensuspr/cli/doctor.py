@@ -81,7 +81,7 @@ def doctor(
     Put it before the command that starts training. Nothing is trained and no GPU is used. Each
     check prints ok, warn or FAIL, what was found and what to do. Exit code 1 if a check failed.
     """
-    from consensuspr.doctor import Level, TrainingSetup, examine
+    from consensuspr.doctor import Case, Level, examine
     from consensuspr.doctor.verl_run import TrainingCommand
 
     if run and config is not None:
@@ -91,7 +91,7 @@ def doctor(
     is_file = dataset is not None and os.path.isfile(dataset)
     if dataset is not None and not is_file and os.sep in dataset:
         raise InputError(f"{dataset}: no such file, and no name of a dataset either")
-    setup = TrainingSetup(
+    case = Case(
         address=address,
         token_file=token_file,
         tls_ca=tls_ca,
@@ -107,7 +107,7 @@ def doctor(
     console = make_console(color)
     levels: Counter[str] = Counter()
     found = []
-    for finding in examine(setup, partial(count_progress, hidden=no_progress)):
+    for finding in examine(case, partial(count_progress, hidden=no_progress)):
         levels[finding.level] += 1
         found.append(asdict(finding))
         if not as_json:

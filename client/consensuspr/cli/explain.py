@@ -7,7 +7,7 @@ import json
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from consensuspr.client.interface import BlockingClient
     from consensuspr.data import Row
     from consensuspr.scoring import Explanation, Score
-    from consensuspr.scoring.guard import GuardFigures
     from consensuspr.scoring.types import NodeExplanation, ScoreOptions
 
 logger = logging.getLogger(__name__)
@@ -117,131 +116,101 @@ def explain(
     }  # fmt: skip
     wanted = {name: value for name, value in names.items() if value is not None}
     is_run = rollouts.is_dir()
-    for name in ("row",) if is_run else ("step", "split", "group_id"):
-        if name in wanted:
-            kind = "run" if is_run else "file of rollouts"
-            raise InputError(f"--{name.removesuffix('_id')} does not go with a {kind}")
+    kind, unfit = "file of rollouts", ["step", "split", "group_id"]
     if is_run:
-        scoring = settings.model_fields_set - {"full", "color"}
-        if scoring or address is not None:
-            raise InputError(
-                f"--{next(iter(scoring), 'address').replace('_', '-')} does not go with a run: its"
-                " samples are scored here, as they were then"
-            )
-        explained = _of_run(rollouts, dataset, wanted, worst)
+        # Its samples are scored here, as they were then.
+        kind, unfit = "run", ["row", "address", *settings.model_fields_set - {"full", "color"}]
+    given = {**wanted, **settings.model_dump(exclude_unset=True), "address": address}
+    for name in unfit:
+        if given.get(name) is not None:
+            option = name.removesuffix("_id").replace("_", "-")
+            raise InputError(f"--{option} does not go with a {kind}")
+    if is_run:
+        samples = _of_run(rollouts, dataset, wanted, worst)
     else:
-        options = settings.options(spans=True)
         access = access_of(address, token_file, tls_ca)
         with connect(dataset, address, settings.timeout, access) as connection:
-            options = replace(options, dataset=connection.dataset_name)
-            explained = _of_rollouts(rollouts, wanted, worst, connection.client, options)
+            options = replace(settings.options(), dataset=connection.dataset_name)
+            samples = _of_rollouts(rollouts, wanted, worst, connection.client, options)
     if as_json:
-        print(json.dumps([sample.to_json() for sample in explained]))
+        print(json.dumps([_to_json(row, explanation) for row, explanation in samples]))
         return
     console = make_console(settings.color)
-    for sample in explained:
-        print_explanation(
-            console,
-            sample.explanation,
-            sample.response,
-            title=sample.title(),
-            full=settings.full,
-        )
-        for remark in sample.remarks:
-            console.print(remark, markup=False)
+    for sample, explanation in samples:
+        response, title = sample["response"], _title(sample)
+        print_explanation(console, explanation, response, title=title, full=settings.full)
+        for line in _trained_on(sample):
+            console.print(line, markup=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Explained:
-    """A sample and its explanation.
+# Names of a sample in --json; a run has the key, a file of rollouts the place.
+_NAMES = (
+    *("problem_id", "key", "place", "rollout_id"),
+    *("step", "split", "group_id", "final_score"),
+)
 
-    Attributes:
-        key: in the score log.
-        place: in its file.
-        final_score: number that the policy was trained on, if known.
-        remarks: lines below the explanation.
-    """
 
-    response: str
-    explanation: Explanation
-    problem_id: str
-    key: str | None = None
-    place: str | None = None
-    rollout_id: str | None = None
-    step: int | None = None
-    split: str | None = None
-    group_id: str | None = None
-    final_score: float | None = None
-    remarks: tuple[str, ...] = ()
+def _title(sample: Row) -> str:
+    parts = [sample.get("rollout_id") or sample.get("place") or f"sample {sample['key']}"]
+    if sample.get("step") is not None:
+        parts.append(f"step {sample['step']}")
+    if sample.get("split") is not None:
+        parts.append(f"split {one_line(sample['split'], 40)}")
+    return ", ".join([*parts, f"problem {sample['problem_id']}"])
 
-    def title(self) -> str:
-        """Name it to a person."""
-        parts = [self.rollout_id or self.place or f"sample {self.key}"]
-        if self.step is not None:
-            parts.append(f"step {self.step}")
-        if self.split is not None:
-            parts.append(f"split {one_line(self.split, 40)}")
-        return ", ".join([*parts, f"problem {self.problem_id}"])
 
-    def to_json(self) -> dict[str, Any]:
-        """Return its names, and all of the explanation."""
-        hidden = ("response", "explanation", "remarks")
-        names = [name for name in self.__dataclass_fields__ if name not in hidden]
-        explanation = asdict(self.explanation)
-        del explanation["score"]["channel_numbers"]
-        explanation["score"]["channels"] = self.explanation.score.channels
-        return {name: getattr(self, name) for name in names} | explanation
+def _to_json(sample: Row, explanation: Explanation) -> dict[str, Any]:
+    fields = asdict(explanation)
+    del fields["score"]["channel_numbers"]
+    fields["score"]["channels"] = explanation.score.channels
+    return {name: sample.get(name) for name in _NAMES} | fields
 
 
 def _of_run(
     run: Path, dataset: str | None, wanted: Mapping[str, Any], worst: int
-) -> list[_Explained]:
-    """Explain samples of a run, those with the lowest scores."""
+) -> list[tuple[Row, Explanation]]:
+    """Explain samples of a run, those with the lowest final scores."""
     load_core()
     from consensuspr.score_log import LogReader
-    from consensuspr.score_log.replay import Datasets, explain_row
+    from consensuspr.score_log.replay import Datasets, Unscored, explain_row
     from consensuspr.scoring import AnswerVerifier
 
     reader = LogReader(run)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for batch in reader.read():
         for name, value in wanted.items():
-            batch = batch.filter([one == value for one in batch.column(name).to_pylist()])
+            batch = batch.filter([found == value for found in batch.column(name).to_pylist()])
         # At most so many are held, however many there are.
-        rows = sorted([*rows, *batch.to_pylist()], key=_final_score)[:worst]
-    if not rows:
-        raise _none_of(run, wanted)
+        rows = sorted([*rows, *batch.to_pylist()], key=_score_of_row)[:worst]
     datasets = Datasets([reader.run], [] if dataset is None else [Path(dataset)])
-    names = ("problem_id", "rollout_id", "step", "split", "group_id", "final_score")
-    explained, faults = [], []
+    samples, faults = [], []
     with AnswerVerifier() as verifier:
         for row in rows:
-            try:
-                explanation = explain_row(row, datasets, verifier)
-            except InputError as error:
-                faults.append(error)
-                continue
-            named = {name: row[name] for name in names}
-            explained.append(
-                _Explained(
-                    row["response"],
-                    explanation,
-                    key=row["key"].hex(),
-                    remarks=_trained_on(row),
-                    **named,
+            explanation = explain_row(row, datasets, verifier)
+            if isinstance(explanation, Unscored):
+                faults.append(
+                    f"step {row['step']}, problem {row['problem_id']!r} cannot be explained:"
+                    f" {explanation} (dataset {row['dataset_digest']})"
                 )
-            )
-    if not explained:
-        raise faults[0]
+            else:
+                samples.append(({**row, "key": row["key"].hex()}, explanation))
+    if not samples:
+        raise InputError(faults[0]) if faults else _none_of(run, wanted)
     for fault in faults:
         logger.warning("%s", fault)
-    return explained
+    return samples
+
+
+def _score_of_row(row: Row) -> float:
+    """Return the final score of a row, else its reward; a sample without one comes first."""
+    known = (row[name] for name in ("final_score", "reward") if row[name] is not None)
+    return float(next(known, -math.inf))
 
 
 def _of_rollouts(
     path: Path, wanted: Mapping[str, Any], worst: int, client: BlockingClient, options: ScoreOptions
-) -> list[_Explained]:
-    """Explain rollouts of a file, those with the lowest scores."""
+) -> list[tuple[Row, Explanation]]:
+    """Explain rollouts of a file, those with the lowest rewards."""
     from consensuspr.client.files import chunks
     from consensuspr.data import read_rollouts
     from consensuspr.scoring import rollout_from_row
@@ -255,54 +224,43 @@ def _of_rollouts(
                 return
 
     def scored() -> Iterator[tuple[float, int, Row]]:
-        plain = replace(options, include_spans=False)
         for chunk in chunks(chosen()):
-            scores = client.score_with([rollout_from_row(row) for row in chunk], plain)
+            scores = client.score_with([rollout_from_row(row) for row in chunk], options)
             for row, score in zip(chunk, scores, strict=True):
                 yield -math.inf if score.reward is None else score.reward, row["row"], row
 
-    found = heapq.nsmallest(worst, scored())
-    if not found:
-        raise _none_of(path, wanted)
-    return [
-        _Explained(
-            row["response"],
+    names = ("problem_id", "rollout_id", "response")
+    samples = [
+        (
+            {"place": f"row {at}", **{name: row.get(name) for name in names}},
             client.explain_with(rollout_from_row(row), options),
-            row["problem_id"],
-            place=f"row {at}",
-            rollout_id=row.get("rollout_id"),
         )
-        for _, at, row in found
+        for _, at, row in heapq.nsmallest(worst, scored())
     ]
+    if not samples:
+        raise _none_of(path, wanted)
+    return samples
 
 
-def _trained_on(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return lines on what the policy was trained on, if that is not the reward."""
-    final_score, penalty = row["final_score"], row["penalty"] or 0.0
+def _trained_on(sample: Row) -> list[str]:
+    """Return lines on what a run's policy was trained on, if that is not the reward."""
+    final_score, penalty = sample.get("final_score"), sample.get("penalty") or 0.0
     lines = []
-    if row["side"] == "trainer" and row["reward"] is None:
+    if sample.get("side") == "trainer" and sample["reward"] is None:
         if final_score is None:
-            return ("Not trained on: the sample has no reward",)
+            return ["Not trained on: the sample has no reward"]
         number = final_score - penalty
-        by_acc = row["status"] == Status.NO_NODES and number == row["acc"]
+        by_acc = sample["status"] == Status.NO_NODES and number == sample["acc"]
         source = "its Acc" if by_acc else "the number that the run's settings give it"
         lines.append(f"Trained on {number:.3f}, {source}, instead of a reward")
     if penalty and final_score is not None:
         lines.append(f"Trained on {final_score:.3f}, penalty {penalty:.3f}")
-    return tuple(lines)
+    return lines
 
 
 def _none_of(path: Path, wanted: Mapping[str, Any]) -> InputError:
     named = ", ".join(f"{name} {value!r}" for name, value in wanted.items())
     return InputError(f"{path}: holds no sample of {named or 'any kind'}")
-
-
-def _final_score(row: dict[str, Any]) -> float:
-    """Return the sort key of a sample: its final score; without a reward it comes first."""
-    for name in ("final_score", "reward"):
-        if row[name] is not None:
-            return float(row[name])
-    return -math.inf
 
 
 def print_explanation(
@@ -318,20 +276,16 @@ def print_explanation(
         for number, node in enumerate(explanation.nodes, start=1)
         if node.span is not None
     ]
-    console.print(Text(one_line(title, 200), style="bold"))
-    console.print()
+    console.print(Text(one_line(title, 200), style="bold"), end="\n\n")
     # A hit must stay on one line to be found in a pipe. A recorded picture has to be wrapped.
     coloured = console.color_system is not None and not console.no_color
     marked = mark_hits(response, marks, brackets=not coloured, full=full)
-    console.print(marked, soft_wrap=not console.record)
-    console.print()
+    console.print(marked, soft_wrap=not console.record, end="\n\n")
     if explanation.nodes:
         console.print(_node_table(explanation.nodes))
         console.print()
-    for line in _score_lines(explanation.score, explanation.identity.reward, explanation):
-        console.print(line)
-    if explanation.identity.reward.after_think:
-        console.print(_thoughts_line(response))
+    for name, text in _score_lines(explanation, response):
+        console.print(Text.assemble((f"{name:7}", "bold"), text))
 
 
 def mark_hits(
@@ -377,7 +331,7 @@ def _append_gap(text: Text, skipped: int) -> None:
         text.append(f"\n⋯ {skipped:,} characters not shown ⋯\n", style="dim")
 
 
-def _node_table(nodes: tuple[NodeExplanation, ...]) -> Table:
+def _node_table(nodes: Sequence[NodeExplanation]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("Node", justify="right", no_wrap=True)
     table.add_column("")
@@ -386,83 +340,67 @@ def _node_table(nodes: tuple[NodeExplanation, ...]) -> Table:
     table.add_column("By", no_wrap=True)
     for number, node in enumerate(nodes, start=1):
         label = one_line(node.label or (node.expressions[0] if node.expressions else ""), 60)
+        remarks = ["final answer"] * node.is_final + ["does not count"] * (not node.counts)
+        found = Text(one_line(node.expression))
+        if not node.matched:
+            shown = " | ".join(one_line(text, 40) for text in node.expressions[:3])
+            hidden = len(node.expressions) - 3
+            ending = f" | {hidden} more" if hidden > 0 else ""
+            found = Text(f"not found: {shown}{ending}", style="dim")
         table.add_row(
             Text(f" {number} ", style=node_style(number) if node.matched else "dim"),
             Text("✓", style="green") if node.matched else Text("✗", style="red"),
-            Text(label + _remarks(node)),
-            _found(node),
+            Text(label + (f" ({', '.join(remarks)})" if remarks else "")),
+            found,
             Text(node.channel),
         )
     return table
 
 
-def _remarks(node: NodeExplanation) -> str:
-    remarks = ["final answer"] * node.is_final + ["does not count"] * (not node.counts)
-    return f" ({', '.join(remarks)})" if remarks else ""
-
-
-def _found(node: NodeExplanation) -> Text:
-    if node.matched:
-        return Text(one_line(node.expression))
-    looked_for = " | ".join(one_line(expression, 40) for expression in node.expressions[:3])
-    hidden = len(node.expressions) - 3
-    ending = f" | {hidden} more" if hidden > 0 else ""
-    return Text(f"not found: {looked_for}{ending}", style="dim")
-
-
-def _score_lines(score: Score, reward: RewardSpec, explanation: Explanation) -> list[Text]:
-    lines = [Text.assemble(("Status ", "bold"), score.status.value)]
-    if score.message:
-        lines[0].append(f": {printable(score.message)}")
-    lines.append(Text.assemble(("Acc    ", "bold"), _value(score.acc, ".0f"), _answer(score)))
+def _score_lines(explanation: Explanation, response: str) -> Iterator[tuple[str, str]]:
+    """Yield the lines of the score: a name and its text."""
+    score, reward = explanation.score, explanation.identity.reward
+    yield "Status", score.status + (f": {printable(score.message)}" if score.message else "")
+    answer = ""
+    if score.acc is not None:
+        answer = " (no final answer found)"
+        if score.answer is not None:
+            shown = one_line(score.answer, 80)
+            answer = f" (answer {shown!r}, decided by {score.answer_method})"
+    yield "Acc", _value(score.acc, ".0f") + answer
     if score.ncr is not None:
-        lines.append(Text.assemble(("NCR    ", "bold"), f"{score.ncr:.3f}{_share(score, reward)}"))
+        yield "NCR", f"{score.ncr:.3f}{_sum_of_ncr(score, reward)}"
         if explanation.guard is not None:
-            lines.append(_guard_line(score, explanation.guard))
+            figures = explanation.guard
+            yield (
+                "Guard",
+                f"{_value(score.guard, '.3f')}: {count_of(figures.statements, 'value')} stated of"
+                f" {figures.max_statements:,.4g} allowed, {count_of(figures.numbers, 'number')}"
+                f" written of {figures.max_numbers:,.4g}",
+            )
     if score.tpn is not None:
-        lines.append(Text.assemble(("TPN    ", "bold"), f"{score.tpn:,.1f} tokens per node"))
+        yield "TPN", f"{score.tpn:,.1f} tokens per node"
     formula = reward.formula(explanation.identity.epoch)
-    lines.append(Text.assemble(("Reward ", "bold"), f"{_value(score.reward, '.3f')} = {formula}"))
-    return lines
-
-
-def _thoughts_line(response: str) -> Text:
-    """Return which part of a response is scored with after_think."""
-    if END_OF_THINKING in response:
-        first = scored_from(response) + 1
-        part = f"only the text after the last {END_OF_THINKING}, from character {first:,} on"
-    else:
+    yield "Reward", f"{_value(score.reward, '.3f')} = {formula}"
+    if reward.after_think:
         part = f"nothing: the response has no {END_OF_THINKING}"
-    return Text.assemble(("Scored ", "bold"), part)
+        if END_OF_THINKING in response:
+            first = scored_from(response) + 1
+            part = f"only the text after the last {END_OF_THINKING}, from character {first:,} on"
+        yield "Scored", part
 
 
-def _share(score: Score, reward: RewardSpec) -> str:
+def _sum_of_ncr(score: Score, reward: RewardSpec) -> str:
     counted = f"{score.num_matched} of {count_of(score.num_nodes, 'node')}"
+    raw = _value(score.ncr_raw, ".3f")
     if reward.ncr == NcrKind.WEIGHTED:
-        counted = f"{_value(score.ncr_raw, '.3f')} of the weights, {counted}"
+        counted = f"{raw} of the weights, {counted}"
     if score.ncr == 0 and score.ncr_raw:  # the guard's factor is above 0
         return f" ({counted}, without a marked final answer: unanswered={reward.unanswered})"
     if score.guard in (None, 1.0):
         return f" = {counted}"
-    return f" = {_value(score.ncr_raw, '.3f')} ({counted}) · {score.guard:.3f} (guard)"
-
-
-def _guard_line(score: Score, figures: GuardFigures) -> Text:
-    counts = (
-        f"{_value(score.guard, '.3f')}: {count_of(figures.statements, 'value')} stated of "
-        f"{figures.max_statements:,.4g} allowed, {count_of(figures.numbers, 'number')} written of "
-        f"{figures.max_numbers:,.4g}"
-    )
-    return Text.assemble(("Guard  ", "bold"), counts)
+    return f" = {raw} ({counted}) · {score.guard:.3f} (guard)"
 
 
 def _value(value: float | None, form: str) -> str:
     return "unknown" if value is None else format(value, form)
-
-
-def _answer(score: Score) -> str:
-    if score.acc is None:
-        return ""
-    if score.answer is None:
-        return " (no final answer found)"
-    return f" (answer {one_line(score.answer, 80)!r}, decided by {score.answer_method})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -33,21 +33,27 @@ def info(
     ```
     """
     if address is None:
-        _print_facts(_installed(), as_json)
-        return
-    from consensuspr.client import Access, RewardClient
+        facts, datasets = _installed(), tuple[DatasetInfo, ...]()
+    else:
+        from consensuspr.client import Access, RewardClient
 
-    with RewardClient(address, timeout_s=timeout, access=Access(token_file, tls_ca)) as client:
-        server = client.server_info()
+        with RewardClient(address, timeout_s=timeout, access=Access(token_file, tls_ca)) as client:
+            server = client.server_info()
+        facts, datasets = asdict(server), server.datasets
     if as_json:
-        print(json.dumps(asdict(server)))
+        print(json.dumps(facts))
         return
-    facts = {name: value for name, value in asdict(server).items() if name != "datasets"}
-    _print_facts(facts, as_json=False)
-    make_console().print(_dataset_table(server.datasets))
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in facts.items():
+        if name != "datasets":
+            shown = f"{value:,}" if name.startswith("max_") else one_line(str(value))
+            table.add_row(name.replace("_", " "), Text(shown))
+    make_console().print(table)
+    if datasets:
+        make_console().print(_dataset_table(datasets))
 
 
-def _installed() -> dict[str, object]:
+def _installed() -> dict[str, Any]:
     backend = load_core()
     from consensuspr.core import NORMAL_FORM_VERSION
     from consensuspr.scoring.answers import ANSWER_VERSION
@@ -63,17 +69,6 @@ def _installed() -> dict[str, object]:
         "scoring_version": SCORING_VERSION,
         "core_backend": backend,
     }
-
-
-def _print_facts(facts: dict[str, object], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(facts))
-        return
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for name, value in facts.items():
-        shown = f"{value:,}" if name.startswith("max_") else one_line(str(value))
-        table.add_row(name.replace("_", " "), Text(shown))
-    make_console().print(table)
 
 
 def _dataset_table(datasets: tuple[DatasetInfo, ...]) -> Table:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Annotated
 
 import typer
 
 from consensuspr.cli.options import with_settings
-from consensuspr.console import one_line
 from consensuspr.launch.request import Request
 
 
@@ -62,8 +60,4 @@ def launch(
     if dry_run:
         typer.echo(plan.script())
         return 0
-    return launch(plan, _say, examine=not settings.no_doctor)
-
-
-def _say(sentence: str) -> None:
-    print(f"consensuspr: {one_line(sentence, 2000)}", file=sys.stderr, flush=True)
+    return launch(plan, examine=not settings.no_doctor)

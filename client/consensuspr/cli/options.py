@@ -263,7 +263,7 @@ def _option_type(setting: Setting, model: type[Settings]) -> Any:
     """Return the type of a setting as typer reads it; None where no option can give it."""
     if setting.name in model.read_words:
         return list[str]
-    if any(isinstance(one, BeforeValidator) for one in setting.field.metadata):
+    if any(isinstance(rule, BeforeValidator) for rule in setting.field.metadata):
         return str  # which the validator reads
     return _plain_type(setting.field.annotation)
 

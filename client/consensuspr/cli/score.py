@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Generator, Iterable
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -33,10 +33,10 @@ from consensuspr.console import count_of, count_progress, load_core, make_consol
 from consensuspr.errors import InputError
 
 if TYPE_CHECKING:
-    from consensuspr.client.files import FileScores, Mean, ScoreCounts, Summary
+    from consensuspr.client.files import Mean, Summary
     from consensuspr.data import ReadReport, RowWriter
     from consensuspr.ray.data import ScoredPart
-    from consensuspr.scoring.types import ScoreOptions
+    from consensuspr.scoring.types import Identity, ScoreOptions
 
 SPANS_TYPE = {"spans": "list<list<int64>>"}
 
@@ -104,11 +104,12 @@ def score(
     if on_ray and (address is not None or settings.timeout is not None):
         raise InputError("--address and --timeout are for a server, not for --engine ray")
     read, options = ReadReport(), settings.options(spans=settings.spans)
-    columns = SCORED_TYPES | (SPANS_TYPE if settings.spans else {})
     total = None
     with ExitStack() as stack:
         if on_ray:
-            parts = stack.enter_context(_ray_parts(rollouts, dataset, options, settings, output))
+            parts = stack.enter_context(
+                closing(_ray_parts(rollouts, dataset, options, settings, output))
+            )
         else:
             # A bad row at the end of a long file is found before anything is scored.  Skipping,
             # rows are counted on the way: reading twice would report each bad one twice.
@@ -116,29 +117,31 @@ def score(
                 total = scan_rollouts(rollouts).rows
             access = access_of(address, token_file, tls_ca)
             connection = stack.enter_context(connect(dataset, address, settings.timeout, access))
+        columns = SCORED_TYPES | (SPANS_TYPE if settings.spans else {})
         out = stack.enter_context(open_writer(output, columns))
+        hidden = settings.no_progress
         advance_to = stack.enter_context(
-            count_progress("scoring", total, "rollouts", hidden=settings.no_progress)
+            count_progress("scoring", total, "rollouts", hidden=hidden)
         )
         start = time.monotonic()
         if on_ray:
-            scores = _collect(parts, out, read, rollouts, advance_to)
+            summary, identity = _collect(parts, out, read, rollouts, advance_to)
         else:
             rows = read_rollouts(rollouts, settings.on_error.value, read)
-            scores = score_file(rows, connection, options, out, advance_to)
+            summary, identity = score_file(rows, connection, options, out, advance_to)
         elapsed_s = time.monotonic() - start
-    overall = scores.summary.overall
+    overall = summary.overall
     if as_json:
         result = {
-            **scores.summary.to_json(),
+            **summary.to_json(),
             "skipped_rows": read.skipped,
             "elapsed_s": round(elapsed_s, 3),
-            "identity": asdict(scores.identity),
+            "identity": asdict(identity),
             "output": str(output),
         }
         print(json.dumps(result))
     else:
-        _print(scores, read, elapsed_s, output, settings)
+        _print(summary, read, elapsed_s, output, settings)
     if not overall.means["reward"].count:
         typer.echo(
             f"warning: none of {count_of(overall.rollouts, 'rollout')} got a reward; see the"
@@ -148,20 +151,19 @@ def score(
         raise typer.Exit(1)
 
 
-@contextmanager
 def _ray_parts(
     rollouts: Path,
     dataset: str | None,
     options: ScoreOptions,
     settings: ScoreSettings,
     output: Path,
-) -> Iterator[Iterable[ScoredPart]]:
-    """Score on all cores of a cluster; yield the scored parts in the order of the file."""
+) -> Generator[ScoredPart, None, None]:
+    """Score on all cores of a cluster; return the scored parts in the order of the file."""
     if dataset is None:
         raise InputError("give --dataset PATH to score with --engine ray")
     load_core()
-    from consensuspr.data import is_parquet_output
     from consensuspr.data.readers import open_data
+    from consensuspr.data.writers import is_parquet_output
     from consensuspr.ray.data import PartOptions, score_parts
     from consensuspr.ray.node import require_ray
     from consensuspr.scoring import DatasetIndex
@@ -171,8 +173,7 @@ def _ray_parts(
     # Rows of JSON are made where they are scored; those of Parquet share a schema.
     as_lines = not is_parquet_output(output)
     part_options = PartOptions(str(rollouts), options, settings.on_error.value, as_lines=as_lines)
-    with closing(score_parts(DatasetIndex.load(dataset), part_options)) as parts:
-        yield parts
+    return score_parts(DatasetIndex.load(dataset), part_options)
 
 
 def _collect(
@@ -181,10 +182,11 @@ def _collect(
     read: ReadReport,
     rollouts: Path,
     advance_to: Callable[[int], None],
-) -> FileScores:
+) -> tuple[Summary, Identity]:
     """Write parts and count them."""
-    from consensuspr.client.files import FileScores, Summary
-    from consensuspr.data import JsonRows, refuse_empty
+    from consensuspr.client.files import Summary
+    from consensuspr.data.readers import refuse_empty
+    from consensuspr.data.writers import JsonRows
 
     summary, identity = Summary(), None
     for part in parts:
@@ -205,17 +207,18 @@ def _collect(
         advance_to(summary.overall.rollouts)
     refuse_empty(str(rollouts), read)
     assert identity is not None, "a good row was scored"
-    return FileScores(summary, identity)
+    return summary, identity
 
 
 def _print(
-    scores: FileScores, read: ReadReport, elapsed_s: float, output: Path, settings: ScoreSettings
+    summary: Summary, read: ReadReport, elapsed_s: float, output: Path, settings: ScoreSettings
 ) -> None:
     from consensuspr.scoring.types import Status
 
-    overall = scores.summary.overall
+    overall = summary.overall
+    total = count_of(overall.rollouts, "rollout")
     console = make_console(settings.color)
-    console.print(summary_table(scores.summary, f"Reward ({settings.reward})"))
+    console.print(summary_table(summary, f"Reward ({settings.reward})"))
     console.print()
     counts = sorted(overall.statuses.items(), key=lambda item: (item[0] is not Status.OK, item[0]))
     for status, count in counts:
@@ -232,11 +235,8 @@ def _print(
     if read.skipped:
         console.print(f"{count_of(read.skipped, 'bad row')} skipped", style="yellow")
     rate = overall.rollouts / max(elapsed_s, 1e-9)
-    console.print(
-        f"{count_of(overall.rollouts, 'rollout')} in {elapsed_s:.1f} s ({rate:,.0f}/s), "
-        f"written to {output}",
-        markup=False,
-    )
+    written = f"{total} in {elapsed_s:.1f} s ({rate:,.0f}/s), written to {output}"
+    console.print(written, markup=False)
 
 
 def mean_text(mean: Mean, rollouts: int, form: str) -> str:
@@ -251,18 +251,15 @@ def mean_text(mean: Mean, rollouts: int, form: str) -> str:
 def summary_table(summary: Summary, reward: str) -> Table:
     """Return the table of a file, with a heading for the reward's column."""
     forms = {"acc": ".1%", "ncr": ".1%", "tpn": ",.1f", "reward": ",.3f"}
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Data source")
+    table = Table("Data source", box=None, pad_edge=False, header_style="bold")
     for heading in ("Rollouts", "Acc", "NCR", "TPN", reward):
         table.add_column(heading, justify="right")
-
-    def add(name: Text | str, counts: ScoreCounts, style: str = "") -> None:
+    rows = [(Text(one_line(source)), counts, "") for source, counts in summary.by_source.items()]
+    if len(rows) > 1:
+        rows.append((Text("all"), summary.overall, "bold"))
+    for name, counts, style in rows:
+        if style:
+            table.add_section()
         means = (mean_text(counts.means[m], counts.rollouts, form) for m, form in forms.items())
         table.add_row(name, f"{counts.rollouts:,}", *means, style=style)
-
-    for source, counts in summary.by_source.items():
-        add(Text(one_line(source)), counts)
-    if len(summary.by_source) > 1:
-        table.add_section()
-        add("all", summary.overall, "bold")
     return table

@@ -41,9 +41,6 @@ def serve(*, settings: ServerConfig) -> int:
         from consensuspr.web import require_web
 
         require_web("web")
-    if settings.http_address is not None:
-        from consensuspr.http import run
-    else:
-        from consensuspr.server import run
+    from consensuspr.server import run
 
     return run(settings)

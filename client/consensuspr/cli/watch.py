@@ -79,13 +79,10 @@ def watch(
         if not path.is_file():
             raise InputError(f"{path} is no file")
     sources = [open_source(path) for path in runs]
-    claimed = claim(wanted)
-    try:
-        scheme = "http" if tls is None else "https"
+    with claim(wanted) as claimed:
+        scheme, bound = "http" if tls is None else "https", Address.of(claimed)
 
         def announce() -> None:
-            print(f"watching on {scheme}://{claimed.address}", flush=True)
+            print(f"watching on {scheme}://{bound}", flush=True)
 
-        serve_page(sources, dataset or (), claimed.address, security, announce, until_signal)
-    finally:
-        claimed.close()
+        serve_page(sources, dataset or (), bound, security, announce, until_signal)

@@ -20,20 +20,13 @@ from consensuspr.wire.server_info import DatasetInfo, decode_dataset_info
 
 PutMode = Literal["any", "add", "replace"]
 
+_REFUSALS = ("INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION")
+
 _MODES: dict[PutMode, pb.PutMode.ValueType] = {
     "any": pb.PUT_MODE_UNSPECIFIED,
     "add": pb.PUT_MODE_ADD,
     "replace": pb.PUT_MODE_REPLACE,
 }
-
-_REFUSALS = frozenset(
-    (
-        grpc.StatusCode.INVALID_ARGUMENT,
-        grpc.StatusCode.NOT_FOUND,
-        grpc.StatusCode.ALREADY_EXISTS,
-        grpc.StatusCode.FAILED_PRECONDITION,
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +36,11 @@ class ServedDataset:
     info: DatasetInfo
     path: str
     loaded_unix_s: float
+
+    @classmethod
+    def of(cls, sent: pb.ServedDataset) -> Self:
+        """Decode a message."""
+        return cls(decode_dataset_info(sent.info), sent.path, sent.loaded_unix_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,7 @@ class AdminClient:
         """Return the datasets that are served, sorted by name; errors as for :meth:`put`."""
         request = pb.ListDatasetsRequest(protocol_version=PROTOCOL_VERSION)
         reply = self._call("ListDatasets", request, pb.ListDatasetsResponse)
-        return [_decode(dataset) for dataset in reply.datasets]
+        return [ServedDataset.of(dataset) for dataset in reply.datasets]
 
     def put(
         self, name: str, path: str = "", mode: PutMode = "any", expect_digest: str | None = None
@@ -100,14 +98,12 @@ class AdminClient:
             name=name, path=path, mode=_MODES[mode], expect_digest=expect_digest or ""
         )
         reply = self._call("PutDataset", request, pb.PutDatasetResponse)
-        return PutDataset(_decode(reply.dataset), reply.previous_digest or None)
+        return PutDataset(ServedDataset.of(reply.dataset), reply.previous_digest or None)
 
     def remove(self, name: str) -> str:
         """Remove a dataset; return its digest.  Errors as for :meth:`put`."""
         request = pb.RemoveDatasetRequest(name=name)
-        reply = self._call("RemoveDataset", request, pb.RemoveDatasetResponse)
-        digest: str = reply.digest
-        return digest
+        return str(self._call("RemoveDataset", request, pb.RemoveDatasetResponse).digest)
 
     def close(self) -> None:
         """Close the channel."""
@@ -130,10 +126,6 @@ class AdminClient:
             return call(request, timeout=self._timeout_s, metadata=metadata)
         except grpc.RpcError as error:
             failure = RpcFailure.of(error)
-            if failure.code in _REFUSALS:
+            if failure.code.name in _REFUSALS:
                 raise InvalidRequest(f"{self._address}: {failure.details}") from None
             raise failure.exception(f"{method} at {self._address}") from None
-
-
-def _decode(message: pb.ServedDataset) -> ServedDataset:
-    return ServedDataset(decode_dataset_info(message.info), message.path, message.loaded_unix_s)

@@ -81,7 +81,7 @@ class Batcher(Generic[T]):
             if not waiter.score.done() or waiter.score.cancelled():
                 waiter.score.cancel()
                 for task, batch in self._sending.items():
-                    if all(one.score.done() for one in batch):
+                    if all(waiter.score.done() for waiter in batch):
                         task.cancel()  # all its callers are gone
 
     def close(self) -> None:

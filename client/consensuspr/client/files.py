@@ -21,7 +21,6 @@ from consensuspr.scoring.types import Score, ScoreOptions, Status
 from consensuspr.wire.codec import cut
 
 if TYPE_CHECKING:
-    from consensuspr.client import DatasetInfo
     from consensuspr.client.interface import BlockingClient
     from consensuspr.client.transport import Access
 
@@ -55,10 +54,7 @@ class Connection:
 
 @contextmanager
 def connect(
-    dataset: str | None,
-    address: str | None,
-    timeout_s: float | None,
-    access: Access | None = None,
+    dataset: str | None, address: str | None, timeout_s: float | None, access: Access | None = None
 ) -> Iterator[Connection]:
     """Connect to a scorer, and close it after the block.
 
@@ -92,29 +88,24 @@ def connect(
             if dataset is not None and os.sep in dataset:
                 raise InputError(f"{dataset}: no such file, and no name of a dataset either")
             yield Connection(remote, dataset, _unknown)
-        else:
-            load_core()
-            from consensuspr.scoring import DatasetIndex
+            return
+        load_core()
+        from consensuspr.scoring import DatasetIndex
 
-            index = DatasetIndex.load(dataset)
-            name = _same_content(served, index.digest, dataset, address)
-            yield Connection(remote, name, index.data_source)
+        index = DatasetIndex.load(dataset)
+        for served_dataset in served:
+            if served_dataset.digest == index.digest:
+                yield Connection(remote, served_dataset.name, index.data_source)
+                return
+        held = ", ".join(f"{each.name} ({each.digest[:19]}…)" for each in served)
+        raise InputError(
+            f"the server at {address} has no dataset with the content of {dataset} "
+            f"({index.digest[:19]}…); it has {held}"
+        )
 
 
 def _unknown(_: str) -> None:
     """Return None, the data source of problems that only the server has."""
-
-
-def _same_content(served: tuple[DatasetInfo, ...], digest: str, path: str, address: str) -> str:
-    """Return the name of the server's dataset whose digest is that of a file."""
-    for dataset in served:
-        if dataset.digest == digest:
-            return dataset.name
-    held = ", ".join(f"{dataset.name} ({dataset.digest[:19]}…)" for dataset in served)
-    raise InputError(
-        f"the server at {address} has no dataset with the content of {path} "
-        f"({digest[:19]}…); it has {held}"
-    )
 
 
 @dataclass(slots=True)
@@ -123,38 +114,34 @@ class Mean:
 
     total: float = 0.0
     count: int = 0
-    # Rounding errors (Neumaier's sum), so that a mean does not depend on the order.
-    lost: float = 0.0
 
     def add(self, value: float | None) -> None:
         """Count a value; None is left out."""
-        if value is None:
-            return
-        total = self.total + value
-        larger, smaller = self.total, value
-        if abs(value) > abs(self.total):
-            larger, smaller = value, self.total
-        self.lost += larger - total + smaller
-        self.total = total
-        self.count += 1
+        if value is not None:
+            self.total += value
+            self.count += 1
 
     @property
     def value(self) -> float | None:
         """The mean, None without a single value."""
-        return (self.total + self.lost) / self.count if self.count else None
+        return self.total / self.count if self.count else None
 
 
 @dataclass(slots=True)
 class ScoreCounts:
-    """The scores of the rollouts of one data source."""
+    """The scores of some rollouts.
+
+    Attributes:
+        guarded: rollouts whose NCR the guard lowered.
+        guarded_right: those of them that are right.
+        messages: the message of the first rollout of each status.
+    """
 
     rollouts: int = 0
     means: dict[str, Mean] = field(default_factory=lambda: {name: Mean() for name in MEASURES})
-    # Rollouts whose NCR the guard lowered, and how many of them are right.
     guarded: int = 0
     guarded_right: int = 0
     statuses: Counter[Status] = field(default_factory=Counter)
-    # The message of the first rollout of each status.
     messages: dict[Status, str] = field(default_factory=dict)
 
     def add(self, score: Score) -> None:
@@ -171,12 +158,10 @@ class ScoreCounts:
 
     def to_json(self) -> dict[str, object]:
         """Return means with their counts, and the count of each status met."""
-        means: dict[str, object] = {}
-        for measure, mean in self.means.items():
-            means |= {measure: mean.value, f"{measure}_count": mean.count}
         return {
             "rollouts": self.rollouts,
-            **means,
+            **{measure: mean.value for measure, mean in self.means.items()},
+            **{f"{measure}_count": mean.count for measure, mean in self.means.items()},
             "guarded": self.guarded,
             "guarded_right": self.guarded_right,
             "statuses": {status.value: count for status, count in self.statuses.items()},
@@ -203,21 +188,13 @@ class Summary:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class FileScores:
-    """The scores of a file, all under one identity."""
-
-    summary: Summary
-    identity: Identity
-
-
 def score_file(
     rows: Iterable[Row],
     connection: Connection,
     options: ScoreOptions,
     out: RowWriter,
     advance_to: Callable[[int], None],
-) -> FileScores:
+) -> tuple[Summary, Identity]:
     """Score rows, at least one, chunk by chunk, and write them with their scores, in order.
 
     ``advance_to`` is called with the number of rollouts scored so far.
@@ -245,7 +222,7 @@ def score_file(
             out.write(scored_row(row, score))
             summary.add(connection.data_source(row), score)
     assert identity is not None, "the reader refuses a file without a row"
-    return FileScores(summary, identity)
+    return summary, identity
 
 
 def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:

@@ -9,7 +9,7 @@
     orms["consensus"] = consensus_orm(address="127.0.0.1:50051", reward="linear", alpha=0.5)
 
 and ``--external_plugins plugin.py --reward_funcs consensus``.  Columns of the dataset are those of
-TRL's rows (:mod:`consensuspr.client.trl`).
+TRL's rows.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any
 from swift.rewards import AsyncORM
 
 from consensuspr.client.training import (
-    RewardSettings,
     SampleScorer,
     ScoredSample,
+    batch_rows,
     on_own_loop,
+    progress_of,
     together,
 )
-from consensuspr.client.trl import progress, rows_of
 from consensuspr.errors import InputError
 from consensuspr.scoring.responses import said_by_policy
 
@@ -46,9 +46,8 @@ def consensus_orm(
     Raises:
         InputError: a setting is unknown or wrong.
     """
-    samples = SampleScorer(
-        RewardSettings.of(settings, "consensus_orm"),
-        missing="this trainer passes no trainer_state to reward functions",
+    samples = SampleScorer.of(
+        settings, "consensus_orm", "this trainer passes no trainer_state to reward functions"
     )
 
     class Consensus(AsyncORM):  # type: ignore[misc]  # ms-swift has no types
@@ -57,8 +56,8 @@ def consensus_orm(
         ) -> list[float]:
             ids = columns["response_token_ids"]
             chats = list(map(_split_conversation, columns["messages"], ids))
-            step, epoch = progress(trainer_state)
-            rows = rows_of([prompt for prompt, _ in chats], columns, ground_truth_column)
+            step, epoch = progress_of(trainer_state)
+            rows = batch_rows([prompt for prompt, _ in chats], columns, ground_truth_column)
             work = together(
                 samples.score(row, said_by_policy(response), count, step=step, epoch=epoch)
                 for row, (_, response), count in zip(

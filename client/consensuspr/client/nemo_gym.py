@@ -30,7 +30,7 @@ from nemo_gym.base_resources_server import (
 )
 from pydantic import ConfigDict, Field
 
-from consensuspr.client.training import RewardSettings, SampleScorer, ScoredSample, labelled_row
+from consensuspr.client.training import RewardSettings, SampleScorer, ScoredSample, TrainingRow
 from consensuspr.scoring.types import END_OF_THINKING
 
 # Figures of a sample in the reply.
@@ -38,11 +38,7 @@ _FIGURES = ("acc", "ncr", "ncr_raw", "guard", "num_nodes", "num_matched", "statu
 
 
 class ConsensusConfig(BaseResourcesServerConfig):  # type: ignore[misc]  # NeMo Gym has no types
-    """Configuration of the server.
-
-    Attributes:
-        consensuspr: settings of the reward (docs/train.md).
-    """
+    """Configuration of the server, with the settings of the reward (docs/train.md)."""
 
     consensuspr: dict[str, Any] = Field(default_factory=dict)
 
@@ -54,11 +50,7 @@ class ConsensusVerifyRequest(BaseVerifyRequest):  # type: ignore[misc]
 
 
 class ConsensusVerifyResponse(BaseVerifyResponse):  # type: ignore[misc]
-    """A reward and the figures of its sample.
-
-    Attributes:
-        reward_components: parts of the reward, the same for all samples of a run.
-    """
+    """A reward, its parts (the same for all samples of a run) and the figures of its sample."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -71,14 +63,8 @@ class ConsensusResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
     config: ConsensusConfig
 
     async def verify(self, body: ConsensusVerifyRequest) -> ConsensusVerifyResponse:
-        """Return the reward of a rollout.
-
-        Raises:
-            InputError: a setting is wrong, or the row names no problem.
-            UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
-            RewardServiceError: the server rejected it, or was away for too long.
-        """
-        row = labelled_row(None, body.model_extra or {}, None)
+        """Return the reward of a rollout; errors are those of :meth:`SampleScorer.score`."""
+        row = TrainingRow.of(body.model_extra or {}, None)
         response = "\n".join(_texts(body.response.output))
         usage = body.response.usage
         scored = await self._samples.score(row, response, usage.output_tokens if usage else None)
@@ -92,10 +78,8 @@ class ConsensusResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
 
     @functools.cached_property
     def _samples(self) -> SampleScorer:
-        return SampleScorer(
-            RewardSettings.of(self.config.consensuspr, "consensuspr"),
-            missing="NeMo Gym passes a verifier neither step nor epoch",
-        )
+        missing = "NeMo Gym passes a verifier neither step nor epoch"
+        return SampleScorer.of(self.config.consensuspr, "consensuspr", missing)
 
 
 def _texts(output: Any) -> Iterator[str]:

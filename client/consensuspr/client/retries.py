@@ -96,11 +96,10 @@ class RpcFailure:
     def of(cls, error: Any) -> RpcFailure:
         """Read the failure of a call."""
         code, details = error.code(), error.details() or ""
-        if code is Code.UNAVAILABLE:
-            for pattern, sentence in _NO_TRUST:
+        if code in (Code.UNAVAILABLE, Code.UNIMPLEMENTED):
+            for pattern, sentence in _NO_TRUST if code is Code.UNAVAILABLE else ():
                 if re.search(pattern, details):
                     return cls(Code.UNAUTHENTICATED, sentence)
-        if code in (Code.UNAVAILABLE, Code.UNIMPLEMENTED):
             plain = (text for pattern, text in _NO_CONNECTION if re.search(pattern, details))
             details = next(plain, details)
         metadata = dict(error.trailing_metadata() or ())

@@ -40,7 +40,7 @@ from consensuspr.client.interface import (
 )
 from consensuspr.client.retries import RetryPolicy, RpcFailure
 from consensuspr.client.servers import Balancer, split_addresses
-from consensuspr.client.transport import Access, Connector, keep_freed_memory
+from consensuspr.client.transport import Access, Connector
 from consensuspr.errors import (
     DatasetMismatch,
     IncompatibleServer,
@@ -80,8 +80,6 @@ _ENVELOPE_BYTES = 64 * 1024
 # A call is scored again at most so often if the server's dataset changes during it.
 MAX_CHANGES = 2
 
-_METHODS = ("Score", "Explain", "ServerInfo")
-
 T = TypeVar("T")
 # The bytes of a request, and a function that is called once with its reply.
 Request: TypeAlias = tuple[bytes, Callable[[bytes], None]]
@@ -95,15 +93,6 @@ async def first_failure() -> AsyncIterator[asyncio.TaskGroup]:
             yield group
     except BaseExceptionGroup as failed:
         raise failed.exceptions[0] from None
-
-
-def encode_checked(position: int, rollout: Rollout) -> EncodedRollout:
-    """Return the rollout at a position of its batch as a field of a request.
-
-    Raises:
-        InputError: a field has a wrong type.
-    """
-    return convert_rollout(position, rollout, encode_rollout_field)
 
 
 class _ServerChanged(ServerFault):
@@ -158,17 +147,16 @@ class ScorePlan:
             field = (
                 rollout
                 if isinstance(rollout, EncodedRollout)
-                else encode_checked(position, rollout)
+                else convert_rollout(position, rollout, encode_rollout_field)
             )
-            if len(field.response) > limit:
-                # The scorer's words.
-                fault = f"the response has {len(field.response)} bytes; the limit is {limit}"
-            elif field.num_bytes > most - _ENVELOPE_BYTES:
+            size = len(field.response)
+            fault = f"the response has {size} bytes; the limit is {limit}"  # the scorer's words
+            if size <= limit:
                 size = field.num_bytes
                 fault = f"the rollout has {size} bytes; a request holds at most {most}"
-            else:
-                yield position, field
-                continue
+                if size <= most - _ENVELOPE_BYTES:
+                    yield position, field
+                    continue
             self._scores[position] = Score(Status.OVERSIZE, message=fault)
 
     def _take(self, positions: Sequence[int], reply: bytes) -> None:
@@ -244,8 +232,8 @@ class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
         self._connector = Connector(access)
         self._limits: ServerInfo | None = None
         self._lock = threading.Lock()
-        # The channel of each server, and its methods by name.
-        self._channels: list[tuple[Any, dict[str, Any]]] = []
+        # The channel of each server.
+        self._channels: list[Any] = []
         self._pid = 0
         self._closed = False
         self._deadline(None)
@@ -330,10 +318,10 @@ class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
         with self._lock:
             self._closed = True
             if self._pid == os.getpid():
-                for channel, _ in self._channels:
+                for channel in self._channels:
                     channel.close()
 
-    def _open(self) -> list[tuple[Any, dict[str, Any]]]:
+    def _open(self) -> list[Any]:
         """Return the channels, opened on first use and when certificates change.
 
         Raises:
@@ -348,13 +336,9 @@ class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
                     f" child {os.getpid()}; make a client in each process"
                 )
             if not self._channels or self._connector.renewed():
-                keep_freed_memory()
                 self._pid = os.getpid()
                 # Calls in progress hold the channels with the old certificates until they end.
-                self._channels = [
-                    (channel, {name: _method(channel, name) for name in _METHODS})
-                    for channel in map(self._connector.open, self._balancer.addresses)
-                ]
+                self._channels = [*map(self._connector.open, self._balancer.addresses)]
             return self._channels
 
     async def _call(
@@ -417,19 +401,18 @@ class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
             server = self._balancer.pick()
             reply: bytes | RpcFailure | None = None
             try:
-                channels = self._open()
+                channel = self._open()[server]
                 metadata = self._connector.metadata(run)
-                reply = await _send(channels[server][1][method], request, remaining_s, metadata)
+                reply = await _send(channel, method, request, remaining_s, metadata)
             except (RuntimeError, ValueError):  # another thread has closed the channels
                 if not self._closed:
                     raise
                 break
             finally:
-                failed = reply if isinstance(reply, RpcFailure) else None
-                answered = isinstance(reply, bytes)
-                elsewhere = self._balancer.ended(server, failed, answered=answered)
-            if failed is None:
-                return reply  # type: ignore[return-value]
+                elsewhere = self._balancer.ended(server, reply)
+            if isinstance(reply, bytes):
+                return reply
+            failed = reply
             if self._closed:
                 break
             if failed.code is StatusCode.DEADLINE_EXCEEDED and deadline.remaining_s() <= 0:
@@ -449,15 +432,13 @@ class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
         raise Unavailable(f"{context}: the client was closed during the call")
 
 
-def _method(channel: Any, name: str) -> Any:
-    """Return a method of a channel; requests and replies are bytes."""
-    return channel.unary_unary(f"/{SERVICE_NAME}/{name}")
-
-
-async def _send(method: Any, request: bytes, timeout_s: float, metadata: Any) -> bytes | RpcFailure:
+async def _send(
+    channel: Any, method: str, request: bytes, timeout_s: float, metadata: Any
+) -> bytes | RpcFailure:
+    call = channel.unary_unary(f"/{SERVICE_NAME}/{method}")
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
-    future = method.future(request, timeout=timeout_s, metadata=metadata)
+    future = call.future(request, timeout=timeout_s, metadata=metadata)
 
     def wake(_: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -539,7 +520,8 @@ class AsyncRewardClient(
         self._loop = loop
         self._open()  # a closed client raises before anything waits
         deadline, options = self._deadline(timeout_s), self._completed(options)
-        return await self._batcher.submit(encode_checked(0, rollout), options, deadline)
+        encoded = convert_rollout(0, rollout, encode_rollout_field)
+        return await self._batcher.submit(encoded, options, deadline)
 
     async def close(self) -> None:
         """Close the channels; calls in progress end with an error.  May be called twice."""

@@ -91,31 +91,27 @@ class Balancer:
             self._turn = number + 1
             return number
 
-    def ended(
-        self, number: int, failure: RpcFailure | None = None, *, answered: bool = False
-    ) -> bool:
+    def ended(self, number: int, outcome: bytes | RpcFailure | None) -> bool:
         """Count the end of a request.
 
         Args:
             number: of its server.
-            failure: None if it was answered or abandoned.
-            answered: whether it was answered.
+            outcome: the reply or the failure; None if it was abandoned.
 
         Returns:
             Whether another server can take the request now, if this one failed.
         """
         with self._lock:
             self._in_flight[number] -= 1
-            if answered:
-                self._silent[number] = False
-            if failure is None:
+            if not isinstance(outcome, RpcFailure):
+                self._silent[number] &= outcome is None
                 return False
-            if failure.code is StatusCode.DEADLINE_EXCEEDED:  # it may hang
+            if outcome.code is StatusCode.DEADLINE_EXCEEDED:  # it may hang
                 self._silent[number] = True
-            elif not failure.is_of_server:
+            elif not outcome.is_of_server:
                 return False
             now = self._clock()
-            rest_s = REST_S if failure.retry_after_s is None else failure.retry_after_s
+            rest_s = REST_S if outcome.retry_after_s is None else outcome.retry_after_s
             self._rests_until[number] = max(self._rests_until[number], now + rest_s)
             return any(
                 until <= now and not self._is_tried(other)

@@ -24,12 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import Any
 
-from consensuspr.client.training import (
-    RewardSettings,
-    SampleScorer,
-    labelled_row,
-    together,
-)
+from consensuspr.client.training import SampleScorer, TrainingRow, label_columns, together
 from consensuspr.errors import InputError
 from consensuspr.scoring.responses import without_special_tokens
 
@@ -40,12 +35,8 @@ SETTINGS = "consensuspr"
 async def reward(args: Any, sample: Any, **_: Any) -> Any:
     """Return the reward of a sample, or of a list of them (``--group-rm``).
 
-    With ``--reward-key`` it is an object of ``reward`` and the figures of the sample.
-
-    Raises:
-        InputError: a setting is wrong, or the sample names no problem.
-        UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
-        RewardServiceError: the server rejected it, or was away for too long.
+    With ``--reward-key`` it is an object of ``reward`` and the figures of the sample.  Errors are
+    those of :meth:`SampleScorer.score`.
     """
     if isinstance(sample, Sequence):
         return await together(_reward_of(args, item) for item in sample)
@@ -59,7 +50,7 @@ async def _reward_of(args: Any, sample: Any) -> Any:
     run = _run(json.dumps(dict(given), sort_keys=True, default=str), _steps_per_epoch(args))
     step = run.step_of(sample, args.rollout_batch_size)
     metadata = sample.metadata if isinstance(sample.metadata, Mapping) else {}
-    row = labelled_row(sample.label, metadata, sample.prompt or None)
+    row = TrainingRow.of({**metadata, **label_columns(sample.label)}, sample.prompt or None)
     length = sample.response_length if sample.loss_mask is None else sum(sample.loss_mask)
     scored = await run.samples.score(row, await _response(args, sample), length, step=step)
     if args.reward_key is None and getattr(args, "eval_reward_key", None) is None:
@@ -70,9 +61,9 @@ async def _reward_of(args: Any, sample: Any) -> Any:
 class _Run:
     """The scorer of a run, and the step of its last training sample."""
 
-    def __init__(self, settings: RewardSettings) -> None:
-        self.samples = SampleScorer(
-            settings, missing="slime passes no epoch without steps_per_epoch, or --num-epoch"
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.samples = SampleScorer.of(
+            settings, SETTINGS, "slime passes no epoch without steps_per_epoch, or --num-epoch"
         )
         self._last = 0
 
@@ -90,8 +81,7 @@ class _Run:
 @functools.lru_cache(maxsize=16)
 def _run(given: str, steps_per_epoch: int | None) -> _Run:
     """Return the run of these settings; slime passes them with every sample."""
-    settings = {"steps_per_epoch": steps_per_epoch, **json.loads(given)}
-    return _Run(RewardSettings.of(settings, SETTINGS))
+    return _Run({"steps_per_epoch": steps_per_epoch, **json.loads(given)})
 
 
 def _steps_per_epoch(args: Any) -> int | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import ssl
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -27,10 +27,14 @@ if TYPE_CHECKING:
 
 Metadata: TypeAlias = "tuple[tuple[str, str | bytes], ...] | None"
 
+# Variable of each value of an access that a caller leaves out.
+_VARIABLES = {
+    "token_file": TOKEN_FILE_VARIABLE,
+    "tls_ca": "CONSENSUSPR_TLS_CA",
+    "tls_cert": "CONSENSUSPR_TLS_CERT",
+    "tls_key": "CONSENSUSPR_TLS_KEY",
+}
 TLS_VARIABLE = "CONSENSUSPR_TLS"
-TLS_CA_VARIABLE = "CONSENSUSPR_TLS_CA"
-TLS_CERT_VARIABLE = "CONSENSUSPR_TLS_CERT"
-TLS_KEY_VARIABLE = "CONSENSUSPR_TLS_KEY"
 
 # A ping waits behind the requests that are being sent, some 8 MiB.
 KEEPALIVE_S = 10
@@ -38,12 +42,6 @@ PING_TIMEOUT_S = 20
 # gRPC's own limit of two minutes would hide a server that came back.
 MAX_RECONNECT_BACKOFF_S = 2
 MAX_PORT = 65_535
-# More than the requests of a client in flight; glibc learns from up to 32 MiB.
-_KEPT_BYTES = 16 << 20
-
-
-def _variable(name: str) -> str | None:
-    return os.environ.get(name) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +69,23 @@ class Access:
     token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        def fill(name: str, variable: str) -> None:
-            given = getattr(self, name)
-            path = _variable(variable) if given is None else given
-            object.__setattr__(self, name, None if path is None else Path(path))
-
-        if self.token is None:
-            fill("token_file", TOKEN_FILE_VARIABLE)
-            if self.token_file is None:
-                object.__setattr__(self, "token", _variable(TOKEN_VARIABLE))
-        elif self.token_file is not None:
+        if self.token is not None and self.token_file is not None:
             raise InputError("give token or token_file, not both")
+        for name, variable in _VARIABLES.items():
+            path = getattr(self, name)
+            if path is None and not (name == "token_file" and self.token is not None):
+                path = os.environ.get(variable) or None
+            object.__setattr__(self, name, None if path is None else Path(path))
+        if self.token is None and self.token_file is None:
+            object.__setattr__(self, "token", os.environ.get(TOKEN_VARIABLE) or None)
         if self.token is not None:
             check_token(self.token, "token")
         elif self.token_file is not None:
             read_tokens(Path(self.token_file))
-        fill("tls_ca", TLS_CA_VARIABLE)
-        fill("tls_cert", TLS_CERT_VARIABLE)
-        fill("tls_key", TLS_KEY_VARIABLE)
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InputError("tls_cert and tls_key go together, and one of them is not given")
         if self.tls is None:
-            wanted = (_variable(TLS_VARIABLE) or "0").lower()
+            wanted = (os.environ.get(TLS_VARIABLE) or "0").lower()
             if wanted not in ("0", "1", "false", "true"):
                 raise InputError(f"{TLS_VARIABLE} must be 1 or 0, got {wanted!r}")
             given = self.tls_ca is not None or self.tls_cert is not None
@@ -140,7 +133,7 @@ class Connector:
         self._tls_stamp = file_stamp(*self._access.tls_files)
         self._certificates = self._read_certificates()
         self._stamp: Stamp | None = None
-        self._token = self._access.token
+        self._token: str | None = None
 
     def metadata(self, run: str | None = None) -> Metadata:
         """Return the metadata of a call: token, trace context, and the name of the run."""
@@ -154,15 +147,14 @@ class Connector:
         return tuple(shown) or None
 
     def _current_token(self) -> str | None:
-        if self._access.token_file is not None:
-            path = Path(self._access.token_file)
-            stamp = file_stamp(path)
-            # If the file is missing or being written, the token from before may still be good.
-            if stamp not in (None, self._stamp):
-                try:
-                    self._token = read_tokens(path)[0].text
-                except InputError:
-                    return self._token
+        if self._access.token_file is None:
+            return self._access.token
+        path = Path(self._access.token_file)
+        stamp = file_stamp(path)
+        # If the file is missing or being written, the token from before may still be good.
+        if stamp not in (None, self._stamp):
+            with suppress(InputError):
+                self._token = read_tokens(path)[0].text
                 self._stamp = stamp
         return self._token
 
@@ -231,16 +223,6 @@ def channel_options() -> list[tuple[str, int | str]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
     ]
-
-
-@cache
-def keep_freed_memory() -> None:
-    """Let glibc keep the memory of a call's messages for the next call.
-
-    Zeroing returned pages costs a client a third of its time.  glibc raises its threshold when a
-    large block is freed; ``MALLOC_TRIM_THRESHOLD_`` takes precedence.
-    """
-    bytes(_KEPT_BYTES)
 
 
 def check_target(address: str) -> str:

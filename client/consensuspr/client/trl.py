@@ -17,19 +17,18 @@ worked solution, against which every answer would be wrong.
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from consensuspr.client.training import (
-    INFO_COLUMNS,
     METRICS,
-    RewardSettings,
     SampleScorer,
     ScoredSample,
     TrainingRow,
     UnscorableSample,
+    batch_rows,
     figures,
-    ground_truth_text,
+    progress_of,
     together,
 )
 from consensuspr.errors import InputError
@@ -42,10 +41,7 @@ Outcome: TypeAlias = ScoredSample | UnscorableSample
 
 
 def consensus_reward(
-    *,
-    ground_truth_column: str = "ground_truth",
-    name: str = "consensus_reward",
-    **settings: Any,
+    *, ground_truth_column: str = "ground_truth", name: str = "consensus_reward", **settings: Any
 ) -> RewardFunction:
     """Return a reward function for ``reward_funcs`` of TRL's trainers.
 
@@ -64,9 +60,8 @@ def consensus_reward(
     if leave_out:
         _check_none_is_neutral()
         settings["on_unscorable"] = "raise"
-    samples = SampleScorer(
-        RewardSettings.of(settings, "consensus_reward"),
-        missing="this trainer passes no trainer_state to reward functions",
+    samples = SampleScorer.of(
+        settings, "consensus_reward", "this trainer passes no trainer_state to reward functions"
     )
     return RewardFunction(samples, ground_truth_column, name, leave_out)
 
@@ -103,9 +98,9 @@ class RewardFunction:
             log_extra: takes a column, one value a completion.
             columns: of the dataset, (n,) values each, and other arguments of the trainer.
         """
-        rows = rows_of(prompts, columns, self._column)
+        rows = batch_rows(prompts, columns, self._column)
         counts = [None] * len(rows) if completion_ids is None else map(len, completion_ids)
-        step, epoch = progress(trainer_state)
+        step, epoch = progress_of(trainer_state)
 
         async def score(row: TrainingRow, response: str, num_tokens: int | None) -> Outcome:
             try:
@@ -119,42 +114,21 @@ class RewardFunction:
             score(row, said_by_policy(completion), count)
             for row, completion, count in zip(rows, completions, counts, strict=True)
         )
-        if log_metric is not None:
-            for metric, value in batch_figures(outcomes).items():
+        fields = [
+            outcome.fields()
+            if isinstance(outcome, ScoredSample)
+            else {"status": str(outcome.status)}
+            for outcome in outcomes
+        ]
+        if log_metric is not None and outcomes:
+            missing = [isinstance(o, UnscorableSample) or o.score.reward is None for o in outcomes]
+            unscorable = {f"{METRICS}/unscorable": sum(missing) / len(missing)}
+            for metric, value in {**figures(fields), **unscorable}.items():
                 log_metric(metric, value)
         if log_extra is not None:
-            fields = list(map(_fields, outcomes))
             for column in ("acc", "ncr", "ncr_raw", "guard", "status"):
                 log_extra(column, [sample.get(column) for sample in fields])
         return [o.reward if isinstance(o, ScoredSample) else None for o in outcomes]
-
-
-def batch_figures(outcomes: Sequence[Outcome]) -> dict[str, float]:
-    """Return the figures of a batch for TRL's log.
-
-    ``unscorable`` is the share of completions without a reward of the formula.
-    """
-    found = figures(map(_fields, outcomes))
-    if outcomes:
-        missing = [isinstance(o, UnscorableSample) or o.score.reward is None for o in outcomes]
-        found[f"{METRICS}/unscorable"] = sum(missing) / len(missing)
-    return found
-
-
-def _fields(outcome: Outcome) -> Mapping[str, Any]:
-    if isinstance(outcome, UnscorableSample):
-        return {"status": str(outcome.status)}
-    return outcome.fields()
-
-
-def progress(state: Any) -> tuple[int | None, int | None]:
-    """Return the step, from 1, and the epoch, from 0, that a trainer is making.
-
-    Args:
-        state: a ``transformers.TrainerState`` with a fractional ``epoch`` and the steps done; None
-            if the trainer passes none.
-    """
-    return (None, None) if state is None else (int(state.global_step) + 1, int(state.epoch or 0))
 
 
 def _check_none_is_neutral() -> None:
@@ -168,51 +142,3 @@ def _check_none_is_neutral() -> None:
             f"on_unscorable='none' needs TRL 1.16 or newer, TRL is {version}: an older one may"
             " train on a reward of 0"
         )
-
-
-def rows_of(
-    prompts: Sequence[Any], columns: Mapping[str, Any], ground_truth_column: str
-) -> list[TrainingRow]:
-    """Return the row of the dataset of each completion of a batch.
-
-    Only columns as long as the batch are read.  The column of the ground truth
-    may be absent if it is ``ground_truth``.
-
-    Raises:
-        InputError: a column is missing or has another shape.
-    """
-    if ground_truth_column != "ground_truth" and ground_truth_column not in columns:
-        raise InputError(f"the dataset has no column {ground_truth_column!r} (ground_truth_column)")
-    whole = {
-        name: values
-        for name, values in columns.items()
-        if isinstance(values, Sequence)
-        and not isinstance(values, str)
-        and len(values) == len(prompts)
-    }
-    rows = [{name: values[at] for name, values in whole.items()} for at in range(len(prompts))]
-    return [
-        TrainingRow(_source(row), _ground_truth(row, ground_truth_column), _info(row), prompt)
-        for row, prompt in zip(rows, prompts, strict=True)
-    ]
-
-
-def _info(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the columns that name the problem, before those of ``extra_info``."""
-    info = row.get("extra_info")
-    own = {name: row[name] for name in INFO_COLUMNS if name in row}
-    return {**info, **own} if isinstance(info, Mapping) else own
-
-
-def _source(row: Mapping[str, Any]) -> str | None:
-    source = row.get("data_source")
-    if source is None or isinstance(source, str):
-        return source
-    raise InputError(f"data_source must be a text, got {source!r}")
-
-
-def _ground_truth(row: Mapping[str, Any], column: str) -> str | None:
-    truth = row.get(column)
-    if truth is None and isinstance(row.get("reward_model"), Mapping):
-        truth = row["reward_model"].get("ground_truth")
-    return ground_truth_text(truth, column)

@@ -31,22 +31,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from consensuspr.client.training import (
-    INFO_COLUMNS,
-    METRICS,
-    RewardSettings,
-    SampleScorer,
-    TrainingRow,
-    ground_truth_text,
-)
-from consensuspr.client.training.credit import (
-    BETWEEN,
-    Finder,
-    compare_group,
-    finder_of_decoding,
-    finder_of_turns,
-    place_reward,
-)
+from consensuspr.client.training import INFO_COLUMNS, METRICS, SampleScorer, TrainingRow
+from consensuspr.client.training.credit import BETWEEN, compare_group, finder_of_turns, place_reward
 from consensuspr.client.training.figures import MEANS
 from consensuspr.errors import InputError
 from consensuspr.scoring.responses import said_by_policy
@@ -73,25 +59,26 @@ def consensus_reward(
     Raises:
         InputError: a setting is unknown or wrong.
     """
-    samples = SampleScorer(
-        RewardSettings.of(settings, "consensus_reward"),
-        missing="verifiers passes a reward neither step nor epoch",
+    samples = SampleScorer.of(
+        settings, "consensus_reward", "verifiers passes a reward neither step nor epoch"
     )
 
     async def consensus(task: Any, trace: Any) -> float:
         row = _row(task, ground_truth_field)
         turns = [] if tokenizer is None else _sampled(trace)
-        by_token = None
+        info: dict[str, Any] = {}
         if turns:
             decode = functools.partial(tokenizer.decode, skip_special_tokens=True)
             texts = await asyncio.to_thread(lambda: [decode(ids) for ids in turns])
             size = sum(map(len, turns))
             scored = await samples.score(row, BETWEEN.join(texts), size, spans=True)
             weight = samples.settings.spec.ncr_weight(scored.epoch)
-            find = _finder(turns, texts, decode)
-            by_token = await asyncio.to_thread(
+            firsts = itertools.accumulate(map(len, turns), initial=0)
+            find = finder_of_turns(list(zip(firsts, turns, strict=False)), texts, decode)
+            placed = await asyncio.to_thread(
                 place_reward, scored.reward, scored.score, weight, find, np.ones(size)
             )
+            info[_BY_TOKEN] = sorted(placed.items())
         else:
             response = said_by_policy([_message(message) for message in trace.assistant_messages])
             scored = await samples.score(row, response, trace.num_output_tokens or None)
@@ -99,9 +86,7 @@ def consensus_reward(
         for name in MEANS:
             if fields[name] is not None:
                 trace.record_metric(f"{METRICS}/{name}", fields[name])
-        trace.info[METRICS] = {**fields, "epoch": scored.epoch}
-        if by_token is not None:
-            trace.info[METRICS][_BY_TOKEN] = sorted(by_token.items())
+        trace.info[METRICS] = {**fields, "epoch": scored.epoch, **info}
         return scored.reward
 
     return consensus
@@ -151,25 +136,13 @@ def _sampled(trace: Any) -> list[list[int]]:
     return [turn for turn in turns if turn]
 
 
-def _finder(turns: Sequence[Sequence[int]], texts: Sequence[str], decode: Any) -> Finder:
-    firsts = itertools.accumulate(map(len, turns), initial=0)
-    finders = (finder_of_decoding(turn, decode) for turn in turns)
-    of_turns = zip(firsts, map(len, texts), finders, strict=False)
-    return finder_of_turns(list(of_turns), len(BETWEEN))
-
-
 def _row(task: Any, ground_truth_field: str) -> TrainingRow:
     """Return the row of a task."""
-    info = {name: getattr(task, name, None) for name in INFO_COLUMNS}
-    if info["problem_id"] is None:
-        info["problem_id"] = task.id
-    truth = getattr(task, ground_truth_field, None)
-    return TrainingRow(
-        getattr(task, "data_source", None),
-        ground_truth_text(truth, ground_truth_field),
-        {name: value for name, value in info.items() if value is not None},
-        task.prompt_text or None,
-    )
+    names = (*INFO_COLUMNS, "data_source", ground_truth_field)
+    columns = {name: getattr(task, name, None) for name in names}
+    if columns["problem_id"] is None:
+        columns["problem_id"] = task.id
+    return TrainingRow.of(columns, task.prompt_text or None, ground_truth_field)
 
 
 def _message(message: Any) -> Mapping[str, Any]:

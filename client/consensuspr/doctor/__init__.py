@@ -4,6 +4,7 @@ Settings and rows are read by the code that reads them in training. Nothing that
 tokenizer or a Ray cluster is checked.
 """
 
-from consensuspr.doctor.checks import Finding, Level, TrainingSetup, examine
+from consensuspr.client.verl.files import Finding, Level
+from consensuspr.doctor.checks import Case, examine
 
-__all__ = ["Finding", "Level", "TrainingSetup", "examine"]
+__all__ = ["Case", "Finding", "Level", "examine"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from consensuspr.client.rpc import RewardClient
 from consensuspr.client.servers import is_local, split_addresses
@@ -20,12 +20,13 @@ from consensuspr.client.verl.config import (
     STEP_ESTIMATOR,
     ManagerConfig,
     OverlongPenalty,
+    file_names,
     verl_is_installed,
 )
 from consensuspr.client.verl.config import SOURCE as MANAGER_SOURCE
-from consensuspr.client.verl.files import RowScan, Split, SplitRows
+from consensuspr.client.verl.files import FAIL, OK, TRAIN, VALIDATION, WARN, Finding, Level, RowScan
 from consensuspr.client.verl.function import SOURCE as FUNCTION_SOURCE
-from consensuspr.console import ProgressBar, count_of, share
+from consensuspr.console import ProgressBar, count_of
 from consensuspr.doctor.verl_run import RunUnreadable, TrainingCommand, VerlRun, describe
 from consensuspr.errors import DataError, InputError, RewardServiceError
 from consensuspr.scoring.types import SCORING_VERSION
@@ -45,13 +46,21 @@ BY_PATH = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingSetup:
-    """A training set-up as the user gives it; the rest is read from the run's configuration.
+# Level, finding and advice.
+Outcome: TypeAlias = tuple[Level, str] | tuple[Level, str, str]
+
+
+@dataclass(slots=True)
+class Case:
+    """A training set-up, and the results of its checks so far.
 
     Attributes:
+        address: of the server to ask; None: the run's own, as for what follows.
         dataset_path: file; the server's dataset must have its content.
         config_file: configuration of the run, instead of the command's.
+        by_manager: whether rewards come from our reward manager, not from a function.
+        dataset: at the server, that will score the samples.
+        train_rows: of all training files; None if they could not be counted.
     """
 
     address: str | None = None
@@ -65,51 +74,15 @@ class TrainingSetup:
     config_file: Path | None = None
     timeout_s: float = 60.0
 
-
-class Level(StrEnum):
-    """Severity of a finding; only FAIL means that the run must not be started."""
-
-    OK = "ok"
-    SKIP = "skip"
-    WARN = "warn"
-    FAIL = "FAIL"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The outcome of a check: its name, level, finding and advice."""
-
-    check: str
-    level: Level
-    found: str
-    advice: str = ""
-
-
-OK, SKIP, WARN, FAIL = Level.OK, Level.SKIP, Level.WARN, Level.FAIL
-
-# Level, finding and advice.
-Outcome: TypeAlias = tuple[Level, str] | tuple[Level, str, str]
-
-
-@dataclass(slots=True)
-class Case:
-    """A set-up, and the results of its checks so far."""
-
-    setup: TrainingSetup
     run: VerlRun = field(default_factory=lambda: VerlRun({}, ""))  # without a version if none
     settings: RewardSettings = field(default_factory=RewardSettings)
     settings_are_known: bool = False
     overlong: OverlongPenalty | None = None
-    by_manager: bool = True  # rewards come from our reward manager, not from a function
+    by_manager: bool = True
     client: RewardClient | None = None
     info: ServerInfo | None = None
-    dataset: DatasetInfo | None = None  # at the server, that will score the samples
-    train_rows: int | None = None  # of all training files; None if they could not be counted
-
-    @property
-    def address(self) -> str:
-        """Of the server to ask."""
-        return self.setup.address or self.settings.address
+    dataset: DatasetInfo | None = None
+    train_rows: int | None = None
 
 
 def check_verl(case: Case) -> Iterator[Outcome]:
@@ -128,14 +101,16 @@ def check_old_keys(case: Case) -> Iterator[Outcome]:
     """Find reward settings that verl 0.9 accepts and does not read."""
     if case.run.release < PLUGINS_SINCE:
         return
-    for group in OLD_GROUPS:
-        keys = [(group, case.run.get(group))]
-        for key, value in keys:
-            if isinstance(value, dict):
-                keys += [(f"{key}.{name}", inner) for name, inner in value.items()]
-            elif value is not None:
-                ignored = f"verl {case.run.version} ignores {key}={value}"
-                yield FAIL, ignored, "docs/train.md has its key"
+    values = [(group, case.run.get(group)) for group in OLD_GROUPS]
+    for key, value in values:
+        if isinstance(value, dict):
+            values += [(f"{key}.{name}", inner) for name, inner in value.items()]
+        elif value is not None:
+            yield (
+                FAIL,
+                f"verl {case.run.version} ignores {key}={value}",
+                "docs/train.md has its key",
+            )
 
 
 def check_manager(case: Case) -> Iterator[Outcome]:
@@ -177,29 +152,14 @@ def check_settings(case: Case) -> Iterator[Outcome]:
             case.settings = RewardSettings.of(given, source)
     except InputError as error:
         address = run.get(f"{source}.address")
-        case.settings = RewardSettings(**({"address": address} if address else {}))
+        if address:
+            with suppress(ValueError):  # the address is the fault
+                case.settings = RewardSettings(address=address)
         yield FAIL, str(error), "correct it"
         return
     case.settings_are_known = True
     shown = ", ".join(f"{key}={value}" for key, value in given.items()) or "all defaults"
     yield OK, f"{source}: {shown}"
-
-
-def check_filter(case: Case) -> Iterator[Outcome]:
-    """Check the metric of DAPO's group filter (dynamic sampling)."""
-    groups, reward = case.run.get("algorithm.filter_groups"), case.settings.reward
-    if not groups or groups.get("enable") is not True:
-        return
-    apt = {"curriculum": ("score",), "outcome": ("acc", "score")}.get(str(reward), ("acc",))
-    found = f"algorithm.filter_groups.metric={groups.get('metric')}"
-    if groups.get("metric") in apt:
-        yield OK, found
-    else:
-        yield (
-            WARN,
-            f"{found}: groups with nothing to learn from under reward={reward} may pass the filter",
-            f"set algorithm.filter_groups.metric={apt[0]}",
-        )
 
 
 def check_overlong(case: Case) -> Iterator[Outcome]:
@@ -247,28 +207,24 @@ def check_step_credit(case: Case) -> Iterator[Outcome]:
 
 def check_server(case: Case) -> Iterator[Outcome]:
     """Ask the server, or each of several, for its versions and datasets."""
-    setup, own = case.setup, case.settings
-    limit_s = min(setup.timeout_s, CONNECT_TIMEOUT_S)
+    own, asked = case.settings, case.address or case.settings.address
     infos = []
     try:
-        ca = setup.tls_ca or own.tls_ca
-        access = Access(setup.token_file or own.token_file, ca, own.tls_cert, own.tls_key)
-        for address in split_addresses(case.address):
-            with RewardClient(address, setup.timeout_s, access=access) as client:
-                infos.append(client.server_info(limit_s))
+        token_file, tls_ca = case.token_file or own.token_file, case.tls_ca or own.tls_ca
+        access = Access(token_file, tls_ca, own.tls_cert, own.tls_key)
+        for address in split_addresses(asked):
+            with RewardClient(address, case.timeout_s, access=access) as client:
+                infos.append(client.server_info(min(case.timeout_s, CONNECT_TIMEOUT_S)))
     except (InputError, RewardServiceError) as error:
-        advice = f"start it: consensuspr serve --dataset PATH --address {case.address}"
-        yield FAIL, f"{case.address}: {error}", advice
+        advice = f"start it: consensuspr serve --dataset PATH --address {asked}"
+        yield FAIL, f"{asked}: {error}", advice
         return
-    case.client = RewardClient(case.address, setup.timeout_s, access=access)
+    case.client = RewardClient(asked, case.timeout_s, access=access)
     info = case.info = infos[0]
-    yield (
-        OK if info.core_backend == "native" else WARN,
-        f"{case.address} answers: version {info.server_version}, {info.core_backend} core",
-    )
-    digests = {tuple((one.name, one.digest) for one in each.datasets) for each in infos}
-    if len(digests) > 1:
-        yield FAIL, f"the servers {case.address} have different datasets", "serve the same"
+    level = OK if info.core_backend == "native" else WARN
+    yield level, f"{asked} answers: version {info.server_version}, {info.core_backend} core"
+    if len({tuple((served.name, served.digest) for served in each.datasets) for each in infos}) > 1:
+        yield FAIL, f"the servers {asked} have different datasets", "serve the same"
     for each in infos:
         if (each.server_version, each.scoring_version) != (VERSION, SCORING_VERSION):
             yield (
@@ -282,9 +238,9 @@ def check_server(case: Case) -> Iterator[Outcome]:
 def check_address(case: Case) -> Iterator[Outcome]:
     """Check that reward workers on all nodes reach the server."""
     run_address, nodes = case.settings.address, case.run.get("trainer.nnodes")
-    if case.address != run_address:
+    if case.address not in (None, run_address):
         yield WARN, f"{case.address} was asked here, the run will ask {run_address}"
-    local = [one for one in split_addresses(run_address) if is_local(one)]
+    local = [server for server in split_addresses(run_address) if is_local(server)]
     if local and isinstance(nodes, int) and nodes > 1:
         yield (
             FAIL,
@@ -298,23 +254,21 @@ def check_dataset(case: Case) -> Iterator[Outcome]:
     """Find the dataset that will score samples, and compare its content with files."""
     if case.info is None:
         return
-    name = case.setup.dataset_name or case.settings.dataset
+    wanted, own = case.dataset_name or case.settings.dataset, case.settings
     try:
-        dataset = case.dataset = chosen_dataset(case.info, name, case.address)
+        dataset = case.dataset = chosen_dataset(case.info, wanted, case.address or own.address)
     except InputError as error:
         advice = "set reward.reward_kwargs.dataset, or serve it: --dataset NAME=PATH"
         yield FAIL, str(error), advice
         return
-    name = dataset.name
     yield (
         OK,
-        f"{name!r}: {count_of(dataset.num_problems, 'problem')}, {dataset.num_without_nodes:,} of"
-        f" them without nodes, {dataset.digest[:19]}…",
+        f"{dataset.name!r}: {count_of(dataset.num_problems, 'problem')},"
+        f" {dataset.num_without_nodes:,} of them without nodes, {dataset.digest[:19]}…",
     )
     from consensuspr.scoring import DatasetIndex
 
-    files = {"--dataset": case.setup.dataset_path, "dataset_path": case.settings.dataset_path}
-    for role, path in files.items():
+    for role, path in {"--dataset": case.dataset_path, "dataset_path": own.dataset_path}.items():
         if path is None:
             continue
         try:
@@ -323,99 +277,28 @@ def check_dataset(case: Case) -> Iterator[Outcome]:
             yield FAIL, f"{role}: {error}", "correct the path or the file"
             continue
         if digest == dataset.digest:
-            yield OK, f"{role}: {path} has the content of {name!r}"
+            yield OK, f"{role}: {path} has the content of {dataset.name!r}"
         else:
-            yield (
-                FAIL,
-                f"{role}: {path} ({digest[:19]}…) is not the server's {name!r}",
-                "serve this file, or name the dataset that is served",
-            )
+            advice = "serve this file, or name the dataset that is served"
+            found = f"{role}: {path} ({digest[:19]}…) is not the server's {dataset.name!r}"
+            yield FAIL, found, advice
 
 
 def check_data(case: Case, progress: ProgressBar) -> Iterator[Finding]:
     """Read the rows of both splits, and ask the server for their problems."""
-    setup, run = case.setup, case.run
+    run = case.run
     files = {
-        Split.TRAIN: setup.train_files or _named(run.get("data.train_files")),
-        Split.VALIDATION: setup.val_files or _named(run.get("data.val_files")),
+        TRAIN: case.train_files or file_names(run.get("data.train_files")),
+        VALIDATION: case.val_files or file_names(run.get("data.val_files")),
     }
     if not any(files.values()):
         return
     server = (case.client, case.dataset.name) if case.client and case.dataset else None
-    scan = RowScan(case.settings, run.get("data.prompt_key") or "prompt", server)
+    scan = RowScan(case.settings, server, run.get("data.prompt_key") or "prompt")
     scan.run(files, progress)
-    train = scan.rows[Split.TRAIN]
+    train = scan.rows[TRAIN]
     case.train_rows = train.rows if train.files and not train.bad_files else None
-    yield from check_rows(scan, case.settings)
-
-
-def check_rows(scan: RowScan, settings: RewardSettings) -> Iterator[Finding]:
-    """Check that rows can be read, name one problem each, and will get a reward."""
-    for split, rows in scan.rows.items():
-        name = f"{split} rows"
-        for reason in rows.bad_files:
-            yield Finding(name, FAIL, reason, "correct the path or the file")
-        if rows.bad_rows.count:
-            yield Finding(
-                name,
-                FAIL,
-                f"{share(rows.bad_rows.count, rows.rows)} of {rows.rows:,} cannot be rewarded, the"
-                f" first: {rows.bad_rows.first}",
-                "correct these rows",
-            )
-        elif rows.files and (rows.rows or not rows.bad_files):
-            level = OK if rows.rows else WARN
-            files, problems = count_of(rows.files, "file"), count_of(rows.problems, "problem")
-            yield Finding(name, level, f"{rows.rows:,} in {files}, {problems}")
-    if scan.leaked.count:
-        found = f"{scan.leaked.count:,} are in training and validation, the first: "
-        yield Finding("problem ids", WARN, found + scan.leaked.first, "validate on other problems")
-    for split, rows in scan.rows.items():
-        if rows.files:
-            yield from _check_problems(scan, split, rows, settings)
-
-
-def _check_problems(
-    scan: RowScan, split: Split, rows: SplitRows, settings: RewardSettings
-) -> Iterator[Finding]:
-    """Check which problems the server knows, and which will have no reward."""
-    name = f"{split} problems"
-    if not scan.asked:
-        yield Finding(name, SKIP, "there is no server or dataset to ask")
-    elif scan.server_error is not None:
-        yield Finding(name, FAIL, f"the server failed: {scan.server_error}", "see its log")
-    elif rows.asked and not rows.unscorable:
-        known = f"{share(rows.known, rows.asked)} of {rows.asked:,} known to the server"
-        inline = f", {rows.inline:,} with nodes in the row" if rows.inline else ""
-        nodes = f", {share(rows.with_nodes, rows.asked)} have nodes"
-        yield Finding(name, OK, known + inline + nodes)
-    elif rows.asked:
-        reasons = "; ".join(
-            f"{found.count:,} {reason} (the first: {found.first})"
-            for reason, found in rows.unscorable.items()
-        )
-        count = sum(found.count for found in rows.unscorable.values())
-        trained = settings.on_unscorable != "raise" and not rows.exceeds(settings)
-        then = f"; they get on_unscorable={settings.on_unscorable}" if trained else ""
-        yield Finding(
-            name,
-            WARN if trained else FAIL,
-            f"{share(count, rows.asked)} of {rows.asked:,} have no reward under"
-            f" reward={settings.reward}: {reasons}{then}",
-            "serve the dataset of these rows, or drop them",
-        )
-    if rows.other_truth.count:
-        yield Finding(
-            f"{split} truths",
-            WARN,
-            f"{share(rows.other_truth.count, rows.asked)} of {rows.asked:,} problems have another"
-            f" ground truth in the row than at the server, the first: {rows.other_truth.first}",
-            "the row's counts in training; export the rows from the dataset that is served",
-        )
-
-
-def _named(files: Any) -> tuple[str, ...]:
-    return (files,) if isinstance(files, str) else tuple(map(str, files or ()))
+    yield from scan.findings()
 
 
 def check_schedule(case: Case) -> Iterator[Outcome]:
@@ -461,7 +344,6 @@ OF_RUN: dict[str, Check] = {
     "settings": check_settings,
 }
 OF_SETTINGS: dict[str, Check] = {
-    "group filter": check_filter,
     "overlong penalty": check_overlong,
     "step credit": check_step_credit,
     "address": check_address,
@@ -469,24 +351,23 @@ OF_SETTINGS: dict[str, Check] = {
 OF_SERVER: dict[str, Check] = {"server": check_server, "dataset": check_dataset}
 
 
-def examine(setup: TrainingSetup, progress: ProgressBar) -> Iterator[Finding]:
+def examine(case: Case, progress: ProgressBar) -> Iterator[Finding]:
     """Yield one finding after the other, as soon as it is known.
 
     Args:
-        setup: of the training.
+        case: the set-up as the user gives it; the rest is read from the run's configuration.
         progress: shows the number of rows read.
     """
-    case = Case(setup)
     try:
-        if setup.command is not None or setup.config_file is not None:
+        if case.command is not None or case.config_file is not None:
             try:
                 if not verl_is_installed():
                     raise RunUnreadable(f"verl is not installed here; install it: {INSTALL_VERL}")
-                case.run = describe(setup.command or TrainingCommand(), setup.config_file)
+                case.run = describe(case.command or TrainingCommand(), case.config_file)
                 yield from _made(OF_RUN, case)
             except RunUnreadable as error:
                 yield Finding("configuration", FAIL, str(error), "correct it")
-                if setup.address is None:
+                if case.address is None:
                     return
         if case.settings_are_known:
             yield from _made(OF_SETTINGS, case)

@@ -16,10 +16,12 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from consensuspr.client.verl.config import select
 from consensuspr.errors import ConsensusPRError, InputError
 
 DEFAULT_MODULE = "verl.trainer.main_ppo"
 V1_TRAINER = "verl.trainer.ppo.v1"
+_PYTHON = re.compile(r"python[0-9.]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class TrainingCommand:
             InputError: it is neither.
         """
         module, overrides, before = DEFAULT_MODULE, words, words[:0]
-        at = next((i for i, word in enumerate(words) if _is_python(word)), None)
+        programs = [os.path.basename(word) for word in words]
+        at = next((i for i, name in enumerate(programs) if _PYTHON.fullmatch(name)), None)
         if at is not None:
             before, after = words[:at], words[at + 1 :]
             if len(after) < 2 or after[0] != "-m" or not all("=" in word for word in before):
@@ -53,10 +56,6 @@ class TrainingCommand:
                 f"{flag} is not a Hydra override; give a configuration of your own by --config FILE"
             )
         return cls(module, tuple(overrides), dict(word.split("=", 1) for word in before))
-
-
-def _is_python(word: str) -> bool:
-    return re.fullmatch(r"python[0-9.]*", os.path.basename(word)) is not None
 
 
 class RunUnreadable(ConsensusPRError):
@@ -99,25 +98,14 @@ class VerlRun:
 
     def get(self, dotted: str) -> Any:
         """Return a value of the configuration, None if it is not there."""
-        place: Any = self.config
-        for key in dotted.split("."):
-            if not isinstance(place, Mapping):
-                return None
-            place = place.get(key)
-        return place
+        return select(self.config, *dotted.split("."))
 
 
 def describe(command: TrainingCommand, config_file: Path | None) -> VerlRun:
     """Compose the configuration of a run, import verl and its trainer, and load what rewards.
 
-    User code that training would run, such as a reward function, runs here too.
-
-    Args:
-        command: how it is started; its overrides do not count if there is a file.
-        config_file: the run's configuration, as Hydra writes it beside the run's output.
-
-    Raises:
-        RunUnreadable: the configuration cannot be composed.
+    User code that training would run, such as a reward function, runs here too.  With a file, the
+    overrides of the command do not count.  Raises RunUnreadable if nothing can be composed.
     """
     from omegaconf import OmegaConf
 

@@ -122,19 +122,19 @@ class Plan:
 
     def script(self) -> str:
         """Return the plan as commands that can be pasted into a shell."""
-        parts = []
+        commands: list[tuple[list[str], str]] = []
         if self.server is not None:
             if self.server.token_file is not None:
                 make = [sys.executable, "-m", "consensuspr.cli", "token"]
-                parts.append(_shell([*make, str(self.server.token_file)]))
+                commands.append(([*make, str(self.server.token_file)], ""))
             if self.server.grown_nodes is not None:
-                parts.append(_shell(["mkdir", "-p", str(self.server.grown_nodes)]))
-            parts.append(_shell(self.server.command(self.server.listen)) + " &")
+                commands.append((["mkdir", "-p", str(self.server.grown_nodes)], ""))
+            commands.append((self.server.command(self.server.listen), " &"))
         grower = self.grower(self.address)
         if grower is not None:
-            parts.append(_shell(grower) + " &")
-        parts.append(_shell(self.training.command(self.address)))
-        return "\n\n".join(parts)
+            commands.append((grower, " &"))
+        commands.append((self.training.command(self.address), ""))
+        return "\n\n".join(_shell(command) + end for command, end in commands)
 
 
 def _shell(command: Sequence[str]) -> str:
@@ -182,30 +182,45 @@ def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[s
         return Plan(None, request.address, training)
     if request.dataset is None:
         raise InputError("give --dataset PATH for the server that is started, or --address of one")
-    listen = _listen_address(request, other_nodes)
+    server = _server(request, request.dataset, training.overrides, other_nodes, environment)
+    return Plan(server, worker_address(server.listen), training)
+
+
+def _server(
+    request: Request,
+    dataset_path: Path,
+    overrides: Overrides,
+    other_nodes: bool,
+    environment: Mapping[str, str],
+) -> ServerPlan:
+    """Return the server to start; raise InputError if reward workers could not reach it."""
+    given = request.server_address
+    listen = Address(this_node() if other_nodes else "127.0.0.1", DEFAULT_PORT)
+    if given is not None:
+        listen = Address.parse(given)
+        if other_nodes and is_local(given) and not _is_unspecified(listen.host):
+            raise _unreachable(given)
     config = load_config(
         file=request.server_config,
         environment=environment,
-        overrides={"datasets": {"default": request.dataset}},
+        overrides={"datasets": {"default": dataset_path}},
     )
     token_file = None
     if not is_loopback(listen.host) and config.token_file is None and not config.insecure:
         token_file = request.log_dir.absolute() / "server.token"
     shown = token_file or config.token_file
     if shown is not None:
-        training.overrides.add_default(f"{SOURCE}.token_file", shown.absolute())
+        overrides.add_default(f"{SOURCE}.token_file", shown.absolute())
     grown_nodes = None
     if request.grow_nodes:
-        grown_nodes = Path(training.overrides.value(_GROWN_NODES) or "")
+        grown_nodes = Path(overrides.value(_GROWN_NODES) or "")
         if config.dataset_folder is not None:
             raise InputError(
                 f"with --grow-nodes the server's dataset_folder is the run's, {grown_nodes};"
                 f" its settings have {config.dataset_folder}"
             )
-    server = ServerPlan(
-        request, request.dataset.absolute(), listen, token_file, grown_nodes, config.derive
-    )
-    return Plan(server, worker_address(listen), training)
+    dataset_path = dataset_path.absolute()
+    return ServerPlan(request, dataset_path, listen, token_file, grown_nodes, config.derive)
 
 
 def _training(request: Request, own: Sequence[str]) -> Training:
@@ -255,19 +270,21 @@ def _of_options(request: Request) -> list[str]:
     model = f"{MODELS[request.model]}-base" if request.model in MODELS else Path(request.model).name
     slug = re.sub(r"[^a-z0-9._-]+", "-", model.lower()).strip("-")
     name = f"{request.algorithm}-{slug}-{request.reward}"
-    given = [
-        f"data.train_files={hydra_list(_located(request.train_files))}",
-        f"data.val_files={hydra_list(_located(request.val_files))}",
-        f"trainer.project_name={PROJECT}",
-    ]
     if request.step_credit:
         name += f"-{STEP_CREDIT}"
+    alpha = []
     if request.alpha is not None:
         if request.reward is not RewardKind.LINEAR:
             raise InputError(f"--alpha is for --reward linear, got --reward {request.reward}")
-        given.append(f"{SOURCE}.alpha={request.alpha}")
+        alpha = [f"{SOURCE}.alpha={request.alpha}"]
         name += f"-alpha{request.alpha}"
-    return [*given, f"trainer.experiment_name={name}"]
+    return [
+        f"data.train_files={hydra_list(_located(request.train_files))}",
+        f"data.val_files={hydra_list(_located(request.val_files))}",
+        f"trainer.project_name={PROJECT}",
+        *alpha,
+        f"trainer.experiment_name={name}",
+    ]
 
 
 def _located(files: Sequence[str]) -> list[str]:
@@ -279,17 +296,6 @@ def _located(files: Sequence[str]) -> list[str]:
             raise InputError(f"{file}: no such file")
         located.append(file if "://" in file else str(path.absolute()))
     return located
-
-
-def _listen_address(request: Request, other_nodes: bool) -> Address:
-    """Return the server's address; raise InputError if reward workers cannot reach it."""
-    given = request.server_address
-    if given is None:
-        return Address(this_node() if other_nodes else "127.0.0.1", DEFAULT_PORT)
-    address = Address.parse(given)
-    if other_nodes and is_local(given) and not _is_unspecified(address.host):
-        raise _unreachable(given)
-    return address
 
 
 def worker_address(listening: Address) -> str:

@@ -11,22 +11,21 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import BinaryIO
 
 from consensuspr.client import Access, RewardClient
 from consensuspr.client.training.source import chosen_dataset
 from consensuspr.client.verl.config import INSTALL_VERL, SOURCE, verl_is_installed
+from consensuspr.console import one_line
 from consensuspr.credentials import new_token, write_token
 from consensuspr.errors import ConsensusPRError, InputError, RewardServiceError
 from consensuspr.launch.plan import Plan, ServerPlan, Training, worker_address
 from consensuspr.scoring.dataset_index import DatasetIndex
 from consensuspr.server.config import Address
-
-# Prints a sentence for the user.
-Say = Callable[[str], None]
 
 # Loading a large dataset without stored forms takes minutes.
 READY_TIMEOUT_S = 1800.0
@@ -50,16 +49,12 @@ class _Signalled(SystemExit):
         self.number = number
 
 
-def launch(plan: Plan, say: Say, *, examine: bool = True) -> int:
-    """Run a plan and return its exit code.
+def launch(plan: Plan, *, examine: bool = True) -> int:
+    """Run a plan and return its exit code: the training's, or the doctor's if it found a fault.
 
     Args:
-        plan: what is run.
-        say: prints progress.
+        plan: to run.
         examine: run the doctor on the training before it starts.
-
-    Returns:
-        The code of the training, or of the doctor if it found a fault.
 
     Raises:
         InputError: verl is not installed, or the server rejects its settings or its dataset.
@@ -68,19 +63,24 @@ def launch(plan: Plan, say: Say, *, examine: bool = True) -> int:
     """
     if plan.training.trainer.partition(".")[0] == "verl" and not verl_is_installed():
         raise InputError(f"verl is not installed in this environment; install it: {INSTALL_VERL}")
-    with _ending_by_signals(), _reward_server(plan, say) as address, _growing(plan, address, say):
+    with _ending_by_signals(), _reward_server(plan) as address, _growing(plan, address):
         command = plan.training.command(address, _digest(plan.training, address))
         if examine:
-            code = _run([*_DOCTOR, *command], say)
+            code = _run([*_DOCTOR, *command])
             if code:
-                say("the doctor found a fault (above); nothing is trained")
+                _say("the doctor found a fault (above); nothing is trained")
                 return code
-        _keep_dataset(plan, say)
-        say(f"training {plan.training.name}")
-        code = _run(command, say)
+        _keep_dataset(plan)
+        _say(f"training {plan.training.name}")
+        code = _run(command)
         if code:
-            say(f"training {plan.training.name} ended with code {code}")
+            _say(f"training {plan.training.name} ended with code {code}")
         return code
+
+
+def _say(sentence: str) -> None:
+    """Print progress for the user."""
+    print(f"consensuspr: {one_line(sentence, 2000)}", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -103,20 +103,20 @@ def _ending_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _run(command: Sequence[str], say: Say) -> int:
+def _run(command: Sequence[str]) -> int:
     """Run one command to its end; a signal ends it, and a second one kills it."""
     process = subprocess.Popen(command, start_new_session=True)
     try:
         code = process.wait()
     except _Signalled as ended:
-        say(f"{ended.number.name}: ending the training, then the server")
+        _say(f"{ended.number.name}: ending the training, then the server")
         # SIGHUP would end Python at once, with nothing written.
         hung_up = ended.number == signal.SIGHUP
         process.send_signal(signal.SIGTERM if hung_up else ended.number)
         try:
             process.wait(GRACE_S)
         except (subprocess.TimeoutExpired, _Signalled):
-            say("it does not end; it is killed")
+            _say("it does not end; it is killed")
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -130,11 +130,9 @@ def _digest(training: Training, address: str) -> str | None:
     The doctor and the training print the reason then.
     """
     given = training.overrides.below(SOURCE)
-    token_file, tls_ca, tls_cert, tls_key = (
-        given.get(name) for name in ("token_file", "tls_ca", "tls_cert", "tls_key")
-    )
     try:
-        access = Access(token_file, tls_ca, tls_cert, tls_key)
+        files = (given.get(name) for name in ("token_file", "tls_ca", "tls_cert", "tls_key"))
+        access = Access(*files)  # type: ignore[arg-type]  # no more than these four
         with RewardClient(address, ASK_TIMEOUT_S, access=access) as client:
             info = client.server_info()
         return chosen_dataset(info, given.get("dataset"), address).digest
@@ -142,7 +140,7 @@ def _digest(training: Training, address: str) -> str | None:
         return None
 
 
-def _keep_dataset(plan: Plan, say: Say) -> None:
+def _keep_dataset(plan: Plan) -> None:
     """Keep the dataset in the run's folder, so that its rewards can be explained from that alone.
 
     A folder that only other nodes can write costs the copy, not the run.
@@ -162,58 +160,75 @@ def _keep_dataset(plan: Plan, say: Say) -> None:
         derive = server.derive if server else "missing"
         keep_dataset(run, DatasetIndex.load(dataset_path, derive=derive))
     except ConsensusPRError as error:
-        say(f"the dataset is not kept with the score log ({error}): explain it with --dataset")
+        _say(f"the dataset is not kept with the score log ({error}): explain it with --dataset")
 
 
 @contextmanager
-def _reward_server(plan: Plan, say: Say) -> Iterator[str]:
+def _reward_server(plan: Plan) -> Iterator[str]:
     """Run the planned server, if there is one, while the block runs; yield its address."""
     if plan.server is None:
         yield plan.address
         return
     if plan.server.grown_nodes is not None:
         plan.server.grown_nodes.mkdir(parents=True, exist_ok=True)
-    server = _ServerProcess(plan.server, say)
+    server = _ServerProcess(plan.server)
     try:
         server.start()
-        say(f"the reward server is listening on {server.address}")
+        _say(f"the reward server is listening on {server.address}")
         threading.Thread(target=server.watch, name="consensuspr-server", daemon=True).start()
         yield worker_address(server.address)
     finally:
-        server.end()
+        server.child.end()
 
 
-class _ServerProcess:
-    """``consensuspr serve`` as a child process that is restarted when it dies."""
+@contextmanager
+def _growing(plan: Plan, address: str) -> Iterator[None]:
+    """Grow nodes, if that is planned, while the block runs."""
+    command = plan.grower(address)
+    if command is None:
+        yield
+        return
+    child = _Child("the growing of nodes")
 
-    def __init__(self, plan: ServerPlan, say: Say) -> None:
-        self._plan = plan
-        self._say = say
-        self._ending = threading.Event()
+    def watch() -> None:
+        code = child.wait()
+        if not child.ending.is_set():
+            _say(f"nodes grow no more (exit code {code}, above); training goes on with these")
+
+    try:
+        begun = child.start(command)
+        if not begun:
+            raise ConsensusPRError("the nodes of the run cannot grow, see above")
+        _say(begun.strip())
+        threading.Thread(target=watch, name="consensuspr-grow", daemon=True).start()
+        yield
+    finally:
+        child.end()
+
+
+class _Child:
+    """A process beside the training, in a session of its own."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.ending = threading.Event()
         # Held to start a process or to end the last one: none is started after that.
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
-        self.address = plan.listen
-        plan.log.parent.mkdir(parents=True, exist_ok=True)
-        if plan.token_file is not None:
-            write_token(plan.token_file, new_token())
-        say(f"starting the reward server; its log is {plan.log}")
 
-    def start(self) -> None:
-        """Start the process and wait until it listens; raise an error with its last line."""
-        with self._plan.log.open("ab") as log:
-            log_start = log.tell()
-            with self._lock:
-                if self._ending.is_set():
-                    raise ConsensusPRError("the launch is ending")
-                process = self._process = subprocess.Popen(
-                    self._plan.command(self.address),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    text=True,
-                    start_new_session=True,
-                )
+    def start(self, command: Sequence[str], errors: BinaryIO | None = None) -> str:
+        """Start it; return the first line that it prints, empty if it ends without one."""
+        with self._lock:
+            if self.ending.is_set():
+                raise ConsensusPRError("the launch is ending")
+            process = self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
         too_late = threading.Timer(READY_TIMEOUT_S, process.kill)
         too_late.daemon = True
         too_late.start()
@@ -221,10 +236,49 @@ class _ServerProcess:
         with process.stdout as lines:  # it prints nothing after that line
             line = lines.readline()
         too_late.cancel()
+        return line
+
+    def wait(self) -> int:
+        """Wait for its end and return its exit code."""
+        assert self._process is not None, "it was started"
+        return self._process.wait()
+
+    def end(self) -> None:
+        """End it; kill it if it does not end, or if a signal arrives meanwhile."""
+        with self._lock:
+            self.ending.set()
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except (subprocess.TimeoutExpired, _Signalled):
+            _say(f"{self._name} does not end; it is killed")
+            self._process.kill()
+            self._process.wait()
+
+
+class _ServerProcess:
+    """``consensuspr serve`` as a child process that is restarted when it dies."""
+
+    def __init__(self, plan: ServerPlan) -> None:
+        self._plan = plan
+        self.child = _Child("the reward server")
+        self.address = plan.listen
+        plan.log.parent.mkdir(parents=True, exist_ok=True)
+        if plan.token_file is not None:
+            write_token(plan.token_file, new_token())
+        _say(f"starting the reward server; its log is {plan.log}")
+
+    def start(self) -> None:
+        """Start the process and wait until it listens; raise an error with its last line."""
+        with self._plan.log.open("ab") as log:
+            log_start = log.tell()
+            line = self.child.start(self._plan.command(self.address), log)
         if line.startswith(_READY):
             self.address = Address.parse(line.removeprefix(_READY).strip())
             return
-        code = process.wait()
+        code = self.child.wait()
         text = self._plan.log.read_bytes()[log_start:].decode("utf-8", "replace")
         reason = (text.strip().splitlines() or ["it logged nothing"])[-1]
         reason = reason.removeprefix("consensuspr: error: ")
@@ -235,74 +289,22 @@ class _ServerProcess:
     def watch(self) -> None:
         """Restart the server whenever it dies."""
         pause_s = FIRST_PAUSE_S
-        while self._process is not None:
-            code = self._process.wait()
-            if self._ending.is_set():
+        while True:
+            code = self.child.wait()
+            if self.child.ending.is_set():
                 return
-            self._say(
+            _say(
                 f"the reward server died (exit code {code}), see {self._plan.log}; "
                 f"starting it again in {pause_s:g} s"
             )
-            if self._ending.wait(pause_s):
+            if self.child.ending.wait(pause_s):
                 return
             try:
                 self.start()
             except ConsensusPRError as error:
-                if not self._ending.is_set():
-                    self._say(str(error))
+                if not self.child.ending.is_set():
+                    _say(str(error))
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             else:
-                self._say(f"the reward server is listening on {self.address} again")
+                _say(f"the reward server is listening on {self.address} again")
                 pause_s = FIRST_PAUSE_S
-
-    def end(self) -> None:
-        """End the process; it is not restarted."""
-        with self._lock:
-            self._ending.set()
-        if self._process is not None:
-            _end(self._process, "the reward server", self._say)
-
-
-@contextmanager
-def _growing(plan: Plan, address: str, say: Say) -> Iterator[None]:
-    """Grow nodes, if that is planned, while the block runs."""
-    command = plan.grower(address)
-    if command is None:
-        yield
-        return
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        ending = threading.Event()
-
-        def watch() -> None:
-            code = process.wait()
-            if not ending.is_set():
-                say(f"nodes grow no more (exit code {code}, above); training goes on with these")
-
-        try:
-            assert process.stdout is not None
-            begun = process.stdout.readline()
-            if not begun:
-                raise ConsensusPRError("the nodes of the run cannot grow, see above")
-            say(begun.strip())
-            threading.Thread(target=watch, name="consensuspr-grow", daemon=True).start()
-            yield
-        finally:
-            ending.set()
-            _end(process, "the growing of nodes", say)
-
-
-def _end(process: subprocess.Popen[str], name: str, say: Say) -> None:
-    """End a process; kill it if it does not end, or if a signal arrives meanwhile."""
-    process.terminate()
-    try:
-        process.wait(STOP_TIMEOUT_S)
-    except (subprocess.TimeoutExpired, _Signalled):
-        say(f"{name} does not end; it is killed")
-        process.kill()
-        process.wait()

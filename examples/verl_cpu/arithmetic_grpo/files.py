@@ -17,7 +17,7 @@ from pathlib import Path
 
 from consensuspr.data import Problem, atomic_file, open_writer, problem_to_row
 
-from .problems import DEFAULT_TASK, VOCABULARY, Task, draw_chains, flawed_solution, to_problem
+from .problems import VOCABULARY, draw_chains, flawed_solution
 
 # Seeds of the three streams of problems, and of the untrained model.
 VALIDATION_SEED, TRAIN_SEED, WARM_START_SEED, MODEL_SEED = 10_000, 2, 1, 0
@@ -35,7 +35,7 @@ class Recipe:
     Attributes:
         num_train: problems to train on.
         num_validation: problems to validate on, met nowhere else.
-        task: how hard they are.
+        steps, largest: operations of a problem, and its largest number.
         warm_start_steps: updates of the supervised phase.
         batch: solutions in each of them.
         error_rate: probability that the teacher of that phase errs in a step, in the end.
@@ -46,7 +46,8 @@ class Recipe:
 
     num_train: int
     num_validation: int = 128
-    task: Task = DEFAULT_TASK
+    steps: int = 4
+    largest: int = 30
     warm_start_steps: int = 450
     batch: int = 64
     error_rate: float = 0.4
@@ -55,27 +56,15 @@ class Recipe:
     tool: bool = False
 
 
-@dataclass(frozen=True)
 class Files:
     """Paths of the files in their folder."""
 
-    folder: Path
-
-    @property
-    def dataset(self) -> Path:
-        return self.folder / "dataset.jsonl"
-
-    @property
-    def train(self) -> Path:
-        return self.folder / "train.parquet"
-
-    @property
-    def validation(self) -> Path:
-        return self.folder / "validation.parquet"
-
-    @property
-    def model(self) -> Path:
-        return self.folder / "model"
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.dataset = folder / "dataset.jsonl"
+        self.train = folder / "train.parquet"
+        self.validation = folder / "validation.parquet"
+        self.model = folder / "model"
 
 
 def prepare(folder: Path, recipe: Recipe, report: Callable[[int], object]) -> Files:
@@ -93,16 +82,19 @@ def prepare(folder: Path, recipe: Recipe, report: Callable[[int], object]) -> Fi
             raise SystemExit(f"{folder} was made with {found}, not {asdict(recipe)}: use another")
         return files
     folder.mkdir(parents=True, exist_ok=True)
-    validation = list(islice(draw_chains(VALIDATION_SEED, recipe.task), recipe.num_validation))
+    drawn = draw_chains(VALIDATION_SEED, recipe.steps, recipe.largest)
+    validation = list(islice(drawn, recipe.num_validation))
     kept = {chain.text for chain in validation}
-    train = list(islice(draw_chains(TRAIN_SEED, recipe.task, avoid=kept), recipe.num_train))
-    train_problems = [to_problem(c, f"train-{i}", "train") for i, c in enumerate(train)]
-    test_problems = [to_problem(c, f"test-{i}", "test") for i, c in enumerate(validation)]
+    drawn = draw_chains(TRAIN_SEED, recipe.steps, recipe.largest, kept)
+    train = [
+        c.problem(f"train-{i}", "train") for i, c in enumerate(islice(drawn, recipe.num_train))
+    ]
+    test = [c.problem(f"test-{i}", "test") for i, c in enumerate(validation)]
     with open_writer(files.dataset) as rows:
-        for problem in train_problems + test_problems:
+        for problem in train + test:
             rows.write(problem_to_row(problem if recipe.nodes else replace(problem, nodes=())))
-    write_parquet(files.train, train_problems, tool=recipe.tool)
-    write_parquet(files.validation, test_problems)
+    write_parquet(files.train, train, tool=recipe.tool)
+    write_parquet(files.validation, test)
     _make_model(files.model, recipe, kept, report)
     # Last, as a mark that the others are complete.
     with atomic_file(made_from) as stream:
@@ -135,10 +127,11 @@ def _solutions(recipe: Recipe, avoid: set[str]) -> Iterator[tuple[str, str]]:
     """Yield problems and the teacher's solutions without end."""
     rng = random.Random(WARM_START_SEED)
     sound = SOUND_PART * recipe.warm_start_steps * recipe.batch
-    for number, chain in enumerate(draw_chains(WARM_START_SEED, recipe.task, avoid=avoid)):
+    chains = draw_chains(WARM_START_SEED, recipe.steps, recipe.largest, avoid)
+    for number, chain in enumerate(chains):
         rate = 0.0 if number < sound else recipe.error_rate
-        largest, varied = recipe.task.largest, recipe.varied
-        yield chain.text, flawed_solution(chain, rng, rate, largest=largest, varied=varied)
+        solution = flawed_solution(chain, rng, rate, largest=recipe.largest, varied=recipe.varied)
+        yield chain.text, solution
 
 
 def _make_model(

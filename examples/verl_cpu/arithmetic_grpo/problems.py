@@ -19,23 +19,11 @@ from consensuspr.data import Node, Problem
 DATA_SOURCE = "arithmetic"
 SIGNS = {"add": "+", "minus": "-", "times": "*"}
 _OPERATORS = {"add": operator.add, "minus": operator.sub, "times": operator.mul}
-WORDS = ("start", "with", "Answer", *SIGNS)
 OPENING = ("start", "with", "Answer")
-VOCABULARY = (*string.digits, "=", ";", ":", " ", "\n", *SIGNS.values(), *WORDS)
+VOCABULARY = (*string.digits, "=", ";", ":", " ", "\n", *SIGNS.values(), *OPENING, *SIGNS)
 
 # Failed draws in a row, after which a small task counts as used up.
 MISSES = 100
-
-
-@dataclass(frozen=True)
-class Task:
-    """How hard the problems are: their number of operations, and their largest number."""
-
-    steps: int
-    largest: int
-
-
-DEFAULT_TASK = Task(steps=4, largest=30)
 
 
 @dataclass(frozen=True)
@@ -64,43 +52,57 @@ class Chain:
         return f"start with {self.start}" + "".join(f"; {w} {n}" for w, n in self.operations)
 
     @property
-    def answer(self) -> str:
-        return str(self.results[-1])
-
-    @property
     def solution(self) -> str:
         """The right response: a line for each step, then the answer."""
-        return "\n".join([*self.equations, f"Answer: {self.answer}"])
+        return "\n".join([*self.equations, f"Answer: {self.results[-1]}"])
+
+    def problem(self, problem_id: str, split: str) -> Problem:
+        """Return the problem with its nodes: one for each step, and the answer."""
+        steps = zip(self.operations, self.equations, strict=True)
+        nodes = [
+            Node(f"s{number}", (equation,), f"{word} {right}", "equation")
+            for number, ((word, right), equation) in enumerate(steps, start=1)
+        ]
+        answer = str(self.results[-1])
+        nodes.append(Node("answer", (f"Answer: {answer}",), "the answer", "value", is_final=True))
+        return Problem(
+            problem_id=problem_id,
+            data_source=DATA_SOURCE,
+            problem=self.text,
+            ground_truth=answer,
+            nodes=tuple(nodes),
+            split=split,
+        )
 
 
 def draw_chains(
-    seed: int, task: Task = DEFAULT_TASK, *, avoid: Collection[str] = ()
+    seed: int, steps: int, largest: int, avoid: Collection[str] = ()
 ) -> Iterator[Chain]:
-    """Yield problems without end, each once until all were drawn, and no text of `avoid`."""
+    """Yield problems without end, each once until all were drawn, and no text of `avoid`.
+
+    Args:
+        steps: operations of each.
+        largest: number that occurs.
+    """
     rng = random.Random(seed)
     seen, misses = set(avoid), 0
     while True:
-        chain = _draw_chain(rng, task)
-        if len(set(chain.equations)) == task.steps and chain.text not in seen:
+        chain = Chain(rng.randint(2, 9), ())
+        for _ in range(steps):
+            left = chain.results[-1]
+            choices = [
+                (word, right)
+                for right in range(2, 10)
+                for word, calculate in _OPERATORS.items()
+                if 2 <= calculate(left, right) <= largest
+            ]
+            chain = Chain(chain.start, (*chain.operations, rng.choice(choices)))
+        if len(set(chain.equations)) == steps and chain.text not in seen:
             seen.add(chain.text)
             misses = 0
             yield chain
         elif (misses := misses + 1) == MISSES:
             seen, misses = set(avoid), 0
-
-
-def _draw_chain(rng: random.Random, task: Task) -> Chain:
-    chain = Chain(rng.randint(2, 9), ())
-    for _ in range(task.steps):
-        left = chain.results[-1]
-        choices = [
-            (word, right)
-            for right in range(2, 10)
-            for word, calculate in _OPERATORS.items()
-            if 2 <= calculate(left, right) <= task.largest
-        ]
-        chain = Chain(chain.start, (*chain.operations, rng.choice(choices)))
-    return chain
 
 
 def read_chain(text: str) -> Chain:
@@ -116,9 +118,6 @@ def flawed_solution(
     """Return a solution whose every step is wrong with a probability, and goes on from there.
 
     Args:
-        chain: the problem.
-        rng: decides.
-        error_rate: in [0, 1].
         largest: number that a wrong result may be.
         varied: write the operands of a sum or a product in either order, below some words.
     """
@@ -136,22 +135,3 @@ def flawed_solution(
     if varied:
         lines.insert(0, " ".join(rng.choices(OPENING, k=3)))
     return "\n".join([*lines, f"Answer: {left}"])
-
-
-def to_problem(chain: Chain, problem_id: str, split: str) -> Problem:
-    """Return the problem with its nodes: one for each step, and the answer."""
-    steps = zip(chain.operations, chain.equations, strict=True)
-    nodes = [
-        Node(f"s{number}", (equation,), f"{word} {right}", "equation")
-        for number, ((word, right), equation) in enumerate(steps, start=1)
-    ]
-    expressions = (f"Answer: {chain.answer}",)
-    final = Node("answer", expressions, "the answer", "value", is_final=True)
-    return Problem(
-        problem_id=problem_id,
-        data_source=DATA_SOURCE,
-        problem=chain.text,
-        ground_truth=chain.answer,
-        nodes=(*nodes, final),
-        split=split,
-    )

@@ -77,21 +77,13 @@ class Run:
         return f"{self.arm}-{self.seed}"
 
     @property
-    def logs(self) -> Path:
-        """Folder of a launch: the server's log, and our score log in a folder of its own."""
-        return self.folder / "logs"
-
-    @property
     def scores(self) -> Path:
-        return self.logs / "scores" / self.name
+        """Our score log, in the folder of logs of a launch."""
+        return self.folder / "logs" / "scores" / self.name
 
     @property
     def metrics(self) -> Path:
         return self.folder / "metrics.jsonl"
-
-    @property
-    def tensorboard(self) -> Path:
-        return self.folder / "tensorboard"
 
     @property
     def console(self) -> Path:
@@ -154,7 +146,7 @@ def launch(
         "dataset": files.dataset.absolute(),
         "train-files": files.train.absolute(),
         "val-files": files.validation.absolute(),
-        "log-dir": run.logs.absolute(),
+        "log-dir": (run.folder / "logs").absolute(),
         "server-address": "127.0.0.1:0",
         "server-workers": 1,
     }
@@ -225,7 +217,7 @@ def environment(run: Run) -> dict[str, str]:
         "VERL_PLATFORM": "cpu",
         "VERL_ENGINE_DEVICE": "cuda",
         "VERL_FILE_LOGGER_PATH": str(run.metrics.absolute()),
-        "TENSORBOARD_DIR": str(run.tensorboard.absolute()),
+        "TENSORBOARD_DIR": str((run.folder / "tensorboard").absolute()),
         "OMP_NUM_THREADS": "1",
         "TQ_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from enum import StrEnum
 from itertools import accumulate, pairwise
 from os import urandom
@@ -97,6 +98,11 @@ def valid_text(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+def values_of(kind: Any, source: object) -> dict[str, Any]:
+    """Return the values of a dataclass or message by the names of the fields of ``kind``."""
+    return {field.name: getattr(source, field.name) for field in fields(kind)}
+
+
 class _Enumeration(Generic[E]):
     """The members of an enumeration and the protocol's numbers of the same names."""
 
@@ -154,9 +160,6 @@ def decode_reward(message: pb.RewardSpec) -> RewardSpec:
 
     An absent number is the default, never 0.  Absent ``guard``, ``statements`` and ``code`` mean
     the behaviour before these fields existed.
-
-    Raises:
-        InputError: a kind is unknown or alpha is outside [0, 1].
     """
     kind = _REWARD_KINDS.member_or(message.kind, RewardKind.LINEAR)
     alpha = message.alpha if message.HasField("alpha") else DEFAULT_REWARD.alpha
@@ -193,12 +196,7 @@ def _fill_options(request: pb.ScoreRequest | pb.ExplainRequest, options: ScoreOp
 
 
 def decode_options(request: pb.ScoreRequest | pb.ExplainRequest) -> ScoreOptions:
-    """Return the options of a request, defaults filled in.
-
-    Raises:
-        InputError: an enumeration's number is unknown, alpha is outside [0, 1], or the name of the
-            run or the digest is not valid.
-    """
+    """Return the options of a request, defaults filled in; raise InputError for wrong ones."""
     score = request if isinstance(request, pb.ScoreRequest) else None
     return ScoreOptions(
         reward=decode_reward(request.reward),
@@ -306,12 +304,9 @@ def encode_score_request(
 
 
 def decode_rollouts(request: pb.ScoreRequest, with_samples: bool = False) -> list[Rollout]:
-    """Return the rollouts of a request.
+    """Return the rollouts of a request, with their samples if a score log needs them.
 
-    Args:
-        request: the message.
-        with_samples: also return their samples, which score logs need.  A rollout without a
-            sample key gets one from the request's id and its position.
+    A rollout without a sample key gets one from the request's id and its position.
     """
     rollouts = [*map(decode_rollout, request.rollouts)]
     if with_samples:
@@ -480,10 +475,7 @@ def _score_response(columns: ScoreColumns, identity: Identity) -> pb.ScoreRespon
 def decode_score_response(reply: bytes) -> tuple[list[Score], Identity]:
     """Return the scores of a reply and their identity.
 
-    Raises:
-        DecodeError: the bytes are not a reply.
-        InputError: this protocol version does not know a status or the identity, or a column has
-            another length.
+    Raises DecodeError if the bytes are no reply, InputError if this version does not know a value.
     """
     message = pb.ScoreResponse.FromString(reply)
     return _columns(message).scores(), decode_identity(message.identity)
@@ -558,37 +550,23 @@ def _decode_span(message: pb.NodeSpan | pb.NodeExplanation) -> Span | None:
 
 def encode_identity(identity: Identity) -> pb.Identity:
     """Return the message of an identity."""
-    return pb.Identity(
-        dataset=identity.dataset,
-        dataset_digest=identity.dataset_digest,
-        normal_form_version=identity.normal_form_version,
-        answer_version=identity.answer_version,
-        reward=encode_reward(identity.reward),
-        epoch=identity.epoch,
-        answer_rule=_ANSWER_RULES.number_of[identity.answer_rule],
-        server_version=identity.server_version,
-        scoring_version=identity.scoring_version,
-    )
+    values = values_of(Identity, identity)
+    values["reward"] = encode_reward(identity.reward)
+    values["answer_rule"] = _ANSWER_RULES.number_of[identity.answer_rule]
+    return pb.Identity(**values)
 
 
 def decode_identity(message: pb.Identity) -> Identity:
-    """Return the identity of a message.
+    """Return the identity of a message; raise InputError for an unknown reward or rule."""
+    values = values_of(Identity, message)
+    values["reward"] = decode_reward(message.reward)
+    values["answer_rule"] = _ANSWER_RULES.member_or(message.answer_rule, AnswerRule.AUTO)
+    values["scoring_version"] = message.scoring_version or FIRST_SCORING_VERSION
+    return Identity(**values)
 
-    Raises:
-        InputError: this protocol version does not know the reward or the answer rule.
-    """
-    return Identity(
-        dataset=message.dataset,
-        dataset_digest=message.dataset_digest,
-        normal_form_version=message.normal_form_version,
-        answer_version=message.answer_version,
-        reward=decode_reward(message.reward),
-        epoch=message.epoch,
-        answer_rule=_ANSWER_RULES.member_or(message.answer_rule, AnswerRule.AUTO),
-        server_version=message.server_version,
-        scoring_version=message.scoring_version or FIRST_SCORING_VERSION,
-    )
 
+# Fields of a NodeExplanation and of its message that have one name.
+_SAME_IN_NODES = ("node_id", "label", "matched", "is_final", "expression")
 
 # -- explanations ----------------------------------------------------------------------------------
 
@@ -612,45 +590,32 @@ def encode_explain_response(explanation: Explanation) -> pb.ExplainResponse:
             left_out=not node.counts,
         )
     if explanation.guard is not None:
-        message.guard.statements = explanation.guard.statements
-        message.guard.max_statements = explanation.guard.max_statements
-        message.guard.numbers = explanation.guard.numbers
-        message.guard.max_numbers = explanation.guard.max_numbers
+        message.guard.CopyFrom(pb.GuardFigures(**values_of(GuardFigures, explanation.guard)))
     return message
 
 
 def decode_explain_response(message: pb.ExplainResponse) -> Explanation:
-    """Return the explanation of a message.
-
-    Raises:
-        InputError: this protocol version does not know an enumeration's number, or there is not
-            one score.
-    """
+    """Return the explanation of a message; raise InputError if it is not of one score."""
     scores = _columns(message.scored).scores()
     if len(scores) != 1:
         raise InputError(f"an explanation is of one score, got {len(scores)}")
-    guard = message.guard
+    nodes = []
+    for node in message.nodes:
+        values = {name: getattr(node, name) for name in _SAME_IN_NODES}
+        values["expressions"] = tuple(node.expressions)
+        channel = _channel(node)
+        nodes.append(
+            NodeExplanation(
+                **values, span=_decode_span(node), channel=channel, counts=not node.left_out
+            )
+        )
+    has_guard = message.HasField("guard")
     return Explanation(
         score=scores[0],
-        nodes=tuple(
-            NodeExplanation(
-                node_id=node.node_id,
-                label=node.label,
-                matched=node.matched,
-                is_final=node.is_final,
-                span=_decode_span(node),
-                expression=node.expression,
-                expressions=tuple(node.expressions),
-                channel=_channel(node),
-                counts=not node.left_out,
-            )
-            for node in message.nodes
-        ),
+        nodes=tuple(nodes),
         normal_form=message.normal_form,
         identity=decode_identity(message.scored.identity),
-        guard=GuardFigures(guard.statements, guard.max_statements, guard.numbers, guard.max_numbers)
-        if message.HasField("guard")
-        else None,
+        guard=GuardFigures(**values_of(GuardFigures, message.guard)) if has_guard else None,
     )
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
-
-from google.protobuf.message import Message
+from typing import TYPE_CHECKING
 
 from consensuspr.scoring.types import FIRST_SCORING_VERSION, SCORING_VERSION
 from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.version import VERSION
+from consensuspr.wire.codec import values_of
 
 if TYPE_CHECKING:
     from consensuspr.scoring import DatasetIndex, Scorer
@@ -70,13 +69,7 @@ class ServerInfo:
 
 
 def describe(scorer: Scorer, max_message_bytes: int, max_rollouts: int) -> ServerInfo:
-    """Return the description of a server of ``scorer``.
-
-    Args:
-        scorer: its datasets are listed by name.
-        max_message_bytes: limit of the front on one request.
-        max_rollouts: limit of the front on one request.
-    """
+    """Return the description of a server of ``scorer``, with the limits on one request."""
     # Here and not above: a client of a server needs neither the core nor the answer check.
     from consensuspr import core
     from consensuspr.scoring.answers import ANSWER_VERSION
@@ -117,19 +110,15 @@ def encode_dataset_info(info: DatasetInfo) -> pb.DatasetInfo:
 
 def decode_dataset_info(message: pb.DatasetInfo) -> DatasetInfo:
     """Return the description of a dataset."""
-    return DatasetInfo(**_values(DatasetInfo, message))
+    return DatasetInfo(**values_of(DatasetInfo, message))
 
 
 def decode_server_info(message: pb.ServerInfoResponse) -> ServerInfo:
     """Return the server's description of a message."""
-    values = _values(ServerInfo, message)
+    values = values_of(ServerInfo, message)
     values["scoring_version"] = message.scoring_version or FIRST_SCORING_VERSION
     values["datasets"] = tuple(map(decode_dataset_info, message.datasets))
     return ServerInfo(**values)
-
-
-def _values(kind: type[ServerInfo | DatasetInfo], message: Message) -> dict[str, Any]:
-    return {field.name: getattr(message, field.name) for field in fields(kind)}
 
 
 _DATASET_COUNTS = [field.name for field in fields(DatasetInfo) if field.name.startswith("num_")]

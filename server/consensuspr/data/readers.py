@@ -100,17 +100,10 @@ def read_problems(
     on_error: OnError = "stop",
     report: ReadReport | None = None,
 ) -> Iterator[Problem]:
-    """Yield the problems of a dataset in file order.
+    """Yield the problems of a dataset in file order, and fill ``report``.
 
-    Args:
-        path: JSONL, gzip'd JSONL or Parquet; the content decides.
-        on_error: ``"stop"`` or ``"skip"``.
-        report: filled with counts and reasons.
-
-    Raises:
-        DataError: a bad row with ``"stop"``; a bad file always.  A repeated problem id is
-            a bad row; the first one stands.
-        InputError: on_error is neither of the two.
+    Raises DataError for a bad file always, for a bad row with ``"stop"``.  A repeated problem id is
+    a bad row; the first one stands.
     """
     for problem, _ in read_problem_rows(path, on_error, report):
         yield problem
@@ -137,19 +130,12 @@ def read_rollouts(
     on_error: OnError = "stop",
     report: ReadReport | None = None,
 ) -> Iterator[Row]:
-    """Yield the rows of a rollouts file as plain dicts, unknown columns included.
-
-    Arguments and errors are those of :func:`read_problems`; a problem id may repeat.
-    """
+    """Yield the rows of a rollouts file, unknown columns included; see :func:`read_problems`."""
     return _checked(path, check_rollout, ROLLOUT_COLUMNS, on_error, report)
 
 
 def scan_rollouts(path: str | os.PathLike[str], on_error: OnError = "stop") -> ReadReport:
-    """Read a rollouts file once without keeping a row, and return its counts.
-
-    A command calls this before it starts anything, so that a bad row at the end of a long
-    file stops it at once and a progress bar knows its total.
-    """
+    """Read a rollouts file once without keeping a row, and return its counts."""
     report = ReadReport()
     for _ in read_rollouts(path, on_error, report):
         pass
@@ -225,11 +211,7 @@ def refuse_empty(name: str, report: ReadReport) -> None:
 
 
 def read_rows(name: str, columns: Sequence[str]) -> Iterator[tuple[int, Row | DataError]]:
-    """Yield line and row of a file, unchecked, or the fault of a line; for Parquet with columns.
-
-    Raises:
-        DataError: the file as a whole is bad.
-    """
+    """Yield line and row of a file, unchecked, or the fault of a line; for Parquet with columns."""
     for line, content in read_unparsed(name, columns):
         yield line, _parse(content, name, line)
 
@@ -237,11 +219,7 @@ def read_rows(name: str, columns: Sequence[str]) -> Iterator[tuple[int, Row | Da
 def read_unparsed(
     path: str | os.PathLike[str], columns: Sequence[str] = ROLLOUT_COLUMNS
 ) -> Iterator[Unparsed]:
-    """Yield the rows of a file in order, in bounded memory; ``columns`` must be in Parquet.
-
-    Raises:
-        DataError: the file cannot be read, or is damaged from here on.
-    """
+    """Yield the rows of a file in order, in bounded memory; ``columns`` must be in Parquet."""
     name = os.fspath(path)
     stream, form = open_data(name)
     with stream:
@@ -255,23 +233,10 @@ def read_unparsed(
                 yield from _read_parquet(stream, name, columns)
 
 
-def size_of(row: Unparsed) -> int:
-    """Return about how many bytes a row takes."""
-    content = row[1]
-    if isinstance(content, bytes):
-        return len(content)
-    response = content.get("response") if isinstance(content, dict) else None
-    return len(response) if isinstance(response, str | bytes) else 0
-
-
 def parse_rollouts(
     rows: Iterable[Unparsed], path: str, on_error: OnError, report: ReadReport
 ) -> Iterator[Row]:
-    """Parse and check some rows of a file; ``path`` is its name in messages.
-
-    Raises:
-        DataError: a bad row with ``"stop"``.
-    """
+    """Parse and check some rows of a file; ``path`` is its name in messages."""
     parsed = ((line, _parse(content, path, line)) for line, content in rows)
     yield from check_rows(parsed, path, check_rollout, on_error, report)
 
@@ -285,11 +250,7 @@ class Format(Enum):
 
 
 def open_data(path: str | os.PathLike[str]) -> tuple[BinaryIO, Format]:
-    """Open a data file and return its format; nothing is consumed.
-
-    Raises:
-        DataError: no such file, a directory, unreadable, empty, or of an unsupported kind.
-    """
+    """Open a data file and return its format; nothing is consumed.  Raises DataError."""
     name = os.fspath(path)
     try:
         stream = io.BufferedReader(io.FileIO(name), _BUFFER_BYTES)
@@ -408,16 +369,10 @@ _NAMES = {
 def _read_parquet(
     stream: BinaryIO, path: str, required: Sequence[str]
 ) -> Iterator[tuple[int, Row | DataError]]:
-    """Yield rows in bounded memory, through pyarrow (imported on first use).
+    """Yield rows in bounded memory: row groups of dataframe libraries hold a whole data set."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    Row groups written by dataframe libraries hold a whole data set, so that pages are read as
-    they are needed and rows turn into Python objects a batch at a time.
-    """
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise DataError(path, None, "is Parquet, and pyarrow is not installed") from None
     number = 0
     try:
         with pq.ParquetFile(stream, pre_buffer=False, buffer_size=1 << 20) as file:

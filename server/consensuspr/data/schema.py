@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn, TypeAlias, TypeGuard
 
 from consensuspr.errors import DataError
@@ -30,76 +31,46 @@ MAX_WEIGHT = 1e6  # the sum over all nodes stays finite
 MAX_BUDGET = (1 << 32) - 1  # the protocol's largest number
 MAX_BUDGET_LENGTH = (1 << 31) - 1  # lower, so that the protocol can carry a rejected length
 
-_PROBLEM_KEYS = frozenset(
-    ("problem_id", "data_source", "problem", "ground_truth", "nodes", "split", "metadata",
-     "answer_rule", "budget")
-)  # fmt: skip
-_NODE_KEYS = frozenset(
-    ("node_id", "label", "type", "expressions", "derived", "support", "is_final", "weight")
-)
-_BUDGET_COUNTS = ("statements", "numbers")
-_BUDGET_KEYS = frozenset((*_BUDGET_COUNTS, "length"))
-
 
 @dataclass(slots=True)
 class Node:
-    """One consensus node: an intermediate conclusion, written in one or more ways.
+    """One consensus node: an intermediate conclusion, written in one or more ways."""
 
-    Attributes:
-        node_id: name of the node, unique within its problem.
-        expressions: the ways to write it, as written; the node is matched by any.
-        label: for people.
-        type: one of :data:`NODE_TYPES`.
-        derived: equal forms made when the dataset was built; None without such a key: they
-            may then be made at load time.
-        support: rollouts that reached the node, None if unknown.
-        is_final: the node states the final answer.
-        weight: of the node in a weighted NCR, 0 or more; None if unknown.
-        extra: all other keys of the row.
-    """
-
-    node_id: str
-    expressions: tuple[str, ...]
-    label: str = ""
-    type: str = "expression"
+    node_id: str  # unique within its problem
+    expressions: tuple[str, ...]  # as written; the node is matched by any
+    label: str = ""  # for people
+    type: str = "expression"  # one of NODE_TYPES
+    # Equal forms made when the dataset was built; None: they may be made at load time.
     derived: tuple[str, ...] | None = None
-    support: int | None = None
-    is_final: bool = False
-    weight: float | None = None
-    extra: Row = field(default_factory=dict)
+    support: int | None = None  # rollouts that reached the node
+    is_final: bool = False  # it states the final answer
+    weight: float | None = None  # in a weighted NCR, 0 or more
+    extra: Row = field(default_factory=dict)  # all other keys of the row
 
 
 @dataclass(slots=True)
 class Problem:
-    """One problem of a dataset.
+    """One problem of a dataset; None stands for what is not known."""
 
-    Attributes:
-        problem_id: key, unique within the dataset.
-        ground_truth: the answer as written; None where unknown.
-        nodes: consensus nodes in order, possibly none.
-        data_source: label for metrics.
-        problem: the text of the problem.
-        split: one of :data:`SPLITS`, None where unknown.
-        answer_rule: one of :data:`ANSWER_RULES`, None where the dataset names none.
-        budget: distinct values and numbers that a response may hold before the guard lowers its
-            NCR, and the characters of the longest source solution (0 if not known).  None: the
-            default budget applies.
-        metadata: free keys such as ``level`` and ``subject``.
-        extra: all other keys of the row.
-        budget_extra: all other keys of the row's budget.
-    """
-
-    problem_id: str
-    ground_truth: str | None = None
-    nodes: tuple[Node, ...] = ()
-    data_source: str = ""
-    problem: str = ""
-    split: str | None = None
-    answer_rule: str | None = None
+    problem_id: str  # unique within the dataset
+    ground_truth: str | None = None  # the answer as written
+    nodes: tuple[Node, ...] = ()  # in order
+    data_source: str = ""  # label for metrics
+    problem: str = ""  # its text
+    split: str | None = None  # one of SPLITS
+    answer_rule: str | None = None  # one of ANSWER_RULES
+    # Distinct values and numbers that a response may hold before the guard lowers its NCR, and the
+    # characters of the longest source solution (0 if not known).  None: the default applies.
     budget: tuple[int, int, int] | None = None
-    metadata: Row = field(default_factory=dict)
-    extra: Row = field(default_factory=dict)
-    budget_extra: Row = field(default_factory=dict)
+    metadata: Row = field(default_factory=dict)  # free keys such as "level" and "subject"
+    extra: Row = field(default_factory=dict)  # all other keys of the row
+    budget_extra: Row = field(default_factory=dict)  # all other keys of the row's budget
+
+
+_PROBLEM_KEYS = {each.name for each in fields(Problem)} - {"extra", "budget_extra"}
+_NODE_KEYS = {each.name for each in fields(Node)} - {"extra"}
+_BUDGET_COUNTS = ("statements", "numbers")
+_BUDGET_KEYS = {*_BUDGET_COUNTS, "length"}
 
 
 def problem_to_row(problem: Problem) -> Row:
@@ -116,12 +87,9 @@ def problem_to_row(problem: Problem) -> Row:
     if problem.answer_rule is not None:
         row["answer_rule"] = problem.answer_rule
     if problem.budget is not None:
-        *counts, length = problem.budget
-        row["budget"] = (
-            dict(zip(_BUDGET_COUNTS, counts, strict=True))
-            | ({"length": length} if length else {})
-            | problem.budget_extra
-        )
+        statements, numbers, length = problem.budget
+        row["budget"] = {"statements": statements, "numbers": numbers}
+        row["budget"] |= ({"length": length} if length else {}) | problem.budget_extra
     return row | problem.extra
 
 
@@ -131,15 +99,12 @@ def _node_to_row(node: Node) -> Row:
         "label": node.label,
         "type": node.type,
         "expressions": list(node.expressions),
+        "derived": None if node.derived is None else list(node.derived),
+        "support": node.support,
+        "is_final": node.is_final,
+        "weight": node.weight,
     }
-    if node.derived is not None:
-        row["derived"] = list(node.derived)
-    if node.support is not None:
-        row["support"] = node.support
-    row["is_final"] = node.is_final
-    if node.weight is not None:
-        row["weight"] = node.weight
-    return row | node.extra
+    return {key: value for key, value in row.items() if value is not None} | node.extra
 
 
 class _RowError(Exception):
@@ -147,13 +112,10 @@ class _RowError(Exception):
 
 
 def parse_problem(row: Row, path: str = "<row>", line: int | None = None) -> Problem:
-    """Return the problem of a dataset row; ``path`` and ``line`` (from 1) are for messages.
+    """Return the problem of a dataset row; DataError names ``path`` and ``line`` (from 1).
 
-    Only ``problem_id`` is required, and ``expressions`` in each node.  A missing or null
-    key takes its default; a blank ``ground_truth`` counts as unknown.
-
-    Raises:
-        DataError: the row breaks the schema or a limit.
+    Only ``problem_id`` is required, and ``expressions`` in each node.  A missing or null key takes
+    its default; a blank ``ground_truth`` counts as unknown.
     """
     try:
         return _problem(row)
@@ -164,11 +126,8 @@ def parse_problem(row: Row, path: str = "<row>", line: int | None = None) -> Pro
 def check_rollout(row: Row, path: str = "<row>", line: int | None = None) -> Row:
     """Return the rollout row itself after checking the keys that have a meaning.
 
-    ``problem_id`` and ``response`` are required.  ``num_tokens`` becomes an int where a
-    Parquet writer made a whole float of it.  All other columns are left alone.
-
-    Raises:
-        DataError: a required key is missing, or a known key has the wrong type.
+    ``problem_id`` and ``response`` are required.  ``num_tokens`` becomes an int where a Parquet
+    writer made a whole float of it.
     """
     try:
         _rollout(row)
@@ -220,8 +179,8 @@ def _problem(row: Row) -> Problem:
         answer_rule=_choice(row, "answer_rule", ANSWER_RULES),
         budget=None if budget is None else _budget(budget),
         metadata=_value(row, "metadata", _OBJECT) or {},
-        extra=_others(row, _PROBLEM_KEYS),
-        budget_extra={} if budget is None else _others(budget, _BUDGET_KEYS),
+        extra=_unknown(row, _PROBLEM_KEYS),
+        budget_extra={} if budget is None else _unknown(budget, _BUDGET_KEYS),
     )
 
 
@@ -245,7 +204,7 @@ def _node(raw: Any, place: str, position: int) -> Node:
         support=_value(raw, "support", _COUNT, where),
         is_final=_value(raw, "is_final", _BOOLEAN, where) or False,
         weight=None if weight is None else float(weight),
-        extra=_others(raw, _NODE_KEYS),
+        extra=_unknown(raw, _NODE_KEYS),
     )
 
 
@@ -345,7 +304,7 @@ def _choice(row: Row, key: str, allowed: Sequence[str]) -> str | None:
     return value
 
 
-def _others(row: Row, known: frozenset[str]) -> Row:
+def _unknown(row: Row, known: AbstractSet[str]) -> Row:
     if row.keys() <= known:  # nearly always
         return {}
     return {key: value for key, value in row.items() if key not in known}

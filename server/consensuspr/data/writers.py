@@ -29,7 +29,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol, Self
 
 from consensuspr.data.readers import JSON_MARK
 from consensuspr.data.schema import Row
-from consensuspr.errors import DataError, InputError
+from consensuspr.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +69,6 @@ def open_writer(
 
     Raises:
         InputError: the output cannot be written.
-        DataError: Parquet is asked for and pyarrow is not installed.
     """
     suffix = os.path.splitext(os.fspath(path))[1].lower()
     with atomic_file(path) as stream:
@@ -199,11 +198,7 @@ def _finite(value: object) -> object:
 
 
 def csv_cell(value: object) -> object:
-    """Return a value that no spreadsheet takes for a formula.
-
-    Quotes do not help: text that begins like a formula gets an apostrophe in front, which
-    spreadsheets read as "this is text".
-    """
+    """Return a value that no spreadsheet takes for a formula: such text gets an apostrophe."""
     if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA):
         return f"'{value}"
     return value
@@ -211,14 +206,7 @@ def csv_cell(value: object) -> object:
 
 @contextlib.contextmanager
 def on_disk(content: str) -> Iterator[None]:
-    """Name the temporary directory where it refuses a write or a read.
-
-    Args:
-        content: of the file, for the message.
-
-    Raises:
-        InputError: in place of an OSError of the block.
-    """
+    """Raise InputError, which names the temporary directory, where it refuses ``content``."""
     try:
         yield
     except OSError as error:
@@ -237,11 +225,8 @@ class ParquetRows:
     """Collects rows and writes them as Parquet when the block ends without an error."""
 
     def __init__(self, stream: BinaryIO, path: str, types: Mapping[str, str]) -> None:
-        try:
-            import pyarrow as pa
-            import pyarrow.parquet  # needed at the end: fail before the work
-        except ImportError:
-            raise DataError(path, None, "writing Parquet needs pyarrow") from None
+        import pyarrow as pa
+
         self._pa = pa
         self._stream = stream
         self._fixed = {name: _data_type(pa, kind) for name, kind in types.items()}

@@ -6,8 +6,8 @@ No code but 200 carries a reward, so that no failure can be trained on as one.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -26,13 +26,8 @@ from consensuspr.http.server import HttpServer, json_response, trusted_hosts
 from consensuspr.http.settings import read_settings
 from consensuspr.server.admission import REQUEST_OVERHEAD_BYTES
 from consensuspr.server.config import Address, ServerConfig
-from consensuspr.server.service import (
-    Abort,
-    BuiltService,
-    RunningCall,
-    code_of,
-    internal,
-)
+from consensuspr.server.service import Abort, RunningCall, ScoringService, denied, internal
+from consensuspr.server.worker import main
 
 SHAPES = ("openrlhf", "slime")
 # Memory of a body at most: its text and its strings, of four bytes a character if one is an emoji.
@@ -57,16 +52,10 @@ _HTTP_CODES = {
 
 
 class HttpFront(HttpServer):
-    """Listens beside gRPC on the running event loop, and answers from the same scorer.
+    """Listens beside gRPC on the running event loop, and scores with the same service."""
 
-    Args:
-        config: settings of the server.
-        built: whose scorer, admission, threads, metrics and tokens requests share.
-        address: HOST:PORT with a numeric host, claimed by the supervisor.
-    """
-
-    def __init__(self, config: ServerConfig, built: BuiltService, address: str) -> None:
-        self._built = built
+    def __init__(self, config: ServerConfig, service: ScoringService, address: str) -> None:
+        self._service = service
         self._max_body_bytes = int(config.http_max_body_bytes)
         # Bodies that arrive are not in the queue yet, and may take as much memory again.
         self._max_arriving_bytes = int(config.queue_limit_bytes)
@@ -79,14 +68,14 @@ class HttpFront(HttpServer):
             middleware=[trusted_hosts(listen, config.http_allowed_hosts)],
             exception_handlers={HTTPException: _no_route},
         )
-        super().__init__(application, listen, config.max_connections, built.security.tls)
+        super().__init__(application, listen, config.max_connections, service.security.tls)
 
     def announce_shutdown(self) -> None:
         """Answer ``/health`` with 503 from now on, and serve on."""
         self._leaving = True
 
     async def _health(self, request: Request) -> Response:
-        if self._leaving or self._built.service.draining:
+        if self._leaving or self._service.draining:
             return json_response(503, {"status": "NOT_SERVING"})
         return json_response(200, {"status": "SERVING"})
 
@@ -98,7 +87,7 @@ class HttpFront(HttpServer):
                 code, response = await self._respond(shape, request)
                 return response
             finally:
-                self._built.metrics.request(shape, code, time.monotonic() - start)
+                self._service.metrics.request(shape, code, time.monotonic() - start)
 
         return handle
 
@@ -122,12 +111,10 @@ class HttpFront(HttpServer):
             return "INTERNAL", _refusal(internal(shape))
 
     async def _answer(self, shape: str, request: Request) -> object:
-        service, scorer = self._built.service, self._built.scorer
-        refused = self._built.security.gate.refusal(
-            Scope.SCORE, request.headers.get("authorization")
-        )
-        if refused is not None:
-            raise Abort(code_of(refused), refused.sentence)
+        service = self._service
+        denial = service.security.gate.denial(Scope.SCORE, request.headers.get("authorization"))
+        if denial is not None:
+            raise denied(denial)
         # A web page may send any other type to a server on its reader's machine.
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             raise HTTPException(415, "send the body with Content-Type: application/json")
@@ -136,24 +123,17 @@ class HttpFront(HttpServer):
         body = await self._receive(request)
 
         def work(raw: bytes | bytearray, call: RunningCall) -> object:
-            return answer(shape, raw, call, settings, scorer)
+            return answer(shape, raw, call, settings, service)
 
-        trace = service.begin_trace(shape, request.headers.items())
         num_bytes = COPIES * len(body) + REQUEST_OVERHEAD_BYTES
-        with trace or contextlib.nullcontext():
+        with service.begin_trace(shape, request.headers.items()) as trace:
             deadline = time.monotonic() + SCORE_S
             submitted = service.submit(work, body, num_bytes, deadline, options.run or "", trace)
             del body
             return await _unless_disconnected(submitted, request)
 
     async def _receive(self, request: Request) -> bytearray:
-        """Return the body of a request.
-
-        Raises:
-            HTTPException: it is larger than allowed.
-            Abort: too many bytes are arriving, or it takes too long.
-            ClientDisconnect: the sender left.
-        """
+        """Return the body of a request; raise if it is too large or takes too long."""
         body = bytearray()
         try:
             async with asyncio.timeout(RECEIVE_S):
@@ -212,3 +192,7 @@ async def _no_route(request: Request, error: Exception) -> Response:
     known = ", ".join(f"POST /{shape}" for shape in SHAPES)
     sentence = f"no {request.method} {request.url.path[:80]}; there are {known}, GET /health"
     return json_response(error.status_code, {"error": sentence}, dict(error.headers or {}))
+
+
+if __name__ == "__main__":
+    sys.exit(main(HttpFront))

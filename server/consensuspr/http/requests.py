@@ -40,8 +40,7 @@ from consensuspr.scoring.types import (
     ScoreColumns,
     Status,
 )
-from consensuspr.server.metrics import MeteredScorer
-from consensuspr.server.service import Abort, RunningCall
+from consensuspr.server.service import Abort, RunningCall, ScoringService
 from consensuspr.wire.codec import PIECE_BYTES, PIECE_ROLLOUTS, cut, encode_response
 
 # A query that does not hold its prompt; over gRPC a response is a field of its own.
@@ -52,8 +51,6 @@ BUSY_RETRY_S = 2.0
 MAX_NAMED = 100
 # Values in one body: each takes some 60 bytes of memory, and as few as two in the body.
 MAX_VALUES = 262_144
-# Smaller bodies are read without counting.
-_COUNTED_BYTES = 1 << 20
 # A string, also one that does not end: never tried again from its middle.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
@@ -61,11 +58,7 @@ _FIGURES = ("reward", "acc", "ncr", "ncr_raw", "guard", "num_nodes", "num_matche
 
 
 class Unscorable(Exception):
-    """Some rollouts have no reward, and the URL names none.
-
-    Attributes:
-        named: index, status and message of the first ones.
-    """
+    """Some rollouts have no reward, and the URL names none; ``named`` has the first ones."""
 
     def __init__(self, sentence: str, named: list[dict[str, object]]) -> None:
         self.named = named
@@ -108,21 +101,15 @@ def answer(
     raw: bytes | bytearray,
     call: RunningCall,
     settings: UrlSettings,
-    scorer: MeteredScorer,
+    service: ScoringService,
 ) -> object:
-    """Return the JSON reply to one request.
-
-    Raises:
-        Abort: nobody waits any more, or the answer check was too busy.
-        InputError: the body has another shape.
-        Unscorable: some rollouts have no reward, and the URL names none.
-    """
+    """Return the JSON reply to one request; raise Abort, InputError or Unscorable."""
     call.check()
-    body = parse_body(raw)
+    body = parse_json(raw, "the body")
     if shape == "slime":
         sample = validated(_Slime, body, "")
         rollouts: list[Rollout | None] = [labelled(sample.label, sample.response, "label")]
-        return _slime_reply(_score(rollouts, settings, call, scorer)[0], settings)
+        return _slime_reply(_score(rollouts, settings, call, service)[0], settings)
     batch = validated(_Openrlhf, body, "")
     labels = batch.labels or [None] * len(batch.query)
     if not len(batch.query) == len(batch.prompts) == len(labels):
@@ -135,36 +122,24 @@ def answer(
         response = after_prompt(query, prompt)
         name = f"labels[{at}]"
         rollouts.append(None if response is None else labelled(labels[at], response, name))
-    return _openrlhf_reply(_score(rollouts, settings, call, scorer), settings)
+    return _openrlhf_reply(_score(rollouts, settings, call, service), settings)
 
 
-def parse_body(raw: bytes | bytearray) -> object:
-    """Return the JSON value that a body is.
-
-    Raises:
-        InputError: it is something else, or holds too many values.
-    """
-    if len(raw) > _COUNTED_BYTES:
-        structure = _STRING.sub(b"", raw)
-        if sum(map(structure.count, (b",", b"[", b"{"))) > MAX_VALUES:
-            raise InputError(f"the body holds more than {MAX_VALUES} values")
+def parse_json(raw: bytes | bytearray, name: str) -> object:
+    """Return the value of a JSON text; raise InputError if it is none, or holds too many."""
+    structure = _STRING.sub(b"", raw)
+    if sum(map(structure.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise InputError(f"{name} holds more than {MAX_VALUES} values")
     try:
         return json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"the body is not JSON: {error}") from None
+        raise InputError(f"{name} is not JSON: {error}") from None
 
 
 def labelled(label: object, response: str, name: str) -> Rollout:
-    """Return the rollout of a response and its label; messages call the label ``name``.
-
-    Raises:
-        InputError: the label is neither an id nor such an object.
-    """
+    """Return the rollout of a response and its label; messages call the label ``name``."""
     if isinstance(label, str) and label.lstrip().startswith("{"):
-        try:
-            label = json.loads(label)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{name} is not JSON: {error}") from None
+        label = parse_json(label.encode("utf-8", "surrogatepass"), name)
     about = validated(
         Label, label if isinstance(label, dict) else {"problem_id": label}, f"{name}."
     )
@@ -182,17 +157,17 @@ def _score(
     rollouts: Sequence[Rollout | None],
     settings: UrlSettings,
     call: RunningCall,
-    scorer: MeteredScorer,
+    service: ScoringService,
 ) -> list[_Outcome]:
     options = settings.options()
-    chosen = scorer.scorer.dataset(options)
-    scorer.metrics.request_rollouts(len(rollouts))
+    chosen = service.scorer.dataset(options)
+    service.metrics.request_rollouts(len(rollouts))
     outcomes: list[_Outcome] = []
     scored: list[tuple[Sequence[Rollout], ScoreColumns, Identity]] = []
     for piece in cut(rollouts, _size, PIECE_BYTES, PIECE_ROLLOUTS):
         call.check()
         present = [rollout for rollout in piece if rollout is not None]
-        columns, identity = scorer.score(present, options, call.deadline, chosen, logged=False)
+        columns, identity = service.score_piece(present, options, call.deadline, chosen)
         scored.append((present, columns, identity))
         scores = columns.scores()
         busy = sum(score.undecided_by_load for score in scores)
@@ -219,7 +194,7 @@ def _score(
         )
     # A request that fails is sent again, and its rollouts have no keys: they would count twice.
     for piece_scored in scored:
-        scorer.log(*piece_scored, options, chosen)
+        service.log(*piece_scored, options, chosen)
     return outcomes
 
 

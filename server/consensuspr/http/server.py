@@ -29,16 +29,9 @@ MAX_HEADER_BYTES = 16 << 10
 
 
 class HttpServer:
-    """Serves an application beside the other workers of a port.
+    """Serves an application beside the other workers of a port; ``port`` is where it listens.
 
-    Args:
-        application: answers requests.
-        address: HOST:PORT with a numeric host.
-        max_connections: open connections; requests beyond it get 503.
-        tls: certificates; None: plain HTTP.
-
-    Attributes:
-        port: where it listens, after :meth:`start`.
+    Requests beyond ``max_connections`` get 503.
     """
 
     def __init__(
@@ -67,11 +60,7 @@ class HttpServer:
         self.port = 0
 
     async def start(self) -> None:
-        """Listen and serve.
-
-        Raises:
-            ConsensusPRError: it cannot listen there.
-        """
+        """Listen and serve, or raise ConsensusPRError."""
         listening = _listen(self._address)
         self.port = listening.getsockname()[1]
         self._serving = asyncio.create_task(self._server.serve(sockets=[listening]))

@@ -40,21 +40,13 @@ class UrlSettings(RewardOptions):
     reply: Literal["object", "number"] = "object"
 
     def options(self) -> ScoreOptions:
-        """Return how to score.
-
-        Raises:
-            InputError: a value is out of its range.
-        """
+        """Return how to score; raise InputError if a value is out of its range."""
         names = ("epoch", "dataset", "run", "expect_digest", "answer_rule", "on_undecided")
         return ScoreOptions(self.spec, **{name: getattr(self, name) for name in names})
 
 
 def read_settings(query: Sequence[tuple[str, str]], shape: str) -> UrlSettings:
-    """Read the query of a URL for requests of one shape, ``openrlhf`` or ``slime``.
-
-    Raises:
-        InputError: a setting is unknown, given twice, has no effect, or a value is wrong.
-    """
+    """Read the query of a URL for requests of one shape, ``openrlhf`` or ``slime``."""
     given = dict(query)
     if len(given) < len(query):
         raise InputError("a setting is in the URL twice")
@@ -73,11 +65,7 @@ def read_settings(query: Sequence[tuple[str, str]], shape: str) -> UrlSettings:
 
 
 def validated(model: type[M], value: object, name: str) -> M:
-    """Return a value as a model; the first error is one sentence that calls the value ``name``.
-
-    Raises:
-        InputError: it does not fit.
-    """
+    """Return a value as a model, or raise one sentence that calls the value ``name``."""
     try:
         return model.model_validate(value)
     except ValidationError as error:

@@ -20,22 +20,24 @@ import contextlib
 import json
 import os
 import subprocess
+import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 from consensuspr.credentials import new_token, write_token
 from consensuspr.errors import ConsensusPRError, InputError
-from consensuspr.ray.node import require_ray, user_folder
+from consensuspr.ray.node import require_ray
 from consensuspr.server import ServerConfig, load_config
 from consensuspr.server.config import DEFAULT_DATASET, Address, claim
 from consensuspr.server.processes import (
-    Report,
     describe_exit,
     encode,
+    error_of,
     kill_session,
     start_process,
 )
@@ -66,10 +68,7 @@ class RewardServer:
     token: str | None = field(default=None, repr=False)
 
     def stop(self) -> None:
-        """Let the server finish admitted requests, and end it and its actor.
-
-        May be called twice, and after the job's other parts have ended.
-        """
+        """Let the server finish admitted requests, and end it and its actor; twice does no harm."""
         ray = require_ray()
         try:
             ray.get(self.actor.stop.remote())
@@ -132,19 +131,17 @@ def start_server(
         scheduling_strategy=pinned,
     )
     actor = keeper.remote(config.model_dump(mode="json"), token)
-    failure: tuple[str, bool] | None
     try:
-        failure = ray.get(actor.failure.remote(), timeout=ready_timeout_s)
+        error = ray.get(actor.error.remote(), timeout=ready_timeout_s)
     except ray.exceptions.GetTimeoutError:
-        failure = f"was not ready after ready_timeout_s={ready_timeout_s}", False
-    except ray.exceptions.RayActorError as error:
-        failure = f"has lost its actor before it served: {error}", False
-    if failure is not None:
+        reason = f"was not ready after ready_timeout_s={ready_timeout_s}"
+        error = ConsensusPRError(f"the server on {config.address} {reason}")
+    except ray.exceptions.RayActorError as lost:
+        reason = f"has lost its actor before it served: {lost}"
+        error = ConsensusPRError(f"the server on {config.address} {reason}")
+    if error is not None:
         ray.kill(actor, no_restart=True)
-        reason, is_input = failure
-        if is_input:
-            raise InputError(reason)
-        raise ConsensusPRError(f"the server on {config.address} {reason}")
+        raise error
     return RewardServer(config.address, node_id, actor, token)
 
 
@@ -161,11 +158,7 @@ def _config(
 
 
 def _find_node(ray: Any, node: str | None) -> tuple[str, str]:
-    """Return id and IP of the living node that is meant.
-
-    Raises:
-        InputError: there is none.
-    """
+    """Return id and IP of the living node that is meant, or raise InputError."""
     if node is None:
         node = ray.get_runtime_context().get_node_id()
     living = [entry for entry in ray.nodes() if entry["Alive"]]
@@ -179,9 +172,8 @@ def _find_node(ray: Any, node: str | None) -> tuple[str, str]:
 
 def _free_port(host: str) -> int:
     """Return a port that is free on this node; runs there."""
-    claimed = claim(Address(host, 0))
-    claimed.close()
-    return claimed.address.port
+    with claim(Address(host, 0)) as claimed:
+        return Address.of(claimed).port
 
 
 class _ServerKeeper:
@@ -190,38 +182,41 @@ class _ServerKeeper:
     def __init__(self, config: Mapping[str, Any], token: str | None) -> None:
         settings = ServerConfig.model_validate(config)
         if token is not None:
-            file = user_folder() / f"server-{Address.parse(settings.address).port}.token"
+            file = _user_folder() / f"server-{Address.parse(settings.address).port}.token"
             write_token(file, token)
             settings = settings.model_copy(update={"token_file": file})
         self._stop_s = settings.drain_delay_s + settings.grace_s + STOP_MARGIN_S
         self._stopping = False
-        self._failure: tuple[str, bool] | None = None
         self._process, self._socket = start_process("consensuspr.ray.server_process", {})
         with contextlib.suppress(OSError):  # it has ended: no report comes
             self._socket.sendall(encode({"config": settings.model_dump(mode="json")}))
-        line = self._socket.makefile("rb").readline()
-        report = Report(**json.loads(line)["report"]) if line else None
-        if report is not None and report.ready:
+        self._error = self._read_report(settings.address)
+        if self._error is None:
             threading.Thread(target=self._watch, daemon=True).start()
-            return
-        kill_session(self._process)
-        if report is None:
-            code = self._process.returncode
-            self._failure = "does not end" if code is None else describe_exit(code), False
-        elif report.bad_input:
-            self._failure = report.reason, True
-        else:
-            self._failure = f"cannot start: {report.reason}", False
-        if _is_restart():
+        elif _is_restart():
             # It has served before, and the obstacle may pass: the processes of the server before
             # hold the port for a moment.
-            print(f"the reward server cannot be restarted: {self._failure[0]}", flush=True)
+            print(f"the reward server cannot be restarted: {self._error}", flush=True)
             time.sleep(RESTART_PAUSE_S)
             os._exit(1)
 
-    def failure(self) -> tuple[str, bool] | None:
-        """Return why the server could not start and whether by wrong input; None: it serves."""
-        return self._failure
+    def _read_report(self, address: str) -> ConsensusPRError | None:
+        """Return why the server does not serve, and end it; None: it serves."""
+        line = self._socket.makefile("rb").readline()
+        error = error_of(json.loads(line)["report"]) if line else None
+        if line and error is None:
+            return None
+        kill_session(self._process)
+        if isinstance(error, InputError):
+            return error
+        code = self._process.returncode
+        ended = "does not end" if code is None else describe_exit(code)
+        reason = ended if error is None else f"cannot start: {error}"
+        return ConsensusPRError(f"the server on {address} {reason}")
+
+    def error(self) -> ConsensusPRError | None:
+        """Return why the server could not start; None: it serves."""
+        return self._error
 
     def stop(self) -> None:
         """End the server in order."""
@@ -238,6 +233,15 @@ class _ServerKeeper:
             kill_session(self._process)
             print(f"the reward server {describe_exit(code)}; it is restarted", flush=True)
             os._exit(1)
+
+
+def _user_folder() -> Path:
+    """Return this user's own folder on this node, closed to others."""
+    folder = Path(tempfile.gettempdir()) / f"consensuspr-ray-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise ConsensusPRError(f"{folder} belongs to another user")
+    return folder
 
 
 def _is_restart() -> bool:

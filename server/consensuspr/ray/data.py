@@ -20,16 +20,8 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from consensuspr.data import (
-    DataError,
-    OnError,
-    ReadReport,
-    Row,
-    Unparsed,
-    parse_rollouts,
-    read_unparsed,
-)
-from consensuspr.data.readers import size_of
+from consensuspr.data import DataError, OnError, ReadReport, Row
+from consensuspr.data.readers import Unparsed, parse_rollouts, read_unparsed
 from consensuspr.data.writers import dump_json_line
 from consensuspr.errors import ConsensusPRError
 from consensuspr.ray.node import require_ray
@@ -138,7 +130,7 @@ def cut_parts(rows: Iterable[Unparsed]) -> Iterator[FilePart]:
     try:
         for row in rows:
             part.rows.append(row)
-            num_bytes += size_of(row)
+            num_bytes += _num_bytes(row[1])
             if len(part.rows) >= PART_ROWS or num_bytes >= PART_BYTES:
                 yield part
                 part, num_bytes = FilePart(), 0
@@ -148,13 +140,15 @@ def cut_parts(rows: Iterable[Unparsed]) -> Iterator[FilePart]:
         yield part
 
 
-def score_parts(index: DatasetIndex, options: PartOptions) -> Generator[ScoredPart, None, None]:
-    """Yield the scored parts of a file in order; the file's path is as seen from here.
+def _num_bytes(content: bytes | Row | DataError) -> int:
+    """Return about how many bytes a row takes."""
+    if isinstance(content, dict):
+        content = content.get("response") or b""
+    return len(content) if isinstance(content, str | bytes) else 0
 
-    Raises:
-        InputError: Ray is not installed.
-        ConsensusPRError: scoring failed for another reason than a row or the file.
-    """
+
+def score_parts(index: DatasetIndex, options: PartOptions) -> Generator[ScoredPart, None, None]:
+    """Yield the scored parts of a file in order; the file's path is as seen from here."""
     with connected() as ray:
         arguments = (ray.put(index), options)  # the object store holds the index once a node
         yield from work_on_parts("scoring", options.path, _read, _scoring, arguments)

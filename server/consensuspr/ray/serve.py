@@ -20,6 +20,7 @@ Health (``grpc.health.v1``, ``Check`` alone) is answered by a replica.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,10 +31,12 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2
 
 from consensuspr.errors import InputError
-from consensuspr.ray.node import open_datasets, require_ray
+from consensuspr.ray.node import require_ray
+from consensuspr.scoring import DatasetIndex, MatcherCache
 from consensuspr.server import ServerConfig, load_config
+from consensuspr.server.grpc_server import check_access
 from consensuspr.server.metrics import Metrics
-from consensuspr.server.service import build_service, code_of, refusal
+from consensuspr.server.service import Abort, ScoringService, counted
 from consensuspr.v1 import RETRY_AFTER_KEY, SERVICE_NAME, scoring_pb2
 
 Metadata = tuple[tuple[str, str], ...]
@@ -113,6 +116,15 @@ def _config(arguments: Mapping[str, Any]) -> ServerConfig:
     return load_config(overrides={"threads": 1, **arguments, "workers": 1})
 
 
+def open_datasets(config: ServerConfig) -> dict[str, DatasetIndex]:
+    """Load the datasets of a server's settings; the node's processes share prepared ones."""
+    cache = MatcherCache(max_bytes=int(config.matcher_cache_bytes))
+    return {
+        name: DatasetIndex.load(path, name=name, derive=config.derive, cache=cache)
+        for name, path in config.datasets.items()
+    }
+
+
 class _Reply:
     """Bytes where Serve expects a message."""
 
@@ -129,11 +141,8 @@ class RewardReplica:
     async def __init__(self, config: dict[str, Any]) -> None:  # type: ignore[misc]
         settings = ServerConfig.model_validate(config)
         datasets = await asyncio.to_thread(open_datasets, settings)
-        self._built = build_service(settings, datasets, Metrics())
+        self._service = ScoringService(settings, datasets, Metrics())
         self._max_message_bytes = int(settings.max_message_bytes)
-        self._behaviours: dict[str, Any] = {
-            name: self._built.service.behaviour(name) for name in METHODS
-        }
 
     async def Score(self, request: bytes, grpc_context: Any) -> _Reply:
         return await self._serve("Score", request, grpc_context)
@@ -154,26 +163,27 @@ class RewardReplica:
         return _Reply(health_pb2.HealthCheckResponse(status=serving).SerializeToString())
 
     async def _serve(self, method: str, request: bytes, context: Any) -> _Reply:
-        call, limit = _ReplicaCall(context), self._max_message_bytes
-        gate = self._built.security.gate
-        refused = refusal(gate, SERVICE_NAME, method, call.invocation_metadata())
-        if refused is not None:
-            call.set(code_of(refused), refused.sentence)
-        elif len(request) > limit:
-            # Without a hint: a retry would fail too.
-            sentence = f"the request has {len(request)} bytes; the limit is {limit}"
-            call.set(grpc.StatusCode.RESOURCE_EXHAUSTED, sentence)
-        else:
-            try:
-                return _Reply(await self._behaviours[method](request, call))
-            except _Aborted:
-                pass
+        call: Any = _ReplicaCall(context)
+        answering = self._answer(method, request, call)
+        del request  # as in counted()
+        with contextlib.suppress(_Aborted):
+            return _Reply(await counted(self._service.metrics, method, answering, call))
         return _Reply(b"")
+
+    async def _answer(self, method: str, request: bytes, call: Any) -> bytes:
+        check_access(self._service.security.gate, SERVICE_NAME, method, call)
+        if len(request) > self._max_message_bytes:
+            # Without a hint: a retry would fail too.
+            raise Abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"the request has {len(request)} bytes; the limit is {self._max_message_bytes}",
+            )
+        return await self._service.answer(method, request, call)
 
     def __del__(self) -> None:
         # Serve calls this when a replica ends; one that could not start has nothing to close.
-        if hasattr(self, "_built"):
-            self._built.close()
+        if hasattr(self, "_service"):
+            self._service.close()
 
 
 class _Aborted(Exception):

@@ -21,10 +21,19 @@ from consensuspr.scoring.types import Status
 
 logger = logging.getLogger(__name__)
 
-FIGURES = (
-    "reward", "acc", "ncr", "ncr_of_wrong", "reward_from_wrong", "tpn", "num_tokens", "failed",
-    "ncr_raw", "guarded",
-)  # fmt: skip
+# Each mean: the value that is added up, and the one whose samples are counted.
+_MEANS = {
+    "reward": ("reward", "reward"),  # penalties included
+    "acc": ("acc", "acc"),
+    "ncr": ("ncr", "ncr"),
+    "ncr_of_wrong": ("ncr_of_wrong", "ncr_of_wrong"),  # grows if nodes are named, not reached
+    "reward_from_wrong": ("reward_of_wrong", "reward"),  # the part that wrong answers earn
+    "tpn": ("tpn", "tpn"),
+    "num_tokens": ("num_tokens", "num_tokens"),
+    "ncr_raw": ("ncr_raw", "ncr"),
+    "guarded": ("guarded", "ncr"),  # share whose NCR the guard lowered
+}
+FIGURES = (*_MEANS, "failed")
 # Columns of the rows that are added up.
 _COLUMNS = (
     "step", "split", "status", "reward", "final_score", "acc", "ncr", "ncr_raw", "guard", "tpn",
@@ -32,18 +41,11 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def _mean(total: str, over: str) -> property:
-    """Return a sum of a point over a number of samples, None if there are none."""
-
-    def mean(self: CurvePoint) -> float | None:
-        return self.sums[total] / self.counts[over] if self.counts[over] else None
-
-    return property(mean)
-
-
 @dataclass(slots=True)
 class CurvePoint:
     """Samples of consecutive steps, both ends included; None if the trainer gives no step.
+
+    The means of :data:`FIGURES` are attributes too, None without a sample that has the value.
 
     Attributes:
         sums, counts: of each value its sum, and the number of samples that have it.
@@ -56,40 +58,30 @@ class CurvePoint:
     sums: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     counts: Counter[str] = field(default_factory=Counter)
 
-    def merge(self, other: CurvePoint) -> None:
-        """Take in the samples of later steps."""
-        self.last_step = other.last_step
-        self.samples += other.samples
-        self.statuses.update(other.statuses)
-        self.counts.update(other.counts)
-        for name, value in other.sums.items():
-            self.sums[name] += value
-
-    reward = _mean("reward", "reward")  # penalties included
-    num_tokens = _mean("num_tokens", "num_tokens")
-    acc = _mean("acc", "acc")
-    ncr = _mean("ncr", "ncr")
-    ncr_raw = _mean("ncr_raw", "ncr")
-    guarded = _mean("guarded", "ncr")  # share whose NCR the guard lowered
-    ncr_of_wrong = _mean("ncr_of_wrong", "ncr_of_wrong")  # grows if nodes are named, not reached
-    # The part of the mean reward that wrong answers earn.
-    reward_from_wrong = _mean("reward_of_wrong", "reward")
-    tpn = _mean("tpn", "tpn")
+    def __getattr__(self, name: str) -> float | None:
+        if name not in _MEANS:
+            raise AttributeError(name)
+        total, over = _MEANS[name]
+        return self.sums[total] / self.counts[over] if self.counts[over] else None
 
     @property
     def failed(self) -> int:
         """Samples with another status than OK."""
         return self.samples - self.statuses[Status.OK]
 
+    def merge(self, later: CurvePoint) -> None:
+        """Take in the samples of later steps."""
+        self.last_step = later.last_step
+        self.samples += later.samples
+        self.statuses.update(later.statuses)
+        self.counts.update(later.counts)
+        for name, value in later.sums.items():
+            self.sums[name] += value
+
     def to_json(self) -> dict[str, Any]:
         """Return all figures by name."""
-        return {
-            "first_step": self.first_step,
-            "last_step": self.last_step,
-            "samples": self.samples,
-            **{name: getattr(self, name) for name in FIGURES},
-            "statuses": dict(self.statuses),
-        }
+        names = ("first_step", "last_step", "samples", *FIGURES)
+        return {name: getattr(self, name) for name in names} | {"statuses": dict(self.statuses)}
 
 
 def read_curve(run: Path, split: str | None) -> list[CurvePoint]:

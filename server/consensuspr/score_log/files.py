@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from consensuspr.console import one_line
@@ -36,14 +37,18 @@ SCORES, DATASETS = "scores", "datasets"
 FILE_MODE: Final = 0o640
 FOLDER_MODE: Final = 0o750
 
-# Of a Parquet file's row groups: what a reader holds at a time.
+# Limits of a row group, which a reader holds in memory.
 GROUP_BYTES = 16 << 20
 GROUP_ROWS = 8192
+# Larger numbers are not exact in JSON, charts and means.
+MAX_NUMBER: Final = 2**53
 # A temporary file without changes for so long has no writer any more.
 _LEFTOVER_S: Final = 3600.0
 
 # Columns whose values repeat, which dictionaries make smaller.
 _REPEATED: Final = [name for name in SCHEMA.names if name not in ("key", *TEXT_COLUMNS)]
+# Columns without which a row does not count as a sample.
+_REQUIRED: Final = ("key", "time", "status")
 _NAME: Final = re.compile(r"(\d{8}T\d{12}-[a-z]+-.+)-(\d{10})-(\d{10})")
 _BEGUN: Final = "%Y%m%dT%H%M%S%f"
 
@@ -56,12 +61,6 @@ class LogFile:
     first: int
     end: int
     path: Path
-
-    @classmethod
-    def of_path(cls, path: Path) -> LogFile | None:
-        """Return what the name of a file says, None if it is no file of a score log."""
-        found = _NAME.fullmatch(path.stem)
-        return found and cls(found[1], int(found[2]), int(found[3]), path)
 
 
 def new_writer(side: Side) -> str:
@@ -92,8 +91,11 @@ def log_files(run: Path) -> dict[str, list[LogFile]]:
 
 def _sorted(run: Path) -> tuple[dict[str, list[LogFile]], list[LogFile]]:
     """Return the files that count by writer, and those whose rows another file holds as well."""
-    paths = [path for path in _entries(run) if path.suffix == ".parquet"]
-    files = [file for path in paths if (file := LogFile.of_path(path))]
+    files = [
+        LogFile(found[1], int(found[2]), int(found[3]), path)
+        for path in _entries(run)
+        if path.suffix == ".parquet" and (found := _NAME.fullmatch(path.stem))
+    ]
     counted: defaultdict[str, list[LogFile]] = defaultdict(list)
     merged: list[LogFile] = []
     for file in sorted(files, key=lambda file: (file.writer, file.first, -file.end)):
@@ -113,12 +115,10 @@ def remove_leftovers(run: Path) -> None:
     """Remove what killed writers have left: merged files, and temporary ones without changes."""
     oldest = time.time() - _LEFTOVER_S
     leftovers = [file.path for file in _sorted(run)[1]]
-    leftovers += [path for path in _entries(run) if path.name.startswith(".")]
+    leftovers += [p for p in _entries(run) if p.name.startswith(".") and p.suffix == ".tmp"]
     for path in leftovers:
         with contextlib.suppress(OSError):  # another process has removed it
-            if path.suffix == ".parquet" or (
-                path.suffix == ".tmp" and path.stat().st_mtime < oldest
-            ):
+            if path.suffix == ".parquet" or path.stat().st_mtime < oldest:
                 path.unlink()
 
 
@@ -143,92 +143,59 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         raise DataError(str(path), None, reason) from None
 
 
-def _with_all_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch with all columns; null if it has none of that name."""
-    arrays = [
-        batch.column(field.name)
-        if field.name in batch.schema.names
-        else pa.nulls(batch.num_rows, field.type)
-        for field in SCHEMA
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
-
-
-def write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
-    """Write batches, small ones together; return the number of rows.
+def read_parquet(path: Path, skip: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file behind the first ``skip``, checked; null in columns it lacks.
 
     Raises:
-        InputError: the file cannot be written.
-    """
-    rows, held, held_bytes, held_rows = 0, [], 0, 0
-    with (
-        atomic_file(path, FILE_MODE) as target,
-        pq.ParquetWriter(target, SCHEMA, compression="zstd", use_dictionary=_REPEATED) as out,
-    ):
-        for batch in batches:
-            held.append(_with_all_columns(batch))
-            held_bytes += batch.nbytes
-            held_rows += batch.num_rows
-            rows += batch.num_rows
-            if held_bytes >= GROUP_BYTES or held_rows >= GROUP_ROWS:
-                out.write_table(pa.Table.from_batches(held, SCHEMA))
-                held, held_bytes, held_rows = [], 0, 0
-        if held:
-            out.write_table(pa.Table.from_batches(held, SCHEMA))
-    return rows
-
-
-def merge(files: Sequence[LogFile], run: Path) -> LogFile:
-    """Put adjacent files of one writer into one; return it.
-
-    Raises:
-        DataError: one of them is damaged; all stay.
-        InputError: the file cannot be written; all stay.
-        OSError: one of them cannot be read; all stay.
-    """
-    first, end = files[0].first, files[-1].end
-
-    def rows() -> Iterator[pa.RecordBatch]:
-        found = 0
-        for file in files:
-            for batch in open_parquet(file.path).iter_batches(batch_size=GROUP_ROWS):
-                found += batch.num_rows
-                yield batch
-        if found != end - first:
-            raise DataError(str(files[0].path), None, f"and later files have {found} rows")
-
-    merged = LogFile(files[0].writer, first, end, path_of(run, files[0].writer, first, end))
-    write_parquet(merged.path, rows())
-    for file in files:
-        file.path.unlink(missing_ok=True)
-    return merged
-
-
-def forget_texts(path: Path) -> int:
-    """Take the texts out of a file; return how many there were.
-
-    Raises:
-        InputError: it cannot be written.
-        DataError: it is not a file of a score log.
+        DataError: it is not a file of a score log, or a column is damaged.
+        OSError, pa.ArrowException: it cannot be read.
     """
     file = open_parquet(path)
-    at = file.schema_arrow.get_field_index("response")
-    groups = range(file.metadata.num_row_groups)
-    chunks = [file.metadata.row_group(group).column(at) for group in groups]
-    if all(
-        chunk.statistics and chunk.statistics.null_count == chunk.num_values for chunk in chunks
-    ):
-        return 0
-    forgotten = 0
+    sizes = [file.metadata.row_group(at).num_rows for at in range(file.metadata.num_row_groups)]
+    first_group = 0
+    while first_group < len(sizes) and skip >= sizes[first_group]:
+        skip -= sizes[first_group]
+        first_group += 1
+    known = [name for name in columns if name in file.schema_arrow.names]
+    fields = [SCHEMA.field(name) for name in columns]
+    groups = range(first_group, len(sizes))
+    for batch in file.iter_batches(GROUP_ROWS, row_groups=groups, columns=known):
+        first, skip = min(skip, batch.num_rows), max(0, skip - batch.num_rows)
+        if first < batch.num_rows:
+            try:
+                arrays = [_column(batch.slice(first), field) for field in fields]
+            except ValueError as error:
+                raise DataError(str(path), None, str(error)) from None
+            yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
-    def without_text() -> Iterator[pa.RecordBatch]:
-        nonlocal forgotten
-        for batch in file.iter_batches(batch_size=GROUP_ROWS):
-            forgotten += batch.num_rows - batch.column("response").null_count
-            yield batch.drop_columns(list(TEXT_COLUMNS))
 
-    write_parquet(path, without_text())
-    return forgotten
+def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    """Return a column, null if the batch is older than it, or raise ValueError with the reason."""
+    column = pa.nulls(batch.num_rows, field.type)
+    if field.name in batch.schema.names:
+        column = batch.column(field.name)
+    try:
+        column.validate(full=True)
+        column = column.cast(field.type)
+    except pa.ArrowException as error:
+        reason = reason_of(error)
+        raise ValueError(f"column {field.name} cannot be read: {reason}") from None
+    if column.null_count and field.name in _REQUIRED:
+        raise ValueError(f"has rows without {field.name}")
+    check_range(column, field)
+    return column
+
+
+def check_range(column: pa.Array, field: pa.Field) -> None:
+    """Check that JSON, charts and means can hold the whole numbers of a column.
+
+    Raises:
+        ValueError: one of them is beyond :data:`MAX_NUMBER`.
+    """
+    if pa.types.is_int64(field.type) or pa.types.is_timestamp(field.type):
+        for value in pc.min_max(column.cast(pa.int64())).as_py().values():
+            if value is not None and abs(value) > MAX_NUMBER:
+                raise ValueError(f"{field.name} is {value}, the limit is {MAX_NUMBER}")
 
 
 def rows_of_parquet(path: Path, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
@@ -255,3 +222,76 @@ def rows_of_parquet(path: Path, rows: Sequence[int], columns: Sequence[str]) -> 
     if left:
         raise DataError(str(path), None, f"has no row {left[0]}")
     return pa.concat_tables(found)
+
+
+def write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
+    """Write batches, small ones together; a column that they lack is null.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    held: list[pa.RecordBatch] = []
+    with (
+        atomic_file(path, FILE_MODE) as target,
+        pq.ParquetWriter(target, SCHEMA, compression="zstd", use_dictionary=_REPEATED) as out,
+    ):
+        for batch in batches:
+            arrays = [
+                batch.column(field.name)
+                if field.name in batch.schema.names
+                else pa.nulls(batch.num_rows, field.type)
+                for field in SCHEMA
+            ]
+            held.append(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
+            rows = sum(one.num_rows for one in held)
+            if rows >= GROUP_ROWS or sum(one.nbytes for one in held) >= GROUP_BYTES:
+                out.write_table(pa.Table.from_batches(held, SCHEMA))
+                held = []
+        if held:
+            out.write_table(pa.Table.from_batches(held, SCHEMA))
+
+
+def merge(files: Sequence[LogFile], run: Path) -> LogFile:
+    """Put adjacent files of one writer into one; return it.
+
+    Raises:
+        DataError: one of them is damaged; all stay.
+        InputError: the file cannot be written; all stay.
+        OSError: one of them cannot be read; all stay.
+    """
+    writer, first, end = files[0].writer, files[0].first, files[-1].end
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        found = 0
+        for file in files:
+            for batch in open_parquet(file.path).iter_batches(batch_size=GROUP_ROWS):
+                found += batch.num_rows
+                yield batch
+        if found != end - first:
+            raise DataError(str(files[0].path), None, f"and later files have {found} rows")
+
+    merged = LogFile(writer, first, end, path_of(run, writer, first, end))
+    write_parquet(merged.path, rows())
+    for file in files:
+        file.path.unlink(missing_ok=True)
+    return merged
+
+
+def forget_texts(path: Path) -> int:
+    """Take the texts out of a file; return how many there were.
+
+    Raises:
+        InputError: it cannot be written.
+        DataError: it is not a file of a score log.
+    """
+    file = open_parquet(path)
+    at = file.schema_arrow.get_field_index("response")
+    forgotten = 0
+    for group in range(file.metadata.num_row_groups):
+        chunk = file.metadata.row_group(group).column(at)
+        nulls = chunk.statistics.null_count if chunk.statistics else 0
+        forgotten += chunk.num_values - nulls
+    if forgotten:
+        batches = file.iter_batches(batch_size=GROUP_ROWS)
+        write_parquet(path, (batch.drop_columns(list(TEXT_COLUMNS)) for batch in batches))
+    return forgotten

@@ -7,7 +7,7 @@ for no reason of :class:`Changed` is a defect, of this program or of the log.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
@@ -59,8 +59,8 @@ class Replay:
 
     Attributes:
         other_versions: number of samples by scoring version, if it is not this release's.
-        examples: the first changed samples, with what they had and have.
-        left_out: sentences about what of the log could not be read.
+        examples: the first changed samples, with their logged and new figures.
+        left_out: sentences about files of the log that cannot be read.
     """
 
     samples: int = 0
@@ -82,40 +82,15 @@ class Replay:
         return {**found, "unexplained": self.unexplained}
 
 
-def rollout_of(row: Mapping[str, Any]) -> Rollout | None:
-    """Return the rollout of a row as it was scored; None if its text was not kept."""
-    text: str | bytes | None = row["response_raw"]
-    if text is None:
-        text = row["response"]
-    if text is None:
-        return None
-    nodes, budget = read_inline(row["inline"]) if row["inline"] else (None, None)
-    columns = ("ground_truth", "num_tokens", "data_source", "rollout_id")
-    given = {name: row[name] for name in columns}
-    return Rollout(row["problem_id"], text, nodes=nodes, budget=budget, **given)
-
-
-def options_of(row: Mapping[str, Any]) -> ScoreOptions:
-    """Return how a row was scored, whatever its dataset is called.
-
-    Raises:
-        InputError: a setting is not known here.
-    """
-    return ScoreOptions.checked(
-        read_reward(row["reward_spec"]),
-        row["epoch"],
-        answer_rule=AnswerRule(row["answer_rule"]),
-        on_undecided=OnUndecided(row["on_undecided"]),
-        include_spans=True,
-    )
-
-
 class Datasets:
     """The datasets of runs by digest: those that they keep, and those that are given.
 
     Args:
         runs: their folders.
         given: dataset files.
+
+    Attributes:
+        given: files by digest; they count before those that a run keeps.
 
     Raises:
         DataError: a given file cannot be read.
@@ -124,17 +99,23 @@ class Datasets:
     def __init__(self, runs: Sequence[Path], given: Sequence[Path] = ()) -> None:
         self._runs = runs
         self._found: dict[str, DatasetIndex | Unscored] = {}
+        self.given: dict[str, Path] = {}
         for path in given:
             self.add(path)
 
-    def add(self, given: Path) -> DatasetIndex:
-        """Read one more dataset file, which counts before one of its digest that a run keeps."""
-        index = DatasetIndex.load(given)
+    def add(self, path: Path) -> DatasetIndex:
+        """Read one more dataset file."""
+        index = DatasetIndex.load(path)
         self._found[index.digest] = index
+        self.given[index.digest] = path
         return index
 
-    def of(self, digest: str) -> DatasetIndex | Unscored:
-        """Return the dataset of a digest, or why there is none."""
+    def of(self, digest: str | None) -> DatasetIndex | Unscored:
+        """Return the dataset of a digest, or why there is none; None: the first that was given."""
+        if digest is None:
+            digest = next(iter([*self.given]), None)
+        if digest is None:
+            return Unscored.NO_DATASET
         if digest not in self._found:
             kept = (dataset_path(run, digest) for run in self._runs)
             path = next((path for path in kept if path.is_file()), None)
@@ -145,6 +126,45 @@ class Datasets:
             except DataError:
                 self._found[digest] = Unscored.OTHER_VERSION
         return self._found[digest]
+
+
+def options_of(row: Mapping[str, Any]) -> ScoreOptions:
+    """Return the options that scored a row, without the name of its dataset.
+
+    Raises:
+        InputError, ValueError: a setting is not known here.
+    """
+    return ScoreOptions.checked(
+        read_reward(row["reward_spec"]),
+        row["epoch"],
+        answer_rule=AnswerRule(row["answer_rule"]),
+        on_undecided=OnUndecided(row["on_undecided"]),
+        include_spans=True,
+    )
+
+
+def scorable(
+    row: Mapping[str, Any], datasets: Datasets, options: ScoreOptions | None = None
+) -> tuple[DatasetIndex, Rollout, ScoreOptions] | Unscored:
+    """Return all that scores a row again, or why that is not possible.
+
+    Args:
+        options: in place of those of the row.
+    """
+    index = datasets.of(row["dataset_digest"])
+    if isinstance(index, Unscored):
+        return index
+    try:
+        options = options or options_of(row)
+    except (InputError, ValueError):
+        return Unscored.UNKNOWN_SETTINGS
+    text = row["response"] if row["response_raw"] is None else row["response_raw"]
+    if text is None:
+        return Unscored.NO_TEXT
+    nodes, budget = read_inline(row["inline"]) if row["inline"] else (None, None)
+    names = ("ground_truth", "num_tokens", "data_source", "rollout_id")
+    given = {name: row[name] for name in names}
+    return index, Rollout(row["problem_id"], text, nodes=nodes, budget=budget, **given), options
 
 
 def replay(
@@ -161,46 +181,30 @@ def replay(
         InputError: there is no score log, or the dataset cannot be read.
     """
     result = Replay()
+    indexes: dict[str, DatasetIndex] = {}
     reader = LogReader(run)
     datasets = Datasets([reader.run], [] if dataset is None else [dataset])
     with AnswerVerifier() as verifier:
         for batch in reader.read():
-            for rows, rollouts, options, index in _groups(batch.to_pylist(), datasets, result):
-                scorer = Scorer({"default": index}, verifier=verifier)
-                scores, _ = scorer.score(rollouts, options)
-                for row, score in zip(rows, scores, strict=True):
+            # Rows that can be scored together.
+            groups: dict[tuple[str, ScoreOptions], list[tuple[dict[str, Any], Rollout]]] = {}
+            for row in batch.to_pylist():
+                found = scorable(row, datasets)
+                if isinstance(found, Unscored):
+                    result.unscored[found] += 1
+                else:
+                    index, rollout, options = found
+                    indexes[index.digest] = index
+                    groups.setdefault((index.digest, options), []).append((row, rollout))
+            for (digest, options), pairs in groups.items():
+                scorer = Scorer({"default": indexes[digest]}, verifier=verifier)
+                scores, _ = scorer.score([rollout for _, rollout in pairs], options)
+                for (row, _), score in zip(pairs, scores, strict=True):
                     _compare(row, score, result)
             result.samples += batch.num_rows
             progress(result.samples)
     result.left_out = list(reader.left_out.values())
     return result
-
-
-def _groups(
-    rows: Sequence[dict[str, Any]], datasets: Datasets, result: Replay
-) -> Iterator[tuple[list[dict[str, Any]], list[Rollout], ScoreOptions, DatasetIndex]]:
-    """Yield the rows that can be scored together; count the others."""
-    groups: dict[tuple[str, ScoreOptions], list[tuple[dict[str, Any], Rollout]]] = {}
-    for row in rows:
-        digest = row["dataset_digest"]
-        index = datasets.of(digest)
-        if isinstance(index, Unscored):
-            result.unscored[index] += 1
-            continue
-        try:
-            options = options_of(row)
-        except (InputError, ValueError):
-            result.unscored[Unscored.UNKNOWN_SETTINGS] += 1
-            continue
-        rollout = rollout_of(row)
-        if rollout is None:
-            result.unscored[Unscored.NO_TEXT] += 1
-        else:
-            groups.setdefault((digest, options), []).append((row, rollout))
-    for (digest, options), pairs in groups.items():
-        index = datasets.of(digest)
-        assert isinstance(index, DatasetIndex)
-        yield [row for row, _ in pairs], [rollout for _, rollout in pairs], options, index
 
 
 def _compare(row: Mapping[str, Any], score: Score, result: Replay) -> None:
@@ -211,7 +215,17 @@ def _compare(row: Mapping[str, Any], score: Score, result: Replay) -> None:
     if (row["reward"], row["status"]) == (score.reward, score.status.value):
         result.same += 1
         return
-    reason = _reason(row, score)
+    versions = (row["normal_form_version"], row["answer_version"], version)
+    statuses = {row["status"], score.status.value}
+    methods = {row["answer_method"], score.answer_method}
+    if versions != (NORMAL_FORM_VERSION, ANSWER_VERSION, SCORING_VERSION):
+        reason = Changed.VERSION
+    elif statuses & {Status.ANSWER_UNDECIDED, Status.INTERNAL} or methods & LOAD_METHODS:
+        reason = Changed.UNDECIDED
+    elif Status.OVERSIZE in statuses:
+        reason = Changed.LIMITS
+    else:
+        reason = Changed.NO_REASON
     result.changed[reason] += 1
     if len(result.examples) < MAX_EXAMPLES:
         sample = {name: row[name] for name in ("step", "problem_id", "rollout_id")}
@@ -220,37 +234,15 @@ def _compare(row: Mapping[str, Any], score: Score, result: Replay) -> None:
         result.examples.append({**sample, "reason": reason.value, "was": was, "now": now})
 
 
-def _reason(row: Mapping[str, Any], score: Score) -> Changed:
-    versions = (
-        row["normal_form_version"],
-        row["answer_version"],
-        row["scoring_version"] or FIRST_SCORING_VERSION,
-    )
-    if versions != (NORMAL_FORM_VERSION, ANSWER_VERSION, SCORING_VERSION):
-        return Changed.VERSION
-    statuses = {row["status"], score.status.value}
-    methods = {row["answer_method"], score.answer_method}
-    if statuses & {Status.ANSWER_UNDECIDED, Status.INTERNAL} or methods & LOAD_METHODS:
-        return Changed.UNDECIDED
-    if Status.OVERSIZE in statuses:
-        return Changed.LIMITS
-    return Changed.NO_REASON
-
-
 def explain_row(
-    row: Mapping[str, Any], datasets: Datasets, verifier: AnswerVerifier
-) -> Explanation:
-    """Explain a sample as it was scored.
-
-    Raises:
-        InputError: it cannot be scored again, with the reason.
-    """
-    index = datasets.of(row["dataset_digest"])
-    rollout = rollout_of(row)
-    if isinstance(index, Unscored) or rollout is None:
-        why = index if isinstance(index, Unscored) else Unscored.NO_TEXT
-        raise InputError(
-            f"step {row['step']}, problem {row['problem_id']!r} cannot be explained: {why}"
-            f" (dataset {row['dataset_digest']})"
-        )
-    return Scorer({"default": index}, verifier=verifier).explain(rollout, options_of(row))
+    row: Mapping[str, Any],
+    datasets: Datasets,
+    verifier: AnswerVerifier,
+    options: ScoreOptions | None = None,
+) -> Explanation | Unscored:
+    """Explain a sample as it was scored, or return why that is not possible."""
+    found = scorable(row, datasets, options)
+    if isinstance(found, Unscored):
+        return found
+    index, rollout, options = found
+    return Scorer({"default": index}, verifier=verifier).explain(rollout, options)

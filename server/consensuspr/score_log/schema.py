@@ -1,4 +1,4 @@
-"""The row of a score log: one scored sample, and what a replay needs to score it again.
+"""The row of a score log: one scored sample, with all that a replay needs to score it again.
 
 :data:`COLUMNS` is the one list of its columns, public and described in ``docs/score-log.md``.
 Columns are added, never changed: readers take a missing one as null and ignore unknown ones.
@@ -269,14 +269,11 @@ def _channels(numbers: Sequence[bytes]) -> pa.Array:
 
 
 def _spans(spans: Sequence[Sequence[tuple[int, int] | None] | None]) -> pa.Array:
-    kind = SCHEMA.field("spans").type
-    if not any(spans):
-        return pa.array([None if one is None else [] for one in spans], kind)
     named = [
-        None if one is None else [pair and {"start": pair[0], "end": pair[1]} for pair in one]
-        for one in spans
+        None if pairs is None else [pair and {"start": pair[0], "end": pair[1]} for pair in pairs]
+        for pairs in spans
     ]
-    return pa.array(named, kind)
+    return pa.array(named, SCHEMA.field("spans").type)
 
 
 @lru_cache(maxsize=256)

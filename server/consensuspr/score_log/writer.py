@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import itertools
 import logging
 import os
 import tempfile
@@ -74,7 +75,7 @@ OnLoss = Callable[[int, int], None]
 
 
 class _Written(NamedTuple):
-    """A file of this writer that may still be merged, and how often its rows were."""
+    """A file of this writer that may still be merged, its bytes, and how often it was merged."""
 
     file: LogFile
     size: int
@@ -124,7 +125,7 @@ class ScoreLog:
         self._indexes: dict[str, DatasetIndex] = {}
         self._rows = self._bytes = 0
         self._closing = False
-        # What the tasks of an event loop await.
+        # Futures that the tasks of an event loop await.
         self._awaited: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}
         self._next_row = 0
         self._written: list[_Written] = []
@@ -137,7 +138,7 @@ class ScoreLog:
         atexit.register(self.close)
 
     def put(self, part: LoggedPart) -> None:
-        """Take what was scored; it is written soon, and not looked at before."""
+        """Queue scored samples; the thread reads them when it writes them."""
         rows, texts = len(part.rollouts), part.text_bytes()
         size = rows * ROW_BYTES
         if self._text_bytes and self._bytes + size + texts <= QUEUE_BYTES:
@@ -169,7 +170,7 @@ class ScoreLog:
         options: ScoreOptions,
         index: DatasetIndex,
     ) -> None:
-        """Take what a server scored; ``index`` is the dataset, which is kept too."""
+        """Queue the samples of a server; ``index`` is the dataset, which is kept too."""
         with self._changed:
             self._indexes[index.digest] = index
         self.put(LoggedPart(rollouts, scores, identity, options, time.time()))
@@ -193,7 +194,7 @@ class ScoreLog:
         )
 
     async def written(self) -> None:
-        """Wait until what was put is in a file or lost; :data:`WRITTEN_S` at most."""
+        """Wait until all queued rows are in a file or lost; :data:`WRITTEN_S` at most."""
         loop = asyncio.get_running_loop()
         with self._changed:
             if self._closing:
@@ -205,7 +206,7 @@ class ScoreLog:
         await asyncio.wait([future], timeout=WRITTEN_S)
 
     def close(self) -> None:
-        """Write what waits; what comes later is lost.  Calling it again does nothing."""
+        """Write the queued rows; later ones are lost.  Calling it again does nothing."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -242,7 +243,11 @@ class ScoreLog:
                     loop.call_soon_threadsafe(future.set_result, None)
             try:
                 for index in indexes.values():
-                    self._keep(index)
+                    try:
+                        keep_dataset(self.run, index)
+                    except InputError as error:  # the next request has it again
+                        reason = f"{index.digest} is not kept: {error}"
+                        self._events.report("score log, dataset", reason)
                 if not closing:
                     self._tidy()
             except Exception:
@@ -250,9 +255,11 @@ class ScoreLog:
 
     def _write(self, parts: list[LoggedPart]) -> None:
         """Write parts to a file; rows and texts that cannot be written are counted."""
+        reason = ""
         for with_text in (True, False):
-            attempt = parts if with_text else [part.without_text() for part in parts]
-            batches = [*self._batches(attempt)] if attempt else []
+            if not with_text:
+                parts = [part.without_text() for part in parts]
+            batches = [*self._batches(parts)] if parts else []
             rows = sum(batch.num_rows for batch in batches)
             if not rows:
                 return
@@ -284,12 +291,6 @@ class ScoreLog:
                 logger.error("a row of the score log has a defect", exc_info=error)
                 self._lose(len(parts[0].rollouts), 0, f"{type(error).__name__}: {error}")
 
-    def _keep(self, index: DatasetIndex) -> None:
-        try:
-            keep_dataset(self.run, index)
-        except InputError as error:  # the next request has it again
-            self._events.report("score log, dataset", f"{index.digest} is not kept: {error}")
-
     def _tidy(self) -> None:
         """Merge small files, remove leftovers, and keep the texts within their bound."""
         try:
@@ -320,16 +321,19 @@ class ScoreLog:
 
         One file at a time, because rows wait meanwhile; the next after the next write.
         """
-        files = [file.path for of_writer in log_files(self.run).values() for file in of_writer]
-        known = {path: _size_and_time(path) for path in files}
-        if sum(size for size, _ in known.values()) <= self._text_bytes:
+        known: list[tuple[float, int, Path]] = []
+        for file in itertools.chain.from_iterable(log_files(self.run).values()):
+            with contextlib.suppress(FileNotFoundError):  # merged meanwhile
+                found = file.path.stat()
+                known.append((found.st_mtime, found.st_size, file.path))
+        if sum(size for _, size, _ in known) <= self._text_bytes:
             return
-        for path in sorted(files, key=lambda path: known[path][1]):
+        for _, _, path in sorted(known):
             if self._closing:
                 return
             try:
                 texts = forget_texts(path)
-            except FileNotFoundError:  # merged meanwhile
+            except FileNotFoundError:
                 continue
             except Exception as error:
                 self._events.report("score log, texts", f"{path}: {error}")
@@ -350,15 +354,6 @@ class ScoreLog:
         self._events.report(f"score log, {kind}", f"{self.run}: {loss}: {reason}")
         if self._on_loss is not None:
             self._on_loss(rows, texts)
-
-
-def _size_and_time(path: Path) -> tuple[int, float]:
-    """Return bytes and time of the last change of a file, 0 if it is gone."""
-    try:
-        found = path.stat()
-    except OSError:
-        return 0, 0.0
-    return found.st_size, found.st_mtime
 
 
 def dataset_path(run: Path, digest: str) -> Path:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         verify_answer,
     )
     from consensuspr.scoring.dataset_index import DatasetIndex
-    from consensuspr.scoring.matcher_cache import MatcherCache
+    from consensuspr.scoring.matchers import MatcherCache
     from consensuspr.scoring.rewards import RewardSpec, curriculum, linear, maximum
     from consensuspr.scoring.scorer import Scorer
     from consensuspr.scoring.types import (
@@ -71,7 +71,7 @@ __getattr__, __dir__ = lazy_names(
     {
         ".answers": "ANSWER_VERSION AnswerStatus AnswerVerifier Verdict verify_answer",
         ".dataset_index": "DatasetIndex",
-        ".matcher_cache": "MatcherCache",
+        ".matchers": "MatcherCache",
         ".rewards": "RewardSpec curriculum linear maximum",
         ".scorer": "Scorer",
         ".types": "SCORED_TYPES AnswerRule Explanation Identity InlineNode Limits OnUndecided"

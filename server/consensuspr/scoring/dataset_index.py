@@ -28,12 +28,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import IO, Any, Literal, TypeAlias
+from typing import IO, Any, Literal, TypeAlias, get_args
 
 import pyarrow as pa
 import pyarrow.ipc
 
-from consensuspr.core import EXPANSION_VERSION, NORMAL_FORM_VERSION, Matcher, normalize
+from consensuspr.core import EXPANSION_VERSION, NORMAL_FORM_VERSION, Matcher
 from consensuspr.data import (
     Node,
     OnError,
@@ -42,18 +42,16 @@ from consensuspr.data import (
     atomic_file,
     read_problem_rows,
 )
-from consensuspr.data.readers import ARROW_MAGIC, PREPARED_SUFFIX
+from consensuspr.data.readers import ARROW_MAGIC
 from consensuspr.data.writers import on_disk
 from consensuspr.errors import DataError, InputError
 from consensuspr.scoring.derive import (
     FORMS_VERSION,
     DeriveReport,
     derive_missing,
-    forget_derived,
-    forget_outdated,
 )
 from consensuspr.scoring.guard import GuardBudget
-from consensuspr.scoring.matcher_cache import MatcherCache
+from consensuspr.scoring.matchers import MatcherCache
 from consensuspr.scoring.types import AnswerRule
 
 DIGEST_VERSION = 2
@@ -62,8 +60,6 @@ RECENT_ENTRIES = 8192
 # Of a record batch of the file: so much is held in memory while an index is made.
 _BATCH_ROWS = 512
 _BATCH_BYTES = 4 << 20
-# What a matcher takes off the ends of an expression; nothing left means no pattern.
-_SET_ASIDE = " .,;:?"
 _HELD = "a dataset while it is loaded"
 
 Derive: TypeAlias = Literal["missing", "stored", "off"]
@@ -129,7 +125,6 @@ class DatasetIndex:
         digest: ``sha256:…`` over all that decides a score.
         info: counts.
         answer_rule: the rule that the dataset names, None if it names none.
-        normal_form_version: version of the normal form that the digest covers.
         derive: which derived forms are in use.
         cache: the matchers, possibly shared with other indexes.
         columns: those of the file.
@@ -141,10 +136,10 @@ class DatasetIndex:
         rule = about["answer_rule"]
         self.name = name
         self.digest: str = about["digest"]
-        self.normal_form_version: str = about["normal_form_version"]
         self.answer_rule = None if rule is None else AnswerRule(rule)
         self.derive: Derive = about["derive"]
-        self.info = IndexInfo(**about["counts"])
+        names = IndexInfo.__dataclass_fields__
+        self.info = IndexInfo(**{name: about["counts"].get(name, 0) for name in names})
         self.cache = MatcherCache() if cache is None else cache
         self.columns = table.columns
         self._table = table
@@ -183,34 +178,31 @@ class DatasetIndex:
                 versions or with another ``derive``.
             InputError: derive is none of the three, or the temporary directory has no room.
         """
-        if derive not in ("missing", "stored", "off"):
+        if derive not in get_args(Derive):
             raise InputError(f"derive must be 'missing', 'stored' or 'off', got {derive!r}")
         start = time.monotonic()
+        file_name, derived = os.fspath(path), DeriveReport()
         if is_index(path):
             index = cls.open(path, name=name, cache=cache)
             if index.derive != derive:
                 reason = f"was made with derive {index.derive!r}, and {derive!r} is asked for"
-                raise DataError(os.fspath(path), None, reason)
+                raise DataError(file_name, None, reason)
         else:
             with on_disk(_HELD), tempfile.TemporaryFile(prefix="consensuspr-") as file:
-                derived = _build(path, file, derive, on_error, processes)[1]
+                _, derived = _build(path, file, derive, on_error, processes)
                 index = cls(_mapped(file)[0], name, cache)
-            if derived.outdated:
-                _log.warning(
-                    "dataset %s: the derived forms of %d nodes are of another version than %s and"
-                    " are made at each load; store them: consensuspr derive %s --output FILE",
-                    name, derived.outdated, FORMS_VERSION, os.fspath(path),
-                )  # fmt: skip
-            if derived.nodes:
-                _log.info(
-                    "dataset %s: derived %d forms for %d nodes without stored ones in %.1f s",
-                    name, derived.forms, derived.nodes, derived.seconds,
-                )  # fmt: skip
+        if derived.outdated:
+            _log.warning(
+                "dataset %s: the derived forms of %d nodes are of another version than %s and"
+                " are made at each load; store them: consensuspr derive %s --output FILE",
+                name, derived.outdated, FORMS_VERSION, file_name,
+            )  # fmt: skip
         _log.info(
-            "dataset %s: %d problems, %d nodes, %d expressions and %d derived forms "
-            "from %s in %.1f s, digest %s",
+            "dataset %s: %d problems, %d nodes, %d expressions and %d derived forms, %d of them"
+            " derived now, from %s in %.1f s, digest %s",
             name, index.info.num_problems, index.info.num_nodes, index.info.num_expressions,
-            index.info.num_derived, os.fspath(path), time.monotonic() - start, index.digest,
+            index.info.num_derived, derived.forms, file_name, time.monotonic() - start,
+            index.digest,
         )  # fmt: skip
         return index
 
@@ -265,14 +257,9 @@ class DatasetIndex:
         """Return the number of problems."""
         return len(self.columns[0])
 
-    def problem_ids(self, start: int = 0, stop: int | None = None) -> list[str]:
-        """Return the ids from one position to another, sorted by their UTF-8 bytes."""
-        return [_text(scalar) for scalar in self.columns[0][start:stop]]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the packed problems; matchers come on top, bounded by the cache."""
-        return int(self._table.nbytes)
+    def problem_ids(self) -> list[str]:
+        """Return the ids, sorted by their UTF-8 bytes."""
+        return [_text(scalar) for scalar in self.columns[0]]
 
     def _find(self, problem_id: str) -> int | None:
         ids, wanted = self.columns[0], _bytes(problem_id)
@@ -287,11 +274,6 @@ def is_index(path: str | os.PathLike[str]) -> bool:
             return stream.read(len(ARROW_MAGIC)) == ARROW_MAGIC
     except OSError:
         return False
-
-
-def is_prepared_output(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is named as a prepared dataset is."""
-    return os.path.splitext(os.fspath(path))[1].lower() == PREPARED_SUFFIX
 
 
 def prepare_dataset(
@@ -334,12 +316,21 @@ class IndexInfo:
     num_derived: int = 0  # derived forms in use
     num_without_nodes: int = 0  # problems (NO_NODES)
     num_without_ground_truth: int = 0  # problems (NO_GROUND_TRUTH)
-    num_empty_expressions: int = 0  # they never match
-    num_single_digit_expressions: int = 0  # almost any response matches them
-    num_unmatchable_nodes: int = 0  # all expressions are empty: NCR 1 is out of reach
     num_weighted: int = 0  # problems that have a weight for each node
     num_with_budgets: int = 0  # problems that have a guard budget
     num_skipped: int = 0  # bad rows
+
+    def add(self, problem: Problem) -> None:
+        """Count a problem."""
+        nodes = problem.nodes
+        self.num_problems += 1
+        self.num_nodes += len(nodes)
+        self.num_expressions += sum(len(node.expressions) for node in nodes)
+        self.num_derived += sum(len(node.derived or ()) for node in nodes)
+        self.num_without_nodes += not nodes
+        self.num_without_ground_truth += problem.ground_truth is None
+        self.num_weighted += bool(nodes) and all(node.weight is not None for node in nodes)
+        self.num_with_budgets += problem.budget is not None
 
 
 def _build(
@@ -354,85 +345,44 @@ def _build(
     """Write the index of a dataset file; other arguments and errors are those of its callers."""
     read, derived = ReadReport(), DeriveReport()
     rows = read_problem_rows(path, on_error, read)
-    if again:
-        rows = forget_derived(rows)
     if derive == "missing":
-        rows = derive_missing(forget_outdated(rows, derived), derived, processes)
-    counts = _Counts()
+        rows = derive_missing(rows, derived, processes, again)
+    info = IndexInfo()
+    answer_rule: str | None = None
+    ids: list[str] = []
 
     def packed() -> Iterator[tuple[bytes, ...]]:
+        nonlocal answer_rule
         for problem, _ in rows:
             if derive == "off":
                 for node in problem.nodes:
                     node.derived = ()
-            counts.add(problem)
+            answer_rule = answer_rule or problem.answer_rule
+            info.add(problem)
             if progress is not None:
-                progress(counts.info.num_problems)
+                progress(info.num_problems)
             ids.append(problem.problem_id)
             yield pack(problem)
 
-    ids: list[str] = []
     # Outside: a file that could not take a write tries it again when it closes.
     with on_disk(_HELD), tempfile.TemporaryFile(prefix="consensuspr-") as unsorted:
         _write(unsorted, _SCHEMA, packed())
         columns = _mapped(unsorted)[0].columns
         # By their letters, which is the order of their UTF-8 bytes.
         order = sorted(range(len(ids)), key=ids.__getitem__)
-        counts.info.num_skipped = read.skipped
-        counts.report(os.fspath(path))
+        info.num_skipped = read.skipped
         about = {
-            "digest": _digest((columns[2][at].as_py() for at in order), counts.answer_rule),
+            "digest": _digest((columns[2][at].as_py() for at in order), answer_rule),
             "normal_form_version": NORMAL_FORM_VERSION,
             "expansion_version": EXPANSION_VERSION,
-            "answer_rule": counts.answer_rule,
+            "answer_rule": answer_rule,
             "derive": derive,
-            "counts": asdict(counts.info),
+            "counts": asdict(info),
         }
         text = json.dumps(about).encode()
         schema = _SCHEMA.with_metadata({_METADATA: text, _CHECKSUM: _sha256(text)})
         _write(target, schema, (tuple(c[at].as_py() for c in columns) for at in order))
     return read, derived
-
-
-class _Counts:
-    """Counts problems while they are read, and finds expressions that are worth little."""
-
-    def __init__(self) -> None:
-        self.info = IndexInfo()
-        self.answer_rule: str | None = None
-        self._example = ""
-
-    def add(self, problem: Problem) -> None:
-        nodes, info = problem.nodes, self.info
-        self.answer_rule = self.answer_rule or problem.answer_rule
-        info.num_problems += 1
-        info.num_nodes += len(nodes)
-        info.num_without_nodes += not nodes
-        info.num_without_ground_truth += problem.ground_truth is None
-        info.num_weighted += bool(nodes) and all(node.weight is not None for node in nodes)
-        info.num_with_budgets += problem.budget is not None
-        for node in nodes:
-            info.num_expressions += len(node.expressions)
-            info.num_derived += len(node.derived or ())
-            forms = [normalize(text).strip(_SET_ASIDE) for text in node.expressions]
-            weak = [len(form) < 2 and (not form or form.isdigit()) for form in forms]
-            info.num_empty_expressions += forms.count("")
-            info.num_single_digit_expressions += sum(weak) - forms.count("")
-            info.num_unmatchable_nodes += not any(forms) and not node.derived
-            if any(weak) and not self._example:
-                text = node.expressions[weak.index(True)][:60]
-                self._example = (
-                    f"{text!r} of node {node.node_id!r} of problem {problem.problem_id!r}"
-                )
-
-    def report(self, path: str) -> None:
-        if self._example:
-            _log.warning(
-                "%s: %d expressions are empty in normal form and never match, %d are a single "
-                "digit and match nearly everything, %d nodes can never be matched; first: %s",
-                path, self.info.num_empty_expressions, self.info.num_single_digit_expressions,
-                self.info.num_unmatchable_nodes, self._example,
-            )  # fmt: skip
 
 
 def pack(problem: Problem) -> tuple[bytes, ...]:
@@ -501,7 +451,10 @@ def _open(path: str) -> pa.Table:
             reason = f"was made for {subject} {about[key]}, this version has {ours}; {again}"
             raise DataError(path, None, reason)
     ids, _, scoring, _ = (_values(column) for column in table.columns)
-    digest = _digest(_named(ids, scoring), about["answer_rule"])
+    try:
+        digest = _digest(_named(ids, scoring), about["answer_rule"])
+    except UnicodeDecodeError:
+        digest = ""
     if digest != about["digest"]:
         raise DataError(path, None, f"is damaged: its digest does not match its rows; {again}")
     # What was checked goes back to the page cache, which processes share.

@@ -6,11 +6,11 @@ request.  Once a set has proven large, the work is spread over processes.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -66,9 +66,8 @@ def derive_dataset(
     """
     read, derived = ReadReport(), DeriveReport()
     rows = read_problem_rows(source, on_error, read)
-    rows = forget_derived(rows) if again else forget_outdated(rows, derived)
     with open_writer(target) as out:
-        for count, (problem, row) in enumerate(derive_missing(rows, derived, processes), start=1):
+        for count, (problem, row) in enumerate(derive_missing(rows, derived, processes, again), 1):
             for node, raw in zip(problem.nodes, row.get("nodes") or (), strict=True):
                 raw["derived"] = list(node.derived or ())
             provenance = _provenance(row.get("metadata"))
@@ -78,26 +77,6 @@ def derive_dataset(
             if progress is not None:
                 progress(count)
     return read, derived
-
-
-def forget_derived(rows: Iterable[tuple[Problem, Row]]) -> Iterator[tuple[Problem, Row]]:
-    """Yield the problems as if none had derived forms stored."""
-    for problem, row in rows:
-        for node in problem.nodes:
-            node.derived = None
-        yield problem, row
-
-
-def forget_outdated(
-    rows: Iterable[tuple[Problem, Row]], report: DeriveReport
-) -> Iterator[tuple[Problem, Row]]:
-    """Yield the problems, those whose forms are of another version as if they had none stored."""
-    for problem, row in rows:
-        if is_outdated(problem):
-            for node in problem.nodes:
-                report.outdated += node.derived is not None
-                node.derived = None
-        yield problem, row
 
 
 def is_outdated(problem: Problem) -> bool:
@@ -118,37 +97,45 @@ def _provenance(metadata: Any) -> Row | None:
 
 
 def derive_missing(
-    problems: Iterable[tuple[Problem, Row]], report: DeriveReport, processes: int | None = None
+    problems: Iterable[tuple[Problem, Row]],
+    report: DeriveReport,
+    processes: int | None = None,
+    again: bool = False,
 ) -> Iterator[tuple[Problem, Row]]:
-    """Yield the problems in order; nodes without stored derived forms have got theirs.
+    """Yield the problems in order, with derived forms for nodes that have none of this version.
 
     Args:
         problems: with their rows, which pass through.
         report: filled on the way.
         processes: at most so many child processes; None for as many as cores, 0 or 1 for none.
+        again: derive anew where forms are stored already.
     """
-    with contextlib.ExitStack() as stack:
-        deriver = _Deriver(stack, processes)
+    with ExitStack() as stack:
+        derive = _deriver(stack, processes)
         waiting: list[tuple[Problem, Row]] = []
         for problem, row in problems:
+            if again or is_outdated(problem):
+                for node in problem.nodes:
+                    report.outdated += not again and node.derived is not None
+                    node.derived = None
             if not waiting and all(node.derived is not None for node in problem.nodes):
                 yield problem, row
                 continue
             waiting.append((problem, row))
             if len(waiting) == CHUNK_PROBLEMS:
-                _fill(waiting, deriver, report)
+                _fill(waiting, derive, report)
                 yield from waiting
                 waiting = []
-        _fill(waiting, deriver, report)
+        _fill(waiting, derive, report)
         yield from waiting
 
 
-def _fill(problems: list[tuple[Problem, Row]], deriver: _Deriver, report: DeriveReport) -> None:
+def _fill(problems: list[tuple[Problem, Row]], derive: _Derive, report: DeriveReport) -> None:
     """Give nodes without derived forms theirs."""
     start = time.monotonic()
     bare = [node for problem, _ in problems for node in problem.nodes if node.derived is None]
     wanted = dict.fromkeys(text for node in bare for text in node.expressions)
-    forms = dict(zip(wanted, deriver.derive([*wanted]), strict=True))
+    forms = dict(zip(wanted, derive([*wanted]), strict=True))
     for node in bare:
         node.derived = _forms_of(node, forms)
         report.forms += len(node.derived)
@@ -165,25 +152,27 @@ def _forms_of(node: Node, forms: dict[str, list[str]]) -> tuple[str, ...]:
     return tuple(novel_forms(node.expressions, made))
 
 
-class _Deriver:
-    """Derives in this process, and after a while in children."""
+# Returns the derived forms of each expression.
+_Derive = Callable[[list[str]], list[list[str]]]
 
-    def __init__(self, stack: contextlib.ExitStack, processes: int | None) -> None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        self._children = min(cores, MAX_CHILDREN) if processes is None else processes
-        self._stack = stack
-        self._pool: ProcessPoolExecutor | None = None
-        self._alone_s = 0.0
 
-    def derive(self, expressions: list[str]) -> list[list[str]]:
-        """Return the derived forms of each expression."""
-        if self._children > 1 and self._alone_s >= ALONE_S:
-            if self._pool is None:
+def _deriver(stack: ExitStack, processes: int | None) -> _Derive:
+    """Return a function that derives in this process, and after a while in children."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    children = min(cores, MAX_CHILDREN) if processes is None else processes
+    pool: ProcessPoolExecutor | None = None
+    alone_s = 0.0
+
+    def derive(expressions: list[str]) -> list[list[str]]:
+        nonlocal pool, alone_s
+        if children > 1 and alone_s >= ALONE_S:
+            if pool is None:
                 context = ChildContext("consensuspr.core")
-                pool = ProcessPoolExecutor(self._children, mp_context=context)
-                self._pool = self._stack.enter_context(pool)
-            return [*self._pool.map(derive_forms, expressions, chunksize=64)]
+                pool = stack.enter_context(ProcessPoolExecutor(children, mp_context=context))
+            return [*pool.map(derive_forms, expressions, chunksize=64)]
         start = time.monotonic()
         forms = [derive_forms(text) for text in expressions]
-        self._alone_s += time.monotonic() - start
+        alone_s += time.monotonic() - start
         return forms
+
+    return derive

@@ -28,6 +28,7 @@ budget.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -35,13 +36,11 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from consensuspr.core import BatchResult
 
-Numbers: TypeAlias = npt.ArrayLike
 Counts: TypeAlias = npt.NDArray[np.uint32]
-Floats: TypeAlias = npt.NDArray[np.float64]
+# The fields of a GuardBudget, as a dataset stores them; None for the default budget.
+StoredBudget: TypeAlias = tuple[int, int, int] | None
 
 # S and M of the default budget: for each node, for any response, for each root of a character.
 STATEMENTS = (2, 8, 0.6)
@@ -89,6 +88,12 @@ class GuardFigures:
     numbers: int
     max_numbers: float
 
+    @property
+    def factor(self) -> float:
+        """What NCR is multiplied by, in (0, 1]."""
+        stated = min(1.0, self.max_statements / max(self.statements, 1))
+        return stated * min(1.0, self.max_numbers / max(self.numbers, 1))
+
 
 def characters(response: str | bytes) -> int:
     """Return the code points of a response; of bytes, those that begin one in UTF-8."""
@@ -107,38 +112,20 @@ def length_of(response: str | bytes) -> int:
     return min(most, PHRASE_CHARS * count_phrases(response, -(-most // PHRASE_CHARS)))
 
 
-def default_budget(num_nodes: Numbers, lengths: Numbers) -> tuple[Floats, Floats]:
-    """Return S and M of responses, (n,) each, of their (n,) nodes and lengths."""
-    nodes = np.asarray(num_nodes, dtype=np.float64)
-    root = np.sqrt(np.asarray(lengths, dtype=np.float64))
-    statements, numbers = (
-        np.maximum(each * nodes + at_least, per_root * root)
-        for each, at_least, per_root in (STATEMENTS, NUMBERS)
-    )
-    return statements, numbers
-
-
-def allowed(
-    budgets: Sequence[tuple[int, int, int] | None], num_nodes: Numbers, lengths: Numbers
-) -> tuple[Floats, Floats]:
-    """Return S and M of responses, (n,) each.
-
-    Args:
-        budgets: (n,) stored budgets, None for the default.
-        num_nodes: (n,) nodes of their problems.
-        lengths: (n,) lengths of the responses, see :func:`length_of`.
-    """
-    measured = np.asarray(lengths, dtype=np.float64)
-    columns = default_budget(num_nodes, measured)
-    for at, budget in enumerate(budgets):
-        if budget is None:
-            continue
-        *stored, longest = budget
-        growth = math.sqrt(max(1.0, measured[at] / longest)) if longest else 1.0
-        for column, at_source in zip(columns, stored, strict=True):
-            grown = at_source * growth
-            column[at] = max(grown, column[at]) if measured[at] >= DEFAULT_FROM * longest else grown
-    return columns
+def figures_of(
+    statements: int, numbers: int, budget: StoredBudget, num_nodes: int, length: int
+) -> GuardFigures:
+    """Return the figures of a response of that length, which states and writes so many."""
+    limits = []
+    for place, (per_node, at_least, per_root) in enumerate((STATEMENTS, NUMBERS)):
+        limit = max(float(per_node * num_nodes + at_least), per_root * math.sqrt(length))
+        if budget is not None:
+            longest = budget[2]
+            growth = math.sqrt(max(1.0, length / longest)) if longest else 1.0
+            grown = budget[place] * growth
+            limit = max(grown, limit) if length >= DEFAULT_FROM * longest else grown
+        limits.append(limit)
+    return GuardFigures(statements, limits[0], numbers, limits[1])
 
 
 def least_budget(num_nodes: int) -> GuardBudget:
@@ -155,51 +142,28 @@ def counted(found: BatchResult) -> tuple[Counts, Counts]:
     return found.num_values, np.maximum(found.num_numbers, found.num_values)
 
 
-def factors(
-    statements: Numbers, numbers: Numbers, max_statements: Numbers, max_numbers: Numbers
-) -> Floats:
-    """Return what NCR is multiplied by, (n,) in (0, 1], of the (n,) s and m and their budget."""
-    return np.minimum(1.0, max_statements / np.maximum(statements, 1)) * np.minimum(
-        1.0, max_numbers / np.maximum(numbers, 1)
-    )
-
-
 def factors_of(
-    statements: Numbers,
-    numbers: Numbers,
-    budgets: Sequence[tuple[int, int, int] | None],
-    num_nodes: Sequence[int],
-    texts: Sequence[str | bytes],
-) -> Floats:
-    """Return the factors of the NCR of texts, (n,) in (0, 1].
+    statements: Iterable[int],
+    numbers: Iterable[int],
+    budgets: Iterable[StoredBudget],
+    num_nodes: Iterable[int],
+    texts: Iterable[str | bytes],
+) -> list[float]:
+    """Return the factors of the NCR of n texts, given s, m, stored budget and nodes of each.
 
     Only texts above the smallest budget of their problem are measured, which are few.
-
-    Args:
-        statements: (n,) s of each text.
-        numbers: (n,) m of each text.
-        budgets: (n,) stored budgets of their problems, None for the default.
-        num_nodes: (n,) nodes of their problems.
-        texts: n texts.
     """
-    found = np.ones(len(texts))
-    stated, written = np.asarray(statements), np.asarray(numbers)
-    over = []
-    for at, (budget, nodes) in enumerate(zip(budgets, num_nodes, strict=True)):
-        most_stated, most_written, _ = budget or least_budget(nodes)
-        if stated[at] > most_stated or written[at] > most_written:
-            over.append(at)
-    if over:
-        found[over] = factors(
-            stated[over],
-            written[over],
-            *allowed(
-                [budgets[at] for at in over],
-                [num_nodes[at] for at in over],
-                [length_of(texts[at]) for at in over],
-            ),
-        )
-    return found
+    factors = []
+    for stated, written, budget, nodes, text in zip(
+        map(int, statements), map(int, numbers), budgets, num_nodes, texts, strict=True
+    ):
+        least = budget or least_budget(nodes)
+        if stated <= least[0] and written <= least[1]:
+            factors.append(1.0)
+        else:
+            figures = figures_of(stated, written, budget, nodes, length_of(text))
+            factors.append(figures.factor)
+    return factors
 
 
 class GuardWatch:
@@ -214,14 +178,12 @@ class GuardWatch:
         """Count right scores with an NCR; return one sentence the first time of too many."""
         self.right += right
         self.lowered += lowered
-        if not self.lowered:
-            return None
-        share = self.lowered / self.right
-        if self._warned or self.right < MIN_RIGHT or share <= MAX_LOWERED:
+        if self._warned or self.right < MIN_RIGHT or self.lowered <= MAX_LOWERED * self.right:
             return None
         self._warned = True
         return (
             f"the guard lowered NCR of {self.lowered:,} of {self.right:,} right rollouts "
-            f"({share:.1%}): solutions here state more than their budget allows; give the "
-            "dataset's problems budgets of their own, or turn the guard off (guard=False)"
+            f"({self.lowered / self.right:.1%}): solutions here state more than their budget "
+            "allows; give the dataset's problems budgets of their own, or turn the guard off "
+            "(guard=False)"
         )

@@ -51,9 +51,9 @@ from consensuspr.scoring.answers import (
     Verdict,
     has_marked_answer,
 )
-from consensuspr.scoring.dataset_index import DatasetIndex
-from consensuspr.scoring.guard import GuardBudget, GuardFigures
-from consensuspr.scoring.inline_nodes import (
+from consensuspr.scoring.dataset_index import DatasetIndex, Entry
+from consensuspr.scoring.guard import GuardBudget
+from consensuspr.scoring.matchers import (
     InvalidNodesError,
     check_budget,
     check_nodes,
@@ -187,7 +187,7 @@ class Scorer:
         ``chosen`` is what :meth:`dataset` returned for the request that the batch is a piece of.
         """
         batch = self._scored(rollouts, options, deadline, chosen or self.dataset(options))
-        return _combine(batch), batch.identity
+        return batch.columns(), batch.identity
 
     def explain(
         self,
@@ -200,10 +200,7 @@ class Scorer:
         Arguments and errors are those of :meth:`score`; the score always has spans.
         """
         options = replace(options, include_spans=True)
-        batch = self._scored([rollout], options, deadline, self.dataset(options))
-        [score] = _combine(batch).scores()
-        nodes = None if score.ncr is None else _Matching(batch, self._threads).nodes_of(rollout)
-        return _explain(batch, score, nodes)
+        return self._scored([rollout], options, deadline, self.dataset(options)).explanation()
 
     def dataset(self, options: ScoreOptions) -> Chosen:
         """Return the dataset that a request means: the named, the only, or the one ``default``.
@@ -235,143 +232,11 @@ class Scorer:
         chosen: Chosen,
     ) -> _Batch:
         """Return a batch that is matched and whose answers are checked."""
-        name, index = chosen
-        _check_weights(rollouts, options.reward, name, index)
-        identity = Identity(
-            dataset=name,
-            dataset_digest=index.digest,
-            normal_form_version=NORMAL_FORM_VERSION,
-            answer_version=ANSWER_VERSION,
-            reward=options.reward,
-            epoch=options.epoch,
-            answer_rule=options.answer_rule or index.answer_rule or AnswerRule.AUTO,
-            server_version=VERSION,
-            scoring_version=SCORING_VERSION,
-        )
-        batch = _Batch(rollouts, index, identity, options, self.limits, deadline)
-        _Matching(batch, self._threads).run()
-        _check_answers(batch, self._verifier)
-        _find_unanswered(batch)
+        batch = _Batch(rollouts, chosen, options, self.limits, deadline, self._threads)
+        batch.match()
+        batch.check_answers(self._verifier)
+        batch.find_unanswered()
         return batch
-
-
-class _Batch:
-    """Rollouts and, position by position, what is known of them so far.
-
-    Lists, because the scan, the answer check and the rewards take and return columns.
-
-    Attributes:
-        texts: the scored part of each response.
-        status: OK until something is found.
-        messages: one sentence by position, for each whose status is not OK.
-        tokens: checked token counts, None where not given.
-        truths: the ground truth that applies, None if unknown or not to be checked.
-        num_nodes, num_matched: of the nodes that count.
-        shares: NCR by position, if not every node adds the same.
-        channels, spans: of all nodes of the problem.
-        node_shares: what each of them adds to NCR, if spans were asked for.
-        num_values, num_numbers: counts of the guard.
-        budgets: of the guard by position, if it is not the default.
-        verdicts: of the answers that were checked.
-        unanswered: positions of responses that reach nodes but have an NCR of 0, because they
-            mark no final answer.
-    """
-
-    def __init__(
-        self,
-        rollouts: Sequence[Rollout],
-        index: DatasetIndex,
-        identity: Identity,
-        options: ScoreOptions,
-        limits: Limits,
-        deadline: float | None,
-    ) -> None:
-        count = len(rollouts)
-        self.rollouts = rollouts
-        self.index = index
-        self.identity = identity
-        self.options = options
-        self.reward = options.reward
-        self.limits = limits
-        self.deadline = deadline
-        self.tokens = [checked_tokens(rollout, at) for at, rollout in enumerate(rollouts)]
-        self.texts = [rollout.response for rollout in rollouts]
-        if self.reward.after_think:
-            self.texts = [text[scored_from(text) :] for text in self.texts]
-        self.status = [Status.OK] * count
-        self.messages: dict[int, str] = {}
-        self.truths: list[str | None] = [None] * count
-        self.num_nodes = [0] * count
-        self.num_matched = [0] * count
-        self.shares: dict[int, float] = {}
-        self.num_values = [0] * count
-        self.num_numbers = [0] * count
-        self.budgets: dict[int, GuardBudget] = {}
-        self.channels = [b""] * count
-        self.spans: dict[int, tuple[tuple[int, int] | None, ...]] = {}
-        self.node_shares: dict[int, tuple[float, ...]] = {}
-        self.verdicts: list[Verdict | None] = [None] * count
-        self.unanswered: list[int] = []
-        self._defects = 0
-
-    def fail(self, at: int, status: Status, message: str) -> None:
-        """Set the status of one rollout."""
-        self.status[at] = status
-        self.messages[at] = message
-
-    def defect(self, at: int, stage: str) -> None:
-        """Set INTERNAL for one rollout; call it while the exception is handled."""
-        self._defects += 1
-        if self._defects <= MAX_TRACEBACKS:
-            rollout = self.rollouts[at]
-            _log.exception(
-                "%s failed for rollout %s of problem %s",
-                stage, _shown(rollout.rollout_id or ""), _shown(rollout.problem_id),
-            )  # fmt: skip
-        self.fail(at, Status.INTERNAL, f"{stage} failed by a defect; the log has the details")
-
-    def together(self, positions: list[int], work: Callable[[list[int]], None], stage: str) -> None:
-        """Do work for all positions at once; if that fails, one by one to spare the others."""
-        self.check_deadline(stage)
-        try:
-            work(positions)
-        except DeadlineExceeded:
-            raise
-        except Exception:
-            for at in positions:
-                self.check_deadline(stage)
-                try:
-                    work([at])
-                except DeadlineExceeded:
-                    raise
-                except Exception:
-                    self.defect(at, stage)
-
-    def check_deadline(self, stage: str) -> None:
-        """Raise DeadlineExceeded if the deadline has passed."""
-        if self.deadline is not None and time.monotonic() > self.deadline:
-            raise self.late(stage)
-
-    def late(self, stage: str) -> DeadlineExceeded:
-        """Return the error of a deadline that has passed."""
-        count = len(self.rollouts)
-        return DeadlineExceeded(
-            f"the deadline passed before {stage} of a batch of {count} was done"
-        )
-
-
-def _check_weights(
-    rollouts: Sequence[Rollout], reward: RewardSpec, name: str, index: DatasetIndex
-) -> None:
-    if (
-        reward.ncr == NcrKind.WEIGHTED
-        and not index.info.num_weighted
-        and any(rollout.nodes is None for rollout in rollouts)
-    ):
-        raise InvalidRequest(
-            f"dataset {name!r} has no problem with a weight for each node, which ncr='weighted' "
-            "needs; `consensusbench build ROLLOUTS --budgets DATASET --output FILE` adds them"
-        )
 
 
 class _Nodes(NamedTuple):
@@ -398,11 +263,11 @@ class _Nodes(NamedTuple):
             return self
         nodes = self.read()
         counted = np.array([reward.final_nodes or not node.is_final for node in nodes])
-        plain = counted.astype(np.float64)
+        weights = counted.astype(np.float64)
         stored = [node.weight for node in nodes if node.weight is not None]
-        if weighted and len(stored) == len(nodes) and (plain * stored).any():
-            return self._replace(counted=counted, weights=plain * stored)
-        return self._replace(counted=counted, weights=plain)
+        if weighted and len(stored) == len(nodes) and (weights * stored).any():
+            weights = weights * stored
+        return self._replace(counted=counted, weights=weights)
 
     def shares(self, count: int) -> tuple[float, ...]:
         """Return what each of so many nodes adds to NCR."""
@@ -412,109 +277,224 @@ class _Nodes(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """The nodes and the ground truth of a rollout; or a status, and the reason."""
+    """The ground truth and the nodes of a rollout; a message if its status is not OK."""
 
-    nodes: _Nodes | None
     truth: str | None
+    nodes: _Nodes | None
     status: Status = Status.OK
     message: str = ""
 
 
-class _Matching:
-    """Matches every rollout that has nodes; sets status, ground truth and node columns."""
+class _Batch:
+    """Rollouts and, position by position, what is known of them so far.
 
-    def __init__(self, batch: _Batch, threads: int) -> None:
-        self._batch = batch
-        self._threads = threads
-        counted = min(threads or os.cpu_count() or 1, MAX_THREADS_COUNTED)
-        self._portion_bytes = PORTION_BYTES * counted
-        self._portion: dict[int, _Nodes] = {}
-        self._text_bytes = 0
+    Lists, because the scan, the answer check and the rewards take and return columns.
+
+    Attributes:
+        identity: what a replay needs.
+        texts: the scored part of each response.
+        tokens: checked token counts, None where not given.
+        status: OK until something is found.
+        messages: one sentence by position, for each whose status is not OK.
+        truths: the ground truth that applies, None if unknown.
+        num_nodes, num_matched: of the nodes that count.
+        shares: NCR by position, if not every node adds the same.
+        channels, spans: of all nodes of the problem.
+        node_shares: what each of them adds to NCR, if spans were asked for.
+        num_values, num_numbers: counts of the guard.
+        budgets: of the guard, None for the default.
+        verdicts: of the answers that were checked.
+        unanswered: positions of responses that reach nodes but have an NCR of 0, because they
+            mark no final answer.
+    """
+
+    def __init__(
+        self,
+        rollouts: Sequence[Rollout],
+        chosen: Chosen,
+        options: ScoreOptions,
+        limits: Limits,
+        deadline: float | None,
+        threads: int,
+    ) -> None:
+        count = len(rollouts)
+        name, index = chosen
+        self.rollouts = rollouts
+        self.index = index
+        self.options = options
+        self.reward = options.reward
+        self.limits = limits
+        self.deadline = deadline
+        self.threads = threads
+        self.identity = Identity(
+            dataset=name,
+            dataset_digest=index.digest,
+            normal_form_version=NORMAL_FORM_VERSION,
+            answer_version=ANSWER_VERSION,
+            reward=options.reward,
+            epoch=options.epoch,
+            answer_rule=options.answer_rule or index.answer_rule or AnswerRule.AUTO,
+            server_version=VERSION,
+            scoring_version=SCORING_VERSION,
+        )
+        self.tokens = [checked_tokens(rollout, at) for at, rollout in enumerate(rollouts)]
+        self._check_weights()
+        self.texts = [rollout.response for rollout in rollouts]
+        if self.reward.after_think:
+            self.texts = [text[scored_from(text) :] for text in self.texts]
+        self.status = [Status.OK] * count
+        self.messages: dict[int, str] = {}
+        self.truths: list[str | None] = [None] * count
+        self.num_nodes = [0] * count
+        self.num_matched = [0] * count
+        self.shares: dict[int, float] = {}
+        self.num_values = [0] * count
+        self.num_numbers = [0] * count
+        self.budgets: list[GuardBudget | None] = [None] * count
+        self.channels = [b""] * count
+        self.spans: dict[int, tuple[tuple[int, int] | None, ...]] = {}
+        self.node_shares: dict[int, tuple[float, ...]] = {}
+        self.verdicts: list[Verdict | None] = [None] * count
+        self.unanswered: list[int] = []
         # Of rollouts without nodes of their own, by problem and by the ground truth they bring.
-        self._known: dict[tuple[str, str | None], _Task] = {}
+        self._tasks: dict[tuple[str, str | None], _Task] = {}
         self._held_bytes = 0  # by matchers in use
+        self._defects = 0
 
-    def run(self) -> None:
-        batch = self._batch
-        batch.check_deadline(_MATCHING)
-        for at, rollout in enumerate(batch.rollouts):
+    def _check_weights(self) -> None:
+        if (
+            self.reward.ncr == NcrKind.WEIGHTED
+            and not self.index.info.num_weighted
+            and any(rollout.nodes is None for rollout in self.rollouts)
+        ):
+            raise InvalidRequest(
+                f"dataset {self.identity.dataset!r} has no problem with a weight for each node, "
+                "which ncr='weighted' needs; `consensusbench build ROLLOUTS --budgets DATASET "
+                "--output FILE` adds them"
+            )
+
+    # --- failures
+
+    def fail(self, at: int, status: Status, message: str) -> None:
+        """Set the status of one rollout."""
+        self.status[at] = status
+        self.messages[at] = message
+
+    def defect(self, at: int, stage: str) -> None:
+        """Set INTERNAL for one rollout; call it while the exception is handled."""
+        self._defects += 1
+        if self._defects <= MAX_TRACEBACKS:
+            rollout = self.rollouts[at]
+            _log.exception(
+                "%s failed for rollout %s of problem %s",
+                stage, _shown(rollout.rollout_id or ""), _shown(rollout.problem_id),
+            )  # fmt: skip
+        self.fail(at, Status.INTERNAL, f"{stage} failed by a defect; the log has the details")
+
+    def together(self, positions: list[int], work: Callable[[list[int]], None], stage: str) -> None:
+        """Do work for all positions at once; if that fails, one by one to spare the others."""
+        self.check_deadline(stage)
+        try:
+            work(positions)
+        except DeadlineExceeded:
+            raise
+        except Exception:
+            if len(positions) == 1:
+                self.defect(positions[0], stage)
+            else:
+                for at in positions:
+                    self.together([at], work, stage)
+
+    def check_deadline(self, stage: str) -> None:
+        """Raise DeadlineExceeded if the deadline has passed."""
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise self.late(stage)
+
+    def late(self, stage: str) -> DeadlineExceeded:
+        """Return the error of a deadline that has passed."""
+        count = len(self.rollouts)
+        return DeadlineExceeded(
+            f"the deadline passed before {stage} of a batch of {count} was done"
+        )
+
+    # --- matching
+
+    def match(self) -> None:
+        """Match every rollout that has nodes; sets status, ground truth and node columns."""
+        self.check_deadline(_MATCHING)
+        threads = min(self.threads or os.cpu_count() or 1, MAX_THREADS_COUNTED)
+        limit, purpose = self.limits.max_response_bytes, ""
+        if self.options.include_spans and limit > MAX_EXPLAINED_BYTES:
+            limit, purpose = MAX_EXPLAINED_BYTES, " where spans are asked for"
+        portion: dict[int, _Nodes] = {}
+        text_bytes = 0
+        for at, rollout in enumerate(self.rollouts):
+            size = exceeds(rollout.response, limit)
+            if size is not None:
+                message = f"the response has {size} bytes; the limit{purpose} is {limit}"
+                self.fail(at, Status.OVERSIZE, message)
+                continue
             try:
-                nodes = self._nodes_for(at, rollout)
-            except InvalidNodesError as fault:
-                batch.fail(at, Status.INVALID_NODES, str(fault))
+                task = self._task(rollout)
             except DeadlineExceeded:
                 raise
             except Exception:
-                batch.defect(at, "compiling the nodes")
-            else:
-                if nodes is not None:
-                    self._add(at, nodes)
-        self._flush()
+                self.defect(at, "compiling the nodes")
+                continue
+            self.truths[at] = task.truth
+            if task.message:
+                self.fail(at, task.status, task.message)
+            if task.nodes is not None:
+                portion[at] = task.nodes
+                text_bytes += len(self.texts[at])
+            if text_bytes >= PORTION_BYTES * threads or self._held_bytes >= MATCHER_BYTES:
+                self._match(portion)
+                portion, text_bytes = {}, 0
+        self._match(portion)
 
-    def _nodes_for(self, at: int, rollout: Rollout) -> _Nodes | None:
-        """Return the nodes of one rollout, None if it has a status instead."""
-        batch = self._batch
-        limit, purpose = batch.limits.max_response_bytes, ""
-        size = exceeds(rollout.response, limit)
-        if size is None and batch.options.include_spans:
-            limit, purpose = MAX_EXPLAINED_BYTES, " where spans are asked for"
-            size = exceeds(rollout.response, limit)
-        if size is not None:
-            message = f"the response has {size} bytes; the limit{purpose} is {limit}"
-            batch.fail(at, Status.OVERSIZE, message)
-            return None
+    def _task(self, rollout: Rollout) -> _Task:
+        """Return the nodes and the ground truth of a rollout."""
         if rollout.nodes is not None:
-            task = self._task(at, rollout)
-        else:
-            key = rollout.problem_id, rollout.ground_truth
-            known = self._known.get(key)
-            if known is None:
-                known = self._known[key] = self._task(at, rollout)
-            task = known
-            batch.truths[at] = task.truth
-        if task.message:
-            batch.fail(at, task.status, task.message)
-        return task.nodes
+            return self._new_task(rollout)
+        key = rollout.problem_id, rollout.ground_truth
+        task = self._tasks.get(key)
+        if task is None:
+            task = self._tasks[key] = self._new_task(rollout)
+        return task
 
-    def _task(self, at: int, rollout: Rollout) -> _Task:
-        """Return nodes and truth of a rollout; sets its ground truth."""
-        entry = self._batch.index.entry(rollout.problem_id)
+    def _new_task(self, rollout: Rollout) -> _Task:
+        entry = self.index.entry(rollout.problem_id)
         truth = rollout.ground_truth
         if not truth or truth.isspace():
             truth = None if entry is None else entry.ground_truth
-        # Before nodes that may be invalid: the answer is checked all the same.
-        self._batch.truths[at] = truth
-        nodes = self.nodes_of(rollout)
-        shown, unknown = _shown(rollout.problem_id), " and no ground truth" * (truth is None)
-        status, message = Status.NO_NODES, ""
+        try:
+            nodes = self._nodes_of(rollout, entry)
+        except InvalidNodesError as fault:
+            return _Task(truth, None, Status.INVALID_NODES, str(fault))
+        problem = f"problem {_shown(rollout.problem_id)}"
+        if nodes is not None and nodes.counted is not None and not nodes.counted.any():
+            message = f"{problem} has no nodes but final ones, which do not count"
+            return _Task(truth, None, Status.NO_NODES, message)
+        if nodes is not None and truth is None:
+            return _Task(truth, nodes, Status.NO_GROUND_TRUTH, f"{problem} has no ground truth")
         if nodes is not None:
-            if nodes.counted is not None and not nodes.counted.any():
-                message = f"problem {shown} has no nodes but final ones, which do not count"
-                nodes = None
-            elif truth is None:
-                status, message = Status.NO_GROUND_TRUTH, f"problem {shown} has no ground truth"
-            else:
-                status = Status.OK
-        elif entry is None and unknown:
-            status, message = Status.UNKNOWN_PROBLEM, f"problem {shown} is not in the dataset"
-        elif rollout.nodes is not None:
-            message = f"the rollout of problem {shown} came with an empty list of nodes{unknown}"
-        elif entry is None:
-            message = f"problem {shown} is not in the dataset and came without nodes"
-        else:
-            message = f"problem {shown} has no nodes{unknown}"
-        return _Task(nodes, truth, status, message)
+            return _Task(truth, nodes)
+        if entry is not None:
+            message = f"{problem} has no nodes" + " and no ground truth" * (truth is None)
+            return _Task(truth, None, Status.NO_NODES, message)
+        if truth is not None:
+            message = f"{problem} is not in the dataset and came without nodes"
+            return _Task(truth, None, Status.NO_NODES, message)
+        return _Task(None, None, Status.UNKNOWN_PROBLEM, f"{problem} is not in the dataset")
 
-    def nodes_of(self, rollout: Rollout) -> _Nodes | None:
+    def _nodes_of(self, rollout: Rollout, entry: Entry | None) -> _Nodes | None:
         """Return the nodes that apply, None if there are none."""
-        batch = self._batch
-        entry = batch.index.entry(rollout.problem_id)
         if rollout.nodes is not None:
             if not len(rollout.nodes):
                 return None
             check_budget(rollout.budget)
-            inline = check_nodes(rollout.nodes, batch.limits)
-            matcher = compile_nodes(inline, batch.index.cache)
+            inline = check_nodes(rollout.nodes, self.limits)
+            matcher = compile_nodes(inline, self.index.cache)
             nodes = _Nodes(matcher, rollout.budget, lambda: inline)
         elif entry is None or not entry.num_nodes:
             return None
@@ -522,246 +502,230 @@ class _Matching:
             nodes = _Nodes(entry.matcher, entry.budget, lambda: entry.nodes)
         self._held_bytes += nodes.matcher.nbytes
         # Compiling takes up to a millisecond.
-        batch.check_deadline(_MATCHING)
-        return nodes.for_reward(batch.reward)
+        self.check_deadline(_MATCHING)
+        return nodes.for_reward(self.reward)
 
-    def _add(self, at: int, nodes: _Nodes) -> None:
-        """Take a rollout into the portion, and match the portion when it is full."""
-        self._portion[at] = nodes
-        self._text_bytes += len(self._batch.texts[at])
-        if self._text_bytes >= self._portion_bytes or self._held_bytes >= MATCHER_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
-        """Match the portion."""
-        if self._portion:
-            self._batch.together([*self._portion], self._match, _MATCHING)
+    def _match(self, portion: Mapping[int, _Nodes]) -> None:
+        """Match a portion of the batch."""
+        if portion:
+            self.together([*portion], lambda at: self._match_at(at, portion), _MATCHING)
         if self._held_bytes >= MATCHER_BYTES:
-            self._known.clear()
+            self._tasks.clear()
             self._held_bytes = 0
-        self._portion, self._text_bytes = {}, 0
 
-    def _match(self, positions: list[int]) -> None:
-        batch, reward = self._batch, self._batch.reward
-        nodes = [self._portion[at] for at in positions]
+    def _match_at(self, positions: list[int], portion: Mapping[int, _Nodes]) -> None:
+        reward = self.reward
+        nodes = [portion[at] for at in positions]
         try:
             result = match_batch(
                 [found.matcher for found in nodes],
-                [batch.texts[at] for at in positions],
-                threads=self._threads,
+                [self.texts[at] for at in positions],
+                threads=self.threads,
                 statements=reward.statements,
                 counts=reward.guard,
-                deadline=batch.deadline,
+                deadline=self.deadline,
                 code=reward.code,
             )
         except TimeoutError:
-            raise batch.late(_MATCHING) from None
+            raise self.late(_MATCHING) from None
         rows = zip(positions, nodes, result.rows(), result.num_matched.tolist(), strict=True)
         for at, matched, channels, num_matched in rows:
-            batch.channels[at] = channels
-            batch.num_nodes[at] = len(channels)
-            batch.num_matched[at] = num_matched
-            if matched.budget is not None:
-                batch.budgets[at] = matched.budget
+            self.channels[at] = channels
+            self.num_nodes[at] = len(channels)
+            self.num_matched[at] = num_matched
+            self.budgets[at] = matched.budget
             if matched.counted is not None:
-                self._choose(at, matched)
-            if batch.options.include_spans:
-                batch.check_deadline(_MATCHING)
-                batch.spans[at] = _spans(batch, at, matched.matcher)
-                batch.node_shares[at] = matched.shares(len(channels))
+                self._count(at, matched)
+            if self.options.include_spans:
+                self.check_deadline(_MATCHING)
+                self.spans[at] = self._spans(at, matched.matcher)
+                self.node_shares[at] = matched.shares(len(channels))
         if reward.guard:
             values, numbers = guard.counted(result)
             counts = zip(positions, values.tolist(), numbers.tolist(), strict=True)
             for at, num_values, num_numbers in counts:
-                batch.num_values[at], batch.num_numbers[at] = num_values, num_numbers
+                self.num_values[at], self.num_numbers[at] = num_values, num_numbers
 
-    def _choose(self, at: int, nodes: _Nodes) -> None:
+    def _count(self, at: int, nodes: _Nodes) -> None:
         """Count nodes anew, of which not all count or not all for the same."""
         assert nodes.counted is not None and nodes.weights is not None
-        batch = self._batch
-        reached = np.frombuffer(batch.channels[at], dtype=np.uint8) != 0
-        batch.num_nodes[at] = int(nodes.counted.sum())
-        batch.num_matched[at] = int((nodes.counted & reached).sum())
+        reached = np.frombuffer(self.channels[at], dtype=np.uint8) != 0
+        self.num_nodes[at] = int(nodes.counted.sum())
+        self.num_matched[at] = int((nodes.counted & reached).sum())
         # Not sum(), which adds in another order: rewards stay equal to those of earlier releases.
         earned, all_weights = np.add.reduceat([nodes.weights * reached, nodes.weights], [0], axis=1)
-        batch.shares[at] = float((earned / all_weights)[0])
+        self.shares[at] = float((earned / all_weights)[0])
 
+    def _spans(self, at: int, matcher: Matcher) -> tuple[tuple[int, int] | None, ...]:
+        """Return where in the whole response the nodes were hit."""
+        text, reward = self.texts[at], self.reward
+        before = guard.characters(self.rollouts[at].response) - guard.characters(text)
+        spans = matcher.spans(
+            text, statements=reward.statements, counts=reward.guard, code=reward.code
+        )
+        return tuple([span and (span[0] + before, span[1] + before) for span in spans])
 
-def _spans(batch: _Batch, at: int, matcher: Matcher) -> tuple[tuple[int, int] | None, ...]:
-    """Return where in the whole response the nodes were hit."""
-    text, reward = batch.texts[at], batch.reward
-    before = guard.characters(batch.rollouts[at].response) - guard.characters(text)
-    spans = matcher.spans(text, statements=reward.statements, counts=reward.guard, code=reward.code)
-    return tuple([span and (span[0] + before, span[1] + before) for span in spans])
+    # --- answers
+
+    def check_answers(self, verifier: AnswerVerifier) -> None:
+        """Check the answer of every rollout whose ground truth is known; sets the verdicts.
+
+        All go to the verifier in one call, so that the slow ones are waited for together.
+        """
+
+        def verify(positions: list[int]) -> None:
+            until = self.deadline
+            if until is not None:
+                until -= min(REPLY_S, (until - time.monotonic()) / 2)
+            verdicts = verifier.verify_batch(
+                [self.truths[at] or "" for at in positions],
+                [self.texts[at] for at in positions],
+                self.identity.answer_rule,
+                until,
+            )
+            for at, verdict in zip(positions, verdicts, strict=True):
+                self.verdicts[at] = verdict
+
+        checked = [
+            at
+            for at, status in enumerate(self.status)
+            # An enumeration's hash is a function of Python's: the usual one is not looked up.
+            if (status is Status.OK or status not in _NOT_CHECKED) and self.truths[at] is not None
+        ]
+        if checked:
+            self.together(checked, verify, _ANSWERS)
+        self.check_deadline(_ANSWERS)
+
+    def find_unanswered(self) -> None:
+        """Note the responses whose NCR is 0 because they mark no final answer."""
+        if not self.reward.zeroes_unanswered(self.options.epoch):
+            return
+        for at, matched in enumerate(self.num_matched):
+            if matched:  # else NCR is 0 or unknown
+                try:
+                    if not has_marked_answer(self.texts[at], self.identity.answer_rule):
+                        self.unanswered.append(at)
+                except Exception:
+                    self.defect(at, "the search for a final answer")
+
+    # --- results
+
+    def columns(self) -> ScoreColumns:
+        """Return the scores, from what matching and the answer check found.
+
+        NCR (equation 1 of the paper) and TPN (equation 2) are quotients of counts, so that equal
+        counts give equal floats.  An unknown value is NaN, in the reward too.
+        """
+        verdicts = self.verdicts
+        acc = [math.nan if found is None else 1.0 if found.correct else 0.0 for found in verdicts]
+        undecided = self._set_undecided(acc)
+        raw, guards = self._ncr()
+        ncr = [share * factor for share, factor in zip(raw, guards, strict=True)]
+        for at in self.unanswered:
+            ncr[at] = 0.0
+        rewards: list[float] = self.reward.compute(acc, ncr, self.options.epoch).tolist()
+        columns = ScoreColumns(
+            status=self.status,
+            reward=rewards,
+            acc=acc,
+            ncr=ncr,
+            num_nodes=self.num_nodes,
+            num_matched=self.num_matched,
+            tpn=[
+                tokens / matched if tokens and matched else math.nan
+                for tokens, matched in zip(self.tokens, self.num_matched, strict=True)
+            ],
+            answer=[None if found is None else found.answer for found in verdicts],
+            answer_method=["" if found is None else found.method for found in verdicts],
+            ncr_raw=raw,
+            guard=guards,
+            channel_numbers=self.channels,
+            messages=self.messages,
+            spans=self.spans,
+            shares=self.node_shares,
+        )
+        if self.options.on_undecided is OnUndecided.MASK:
+            for at in undecided:
+                rewards[at] = math.nan
+        for at in self.messages:
+            if self.status[at] in _WITHOUT_REWARD:
+                rewards[at] = math.nan
+            if self.status[at] is Status.INTERNAL:
+                columns.forget(at)
+        return columns
+
+    def _set_undecided(self, acc: list[float]) -> list[int]:
+        """Set status, message and Acc of undecided answers; return their positions."""
+        found = []
+        for at, verdict in enumerate(self.verdicts):
+            if verdict is None or verdict.correct is not None:
+                continue
+            found.append(at)
+            if verdict.method == "killed":
+                self.fail(at, Status.INTERNAL, _KILLED_TWICE)
+                continue
+            done = _DONE[self.options.on_undecided]
+            if verdict.method in LOAD_METHODS:
+                acc[at], done = math.nan, "is not known"
+            message = f"the answer stayed undecided ({verdict.method}) and {done}"
+            if self.status[at] is Status.OK:
+                self.fail(at, Status.ANSWER_UNDECIDED, message)
+            elif self.status[at] is not Status.INTERNAL:
+                self.messages[at] += f"; {message}"
+        return found
+
+    def _ncr(self) -> tuple[list[float], list[float]]:
+        """Return NCR before the guard and the guard's factors, NaN where unknown."""
+        counts = zip(self.num_matched, self.num_nodes, strict=True)
+        raw = [matched / nodes if nodes else math.nan for matched, nodes in counts]
+        for at, share in self.shares.items():
+            raw[at] = share
+        factors = [1.0] * len(raw)
+        if self.reward.guard:
+            nodes = map(len, self.channels)
+            factors = guard.factors_of(
+                self.num_values, self.num_numbers, self.budgets, nodes, self.texts
+            )
+        # NaN alone differs from itself.
+        pairs = zip(raw, factors, strict=True)
+        return raw, [factor if share == share else share for share, factor in pairs]
+
+    def explanation(self) -> Explanation:
+        """Return the explanation of the one rollout of a batch that was scored with spans."""
+        [score] = self.columns().scores()
+        explanation = Explanation(score, (), "", self.identity)
+        if score.status in (Status.OVERSIZE, Status.INTERNAL):
+            return explanation
+        [rollout], [text], reward = self.rollouts, self.texts, self.reward
+        explanation.normal_form = normalize(text)
+        nodes = self._task(rollout).nodes
+        if nodes is None or score.spans is None:
+            return explanation
+        hits = nodes.matcher.hits(
+            text, statements=reward.statements, counts=reward.guard, code=reward.code
+        )
+        explanation.nodes = tuple(
+            NodeExplanation(
+                node_id=node.node_id,
+                label=node.label,
+                matched=hit is not None,
+                is_final=node.is_final,
+                span=span,
+                expression="" if hit is None else hit.expression,
+                expressions=node.expressions,
+                channel="" if hit is None else CHANNELS[hit.channel],
+                counts=reward.final_nodes or not node.is_final,
+            )
+            for node, hit, span in zip(nodes.read(), hits, score.spans, strict=True)
+        )
+        if reward.guard:
+            [statements], [numbers] = self.num_values, self.num_numbers
+            explanation.guard = guard.figures_of(
+                statements, numbers, nodes.budget, len(hits), guard.length_of(text)
+            )
+        return explanation
 
 
 def _shown(name: str) -> str:
     """Return an id or a name as a message shows it; a hostile one is cut short."""
     return repr(name if len(name) <= 80 else name[:77] + "...")
-
-
-def _check_answers(batch: _Batch, verifier: AnswerVerifier) -> None:
-    """Check the answer of every rollout whose ground truth is known; sets the verdicts.
-
-    All go to the verifier in one call, so that the slow ones are waited for together.
-    """
-
-    def verify(positions: list[int]) -> None:
-        until = batch.deadline
-        if until is not None:
-            until -= min(REPLY_S, (until - time.monotonic()) / 2)
-        verdicts = verifier.verify_batch(
-            [batch.truths[at] or "" for at in positions],
-            [batch.texts[at] for at in positions],
-            batch.identity.answer_rule,
-            until,
-        )
-        for at, verdict in zip(positions, verdicts, strict=True):
-            batch.verdicts[at] = verdict
-
-    checked = [
-        at
-        for at, status in enumerate(batch.status)
-        # An enumeration's hash is a function of Python's: the usual one is not looked up.
-        if (status is Status.OK or status not in _NOT_CHECKED) and batch.truths[at] is not None
-    ]
-    if checked:
-        batch.together(checked, verify, _ANSWERS)
-    batch.check_deadline(_ANSWERS)
-
-
-def _find_unanswered(batch: _Batch) -> None:
-    """Note the responses whose NCR is 0 because they mark no final answer."""
-    if not batch.reward.zeroes_unanswered(batch.options.epoch):
-        return
-    for at, matched in enumerate(batch.num_matched):
-        if matched:  # else NCR is 0 or unknown
-            try:
-                if not has_marked_answer(batch.texts[at], batch.identity.answer_rule):
-                    batch.unanswered.append(at)
-            except Exception:
-                batch.defect(at, "the search for a final answer")
-
-
-def _combine(batch: _Batch) -> ScoreColumns:
-    """Return the scores of a batch, from what matching and the answer check found.
-
-    NCR (equation 1 of the paper) and TPN (equation 2) are quotients of counts, so that equal counts
-    give equal floats.  An unknown value is NaN, in the reward too.
-    """
-    options = batch.options
-    undecided = _set_undecided(batch)
-    verdicts = batch.verdicts
-    acc = [math.nan if found is None else 1.0 if found.correct else 0.0 for found in verdicts]
-    for at in undecided:
-        verdict = batch.verdicts[at]
-        if verdict is not None and verdict.method in LOAD_METHODS:
-            acc[at] = math.nan
-    raw, guards = _ncr(batch)
-    ncr = [share * factor for share, factor in zip(raw, guards, strict=True)]
-    for at in batch.unanswered:
-        ncr[at] = 0.0
-    rewards: list[float] = batch.reward.compute(acc, ncr, options.epoch).tolist()
-    columns = ScoreColumns(
-        status=batch.status,
-        reward=rewards,
-        acc=acc,
-        ncr=ncr,
-        num_nodes=batch.num_nodes,
-        num_matched=batch.num_matched,
-        tpn=[
-            tokens / matched if tokens and matched else math.nan
-            for tokens, matched in zip(batch.tokens, batch.num_matched, strict=True)
-        ],
-        answer=[None if found is None else found.answer for found in verdicts],
-        answer_method=["" if found is None else found.method for found in verdicts],
-        ncr_raw=raw,
-        guard=guards,
-        channel_numbers=batch.channels,
-        messages=batch.messages,
-        spans=batch.spans,
-        shares=batch.node_shares,
-    )
-    if options.on_undecided is OnUndecided.MASK:
-        for at in undecided:
-            rewards[at] = math.nan
-    for at in batch.messages:
-        if batch.status[at] in _WITHOUT_REWARD:
-            rewards[at] = math.nan
-        if batch.status[at] is Status.INTERNAL:
-            columns.forget(at)
-    return columns
-
-
-def _set_undecided(batch: _Batch) -> list[int]:
-    """Set status and message of undecided answers; return their positions."""
-    found = []
-    for at, verdict in enumerate(batch.verdicts):
-        if verdict is None or verdict.correct is not None:
-            continue
-        found.append(at)
-        if verdict.method == "killed":
-            batch.fail(at, Status.INTERNAL, _KILLED_TWICE)
-            continue
-        load = verdict.method in LOAD_METHODS
-        done = "is not known" if load else _DONE[batch.options.on_undecided]
-        message = f"the answer stayed undecided ({verdict.method}) and {done}"
-        if batch.status[at] is Status.OK:
-            batch.fail(at, Status.ANSWER_UNDECIDED, message)
-        elif batch.status[at] is not Status.INTERNAL:
-            batch.messages[at] += f"; {message}"
-    return found
-
-
-def _ncr(batch: _Batch) -> tuple[list[float], list[float]]:
-    """Return NCR before the guard and the guard's factors, NaN where unknown."""
-    counts = zip(batch.num_matched, batch.num_nodes, strict=True)
-    raw = [matched / nodes if nodes else math.nan for matched, nodes in counts]
-    for at, share in batch.shares.items():
-        raw[at] = share
-    factors = [1.0] * len(raw)
-    if batch.reward.guard:
-        factors = guard.factors_of(
-            batch.num_values,
-            batch.num_numbers,
-            [batch.budgets.get(at) for at in range(len(raw))],
-            [len(channels) for channels in batch.channels],
-            batch.texts,
-        ).tolist()
-    # NaN alone differs from itself.
-    pairs = zip(raw, factors, strict=True)
-    return raw, [factor if share == share else share for share, factor in pairs]
-
-
-def _explain(batch: _Batch, score: Score, nodes: _Nodes | None) -> Explanation:
-    """Return the explanation of the one rollout of a batch that has been scored, with spans."""
-    if score.status in (Status.OVERSIZE, Status.INTERNAL):
-        return Explanation(score, (), "", batch.identity)
-    [text], reward = batch.texts, batch.reward
-    explanation = Explanation(score, (), normalize(text), batch.identity)
-    if nodes is None or score.spans is None:
-        return explanation
-    hits = nodes.matcher.hits(
-        text, statements=reward.statements, counts=reward.guard, code=reward.code
-    )
-    explanation.nodes = tuple(
-        NodeExplanation(
-            node_id=node.node_id,
-            label=node.label,
-            matched=hit is not None,
-            is_final=node.is_final,
-            span=span,
-            expression="" if hit is None else hit.expression,
-            expressions=node.expressions,
-            channel="" if hit is None else CHANNELS[hit.channel],
-            counts=reward.final_nodes or not node.is_final,
-        )
-        for node, hit, span in zip(nodes.read(), hits, score.spans, strict=True)
-    )
-    if reward.guard:
-        count, length = len(batch.channels[0]), guard.length_of(text)
-        columns = guard.allowed([nodes.budget], [count], [length])
-        [statements], [numbers] = (column.tolist() for column in columns)
-        [stated], [written] = batch.num_values, batch.num_numbers
-        explanation.guard = GuardFigures(stated, statements, written, numbers)
-    return explanation

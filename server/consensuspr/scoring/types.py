@@ -95,37 +95,22 @@ class OnUndecided(StrEnum):
 
 @dataclass(slots=True)
 class InlineNode:
-    """A consensus node sent with a rollout; no further equal forms are derived from it.
+    """A consensus node sent with a rollout; no further equal forms are derived from it."""
 
-    Attributes:
-        expressions: the ways to write it; the node is reached by any.
-        node_id: name in explanations; may be empty.
-        derived: equal forms made by the sender.
-        is_final: the node states the final answer.
-        weight: what it adds to a weighted NCR, which needs one for each node.
-    """
-
-    expressions: Sequence[str]
-    node_id: str = ""
-    derived: Sequence[str] = ()
-    is_final: bool = False
-    weight: float | None = None
+    expressions: Sequence[str]  # the ways to write it; the node is reached by any
+    node_id: str = ""  # name in explanations
+    derived: Sequence[str] = ()  # equal forms made by the sender
+    is_final: bool = False  # whether it states the final answer
+    weight: float | None = None  # in a weighted NCR, which needs one for each node
 
 
 class Sample(NamedTuple):
-    """Where in its run a rollout comes from; for score logs alone, no score depends on it.
+    """Where in its run a rollout comes from; for score logs alone, no score depends on it."""
 
-    Attributes:
-        key: 16 bytes that no other sample has; the trainer's and the server's rows share it.
-        step: training step from 1, 0 before training; None if not known.
-        group: of the samples that are compared with each other, as the trainer calls it.
-        split: of the row: train, test, ...
-    """
-
-    key: bytes
-    step: int | None = None
-    group: str | None = None
-    split: str | None = None
+    key: bytes  # 16 bytes that no other sample has; the trainer's and the server's rows share it
+    step: int | None = None  # training step from 1, 0 before training
+    group: str | None = None  # of the samples that are compared with each other
+    split: str | None = None  # of the row: train, test, ...
 
 
 class SampleKeys:
@@ -274,11 +259,7 @@ class ScoreOptions:
 
 
 def check_label(field: str, label: str) -> str:
-    """Return the name of a run or a dataset, which is in logs and a label of metrics.
-
-    Raises:
-        InputError: it is too long, or no printable text.
-    """
+    """Return the name of a run or a dataset; raise InputError unless it is short and printable."""
     if not isinstance(label, str):
         raise InputError(f"{field} must be str, got {type(label).__name__}")
     size = len(label.encode("utf-8", "surrogatepass"))
@@ -290,15 +271,10 @@ def check_label(field: str, label: str) -> str:
 
 
 def check_digest(digest: str) -> str:
-    """Return the digest of a dataset.
-
-    Raises:
-        InputError: it has another form than a digest.
-    """
-    if not isinstance(digest, str):
-        raise InputError(f"expect_digest must be str, got {type(digest).__name__}")
-    if _DIGEST.fullmatch(digest) is None:
-        raise InputError(f"expect_digest must be sha256: and 64 hex digits, got {digest[:80]!r}")
+    """Return the digest of a dataset if it has the form of one, else raise InputError."""
+    if not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
+        shown = f"{digest!r:.80}"
+        raise InputError(f"expect_digest must be sha256: and 64 hex digits, got {shown}")
     return digest
 
 
@@ -312,21 +288,14 @@ def _member(name: str, members: type[E], value: str) -> E:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on one rollout; past one of them the rollout gets a status, never a score.
+    """Bounds on one rollout; past one of them the rollout gets a status, never a score."""
 
-    Attributes:
-        max_response_bytes: UTF-8 bytes of the response (OVERSIZE).
-        max_inline_nodes: nodes sent with the rollout (INVALID_NODES, like all that follow).
-        max_expressions_per_node: expressions of one such node, derived ones included.
-        max_expression_bytes: UTF-8 bytes of one such expression.
-        max_inline_bytes: UTF-8 bytes of all such expressions together; a benchmark's problem has
-            1 KB.  At the limit, random text compiles in 50 ms to 20 MB.
-    """
-
-    max_response_bytes: int = 16 << 20
+    max_response_bytes: int = 16 << 20  # UTF-8; else OVERSIZE
+    # Of nodes sent with the rollout; else INVALID_NODES.
     max_inline_nodes: int = 64
-    max_expressions_per_node: int = 128
+    max_expressions_per_node: int = 128  # derived ones included
     max_expression_bytes: int = 4096
+    # Of all expressions.  A benchmark's problem has 1 KB; random text compiles in 50 ms to 20 MB.
     max_inline_bytes: int = 16 << 10
 
 
@@ -363,7 +332,7 @@ class Score:
     """The score of one rollout; None if the status makes a value unknown.
 
     Attributes:
-        status: what became of the rollout; read it before any number.
+        status: read it before any number.
         reward: the combined reward, in [0, 1].
         acc: final-answer accuracy, 0.0 or 1.0.
         ncr: Node Coverage Rate in [0, 1], which the reward uses: ``ncr_raw * guard``, or 0
@@ -541,48 +510,28 @@ class Identity:
 
 @dataclass(slots=True)
 class NodeExplanation:
-    """One node as the rollout met it.
-
-    Attributes:
-        node_id: name of the node.
-        label: what a person reads.
-        matched: one of its expressions was found.
-        is_final: the node states the final answer.
-        span: code points of the first hit in the response, half-open; None if not matched.
-        expression: the expression, written or derived, that was found; empty if none.
-        expressions: all expressions as written.
-        channel: how it was found: one of :data:`CHANNELS`, empty if not matched.
-        counts: whether the node is part of NCR.
-    """
+    """One node as the rollout met it."""
 
     node_id: str
     label: str
     matched: bool
     is_final: bool
-    span: tuple[int, int] | None
-    expression: str
-    expressions: tuple[str, ...]
-    channel: str = ""
-    counts: bool = True
+    span: tuple[int, int] | None  # half-open code points of the first hit in the response
+    expression: str  # the expression, written or derived, that was found; empty if none
+    expressions: tuple[str, ...]  # all of them, as written
+    channel: str = ""  # one of CHANNELS, empty if not matched
+    counts: bool = True  # whether the node is part of NCR
 
 
 @dataclass(slots=True)
 class Explanation:
-    """A score with its reasons.
+    """A score with its reasons."""
 
-    Attributes:
-        score: what :meth:`Scorer.score` gives for the rollout, with spans.
-        nodes: in order; none where the status leaves NCR unknown.
-        normal_form: of the response, or of the part of it that is scored; empty for OVERSIZE.
-        identity: what a replay needs.
-        guard: its arithmetic; None if there is no NCR or the guard is off.
-    """
-
-    score: Score
-    nodes: tuple[NodeExplanation, ...]
-    normal_form: str
+    score: Score  # what :meth:`Scorer.score` gives for the rollout, with spans
+    nodes: tuple[NodeExplanation, ...]  # in order; none if the status leaves NCR unknown
+    normal_form: str  # of the scored part of the response; empty for OVERSIZE
     identity: Identity
-    guard: GuardFigures | None = None
+    guard: GuardFigures | None = None  # None if there is no NCR or the guard is off
 
 
 def rollout_from_row(row: Row) -> Rollout:

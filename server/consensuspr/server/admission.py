@@ -65,10 +65,8 @@ def field_table(message: Descriptor) -> bytes:
 def charge(request: bytes, table: bytes, max_fields: int, copies: int = COPIES) -> int:
     """Return an upper bound of the memory that a request needs until it is answered.
 
-    Two bytes on the wire can become a rollout of some hundred bytes, so fields count too.
-
-    Raises:
-        InvalidRequest: the request has more than ``max_fields`` fields.
+    Two bytes on the wire can become a rollout of some hundred bytes, so fields count too.  More
+    than ``max_fields`` of them raise InvalidRequest.
     """
     fields = count_fields(request, table, max_fields)
     if fields > max_fields:
@@ -88,13 +86,7 @@ class Refusal:
 
 
 class Job(Future[Any]):
-    """One request: its work, and the memory that it counts with.
-
-    Args:
-        work: run by a scoring thread; its result or exception ends the job.
-        num_bytes: memory that the request counts with.
-        run: name of the training run; empty: none.
-    """
+    """One request of a run: its work, which a thread runs, and the memory that it counts with."""
 
     def __init__(self, work: Callable[[], Any], num_bytes: int, run: str = "") -> None:
         super().__init__()
@@ -108,10 +100,7 @@ class Job(Future[Any]):
 class Admission:
     """The unfinished requests of one worker, and their queue.  Thread-safe.
 
-    Args:
-        limit_bytes: bound of the memory of unfinished requests.  A request on its own is always
-            accepted.
-        clock: monotonic, in seconds.
+    Their memory is at most ``limit_bytes``, but a request on its own is always accepted.
     """
 
     def __init__(self, limit_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -125,10 +114,7 @@ class Admission:
         self.unfinished_requests = 0
 
     def refusal(self, num_bytes: int, run: str) -> Refusal | None:
-        """Return why a request of this size is rejected now, before its body is received.
-
-        Most refusals come from here; :meth:`admit` refuses what grew meanwhile.
-        """
+        """Return why a request of this size is rejected now, before its body is received."""
         with self._lock:
             return self._refusal(num_bytes, run)
 
@@ -216,13 +202,10 @@ def available_cores() -> int:
 
 
 class ScoringThreads:
-    """Threads that run admitted jobs.
+    """Threads that run admitted jobs, of which ``cores`` compute at a time.
 
-    Args:
-        number: of threads; jobs that only wait for an answer process included.
-        cores: jobs that compute at a time.  If all threads computed, the event loop would get a
-            small share of a core and requests would pile up in front of the admission.
-        admission: where jobs wait.
+    If all threads computed, the event loop would get a small share of a core and requests would
+    pile up in front of the admission.
     """
 
     def __init__(self, number: int, cores: int, admission: Admission) -> None:
@@ -232,11 +215,7 @@ class ScoringThreads:
         self._executor = ThreadPoolExecutor(number, "scoring", initializer=_give_way)
 
     def run_next(self) -> None:
-        """Have a thread run the next job.
-
-        Raises:
-            RuntimeError: the threads are closed.
-        """
+        """Have a thread run the next job; raise RuntimeError if the threads are closed."""
         self._executor.submit(self._run_next)
 
     def close(self) -> None:

@@ -54,12 +54,13 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @classmethod
-    def parse(cls, text: str) -> Address:
-        """Read ``HOST:PORT``, an IPv6 host in brackets.
+    def of(cls, bound: socket.socket) -> Address:
+        """Return the numeric host and the real port of a socket."""
+        return cls(*bound.getsockname()[:2])
 
-        Raises:
-            InputError: the text has another form or the port is out of range.
-        """
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read ``HOST:PORT``, an IPv6 host in brackets; raise InputError for anything else."""
         if text.startswith(("unix:", "/")):
             raise InputError(f"address {text!r} is a unix socket; serve needs HOST:PORT")
         host, colon, port = text.rpartition(":")
@@ -81,11 +82,7 @@ def _default_workers() -> int:
 
 
 def parse_datasets(arguments: Sequence[str]) -> dict[str, Path]:
-    """Read ``PATH`` or ``NAME=PATH`` each; a bare path gets the name ``default``.
-
-    Raises:
-        InputError: two datasets have one name, or a name or path is empty.
-    """
+    """Read ``PATH`` or ``NAME=PATH`` each; a bare path gets the name ``default``."""
     datasets: dict[str, Path] = {}
     for argument in arguments:
         name, equals, path = argument.partition("=")
@@ -241,36 +238,19 @@ class ServerConfig(Settings):
             raise ValueError(f"must be http://HOST:PORT or https://HOST:PORT, got {value!r}")
         return value
 
-    @field_validator("datasets")
-    @classmethod
-    def _check_dataset_names(cls, value: dict[str, Path]) -> dict[str, Path]:
-        if "" in value:
-            raise ValueError("a dataset's name must not be empty")
-        return value
-
     @model_validator(mode="after")
-    def _check_there_is_one(self) -> Self:
+    def _check_together(self) -> Self:
+        if "" in self.datasets:
+            raise ValueError("a dataset's name must not be empty")
         if not self.datasets and self.dataset_folder is None:
             raise ValueError("no dataset was given; serve needs at least one, PATH or NAME=PATH")
-        return self
-
-    @model_validator(mode="after")
-    def _check_web(self) -> Self:
         if self.web is not None and self.score_log is None:
             raise ValueError("web shows the score log; set score_log too (--score-log RUN)")
-        return self
-
-    @model_validator(mode="after")
-    def _check_tls(self) -> Self:
         if (self.tls_cert is None) != (self.tls_key is None):
             given, missing = ("tls_key", "tls_cert") if self.tls_key else ("tls_cert", "tls_key")
             raise ValueError(f"{given} goes with {missing}, which is not set")
         if self.tls_client_ca is not None and self.tls_cert is None:
             raise ValueError("tls_client_ca goes with tls_cert and tls_key, which are not set")
-        return self
-
-    @model_validator(mode="after")
-    def _check_sizes(self) -> Self:
         pairs = [
             ("max_message_bytes", "max_response_bytes"),
             ("queue_limit_bytes", "max_message_bytes"),
@@ -278,19 +258,13 @@ class ServerConfig(Settings):
         if self.http_address is not None:
             pairs.append(("queue_limit_bytes", "http_max_body_bytes"))
         for larger, smaller in pairs:
-            if getattr(self, larger) < getattr(self, smaller):
-                raise ValueError(
-                    f"{larger} ({int(getattr(self, larger))}) must be at least"
-                    f" {smaller} ({int(getattr(self, smaller))})"
-                )
+            most, least = int(getattr(self, larger)), int(getattr(self, smaller))
+            if most < least:
+                raise ValueError(f"{larger} ({most}) must be at least {smaller} ({least})")
         return self
 
     def folder_datasets(self) -> dict[str, Path]:
-        """Return the files that are in ``dataset_folder`` now by the names of their datasets.
-
-        Raises:
-            InputError: the folder cannot be read, or two files in it have one name.
-        """
+        """Return the files that are in ``dataset_folder`` now by the names of their datasets."""
         datasets: dict[str, Path] = {}
         if self.dataset_folder is None:
             return datasets
@@ -335,29 +309,12 @@ def load_config(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A claimed port; ``address`` has a numeric host and the real port."""
-
-    address: Address
-    socket: socket.socket
-
-    def close(self) -> None:
-        """Give the port up."""
-        self.socket.close()
-
-
-def claim(address: Address) -> Claim:
+def claim(address: Address) -> socket.socket:
     """Resolve ``address`` and claim it for the workers of this server.
 
     Workers share one port with SO_REUSEPORT, which would let a second server join unnoticed.  So
     the supervisor binds the port exclusively first, and only then opens the socket to sharing.  The
     claim never listens, and keeps the port while a worker restarts.
-
-    Raises:
-        InputError: the host cannot be resolved or is not one of this machine's, or the
-            port needs rights that this process lacks.
-        ConsensusPRError: another process has the port.
     """
     try:
         family, _, _, _, target = socket.getaddrinfo(
@@ -380,5 +337,4 @@ def claim(address: Address) -> Claim:
             raise ConsensusPRError(f"{address} is in use by another process") from None
         reason = error.strerror or str(error)
         raise InputError(f"cannot listen on {address}: {reason.lower()}") from None
-    host, port = sock.getsockname()[:2]
-    return Claim(Address(host, port), sock)
+    return sock

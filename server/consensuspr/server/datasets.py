@@ -40,7 +40,7 @@ from consensuspr.server.processes import Message
 if TYPE_CHECKING:
     from consensuspr.scoring import DatasetIndex, MatcherCache
     from consensuspr.server.endpoint import MetricsEndpoint
-    from consensuspr.server.metrics import MeteredScorer
+    from consensuspr.server.service import ScoringService
 
 # Changes that wait for their turn.
 MAX_WAITING = 64
@@ -63,47 +63,30 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A dataset as it is served.
+    """A dataset as it is served."""
 
-    Attributes:
-        snapshot: file that workers map, in a folder of its own.
-        path: file that it was read from.
-        digest: of its content.
-        loaded_unix_s: when it was read.
-    """
-
-    snapshot: str
-    path: str
+    snapshot: str  # file that workers map, in a folder of its own
+    path: str  # file that it was read from
     digest: str
-    loaded_unix_s: float
+    loaded_unix_s: float  # when it was read
 
 
 class _Read(NamedTuple):
-    """The result of reading: datasets, sentences about bad ones, names in ``dataset_folder``.
-
-    ``folder`` is None if it was not read, or cannot be.
-    """
+    """The result of reading, by name."""
 
     loaded: dict[str, Served]
-    faults: dict[str, str]
-    folder: set[str] | None
+    faults: dict[str, str]  # sentences about bad ones
+    folder: set[str] | None  # names in dataset_folder; None if it was not read, or cannot be
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of one dataset that a client asks for.
-
-    Attributes:
-        name: of the dataset.
-        path: absolute, of the file to read; None: the dataset is removed.
-        mode: whether it may be there already.
-        expect_digest: that the file must have; empty: any.
-    """
+    """A change of one dataset that a client asks for."""
 
     name: str
-    path: str | None
-    mode: Mode
-    expect_digest: str
+    path: str | None  # absolute, of the file to read; None: the dataset is removed
+    mode: Mode = Mode.ANY
+    expect_digest: str = ""  # that the file must have; empty: any
 
 
 class _Refused(Exception):
@@ -117,13 +100,8 @@ class _Refused(Exception):
 class ServedDatasets:
     """The datasets as the supervisor serves and changes them.
 
-    Args:
-        config: settings.
-        folder: for snapshots.
-        run_reader: runs the process that reads datasets.
-        order_all: sends an order to all workers.
-        end_worker: ends the worker of a number for a reason; it is then replaced.
-        endpoint: counts changes and bad datasets; None: metrics are off.
+    Snapshots lie in ``folder``, ``endpoint`` counts changes, and ``end_worker`` ends a worker for a
+    reason, which is then replaced.
     """
 
     def __init__(
@@ -149,13 +127,9 @@ class ServedDatasets:
         self._reload_waits = False
 
     async def load_first(self) -> None:
-        """Load the datasets that the server begins with.
+        """Load the datasets that the server begins with; raise InputError if there are none.
 
         A bad file of ``dataset_folder`` is logged and counted, and the others are served.
-
-        Raises:
-            ConsensusPRError: it cannot be loaded; an InputError if a dataset of the settings is
-                bad, or if all of the folder are bad and there is no other.
         """
         datasets = {name: os.path.abspath(path) for name, path in self._config.datasets.items()}
         async with self._turn:  # a reload at once waits
@@ -204,10 +178,10 @@ class ServedDatasets:
 
     async def _make(self, change: Change, before: Served | None) -> None:
         name, path = change.name, change.path
-        if before is None and (path is None or change.mode is Mode.REPLACE):
+        if before is None and (path is None or change.mode == Mode.REPLACE):
             known = ", ".join(sorted(self._served))
             raise _Refused("NOT_FOUND", f"no dataset is called {name!r}; there is: {known}")
-        if before is not None and change.mode is Mode.ADD:
+        if before is not None and change.mode == Mode.ADD:
             reason = f"dataset {name!r} is there, from {before.path}; replace it"
             raise _Refused("ALREADY_EXISTS", reason)
         if path is None:
@@ -266,15 +240,9 @@ class ServedDatasets:
     async def _read(
         self, datasets: Mapping[str, str], *, with_folder: bool = False, optional: bool = False
     ) -> _Read:
-        """Have a process read datasets and save their snapshots.
+        """Have a process read datasets, and perhaps ``dataset_folder``, and save their snapshots.
 
-        Args:
-            datasets: paths by name.
-            with_folder: whether to read ``dataset_folder`` too.
-            optional: whether bad datasets are faults, and no failure, as those of the folder are.
-
-        Raises:
-            ConsensusPRError: the process failed.
+        If they are ``optional``, bad ones are faults and no failure, as those of the folder are.
         """
         place = self._folder / f"{next(self._snapshots)}"
         payload = {
@@ -293,15 +261,11 @@ class ServedDatasets:
             name: Served(snapshot, path, digest, now)
             for name, (snapshot, path, digest) in result["loaded"].items()
         }
-        in_folder = result["folder"]
-        return _Read(loaded, result["faults"], None if in_folder is None else set(in_folder))
+        folder = None if result["folder"] is None else set(result["folder"])
+        return _Read(loaded, result["faults"], folder)
 
     async def _map(self, read: _Read) -> None:
-        """Have the workers map the datasets that were read.
-
-        Raises:
-            ConsensusPRError: one cannot; its snapshots are deleted.
-        """
+        """Have the workers map the datasets that were read; delete them and raise if one cannot."""
         snapshots = {name: item.snapshot for name, item in read.loaded.items()}
         answers = await self._order_all({"order": "map_datasets", "snapshots": snapshots})
         for number, answer in answers.items():
@@ -359,15 +323,7 @@ def _delete(served: Served) -> None:
 
 
 class WorkerDatasets:
-    """The datasets of a worker, and how they change; for its event loop.
-
-    Args:
-        served: of the payload: datasets by name.
-        cache: of matchers, for all datasets.
-
-    Raises:
-        DataError: a snapshot cannot be mapped.
-    """
+    """The datasets of a worker, and how they change; for its event loop."""
 
     def __init__(self, served: Mapping[str, Mapping[str, Any]], cache: MatcherCache) -> None:
         self._cache = cache
@@ -380,25 +336,23 @@ class WorkerDatasets:
         """Return the indexes of the served datasets, by name."""
         return {name: self._opened[item.snapshot] for name, item in self.served.items()}
 
-    async def map(self, order: Message) -> Message:
+    async def map(self, order: Message) -> None:
         """Map snapshots, and go on as before."""
         for name, snapshot in order["snapshots"].items():
             await asyncio.to_thread(self._open, name, snapshot)
-        return {}
 
-    async def serve(self, order: Message, scorer: MeteredScorer) -> Message:
+    async def serve(self, order: Message, service: ScoringService) -> None:
         """Score new requests with these datasets, and forget all others."""
         served = {name: Served(**fields) for name, fields in order["datasets"].items()}
         for name, item in served.items():
             if item.snapshot not in self._opened:  # this worker started after it was mapped
                 await asyncio.to_thread(self._open, name, item.snapshot)
         self.served = served
-        scorer.serve(self.indexes())
+        service.serve(self.indexes())
         kept = {item.snapshot for item in served.values()}
         for snapshot in [*self._opened]:
             if snapshot not in kept:
                 self._release(self._opened.pop(snapshot))
-        return {}
 
     def _open(self, name: str, snapshot: str) -> None:
         from consensuspr.scoring import DatasetIndex

@@ -89,33 +89,13 @@ def _merge(total: dict[_Series, float], samples: Mapping[_Series, float], rule: 
 
 
 class MetricsEndpoint:
-    """Serves from a thread of its own until it is closed.
+    """Serves from a thread of its own until it is closed; port 0 takes any free one.
 
-    Args:
-        address: where; port 0 takes any free one.
-        security: tokens and certificates.
-        workers: how many there should be.
-        serving: returns how many of them take requests now; called from any thread.
-
-    Attributes:
-        address: where it listens, with the real port.
-        workers: the metrics of all workers.
-        worker_restarts: a counter of replaced workers.
-        dataset_changes: a counter of changes, by ``done`` or ``failed``.
-        dataset_bad: a gauge, by name of the dataset.
-
-    Raises:
-        InputError: it cannot listen there.
-        ConsensusPRError: another process has the port.
+    ``serving`` returns how many of the ``workers`` take requests now, in any thread.
     """
 
     def __init__(
-        self,
-        address: Address,
-        security: Security,
-        *,
-        workers: int,
-        serving: Callable[[], int],
+        self, address: Address, security: Security, *, workers: int, serving: Callable[[], int]
     ) -> None:
         registry = CollectorRegistry()
         self.workers = WorkerMetrics()
@@ -127,20 +107,14 @@ class MetricsEndpoint:
         wanted.set(workers)
         now = Gauge("consensuspr_workers_serving", "Workers that serve now.", registry=registry)
         now.set_function(serving)
+        text = "Changes of datasets while the server serves, by result: done or failed."
         self.dataset_changes = Counter(
-            "consensuspr_dataset_changes",
-            "Changes of datasets while the server serves, by result: done or failed.",
-            ["result"],
-            registry=registry,
+            "consensuspr_dataset_changes", text, ["result"], registry=registry
         )
         for result in ("done", "failed"):
             self.dataset_changes.labels(result)  # from the start: an alert needs to see it rise
-        self.dataset_bad = Gauge(
-            "consensuspr_dataset_bad",
-            "1 for a dataset of dataset_folder that is not served because its file is bad.",
-            ["dataset"],
-            registry=registry,
-        )
+        text = "1 for a dataset of dataset_folder that is not served because its file is bad."
+        self.dataset_bad = Gauge("consensuspr_dataset_bad", text, ["dataset"], registry=registry)
         self._metrics: Any = make_wsgi_app(registry)
         self._gate = security.gate
         self._serving = serving
@@ -154,11 +128,9 @@ class MetricsEndpoint:
                 ) from None
             raise InputError(f"cannot serve metrics on {address}: {error}") from None
         self._server.set_app(self._answer)
-        host, port = self._server.server_address[:2]
-        self.address = Address(str(host), port)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="metrics", daemon=True
-        )
+        self.address = Address.of(self._server.socket)
+        serve = self._server.serve_forever
+        self._thread = threading.Thread(target=serve, name="metrics", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -172,15 +144,15 @@ class MetricsEndpoint:
             serving = self._serving() > 0
             respond("200 OK" if serving else "503 Service Unavailable", [_TEXT])
             return [b"SERVING\n" if serving else b"NOT_SERVING\n"]
-        refused = self._gate.refusal(Scope.READ, request.get("HTTP_AUTHORIZATION"))
-        if refused is None:
+        denial = self._gate.denial(Scope.READ, request.get("HTTP_AUTHORIZATION"))
+        if denial is None:
             answered: Iterable[bytes] = self._metrics(request, respond)
             return answered
-        if refused.known:
+        if denial.known:
             respond("403 Forbidden", [_TEXT])
         else:
             respond("401 Unauthorized", [_TEXT, ("WWW-Authenticate", "Bearer")])
-        return [f"{refused.sentence}\n".encode()]
+        return [f"{denial.sentence}\n".encode()]
 
 
 class _Server(ThreadingMixIn, WSGIServer):

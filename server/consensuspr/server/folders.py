@@ -25,9 +25,6 @@ def temporary_folder(prefix: str, stack: contextlib.ExitStack) -> Path:
 
     A killed process cannot remove its folder.  So each process holds a lock on its own, and removes
     those of the same user and prefix that nobody holds; mapped files stay readable.
-
-    Args:
-        prefix: of the folder's name, for one kind of process.
     """
     for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         with contextlib.suppress(OSError), _opened(left) as descriptor:

@@ -1,4 +1,4 @@
-"""What a worker counts, as Prometheus metrics, and the scorer that counts it.
+"""The counts of a worker, as Prometheus metrics.
 
 A worker sends the supervisor all samples with each heartbeat, and the supervisor's endpoint adds
 them up over all workers, dead ones included.  (The multiprocess mode of prometheus-client
@@ -12,34 +12,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from consensuspr.core import BACKEND, EXPANSION_VERSION, NORMAL_FORM_VERSION
-from consensuspr.scoring import (
-    ANSWER_VERSION,
-    AnswerVerifier,
-    DatasetIndex,
-    Scorer,
-    Verdict,
-)
+from consensuspr.scoring import ANSWER_VERSION, AnswerVerifier, DatasetIndex, Verdict
 from consensuspr.scoring.guard import GuardWatch
-from consensuspr.scoring.scorer import Chosen
-from consensuspr.scoring.types import (
-    CHANNELS,
-    Identity,
-    Rollout,
-    ScoreColumns,
-    ScoreOptions,
-    Status,
-)
+from consensuspr.scoring.types import CHANNELS, Rollout, ScoreColumns, Status
 from consensuspr.server.logs import LOGGER_NAME
 from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.version import VERSION
-
-if TYPE_CHECKING:
-    from consensuspr.score_log import ScoreLog
 
 # Labels come from requests, and each value stays in memory; further ones count as OTHER.
 MAX_VALUES = 32
@@ -216,10 +199,7 @@ class Metrics:
         total_s: float,
         answers_s: float,
     ) -> None:
-        """Count a scored batch of n rollouts, sources and scores.
-
-        What is left of ``total_s`` without ``answers_s`` went into matching and the reward.
-        """
+        """Count a scored batch; what ``total_s`` has beside ``answers_s`` went into matching."""
         stages = {"total": total_s, "answers": answers_s, "match": max(0.0, total_s - answers_s)}
         for stage, seconds in stages.items():
             self._batch_seconds.labels(stage).observe(seconds)
@@ -307,82 +287,3 @@ class TimedVerifier(AnswerVerifier):
         seconds: float = getattr(self._last, "seconds", 0.0)
         self._last.seconds = 0.0
         return seconds
-
-
-class MeteredScorer:
-    """A scorer that counts and logs its work, every batch timed by stage.
-
-    Args:
-        scorer: does the work; an attribute too.
-        verifier: of the scorer.
-        metrics: counts; an attribute too.
-        score_log: gets batches; None: no log is kept.
-    """
-
-    def __init__(
-        self,
-        scorer: Scorer,
-        verifier: TimedVerifier,
-        metrics: Metrics,
-        score_log: ScoreLog | None = None,
-    ) -> None:
-        self._score_log = score_log
-        self.scorer = scorer
-        self._verifier = verifier
-        self.metrics = metrics
-        metrics.caches = self._cache_counts
-
-    @property
-    def logs(self) -> bool:
-        """Whether a score log is kept."""
-        return self._score_log is not None
-
-    def score(
-        self,
-        rollouts: Sequence[Rollout],
-        options: ScoreOptions,
-        deadline: float | None,
-        chosen: Chosen,
-        *,
-        logged: bool = True,
-    ) -> tuple[ScoreColumns, Identity]:
-        """Score a batch; arguments and errors are those of :meth:`Scorer.score_columns`.
-
-        With ``logged=False``, call :meth:`log` when the request has succeeded.
-        """
-        self._verifier.take_seconds()
-        start = time.perf_counter()
-        scores, identity = self.scorer.score_columns(rollouts, options, deadline, chosen)
-        total_s, answers_s = time.perf_counter() - start, self._verifier.take_seconds()
-        if rollouts and not options.probe:
-            stored = {rollout.problem_id for rollout in rollouts if not rollout.data_source}
-            known = {name: chosen[1].data_source(name) for name in stored}
-            sources = [rollout.data_source or known[rollout.problem_id] for rollout in rollouts]
-            self.metrics.batch(
-                rollouts, sources, scores, run=options.run, total_s=total_s, answers_s=answers_s
-            )
-        if logged:
-            self.log(rollouts, scores, identity, options, chosen)
-        return scores, identity
-
-    def log(
-        self,
-        rollouts: Sequence[Rollout],
-        scores: ScoreColumns,
-        identity: Identity,
-        options: ScoreOptions,
-        chosen: Chosen,
-    ) -> None:
-        """Write a scored batch to the score log, if there is one."""
-        if self._score_log is not None and rollouts and not options.probe:
-            self._score_log.put_batch(rollouts, scores, identity, options, chosen[1])
-
-    def serve(self, datasets: Mapping[str, DatasetIndex]) -> None:
-        """Score new requests with these datasets; errors are those of :meth:`Scorer.serve`."""
-        self.scorer.serve(datasets)
-        self.metrics.serving(datasets)
-
-    def _cache_counts(self) -> tuple[int, int]:
-        caches = {id(index.cache): index.cache for index in self.scorer.datasets.values()}
-        stats = [cache.stats() for cache in caches.values()]
-        return sum(cache.hits for cache in stats), sum(cache.misses for cache in stats)

@@ -27,7 +27,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from consensuspr.child_processes import on_parent_death
@@ -45,19 +44,6 @@ _KILL_S = 5.0
 _STANDARD_INPUT, _STANDARD_ERROR = 0, 2
 
 Message = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Whether a child does its work now; if not, the reason and whether bad input caused it."""
-
-    ready: bool
-    reason: str = ""
-    bad_input: bool = False
-
-    def error(self) -> ConsensusPRError:
-        """Return the reason as the exception that the child met."""
-        return InputError(self.reason) if self.bad_input else ConsensusPRError(self.reason)
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
@@ -104,6 +90,13 @@ def describe_exit(code: int) -> str:
     return f"was ended by signal {-code}"
 
 
+def error_of(report: Message) -> ConsensusPRError | None:
+    """Return why a child cannot do its work; None: it does."""
+    if not report:
+        return None
+    return (InputError if report["bad_input"] else ConsensusPRError)(report["reason"])
+
+
 class ChildEnded(ConsensusPRError):
     """A child ended before it was ready."""
 
@@ -111,10 +104,7 @@ class ChildEnded(ConsensusPRError):
 class Child:
     """One process, from its start to its end; belongs to the running event loop.
 
-    Made by :meth:`start`.
-
-    Attributes:
-        heartbeats: how many have come so far.
+    Made by :meth:`start`; ``heartbeats`` counts those that have come so far.
     """
 
     _writer: asyncio.StreamWriter
@@ -125,7 +115,7 @@ class Child:
     ) -> None:
         self._process = process
         self._on_message = on_message
-        self._report: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
+        self._report: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._answers: dict[int, asyncio.Future[Message | None]] = {}
         self._ids = itertools.count(1)
         self._closed = asyncio.Event()
@@ -139,11 +129,10 @@ class Child:
         environment: Mapping[str, str],
         on_message: Callable[[Child, Message], None],
     ) -> Self:
-        """Start a process.
+        """Start ``python -m module``, which makes a :class:`Parent` first.
 
         Args:
-            module: run with ``python -m``; makes a :class:`Parent` first.
-            payload: its first message, as JSON.
+            payload: its first message.
             environment: variables to set in addition to this process's own.
             on_message: called with each message but reports, heartbeats and answers.
 
@@ -180,19 +169,15 @@ class Child:
         return True
 
     async def ready(self) -> None:
-        """Wait until it does its work.
-
-        Raises:
-            ConsensusPRError: it reported that it cannot; ChildEnded if it has ended.
-        """
+        """Wait until it does its work; raise its error, or ChildEnded, if it does not."""
         first: set[asyncio.Future[Any]] = {self._report, self._reading}
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         if not self._report.done():
             await self.ended()
             raise ChildEnded(f"{self.describe_exit()} before it was ready")
-        report = self._report.result()
-        if not report.ready:
-            raise report.error()
+        error = error_of(self._report.result())
+        if error is not None:
+            raise error
 
     async def order(self, order: Message) -> Message | None:
         """Order something; return the answer, None if the child ends without one."""
@@ -251,7 +236,7 @@ class Child:
 
     def _take(self, message: Message) -> None:
         if "report" in message:
-            self._report.set_result(Report(**message["report"]))
+            self._report.set_result(message["report"])
         elif "alive" in message:
             self.heartbeats += 1
         elif "answer" in message:
@@ -285,12 +270,12 @@ class Parent:
 
     def report_ready(self) -> None:
         """Report that this process does its work from here on."""
-        self.send({"report": asdict(Report(ready=True))})
+        self.send({"report": {}})
 
     def report_failure(self, error: ConsensusPRError) -> None:
         """Report why this process cannot do its work."""
-        report = Report(False, str(error), isinstance(error, InputError))
-        self.send({"report": asdict(report)})
+        report = {"reason": str(error), "bad_input": isinstance(error, InputError)}
+        self.send({"report": report})
 
     def send(self, message: Message) -> None:
         """Send a message, from any thread; do nothing if the parent is gone."""
@@ -298,7 +283,7 @@ class Parent:
             self._socket.sendall(encode(message))
 
     def listen(
-        self, when_gone: Callable[[], None], on_message: Callable[[Message], None] | None = None
+        self, when_gone: Callable[[], None], on_message: Callable[[Message], object] | None = None
     ) -> None:
         """Call back, from a thread, with each message and when the parent is gone."""
 

@@ -1,6 +1,6 @@
 """Access to a server: tokens with scopes, TLS, and the addresses it may listen on.
 
-Every front asks :meth:`Gate.refusal` whether a call is allowed.  Token files and
+Every endpoint asks :meth:`Gate.denial` whether a call is allowed.  Token files and
 certificates are read again when they change; a file that cannot be used leaves the old ones in
 use, and is logged.  Nothing here imports gRPC: the supervisor uses it too.
 """
@@ -17,10 +17,11 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from consensuspr.credentials import (
     TOKEN_FILE_VARIABLE,
@@ -34,115 +35,104 @@ from consensuspr.errors import InputError
 from consensuspr.server.config import Address, ServerConfig
 from consensuspr.server.logs import LOGGER_NAME
 
-# Between two looks at a token file whose tokens are good.
+# A known token is good for so long after its file was looked at.
 LOOK_S = 1.0
 # How a caller gives a token; every client has these.
 HOW_TO_SHOW = (
     f"--token-file FILE, a trainer's setting token_file, or the variable {TOKEN_FILE_VARIABLE}"
 )
+ADMIN_WITHOUT_TOKENS = (
+    "a server without tokens is administered from its own machine alone;"
+    " start it with --token-file, and show a token of scope admin"
+)
 
 _log = logging.getLogger(LOGGER_NAME)
 
 
-class Refused(NamedTuple):
-    """Why a call is rejected.
-
-    Attributes:
-        known: it showed a good token, of too narrow a scope; else none, or an unknown one.
-        sentence: for the caller.
-    """
+class Denial(NamedTuple):
+    """Why a call is rejected; ``known`` if its token is good, and of too narrow a scope."""
 
     known: bool
     sentence: str
 
 
+T = TypeVar("T")
+
+
+class _Watched(Generic[T]):
+    """A value that is read again when its files change.  Thread-safe.
+
+    Files that cannot be used, such as while one of two is replaced already, change nothing.
+    """
+
+    def __init__(self, files: Sequence[Path], read: Callable[[], T]) -> None:
+        self._files, self._read = files, read
+        self._lock = threading.Lock()
+        self._stamp = file_stamp(*files)
+        self._value = read()
+        self._looked_at = time.monotonic()
+
+    def current(self, max_age_s: float = 0.0) -> T:
+        """Return the value, of files that were looked at so many seconds ago at most."""
+        with self._lock:
+            if time.monotonic() - self._looked_at < max_age_s:
+                return self._value
+            self._looked_at = time.monotonic()
+            stamp = file_stamp(*self._files)
+            if stamp != self._stamp:
+                self._stamp = stamp
+                try:
+                    self._value = self._read()
+                except InputError as error:
+                    _log.error("%s; the content from before stays in use", error)
+                else:
+                    _log.info("%s has changed", self._files[0])
+            return self._value
+
+
 class Gate:
     """The tokens of a server.  Thread-safe.
 
-    Args:
-        token_file: None: everybody may do everything, but only callers on this machine may
-            administer.
-        clock: for tests.
-
-    Raises:
-        InputError: the file cannot be read, or a line of it is wrong.
+    Without a file everybody may do everything, but only callers on this machine may administer.
     """
 
-    def __init__(
-        self, token_file: Path | None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._file = token_file
-        self._clock = clock
-        self._lock = threading.Lock()
+    def __init__(self, token_file: Path | None) -> None:
+        self._scopes = None
         if token_file is not None:
-            self._stamp = file_stamp(token_file)
-            self._scopes = _digests(token_file)
-            self._look_at = clock() + LOOK_S
+            self._scopes = _Watched([token_file], partial(_digests, token_file))
 
     @property
     def wants_tokens(self) -> bool:
         """Whether calls need a token."""
-        return self._file is not None
+        return self._scopes is not None
 
-    def refusal(
+    def denial(
         self, scope: Scope, authorization: str | bytes | None, peer: str = ""
-    ) -> Refused | None:
+    ) -> Denial | None:
         """Return why a call that needs a scope is rejected; None: it is allowed.
 
         Args:
-            scope: that the call needs.
-            authorization: the header or metadata of that name: ``Bearer TOKEN``, or ``Basic``
-                with the token as the password; None: none.
-            peer: the caller as gRPC names it, ``ipv4:127.0.0.1:4711``; needed to administer a
-                server without tokens.
+            authorization: ``Bearer TOKEN``, or ``Basic`` with the token as the password.
+            peer: the caller as gRPC names it, ``ipv4:127.0.0.1:4711``.
         """
-        if self._file is None:
+        if self._scopes is None:
             if scope is not Scope.ADMIN or _is_local_peer(peer):
                 return None
-            return Refused(
-                False,
-                "a server without tokens is administered from its own machine alone;"
-                " start it with --token-file, and show a token of scope admin",
-            )
+            return Denial(False, ADMIN_WITHOUT_TOKENS)
         shown = _token_in(authorization)
         if shown is None:
-            return Refused(
-                False, f"this server wants a token, and the call showed none; give {HOW_TO_SHOW}"
-            )
-        granted = self._granted(self._file, hashlib.sha256(shown).digest())
+            sentence = f"this server wants a token, and the call showed none; give {HOW_TO_SHOW}"
+            return Denial(False, sentence)
+        # A look-up by digest: its duration does not depend on the token.
+        digest = hashlib.sha256(shown).digest()
+        granted = self._scopes.current(LOOK_S).get(digest) or self._scopes.current().get(digest)
         if granted is None:
-            return Refused(
-                False,
-                "this server does not know the token that the call showed; give one of its"
-                f" token file: {HOW_TO_SHOW}",
-            )
+            sentence = "this server does not know the token that the call showed; give one of its"
+            return Denial(False, f"{sentence} token file: {HOW_TO_SHOW}")
         if not granted.includes(scope):
-            return Refused(
-                True, f"this needs a token of scope {scope}, and the one shown has scope {granted}"
-            )
+            sentence = f"this needs a token of scope {scope}, and the one shown has scope {granted}"
+            return Denial(True, sentence)
         return None
-
-    def _granted(self, file: Path, digest: bytes) -> Scope | None:
-        """Return the scope of a token by its digest, None if it is unknown."""
-        with self._lock:
-            # A look-up by digest: its duration does not depend on the token.
-            if self._clock() >= self._look_at or digest not in self._scopes:
-                self._look(file)
-            return self._scopes.get(digest)
-
-    def _look(self, file: Path) -> None:
-        """Read the file if it has changed."""
-        self._look_at = self._clock() + LOOK_S
-        stamp = file_stamp(file)
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
-        try:
-            self._scopes = _digests(file)
-        except InputError as error:
-            _log.error("%s; the tokens from before stay in use", error)
-        else:
-            _log.info("token file %s has changed: %d tokens", file, len(self._scopes))
 
 
 def _digests(token_file: Path) -> dict[bytes, Scope]:
@@ -187,65 +177,39 @@ class Certificates(NamedTuple):
     chain: bytes
     key: bytes
     client_ca: bytes | None
+    context: ssl.SSLContext
 
 
 class Tls:
     """The certificates of a server, read again when their files change.  Thread-safe.
 
-    Args:
-        cert: chain of the server, its own certificate first, PEM.
-        key: its private key, PEM, not encrypted.
-        client_ca: certificates that sign those of clients, who must show one; None: none needed.
-
-    Raises:
-        InputError: a file cannot be read, or they do not fit together.
+    With ``client_ca``, clients must show a certificate that it signed.  All files are PEM.
     """
 
     def __init__(self, cert: Path, key: Path, client_ca: Path | None) -> None:
         self._files = (cert, key) if client_ca is None else (cert, key, client_ca)
-        self._lock = threading.Lock()
-        self._stamp = file_stamp(*self._files)
-        self._certificates, self._context = self._read()
-        self._version = 0
+        self._certificates = _Watched(self._files, self._read)
 
     @property
     def wants_client_certificates(self) -> bool:
         """Whether clients must show a certificate."""
         return len(self._files) == 3
 
-    def current(self) -> tuple[int, Certificates]:
-        """Return the certificates for new connections, and a number that grows with each change."""
-        with self._lock:
-            self._look()
-            return self._version, self._certificates
+    def current(self) -> Certificates:
+        """Return the certificates for new connections; another object after each change."""
+        return self._certificates.current()
 
     def context(self) -> ssl.SSLContext:
         """Return a context for a server of :mod:`ssl`; its new connections follow the files."""
-        entrance = self._read()[1]
+        entrance = self._read().context
 
         def at_handshake(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
-            with self._lock:
-                self._look()
-                connection.context = self._context
+            connection.context = self.current().context
 
         entrance.sni_callback = at_handshake
         return entrance
 
-    def _look(self) -> None:
-        stamp = file_stamp(*self._files)
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
-        try:
-            self._certificates, self._context = self._read()
-        except InputError as error:
-            # Such as while one of two files is replaced already.
-            _log.error("%s; the certificate from before stays in use", error)
-            return
-        self._version += 1
-        _log.info("certificate %s has changed; new connections get it", self._files[0])
-
-    def _read(self) -> tuple[Certificates, ssl.SSLContext]:
+    def _read(self) -> Certificates:
         cert, key, *client_ca = self._files
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -264,7 +228,7 @@ class Tls:
             raise InputError(
                 f"{error.filename}: {(error.strerror or str(error)).lower()}"
             ) from None
-        return Certificates(read[0], read[1], read[2] if client_ca else None), context
+        return Certificates(read[0], read[1], read[2] if client_ca else None, context)
 
 
 def _no_password() -> str:
@@ -280,40 +244,28 @@ class Security:
 
     @classmethod
     def of(cls, config: ServerConfig) -> Security:
-        """Return the gate and certificates of settings.
-
-        Raises:
-            InputError: a file cannot be used.
-        """
+        """Return the gate and certificates of settings; raise InputError for a bad file."""
         tls = None
         if config.tls_cert is not None and config.tls_key is not None:
             tls = Tls(config.tls_cert, config.tls_key, config.tls_client_ca)
         return cls(Gate(config.token_file), tls)
 
 
-# Of a server that listens nowhere.
-OPEN = Security(Gate(None), None)
-
-
 def check_exposure(config: ServerConfig) -> None:
-    """Reject addresses that other machines reach unprotected, and warn about weak protection.
-
-    Raises:
-        InputError: an address can be reached from elsewhere, and there are neither tokens nor TLS.
-    """
+    """Reject addresses that other machines reach unprotected, and warn about weak protection."""
     for file in (config.token_file, config.tls_key):
         if file is not None and open_to_others(file):
             _log.warning("%s is open to every user of this machine; chmod 600 closes it", file)
-    tokens, tls = config.token_file is not None, config.tls_cert is not None
-    known = tokens or config.tls_client_ca is not None
+    tls = config.tls_cert is not None
+    known = config.token_file is not None or config.tls_client_ca is not None
     for name in ("address", "http_address", "metrics_address", "web"):
         text = getattr(config, name)
         if text is None or is_loopback(Address.parse(text).host):
             continue
         if not config.insecure:
             if name == "web":
-                check_page_reach(name, Address.parse(text), known=known, escape=" --insecure")
-            elif not (tokens or tls):
+                check_page_reach(name, Address.parse(text), known, "--insecure")
+            elif not (known or tls):
                 raise InputError(
                     f"{name} {text} can be reached from other machines, and there is neither a"
                     " token nor TLS: give --token-file FILE (`consensuspr token FILE` makes one),"
@@ -327,28 +279,20 @@ def check_exposure(config: ServerConfig) -> None:
             _log.warning("%s %s: tokens and texts pass unencrypted; there is no TLS", name, text)
 
 
-def check_page_reach(
-    name: str, address: Address, *, known: bool, escape: str | None = None
-) -> None:
+def check_page_reach(name: str, address: Address, known: bool, escape: str = "") -> None:
     """Reject an address of the page that other machines reach without a token.
 
     Args:
-        name: of the setting.
-        address: to listen on.
         known: whether callers must show a token, or a certificate that was signed for them.
-        escape: the option that allows it all the same; None: there is none.
-
-    Raises:
-        InputError: it is such an address.
+        escape: the option that allows it all the same.
     """
-    if known or is_loopback(address.host):
-        return
-    raise InputError(
-        f"{name} {address} can be reached from other machines, and everybody who can reach it"
-        " would read every prompt and response: give --token-file FILE (`consensuspr token FILE`"
-        " makes one; TLS alone keeps nobody out)"
-        + ("" if escape is None else f", or{escape} on a trusted network")
-    )
+    if not known and not is_loopback(address.host):
+        raise InputError(
+            f"{name} {address} can be reached from other machines, and everybody who can reach it"
+            " would read every prompt and response: give --token-file FILE (`consensuspr token"
+            " FILE` makes one; TLS alone keeps nobody out)"
+            + (escape and f", or {escape} on a trusted network")
+        )
 
 
 def is_loopback(host: str) -> bool:

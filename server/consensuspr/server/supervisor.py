@@ -27,12 +27,13 @@ import signal
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server import logs, security
 from consensuspr.server.config import Address, ServerConfig, claim
-from consensuspr.server.datasets import Change, Mode, ServedDatasets
+from consensuspr.server.datasets import Change, ServedDatasets
 from consensuspr.server.endpoint import MetricsEndpoint
 from consensuspr.server.folders import temporary_folder
 from consensuspr.server.processes import Child, ChildEnded, Message
@@ -70,8 +71,8 @@ MAX_LOOK_S = 2 * TICK_S
 STOP_MARGIN_S = 5.0
 
 FOLDER_PREFIX = "consensuspr-serve-"
-# Run for both prepare and worker.
-WORKER_MODULE = "consensuspr.server.worker"
+READER_MODULE = WORKER_MODULE = "consensuspr.server.worker"
+HTTP_WORKER_MODULE = "consensuspr.http.app"
 PAGE_MODULE = "consensuspr.web.app"
 
 
@@ -99,34 +100,28 @@ def print_address(address: Address) -> None:
     print(f"listening on {address}", flush=True)
 
 
-def run(
-    config: ServerConfig,
-    announce: Callable[[Address], None] = print_address,
-    worker_module: str = WORKER_MODULE,
-) -> int:
-    """Serve until SIGTERM or SIGINT, then drain.
+def run(config: ServerConfig, announce: Callable[[Address], None] = print_address) -> int:
+    """Serve until SIGTERM or SIGINT, then drain; return the exit code, 1 if no worker is left.
 
     Takes over the signals and the logging of this process; for its main thread.
 
     Args:
-        config: settings.
-        announce: called with the address when all workers serve; by default prints ``listening on
-            HOST:PORT``.
-        worker_module: run as worker; :func:`consensuspr.http.run` sets it for ``http_address``.
-
-    Returns:
-        0 after draining, 1 if a worker that died could not be replaced.
+        announce: called with the address when all workers serve.
 
     Raises:
-        InputError: a dataset or an address is wrong, or too few files may be open.
+        InputError: a setting or dataset is wrong, or a package is missing.
         ConsensusPRError: the port is in use, or a worker cannot start.
     """
-    if config.http_address is not None and worker_module == WORKER_MODULE:
-        raise InputError("http_address is set: start the server with consensuspr.http.run")
+    missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
+    if config.http_address is not None and missing:
+        raise InputError(
+            f"http_address needs {' and '.join(missing)}, which are not installed:"
+            ' pip install "consensuspr[http]"'
+        )
     logs.configure(config.log_format, config.log_level, "supervisor")
     _raise_open_files()
     with contextlib.ExitStack() as stack:
-        return asyncio.run(_Supervisor(config, worker_module, stack).run(announce))
+        return asyncio.run(_Supervisor(config, stack).run(announce))
 
 
 def _raise_open_files() -> None:
@@ -145,22 +140,19 @@ def _raise_open_files() -> None:
 class _Supervisor:
     """The life of one server; the resources that it holds are closed with ``stack``."""
 
-    def __init__(
-        self, config: ServerConfig, worker_module: str, stack: contextlib.ExitStack
-    ) -> None:
+    def __init__(self, config: ServerConfig, stack: contextlib.ExitStack) -> None:
         self._config = config
-        self._worker_module = worker_module
         security.check_exposure(config)
         folder = temporary_folder(FOLDER_PREFIX, stack)
         self._addresses: dict[str, Address] = {}
         for name in ("address", "http_address", "web"):
             text = getattr(config, name)
             if text is not None:
-                claimed = claim(Address.parse(text))
-                stack.enter_context(contextlib.closing(claimed))
-                self._addresses[name] = claimed.address
+                claimed = stack.enter_context(claim(Address.parse(text)))
+                self._addresses[name] = Address.of(claimed)
+        module = WORKER_MODULE if config.http_address is None else HTTP_WORKER_MODULE
         self._workers = [
-            _Slot(f"worker {number}", worker_module, number) for number in range(config.workers)
+            _Slot(f"worker {number}", module, number) for number in range(config.workers)
         ]
         self._slots = [*self._workers]
         if config.web is not None:
@@ -243,15 +235,11 @@ class _Supervisor:
     # -- orders and questions
 
     async def _run_reader(self, payload: Message) -> Message:
-        """Run the process that reads datasets; return its result.
-
-        Raises:
-            ConsensusPRError: it failed.
-        """
+        """Run the process that reads datasets; return its result, or raise ConsensusPRError."""
         results: list[Message] = []
         try:
             child = await self._start_child(
-                self._worker_module, payload, {}, lambda _, message: results.append(message)
+                READER_MODULE, payload, {}, lambda _, message: results.append(message)
             )
         except OSError as error:
             raise ConsensusPRError(f"cannot start the reading process: {error.strerror}") from None
@@ -300,9 +288,8 @@ class _Supervisor:
             self._begin(self._reply(child, message))
 
     async def _reply(self, child: Child, message: Message) -> None:
-        change = message["change"]
-        fields = await self._datasets.change(Change(**{**change, "mode": Mode(change["mode"])}))
-        child.send({"reply": message["ask"], **fields})
+        fields = await self._datasets.change(Change(**message["change"]))
+        child.send({"reply": message["ask"], "fields": fields})
 
     # -- processes
 
@@ -360,11 +347,7 @@ class _Supervisor:
             await self._cancel(*starting)
 
     async def _keep(self, slot: _Slot) -> None:
-        """Run the process of a slot for ever: replace it when it dies, hangs or cannot start.
-
-        Raises:
-            _CannotGoOnError: no worker can be started any more.
-        """
+        """Run the process of a slot for ever: replace it when it dies, hangs or cannot start."""
         while True:
             try:
                 end = await self._run_once(slot)
@@ -397,11 +380,7 @@ class _Supervisor:
             await asyncio.sleep(slot.backoff_s)
 
     async def _run_once(self, slot: _Slot) -> str:
-        """Start the process of a slot, if none runs, and watch it; return how it ended.
-
-        Raises:
-            ConsensusPRError: it cannot be started.
-        """
+        """Start the process of a slot, if none runs, and watch it; return how it ended."""
         child = slot.child or await self._start(slot)
         if not slot.ready:
             try:

@@ -62,14 +62,7 @@ class Trace:
 
 
 class Tracing:
-    """Makes the traces of one process.  Thread-safe.
-
-    Args:
-        endpoint: the collector, ``http://HOST:PORT`` or ``https://HOST:PORT``, by OTLP over gRPC.
-
-    Raises:
-        InputError: OpenTelemetry is not installed.
-    """
+    """Makes the traces of one process, for a collector at ``http(s)://HOST:PORT``.  Thread-safe."""
 
     def __init__(self, endpoint: str) -> None:
         try:

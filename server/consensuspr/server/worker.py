@@ -18,7 +18,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server import logs
@@ -28,8 +28,10 @@ from consensuspr.server.processes import Message, Parent
 
 if TYPE_CHECKING:
     from consensuspr.server.metrics import Metrics
-    from consensuspr.server.service import BuiltService
+    from consensuspr.server.service import ScoringService
 
+# Python's own 5 ms would make the event loop wait several times in a request.
+SWITCH_INTERVAL_S = 0.0005
 # Between two heartbeats.
 HEARTBEAT_S = 1.0
 # Past the drain of a worker whose supervisor is gone: a stuck one must not stay for ever.
@@ -42,11 +44,7 @@ class Front(Protocol):
     """Another endpoint beside gRPC, on the same event loop."""
 
     async def start(self) -> None:
-        """Listen and serve.
-
-        Raises:
-            ConsensusPRError: it cannot listen.
-        """
+        """Listen and serve; raise ConsensusPRError if it cannot."""
 
     def announce_shutdown(self) -> None:
         """Tell load balancers to look elsewhere, and serve on."""
@@ -55,16 +53,13 @@ class Front(Protocol):
         """Send the replies that are ready, and stop."""
 
 
-# Makes a front from settings, the service and the worker's payload.
-FrontFactory = Callable[[ServerConfig, "BuiltService", dict[str, Any]], Front]
+OrderHandler = Callable[[Message], Awaitable[None]]
+# Makes a front from settings, the service and the address that the supervisor claimed.
+FrontFactory = Callable[[ServerConfig, "ScoringService", str], Front]
 
 
 def main(make_front: FrontFactory | None = None) -> int:
-    """Do as ordered, load the datasets or serve; return the exit code of the process.
-
-    Args:
-        make_front: makes an endpoint beside gRPC; None: there is none.
-    """
+    """Load the datasets or serve, as the payload orders; return the exit code of the process."""
     # It is for the supervisor alone.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     parent = Parent()
@@ -91,20 +86,15 @@ def main(make_front: FrontFactory | None = None) -> int:
 
 
 def read_datasets(config: ServerConfig, order: Message) -> Message:
-    """Load datasets one after the other, and save a snapshot of each.
+    """Load the datasets of ``config`` one after the other, and save a snapshot of each.
 
     Args:
-        config: settings; its datasets are those to load.
         order: ``snapshots``, a new folder; ``with_folder``, whether to load the files of
-            ``dataset_folder`` too; ``optional``, whether a bad dataset is a fault, as it always is
-            in ``dataset_folder``.
+            ``dataset_folder`` too, of which bad ones are faults; ``optional``, whether all are.
 
     Returns:
         ``loaded``: snapshot, path and digest by name, ``faults``: sentences by name, ``folder``:
         names of ``dataset_folder``, None if it cannot be read.
-
-    Raises:
-        ConsensusPRError: a dataset that is not optional cannot be loaded.
     """
     from consensuspr.scoring import DatasetIndex
 
@@ -145,24 +135,19 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
     """Serve until a signal; return how many requests were dropped at the end."""
     from consensuspr.scoring import MatcherCache
     from consensuspr.server.admin import AdminService
+    from consensuspr.server.grpc_server import GrpcServer
     from consensuspr.server.metrics import Metrics
-    from consensuspr.server.service import (
-        SWITCH_INTERVAL_S,
-        Draining,
-        GrpcServer,
-        build_service,
-    )
+    from consensuspr.server.service import ScoringService
 
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    draining = Draining(config.drain_delay_s, config.grace_s)
 
     def left_alone() -> None:
         _log.error("the supervisor is gone; draining")
-        limit_s = draining.delay_s + draining.grace_s + _LAST_RESORT_S
+        limit_s = config.drain_delay_s + config.grace_s + _LAST_RESORT_S
         last_resort = threading.Timer(limit_s, os._exit, args=(1,))
         last_resort.daemon = True
         last_resort.start()
@@ -171,21 +156,15 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
     supervisor = Supervisor(parent, left_alone)
     cache = MatcherCache(max_bytes=int(config.matcher_cache_bytes))
     datasets = WorkerDatasets(parent.payload["datasets"], cache)
-    built = build_service(config, datasets.indexes(), Metrics())
-    admin = AdminService(
-        config, datasets, supervisor.change_dataset, built.security.gate, built.metrics
-    )
-    server = GrpcServer(
-        built.service,
-        int(config.max_message_bytes),
-        config.max_connections,
-        built.security,
-        admin.handlers(),
-    )
-    front = None if make_front is None else make_front(config, built, parent.payload)
+    service = ScoringService(config, datasets.indexes(), Metrics())
+    admin = AdminService(config, datasets, supervisor.change_dataset)
+    server = GrpcServer(service, config, admin.methods())
+    front = None
+    if make_front is not None:
+        front = make_front(config, service, parent.payload["http_address"])
     handlers: dict[str, OrderHandler] = {
         "map_datasets": datasets.map,
-        "serve_datasets": partial(datasets.serve, scorer=built.scorer),
+        "serve_datasets": partial(datasets.serve, service=service),
     }
     tasks = [asyncio.create_task(supervisor.obey(handlers))]
     try:
@@ -195,45 +174,31 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
         if front is not None:
             await front.start()
         parent.report_ready()
-        metrics = None if config.metrics_address is None else built.metrics
+        metrics = None if config.metrics_address is None else service.metrics
         tasks.append(asyncio.create_task(supervisor.beat(metrics)))
         await stop.wait()
         if front is not None:
             front.announce_shutdown()
-        dropped = await server.drain(draining)
+        dropped = await server.drain(config.drain_delay_s, config.grace_s)
         if front is not None:
             await front.stop()
         return dropped
     finally:
         for task in tasks:
             task.cancel()
-        built.close()
-
-
-# Carries out an order, on the event loop; returns the fields of the answer.  The sentence of a
-# ConsensusPRError is the answer, too.
-OrderHandler = Callable[[Message], Awaitable[Message]]
+        service.close()
 
 
 class Supervisor:
-    """The supervisor as a worker sees it from its event loop, which must be running.
-
-    Args:
-        parent: the same, as a process.
-        when_gone: called, from a thread, when it is gone.
-    """
+    """The supervisor as a worker sees it from its event loop, which must be running."""
 
     def __init__(self, parent: Parent, when_gone: Callable[[], None]) -> None:
         self._parent = parent
         self._orders: asyncio.Queue[Message] = asyncio.Queue()
         self._replies: dict[int, asyncio.Future[Message]] = {}
         self._ids = itertools.count(1)
-        loop = asyncio.get_running_loop()
-
-        def on_message(message: Message) -> None:
-            loop.call_soon_threadsafe(self._take, message)
-
-        parent.listen(when_gone, on_message)
+        call = asyncio.get_running_loop().call_soon_threadsafe
+        parent.listen(when_gone, lambda message: call(self._take, message))
 
     async def beat(self, metrics: Metrics | None) -> None:
         """Send heartbeats for ever, with metrics if there are any to send."""
@@ -248,12 +213,16 @@ class Supervisor:
             await asyncio.sleep(HEARTBEAT_S)
 
     async def obey(self, handlers: Mapping[str, OrderHandler]) -> None:
-        """Carry out orders for ever, one after the other, and answer each."""
+        """Carry out orders for ever, one after the other, and answer each.
+
+        The sentence of a ConsensusPRError is the answer, too.
+        """
         while True:
             order = await self._orders.get()
             name = order["order"]
+            answer = {}
             try:
-                answer = await handlers[name](order)
+                await handlers[name](order)
             except ConsensusPRError as error:
                 answer = {"error": str(error)}
             except Exception:
@@ -268,11 +237,7 @@ class Supervisor:
         await self._orders.join()
 
     async def change_dataset(self, change: Message, timeout_s: float) -> Message:
-        """Have the supervisor change a dataset; return the fields of its reply.
-
-        Raises:
-            ConsensusPRError: it did not answer in time.
-        """
+        """Have the supervisor change a dataset; return the fields of its reply."""
         number = next(self._ids)
         reply = self._replies[number] = asyncio.get_running_loop().create_future()
         try:
@@ -291,7 +256,7 @@ class Supervisor:
             return
         reply = self._replies.get(message["reply"])
         if reply is not None and not reply.done():
-            reply.set_result(message)
+            reply.set_result(message["fields"])
 
 
 if __name__ == "__main__":

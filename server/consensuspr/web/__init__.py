@@ -14,17 +14,8 @@ Importing this package loads neither DuckDB nor a web framework.
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from consensuspr.errors import InputError
-from consensuspr.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from consensuspr.web.app import serve_page
-    from consensuspr.web.sources import FileSource, LogSource, open_source
-    from consensuspr.web.store import Filter, Store
-
-__all__ = ["FileSource", "Filter", "LogSource", "Store", "open_source", "require_web", "serve_page"]
 
 _REQUIRED = ("duckdb", "starlette", "uvicorn")
 
@@ -44,13 +35,3 @@ def require_web(feature: str) -> None:
             f"{feature} needs {', '.join(missing)}, not installed here:"
             ' pip install "consensuspr[web]"'
         )
-
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        ".app": "serve_page",
-        ".sources": "FileSource LogSource open_source",
-        ".store": "Filter Store",
-    },
-)

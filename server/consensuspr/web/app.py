@@ -25,7 +25,7 @@ import mimetypes
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +41,7 @@ from starlette.staticfiles import StaticFiles
 
 from consensuspr.credentials import Scope
 from consensuspr.data.writers import csv_cell
-from consensuspr.errors import ConsensusPRError, DataError, InputError
+from consensuspr.errors import ConsensusPRError, DataError
 from consensuspr.http.server import HttpServer, json_response, trusted_hosts
 from consensuspr.score_log.files import FOLDER_MODE, SCORES
 from consensuspr.scoring.dataset_index import is_index
@@ -103,16 +103,17 @@ class WatchApp:
         self._gate = security.gate
         self._threads = ThreadPoolExecutor(THREADS, "watch-view")
         routes = [
-            Route("/api/dataset/{digest}/review", self._review, methods=["POST"]),
-            Route("/api/{path:path}", self._document, methods=["GET"]),
-            Route("/samples.csv", self._csv, methods=["GET"]),
+            self._route("POST", "/api/dataset/{digest}/review", Scope.ADMIN, self._review),
+            self._route("GET", "/api/{path:path}", Scope.READ, self._document),
+            self._route("GET", "/samples.csv", Scope.READ, self._csv),
             Route("/", _page, methods=["GET"]),
             Mount("/assets", _Assets(directory=ASSETS)),
         ]
         self.application = Starlette(
             routes=routes,
             middleware=[trusted_hosts(address, allowed_hosts)],
-            exception_handlers={HTTPException: _no_route},
+            exception_handlers={HTTPException: _no_route, LookupError: _failed}
+            | {ConsensusPRError: _failed},
         )
         self.application.router.redirect_slashes = False
 
@@ -120,42 +121,45 @@ class WatchApp:
         """End the threads."""
         self._threads.shutdown(cancel_futures=True)
 
-    def _refusal(self, request: Request, scope: Scope) -> Response | None:
-        peer = "" if request.client is None else f"{request.client.host}:{request.client.port}"
-        kind = "ipv6" if peer.count(":") > 1 else "ipv4"
-        refused = self._gate.refusal(scope, request.headers.get("authorization"), f"{kind}:{peer}")
-        if refused is None:
-            return None
-        response = _error(403 if refused.known else 401, refused.sentence)
-        if not refused.known:
-            response.headers["WWW-Authenticate"] = "Bearer"
-        return response
+    def _route(
+        self,
+        method: str,
+        path: str,
+        scope: Scope,
+        answer: Callable[[Request], Awaitable[Response]],
+    ) -> Route:
+        """Return a route for callers whose token has a scope."""
+
+        async def endpoint(request: Request) -> Response:
+            peer = "" if request.client is None else f"{request.client.host}:{request.client.port}"
+            kind = "ipv6" if peer.count(":") > 1 else "ipv4"
+            token = request.headers.get("authorization")
+            denial = self._gate.denial(scope, token, f"{kind}:{peer}")
+            if denial is None:
+                return await answer(request)
+            response = _error(403 if denial.known else 401, denial.sentence)
+            if not denial.known:
+                response.headers["WWW-Authenticate"] = "Bearer"
+            return response
+
+        return Route(path, endpoint, methods=[method])
 
     async def _answer(self, make: Callable[[Documents], dict[str, Any]]) -> Response:
         """Reply with a document, which a thread makes."""
 
         def made() -> bytes:
             with self._views.now() as documents:
-                return _dump(make(documents))
+                # ASCII: a lone surrogate of a message survives as an escape.
+                return json.dumps(make(documents), allow_nan=False, separators=(",", ":")).encode()
 
-        try:
-            body = await asyncio.get_running_loop().run_in_executor(self._threads, made)
-        except Exception as error:
-            return _failure(error)
-        headers = {**_HEADERS, "Cache-Control": "no-store"}
-        return Response(body, 200, headers, "application/json")
+        body = await asyncio.get_running_loop().run_in_executor(self._threads, made)
+        return Response(body, 200, {**_HEADERS, "Cache-Control": "no-store"}, "application/json")
 
     async def _document(self, request: Request) -> Response:
-        refused = self._refusal(request, Scope.READ)
-        if refused is not None:
-            return refused
         path, query = request.path_params["path"], request.query_params.multi_items()
         return await self._answer(lambda documents: documents.answer(path, query))
 
     async def _review(self, request: Request) -> Response:
-        refused = self._refusal(request, Scope.ADMIN)
-        if refused is not None:
-            return refused
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             return _error(415, "a review is sent with Content-Type: application/json")
         body = bytearray()
@@ -173,15 +177,9 @@ class WatchApp:
         return await self._answer(lambda documents: documents.review(digest, sent["drop"]))
 
     async def _csv(self, request: Request) -> Response:
-        refused = self._refusal(request, Scope.READ)
-        if refused is not None:
-            return refused
-        try:
-            wanted = Filter.of(request.query_params.multi_items(), _DOWNLOADED)
-            with self._store.moment() as now:
-                now.condition(wanted)
-        except (LookupError, InputError) as error:
-            return _failure(error)
+        wanted = Filter.of(request.query_params.multi_items(), _DOWNLOADED)
+        with self._store.moment() as now:
+            now.where(wanted)  # a run that is not there fails before the reply begins
         headers = {**_HEADERS, "Content-Disposition": 'attachment; filename="samples.csv"'}
         rows = _csv_of(self._store, replace(wanted, limit=CSV_ROWS))
         return StreamingResponse(rows, 200, headers, "text/csv; charset=utf-8")
@@ -191,8 +189,7 @@ def _csv_of(store: Store, wanted: Filter) -> Iterator[bytes]:
     """Yield the samples of a filter as CSV, a page of rows at a time."""
     out = io.StringIO()
     writer = csv.writer(out)
-    names = [name for name in SHOWN if name != "identity"]
-    writer.writerow([*names, "flags"])
+    writer.writerow([*SHOWN, "flags"])
     with store.moment() as now:
         offset: int | None = 0
         while offset is not None:
@@ -204,27 +201,11 @@ def _csv_of(store: Store, wanted: Filter) -> Iterator[bytes]:
                 rows = now.page(asked)
                 offset = None if len(rows) < wanted.limit else offset + len(rows)
             for row in rows:
-                values = [row[name] for name in names]
-                writer.writerow([csv_cell(value) for value in values] + [" ".join(row["flags"])])
+                cells = [csv_cell(row[name]) for name in SHOWN]
+                writer.writerow([*cells, " ".join(row["flags"])])
             yield out.getvalue().encode("utf-8", "replace")
             out.seek(0)
             out.truncate()
-
-
-def _failure(error: Exception) -> Response:
-    """Return the reply to a request that failed; errors of no user go on."""
-    if isinstance(error, LookupError):
-        return _error(404, str(error.args[0] if error.args else error))
-    if isinstance(error, DataError):
-        return _error(410, f"it cannot be read any more: {error}")
-    if isinstance(error, ConsensusPRError):
-        return _error(400, str(error))
-    raise error
-
-
-def _dump(document: dict[str, Any]) -> bytes:
-    # ASCII: a lone surrogate of a message survives as an escape.
-    return json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
 
 
 def _error(code: int, sentence: str) -> Response:
@@ -234,6 +215,14 @@ def _error(code: int, sentence: str) -> Response:
 async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return _error(error.status_code, f"there is no {request.method} {request.url.path[:80]}")
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    if isinstance(error, DataError):
+        return _error(410, f"it cannot be read any more: {error}")
+    if isinstance(error, LookupError):
+        return _error(404, str(error.args[0] if error.args else error))
+    return _error(400, str(error))
 
 
 async def _page(request: Request) -> Response:
@@ -272,7 +261,7 @@ def serve_page(
     Raises:
         ConsensusPRError: it cannot listen there.
     """
-    # What a log was read with goes back to the system; the allocator that Arrow brings keeps it.
+    # Memory goes back to the system after a log is read; the allocator of Arrow keeps it.
     pa.set_memory_pool(pa.system_memory_pool())
     # Each thread of Arrow holds what it unpacks, and has memory of its own in the allocator.
     pa.set_cpu_count(ARROW_THREADS)
@@ -282,27 +271,21 @@ def serve_page(
         store.start()
         views = Views(store, datasets)
         page = WatchApp(views, store, security, address, allowed_hosts)
-        asyncio.run(_serve(page, address, security, announce, until))
+
+        async def serve() -> None:
+            server = HttpServer(page.application, address, MAX_CONNECTIONS, security.tls)
+            await server.start()
+            ending = asyncio.Event()
+            until(ending)
+            announce()
+            await ending.wait()
+            await server.stop()
+
+        asyncio.run(serve())
         page.close()
         views.close()
     finally:
         store.close()
-
-
-async def _serve(
-    page: WatchApp,
-    address: Address,
-    security: Security,
-    announce: Callable[[], object],
-    until: Callable[[asyncio.Event], object],
-) -> None:
-    server = HttpServer(page.application, address, MAX_CONNECTIONS, security.tls)
-    await server.start()
-    ending = asyncio.Event()
-    until(ending)
-    announce()
-    await ending.wait()
-    await server.stop()
 
 
 def main() -> int:

@@ -7,9 +7,8 @@ page shows the figures of each chart as a table beside it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from enum import Enum
 from typing import Any, Literal, TypeAlias
 
 ChartKind: TypeAlias = Literal["line", "scatter", "bars"]
@@ -68,12 +67,11 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column of a table; ``hint`` explains its heading."""
+    """A column of a table."""
 
     heading: str
     numeric: bool = True
     format: NumberFormat = NumberFormat()
-    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +82,14 @@ class TableCell:
     note: str = ""
 
 
-Value: TypeAlias = float | str | TableCell | None
-
-
 @dataclass(frozen=True, slots=True)
 class DataTable:
     """Rows in groups; ``bold`` is the group of totals, None for none."""
 
     caption: str
     columns: Sequence[TableColumn]
-    sections: Sequence[Sequence[Sequence[Value]]]
+    sections: Sequence[Sequence[Sequence[TableCell]]]
     bold: int | None = None
-    sortable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +147,10 @@ class PageReport:
 
 def document(value: Any) -> Any:
     """Return a value ready for ``json.dumps``: fields by name, no NaN and no infinity."""
-    if is_dataclass(value) and not isinstance(value, type):
+    if is_dataclass(value):
         return {each.name: document(getattr(value, each.name)) for each in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): document(inner) for key, inner in value.items()}
-    if isinstance(value, Enum):
-        return value.value
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    if isinstance(value, str | int | float | bool) or value is None:
-        return value
-    if isinstance(value, Sequence):
+    if isinstance(value, Sequence) and not isinstance(value, str):
         return [document(inner) for inner in value]
-    raise TypeError(f"no JSON is defined for {type(value).__name__}")
+    return value

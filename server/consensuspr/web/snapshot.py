@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from consensuspr.data.writers import atomic_file
 
-# Of a chunk before it is packed: what the browser unpacks to show one document.
+# Of a chunk before it is packed: the browser unpacks one to show a document.
 CHUNK_BYTES: Final = 1 << 20
 
 _SCRIPT: Final = re.compile(r'<script defer src="assets/([^"]+)"></script>\n?')

@@ -9,7 +9,7 @@ found again one by one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeAlias
@@ -31,36 +31,30 @@ from consensuspr.data.readers import (
 from consensuspr.data.schema import Row, check_rollout
 from consensuspr.data.writers import arrow_array
 from consensuspr.errors import DataError, InputError
-from consensuspr.score_log.files import rows_of_parquet
-from consensuspr.score_log.reader import PLACE, LogReader, check_range
+from consensuspr.score_log.files import check_range, rows_of_parquet
+from consensuspr.score_log.reader import PLACE, LogReader
 from consensuspr.score_log.schema import SCHEMA
 from consensuspr.scoring.types import CHANNELS, SCORED_TYPES, Status
 from consensuspr.server.folders import temporary_folder
 
 # Columns of a score log that are kept of every sample.
 FROM_LOG: Final = (
-    "key", "time", "side", "step", "epoch", "split", "group_id", "rollout_id", "problem_id",
+    "key", "time", "step", "epoch", "split", "group_id", "rollout_id", "problem_id",
     "data_source", "response_size", "num_tokens", "status", "reward", "acc", "ncr", "ncr_raw",
     "guard", "num_nodes", "num_matched", "tpn", "penalty", "final_score", "channels", "answer",
-    "answer_method", "message", "scored_by", "dataset", "dataset_digest", "normal_form_version",
-    "answer_version", "server_version", "scoring_version", "reward_spec", "answer_rule",
-    "on_undecided",
+    "answer_method", "message", "scored_by", "dataset", "dataset_digest",
 )  # fmt: skip
 # Columns that files of rollouts have besides.
 OF_FILES: Final = tuple(pa.field(name, pa.string()) for name in ("model", "diagnosis"))
 LIGHT: Final = pa.schema([*(SCHEMA.field(name) for name in FROM_LOG), *OF_FILES, *PLACE])
+OTHER: Final = "other"  # further columns of a file, as JSON
+WHOLE: Final = pa.schema([*SCHEMA, *OF_FILES, pa.field(OTHER, pa.string())])
 
 # Of the folders of pages under the temporary directory.
 FOLDER_PREFIX: Final = "consensuspr-page-"
 # Rows of a file, and characters of their texts, that are put into it together.
 _ROWS = 4096
 _CHARS = 8 << 20
-# Columns of a whole sample besides the light ones.
-OTHER: Final = "other"
-_TEXTS: Final = ("response", "response_raw", "ground_truth", "inline", OTHER)
-WHOLE: Final = pa.schema(
-    [*SCHEMA, *OF_FILES, pa.field(OTHER, pa.string())]  # other columns of a file, as JSON
-)
 
 
 class LogSource:
@@ -68,7 +62,7 @@ class LogSource:
 
     Args:
         path: the run's folder.
-        following: whether more will be read; else all that is there counts now.
+        following: whether the log may begin later.
 
     Raises:
         InputError: there is no such folder.
@@ -81,22 +75,16 @@ class LogSource:
         if not path.is_dir():
             raise InputError(f"{path} is no folder")
         self.path = path
-        self._following = following
         self._reader = LogReader(path, FROM_LOG, following=following, places=True)
-        self.name = self._reader.run.resolve().name
-
-    @property
-    def run(self) -> Path:
-        """The folder that holds ``scores`` and ``datasets``."""
-        return self._reader.run
+        self.run = self._reader.run  # the folder that holds ``scores`` and ``datasets``
+        self.name = self.run.resolve().name
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield what has come since the last call."""
+        """Yield the rows that came since the last call."""
         for batch in self._reader.read():
-            columns = {name: batch.column(name) for name in batch.schema.names}
             for field in OF_FILES:
-                columns[field.name] = pa.nulls(batch.num_rows, field.type)
-            yield pa.RecordBatch.from_arrays([columns[name] for name in LIGHT.names], schema=LIGHT)
+                batch = batch.append_column(field.name, pa.nulls(batch.num_rows, field.type))
+            yield batch.select(LIGHT.names)
 
     def withdrawn(self) -> dict[str, npt.NDArray[np.int64]]:
         """Return by writer the rows that were yielded and do not count any more, once."""
@@ -108,14 +96,12 @@ class LogSource:
         return self._reader.read_share
 
     def left_out(self) -> list[str]:
-        """Return sentences about what cannot be read."""
+        """Return sentences about files that cannot be read."""
         return list(self._reader.left_out.values())
 
     def rows_at(self, writer: str, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """Return rows by their places."""
-        return self._reader.rows_at(
-            writer, rows, [name for name in columns if name in SCHEMA.names]
-        )
+        return self._reader.rows_at(writer, rows, columns)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -144,8 +130,8 @@ class FileSource:
         self._digest = digest
         self._report = ReadReport()
         self._damage = ""
-        self._done = 0.0
-        self._rows = rows
+        self._done = False
+        self._given = rows
         try:
             first = None if rows is not None else next(read_rollouts(path, "skip"), None)
         except DataError as error:
@@ -156,37 +142,31 @@ class FileSource:
                 f" consensuspr score {path} --dataset DATASET --output SCORED does that"
             )
         self._stack = ExitStack()
-        self._folder = temporary_folder(FOLDER_PREFIX, self._stack)
+        self._copy = temporary_folder(FOLDER_PREFIX, self._stack) / "rows.parquet"
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield all good rows, once."""
         if self._done:
             return
         first = 0
-        rows = self._until_damage()
-        with pq.ParquetWriter(self._folder / "rows.parquet", WHOLE, compression="zstd") as out:
+        rows = self._rows()
+        with pq.ParquetWriter(self._copy, WHOLE, compression="zstd") as out:
             while some := _next_of(rows):
                 batch = self._batch_of(some, first)
                 out.write_batch(batch)
-                places = {
-                    "writer": pa.repeat(pa.scalar("rows"), batch.num_rows),
-                    "row": pa.array(range(first, first + batch.num_rows), pa.int64()),
-                }
+                numbers = np.arange(first, first + batch.num_rows)
                 first += batch.num_rows
-                self._done = min(0.99, self._done + 0.01)
-                columns = [
-                    places[name] if name in places else batch.column(name) for name in LIGHT.names
-                ]
-                yield pa.RecordBatch.from_arrays(columns, schema=LIGHT)
-        self._done = 1.0
+                batch = batch.append_column("writer", pa.array(["rows"] * batch.num_rows))
+                yield batch.append_column("row", pa.array(numbers)).select(LIGHT.names)
+        self._done = True
 
-    def _until_damage(self) -> Iterator[tuple[int, Row]]:
+    def _rows(self) -> Iterator[tuple[int, Row]]:
         """Yield line and row of all rollouts up to where the file as a whole is damaged."""
         name = str(self.path)
         number = 0
         try:
-            if self._rows is not None:
-                for number, row in enumerate(self._rows, start=1):
+            if self._given is not None:
+                for number, row in enumerate(self._given, start=1):
                     yield number, row
                 return
             rows = read_rows(name, ROLLOUT_COLUMNS)
@@ -199,27 +179,25 @@ class FileSource:
             self._damage = f"{error}; all rows {where}are missing, their number is not known"
 
     def _batch_of(self, rows: Sequence[tuple[int, Row]], first: int) -> pa.RecordBatch:
-        """Return rows in the columns of :data:`WHOLE`, without those that do not fit there."""
+        """Return rows in the columns of :data:`WHOLE`; one that does not fit there is counted."""
         try:
             return _batch_of(rows, first, self._digest)
-        except ValueError:
-            return _batch_of([row for row in rows if self._fits(row)], first, self._digest)
-
-    def _fits(self, row: tuple[int, Row]) -> bool:
-        """Return whether a row fits; count the others."""
-        try:
-            _batch_of([row], 0, None)
         except ValueError as error:
-            self._report.skip(DataError(str(self.path), row[0], str(error)))
-            return False
-        return True
+            if len(rows) == 1:
+                self._report.skip(DataError(str(self.path), rows[0][0], str(error)))
+                return _batch_of([], first, self._digest)
+        good: list[tuple[int, Row]] = []
+        for row in rows:
+            if self._batch_of([row], 0).num_rows:
+                good.append(row)
+        return _batch_of(good, first, self._digest)
 
     def read_share(self) -> float:
-        """Return which part of the file has been read, roughly."""
-        return self._done
+        """Return which part of the file has been read: none or all."""
+        return float(self._done)
 
     def left_out(self) -> list[str]:
-        """Return sentences about what cannot be read."""
+        """Return sentences about rows that cannot be shown."""
         sentences = [self._damage] if self._damage else []
         if number := self._report.skipped:
             reason = self._report.reasons[0]
@@ -229,10 +207,9 @@ class FileSource:
 
     def rows_at(self, writer: str, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """Return rows by their places."""
-        path = self._folder / "rows.parquet"
-        if self._done < 1:
+        if not self._done:
             raise DataError(str(self.path), None, "is still being read; its texts come then")
-        return rows_of_parquet(path, rows, columns)
+        return rows_of_parquet(self._copy, rows, columns)
 
     def withdrawn(self) -> dict[str, npt.NDArray[np.int64]]:
         """Return nothing: all rows of a file count."""
@@ -281,26 +258,22 @@ def _batch_of(rows: Sequence[tuple[int, Row]], first: int, digest: str | None) -
 
 # Columns of a file that stand in the sample under their own names.
 _SAME = {"problem_id", "rollout_id", "data_source", "ground_truth", "response", "num_tokens"}
-_SAME |= {"model", "diagnosis", "group_id", "step", "epoch", "split", "answer"}
+_SAME |= {"model", "diagnosis", "group_id", "step", "epoch", "split", "answer", *SCORED_TYPES}
 
 
-def _sample_of(row: Mapping[str, Any], number: int, digest: str | None) -> dict[str, Any]:
-    known = {name: row.get(name) for name in _SAME | set(SCORED_TYPES)}
+def _sample_of(row: Row, number: int, digest: str | None) -> dict[str, Any]:
+    known = {name: row.get(name) for name in _SAME}
     for name in ("step", "epoch"):
         known[name] = known[name] if type(known[name]) is int else None
     for name in ("split", "group_id", "answer", "diagnosis"):
         known[name] = None if known[name] is None else str(known[name])
-    status = known["status"]
     matched = known.pop("matched") or []
     channels = known["channels"]
     if channels is None or len(channels) != len(matched):
         channels = ["pattern" if reached else "" for reached in matched]
-    other = {
-        name: value
-        for name, value in row.items()
-        if name not in known and name not in ("matched", "spans", "channels")
-    }
+    other = {name: value for name, value in row.items() if name not in {*_SAME, "spans"}}
     known = {name: None if value != value else value for name, value in known.items()}  # NaN
+    status = known["status"]
     return {
         **known,
         "key": number.to_bytes(16, "big"),
@@ -316,10 +289,10 @@ def _sample_of(row: Mapping[str, Any], number: int, digest: str | None) -> dict[
 Source: TypeAlias = LogSource | FileSource
 
 
-def open_source(path: Path, digest: str | None = None) -> Source:
+def open_source(path: Path) -> Source:
     """Return the source of a path: a folder is a run, a file has scored rollouts.
 
     Raises:
         InputError: it is neither.
     """
-    return LogSource(path) if path.is_dir() else FileSource(path, digest)
+    return LogSource(path) if path.is_dir() else FileSource(path)

@@ -19,9 +19,9 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self, TypeAlias
 
 import duckdb
@@ -32,7 +32,6 @@ import pyarrow.compute as pc
 from consensuspr.console import one_line
 from consensuspr.data.writers import arrow_array
 from consensuspr.errors import DataError, InputError
-from consensuspr.scoring.types import SAMPLE_KEY_BYTES
 from consensuspr.server.folders import temporary_folder
 from consensuspr.web.sources import FOLDER_PREFIX, WHOLE, Source
 
@@ -59,11 +58,13 @@ _log = logging.getLogger(__name__)
 
 Row: TypeAlias = dict[str, Any]
 Query: TypeAlias = Sequence[tuple[str, str]]
+# In SQL, and the values of its parameters.
+Condition: TypeAlias = tuple[str, tuple[Any, ...]]
 
 # Of a sample in a list: its type, and the SQL that takes it from a batch if that is not its name.
 _TEXT, _WHOLE, _FLOAT = "VARCHAR", "BIGINT", "DOUBLE"
 _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
-    "run": ("INTEGER", "$run"), "key": (_TEXT,), "identity": ("INTEGER",),
+    "run": ("INTEGER", "$run"), "key": (_TEXT, "lower(hex(key))"),
     "time": (_FLOAT, '"time" / 1e6'), "step": (_WHOLE,), "epoch": (_WHOLE,),
     "split": (_TEXT, "nullif(split, '')"), "group": (_TEXT, "nullif(group_id, '')"),
     "rollout_id": (_TEXT,), "problem": (_TEXT, "problem_id"),
@@ -74,22 +75,23 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "num_matched": ("INTEGER",), "tpn": (_FLOAT,), "num_tokens": (_WHOLE,),
     "response_size": (_WHOLE,), "channels": (_TEXT,), "answer": (_TEXT, "left(answer, 200)"),
     "answer_method": (_TEXT,), "message": (_TEXT, "left(message, 500)"), "scored_by": (_TEXT,),
+    "dataset": (_TEXT, "dataset_digest"),
 }  # fmt: skip
 SHOWN: Final = tuple(_COLUMNS)
+# Besides: where the whole sample is, and the name of its dataset.
+_ALL: Final = _COLUMNS | {
+    "writer": (_TEXT,), "row": (_WHOLE,), "dataset_name": (_TEXT, "batch.dataset"),
+}  # fmt: skip
+_TYPES: Final = ", ".join(f'"{name}" {column[0]}' for name, column in _ALL.items())
 _TABLES: Final = (
-    'CREATE TABLE samples (writer INTEGER, "row" BIGINT, '
-    + ", ".join(f'"{name}" {column[0]}' for name, column in _COLUMNS.items())
-    + "); CREATE TABLE problems (problem VARCHAR, text VARCHAR, ground_truth VARCHAR,"
-    " source VARCHAR)"
+    f"CREATE TABLE samples ({_TYPES});"
+    "CREATE TABLE problems (problem VARCHAR, text VARCHAR, ground_truth VARCHAR, source VARCHAR)"
 )
-_INSERT: Final = 'INSERT INTO samples SELECT writer, "row", ' + ", ".join(
-    column[1] if len(column) > 1 else name for name, column in _COLUMNS.items()
-) + " FROM batch"  # fmt: skip
-# What rows of one value share, and what names the dataset among it.
-IDENTITY: Final = (
-    "dataset", "dataset_digest", "normal_form_version", "answer_version", "server_version",
-    "scoring_version", "reward_spec", "answer_rule", "on_undecided",
-)  # fmt: skip
+_INSERT: Final = (
+    "INSERT INTO samples SELECT "
+    + ", ".join(column[1] if len(column) > 1 else f'"{name}"' for name, column in _ALL.items())
+    + " FROM batch"
+)
 # Why one would look at a sample, by name; the rules of `kind`.
 FLAGS: Final = {
     "guarded": "coalesce(guard < 1, false)",
@@ -97,12 +99,14 @@ FLAGS: Final = {
     "right_none": "coalesce(acc = 1 AND num_nodes > 0 AND num_matched = 0, false)",
     "failed": "status <> 'OK'",
 }
-SUSPICIOUS: Final = ("guarded", "wrong_high", "right_none")
-KINDS: Final = ("suspicious", *FLAGS)
+KINDS: Final = {
+    "suspicious": f"({FLAGS['guarded']} OR {FLAGS['wrong_high']} OR {FLAGS['right_none']})",
+    **FLAGS,
+}
 VERDICTS: Final = {"right": "acc = 1", "wrong": "acc = 0", "unknown": "acc IS NULL"}
-# What a list may be sorted by: all that is shown and has an order.
+# Columns that a list may be sorted by: all that are shown and have an order.
 SORTS: Final = tuple(
-    name for name in SHOWN if name not in ("run", "key", "identity", "message", "channels")
+    name for name in SHOWN if name not in ("run", "key", "dataset", "message", "channels")
 )
 _NEWEST: Final = 'step DESC NULLS LAST, "time" DESC NULLS LAST, writer DESC, "row" DESC'
 # Texts that are compared as they are; "" stands for those that have none.
@@ -111,8 +115,8 @@ _RANGES: Final = {
     "step": "step", "ncr": "ncr", "reward": "score", "tokens": "num_tokens", "guard": "guard",
 }  # fmt: skip
 PARAMETERS: Final = (
-    "run", *_TEXTS, *_RANGES, "dataset", "node", "verdict", "guarded", "kind", "q", "sort",
-    "desc", "offset", "limit",
+    "run", *_TEXTS, *_RANGES, "dataset", "node", "verdict", "kind", "q", "sort", "desc", "offset",
+    "limit",
 )  # fmt: skip
 
 
@@ -122,27 +126,15 @@ class Filter:
 
     Attributes:
         runs: ids; none: all.
-        texts: allowed values by column; None among them: none known.
-        ranges: lowest and highest value by column, both included.
-        unknown: columns of which no value is known.
         dataset: digest of the dataset that scored; None: any.
-        node: reached this node of its problem, counted from 0.
-        verdict: right, wrong or unknown.
-        guarded: whether the guard lowered NCR.
-        kind: one of :data:`KINDS`.
+        conditions: all of them hold.
         q: text in the response, whatever the case of its letters; goes with no sort.
         sort: one of :data:`SORTS`; None: the newest first.
     """
 
     runs: tuple[int, ...] = ()
-    texts: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    unknown: tuple[str, ...] = ()
     dataset: str | None = None
-    node: int | None = None
-    verdict: str | None = None
-    guarded: bool | None = None
-    kind: str | None = None
+    conditions: tuple[Condition, ...] = ()
     q: str = ""
     sort: str | None = None
     desc: bool = True
@@ -154,7 +146,7 @@ class Filter:
         """Return the filter of the parameters of an address.
 
         Raises:
-            InputError: names the parameter, its value and what it may be.
+            InputError: names the parameter, its value and its limit.
         """
         given: dict[str, list[str]] = {}
         for name, value in query:
@@ -165,36 +157,46 @@ class Filter:
             if len(value) > MAX_CHARS:
                 raise InputError(f"{name} has {len(value)} characters, the limit is {MAX_CHARS}")
             given.setdefault(name, []).append(value)
+        conditions: list[Condition] = []
         for name, values in given.items():
             limit = MAX_VALUES if name in _TEXTS or name == "run" else 1
             if len(values) > limit:
                 raise InputError(f"{name} is given {len(values)} times, the limit is {limit}")
+            if name in _TEXTS:
+                known = [value for value in values if value]
+                unknown = f' OR "{name}" IS NULL' if "" in values else ""
+                conditions.append((f'("{name}" IN (SELECT unnest(?)){unknown})', (known,)))
+            elif name in _RANGES and values[0]:
+                ends = _range(name, values[0])
+                conditions.append((f'"{_RANGES[name]}" BETWEEN ? AND ?', ends))
         single = {name: values[0] for name, values in given.items()}
+        if single.get("node"):
+            node = _whole("node", single["node"], 0, MAX_OFFSET)
+            reached = "coalesce(substr(channels, ? + 1, 1) NOT IN ('', '-'), false)"
+            conditions.append((reached, (node,)))
+        for name, rules in (("verdict", VERDICTS), ("kind", KINDS)):
+            if chosen := choice(name, single, rules):
+                conditions.append((rules[chosen], ()))
         if single.get("q") and single.get("sort"):
             raise InputError("sort does not go with q: texts are searched from the newest on")
         return cls(
             runs=tuple(_whole("run", value, 0, MAX_OFFSET) for value in given.get("run", ())),
-            texts={
-                name: tuple(value or None for value in given[name])
-                for name in _TEXTS
-                if name in given
-            },
-            ranges={
-                column: _range(name, single[name])
-                for name, column in _RANGES.items()
-                if single.get(name)
-            },
             dataset=single.get("dataset") or None,
-            node=_whole("node", single["node"], 0, MAX_OFFSET) if single.get("node") else None,
-            verdict=choice("verdict", single, VERDICTS),
-            guarded={None: None, "0": False, "1": True}[choice("guarded", single, ("0", "1"))],
-            kind=choice("kind", single, KINDS),
+            conditions=tuple(conditions),
             q=single.get("q", ""),
             sort=choice("sort", single, SORTS),
             desc=choice("desc", single, ("0", "1")) != "0",
             offset=_whole("offset", single.get("offset", "0"), 0, MAX_OFFSET),
             limit=_whole("limit", single.get("limit", "50"), 1, MAX_LIMIT),
         )
+
+    def equal(self, values: Row) -> Self:
+        """Return the filter of samples that also have these values; None: an unknown one."""
+        conditions = [
+            (f'"{name}" IS NULL', ()) if value is None else (f'"{name}" = ?', (value,))
+            for name, value in values.items()
+        ]
+        return replace(self, conditions=(*self.conditions, *conditions))
 
     @property
     def order(self) -> str:
@@ -203,48 +205,12 @@ class Filter:
             return _NEWEST if self.desc else _NEWEST.replace("DESC", "ASC")
         return f'"{self.sort}" {"DESC" if self.desc else "ASC"} NULLS LAST, {_NEWEST}'
 
-    def where(
-        self, numbers: Sequence[int], scored_by: Callable[[str], Sequence[int]]
-    ) -> tuple[str, list[Any]]:
-        """Return the condition in SQL and its values, the text aside.
-
-        Args:
-            numbers: of the runs that are meant.
-            scored_by: returns the identities of samples that a dataset scored, by its digest.
-        """
-        parts = ["run IN (SELECT unnest(?))"]
-        values: list[Any] = [list(numbers)]
-        for name, allowed in self.texts.items():
-            known = [value for value in allowed if value is not None]
-            ways = [f'"{name}" IN (SELECT unnest(?))'] if known else []
-            values += [known] if known else []
-            ways += [f'"{name}" IS NULL'] if None in allowed else []
-            parts.append(f"({' OR '.join(ways)})")
-        for name, (low, high) in self.ranges.items():
-            parts.append(f'"{name}" BETWEEN ? AND ?')
-            values += [low, high]
-        parts += [f'"{name}" IS NULL' for name in self.unknown]
-        if self.dataset is not None:
-            parts.append("identity IN (SELECT unnest(?::INTEGER[]))")
-            values.append(list(scored_by(self.dataset)))
-        if self.node is not None:
-            parts.append("coalesce(substr(channels, ? + 1, 1) NOT IN ('', '-'), false)")
-            values.append(self.node)
-        if self.verdict is not None:
-            parts.append(VERDICTS[self.verdict])
-        if self.guarded is not None:
-            parts.append(FLAGS["guarded"] if self.guarded else f"NOT {FLAGS['guarded']}")
-        if self.kind is not None:
-            meant = SUSPICIOUS if self.kind == "suspicious" else (self.kind,)
-            parts.append(f"({' OR '.join(FLAGS[name] for name in meant)})")
-        return " AND ".join(parts), values
-
 
 def _shown(value: str) -> str:
     return repr(one_line(value, 60))
 
 
-def choice(name: str, given: Mapping[str, str], known: Iterable[str]) -> str | None:
+def choice(name: str, given: dict[str, str], known: Iterable[str]) -> str | None:
     """Return a parameter that has one of a few values, None if it is not given.
 
     Raises:
@@ -280,7 +246,7 @@ class Run:
     Attributes:
         id: in addresses, from 0 in the order of the command line.
         whole: whether it was read to its end once.
-        rows: how many of its samples are there.
+        rows: number of its samples.
         failed: why it cannot be read on; empty if it can.
         defect: whether it is not read on because of a defect of the page.
     """
@@ -302,24 +268,21 @@ class Store:
 
     Args:
         sources: of runs; closed with the store.
-        memory: that DuckDB may take.
 
     Attributes:
         runs: as they are now, by their ids.
         assumed: digest of the dataset of samples whose dataset is not known.
-        writers: run and name of each writer, by number.
-        identities: numbers of what samples were scored under (:data:`IDENTITY`).
         texts: held while many texts are in memory.
     """
 
-    def __init__(self, sources: Sequence[Source], *, memory: str = MEMORY) -> None:
+    def __init__(self, sources: Sequence[Source]) -> None:
         self.assumed: str | None = None
         self._stack = ExitStack()
         folder = temporary_folder(FOLDER_PREFIX, self._stack)
         self._database = duckdb.connect(
             str(folder / "samples.duckdb"),
             config={
-                "memory_limit": memory,
+                "memory_limit": MEMORY,
                 "threads": THREADS,
                 "temp_directory": str(folder / "spilled"),
                 "preserve_insertion_order": False,
@@ -328,13 +291,10 @@ class Store:
             },
         )
         self.runs = [Run(at, source) for at, source in enumerate(sources)]
-        self.writers: list[tuple[int, str]] = []
-        self._writer_numbers: dict[tuple[int, str], int] = {}
-        self.identities: dict[tuple[Any, ...], int] = {}
         self.texts = threading.Lock()
         self._keeping = threading.Lock()
         self._kept: dict[tuple[Any, ...], Any] = {}
-        self._kept_of = -1  # the revision of what is kept
+        self._kept_of = -1  # the revision of the kept results
         # Held while samples are put in: rows, runs and revision change together.
         self._changing = threading.Lock()
         self._revision = 0
@@ -362,7 +322,7 @@ class Store:
                 raise InputError(f"{run.source.path}: {run.failed}")
 
     def close(self) -> None:
-        """Stop reading and remove what was kept."""
+        """Stop reading and remove the database."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -380,7 +340,7 @@ class Store:
 
     @contextmanager
     def moment(self) -> Iterator[Moment]:
-        """Give what there is at this moment, until the block is left."""
+        """Open a moment until the block is left."""
         cursor = self._database.cursor()
         try:
             with self._changing:
@@ -402,12 +362,10 @@ class Store:
         made = make()
         with self._keeping:
             if revision == self._kept_of:
-                if len(self._kept) >= MAX_KEPT:
-                    del self._kept[next(iter(self._kept))]
                 self._kept[key] = made
+                if len(self._kept) > MAX_KEPT:
+                    del self._kept[next(iter(self._kept))]
         return made
-
-    # Reading
 
     def _fill(self) -> None:
         while not self._closing.is_set():
@@ -422,15 +380,14 @@ class Store:
             self._closing.wait(POLL_S)
 
     def _read(self, run: Run) -> Iterator[bool]:
-        """Take what has come of a run, a part at a time."""
+        """Take the new rows of a run, a batch at a time."""
         before = (run.whole, run.left_out())
         failed = ""
         try:
             for batch in run.source.read():
                 self._withdraw(run)
-                if batch.num_rows:
-                    self._insert(run, batch)
-                    yield True
+                self._insert(run, batch)
+                yield True
             self._withdraw(run)
             run.whole = True
         except (DataError, InputError, OSError) as error:
@@ -452,54 +409,23 @@ class Store:
         """Take out the samples that do not count any more."""
         for writer, rows in run.source.withdrawn().items():
             with self._changing, self._database.cursor() as cursor:
-                number = self._writer_numbers[run.id, writer]
                 cursor.execute(
-                    'DELETE FROM samples WHERE writer = ? AND "row" IN (SELECT unnest(?))',
-                    [number, rows.tolist()],
+                    'DELETE FROM samples WHERE run = ? AND writer = ? AND "row" IN'
+                    " (SELECT unnest(?))",
+                    [run.id, writer, rows.tolist()],
                 )
                 run.rows -= len(rows)
                 self._revision += 1
 
     def _insert(self, run: Run, batch: pa.RecordBatch) -> None:
-        table = _finite(pa.Table.from_batches([batch]))
-        writers = [(run.id, name) for name in table.column("writer").unique().to_pylist()]
-        for writer in writers:
-            if writer not in self._writer_numbers:
-                self._writer_numbers[writer] = len(self.writers)
-                self.writers.append(writer)
-        # All rows of a batch are of one writer.
-        [number] = [self._writer_numbers[writer] for writer in writers]
-        changed = {
-            "key": _hex(table.column("key")),
-            "time": table.column("time").cast(pa.int64()),
-            "channels": _letters(table.column("channels")),
-            "writer": pa.repeat(pa.scalar(number, pa.int32()), table.num_rows),
-        }
-        for name, column in changed.items():
-            table = table.set_column(table.schema.get_field_index(name), name, column)
-        table = table.append_column("identity", self._identities_of(table))
+        columns = {name: _finite(batch.column(name)) for name in batch.schema.names}
+        columns["time"] = columns["time"].cast(pa.int64())
+        columns["channels"] = _letters(columns["channels"])
         with self._changing, self._database.cursor() as cursor:
-            cursor.register("batch", table.drop_columns(list(IDENTITY)))
+            cursor.register("batch", pa.table(columns))
             cursor.execute(_INSERT, {"run": run.id})
-            run.rows += table.num_rows
+            run.rows += batch.num_rows
             self._revision += 1
-
-    def _identities_of(self, table: pa.Table) -> pa.Array:
-        values = table.select(list(IDENTITY))
-        known = values.group_by(list(IDENTITY)).aggregate([]).to_pylist()
-        numbers = pa.nulls(table.num_rows, pa.int32())
-        for row in known:
-            identity = tuple(row[name] for name in IDENTITY)
-            number = self.identities.setdefault(identity, len(self.identities))
-            if len(known) == 1:
-                return pa.repeat(pa.scalar(number, pa.int32()), table.num_rows)
-            same = pa.repeat(pa.scalar(True), table.num_rows)
-            for name, value in row.items():
-                column = values.column(name).combine_chunks()
-                equal = pc.is_null(column) if value is None else pc.equal(column, value)
-                same = pc.and_(same, pc.fill_null(equal, False))
-            numbers = pc.if_else(same, pa.scalar(number, pa.int32()), numbers)
-        return numbers
 
     def add_problems(self, rows: Iterable[tuple[str, str, str | None, str]]) -> None:
         """Keep texts, ground truths and sources of problems by their ids."""
@@ -515,7 +441,7 @@ class Store:
 
 
 class Moment:
-    """What there is at one moment, whatever comes meanwhile.  For one thread at a time.
+    """The samples of one moment, whatever comes meanwhile.  For one thread at a time.
 
     Attributes:
         revision: grows whenever there is more to see.
@@ -541,8 +467,14 @@ class Moment:
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
     def table(self, sql: str, values: Sequence[Any]) -> pa.Table:
-        """Return the rows of a query in columns, which take a tenth of the memory."""
-        return self._cursor.sql(sql, params=list(values)).to_arrow_table()
+        """Return the rows of a query in columns, which take a tenth of the memory.
+
+        It is made once in a revision.
+        """
+        return self.remembered(
+            (sql, repr(values)),
+            lambda: self._cursor.sql(sql, params=list(values)).to_arrow_table(),
+        )
 
     def run(self, number: int) -> Run:
         """Return a run by its id.
@@ -554,49 +486,42 @@ class Moment:
             raise LookupError(f"there is no run {number}; there are 0 to {len(self.runs) - 1}")
         return self.runs[number]
 
-    def identity(self, number: int) -> Row:
-        """Return what some samples were scored under."""
-        identities = self._store.identities.copy()
-        found = next(values for values, at in identities.items() if at == number)
-        return dict(zip(IDENTITY, found, strict=True))
-
-    def dataset_of(self, identity: int) -> str | None:
-        """Return the digest of the dataset that scored some samples, or that is assumed to have."""
-        digest: str | None = self.identity(identity)["dataset_digest"]
+    def dataset_of(self, row: Row) -> str | None:
+        """Return the digest of the dataset that scored a sample, or that is assumed to have."""
+        digest: str | None = row["dataset"]
         return self._store.assumed if digest is None else digest
 
-    def scored_by(self, digest: str) -> list[int]:
-        """Return the identities of samples that a dataset scored."""
-        numbers = list(self._store.identities.values())
-        return [number for number in numbers if self.dataset_of(number) == digest]
-
-    def condition(self, wanted: Filter) -> tuple[str, list[Any]]:
+    def where(self, wanted: Filter) -> tuple[str, list[Any]]:
         """Return the condition in SQL of a filter, the text aside, and its values.
 
         Raises:
             LookupError: there is no such run.
         """
         numbers = [self.run(number).id for number in wanted.runs or range(len(self.runs))]
-        return wanted.where(numbers, self.scored_by)
+        conditions: list[Condition] = [("run IN (SELECT unnest(?))", (numbers,))]
+        conditions += wanted.conditions
+        if wanted.dataset is not None:
+            assumed = " OR dataset IS NULL" if wanted.dataset == self._store.assumed else ""
+            conditions.append((f"(dataset = ?{assumed})", (wanted.dataset,)))
+        values = [value for _, of_condition in conditions for value in of_condition]
+        return " AND ".join(sql for sql, _ in conditions), values
 
     def count(self, wanted: Filter) -> int:
         """Return how many samples there are, the text aside."""
-        where, values = self.condition(wanted)
-        sql = f"SELECT count(*) AS n FROM samples WHERE {where}"
-        total: int = self.remembered(
-            ("count", where, repr(values)), lambda: self.rows(sql, values)[0]["n"]
-        )
+        where, values = self.where(wanted)
+        found = self.table(f"SELECT count(*) FROM samples WHERE {where}", values)
+        total: int = found.column(0)[0].as_py()
         return total
 
     def page(self, wanted: Filter) -> list[Row]:
         """Return a page of samples, the text aside."""
-        where, values = self.condition(wanted)
+        where, values = self.where(wanted)
         return self._page(where, values, wanted)
 
     def _page(self, where: str, values: Sequence[Any], wanted: Filter) -> list[Row]:
         shown = ", ".join(f'"{name}"' for name in SHOWN)
         flags = ", ".join(f"{rule} AS flag_{name}" for name, rule in FLAGS.items())
-        # What decides the order is sorted alone: a row is ten times as wide.
+        # The columns of the order are sorted alone: a row is ten times as wide.
         found = self.rows(
             f"SELECT {shown}, {flags} FROM samples WHERE rowid IN (SELECT rowid FROM samples"
             f" WHERE {where} ORDER BY {wanted.order} LIMIT ? OFFSET ?) ORDER BY {wanted.order}",
@@ -612,12 +537,12 @@ class Moment:
         It ends after :data:`SEARCH_S`, or when it has found ``limit`` samples.
         """
         end = time.monotonic() + SEARCH_S
-        where, values = self.condition(wanted)
-        places = self.table(
-            'SELECT rowid, writer, "row", coalesce(response_size, 0) AS size FROM samples'
-            f" WHERE {where} ORDER BY {wanted.order} LIMIT {SEARCH_ROWS} OFFSET {wanted.offset}",
-            values,
+        where, values = self.where(wanted)
+        sql = (
+            'SELECT rowid, run, writer, "row", coalesce(response_size, 0) AS size FROM samples'
+            f" WHERE {where} ORDER BY {wanted.order} LIMIT {SEARCH_ROWS} OFFSET {wanted.offset}"
         )
+        places = self._cursor.sql(sql, params=values).to_arrow_table()
         sizes = np.cumsum(places.column("size").to_numpy())
         found: list[int] = []
         at = without_text = 0
@@ -631,7 +556,7 @@ class Moment:
                 hits = pc.match_substring(texts, wanted.q, ignore_case=True)
                 some = np.flatnonzero(pc.fill_null(hits, False))[: wanted.limit - len(found)]
                 del texts
-                # The allocator keeps what is freed, several times what is held.
+                # The allocator keeps freed memory, several times the size of the texts.
                 pa.default_memory_pool().release_unused()
             found += places.column("rowid").to_numpy()[at + some].tolist()
             full = len(found) == wanted.limit
@@ -650,19 +575,20 @@ class Moment:
 
     def _texts_at(self, places: pa.Table) -> pa.ChunkedArray:
         """Return the texts at some places, null if one is not kept or cannot be read."""
-        writers, rows = (places.column(name).to_numpy() for name in ("writer", "row"))
-        order = np.lexsort((rows, writers))
-        parts = []
-        for part in np.split(order, np.flatnonzero(np.diff(writers[order])) + 1):
-            number, writer = self._store.writers[int(writers[part[0]])]
-            source = self._store.runs[number].source
+        places = places.append_column("at", pa.array(range(places.num_rows)))
+        places = places.sort_by([(name, "ascending") for name in ("run", "writer", "row")])
+        texts: list[pa.Array] = []
+        for (number, writer), some in itertools.groupby(
+            places.select(["run", "writer", "row"]).to_pylist(),
+            lambda place: (place["run"], place["writer"]),
+        ):
+            rows = [place["row"] for place in some]
             try:
-                read = source.rows_at(writer, rows[part].tolist(), ["response"])
-                parts.append(read.column("response").cast(pa.large_string()))
+                read = self.runs[number].source.rows_at(writer, rows, ["response"])
+                texts += read.column("response").cast(pa.large_string()).chunks
             except DataError:
-                parts.append(pa.chunked_array([pa.nulls(len(part), pa.large_string())]))
-        chunks = [chunk for part in parts for chunk in part.chunks]
-        return pa.chunked_array(chunks, pa.large_string()).take(pa.array(np.argsort(order)))
+                texts.append(pa.nulls(len(rows), pa.large_string()))
+        return pa.chunked_array(texts, pa.large_string()).take(pc.sort_indices(places.column("at")))
 
     def sample(self, run: Run, key: str) -> tuple[Row, Row]:
         """Return a sample as in lists, and its whole row.
@@ -671,30 +597,28 @@ class Moment:
             LookupError: there is none.
             DataError: its row cannot be read any more.
         """
-        found = self._page("run = ? AND key = ?", [run.id, key], Filter(limit=1))
+        found = self.page(Filter((run.id,), limit=1).equal({"key": key}))
         if not found:
             raise LookupError(f"run {run.id} has no sample {_shown(key)}")
         return found[0], self.wholes(run, [key])[key]
 
     def wholes(self, run: Run, keys: Sequence[str]) -> dict[str, Row]:
-        """Return the whole rows of samples by their keys, text and all, each with its identity.
+        """Return the whole rows of samples by their keys, text and all.
 
         Raises:
             DataError: one cannot be read any more.
         """
         places = self.rows(
-            'SELECT key, writer, "row", identity FROM samples'
+            'SELECT key, writer, "row" FROM samples'
             ' WHERE run = ? AND key IN (SELECT unnest(?)) ORDER BY writer, "row"',
             [run.id, list(keys)],
         )
         found: dict[str, Row] = {}
-        for number, of_writer in itertools.groupby(places, lambda place: int(place["writer"])):
+        for writer, of_writer in itertools.groupby(places, lambda place: str(place["writer"])):
             here = list(of_writer)
-            run_id, writer = self._store.writers[number]
-            source = self._store.runs[run_id].source
-            wholes = source.rows_at(writer, [place["row"] for place in here], WHOLE.names)
-            for place, whole in zip(here, wholes.to_pylist(), strict=True):
-                found[place["key"]] = whole | {"identity": self.identity(place["identity"])}
+            read = run.source.rows_at(writer, [place["row"] for place in here], WHOLE.names)
+            for place, whole in zip(here, read.to_pylist(), strict=True):
+                found[place["key"]] = dict.fromkeys(WHOLE.names) | whole
         return found
 
     def problem(self, problem_id: str) -> Row:
@@ -707,27 +631,15 @@ class Moment:
         return self._store.remembered(self.revision, key, make)
 
 
-def _finite(table: pa.Table) -> pa.Table:
-    """Return the rows with null in place of NaN and infinities, which JSON cannot hold."""
-    for at, named in enumerate(table.schema):
-        if pa.types.is_floating(named.type):
-            column = table.column(at)
-            known = pc.if_else(pc.is_finite(column), column, pa.scalar(None, named.type))
-            table = table.set_column(at, named, known)
-    return table
+def _finite(column: pa.Array) -> pa.Array:
+    """Return a column with null in place of NaN and infinities, which JSON cannot hold."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.if_else(pc.is_finite(column), column, pa.scalar(None, column.type))
 
 
-def _hex(column: pa.ChunkedArray) -> pa.Array:
-    keys = b"".join(column.to_pylist())
-    offsets = 2 * SAMPLE_KEY_BYTES * np.arange(len(column) + 1, dtype=np.int32)
-    return pa.StringArray.from_buffers(
-        len(column), pa.py_buffer(offsets), pa.py_buffer(keys.hex().encode())
-    )
-
-
-def _letters(column: pa.ChunkedArray) -> pa.Array:
+def _letters(lists: pa.Array) -> pa.Array:
     """Return the channels of each sample as a text, a letter a node: ``p``, ``s``, ``c``, ``-``."""
-    lists = column.combine_chunks()
     names = lists.flatten()
     letters = pc.if_else(pc.equal(names, ""), "-", pc.utf8_slice_codeunits(names, 0, 1))
     sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)

@@ -1,8 +1,8 @@
 """The documents that the page shows, as plain JSON values.
 
 :meth:`Documents.answer` makes each of them from a path and its parameters, for the live page and
-for a page to keep.  A value that is not known is None, never 0.  Nodes count from 0.  The code that
-scored a sample explains it again, with the dataset that the run keeps or that was given.
+for a page to keep.  A value that is not known is None, never 0.  Nodes count from 0.  A sample is
+scored again to explain it, with the dataset that the run keeps or that was given.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from consensuspr.console import one_line
 from consensuspr.data import Node, open_writer, read_problem_rows
 from consensuspr.errors import ConsensusPRError, InputError
-from consensuspr.score_log.replay import Datasets, Unscored, options_of, rollout_of
+from consensuspr.score_log.replay import Datasets, Unscored, explain_row
 from consensuspr.score_log.schema import read_reward
-from consensuspr.scoring import AnswerVerifier, DatasetIndex, Scorer
+from consensuspr.scoring import AnswerVerifier, DatasetIndex
 from consensuspr.scoring.marks import Mark, cut_at_marks, parts_to_show
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import Explanation, NodeExplanation, ScoreOptions, Status
@@ -60,7 +59,7 @@ MAX_NAMES: Final = 200  # different splits, sources and models that are offered
 MAX_GROUP: Final = 256
 MAX_NEIGHBOURS: Final = 64  # of a sample, in its group
 MAX_SIDES: Final = 6  # runs or models that a page to keep compares with each other
-# Of a response; of a longer one its beginning, its end and what is around each hit.
+# Of a response; of a longer one its beginning, its end and the text around each hit.
 WHOLE_CHARS: Final = 100_000
 MAX_DROPPED: Final = 100_000  # nodes that one review may drop
 # For a dataset that is being read when all ends; a large one may take minutes.
@@ -74,17 +73,23 @@ PROBLEM_SORTS: Final = (
     "problem", "source", "samples", "acc", "ncr", "ncr_right", "ncr_wrong", "reward", "first_acc",
     "last_acc", "change",
 )  # fmt: skip
-# What two sides may be compared by, and how that may be sorted.
-COMPARED_BY: Final = ("problem", "step")
+CHANGES: Final = ("better", "worse", "same", "only_a", "only_b")
 COMPARED_SORTS: Final = (
     "problem", "step", "acc", "ncr", "reward", "a_acc", "b_acc", "a_ncr", "b_ncr", "a_reward",
     "b_reward", "a_samples", "b_samples",
 )  # fmt: skip
-# What has one value in a group of samples; of a group with an id, the problem need not.
+# Columns with one value in a group of samples; of a group with an id, the problem need not.
 _GROUP: Final = ("step", "split", "model", "group", "problem")
 # Parameters of samples, without some.
 _PAGE: Final = ("desc", "offset", "limit")
 _CHOSEN: Final = tuple(name for name in PARAMETERS if name not in ("sort", "q"))
+# Columns that name the rules and the dataset which scored a sample.
+_IDENTITY: Final = (
+    "dataset", "dataset_digest", "normal_form_version", "answer_version", "server_version",
+    "scoring_version", "reward_spec", "answer_rule", "on_undecided",
+)  # fmt: skip
+_OF_NEIGHBOURS: Final = ("key", "score", "acc", "ncr", "status", "flags")
+_CHANNEL_OF: Final = {"p": "pattern", "s": "statement", "c": "code"}
 
 # The figures of a curve: means over the samples whose value is known, as score_log.curves has them.
 _CURVE: Final = {
@@ -131,7 +136,7 @@ _SIDE: Final = """
 SELECT count(*) AS samples, count(DISTINCT problem) AS problems, avg(acc) AS acc, avg(ncr) AS ncr,
     avg(ncr) FILTER (acc = 0) AS ncr_wrong, avg(score) AS reward,
     avg((guard < 1)::INTEGER) AS guarded, avg(num_tokens) AS tokens,
-    list(DISTINCT identity) AS datasets
+    list(DISTINCT dataset) AS datasets
 FROM samples WHERE {where}
 """
 _COMPARED: Final = """
@@ -142,7 +147,10 @@ b AS (SELECT problem, {step} AS step, count(*) AS samples, avg(acc) AS acc, avg(
 SELECT coalesce(a.problem, b.problem) AS problem, coalesce(a.step, b.step) AS step,
     a.samples AS a_samples, a.acc AS a_acc, a.ncr AS a_ncr, a.reward AS a_reward,
     b.samples AS b_samples, b.acc AS b_acc, b.ncr AS b_ncr, b.reward AS b_reward,
-    b.acc - a.acc AS acc, b.ncr - a.ncr AS ncr, b.reward - a.reward AS reward
+    b.acc - a.acc AS acc, b.ncr - a.ncr AS ncr, b.reward - a.reward AS reward,
+    CASE WHEN b.samples IS NULL THEN 'only_a' WHEN a.samples IS NULL THEN 'only_b'
+        WHEN b.acc - a.acc > {equal} THEN 'better' WHEN a.acc - b.acc > {equal} THEN 'worse'
+        WHEN b.acc - a.acc IS NOT NULL THEN 'same' END AS change
 FROM a FULL JOIN b ON a.problem = b.problem{same}
 """
 # Problems by the node that wrong samples reach most often, as against right ones.
@@ -172,16 +180,14 @@ class Views:
         datasets: files of datasets, for texts of problems, and for runs that keep none.
 
     Attributes:
-        given: files of datasets by their digests.
+        datasets: by digest.
     """
 
     def __init__(self, store: Store, datasets: Sequence[Path] = ()) -> None:
         self._store = store
         self._faults = dict.fromkeys(datasets, "")
         folders = [run.source.run for run in store.runs if isinstance(run.source, LogSource)]
-        self._datasets = Datasets(folders)
-        self.given: dict[str, Path] = {}
-        self._lock = threading.Lock()
+        self.datasets = Datasets(folders)
         self._scoring = threading.Lock()
         self._verifier = AnswerVerifier()
         self._loading = threading.Thread(target=self._load, name="watch-datasets", daemon=True)
@@ -189,7 +195,7 @@ class Views:
 
     @contextmanager
     def now(self) -> Iterator[Documents]:
-        """Give the documents of this moment, until the block is left."""
+        """Open the documents of this moment until the block is left."""
         with self._store.moment() as moment:
             yield Documents(self, moment)
 
@@ -204,7 +210,7 @@ class Views:
             raise InputError(sentence)
 
     def close(self) -> None:
-        """End what compares answers, and what reads datasets if that is soon done."""
+        """End the processes that compare answers, and reading datasets if that is soon done."""
         self._verifier.close()
         self._loading.join(CLOSE_S)
 
@@ -217,28 +223,15 @@ class Views:
         """Return sentences about given datasets that cannot be read."""
         return [f"{path}: {fault}" for path, fault in self._faults.items() if fault]
 
-    def index(self, digest: str | None) -> DatasetIndex | Unscored:
-        """Return the dataset of a digest; if none is known, one that was given."""
-        with self._lock:
-            if digest is None:
-                digest = next(iter(self.given), None)
-            return Unscored.NO_DATASET if digest is None else self._datasets.of(digest)
-
-    def explain(self, row: Row, identity: Row) -> Explanation | str:
+    def explain(self, row: Row) -> Explanation | str:
         """Score a row again and explain its score, or return why that cannot be done."""
-        index = self.index(identity["dataset_digest"])
-        rollout = rollout_of(row | {"response_raw": row.get("response_raw")})
-        if rollout is None:
-            return Unscored.NO_TEXT.value
-        if isinstance(index, Unscored):
-            return index.value
+        options = ScoreOptions() if row["reward_spec"] is None else None
         try:
-            options = ScoreOptions() if identity["reward_spec"] is None else options_of(row)
             with self._scoring:
-                scorer = Scorer({"default": index}, verifier=self._verifier)
-                return scorer.explain(rollout, options)
+                found = explain_row(row, self.datasets, self._verifier, options)
         except (ConsensusPRError, ValueError) as error:
             return f"it cannot be scored again: {error}"
+        return found.value if isinstance(found, Unscored) else found
 
     def _load(self) -> None:
         """Read the given datasets, beside whatever is asked."""
@@ -248,9 +241,8 @@ class Views:
                     (problem.problem_id, problem.problem, problem.ground_truth, problem.data_source)
                     for problem, _ in read_problem_rows(path)
                 )
-                index = self._datasets.add(path)
-                self.given[index.digest] = path
-                self._store.assumed = next(iter(self.given))
+                index = self.datasets.add(path)
+                self._store.assumed = self._store.assumed or index.digest
             except ConsensusPRError as error:
                 self._faults[path] = str(error)
         self._store.changed()
@@ -273,7 +265,7 @@ class Documents:
 
         Raises:
             LookupError: there is none.
-            InputError: a parameter is not as it must be.
+            InputError: a parameter is out of its limits.
             DataError: a sample cannot be read any more.
         """
         name, *arguments = path.split("/", 2)
@@ -338,7 +330,7 @@ class Documents:
     def curves(self, query: Query) -> Document:
         """Return the curves of some runs: a point for each step, or for neighbouring ones."""
         wanted = self._filter(query, ("run", "step", "split", "source", "model"))
-        where, values = self._now.condition(wanted)
+        where, values = self._now.where(wanted)
         points: list[Row] = self._now.remembered(
             ("curves", where, repr(values)),
             lambda: self._now.rows(_CURVES.format(where=where), values),
@@ -375,26 +367,26 @@ class Documents:
         [whole], remaining = _taken(query, "whole")
         Filter.of(remaining, ())
         light, row = self._now.sample(self._run(run), key)
-        return self._sample(light, row, self._now.page(_group_filter(light)), whole == "1")
+        group = Filter((light["run"],), sort="score", limit=MAX_NEIGHBOURS).equal(_group_of(light))
+        return self._sample(light, row, self._now.page(group), whole == "1")
 
     def _sample(self, light: Row, row: Row, neighbours: Sequence[Row], whole: bool) -> Document:
         """Return the document of a sample; ``neighbours`` are those of its group."""
-        identity, text = row["identity"], row["response"]
-        found = self._views.explain(row, identity)
+        text, digest = row["response"], row["dataset_digest"]
+        found = self._views.explain(row)
         explained = None if isinstance(found, str) else found
-        channels = light["channels"] or ""
         if explained is None:
-            known = self._nodes(light["problem"], row.get("dataset_digest"))
-            if len(known) != len(channels):
-                known = [None] * len(channels)
+            letters = light["channels"] or ""
+            known = self._nodes(light["problem"], digest, len(letters))[: len(letters)]
             nodes = [
                 _node(at, node) | {"matched": letter != "-", "channel": _CHANNEL_OF.get(letter)}
-                for at, (node, letter) in enumerate(zip(known, channels, strict=True))
+                for at, (node, letter) in enumerate(zip(known, letters, strict=True))
             ]
         else:
             nodes = [_explained_node(at, node) for at, node in enumerate(explained.nodes)]
-        problem = self._problem(light["problem"], identity["dataset_digest"])
-        other = json.loads(row.get(OTHER) or "{}", parse_constant=lambda _: None)
+        problem = self._problem(light["problem"], digest)
+        guard = None if explained is None else explained.guard
+        reward = _reward_of(row)
         return {
             "run": light["run"],
             "key": light["key"],
@@ -407,11 +399,13 @@ class Documents:
             "explained_why": found if explained is None else None,
             "problem": problem,
             "answer": _answer(light, row["ground_truth"] or problem["ground_truth"]),
-            "ncr": _ncr(light, explained),
-            "reward": _arithmetic(light, identity, row),
+            "guard": None if guard is None else asdict(guard),
+            "formula": None if reward is None else reward.formula(row["epoch"] or 0),
+            "terms": _terms(light, reward, row["epoch"] or 0),
             "differs": None if explained is None else _differs(light, explained),
-            "identity": _identity(identity),
-            "other": other,
+            "identity": {name: row[name] for name in _IDENTITY}
+            | {"reward_spec": None if reward is None else asdict(reward)},
+            "other": json.loads(row[OTHER] or "{}", parse_constant=lambda _: None),
             "neighbours": [{name: near[name] for name in _OF_NEIGHBOURS} for near in neighbours],
         }
 
@@ -419,14 +413,14 @@ class Documents:
         self, problem_id: str, digest: str | None, at_least: int = 0
     ) -> Sequence[Node | None]:
         """Return the nodes of a problem, as many None if fewer are known than samples have."""
-        index = self._views.index(digest)
+        index = self._views.datasets.of(digest)
         entry = None if isinstance(index, Unscored) else index.entry(problem_id)
         known = () if entry is None else entry.nodes
         return known if len(known) >= at_least else [None] * at_least
 
     def _problem(self, problem_id: str, digest: str | None) -> Document:
         known = self._now.problem(problem_id)
-        index = self._views.index(digest)
+        index = self._views.datasets.of(digest)
         entry = None if isinstance(index, Unscored) else index.entry(problem_id)
         truth = known.get("ground_truth") if entry is None else entry.ground_truth
         return {
@@ -440,22 +434,31 @@ class Documents:
         """Return the samples of one prompt at one step side by side."""
         number = self._run(run).id
         wanted = Filter.of(query, ("step", "group", "problem", "split", "model", "sort", "desc"))
-        if not ({"group", "problem"} & set(wanted.texts)):
+        given = dict(query)
+        if not ({"group", "problem"} & set(given)):
             raise InputError("name the group or the problem: ?group=ID, or ?step=N&problem=ID")
-        if "group" not in wanted.texts:
+        if "group" not in given:
             # Without an id, a group is the samples of a prompt that have all else in common.
-            texts = {"split": (None,), "model": (None,), **wanted.texts}
-            unknown = () if "step" in wanted.ranges else ("step",)
-            wanted = replace(wanted, texts=texts, unknown=unknown)
+            absent = (name for name in ("step", "split", "model") if not given.get(name))
+            wanted = wanted.equal(dict.fromkeys(absent))
         wanted = replace(wanted, runs=(number,), limit=MAX_GROUP, sort=wanted.sort or "score")
         rows = self._now.page(wanted)
         if not rows:
             raise LookupError(f"run {number} has no such group")
-        problem_id, digest = rows[0]["problem"], self._now.dataset_of(rows[0]["identity"])
-        digests = {self._now.dataset_of(row["identity"]) for row in rows}
+        problem_id, digest = rows[0]["problem"], self._now.dataset_of(rows[0])
+        digests = {self._now.dataset_of(row) for row in rows}
         nodes: list[Document] = []
         if len(digests) == len({row["problem"] for row in rows}) == 1:
             nodes = self._reached_nodes(problem_id, digest, [row | {"n": 1} for row in rows])
+        where, values = self._now.where(wanted)
+        # The differences that a trainer learns from, over all samples.
+        [reward] = self._now.rows(
+            "SELECT avg(score) AS mean, stddev_pop(score) AS std, min(score) AS lowest,"
+            " max(score) AS highest, count(DISTINCT round(score / ?)) AS distinct"
+            f" FROM samples WHERE {where}",
+            [_EQUAL, *values],
+        )
+        spread = None if reward["mean"] is None else reward["highest"] - reward["lowest"]
         return {
             "run": number,
             **{name: rows[0][name] for name in _GROUP if name != "problem"},
@@ -464,29 +467,20 @@ class Documents:
             "rows": rows,
             "nodes": nodes,
             "datasets": len(digests),
-            "reward": self._spread(wanted),
+            "reward": reward | {"no_gradient": None if spread is None else spread <= _EQUAL},
         }
-
-    def _spread(self, wanted: Filter) -> Document:
-        """Return what a trainer that compares samples has to learn from, over all of them."""
-        where, values = self._now.condition(wanted)
-        [sums] = self._now.rows(
-            "SELECT avg(score) AS mean, stddev_pop(score) AS std, min(score) AS lowest,"
-            " max(score) AS highest, count(DISTINCT round(score / ?)) AS distinct"
-            f" FROM samples WHERE {where}",
-            [_EQUAL, *values],
-        )
-        known = sums["mean"] is not None
-        return sums | {"no_gradient": sums["highest"] - sums["lowest"] <= _EQUAL if known else None}
 
     def _reached_nodes(
         self, problem_id: str, digest: str | None, counts: Sequence[Row]
     ) -> list[Document]:
         """Return the nodes of a problem, each with how many right and wrong samples reached it."""
         width = max((len(row["channels"] or "") for row in counts), default=0)
-        reached = _Reached(counts)
         known = self._nodes(problem_id, digest, width)
-        return [_node(at, node) | reached.at(at) for at, node in enumerate(known)]
+        reached = _reached(counts, len(known))
+        return [
+            _node(at, node) | {"by_right": reached["by_right"][at], "by_wrong": of_wrong}
+            for at, (node, of_wrong) in enumerate(zip(known, reached["by_wrong"], strict=True))
+        ]
 
     # Problems
 
@@ -495,50 +489,45 @@ class Documents:
         [sort, named], remaining = _taken(query, "sort", "q")
         sort = choice("sort", {"sort": sort}, PROBLEM_SORTS) or "samples"
         wanted = self._filter(remaining, _CHOSEN)
-        where, values = self._now.condition(wanted)
-        found = self._now.remembered(
-            ("problems", where, repr(values)),
-            lambda: self._now.table(_PROBLEMS.format(where=where), values),
-        )
+        where, values = self._now.where(wanted)
+        found = self._now.table(_PROBLEMS.format(where=where), values)
         return {"revision": self._now.revision, **_table_page(found, wanted, sort, named)}
 
     def problem(self, run: str, problem_id: str, query: Query) -> Document:
         """Return a problem: its nodes, and how often each was reached over the steps."""
         number = self._run(run).id
         wanted = Filter.of(query, [n for n in _CHOSEN if n not in ("run", "problem", *_PAGE)])
-        texts = {**wanted.texts, "problem": (problem_id,)}
-        wanted = replace(wanted, runs=(number,), texts=texts, limit=10)
-        where, values = self._now.condition(replace(wanted, dataset=None))
+        wanted = replace(wanted.equal({"problem": problem_id}), runs=(number,), limit=10)
+        where, values = self._now.where(replace(wanted, dataset=None))
         # The newest dataset first.
         datasets: Counter[str | None] = Counter()
         for row in self._now.rows(
-            f"SELECT identity, count(*) AS n FROM samples WHERE {where} GROUP BY 1"
-            ' ORDER BY max("time") DESC NULLS LAST, identity DESC',
+            f"SELECT dataset, count(*) AS n FROM samples WHERE {where} GROUP BY 1"
+            ' ORDER BY max("time") DESC NULLS LAST',
             values,
         ):
-            datasets[self._now.dataset_of(row["identity"])] += row["n"]
+            datasets[self._now.dataset_of(row)] += row["n"]
         # Nodes of another dataset are other nodes, whatever their problem is called.
         digest = wanted.dataset or next(iter(datasets), None)
         wanted = replace(wanted, dataset=digest)
-        where, values = self._now.condition(wanted)
+        where, values = self._now.where(wanted)
         counts = self._now.rows(
-            "SELECT step, acc, channels, count(*) AS n, sum(ncr) AS ncr, sum(score) AS score,"
-            " count(ncr) AS with_ncr, count(score) AS with_score"
+            "SELECT step, acc, channels, count(*) AS n, sum(ncr) AS ncr, count(ncr) AS with_ncr"
             f" FROM samples WHERE {where} GROUP BY 1, 2, 3 ORDER BY 1",
             values,
         )
         if not counts:
             raise LookupError(f"run {number} has no sample of problem {one_line(problem_id)!r}")
-        reached = _Reached(counts)
         nodes = self._reached_nodes(problem_id, digest, counts)
+        reached = _reached(counts, 0)
         return {
             "run": number,
             "problem": self._problem(problem_id, digest),
             "dataset": digest,
             "datasets": [{"digest": name, "samples": n} for name, n in datasets.items()],
             "samples": sum(row["n"] for row in counts),
-            "right": reached.right,
-            "wrong": reached.wrong,
+            "right": reached["right"],
+            "wrong": reached["wrong"],
             "nodes": nodes,
             "history": _history(counts, len(nodes)),
             "newest": self._now.page(wanted),
@@ -550,11 +539,10 @@ class Documents:
 
     def compare(self, query: Query) -> Document:
         """Return what changes from one side to another: a page of problems, or of prompts."""
-        taken, remaining = _taken(query, "by", "change", "sort", "q")
-        by, change, sort, named = taken
+        [by, change, sort, named], remaining = _taken(query, "by", "change", "sort", "q")
         given = {"by": by, "change": change, "sort": sort}
-        by = choice("by", given, COMPARED_BY) or "problem"
-        rule = _CHANGED.get(choice("change", given, _CHANGED) or "")
+        by_step = choice("by", given, ("problem", "step")) == "step"
+        change = choice("change", given, CHANGES) or ""
         sort = choice("sort", given, COMPARED_SORTS) or "acc"
         sides: dict[str, list[tuple[str, str]]] = {"a": [], "b": []}
         page = []
@@ -568,31 +556,31 @@ class Documents:
             else:
                 page.append((name, value))
         wanted = self._filter(page, _PAGE)
-        conditions = {side: self._now.condition(Filter.of(q)) for side, q in sides.items()}
+        conditions = {side: self._now.where(Filter.of(q)) for side, q in sides.items()}
         (a, a_values), (b, b_values) = conditions.values()
-        values = [*a_values, *b_values]
-        by_step = by == "step"
         sql = _COMPARED.format(
-            a=a, b=b, same=" AND a.step = b.step" if by_step else "",
+            a=a, b=b, equal=_EQUAL, same=" AND a.step = b.step" if by_step else "",
             step="step" if by_step else "NULL::BIGINT",
         )  # fmt: skip
-        found: pa.Table = self._now.remembered(
-            ("compare", by, a, b, repr(values)), lambda: self._now.table(sql, values)
-        )
+        found = self._now.table(sql, [*a_values, *b_values])
+        counts = {
+            row["values"]: row["counts"] for row in found["change"].value_counts().to_pylist()
+        }
         return {
             "revision": self._now.revision,
             "sides": {side: self._side(*condition) for side, condition in conditions.items()},
-            "counts": {name: pc.sum(each(found)).as_py() or 0 for name, each in _CHANGED.items()},
+            "counts": {name: counts.get(name, 0) for name in CHANGES},
             "differences": {name: _difference(found, name) for name in ("acc", "ncr", "reward")},
             "parts": _parts(found),
             **_table_page(
-                found if rule is None else found.filter(rule(found)), wanted, sort, named
+                found.filter(pc.equal(found["change"], change)) if change else found,
+                wanted, sort, named,
             ),
-        }
+        }  # fmt: skip
 
     def _side(self, where: str, values: Sequence[Any]) -> Document:
         [sums] = self._now.rows(_SIDE.format(where=where), values)
-        digests = {self._now.dataset_of(identity) for identity in sums["datasets"] or ()}
+        digests = {self._now.dataset_of({"dataset": found}) for found in sums["datasets"] or ()}
         return sums | {"datasets": sorted(digest for digest in digests if digest is not None)}
 
     # Datasets
@@ -600,38 +588,39 @@ class Documents:
     def datasets(self, query: Query = ()) -> Document:
         """Return the datasets that scored, and those that were given."""
         Filter.of(query, ())
+        given = {**self._views.datasets.given}
         rows: dict[str, Document] = {}
-
-        def row_of(digest: str) -> Document:
-            if digest not in rows:
-                index = self._views.index(digest)
-                file = self._views.given.get(digest)
-                known = None if isinstance(index, Unscored) else index
-                rows[digest] = {
+        used = self._now.rows(
+            "SELECT dataset, any_value(dataset_name) AS name, count(*) AS n,"
+            " list(DISTINCT run) AS runs FROM samples GROUP BY 1"
+        )
+        unused: list[Row] = [
+            {"dataset": digest, "name": None, "n": 0, "runs": []} for digest in given
+        ]
+        for found in [*unused, *used]:
+            digest = self._now.dataset_of(found)
+            if digest is None:
+                continue
+            index = self._views.datasets.of(digest)
+            known = None if isinstance(index, Unscored) else index
+            row = rows.setdefault(
+                digest,
+                {
                     "digest": digest,
                     "name": None,
-                    "file": None if file is None else file.name,
+                    "file": given[digest].name if digest in given else None,
                     "problems": None if known is None else len(known),
                     "nodes": None if known is None else known.info.num_nodes,
                     "samples": 0,
                     "runs": [],
                     "browsable": known is not None,
-                    "reviewable": known is not None and file is not None,
+                    "reviewable": known is not None and digest in given,
                     "why": str(index) if known is None else None,
-                }
-            return rows[digest]
-
-        for digest in self._views.given:
-            row_of(digest)
-        for used in self._now.rows(
-            "SELECT identity, count(*) AS n, list(DISTINCT run) AS runs FROM samples GROUP BY 1"
-        ):
-            identity_digest = self._now.dataset_of(used["identity"])
-            if identity_digest is not None:
-                row = row_of(identity_digest)
-                row["samples"] += used["n"]
-                row["runs"] = sorted({*row["runs"], *used["runs"]})
-                row["name"] = row["name"] or self._now.identity(used["identity"])["dataset"]
+                },
+            )
+            row["samples"] += found["n"]
+            row["runs"] = sorted({*row["runs"], *found["runs"]})
+            row["name"] = row["name"] or found["name"]
         return {"revision": self._now.revision, "rows": list(rows.values())}
 
     def dataset(self, digest: str, query: Query) -> Document:
@@ -639,53 +628,48 @@ class Documents:
         [sort, named], remaining = _taken(query, "sort", "q")
         choice("sort", {"sort": sort}, ("gap",))
         wanted = self._filter(remaining, [name for name in _CHOSEN if name != "problem"])
-        wanted = replace(wanted, dataset=digest)
-        index = self._index(digest)
-        where, values = self._now.condition(wanted)
+        index, row = self._index(digest)
+        where, values = self._now.where(replace(wanted, dataset=digest))
+        ids: Sequence[str] = index.problem_ids()
         if named:
-            ids = [name for name in index.problem_ids() if named.casefold() in name.casefold()]
+            ids = [name for name in ids if named.casefold() in name.casefold()]
         elif sort:
-            order = self._now.remembered(
-                ("gap", where, repr(values)),
-                lambda: self._now.rows(_GAPS.format(where=where), values),
-            )
-            ids = [row["problem"] for row in order if row["problem"] in index]
-        else:
-            ids = index.problem_ids()
+            order = self._now.table(_GAPS.format(where=where), values)["problem"].to_pylist()
+            ids = [problem for problem in order if problem in index]
         shown = ids[wanted.offset : wanted.offset + wanted.limit]
         counts: dict[str, list[Row]] = {problem_id: [] for problem_id in shown}
-        for row in self._now.rows(
+        for count in self._now.rows(
             f"SELECT problem, acc, channels, count(*) AS n FROM samples WHERE {where}"
             " AND problem IN (SELECT unnest(?)) GROUP BY 1, 2, 3",
             [*values, shown],
         ):
-            counts[row["problem"]].append(row)
-        file = self._views.given.get(digest)
+            counts[count["problem"]].append(count)
         return {
             "digest": digest,
-            "file": None if file is None else file.name,
-            "reviewable": file is not None,
+            "file": row["file"],
+            "reviewable": row["reviewable"],
             "total": len(ids),
             "offset": wanted.offset,
             "rows": [
                 {
                     **self._problem(problem_id, digest),
-                    "samples": sum(row["n"] for row in rows),
-                    "right": _Reached(rows).right,
-                    "wrong": _Reached(rows).wrong,
-                    "nodes": self._reached_nodes(problem_id, digest, rows),
+                    "samples": sum(count["n"] for count in of_problem),
+                    **{name: _reached(of_problem, 0)[name] for name in ("right", "wrong")},
+                    "nodes": self._reached_nodes(problem_id, digest, of_problem),
                 }
-                for problem_id, rows in counts.items()
+                for problem_id, of_problem in counts.items()
             ],
         }
 
-    def _index(self, digest: str) -> DatasetIndex:
-        if digest not in [row["digest"] for row in self.datasets()["rows"]]:
-            raise LookupError(f"there is no dataset {one_line(digest, 80)!r} here")
-        index = self._views.index(digest)
-        if isinstance(index, Unscored):
-            raise LookupError(f"dataset {digest}: {index}")
-        return index
+    def _index(self, digest: str) -> tuple[DatasetIndex, Document]:
+        """Return a dataset and its row among all."""
+        for row in self.datasets()["rows"]:
+            if row["digest"] == digest:
+                index = self._views.datasets.of(digest)
+                if isinstance(index, Unscored):
+                    raise LookupError(f"dataset {digest}: {index}")
+                return index, row
+        raise LookupError(f"there is no dataset {one_line(digest, 80)!r} here")
 
     def review(self, digest: str, dropped: object) -> Document:
         """Write a new dataset file without some nodes, beside the given one.
@@ -698,8 +682,8 @@ class Documents:
             InputError: a pair names no node, or the file cannot be written.
             LookupError: there is no such dataset.
         """
-        index = self._index(digest)
-        file = self._views.given.get(digest)
+        index, _ = self._index(digest)
+        file = self._views.datasets.given.get(digest)
         if file is None:
             raise InputError("only a dataset that was given as a file of rows can be reviewed")
         wanted = _dropped(dropped, index)
@@ -769,8 +753,13 @@ class Documents:
                 if other["digest"] not in (None, shown["dataset"]):
                     yield made({"dataset": other["digest"]}, "problem", run_id, problem)
         for a, b in itertools.permutations(sides, 2):
+            both = {
+                side if name == "run" else f"{side}_{name}": value
+                for side, asked in (("a", a), ("b", b))
+                for name, value in asked.items()
+            }
             for look in COMPARED_LOOKS:
-                yield made({**_on_side("a", a), **_on_side("b", b), **look}, "compare")
+                yield made({**both, **look}, "compare")
         name, known = made({}, "datasets")
         for row in known["rows"]:
             row["reviewable"] = False
@@ -785,7 +774,7 @@ class Documents:
     ) -> Iterator[tuple[str, Any]]:
         groups: dict[tuple[Any, ...], list[Row]] = {}
         for row in rows:
-            groups.setdefault(_group_of(row), []).append(row)
+            groups.setdefault((row["run"], *_group_of(row).items()), []).append(row)
         done = 0
         for (run_id, *values), some in groups.items():
             wholes = self._now.wholes(self._now.run(run_id), [row["key"] for row in some])
@@ -793,8 +782,7 @@ class Documents:
             for row in some:
                 sample = self._sample(row, wholes[row["key"]], best[:MAX_NEIGHBOURS], True)
                 yield f"sample/{run_id}/{row['key']}", sample
-            pairs = zip(_GROUP, values, strict=True)
-            asked = {name: str(value) for name, value in pairs if value is not None}
+            asked = {name: str(value) for name, value in values if value is not None}
             yield _named(asked, "group", str(run_id)), self.group(str(run_id), [*asked.items()])
             done += len(some)
             progress(done)
@@ -813,7 +801,6 @@ _MAKERS: Final[dict[str, tuple[Callable[..., Document], int]]] = {
     "datasets": (Documents.datasets, 0),
     "dataset": (Documents.dataset, 1),
 }
-_CHANNEL_OF: Final = {"p": "pattern", "s": "statement", "c": "code"}
 
 
 def _taken(query: Query, *names: str) -> tuple[list[str], Query]:
@@ -827,29 +814,30 @@ def _taken(query: Query, *names: str) -> tuple[list[str], Query]:
     return found, [(key, value) for key, value in query if key not in names]
 
 
-class _Reached:
-    """How many right and wrong samples there are, and how many of them reached each node.
+def _reached(counts: Iterable[Row], width: int) -> Document:
+    """Return the numbers of right and wrong samples, and how many of them reached each node.
 
     Args:
         counts: rows with ``acc``, ``channels`` and their number ``n``.
+        width: number of the nodes.
     """
-
-    def __init__(self, counts: Iterable[Row]) -> None:
-        self.right = self.wrong = 0
-        self._by_node: Counter[tuple[int, bool]] = Counter()
-        for row in counts:
-            if row["acc"] is None:
-                continue
-            right = row["acc"] == 1
-            self.right += row["n"] if right else 0
-            self.wrong += 0 if right else row["n"]
-            for at, letter in enumerate(row["channels"] or ""):
-                if letter != "-":
-                    self._by_node[at, right] += row["n"]
-
-    def at(self, node: int) -> Document:
-        """Return the counts of a node."""
-        return {"by_right": self._by_node[node, True], "by_wrong": self._by_node[node, False]}
+    right = wrong = 0
+    by_node: Counter[tuple[int, bool]] = Counter()
+    for row in counts:
+        if row["acc"] is None:
+            continue
+        is_right = row["acc"] == 1
+        right += row["n"] if is_right else 0
+        wrong += 0 if is_right else row["n"]
+        for at, letter in enumerate(row["channels"] or ""):
+            if letter != "-":
+                by_node[at, is_right] += row["n"]
+    return {
+        "right": right,
+        "wrong": wrong,
+        "by_right": [by_node[at, True] for at in range(width)],
+        "by_wrong": [by_node[at, False] for at in range(width)],
+    }
 
 
 # The lists that a page to keep holds.
@@ -876,7 +864,7 @@ def _each(state: Document, name: str) -> list[dict[str, str]]:
 
 
 def _sides(state: Document) -> list[dict[str, str]]:
-    """Return what a page to keep compares: its runs, else its models, else both ends of its run."""
+    """Return the sides of a page to keep: its runs, else its models, else both ends of its run."""
     runs = state["runs"]
     if len(runs) > 1:
         return [{"run": str(run["id"])} for run in runs[:MAX_SIDES]]
@@ -892,10 +880,6 @@ def _sides(state: Document) -> list[dict[str, str]]:
     return [only | {"step": steps} for steps in ends] if low < high else []
 
 
-def _on_side(side: str, asked: Mapping[str, str]) -> dict[str, str]:
-    return {side if name == "run" else f"{side}_{name}": value for name, value in asked.items()}
-
-
 def _named(asked: Mapping[str, str], *path: str) -> str:
     """Return the name of a document, as the page's script makes it (encodeURIComponent)."""
     name = "/".join(quote(part, safe="!*'()", errors="replace") for part in path)
@@ -905,17 +889,11 @@ def _named(asked: Mapping[str, str], *path: str) -> str:
     )
 
 
-def _reward_of(identity: Row) -> RewardSpec | None:
-    """Return the reward that samples were scored with, None if it is not known here."""
+def _reward_of(row: Row) -> RewardSpec | None:
+    """Return the reward that a sample was scored with, None if it is not known here."""
     with contextlib.suppress(InputError):
-        return None if identity["reward_spec"] is None else read_reward(identity["reward_spec"])
+        return None if row["reward_spec"] is None else read_reward(row["reward_spec"])
     return None
-
-
-def _identity(identity: Row) -> Document:
-    spec = _reward_of(identity)
-    reward = None if spec is None else asdict(spec) | {"formula": spec.formula()}
-    return {**identity, "reward_spec": reward}
 
 
 def _node(at: int, node: Node | NodeExplanation | None) -> Document:
@@ -961,66 +939,31 @@ def _pieces(text: str, explained: Explanation | None, whole: bool) -> list[Docum
     return pieces
 
 
-def _answer(light: Row, truth: str | None) -> Document:
-    """Return Acc with its reason."""
-    acc, answer, method = light["acc"], light["answer"], light["answer_method"]
-    shown = "no answer" if answer is None else f"the answer {one_line(answer, 80)!r}"
-    if acc is None:
-        sentence = light["message"] or "It is not known whether the answer is right."
-    elif truth is None:
-        sentence = f"Found in the text: {shown}; it counts as {'right' if acc else 'wrong'}."
-    else:
-        relation = "equals" if acc else "does not equal"
-        sentence = (
-            f"Found in the text: {shown}, which {relation} the ground truth {one_line(truth)!r}."
-        )
-        if answer is None and not acc:
-            sentence = f"No answer was found in the text; the ground truth is {one_line(truth)!r}."
+def _answer(light: Row, truth: str | None) -> str:
+    """Return Acc with its reason, as a sentence."""
+    answer = light["answer"]
+    found = "no answer" if answer is None else f"the answer {one_line(answer, 80)!r}"
     if light["status"] == Status.ANSWER_UNDECIDED:
-        sentence = f"Whether {shown} is right could not be decided ({method}); it counts as wrong."
-    return {
-        "acc": acc,
-        "answer": answer,
-        "ground_truth": truth,
-        "method": method or None,
-        "sentence": sentence,
-    }
+        why = light["answer_method"]
+        return f"Whether {found} is right could not be decided ({why}); it counts as wrong."
+    if light["acc"] is None:
+        return light["message"] or "It is not known whether the answer is right."
+    against = "" if truth is None else f" The ground truth is {one_line(truth)!r}."
+    verdict = "right" if light["acc"] else "wrong"
+    return f"Found in the text: {found}; it counts as {verdict}.{against}"
 
 
-def _ncr(light: Row, explained: Explanation | None) -> Document:
-    """Return the arithmetic of NCR: nodes, then the guard."""
-    guard = None if explained is None else explained.guard
-    return {
-        "num_matched": light["num_matched"],
-        "num_nodes": light["num_nodes"],
-        "ncr_raw": light["ncr_raw"],
-        "guard": light["guard"],
-        "ncr": light["ncr"],
-        "guard_figures": None if guard is None else asdict(guard),
-    }
-
-
-def _arithmetic(light: Row, identity: Row, row: Row) -> Document:
-    """Return the reward as a sum of terms."""
-    spec = _reward_of(identity)
-    epoch = row.get("epoch") or 0
-    terms: list[Document] = []
-    acc, ncr = light["acc"], light["ncr"]
-    if spec is not None and light["reward"] is not None:
-        added = spec.terms(acc or 0.0, ncr or 0.0, epoch)
-        terms = [
-            {"name": name, "value": value, "adds": added[name]}
-            for name, value in (("acc", acc), ("ncr", ncr))
-        ]
-        if light["penalty"]:
-            terms.append({"name": "penalty", "value": light["penalty"], "adds": light["penalty"]})
-    return {
-        "formula": None if spec is None else spec.formula(epoch),
-        "terms": terms,
-        "reward": light["reward"],
-        "penalty": light["penalty"],
-        "score": light["score"],
-    }
+def _terms(light: Row, spec: RewardSpec | None, epoch: int) -> list[Document]:
+    """Return the terms of a reward: name, value, and what each adds."""
+    if spec is None or light["reward"] is None:
+        return []
+    acc, ncr, penalty = light["acc"], light["ncr"], light["penalty"]
+    added = spec.terms(acc or 0.0, ncr or 0.0, epoch)
+    terms = [
+        {"name": name, "value": value, "adds": added[name]}
+        for name, value in (("acc", acc), ("ncr", ncr))
+    ]
+    return [*terms, {"name": "penalty", "value": penalty, "adds": penalty}] if penalty else terms
 
 
 def _differs(light: Row, explained: Explanation) -> str | None:
@@ -1029,41 +972,19 @@ def _differs(light: Row, explained: Explanation) -> str | None:
     now = {"status": score.status.value, "acc": score.acc, "ncr": score.ncr}
     if light["reward"] is not None:
         now["reward"] = score.reward
-    changes = [
-        f"{name} was {light[name]} and is {value}"
-        for name, value in now.items()
-        if not _same(light[name], value)
-    ]
+    changes = []
+    for name, value in now.items():
+        logged = light[name]
+        numbers = isinstance(logged, float) and isinstance(value, float)
+        if abs(logged - value) > _EQUAL if numbers else logged != value:
+            changes.append(f"{name} was {logged} and is {value}")
     return f"Scored again, the result differs: {', '.join(changes)}." if changes else None
 
 
-def _same(logged: object, now: object) -> bool:
-    if isinstance(logged, float) and isinstance(now, float):
-        return abs(logged - now) <= _EQUAL
-    return logged == now
-
-
-_OF_NEIGHBOURS: Final = ("key", "score", "acc", "ncr", "status", "flags")
-
-
-def _group_of(row: Row) -> tuple[Any, ...]:
-    """Return the key of a sample's group: its run, and its values of :data:`_GROUP`."""
-    values = {**row, "problem": row["problem"] if row["group"] is None else None}
-    return row["run"], *(values[name] for name in _GROUP)
-
-
-def _group_filter(row: Row) -> Filter:
-    """Return which samples are in the group of one, the best ones first."""
-    run, *values = _group_of(row)
-    texts = {
-        name: (value,)
-        for name, value in zip(_GROUP, values, strict=True)
-        if name != "step" and (name, value) != ("problem", None)
-    }
-    step = row["step"]
-    ranges = {} if step is None else {"step": (float(step), float(step))}
-    unknown = ("step",) if step is None else ()
-    return Filter((run,), texts, ranges, unknown, sort="score", limit=MAX_NEIGHBOURS)
+def _group_of(row: Row) -> Row:
+    """Return the values that the samples of a sample's group have in common."""
+    names = [name for name in _GROUP if name != "problem" or row["group"] is None]
+    return {name: row[name] for name in names}
 
 
 def _table_page(table: pa.Table, wanted: Filter, sort: str, named: str) -> Document:
@@ -1081,28 +1002,9 @@ def _table_page(table: pa.Table, wanted: Filter, sort: str, named: str) -> Docum
     return {"total": table.num_rows, "offset": wanted.offset, "rows": rows}
 
 
-def _compared(rule: Callable[[pa.Array, float], pa.Array], bound: float) -> Any:
-    return lambda table: pc.fill_null(rule(table.column("acc"), bound), False)
-
-
-# Which problems of two sides changed, and how; Acc differs by more than rounding.
-_CHANGED: Final[dict[str, Callable[[pa.Table], pa.ChunkedArray]]] = {
-    "better": _compared(pc.greater, _EQUAL),
-    "worse": _compared(pc.less, -_EQUAL),
-    "same": lambda table: pc.fill_null(pc.less_equal(pc.abs(table.column("acc")), _EQUAL), False),
-    "only_a": lambda table: pc.is_null(table.column("b_samples")),
-    "only_b": lambda table: pc.is_null(table.column("a_samples")),
-}
-
-
-def _known(table: pa.Table, name: str) -> npt.NDArray[np.float64]:
-    values: npt.NDArray[np.float64] = table.column(name).drop_null().to_numpy()
-    return values
-
-
 def _difference(table: pa.Table, name: str) -> Document:
     """Return the mean difference over what both sides have, and its standard error."""
-    values = _known(table, name)
+    values = table.column(name).drop_null().to_numpy()
     error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else None
     return {
         "mean": float(values.mean()) if len(values) else None,
@@ -1113,7 +1015,7 @@ def _difference(table: pa.Table, name: str) -> Document:
 
 def _parts(table: pa.Table) -> list[int]:
     """Return how many problems changed by how much: from -1 to 1, no change in the middle."""
-    values = _known(table, "acc")
+    values = table.column("acc").drop_null().to_numpy()
     far = np.sign(values) * np.ceil(np.abs(values) * CHANGE_PARTS - _EQUAL)
     at = far.astype(np.int64) + CHANGE_PARTS
     counts: list[int] = np.bincount(at, minlength=2 * CHANGE_PARTS + 1).tolist()
@@ -1122,35 +1024,25 @@ def _parts(table: pa.Table) -> list[int]:
 
 def _history(counts: Sequence[Row], width: int) -> Document:
     """Return, over the steps, how often each node was reached by right and by wrong samples."""
-    steps = sorted({row["step"] for row in counts if row["step"] is not None})
-    each = max(1, -(-len(steps) // MAX_HISTORY))
-    parts = [steps[at : at + each] for at in range(0, len(steps), each)]
-    part_of = {step: at for at, part in enumerate(parts) for step in part}
-    rows: list[list[Row]] = [[] for _ in parts]
-    for row in counts:
-        if row["step"] is not None:
-            rows[part_of[row["step"]]].append(row)
-    reached = [_Reached(some) for some in rows]
+    with_step = [row for row in counts if row["step"] is not None]
+    steps = sorted({row["step"] for row in with_step})
+    size = max(1, -(-len(steps) // MAX_HISTORY))
+    place = {step: at // size for at, step in enumerate(steps)}
+    points = []
+    for _, some in itertools.groupby(with_step, lambda row: place[row["step"]]):
+        rows = list(some)
+        with_ncr = sum(row["with_ncr"] for row in rows)
+        ncr = sum(row["ncr"] or 0.0 for row in rows) / with_ncr if with_ncr else None
+        ends = {"x": rows[-1]["step"], "first": rows[0]["step"], "ncr": ncr}
+        points.append({**ends, **_reached(rows, width)})
+    names = ("x", "first", "right", "wrong", "ncr")
     return {
-        "x": [part[-1] for part in parts],
-        "first": [part[0] for part in parts],
-        "right": [counts.right for counts in reached],
-        "wrong": [counts.wrong for counts in reached],
-        "ncr": [_mean(some, "ncr") for some in rows],
-        "score": [_mean(some, "score") for some in rows],
+        **{name: [point[name] for point in points] for name in names},
         "nodes": [
-            {
-                name: [of_part.at(at)[name] for of_part in reached]
-                for name in ("by_right", "by_wrong")
-            }
+            {side: [point[side][at] for point in points] for side in ("by_right", "by_wrong")}
             for at in range(width)
         ],
     }
-
-
-def _mean(rows: Sequence[Row], name: str) -> float | None:
-    count = sum(row[f"with_{name}"] for row in rows)
-    return sum(row[name] or 0.0 for row in rows) / count if count else None
 
 
 def _dropped(given: object, index: DatasetIndex) -> dict[str, set[int]]:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from consensuspr.client import LocalClient, RewardSpec, Rollout
 from consensuspr.client.training.credit import (
+    BETWEEN,
     Finder,
     finder_of_decoding,
     finder_of_turns,
@@ -36,8 +37,7 @@ def cut(text: bytes, cuts: Sequence[int]) -> list[bytes]:
 def finder(tokens: Sequence[bytes]) -> Finder:
     """Return the finder of a text that is the bytes of its tokens."""
     return finder_of_decoding(
-        range(len(tokens)),
-        lambda ids: b"".join(tokens[at] for at in ids).decode(errors="replace"),
+        range(len(tokens)), lambda ids: b"".join(tokens[at] for at in ids).decode(errors="replace")
     )
 
 
@@ -204,15 +204,14 @@ def test_what_a_tool_wrote_is_earned_by_nobody_in_particular(client: LocalClient
 def test_turns_of_the_policy_are_found_among_all_tokens(
     turns: list[str], data: st.DataObject
 ) -> None:
-    between = data.draw(st.integers(1, 3))
-    firsts, tokens, parts = [], [], []
+    tokens: list[str] = []
+    parts: list[tuple[int, Any]] = []
     for turn in turns:
         tokens += [""] * data.draw(st.integers(1, 2))  # what others wrote
-        firsts.append(len(tokens))
+        parts.append((len(tokens), list(turn)))
         tokens += turn
-        parts.append((firsts[-1], len(turn), letters(turn)))
-    find = finder_of_turns(parts, between)
-    text = ("\0" * between).join(turns)
-    found = [find(end) for end in range(1, len(text) + 2)]
-    assert [token is None for token in found] == [letter == "\0" for letter in f"{text}\0"]
+    find = finder_of_turns(parts, turns, "".join)
+    owners = [False, *(BETWEEN.join("\0" * len(turn) for turn in turns) + BETWEEN)]
+    found = [find(end) for end in range(1, len(owners))]
+    assert [token is None for token in found] == [owner == BETWEEN for owner in owners[1:]]
     assert "".join(tokens[token] for token in found if token is not None) == "".join(turns)

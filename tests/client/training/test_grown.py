@@ -40,9 +40,7 @@ def test_workers_that_begin_an_epoch_at_once_agree(tmp_path: Path) -> None:
         got: list[GrownDataset] = []
 
         def work(
-            epoch: int = epoch,
-            barrier: threading.Barrier = barrier,
-            got: list[GrownDataset] = got,
+            epoch: int = epoch, barrier: threading.Barrier = barrier, got: list[GrownDataset] = got
         ) -> None:
             worker = GrownDatasets(tmp_path)
             barrier.wait()

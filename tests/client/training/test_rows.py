@@ -8,12 +8,8 @@ import numpy as np
 import pytest
 
 from consensuspr.client import GuardBudget, InlineNode
-from consensuspr.client.training import (
-    ProblemIds,
-    TrainingRow,
-    ground_truth_text,
-    prompt_digest,
-)
+from consensuspr.client.training import ProblemIds, TrainingRow, batch_rows, prompt_digest
+from consensuspr.client.training.rows import ground_truth_text
 from consensuspr.errors import InputError
 
 PROMPT = [{"role": "user", "content": "What is 6 * 7?"}]
@@ -21,25 +17,65 @@ PROMPT = [{"role": "user", "content": "What is 6 * 7?"}]
 FORMAT = "{data_source}/{index}"
 
 
+def rollout_of(columns: dict[str, Any], format: str = FORMAT, column: str = "ground_truth") -> Any:
+    [row] = batch_rows([PROMPT], {name: [value] for name, value in columns.items()}, column)
+    return row.rollout("A.", ProblemIds(format))
+
+
 @pytest.mark.parametrize(
-    ("format", "data_source", "extra_info", "problem_id"),
+    ("format", "columns", "problem_id"),
     [
-        (FORMAT, "gsm8k", {"problem_id": "p1", "index": 3}, "p1"),
-        (FORMAT, None, {"problem_id": "p1"}, "p1"),
-        (FORMAT, "gsm8k", {"index": 3}, "gsm8k/3"),
-        (FORMAT, "gsm8k", {"index": 0}, "gsm8k/0"),
-        (FORMAT, "math_dapo", {"index": "9a9b6eb4"}, "math_dapo/9a9b6eb4"),
-        ("{data_source}/{split}/{index}", "gsm8k", {"index": 3, "split": "test"}, "gsm8k/test/3"),
-        ("{index}", None, {"index": 3}, "3"),
-        (FORMAT, "gsm8k", {}, prompt_digest(PROMPT)),
-        (FORMAT, "gsm8k", {"index": None}, prompt_digest(PROMPT)),
-        (FORMAT, "gsm8k", {"index": ""}, prompt_digest(PROMPT)),
+        (FORMAT, {"data_source": "gsm8k", "extra_info": {"problem_id": "p1", "index": 3}}, "p1"),
+        (FORMAT, {"extra_info": {"problem_id": "p1"}, "problem_id": "mine"}, "mine"),
+        (FORMAT, {"extra_info": {"problem_id": "p1"}, "problem_id": None}, "p1"),
+        (FORMAT, {"data_source": "gsm8k", "index": 0}, "gsm8k/0"),
+        (FORMAT, {"data_source": "gsm8k", "extra_info": {"index": "9a9b6eb4"}}, "gsm8k/9a9b6eb4"),
+        ("{split}/{index}", {"index": 3, "split": "test"}, "test/3"),
+        ("{index}", {"index": 3}, "3"),
+        (FORMAT, {"data_source": "gsm8k", "index": ""}, prompt_digest(PROMPT)),
+        (FORMAT, {}, prompt_digest(PROMPT)),
     ],
 )
-def test_the_first_that_the_row_has(
-    format: str, data_source: str | None, extra_info: dict[str, Any], problem_id: str
-) -> None:
-    assert ProblemIds(format).of(data_source, extra_info, PROMPT) == problem_id
+def test_the_first_that_the_row_has(format: str, columns: dict[str, Any], problem_id: str) -> None:
+    assert rollout_of(columns, format).problem_id == problem_id
+
+
+@pytest.mark.parametrize(
+    ("columns", "ground_truth"),
+    [
+        ({}, None),
+        ({"ground_truth": 4.0}, "4"),
+        ({"ground_truth": None, "reward_model": {"ground_truth": "4"}}, "4"),
+        ({"answer": "2+2=4 #### 4", "solution": "..."}, None),  # not unless it is named
+    ],
+)
+def test_the_ground_truth(columns: dict[str, Any], ground_truth: str | None) -> None:
+    assert rollout_of(columns).ground_truth == ground_truth
+
+
+def test_the_ground_truth_of_a_column_that_is_named() -> None:
+    columns = {"answer": "4", "ground_truth": "5"}
+    assert rollout_of(columns, column="answer").ground_truth == "4"
+    with pytest.raises(InputError, match=r"no column 'answer' \(ground_truth_column\)"):
+        rollout_of({}, column="answer")
+    # An argument of the trainer is no column.
+    [row] = batch_rows(["Q"], {"environments": object(), "problem_id": ["p"], "index": "7"})
+    assert row.rollout("A", ProblemIds("{index}")).problem_id == "p"
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ({"ground_truth": True}, "ground_truth must be a text, got True"),
+        ({"ground_truth": ["4"]}, "ground_truth must be a text"),
+        ({"data_source": 7}, "data_source must be a text, got 7"),
+        ({"extra_info": "p1"}, "extra_info must be a mapping, got 'p1'"),
+        ({"nodes": "1+1=2"}, "nodes must be a list"),
+    ],
+)
+def test_columns_of_a_wrong_type_are_rejected(columns: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        rollout_of(columns)
 
 
 @pytest.mark.parametrize(

@@ -106,8 +106,7 @@ CURRICULUM = RewardSettings(reward="curriculum")
 
 
 @pytest.mark.parametrize(
-    ("step", "epoch"),
-    [(0, 0), (1, 0), (12, 0), (13, 1), (24, 1), (25, 2), (-1, 0)],
+    ("step", "epoch"), [(0, 0), (1, 0), (12, 0), (13, 1), (24, 1), (25, 2), (-1, 0)]
 )
 def test_an_epoch_is_so_many_steps_counted_from_one(step: int, epoch: int) -> None:
     assert EpochClock(CURRICULUM, 12, "").epoch_of(step) == epoch

@@ -105,9 +105,9 @@ def test_it_grows_within_the_buffer(tokens: int, penalty: float) -> None:
 @pytest.mark.parametrize(
     ("max_resp_len", "buffer", "sentence"),
     [
-        (None, BUFFER, r"max_resp_len must be .* at least overlong_buffer_cfg.len \(512\), got N"),
+        (None, BUFFER, "max_resp_len must be .* at least 512, got None"),
         (511, BUFFER, "got 511"),
-        (4096, {**BUFFER, "len": 0}, "overlong_buffer_cfg.len must be .* 1 or more, got 0"),
+        (4096, {**BUFFER, "len": 0}, "overlong_buffer_cfg.len must be .* at least 1, got 0"),
         (4096, {"enable": True}, "overlong_buffer_cfg.len must be .* got None"),
         (4096, {**BUFFER, "penalty_factor": -1}, "penalty_factor must be .* got -1"),
         (4096, {**BUFFER, "lenn": 1}, "unknown setting 'lenn' in overlong_buffer_cfg"),

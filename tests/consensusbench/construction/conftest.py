@@ -14,35 +14,23 @@ import pytest
 from consensusbench.construction import BuildJob, BuildReport, OutputPaths, build
 from tests.rows import read_rows, write_rows
 
+HERE = Path(__file__).resolve().parent
+
 if TYPE_CHECKING:
     from tests.consensusbench.construction.construction_toys import (
         ToyAsyncExtractor,
         ToyExtractor,
         ToyRefiner,
     )
-
-# Of the toys only: what this module defines is exported without it.
-__all__ = ["ToyAsyncExtractor", "ToyExtractor", "ToyRefiner"]
-
-HERE = Path(__file__).resolve().parent
-
-
-def _toys() -> Any:
-    """Import the toys under a name that worker processes can import them by.
-
-    Some environments hold a package ``tests`` of somebody else.
-    """
+else:
+    # Workers import the toys by this name; some environments have another package ``tests``.
     sys.path.insert(0, str(HERE))
-    try:
-        return importlib.import_module("construction_toys")
-    finally:
-        sys.path.remove(str(HERE))
+    _toys = importlib.import_module("construction_toys")
+    sys.path.remove(str(HERE))
+    ToyAsyncExtractor, ToyExtractor = _toys.ToyAsyncExtractor, _toys.ToyExtractor
+    ToyRefiner = _toys.ToyRefiner
 
-
-if not TYPE_CHECKING:
-    _found = _toys()
-    ToyAsyncExtractor, ToyExtractor = _found.ToyAsyncExtractor, _found.ToyExtractor
-    ToyRefiner = _found.ToyRefiner
+__all__ = ["ToyAsyncExtractor", "ToyExtractor", "ToyRefiner"]
 
 MODELS = ("ada", "bea", "cyd")
 
@@ -54,7 +42,7 @@ def _workers_find_the_toys() -> Iterator[None]:
         yield
 
 
-def problem_row(number: int, **changes: Any) -> dict[str, Any]:
+def problem_row(number: int) -> dict[str, Any]:
     """Return a problem: what are twice n, and one more?"""
     return {
         "problem_id": f"p{number:04d}",
@@ -63,7 +51,6 @@ def problem_row(number: int, **changes: Any) -> dict[str, Any]:
         "ground_truth": str(2 * number + 1),
         "split": "train",
         "metadata": {"level": 1 + number % 5},
-        **changes,
     }
 
 
@@ -83,21 +70,17 @@ def rollout_row(number: int, model: str, sample: int = 0, **changes: Any) -> dic
 
 def outputs(folder: Path, name: str = "dataset") -> OutputPaths:
     """Return paths for all outputs of a build."""
-    return OutputPaths(
-        folder / f"{name}.jsonl",
-        folder / f"{name}.audit.jsonl",
-        folder / f"{name}.candidates.jsonl",
-    )
+    return OutputPaths(*(folder / f"{name}{kind}.jsonl" for kind in ("", ".audit", ".candidates")))
+
+
+def written(paths: OutputPaths) -> list[bytes]:
+    """Return the bytes of all outputs."""
+    return [path.read_bytes() for path in paths.all()]
 
 
 @dataclass
 class Toys:
-    """The rows of a build with the toys, and the folder that holds its files and outputs.
-
-    Attributes:
-        problems: rows of the file of problems.
-        rollouts: rows of the file of rollouts.
-    """
+    """The rows of a build with the toys, and the folder that holds its files and outputs."""
 
     folder: Path
     problems: list[dict[str, Any]]
@@ -176,8 +159,3 @@ class Toys:
 def six(tmp_path: Path) -> Toys:
     """Six problems and their rollouts."""
     return Toys.of(tmp_path, 6)
-
-
-def written(paths: OutputPaths) -> list[bytes]:
-    """Return the bytes of all outputs."""
-    return [path.read_bytes() for path in paths.all()]

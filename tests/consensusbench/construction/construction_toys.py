@@ -23,12 +23,7 @@ EQUATION = re.compile(r"\b\d+[+*-]\d+=\d+\b")
 
 @dataclass(frozen=True, slots=True)
 class ToyExtractor:
-    """Takes every equation of the form ``1+2=3``; misbehaves where a problem's text asks for it.
-
-    Attributes:
-        version: recorded, so that another one is another setting.
-        sleep_s: seconds that each problem takes on the clock.
-    """
+    """Takes every equation of the form ``1+2=3``; misbehaves if the problem's text asks for it."""
 
     version: int = 1
     sleep_s: float = 0.0
@@ -81,11 +76,7 @@ class ToyRefiner:
             if found.support >= self.min_support:
                 kept.append(found)
                 continue
-            detail = f"support {found.support} is below {self.min_support}"
-            out = Dropped(
-                "refine", "support", detail, found.label, found.expressions, found.support
-            )
-            dropped.append(out)
+            dropped.append(Dropped("refine", "support", "is too low", found.label))
         return Extraction(tuple(kept), tuple(dropped))
 
 
@@ -95,8 +86,7 @@ class ToyAsyncExtractor:
 
     Attributes:
         asked: ids of the problems that were extracted.
-        most: the largest number of problems that were extracted at once.
-        now: the number at this moment.
+        most, now: problems extracted at once, at most and at this moment; -1 when closed.
         fail: text of problems that get no usable reply.
         last: how many may be extracted before the budget is spent, None: no limit.
     """
@@ -121,8 +111,7 @@ class ToyAsyncExtractor:
         self.now += 1
         self.most = max(self.most, self.now)
         self.asked.append(problem.problem_id)
-        # The earlier ones take longer.
-        await asyncio.sleep(0.02 / len(self.asked))
+        await asyncio.sleep(0.02 / len(self.asked))  # the earlier ones take longer
         self.now -= 1
         if self.fail in problem.problem:
             raise ModelUnavailable("no usable reply after 3 attempts")

@@ -1,22 +1,20 @@
-"""The inputs of a build on disk, and builds that are killed or interrupted."""
+"""The inputs of a build on disk, and a build that is killed."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.construction.store import Inputs, SpooledRollout, sampling_records
+from consensusbench.construction.store import Inputs, StoredRollout, sampling_records
 from consensuspr.errors import DataError
 from tests.consensusbench.conftest import journal_records
 from tests.consensusbench.construction.conftest import HERE, Toys, outputs, written
@@ -38,15 +36,14 @@ RolloutRow = tuple[int, str, str | None, str, bool | None]
 def test_every_text_comes_back_once_with_its_problem(rows: Sequence[RolloutRow]) -> None:
     with tempfile.TemporaryDirectory() as folder, Inputs(Path(folder)) as inputs:
         for number, model, name, text, label in rows:
-            inputs.add(number, model, SpooledRollout(name, "", text), label)
+            inputs.add(number, model, StoredRollout(name, "", text), label)
         inputs.finish()
         assert not os.listdir(folder)  # the file has no name
         for number in range(-1, 6):
             of_problem = [row for row in rows if row[0] == number]
             stored = inputs.rollouts_of(number)
-            assert {inputs.read(found.at).response for found in stored} == {
-                row[3] for row in of_problem
-            }
+            texts = {inputs.read(found.at).response for found in stored}
+            assert texts == {row[3] for row in of_problem}
             assert sum(found.repeats for found in stored) + len(stored) == len(of_problem)
             for found in stored:
                 name, _, text = inputs.read(found.at)
@@ -57,9 +54,6 @@ def test_every_text_comes_back_once_with_its_problem(rows: Sequence[RolloutRow])
                 labels = {row[4] for row in same}
                 expected = False if False in labels else None if None in labels else True
                 assert found.label == expected
-
-
-# How rollouts were sampled: the file beside them ends up in the dataset.
 
 
 def test_sampling_records_end_up_in_the_dataset(tmp_path: Path) -> None:
@@ -85,10 +79,6 @@ def test_a_bad_sampling_record_is_named(tmp_path: Path, content: str, sentence: 
         sampling_records([tmp_path / "r"])
 
 
-# A real process that is killed or interrupted in the middle of a build, and the next one.
-
-PROBLEMS = 24
-
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -98,65 +88,35 @@ from consensusbench.construction import BuildJob, OutputPaths, build
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     paths = OutputPaths(folder / "dataset.jsonl", folder / "dataset.audit.jsonl")
-    build(BuildJob((folder / "rollouts.jsonl",), paths, ToyExtractor(sleep_s=0.15), ToyRefiner(),
+    build(BuildJob((folder / "rollouts.jsonl",), paths, ToyExtractor(sleep_s=0.1), ToyRefiner(),
                    folder / "problems.jsonl"))
 """
 
 
-@contextmanager
-def running(repository: Path, folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
-    """Start a build in a process group of its own and wait until some problems are extracted."""
-    # Children heed Ctrl-C also if the tests run in the background, which ignores it.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def test_a_killed_build_goes_on_and_leaves_no_worker(tmp_path: Path, repository: Path) -> None:
+    toys = Toys.of(tmp_path, problems := 16)
+    toys.write()
+
+    def extracted() -> int:
+        return len(journal_records(tmp_path / "dataset.jsonl.partial"))
+
+    path = os.pathsep.join([str(repository), str(HERE), *sys.path])
     process = subprocess.Popen(
-        [sys.executable, *command],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(repository), str(HERE), *sys.path])},
-        start_new_session=True,
-        stderr=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", SCRIPT, str(tmp_path)], env={**os.environ, "PYTHONPATH": path}
     )
     try:
-        wait_for(lambda: extracted(folder) >= 5, process, 60)
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-        signal.signal(signal.SIGINT, before)
-
-
-def extracted(folder: Path) -> int:
-    """Return how many problems the journal of a build holds."""
-    return len(journal_records(folder / "dataset.jsonl.partial"))
-
-
-def test_a_killed_build_goes_on_and_leaves_no_worker(tmp_path: Path, repository: Path) -> None:
-    toys = Toys.of(tmp_path, PROBLEMS)
-    toys.write()
-    with running(repository, tmp_path, "-c", SCRIPT, str(tmp_path)) as process:
+        wait_for(lambda: extracted() >= 5, process, 60)
         workers = descendants(process.pid)
         assert workers
+    finally:
         process.kill()
         process.wait()
-        wait_until_gone(workers)
+    wait_until_gone(workers)
     assert not any(path.exists() for path in outputs(tmp_path).all())
-    left = extracted(tmp_path)
-    assert 5 <= left < PROBLEMS
+    left = extracted()
+    assert 5 <= left < problems
     assert toys.build().resumed == left
     assert not (tmp_path / "dataset.jsonl.partial").exists()
     clean = toys.at("clean")
     clean.build()
     assert written(outputs(tmp_path)) == written(outputs(clean.folder))
-
-
-def test_an_interrupted_command_says_how_it_goes_on(tmp_path: Path, repository: Path) -> None:
-    problems, rollouts = map(str, Toys.of(tmp_path, 1500).write())
-    command = [
-        "-m", "consensusbench.cli", "build", rollouts, "--no-progress", "--problems", problems,
-        "--output", str(tmp_path / "dataset.jsonl"),
-    ]  # fmt: skip
-    with running(repository, tmp_path, *command) as process:
-        os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert errors.splitlines()[0] == "extractions are kept; the same command continues with them"
-    assert "Traceback" not in errors

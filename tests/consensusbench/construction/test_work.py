@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consensusbench.construction import work
-from consensusbench.construction.types import BuildRecord, Excluded, Item, Outcome, ProblemTask
+from consensusbench.construction.types import BuildItem, BuildRecord
 from consensusbench.construction.work import Stages, Workers, in_order, work_here
 from consensusbench.extraction.types import CorrectRollout
 from consensuspr.data import Problem
@@ -23,49 +23,44 @@ from consensuspr.errors import ConsensusPRError
 from tests.consensusbench.construction.conftest import ToyExtractor
 
 
-def task(name: str, text: str = "", response: str = "so 1+1=2") -> ProblemTask:
-    """Return a task with one rollout."""
+def task(name: str, text: str = "", response: str = "so 1+1=2") -> BuildItem:
+    """Return an item with one rollout."""
     record = BuildRecord(1, 0, None, ({"rollout_id": "r", "model": "ada"},), f"sha256:{name}", {})
-    return ProblemTask(Problem(name, problem=text), record, (CorrectRollout("r", "ada", response),))
-
-
-def outcome(of: ProblemTask) -> Outcome:
-    """Return the outcome of a task on which nothing was done."""
-    return Outcome(of.problem, of.record)
+    rollouts = (CorrectRollout("r", "ada", response),)
+    return BuildItem(Problem(name, problem=text), record, rollouts)
 
 
 @given(st.lists(st.booleans(), max_size=30), st.integers(1, 8), st.integers(0, 400))
 def test_order_window_and_length_are_kept(kinds: list[bool], window: int, size: int) -> None:
     under_way: list[int] = []
 
-    def items() -> Iterator[Item]:
-        for number, is_task in enumerate(kinds):
-            excluded = Excluded(Problem(str(number)), "few_correct", "")
-            yield task(str(number), response="x" * size) if is_task else excluded
-
-    class Begun(Future[Outcome]):
-        def __init__(self, begun: ProblemTask) -> None:
+    class Begun(Future[BuildItem]):
+        def __init__(self, begun: BuildItem) -> None:
             super().__init__()
             self.begun = begun
             under_way.append(size)
             assert len(under_way) <= window and sum(under_way) <= max(size, 1000)
 
-        def result(self, timeout: float | None = None) -> Outcome:
+        def result(self, timeout: float | None = None) -> BuildItem:
             under_way.pop()
-            return outcome(self.begun)
+            return self.begun
 
+    items = [
+        task(str(n), response="x" * size if is_open else "") for n, is_open in enumerate(kinds)
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(work, "MAX_WAITING_CHARS", 1000)
-        seen = [found.problem.problem_id for found in in_order(items(), Begun, window)]
-    assert seen == [str(number) for number in range(len(kinds))]
+        done = in_order(
+            items, lambda item: Begun(item) if item.rollouts[0].response else item, window
+        )
+        assert list(done) == items
 
 
-def failures_of(stages: Stages, items: list[ProblemTask]) -> list[tuple[str, str] | None]:
-    """Return reason and detail of the failure of each task, worked on by two processes."""
+def failures_of(stages: Stages, items: list[BuildItem]) -> list[tuple[str, str] | None]:
+    """Return reason and detail of the failure of each item, worked on by two processes."""
     return [
-        None if found.failure is None else (found.failure.reason, found.failure.detail)
-        for found in work_here(items, stages, 2)
-        if isinstance(found, Outcome)
+        None if item.excluded is None else (item.excluded.reason, item.excluded.detail)
+        for item in work_here(items, stages, 2)
     ]
 
 
@@ -94,14 +89,13 @@ def test_problems_run_once_more_when_all_workers_are_killed() -> None:
         list(workers.work(items[:1]))
         for worker in multiprocessing.active_children():
             os.kill(worker.pid or 0, signal.SIGKILL)
-        outcomes = [found for found in workers.work(items) if isinstance(found, Outcome)]
-    assert [found.failure for found in outcomes] == [None] * len(items)
+        assert [item.excluded for item in workers.work(items)] == [None] * len(items)
 
 
 def test_few_are_taken_ahead_and_leaving_early_ends_the_workers() -> None:
     taken = 0
 
-    def items() -> Iterator[Item]:
+    def items() -> Iterator[BuildItem]:
         nonlocal taken
         for number in range(60):
             taken += 1
@@ -112,9 +106,8 @@ def test_few_are_taken_ahead_and_leaving_early_ends_the_workers() -> None:
         assert next(stream).problem.problem_id == f"p{number}"
         assert taken <= number + 17
     stream.close()
-    assert not [
-        child for child in multiprocessing.active_children() if child.name.startswith("_Process")
-    ]
+    children = multiprocessing.active_children()
+    assert not [child for child in children if child.name.startswith("_Process")]
 
 
 def test_an_extractor_that_cannot_be_loaded_is_one_sentence(

@@ -12,19 +12,14 @@ from consensusbench.construction.budgets import Stated, budget_of, stated_in
 from consensusbench.construction.pipeline import add_budgets
 from consensusbench.extraction.refine import PaperRefiner
 from consensusbench.extraction.rules import RulesExtractor
-from consensuspr.data import Problem, open_writer, problem_to_row, read_problems
+from consensuspr.data import Problem, problem_to_row, read_problems
+from tests.rows import write_rows
 
 FIRST, SECOND, LAST = "Each has 3 * 10 = 30.", "With 30 + 22 = 52 of them", "52 - 10 = 42."
 RIGHT = f"{FIRST} {SECOND}, {LAST} Answer: 42"
 WRONG = f"{FIRST} Answer: 30"
 PADDING = " and so on" * 60
-
-
-def write(path: Path, *rows: dict[str, Any]) -> Path:
-    with open_writer(path) as out:
-        for row in rows:
-            out.write(row)
-    return path
+TABLE = "\n".join(f"{a} * {b} = {a * b}" for a in range(3, 40) for b in range(3, 11))
 
 
 def job(
@@ -38,7 +33,7 @@ def job(
         for at, response in enumerate(responses)
     ]
     return BuildJob(
-        (write(folder / "rollouts.jsonl", *rows),),
+        (write_rows(folder / "rollouts.jsonl", rows),),
         OutputPaths(folder / "dataset.jsonl"),
         RulesExtractor(),
         PaperRefiner(),
@@ -78,32 +73,29 @@ def test_a_weight_is_what_right_rollouts_reach_more_often(
 ) -> None:
     problem, report = built(tmp_path, numbered([RIGHT] * 4, "Yes"), numbered(wrong, "No"))
     assert {node.label: node.weight for node in problem.nodes} == weights
-    assert report.to_json()["weighted"] == bool(wrong)
+    counts = report.to_json()
+    assert counts["weighted"] == counts["separation"]["problems"] == bool(wrong)
     assert problem.metadata["construction"]["wrong_rollouts"] == len(wrong)
 
 
-def test_the_report_says_how_ncr_and_length_separate(tmp_path: Path) -> None:
-    # Half of the right ones are longer than any wrong one, and every one states more.
-    right = numbered([RIGHT + PADDING] * 2 + [RIGHT] * 2, "Yes")
-    wrong = numbered([WRONG + " " + "so " * 60] * 2, "No")
-    _, report = built(tmp_path, right, wrong)
-    assert report.to_json()["separation"] == {
-        "problems": 1, "ncr": 1.0, "ncr_raw": 1.0, "length": 0.5,
-    }  # fmt: skip
-    assert report.judge is not None
+@pytest.mark.parametrize(
+    ("right", "wrong", "separation"),
+    [
+        # Half of the right ones are longer than any wrong one, and every one states more.
+        ([RIGHT + PADDING] * 2 + [RIGHT] * 2, [WRONG + " " + "so " * 60] * 2, (1.0, 1.0, 0.5)),
+        # A wrong one that lists everything reaches all nodes, but for the guard.
+        ([RIGHT] * 4, [f"{RIGHT[:-2]}41\n{TABLE}"], (1.0, 0.5, 0.0)),
+    ],
+)
+def test_the_report_has_the_auroc_of_ncr_and_of_length(
+    tmp_path: Path, right: list[str], wrong: list[str], separation: tuple[float, float, float]
+) -> None:
+    _, report = built(tmp_path, numbered(right, "Yes"), numbered(wrong, "No"))
+    names = ("problems", "ncr", "ncr_raw", "length")
+    assert report.to_json()["separation"] == dict(zip(names, (1, *separation), strict=True))
 
 
-def test_what_the_guard_changes_stands_beside_it(tmp_path: Path) -> None:
-    # A wrong one that lists everything reaches all nodes, but for the guard.
-    table = "\n".join(f"{a} * {b} = {a * b}" for a in range(3, 40) for b in range(3, 11))
-    wrong = numbered([f"{RIGHT[:-2]}41\n{table}"], "No")
-    problem, report = built(tmp_path, numbered([RIGHT] * 4, "Yes"), wrong)
-    separation = report.to_json()["separation"]
-    assert (separation["ncr"], separation["ncr_raw"]) == (1.0, 0.5)
-    assert {node.weight for node in problem.nodes} == {0.0}
-
-
-def test_an_attack_that_pays_better_than_being_wrong_is_told(tmp_path: Path) -> None:
+def test_an_attack_that_pays_better_than_wrong_rollouts_is_a_warning(tmp_path: Path) -> None:
     # Two of three nodes combine numbers of the problem; wrong rollouts reach none.
     text = "There are 3 boxes of 10 pens, 22 pens more, and 10 are taken."
     wrong = numbered(["Answer: 41"] * 2, "No")
@@ -113,15 +105,6 @@ def test_an_attack_that_pays_better_than_being_wrong_is_told(tmp_path: Path) -> 
     # One node of three, which the guard lowers.
     assert earned["wrong"] == earned["quantities"] == 0.0 < earned["pairs"] < 1 / 3
     assert len(report.warnings()) == 1
-
-
-def test_without_wrong_rollouts_there_are_no_weights(tmp_path: Path) -> None:
-    _, report = built(tmp_path, numbered([RIGHT] * 4, "Yes"), [])
-    assert report.judge is not None
-    assert (report.judge.weighted, report.judge.separation.problems) == (0, 0)
-    assert report.judge.separation.sentence() == (
-        "no problem has right and wrong rollouts: nodes get no weights"
-    )
 
 
 # Budgets, in a build and added to a dataset.
@@ -173,7 +156,7 @@ def with_budgets(
     folder: Path, right: list[str], wrong: list[str], *rows: dict[str, Any]
 ) -> tuple[list[Problem], BuildReport]:
     """Add budgets to a dataset; return its problems."""
-    dataset = write(folder / "before.jsonl", *rows)
+    dataset = write_rows(folder / "before.jsonl", rows)
     report = add_budgets(job(folder, right, wrong, problems=dataset))
     return list(read_problems(folder / "dataset.jsonl")), report
 

@@ -38,7 +38,6 @@ def columns(problem: Sequence[int], acc: Sequence[float]) -> Columns:
         tokens=np.full(size, 10.0),
         chars=ones * 30,
         undecided=no,
-        undecided_by_load=no,
         status=np.array(["OK"] * size),
         model=labels,
         source=labels,

@@ -119,8 +119,8 @@ def test_the_figures_by_hand(tmp_path: Path) -> None:
     assert found.only_theirs == ("p7",)
     assert found.recall.low is not None and found.recall.high is not None
     assert 0 <= found.recall.low < 0.6 < found.recall.high <= 1
-    said = json.loads(json.dumps(found.to_json(), allow_nan=False))
-    assert said["problems"][1]["missed"] == [["n2", "36+4=40"]]
+    result = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert result["problems"][1]["missed"] == [["n2", "36+4=40"]]
     notes = list(agreement_notes(found, 0.95))
     assert "1 annotated problems are not in the dataset and are left out: p7" in notes
     assert "1 problems have no nodes in either" in notes

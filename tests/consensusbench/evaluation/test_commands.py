@@ -51,9 +51,9 @@ def test_the_sample_is_evaluated(run: Run, sample: tuple[Path, Path], tmp_path: 
     assert "300/300 rollouts" in err
     arguments = ["--dataset", dataset, "--by", "none", "--no-progress", "--json"]
     code, out, err = run("evaluate", scored, *arguments)
-    said = json.loads(out)
-    acc = said["overall"]["acc"]
-    assert (code, err, said["breakdowns"], said["num_stored"]) == (0, "", [], 300)
+    result = json.loads(out)
+    acc = result["overall"]["figures"]["acc"]
+    assert (code, err, result["breakdowns"], result["num_stored"]) == (0, "", [], 300)
     assert (
         f"{100 * acc['value']:.1f} ({100 * acc['low']:.1f}–{100 * acc['high']:.1f})" in everything
     )
@@ -67,8 +67,8 @@ def test_two_models_of_one_file_are_compared(run: Run, sample: tuple[Path, Path]
     assert code == 0
     assert "baseline sample-markdown, candidate sample-terse" in out
     assert "all: 50 problems" in out and "easy: 5 problems" in out and "hard: 2 problems" in out
-    said = json.loads(run(*arguments, "--json")[1])
-    acc = said["overall"]["differences"][0]
+    result = json.loads(run(*arguments, "--json")[1])
+    acc = result["overall"]["differences"][0]
     assert acc["delta"]["low"] > 0 and acc["p_value"] < 0.01
     assert acc["wins"] + acc["ties"] + acc["losses"] == 50
     assert f"{100 * acc['baseline']:.1f}" in out
@@ -81,11 +81,11 @@ def test_two_files_are_compared(run: Run, tmp_path: Path) -> None:
     )
     after = write_rows(tmp_path / "after.jsonl", [answer("p1", 5), answer("p2", 5)])
     code, out, _ = run("compare", before, after, "--dataset", dataset, "--json")
-    said = json.loads(out)
+    result = json.loads(out)
     assert code == 0
-    assert (said["baseline"], said["candidate"]) == (str(before), str(after))
-    assert said["only_baseline"] == ["p3"]
-    acc = said["overall"]["differences"][0]
+    assert (result["baseline"], result["candidate"]) == (str(before), str(after))
+    assert result["only_baseline"] == ["p3"]
+    acc = result["overall"]["differences"][0]
     assert (acc["delta"]["value"], acc["wins"], acc["p_value"]) == (1.0, 2, 0.5)
     _, table, _ = run("compare", before, after, "--dataset", dataset)
     assert "1 problems that only the baseline answered are left out: p3" in table
@@ -102,8 +102,8 @@ def test_agreement_with_people(run: Run, sample: tuple[Path, Path], tmp_path: Pa
     assert "Recall" in out and "50.0" in out
     assert "46 problems have no human annotation and are left out" in out
     assert "human nodes without a partner (4; --json has all):" in out and ": Euler" in out
-    said = json.loads(run("agreement", dataset, human, "--json")[1])
-    assert (said["num_pairs"], said["num_theirs"], said["recall"]["value"]) == (4, 8, 0.5)
+    result = json.loads(run("agreement", dataset, human, "--json")[1])
+    assert (result["num_pairs"], result["num_theirs"], result["recall"]["value"]) == (4, 8, 0.5)
 
 
 def test_a_hostile_name_does_not_reach_the_terminal(run: Run, tmp_path: Path) -> None:

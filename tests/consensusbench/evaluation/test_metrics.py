@@ -64,34 +64,29 @@ def test_every_figure_by_hand() -> None:
     found = evaluate(example(), settings=EvaluationSettings(ks=(1, 2))).overall
     assert (found.num_rollouts, found.num_problems) == (7, 3)
     assert found.statuses == {"OK": 4, "ANSWER_UNDECIDED": 1, "NO_NODES": 1, "INTERNAL": 1}
-    assert found.acc.value == pytest.approx(3 / 6)
-    assert (found.num_undecided, found.num_undecided_by_load) == (1, 0)
+    assert (found.num_undecided, found.num_without_match) == (1, 1)
+    assert (found.num_right, found.num_wrong) == (2, 3)
     assert found.acc_if_undecided_were_right == pytest.approx(4 / 6)
-    first, second = found.pass_at
-    assert first.estimate.value == pytest.approx((1 / 2 + 1 / 3 + 1) / 3)
-    # p1: the only pair holds the right one; p2: two of three pairs do; p3 has one sample.
-    assert second.estimate.value == pytest.approx((1 + 2 / 3) / 2)
-    assert (second.num_left_out, second.left_out) == (1, ("p3",))
-
-    nodes = found.nodes
-    assert nodes.ncr.value == pytest.approx((1 + 1 / 2 + 3 / 4 + 0 + 1 / 4) / 5)
-    assert nodes.ncr_by_problem.value == pytest.approx((3 / 4 + 1 / 3) / 2)
-    assert nodes.tpn.value == pytest.approx((50 + 50 + 100) / 3)
-    assert nodes.tpn_median.value == 50
-    # The rollout without a match counts with its 60 tokens, the one of unknown length does not.
-    assert nodes.tpn_pooled.value == pytest.approx((100 + 50 + 300 + 60) / (2 + 1 + 3 + 0))
-    assert nodes.num_without_match == 1
-    assert nodes.consistency.d_ncr.value == pytest.approx((1 + 3 / 4) / 2 - (1 / 2 + 0 + 1 / 4) / 3)
-    assert nodes.consistency.auroc.value == 1.0
-    assert nodes.consistency.prevalence == pytest.approx(2 / 5)
-
-    without = found.nodes_without_final
-    assert without.ncr.value == pytest.approx((1 + 1 + 2 / 3 + 0 + 1 / 3) / 5)
-    assert without.tpn.value == pytest.approx((100 + 50 + 150) / 3)
-    assert without.consistency.auroc.value == pytest.approx((1 / 2 + 1 + 1 + 0 + 1 + 1) / 6)
-
-    assert found.tokens.value == pytest.approx(520 / 5)
-    assert found.chars.value == pytest.approx((300 + 100 + 5 * 100) / 7)
+    assert found.left_out == {"pass@2": (1, ("p3",))}
+    values = {
+        "acc": 3 / 6,
+        "pass@1": (1 / 2 + 1 / 3 + 1) / 3,
+        # p1: the only pair holds the right one; p2: two of three pairs do; p3 has one sample.
+        "pass@2": (1 + 2 / 3) / 2,
+        "ncr": (1 + 1 / 2 + 3 / 4 + 0 + 1 / 4) / 5,
+        "tpn": (50 + 50 + 100) / 3,
+        # The rollout without a match counts with its 60 tokens, the one of unknown length does not.
+        "tpn_pooled": (100 + 50 + 300 + 60) / (2 + 1 + 3 + 0),
+        "d_ncr": (1 + 3 / 4) / 2 - (1 / 2 + 0 + 1 / 4) / 3,
+        "auroc": 1.0,
+        "prevalence": 2 / 5,
+        "ncr_without_final": (1 + 1 + 2 / 3 + 0 + 1 / 3) / 5,
+        "tpn_without_final": (100 + 50 + 150) / 3,
+        "auroc_without_final": (1 / 2 + 1 + 1 + 0 + 1 + 1) / 6,
+        "tokens": 520 / 5,
+        "chars": (300 + 100 + 5 * 100) / 7,
+    }
+    assert {name: found.figures[name].value for name in values} == pytest.approx(values)
 
 
 def labels(groups: tuple[GroupMetrics, ...]) -> list[tuple[str, ...]]:
@@ -131,83 +126,56 @@ def test_auroc_within_problems_is_the_mean_of_each() -> None:
     assert within_problems(values[:1], right[:1], np.array([0]), 0.95).value is None
 
 
+def figures_of(*rollouts: Any) -> dict[str, float | None]:
+    found = evaluate(scored_set([facts("p", [False, True])], *rollouts)).overall
+    return {name: figure.value for name, figure in found.figures.items()}
+
+
 def test_the_guard_lowers_ncr_and_the_plain_one_stands_beside_it() -> None:
-    problems = {"p": facts("p", [False, True])}
-    rollouts = [
+    found = figures_of(
         rollout("p", 1.0, (1, 1), num_chars=30),
         rollout("p", 1.0, (1, 0), num_chars=40),
         rollout("p", 0.0, (1, 1), num_chars=90, guard=0.1),
-    ]
-    found = evaluate(scored_set([*problems.values()], *rollouts)).overall
-    assert found.nodes.ncr.value == pytest.approx((1 + 0.5 + 0.1) / 3)
-    assert found.nodes.ncr_raw.value == pytest.approx(2.5 / 3)
-    assert found.nodes_without_final.ncr.value == pytest.approx((1 + 1 + 0.1 * 1) / 3)
-    raw = found.nodes.consistency_raw
-    assert raw is not None and raw.within.value == 0.25
-    assert found.nodes.consistency.within.value == 1.0
-    assert found.right_lowered.value == 0.0
-    assert (found.length.auroc, found.length.within.value) == (0.0, 0.0)
+    )
+    assert found["ncr"] == pytest.approx((1 + 0.5 + 0.1) / 3)
+    assert found["ncr_raw"] == pytest.approx(2.5 / 3)
+    assert found["ncr_without_final"] == pytest.approx((1 + 1 + 0.1 * 1) / 3)
+    names = ("within", "within_raw", "right_lowered", "length_within")
+    assert [found[name] for name in names] == [1.0, 0.25, 0.0, 0.0]
 
 
 def test_the_papers_own_ncr_stands_beside_ours_where_it_differs() -> None:
-    problems = {"p": facts("p", [False, True])}
     rollouts = [
         rollout("p", 1.0, (1, 1), plain=(False, True)),
         rollout("p", 0.0, (1, 0), plain=(True, False), guard=0.5),
     ]
-    found = evaluate(scored_set([*problems.values()], *rollouts))
-    ours, inner = found.overall.nodes, found.overall.nodes_without_final
-    assert ours.ncr_paper is not None and ours.ncr_paper.value == 0.5
-    assert ours.consistency_paper is not None and inner.consistency_paper is not None
-    assert (ours.consistency.auroc.value, ours.consistency_paper.auroc.value) == (1.0, 0.5)
-    assert (inner.consistency.auroc.value, inner.consistency_paper.auroc.value) == (1.0, 0.0)
-    notes = "\n".join(evaluation_notes(found))
+    found = figures_of(*rollouts)
+    assert (found["ncr_paper"], found["auroc"], found["auroc_paper"]) == (0.5, 1.0, 0.5)
+    assert found["auroc_without_final"] == 1.0 and found["auroc_paper_without_final"] == 0.0
+    evaluation = evaluate(scored_set([facts("p", [False, True])], *rollouts))
+    notes = "\n".join(evaluation_notes(evaluation))
     assert "the paper's own NCR (no statements, no guard) is 50.0 %, AUROC 50.0 %" in notes
-    headings = [column.heading for table in evaluation_tables(found) for column in table.columns]
-    assert {"NCR, paper's %", "AUROC, paper's %"} <= set(headings)
-
-
-@pytest.mark.parametrize("plain", [None, (True, True)])
-def test_the_papers_own_ncr_is_left_out_where_it_is_unknown_or_the_same(
-    plain: tuple[bool, ...] | None,
-) -> None:
-    rollouts = [rollout("p", 1.0, (1, 1), plain=plain), rollout("p", 0.0, (1, 1), plain=plain)]
-    found = evaluate(scored_set([facts("p", [False, True])], *rollouts))
-    assert (found.overall.nodes.ncr_paper, found.overall.nodes.consistency_paper) == (None, None)
-    headings = [column.heading for table in evaluation_tables(found) for column in table.columns]
-    assert not [heading for heading in headings if "paper" in heading]
+    tables = evaluation_tables(evaluation)
+    headings = {column.heading for table in tables for column in table.columns}
+    assert {"NCR, paper's %", "AUROC, paper's %"} <= headings
+    # Unknown or the same, it is left out.
+    for plain in (None, (True, True)):
+        same = [rollout("p", acc, (1, 1), plain=plain) for acc in (1.0, 0.0)]
+        assert not [name for name in figures_of(*same) if "paper" in name]
 
 
 def test_the_json_form_is_complete_and_has_no_nan() -> None:
-    found = evaluate(
-        example(), dataset="d.jsonl", settings=EvaluationSettings(ks=(1, 2), seed=3)
-    ).to_json()
+    found = evaluate(example(), dataset="d.jsonl", settings=EvaluationSettings(ks=(1, 2))).to_json()
     read = json.loads(json.dumps(found, allow_nan=False))
-    assert (read["schema"], read["dataset"], read["ks"], read["seed"]) == (
-        SCHEMA,
-        "d.jsonl",
-        [1, 2],
-        3,
-    )
+    assert (read["schema"], read["dataset"], read["ks"]) == (SCHEMA, "d.jsonl", [1, 2])
     assert read["num_problems_without_rollouts"] == 1
-    assert read["overall"]["pass_at"]["2"]["left_out"] == ["p3"]
+    assert read["overall"]["left_out"] == {"pass@2": [1, ["p3"]]}
+    assert read["overall"]["figures"]["acc"]["value"] == 0.5
     # What another program may rely on; a change of these is a change of SCHEMA.
     assert sorted(read) == sorted(
         "schema version dataset files identity num_stored skipped_rows "
-        "num_problems_without_rollouts tokenizer num_tokenized messages ks confidence seed "
+        "num_problems_without_rollouts tokenizer num_tokenized messages ks confidence "
         "replicates overall breakdowns".split()
-    )
-    assert sorted(read["overall"]) == sorted(
-        "key num_rollouts num_problems statuses num_undecided num_undecided_by_load acc "
-        "acc_if_undecided_were_right pass_at nodes nodes_without_final right_lowered length "
-        "tokens chars".split()
-    )
-    assert sorted(read["overall"]["nodes"]) == sorted(
-        "ncr ncr_raw ncr_by_problem tpn tpn_pooled tpn_median num_without_match consistency "
-        "consistency_raw ncr_paper consistency_paper".split()
-    )
-    assert sorted(read["overall"]["nodes"]["consistency"]) == sorted(
-        "d_ncr auroc aucpr within prevalence ncr_right ncr_wrong num_right num_wrong".split()
     )
 
 
@@ -218,20 +186,19 @@ def test_notes_say_what_the_tables_do_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("by", "how", "sentence"),
+    ("by", "settings", "sentence"),
     [
         (("colour",), EvaluationSettings(), "by model, source, difficulty, not by 'colour'"),
         ((), EvaluationSettings(confidence=0.0), "above 0 and below 1, got 0.0"),
-        ((), EvaluationSettings(seed=-1), "the seed must be 0 or more, got -1"),
         ((), EvaluationSettings(ks=(0,)), r"1 or more, got \(0,\)"),
         ((), EvaluationSettings(ks=(2, 1)), r"ascending and 1 or more, got \(2, 1\)"),
     ],
 )
 def test_settings_out_of_range_are_refused(
-    by: tuple[str, ...], how: EvaluationSettings, sentence: str
+    by: tuple[str, ...], settings: EvaluationSettings, sentence: str
 ) -> None:
     with pytest.raises(InputError, match=sentence):
-        evaluate(example(), by=by, settings=how)
+        evaluate(example(), by=by, settings=settings)
 
 
 def one(samples: int, right: int, k: int) -> float:
@@ -278,55 +245,68 @@ def test_the_figure_is_the_mean_over_problems_that_have_enough() -> None:
     # p0: 1 of 2, p1: 2 of 2, p2: one sample, p3: one that could be judged, p4: none.
     problem = np.array([0, 0, 1, 1, 2, 3, 3, 4])
     acc = np.array([1, 0, 1, 1, 1, 0, math.nan, math.nan])
-    ids = ("a", "b", "c", "d", "e")
-    first = pass_at_k_estimate(acc, problem, 1, 0.95, ids)
-    assert first.estimate.value == pytest.approx((0.5 + 1 + 1 + 0) / 4)
-    assert (first.num_left_out, first.left_out) == (1, ("e",))
-    second = pass_at_k_estimate(acc, problem, 2, 0.95, ids)
-    assert (second.estimate.value, second.estimate.std_error) == (1.0, 0.0)
-    assert (second.estimate.count, second.estimate.problems) == (4, 2)
-    assert (second.num_left_out, second.left_out) == (3, ("c", "d", "e"))
-    third = pass_at_k_estimate(acc, problem, 3, 0.95, ids)
-    assert third.estimate.value is None and third.num_left_out == 5
+    first, few = pass_at_k_estimate(acc, problem, 1, 0.95)
+    assert first.value == pytest.approx((0.5 + 1 + 1 + 0) / 4) and few == [4]
+    second, few = pass_at_k_estimate(acc, problem, 2, 0.95)
+    assert (second.value, second.std_error, second.count, second.problems) == (1.0, 0.0, 4, 2)
+    assert few == [2, 3, 4]
+    third, few = pass_at_k_estimate(acc, problem, 3, 0.95)
+    assert third.value is None and len(few) == 5
 
 
 def test_the_three_by_hand() -> None:
     ncr = np.array([1.0, 0.5, 0.5, 0.0])
-    found = consistency_of(ncr, np.array([1.0, 1, 0, 0]), np.arange(4), 0.95, 0)
-    assert found.d_ncr.value == pytest.approx((1 + 0.5) / 2 - (0.5 + 0) / 2)
+    found = consistency_of(ncr, np.array([1.0, 1, 0, 0]), np.arange(4), 0.95)
+    assert found.figures["d_ncr"].value == pytest.approx((1 + 0.5) / 2 - (0.5 + 0) / 2)
     # Right above wrong in 3 of 4 pairs, level in the other.
-    assert found.auroc.value == pytest.approx(3.5 / 4)
+    assert found.figures["auroc"].value == pytest.approx(3.5 / 4)
     # At 1: precision 1, recall 1/2.  At 1/2: precision 2/3, recall 1.
-    assert found.aucpr.value == pytest.approx(1 / 2 * 1 + 1 / 2 * 2 / 3)
-    assert (found.prevalence, found.num_right, found.num_wrong) == (0.5, 2, 2)
+    assert found.figures["aucpr"].value == pytest.approx(1 / 2 * 1 + 1 / 2 * 2 / 3)
+    assert (found.figures["prevalence"].value, found.num_right, found.num_wrong) == (0.5, 2, 2)
     assert (found.ncr_right, found.ncr_wrong) == (0.75, 0.25)
 
 
 def test_one_class_alone_has_no_figure_and_says_so() -> None:
-    found = consistency_of(np.array([1.0, 0.5]), np.ones(2), np.arange(2), 0.95, 0)
-    assert (found.auroc.value, found.auroc.no_interval) == (None, ONE_CLASS)
-    assert (found.prevalence, found.ncr_right, found.ncr_wrong) == (1.0, 0.75, None)
-    empty = consistency_of(np.array([]), np.array([]), np.array([], dtype=int), 0.95, 0)
-    assert (empty.prevalence, empty.d_ncr.value) == (None, None)
+    found = consistency_of(np.array([1.0, 0.5]), np.ones(2), np.arange(2), 0.95)
+    found_auroc = found.figures["auroc"]
+    assert (found_auroc.value, found_auroc.no_interval) == (None, ONE_CLASS)
+    assert (found.figures["prevalence"].value, found.ncr_right, found.ncr_wrong) == (
+        1.0,
+        0.75,
+        None,
+    )
+    empty = consistency_of(np.array([]), np.array([]), np.array([], dtype=int), 0.95)
+    assert (empty.figures["prevalence"].value, empty.figures["d_ncr"].value) == (None, None)
 
 
 def test_too_few_problems_have_figures_without_intervals() -> None:
     ncr, acc = np.array([1.0, 0.0]), np.array([1.0, 0.0])
-    single = consistency_of(ncr, acc, np.zeros(2, dtype=int), 0.95, 0)
-    assert (single.auroc.value, single.auroc.no_interval) == (1.0, ONE_PROBLEM)
-    few = consistency_of(np.tile(ncr, 9), np.tile(acc, 9), np.arange(18) // 2, 0.95, 0)
-    assert (few.auroc.value, few.auroc.low, few.auroc.no_interval) == (1.0, None, FEW_PROBLEMS)
+    single = consistency_of(ncr, acc, np.zeros(2, dtype=int), 0.95)
+    single_auroc = single.figures["auroc"]
+    assert (single_auroc.value, single_auroc.no_interval) == (
+        1.0,
+        ONE_PROBLEM,
+    )
+    few = consistency_of(np.tile(ncr, 9), np.tile(acc, 9), np.arange(18) // 2, 0.95)
+    few_auroc = few.figures["auroc"]
+    assert (
+        few_auroc.value,
+        few_auroc.low,
+        few_auroc.no_interval,
+    ) == (1.0, None, FEW_PROBLEMS)
     # A third of the samples of these twelve problems lack the only right rollout.
     ncr, acc = np.eye(12)[0] + 0.1 * np.arange(12), np.eye(12)[0]
-    rare = consistency_of(ncr, acc, np.arange(12), 0.95, 0)
-    assert rare.auroc.value == pytest.approx(9.5 / 11)
-    assert (rare.auroc.low, rare.auroc.no_interval) == (None, TOO_FEW)
+    rare = consistency_of(ncr, acc, np.arange(12), 0.95)
+    rare_auroc = rare.figures["auroc"]
+    assert rare_auroc.value == pytest.approx(9.5 / 11)
+    assert (rare_auroc.low, rare_auroc.no_interval) == (None, TOO_FEW)
 
 
 def test_a_perfect_sample_is_not_certain_to_be_perfect() -> None:
     acc = np.tile([1.0, 0.0], 20)
-    found = consistency_of(0.5 * acc + 0.25, acc, np.arange(40) // 2, 0.95, 0)
-    for figure, value in ((found.auroc, 1.0), (found.aucpr, 1.0), (found.d_ncr, 0.5)):
+    found = consistency_of(0.5 * acc + 0.25, acc, np.arange(40) // 2, 0.95)
+    for name, value in (("auroc", 1.0), ("aucpr", 1.0), ("d_ncr", 0.5)):
+        figure = found.figures[name]
         assert (figure.value, figure.low, figure.no_interval) == (value, None, ALL_ALIKE)
 
 
@@ -356,17 +336,17 @@ def test_the_interval_is_that_of_resampled_problems() -> None:
     problem = random.integers(0, 12, 150)
     acc = (random.random(150) < 0.6).astype(float)
     ncr = random.integers(0, 4, 150) / 4 * 0.7 + 0.3 * acc
-    found = consistency_of(ncr, acc, problem, 0.9, 11)
+    found = consistency_of(ncr, acc, problem, 0.9)
     right, wrong = ncr[acc == 1][:, None], ncr[acc == 0][None, :]
     ordered = (right > wrong) + (right == wrong) / 2
     values = [
         np.average(ordered, weights=np.outer(drawn[acc == 1], drawn[acc == 0]))
-        for block in problem_weights(12, 11)
+        for block in problem_weights(12)
         for drawn in block[:, problem]
     ]
     low, high = np.quantile(values, [0.05, 0.95])
-    assert (found.auroc.low, found.auroc.high) == pytest.approx((low, high))
-    assert found.auroc.value is not None and low <= found.auroc.value <= high
+    assert (found.figures["auroc"].low, found.figures["auroc"].high) == pytest.approx((low, high))
+    assert found.figures["auroc"].value is not None and low <= found.figures["auroc"].value <= high
 
 
 def test_a_percentile_interval_needs_most_of_its_replicates() -> None:

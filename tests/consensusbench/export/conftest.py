@@ -28,12 +28,7 @@ def held_out(number: int, **changes: Any) -> dict[str, Any]:
 
 
 class ExportBench:
-    """Writes datasets and exports them to ``out``.
-
-    Attributes:
-        folder: where the datasets are.
-        out: where the files go.
-    """
+    """Writes datasets to ``folder`` and exports them to ``out``."""
 
     def __init__(self, folder: Path, write: WriteDataset) -> None:
         self.folder = folder
@@ -59,7 +54,7 @@ class ExportBench:
         return [row["extra_info"]["problem_id"] for row in self.rows(side)]
 
     def files(self) -> dict[str, bytes]:
-        """Return what lies in ``out``."""
+        """Return the files in ``out``."""
         return {path.name: path.read_bytes() for path in self.out.iterdir()}
 
 

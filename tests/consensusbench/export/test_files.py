@@ -16,15 +16,7 @@ from tests.consensusbench.export.conftest import held_out, train
 if TYPE_CHECKING:
     from tests.consensusbench.export.conftest import ExportBench
 
-PROMPT = [
-    {
-        "role": "user",
-        "content": "Solve the following math problem step by step. The last line of your response "
-        "should be of the form Answer: $Answer (without quotes) where $Answer is the answer to the "
-        "problem.\n\nWhat is $1 + {1}$?\n\nRemember to put your answer on its own line after "
-        '"Answer:".',
-    }
-]
+PROMPT = [{"role": "user", "content": with_prompt("What is $1 + {1}$?")}]
 
 
 def test_rows_of_verl(bench: ExportBench) -> None:
@@ -43,7 +35,7 @@ def test_rows_of_verl(bench: ExportBench) -> None:
 
 
 def test_rows_of_trl(bench: ExportBench) -> None:
-    report = bench.export(train(1), held_out(2, data_source=""), by=export_trl)
+    bench.export(train(1), held_out(2, data_source=""), by=export_trl)
     assert bench.rows() == [
         {
             "prompt": PROMPT,
@@ -55,8 +47,6 @@ def test_rows_of_trl(bench: ExportBench) -> None:
     ]
     [row] = bench.rows("val")
     assert (row["split"], row["data_source"]) == ("test", "consensusbench")
-    assert PROMPT[0]["content"] == with_prompt("What is $1 + {1}$?")
-    assert report.rows(ExportSplit.TRAIN) == 1
 
 
 def test_rows_may_hold_the_nodes(bench: ExportBench) -> None:

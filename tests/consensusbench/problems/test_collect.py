@@ -15,6 +15,7 @@ from consensuspr.errors import DataError, InputError
 from tests.consensusbench.problems.conftest import dapo, gsm8k, math500
 
 if TYPE_CHECKING:
+    from tests.commands import Run
     from tests.consensusbench.conftest import WriteDataset
 
 
@@ -23,8 +24,8 @@ class CollectBench:
         self.output = folder / "out.jsonl"
         self._write = write
 
-    def source(self, name: str, *rows: dict[str, Any], limit: int | None = None) -> SourceInput:
-        return source_input(f"{name}={self._write(*rows, name=f'{name}.jsonl')}", limit)
+    def source(self, name: str, *rows: dict[str, Any]) -> SourceInput:
+        return source_input(f"{name}={self._write(*rows, name=f'{name}.jsonl')}")
 
     def collect(self, *inputs: SourceInput, **options: Any) -> SourcesReport:
         return collect_problems(inputs, self.output, **options)
@@ -36,6 +37,23 @@ class CollectBench:
 @pytest.fixture
 def bench(tmp_path: Path, write_dataset: WriteDataset) -> CollectBench:
     return CollectBench(tmp_path, write_dataset)
+
+
+def test_the_command_prints_counts_conflicts_and_leaks(bench: CollectBench, run: Run) -> None:
+    rows = [dapo(str(n), text, str(n)) for n, text in enumerate(("$x$", "$y$", "$y$", "z"), 1)]
+    sources = bench.source("dapo-math-17k", *rows), bench.source("math-500", math500(1, "$z$", "4"))
+    named = [f"{origin.name}={origin.path}" for origin in sources]
+    code, out, _ = run("problems", *named, "--output", bench.output)
+    assert code == 0
+    cells = [line.split() for line in out.splitlines()]
+    assert [row for row in cells[1:] if len(row) == 6] == [
+        ["dapo-math-17k", "4", "0", "2", "1", "1"],
+        ["math-500", "1", "0", "0", "0", "1"],
+        ["all", "5", "0", "2", "1", "2"],
+    ]
+    assert "1 text has two answers (left out), for example 2 (dapo17k-2), 3 (dapo17k-3)" in out
+    assert "1 row of dapo-math-17k is in math-500 too (left out)" in out
+    assert f"{bench.output}: 2 problems" in out
 
 
 def test_each_problem_is_written_once(bench: CollectBench) -> None:
@@ -64,27 +82,13 @@ def test_each_problem_is_written_once(bench: CollectBench) -> None:
     }
     counts = report.to_json()
     assert counts["conflicting_texts"] == 1
-    assert counts["conflicts"] == [
-        [
-            {"ground_truth": "34", "problem_id": "dapo17k-3"},
-            {"ground_truth": "35", "problem_id": "dapo17k-4"},
-        ]
-    ]
-    assert counts["leaked"] == [
-        {"source": "dapo-math-17k", "test_source": "math-500", "rows": 1, "test_problems": 1}
-    ]
-    assert counts["leaks"] == [
-        {
-            "problem_id": "dapo17k-7",
-            "source": "dapo-math-17k",
-            "ground_truth": "9",
-            "test_problem_id": "math500-algebra-1",
-            "test_source": "math-500",
-            "test_ground_truth": "8",
-        }
-    ]
+    cases = [(case["problem_id"], case["ground_truth"]) for case in counts["cases"]]
+    assert cases == [("dapo17k-3", "34"), ("dapo17k-4", "35"), ("dapo17k-7", "9")]
+    assert counts["cases"][0]["text"] == counts["cases"][1]["text"]
+    assert counts["cases"][2]["test_problem_id"] == "math500-algebra-1"
+    assert counts["leaked"] == [{"source": "dapo-math-17k", "test_source": "math-500", "rows": 1}]
     first = counts["sources"][0]
-    assert (first["path"], first["hub_id"]) == (str(training.path), None)
+    assert first["path"] == str(training.path)
     assert (first["read"], first["repeated"], first["written"]) == (7, 2, 2)
 
 

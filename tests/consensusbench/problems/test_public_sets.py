@@ -33,5 +33,5 @@ def test_repetitions_conflicts_and_leaks_of_dapo(shared_dir: Path, tmp_path: Pat
     assert report.conflicting_texts == 20
     written = [p.problem for p in read_problems(output) if p.data_source == "math_dapo"]
     assert len(written) == len(set(written)) == report.statuses[3][ProblemStatus.WRITTEN]
-    leaked = {pair: len(ids) for pair, ids in report.leaked_tests.items()}
-    assert leaked == {("dapo-math-17k", "math-500"): 7}
+    assert report.leaked == {("dapo-math-17k", "math-500"): 8}
+    assert len({case.get("test_problem_id") for case in report.cases} - {None}) == 7

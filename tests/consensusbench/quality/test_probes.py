@@ -28,8 +28,9 @@ from consensusbench.quality.attacks import (
 )
 from consensusbench.quality.probes import ProbeReport, cheap_notes, probe_dataset
 from consensusbench.quality.survey import (
-    RolloutSample,
+    RolloutSurvey,
     SurveyedRollout,
+    add_to_sample,
     match_unrelated,
 )
 
@@ -76,7 +77,9 @@ ROLLOUTS = [
 def report(write_dataset: Write) -> ProbeReport:
     dataset = write_dataset(*PROBLEMS)
     rollouts = write_dataset(*ROLLOUTS, name="rollouts.jsonl")
-    return probe_dataset(dataset, [rollouts], budget_chars=500, threads=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RolloutSurvey, "typical_chars", lambda survey, source: 500)
+        return probe_dataset(dataset, [rollouts])
 
 
 def test_each_attack_earns_what_it_hits(report: ProbeReport) -> None:
@@ -117,16 +120,6 @@ def test_attacks_that_earn_more_than_wrong_rollouts_are_reported(write_dataset: 
     assert note.startswith("attack `") and "% NCR on sums; wrong rollouts score 16.7 %" in note
 
 
-def test_equations_are_true_and_have_their_values() -> None:
-    made = pairs_of([Fraction(6), Fraction(3)])
-    assert (made[0][0], len(made)) == ("6*6=36", 13)
-    for text, value in made:
-        assert truth_of(text) is Truth.TRUE
-        assert Fraction(text.partition("=")[2]) == Fraction(value, 10_000)
-    deep = [text for text, _ in pairs_of_pairs([Fraction(2), Fraction(3)])]
-    assert {"2*3=6", "2+3=5", "6*5=30", "5*5=25"} <= {*deep}
-
-
 @given(st.lists(st.fractions(0, 10**4, max_denominator=20).filter(bool), max_size=4, unique=True))
 def test_pairs_of_pairs_are_true(numbers: list[Fraction]) -> None:
     assert {truth_of(text) for text, _ in pairs_of_pairs(numbers)[::40]} <= {Truth.TRUE}
@@ -148,7 +141,6 @@ def test_figures_of_an_attack(write_dataset: Write, report: ProbeReport) -> None
     assert (figures.ncr > 0, figures.ncr_without_final) == (True, 0.0)
     pairs = report.attack(Attack.PAIRS)
     assert (pairs.overall.problems, pairs.by_source["proofs"].problems) == (3, 1)
-    assert pairs.by_source["sums"].share_reached == 0.5
     # Without the problem's text there are no pairs: that is not an NCR of 0.
     report = probe_dataset(write_dataset(PROBLEMS[1], PROBLEMS[0] | {"problem": " "}))
     assert report.attack(Attack.PAIRS).overall.problems == 1
@@ -214,52 +206,36 @@ _ROLLOUTS = st.lists(
 )
 
 
-def sampled(rollouts: list[tuple[str, str]]) -> RolloutSample:
-    sample = RolloutSample(per_source=5, max_chars=20)
-    for problem_id, text in rollouts:
-        sample.add("s", problem_id, text)
-    return sample
-
-
 @given(_ROLLOUTS, st.randoms(use_true_random=False))
-def test_a_sample_does_not_depend_on_the_order(
+def test_a_sample_is_bounded_and_does_not_depend_on_the_order(
     rollouts: list[tuple[str, str]], random: object
 ) -> None:
     shuffled = list(rollouts)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert sampled(rollouts).of("s") == sampled(shuffled).of("s")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(survey, "MAX_SAMPLED", 5)
+        first, second = sampled(rollouts), sampled(shuffled)
+    assert first == second
+    assert len(first) == min(5, len(set(rollouts)))
+    assert {(one.problem_id, one.text) for one in first} <= set(rollouts)
 
 
-@given(_ROLLOUTS)
-def test_a_sample_stays_within_its_bounds(rollouts: list[tuple[str, str]]) -> None:
-    kept = sampled(rollouts).of("s")
-    assert len(kept) <= 5
-    assert sum(len(one.text) for one in kept) <= 20 or len(kept) == 1
-    assert {(one.problem_id, one.text) for one in kept} <= set(rollouts)
+def sampled(rollouts: list[tuple[str, str]]) -> list[SurveyedRollout]:
+    sample: list[SurveyedRollout] = []
+    for problem_id, text in rollouts:
+        add_to_sample(sample, problem_id, text)
+    return sample
 
 
-def test_one_long_rollout_stays_and_counts_with_its_beginning() -> None:
-    sample = RolloutSample(max_chars=10)
-    sample.add("s", "p", "x" * 200_000)
-    [kept] = sample.of("s")
-    assert len(kept.text) == 1 << 17
-
-
-def test_repeated_texts_count_once_and_sources_are_separate() -> None:
-    sample = RolloutSample()
-    for problem_id in ("p", "p", "q"):
-        sample.add("s", problem_id, "same")
-    assert sorted(one.problem_id for one in sample.of("s")) == ["p", "q"]
-    sample.add("t", "q", "x")
-    assert (sample.typical_chars("s"), sample.typical_chars("t")) == (4, 1)
-    assert sample.typical_chars("u") is None
-    assert sample.of("u") == []
+def test_a_long_rollout_counts_with_its_beginning() -> None:
+    [kept] = sampled([("p", "x" * 200_000)])
+    assert len(kept.text) == survey.MAX_CHARS_EACH
 
 
 SAMPLE = [
-    SurveyedRollout("p1", "so 2*3=6"),
-    SurveyedRollout("p2", "here 7+8=15, and 2*3=6"),
-    SurveyedRollout("p3", "nothing at all"),
+    SurveyedRollout(b"", "p1", "so 2*3=6"),
+    SurveyedRollout(b"", "p2", "here 7+8=15, and 2*3=6"),
+    SurveyedRollout(b"", "p3", "nothing at all"),
 ]
 PATTERNS = [
     ("p1", [["2*3=6", "6=2*3"], ["9*9=81"]]),
@@ -271,7 +247,7 @@ PATTERNS = [
 @pytest.mark.parametrize("pool_nodes", [1, 3, 1024])
 def test_own_rollouts_are_left_out(pool_nodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "POOL_NODES", pool_nodes)
-    found = match_unrelated(PATTERNS, SAMPLE, threads=1)
+    found = match_unrelated(PATTERNS, SAMPLE)
     # p1 sees the rollouts of p2 and p3, of which one hits its first node.
     assert [len(hits) for hits in found] == [2, 2, 3]
     rates = [hits.mean(axis=0).tolist() for hits in found]

@@ -14,7 +14,6 @@ from consensusbench.quality.validate import (
     DatasetFinding,
     Severity,
     ValidationReport,
-    ValidationSettings,
     checked_problems,
     validate_dataset,
 )
@@ -48,9 +47,7 @@ def findings(
     path: Path, *rollouts: Path, **settings: Any
 ) -> tuple[ValidationReport, list[DatasetFinding]]:
     reported: list[DatasetFinding] = []
-    report = validate_dataset(
-        path, rollouts, ValidationSettings(processes=0, **settings), on_finding=reported.append
-    )
+    report = validate_dataset(path, rollouts, processes=0, on_finding=reported.append, **settings)
     return report, reported
 
 
@@ -227,9 +224,9 @@ def test_worst_comes_first_in_the_report(write_dataset: Write) -> None:
     report, _ = findings(write_dataset(problem(node("x", "12*4=49")), problem(problem_id="q")))
     severities = [code.severity for code, _, _ in report.by_code()]
     assert severities == sorted(severities, key=list(Severity).index)
-    said = json.loads(json.dumps(report.to_json()))
-    assert said["findings"][0]["code"] == "false_equality"
-    assert said["severities"]["error"] == 1
+    result = json.loads(json.dumps(report.to_json()))
+    assert result["findings"][0]["code"] == "false_equality"
+    assert result["severities"]["error"] == 1
 
 
 def test_good_rows_come_through_and_bad_ones_are_told(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ VOID = {"meta", "link", "br", "input", "img", "base"}
 
 
 class Written:
-    """A page on disk, the documents that it holds, and what was said about it."""
+    """A page on disk, the documents that it holds, and what was result about it."""
 
     def __init__(self, path: Path, written: WrittenReport) -> None:
         self.path = path

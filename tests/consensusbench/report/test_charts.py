@@ -16,8 +16,6 @@ from consensusbench.report.charts import (
     coverage_by_position,
     length_distribution,
     ncr_distribution,
-    node_order,
-    reached_by_order,
     text_position,
     tpn_distribution,
 )
@@ -42,7 +40,6 @@ CHARTS = {
         ncr_distribution(ROLLOUTS),
         tpn_distribution(ROLLOUTS),
         length_distribution(ROLLOUTS),
-        node_order(ROLLOUTS),
         text_position(ROLLOUTS),
         accuracy_scatter(ROLLOUTS, str),
         *alpha_charts(ROLLOUTS),
@@ -76,7 +73,6 @@ def test_without_data_a_chart_says_why() -> None:
     for chart in (
         ncr_distribution(unknown),
         tpn_distribution(unknown),
-        node_order(unknown),
         text_position(unknown),
         accuracy_scatter(unknown, str),
         *alpha_charts(unknown),
@@ -93,27 +89,7 @@ def test_a_scatter_of_many_problems_is_bounded_and_says_so() -> None:
     assert chart.notes == (f"{MAX_DOTS:,} of {2 * MAX_DOTS:,} problems are drawn, chosen evenly.",)
 
 
-@given(st.lists(st.integers(1, 10**9), min_size=1, max_size=30))
-def test_every_value_is_in_a_bin(values: list[int]) -> None:
-    rollouts = [scored(acc=1.0, matched=(True,), num_tokens=value) for value in values]
-    right, _ = tpn_distribution(rollouts).series
-    assert sum(share or 0.0 for share in right.y) == pytest.approx(1)
-
-
-def test_nodes_by_their_order() -> None:
-    points, used = reached_by_order(
-        [
-            scored(matched=(True, True, False, False, False)),  # one node in each fifth
-            scored(matched=(True, False)),  # the second and the fourth fifth
-        ]
-    )
-    assert used == 2
-    assert [x for x, _ in points] == pytest.approx([0.1, 0.3, 0.5, 0.7, 0.9])
-    assert [y for _, y in points] == [1.0, 1.0, 0.0, 0.0, 0.0]
-
-
 def test_no_nodes_is_no_curve() -> None:
-    assert reached_by_order([scored()])[0] == []
     assert coverage_by_position([scored(matched=(True,), spans=None)])[0] == []
 
 
@@ -128,13 +104,6 @@ def test_coverage_grows_where_hits_end_and_ends_at_mean_ncr() -> None:
     assert points[0.1] == pytest.approx(1 / 6)
     assert points[0.9] == pytest.approx(1 / 6)
     assert points[1.0] == pytest.approx((2 / 3 + 0) / 2)
-
-
-def test_a_span_that_ends_between_steps_counts_at_the_next() -> None:
-    rollout = scored(matched=(True,), spans=((0, 11),), num_chars=100)
-    points, _ = coverage_by_position([rollout], steps=10)
-    assert points[1] == (0.1, 0.0)
-    assert points[2] == (0.2, 1.0)
 
 
 def test_a_problem_is_the_mean_of_its_known_values() -> None:

@@ -29,9 +29,9 @@ def files(write_dataset: WriteDataset, tmp_path: Path) -> list[str]:
 def test_it_says_what_it_wrote(run: Run, files: list[str], tmp_path: Path) -> None:
     output = tmp_path / "report.html"
     code, out, _ = run("report", *files, "--title", "A < B", "--k", "1,2")
-    [said] = out.splitlines()
+    [result] = out.splitlines()
     assert code == 0
-    assert said.startswith(f"{output}: ") and said.endswith(" MB, 24 rollouts")
+    assert result.startswith(f"{output}: ") and result.endswith(" MB, 24 rollouts")
     page = output.read_text(encoding="utf-8")
     assert "<title>A &lt; B</title>" in page
     assert '"pass@2"' in json.dumps(kept_documents(page)["report"])
@@ -43,9 +43,9 @@ def test_json_and_the_answer_rule(
     more = write_dataset(rollout(99, "lost", "text"), name="more.jsonl")
     arguments = [more, *files, "--no-probes", "--json", "--answer-rule", "gsm8k", "--no-progress"]
     code, out, _ = run("report", *arguments)
-    said, page = json.loads(out), tmp_path / "report.html"
-    assert (code, said["size_bytes"], said["samples"]) == (0, page.stat().st_size, 25)
-    assert "UNKNOWN_PROBLEM" in said["warnings"][0]
+    result, page = json.loads(out), tmp_path / "report.html"
+    assert (code, result["size_bytes"], result["samples"]) == (0, page.stat().st_size, 25)
+    assert "UNKNOWN_PROBLEM" in result["warnings"][0]
     kept = kept_documents(page.read_text(encoding="utf-8"))
     assert [row["diagnosis"] for row in kept["rows"]].count("format error") == 12
 

@@ -25,7 +25,7 @@ def right(asked: Asked) -> str:
 
 
 def is_problem(asked: Asked, number: int) -> bool:
-    """Say whether a request is about the problem with this number."""
+    """Return whether a request is about the problem with this number."""
     return f"is {number} + " in asked.prompt
 
 
@@ -45,7 +45,7 @@ def refuse_where(condition: Callable[[Asked], bool], status: int, message: str =
 
 
 def environment_of(settings: Mapping[str, object]) -> dict[str, str]:
-    """Return the environment variables that say settings."""
+    """Return settings as environment variables."""
     return {f"CONSENSUSBENCH_SAMPLE_{name.upper()}": str(v) for name, v in settings.items()}
 
 
@@ -61,7 +61,6 @@ class SampleBench:
     ) -> None:
         self.folder = folder
         self.output = folder / "rollouts.jsonl"
-        self.journal = folder / "rollouts.jsonl.journal"
         self.server = server
         self._monkeypatch = monkeypatch
         self._capsys = capsys
@@ -82,7 +81,7 @@ class SampleBench:
         return write_rows(self.folder / "problems.jsonl", rows)
 
     def models(self, *names: str, more: str = "") -> Path:
-        """Write a models file with short waits; one table a name, ``more`` lines for all."""
+        """Write a models file; one table a name, ``more`` lines for all."""
         path = self.folder / "models.toml"
         head = f'[defaults]\nbase_url = "{self.server.url}"\n{more}\n'
         path.write_text(head + "".join(f'[[models]]\nmodel = "{name}"\n' for name in names))
@@ -100,21 +99,17 @@ class SampleBench:
             return main(["sample", *map(str, [problems, *asked, *output, *arguments])])
 
     def printed(self) -> str:
-        """Return what was printed since the last look; errors since then are dropped."""
-        return self._capsys.readouterr().out
-
-    def errors(self) -> str:
-        """Return the errors since the last look; what was printed since then is dropped."""
-        return self._capsys.readouterr().err
+        """Return what was printed since the last call, errors included."""
+        return "".join(self._capsys.readouterr())
 
     def rollouts(self) -> list[dict[str, Any]]:
-        """Read what the command wrote."""
+        """Read the rollouts that the command wrote."""
         return list(read_rollouts(self.output))
 
-    def provenance(self) -> dict[str, Any]:
-        """Read what it wrote beside that."""
-        value: dict[str, Any] = json.loads(Path(f"{self.output}.provenance.json").read_text())
-        return value
+    def counts(self) -> dict[str, Any]:
+        """Read the counts of the file beside the rollouts."""
+        path = Path(f"{self.output}.provenance.json")
+        return dict(json.loads(path.read_text())["counts"])
 
 
 @pytest.fixture

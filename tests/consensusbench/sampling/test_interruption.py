@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from consensuspr.data import read_rollouts
 from tests.consensusbench.conftest import journal_records
 from tests.consensusbench.openai_server import Asked, Behaviour, Say
 from tests.consensusbench.sampling.conftest import SampleBench, environment_of, right
@@ -31,23 +30,6 @@ def respond(asked: Asked) -> Behaviour:
     """Take a while; be wrong at times, depending on what is asked and on nothing else."""
     wrong = (asked.seed or 0) % 3 == 1
     return Say("Answer: 7" if wrong else right(asked), after_s=0.05)
-
-
-@contextmanager
-def started(problems: Path, models: Path) -> Iterator[subprocess.Popen[str]]:
-    """Start the command in a process of its own, and kill it in the end."""
-    output = problems.parent / "rollouts.jsonl"
-    command = [sys.executable, "-m", "consensusbench.cli", "sample", str(problems)]
-    command += ["--models", str(models), "--output", str(output), "--no-progress"]
-    environment = {**os.environ, **environment_of({"seed": 0})}
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def question(asked: Asked) -> tuple[str, str, int | None]:
@@ -67,12 +49,15 @@ def test_after_a_kill_no_reply_is_paid_twice(bench: SampleBench) -> None:
     bench.server.respond = respond
     problems = bench.problems(PROBLEMS)
     models = bench.models("a", "b", more=f"concurrency = {CONCURRENCY // 2}")
-    lost: Counter[tuple[str, str, int | None]] = Counter()
-    with started(problems, models) as process:
+    command = [sys.executable, "-m", "consensusbench.cli", "sample", str(problems), "--models"]
+    command += [str(models), "--output", str(bench.output), "--no-progress"]
+    with subprocess.Popen(command, env={**os.environ, **environment_of({"seed": 0})}) as process:
         wait_for(lambda: len(bench.server.asked) > 8, process, 60)
+        process.kill()
     while bench.server.at_once:  # until the server has noticed what was cut
         time.sleep(0.01)
     kept = recorded(problems)
+    lost: Counter[tuple[str, str, int | None]] = Counter()
     for asked in bench.server.asked:
         number = asked.prompt.partition("What is ")[2].partition(" ")[0]
         if (asked.model, f"p{number}", asked.seed) not in kept:
@@ -83,7 +68,7 @@ def test_after_a_kill_no_reply_is_paid_twice(bench: SampleBench) -> None:
     # Everything that was asked more than once had been lost by a kill.
     asked_often = Counter(map(question, bench.server.asked))
     assert {q: n - 1 for q, n in asked_often.items() if n > 1} == dict(lost)
-    rows = list(read_rollouts(problems.parent / "rollouts.jsonl"))
+    rows = bench.rollouts()
     assert len(rows) == len(asked_often)
     correct = Counter(row["problem_id"] for row in rows if row["correct"])
     assert correct == {f"p{number}": 5 for number in range(PROBLEMS)}
@@ -116,7 +101,7 @@ def test_a_signal_lets_requests_in_flight_finish(bench: SampleBench) -> None:
     arguments = (problems, "--concurrency", CONCURRENCY)
     with signals([SIGTERM], lambda: len(bench.server.delivered) >= 6):
         assert bench.sample(*arguments, seed=0) == 143
-    [sentence] = bench.errors().splitlines()
+    sentence = bench.printed()
     assert sentence.startswith("consensusbench: stopped by SIGTERM: ")
     assert f"of {PROBLEMS} problems are finished; run the same command again to go on" in sentence
     # Nothing was cut off, and all of it is in the journal.
@@ -135,4 +120,4 @@ def test_a_silent_server_cannot_hold_up_the_end(
     bench.server.respond = lambda asked: Say("x", after_s=600)
     with signals(numbers, lambda: len(bench.server.asked) >= 3):
         assert bench.sample(bench.problems(3), grace=grace) == 130
-    assert "0 of 3 problems are finished" in bench.errors()
+    assert "0 of 3 problems are finished" in bench.printed()

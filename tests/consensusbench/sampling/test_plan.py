@@ -60,13 +60,6 @@ def test_a_refusal_and_a_loss_end_a_models_part() -> None:
     assert lost.is_short
 
 
-def test_every_sample_is_drawn_where_samples_are_counted() -> None:
-    made = play(ProblemPlan(2, 4, None), lambda draw: WRONG if draw.model else RIGHT)
-    assert sorted((draw.model, draw.index) for draw in made) == [
-        (model, index) for model in range(2) for index in range(4)
-    ]
-
-
 def test_a_plan_goes_on_where_an_earlier_run_stopped() -> None:
     plan = ProblemPlan(1, 10, 3)
     for index, result in ((0, RIGHT), (3, WRONG), (4, RIGHT)):

@@ -41,16 +41,9 @@ def test_what_has_no_small_rational_value_has_none(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "constant"),
     [
-        ("2+3", True),
-        ("16\\pi", True),
-        ("\\sqrt{2}/2", True),
-        ("5!", True),
-        ("2^{10}", True),
-        ("\\pi r^2", False),
-        ("f(2)", False),
-        ("\\sqrt{x}", False),
-        ("x^2", False),
+        ("2+3", True), ("16\\pi", True), ("\\sqrt{2}/2", True), ("5!", True), ("2^{10}", True),
+        ("\\pi r^2", False), ("f(2)", False), ("\\sqrt{x}", False), ("x^2", False),
     ],
-)
+)  # fmt: skip
 def test_constants(text: str, constant: bool) -> None:
     assert is_constant(parse_side(tokenize(text)[:-1])) is constant

@@ -35,39 +35,17 @@ from consensuspr.scoring.answers.normalize import canonical
 @pytest.mark.parametrize(
     ("text", "number"),
     [
-        ("7", 7),
-        ("-7", -7),
-        ("--7", 7),
-        ("0.25", Fraction(1, 4)),
-        (".25", Fraction(1, 4)),
-        ("1+5/8", Fraction(13, 8)),
-        ("2-3-4", -5),
-        ("2*3+4", 10),
-        ("12/4/3", 1),
-        ("-2^2", -4),
-        ("2^3^2", 512),
-        ("2^{10}", 1024),
-        ("2^{-1}", Fraction(1, 2)),
-        ("10^-3", Fraction(1, 1000)),
-        ("(2)(3)", 6),
-        ("2(3+4)", 14),
-        (r"\frac{1}{2}", Fraction(1, 2)),
-        (r"\frac{1+2}{4}", Fraction(3, 4)),
-        (r"1\frac{5}{8}", Fraction(13, 8)),
-        (r"-1\frac{1}{2}", Fraction(-3, 2)),
-        (r"\frac{1}{2}\frac{1}{3}", Fraction(1, 6)),
-        ("5!", 120),
-        ("3!!", 720),
-        (r"\frac{5!}{3!}", 20),
-        (r"\binom{5}{2}", 10),
-        (r"\binom{5}{0}^2", 1),
-        (r"\sqrt{144}", 12),
-        (r"\sqrt{\frac{1}{4}}", Fraction(1, 2)),
-        ("7*10^3", 7000),
-        ("0^5", 0),
-        ("(-1)^{1001}", -1),
+        ("7", 7), ("-7", -7), ("--7", 7), ("0.25", Fraction(1, 4)), (".25", Fraction(1, 4)),
+        ("1+5/8", Fraction(13, 8)), ("2-3-4", -5), ("2*3+4", 10), ("12/4/3", 1), ("-2^2", -4),
+        ("2^3^2", 512), ("2^{10}", 1024), ("2^{-1}", Fraction(1, 2)), ("10^-3", Fraction(1, 1000)),
+        ("(2)(3)", 6), ("2(3+4)", 14), (r"\frac{1}{2}", Fraction(1, 2)),
+        (r"\frac{1+2}{4}", Fraction(3, 4)), (r"1\frac{5}{8}", Fraction(13, 8)),
+        (r"-1\frac{1}{2}", Fraction(-3, 2)), (r"\frac{1}{2}\frac{1}{3}", Fraction(1, 6)),
+        ("5!", 120), ("3!!", 720), (r"\frac{5!}{3!}", 20), (r"\binom{5}{2}", 10),
+        (r"\binom{5}{0}^2", 1), (r"\sqrt{144}", 12), (r"\sqrt{\frac{1}{4}}", Fraction(1, 2)),
+        ("7*10^3", 7000), ("0^5", 0), ("(-1)^{1001}", -1),
     ],
-)
+)  # fmt: skip
 def test_rationals_are_exact(text: str, number: int | Fraction) -> None:
     value = closed_value(text)
     assert value.exact
@@ -77,15 +55,11 @@ def test_rationals_are_exact(text: str, number: int | Fraction) -> None:
 @pytest.mark.parametrize(
     ("text", "number"),
     [
-        (r"3\sqrt{13}", 3 * math.sqrt(13)),
-        (r"\frac{9}{4}\pi", 9 * math.pi / 4),
-        (r"2\pi+1", 2 * math.pi + 1),
-        (r"\sqrt[3]{2}", 2 ** (1 / 3)),
-        ("2^{1/2}", math.sqrt(2)),
-        (r"\pi^2", math.pi**2),
-        (r"-\frac{\sqrt{7}}{12}", -math.sqrt(7) / 12),
+        (r"3\sqrt{13}", 3 * math.sqrt(13)), (r"\frac{9}{4}\pi", 9 * math.pi / 4),
+        (r"2\pi+1", 2 * math.pi + 1), (r"\sqrt[3]{2}", 2 ** (1 / 3)), ("2^{1/2}", math.sqrt(2)),
+        (r"\pi^2", math.pi**2), (r"-\frac{\sqrt{7}}{12}", -math.sqrt(7) / 12),
     ],
-)
+)  # fmt: skip
 def test_roots_and_pi_are_floats(text: str, number: float) -> None:
     value = closed_value(text)
     assert not value.exact
@@ -108,17 +82,11 @@ def test_other_things_are_not_closed(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "10^{10^{10}}",
-        "9^9^9^9",
-        f"2^{{{MAX_CLOSED_BITS}}}",
-        "(10^{10})!",
-        f"{MAX_CLOSED_FACTORIAL + 1}!",
-        "((10!)!)!",
-        "1" * (MAX_FORMULA_DIGITS + 1),
-        r"\pi^{1000}",
+        "10^{10^{10}}", "9^9^9^9", f"2^{{{MAX_CLOSED_BITS}}}", "(10^{10})!",
+        f"{MAX_CLOSED_FACTORIAL + 1}!", "((10!)!)!", "1" * (MAX_FORMULA_DIGITS + 1), r"\pi^{1000}",
         "*".join([f"2^{{{MAX_CLOSED_BITS - 10}}}"] * 4),
     ],
-)
+)  # fmt: skip
 def test_sizes_are_limited(text: str) -> None:
     with pytest.raises(BeyondLimits):
         closed_value(text)
@@ -235,16 +203,11 @@ def test_an_expression_equals_its_expansion_and_not_that_and_one(one: Written) -
 
 
 EQUAL = [
-    ("2x", "x+x"),
-    (r"\sqrt{12}", r"2\sqrt{3}"),
-    (r"\sqrt{2}\sqrt{3}", r"\sqrt{6}"),
-    (r"\sqrt{\frac{3}{4}}", r"\frac{\sqrt{3}}{2}"),
-    (r"\frac{1}{2-\sqrt{3}}", r"2+\sqrt{3}"),
-    ("(a+5)(b+2)", "ab+2a+5b+10"),
-    ("x^{-1}", r"\frac{1}{x}"),
-    (r"\theta_1+1", r"1+\theta_{1}"),
+    ("2x", "x+x"), (r"\sqrt{12}", r"2\sqrt{3}"), (r"\sqrt{2}\sqrt{3}", r"\sqrt{6}"),
+    (r"\sqrt{\frac{3}{4}}", r"\frac{\sqrt{3}}{2}"), (r"\frac{1}{2-\sqrt{3}}", r"2+\sqrt{3}"),
+    ("(a+5)(b+2)", "ab+2a+5b+10"), ("x^{-1}", r"\frac{1}{x}"), (r"\theta_1+1", r"1+\theta_{1}"),
     (r"\sqrt{x+1}+\sqrt{x+1}", r"2\sqrt{x+1}"),
-]
+]  # fmt: skip
 NOT_READ = [
     "", "x+", "(x", r"\sin x", "2^n", "x^{1/2}", "1/2x", r"1\frac{1}{2}", "52_8", "f(x)", "ln(x)",
     "no idea", "x|y", "1.2.3", "x^{99}", f"x^{MAX_EXACT_EXPONENT + 1}",

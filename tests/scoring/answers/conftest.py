@@ -18,6 +18,6 @@ def verifier() -> Iterator[AnswerVerifier]:
 
 @pytest.fixture(scope="session")
 def impatient() -> Iterator[AnswerVerifier]:
-    """A verifier that gives an answer a quarter of the usual time."""
-    with AnswerVerifier(budget_s=0.5) as made:
+    """A verifier that gives an answer a fifth of the usual time."""
+    with AnswerVerifier(budget_s=0.4) as made:
         yield made

@@ -9,9 +9,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from consensuspr.scoring.answers.compare import compare, form_of, memoised_form
+from consensuspr.scoring.answers.compare import (
+    compare,
+    compare_regions,
+    form_of,
+    memoised_form,
+    read_region,
+)
 from consensuspr.scoring.answers.normalize import canonical
-from consensuspr.scoring.answers.regions import compare_regions, read_region
 from tests.linear import assert_linear
 
 # (ground truth, answer, equal)
@@ -102,6 +107,12 @@ DECIDED = [
     ("x^1", "x", True), ("1n", "n", True), ("(a,b)", r"(\frac{2a}{2},b)", True),
     # what stands behind 5 may be an operation
     ("72", "72 inches cubed", True),
+    # as people write them
+    (r"168+48\sqrt{7}", r"24(7+2\sqrt{7})", True), ("x^2+2x+1", "x^2 + 2*x + 2", False),
+    ("y = 2x+3", "y = 3 + 2x", True), (r"(-\infty, 7]", r"x \le 7", True),
+    (r"(-\infty, 7]", "x < 7", False), (r"x \in [-2,7]", r"-2 \le x \le 7", True),
+    (r"{40 \choose 10}", r"\frac{40!}{10! \cdot 30!}", True), ("3 + 4i", "4i+3", True),
+    (r"60^\circ", r"\frac{\pi}{3}", False),
 ]  # fmt: skip
 
 LEFT_TO_MATH_VERIFY = [

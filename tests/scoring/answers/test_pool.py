@@ -39,15 +39,15 @@ def is_right(verifier: AnswerVerifier, number: int) -> bool:
 def answer_processes(pid: int) -> list[psutil.Process]:
     """Return the processes that a fork server below ``pid`` has forked."""
     below = psutil.Process(pid).children(recursive=True)
-    servers = [one for one in below if "answers.worker" in " ".join(command_line(one))]
-    return [one for one in servers if one.ppid() != pid]
+    servers = [each for each in below if "answers.worker" in " ".join(command_line(each))]
+    return [each for each in servers if each.ppid() != pid]
 
 
 @pytest.fixture
 def started() -> Callable[[], list[psutil.Process]]:
     """A function that returns the answer processes that the test has started."""
     before = set(answer_processes(os.getpid()))
-    return lambda: [one for one in answer_processes(os.getpid()) if one not in before]
+    return lambda: [each for each in answer_processes(os.getpid()) if each not in before]
 
 
 @pytest.fixture
@@ -129,6 +129,7 @@ def test_processes_killed_from_outside_are_replaced(
         assert is_right(verifier, 4)
 
 
+@pytest.mark.slow
 @linux
 def test_verdicts_are_the_same_on_a_busy_machine() -> None:
     # What takes some 0.1 s of a core, of which it gets a small part.
@@ -142,7 +143,7 @@ def test_verdicts_are_the_same_on_a_busy_machine() -> None:
         busy = subprocess.Popen([sys.executable, "-c", spin], start_new_session=True)
         try:
             wait_for(lambda: len(psutil.Process(busy.pid).children(recursive=True)) == 15)
-            assert [verifier.verify(*one).correct for one in questions] == [True, True]
+            assert [verifier.verify(*question).correct for question in questions] == [True, True]
         finally:
             os.killpg(busy.pid, signal.SIGKILL)
             busy.wait()
@@ -168,7 +169,7 @@ def test_no_process_outlives_a_killed_parent(
     assert len(answer_processes(parent.pid)) == 1
     parent.kill()
     parent.wait()
-    wait_until_gone([one.pid for one in ours], most_s=20)
+    wait_until_gone([process.pid for process in ours], most_s=20)
 
 
 QUESTION = f"""
@@ -192,10 +193,10 @@ def test_processes_that_cannot_start_make_no_verdict() -> None:
 
 
 def test_poison_holds_up_neither_its_batch_nor_other_callers() -> None:
-    count = 3
+    count = 2
     poisons = [rf"\boxed{{(a+b+c+d+e+f+g)^{{{power}}}}}" for power in range(150, 150 + count)]
-    truths, responses = zip(*map(hard_question, range(3, 6)), strict=True)
-    with AnswerVerifier() as verifier:
+    truths, responses = zip(*map(hard_question, range(3, 5)), strict=True)
+    with AnswerVerifier(budget_s=0.8) as verifier:
         assert is_right(verifier, 2)
         found: list[Verdict] = []
         batch = threading.Thread(
@@ -208,7 +209,9 @@ def test_poison_holds_up_neither_its_batch_nor_other_callers() -> None:
         assert is_right(verifier, 7)
         assert batch.is_alive(), "it waits for first slices at most"
         batch.join()
-    assert [one[::3] for one in found] == [(None, "budget")] * count + [(True, "symbolic")] * 3
+    assert [verdict[::3] for verdict in found] == [(None, "budget")] * count + [
+        (True, "symbolic")
+    ] * 2
 
 
 def test_a_deadline_leaves_its_comparisons_to_end_by_themselves(

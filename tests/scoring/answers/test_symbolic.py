@@ -26,14 +26,11 @@ for name, source in zip(sys.argv[1::2], sys.argv[2::2]):
     os.wait()
 """
 CALLS = [
-    "sympy.sympify('x+1')",
-    "sympy.sympify('__import__(\"os\").getpid()')",
+    "sympy.sympify('x+1')", "sympy.sympify('__import__(\"os\").getpid()')",
     "sympy.parsing.sympy_parser.parse_expr('1+1')",
-    "sympy.parsing.sympy_parser.eval_expr('1+1', {}, {})",
-    "math_verify.parser.parse_expr('1+1')",
-    "sympy.S('2*x')",
-    "sympy.Number('1_0')",
-]
+    "sympy.parsing.sympy_parser.eval_expr('1+1', {}, {})", "math_verify.parser.parse_expr('1+1')",
+    "sympy.S('2*x')", "sympy.Number('1_0')",
+]  # fmt: skip
 # What is run in a hardened process, and the lines that it prints.
 CASES = {
     "nothing evaluates text any more": (

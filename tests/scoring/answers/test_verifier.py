@@ -12,42 +12,20 @@ from consensuspr.scoring import AnswerRule
 from consensuspr.scoring.answers import AnswerStatus, AnswerVerifier, Verdict
 from consensuspr.scoring.answers.dapo import normalize_answer, verify_dapo
 
-# (ground truth, answer, equal): cases that take algebra
+# (ground truth, answer, equal): cases of computer algebra
 SYMBOLIC = [
-    (r"\sqrt{8}", r"2\sqrt{2}", True), (r"\frac{\sqrt{7}}{12}", r"\sqrt{7/144}", True),
-    (r"\frac{\sqrt{3}}{3}", r"\frac{1}{\sqrt{3}}", True),
-    (r"168+48\sqrt{7}", r"24(7+2\sqrt{7})", True), ("(x+1)(x-1)", "x^2-1", True),
-    ("x^2+2x+1", "x^2 + 2*x + 2", False), ("y = 2x+3", "y = 3 + 2x", True),
-    ("2x+3y=6", "4x+6y=12", True), ("2x+z=1", "1", False), ("x=5", "y=5", False),
-    (r"x \le 5", r"5 \ge x", True), ("x>3", r"x \ge 3", False), ("1 < x < 2", "(1,2)", True),
-    ("(1,2)", "1 < x < 2", False), ("[1,2)", r"1 \le x < 2", True),
-    (r"(-\infty, 7]", r"x \le 7", True), (r"(-\infty, 7]", "x < 7", False),
+    ("(1,2)", "1 < x < 2", False), (r"\sin^2 x + \cos^2 x", "1", True), (r"\log_2 8", "3", True),
+    ("e^2", "7.389056", True),
     # What is calculated with infinity has no value, whatever computer algebra makes of it.
     ("5", r"\infty^{\infty}", False), (r"\frac{3}{7}", r"\infty^{2}", False),
     ("0", r"\infty!", False), (r"\infty", r"2^{\infty}", False),
-    (r"x \in [-2,7]", r"-2 \le x \le 7", True), (r"\pm 3", "3, -3", True),
-    (r"\pm\sqrt{3}", r"\sqrt{3}", False),
-    (r"(-\infty, 3] \cup [5, \infty)", r"[5,\infty)\cup(-\infty,3]", True),
-    (r"-\infty", r"\infty", False),
-    (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\begin{bmatrix}1&2\\3&4\end{bmatrix}", True),
-    (r"{40 \choose 10}", r"\frac{40!}{10! \cdot 30!}", True), (r"\sin^2 x + \cos^2 x", "1", True),
-    ("3 + 4i", "4i+3", True), (r"\log_2 8", "3", True), ("e^2", "7.389056", True),
-    (r"60^\circ", r"\frac{\pi}{3}", False),
 ]  # fmt: skip
 
-BY_ALGEBRA = ("algebraic", "elements", "numeric", "rational", "symbolic", "text")
 
-
-def test_what_needs_algebra_is_decided_by_algebra(verifier: AnswerVerifier) -> None:
-    verdicts = verifier.verify_batch(
-        [gold for gold, _, _ in SYMBOLIC], [rf"\boxed{{{answer}}}" for _, answer, _ in SYMBOLIC]
-    )
-    wrong = [
-        (case, verdict)
-        for case, verdict in zip(SYMBOLIC, verdicts, strict=True)
-        if verdict.correct is not case[2] or verdict.method not in BY_ALGEBRA
-    ]
-    assert not wrong
+@pytest.mark.parametrize(("gold", "answer", "equal"), SYMBOLIC)
+def test_computer_algebra(verifier: AnswerVerifier, gold: str, answer: str, equal: bool) -> None:
+    verdict = verifier.verify(gold, rf"\boxed{{{answer}}}")
+    assert (verdict.correct, verdict.method) == (equal, "symbolic")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +128,7 @@ def test_a_repeated_answer_is_computed_once(impatient: AnswerVerifier) -> None:
     assert {verdict.method for verdict in verdicts} == {"budget"}
     started = time.monotonic()
     assert impatient.verify("x+1", poison).method == "budget"
-    assert time.monotonic() - started < 0.5, "less than its budget"
+    assert time.monotonic() - started < 0.4, "less than its budget"
 
 
 def test_the_deadline_ends_the_wait(verifier: AnswerVerifier) -> None:
@@ -200,7 +178,8 @@ def test_only_while_a_worker_is_waited_for_others_are_let_go_first() -> None:
     ],
 )  # fmt: skip
 def test_dapo(response: str, right: bool) -> None:
-    assert verify_dapo("7", response).correct is right
+    compared = verify_dapo("7", response)
+    assert (compared is not None and compared[0]) is right
 
 
 @pytest.mark.parametrize(
@@ -218,6 +197,6 @@ def test_normal_form(written: str, compared: str) -> None:
 
 
 def test_the_method_names_the_part_of_the_rule() -> None:
-    assert verify_dapo("7", "Answer: 7").method == "dapo"
-    assert verify_dapo("7", r"\boxed{7}").method == "dapo-boxed"
-    assert verify_dapo("7", "we get 7") == (False, None, AnswerStatus.NO_ANSWER, "none")
+    assert verify_dapo("7", "Answer: 7") == (True, "7", "dapo")
+    assert verify_dapo("7", r"\boxed{7}") == (True, "7", "dapo-boxed")
+    assert verify_dapo("7", "we get 7") is None

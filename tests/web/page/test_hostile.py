@@ -47,9 +47,7 @@ def test_hostile_texts_are_read_and_do_nothing(browser: PageBrowser, hostile_add
     assert [url for url in requests if not url.startswith((hostile_address, "data:"))] == []
 
 
-def test_signs_that_control_what_is_shown_are_written_out(
-    browser: PageBrowser, hostile_address: str
-) -> None:
+def test_control_characters_are_written_out(browser: PageBrowser, hostile_address: str) -> None:
     browser.show(hostile_address)
     [row] = browser.documents("samples?q=escape")["rows"]
     browser.go(f"#/sample/0/{row['key']}")
@@ -69,7 +67,7 @@ def test_a_long_text_of_delimiters_does_not_hang(
     browser.driver.set_script_timeout(60)
     text = part * (100_000 // len(part))
     shown = browser.run(
-        "const box = consensuspr.prose(arguments[0], true);"
+        "const box = prose(arguments[0], true);"
         "return [box.querySelectorAll('.katex').length, box.textContent.length]",
         text,
     )
@@ -77,7 +75,7 @@ def test_a_long_text_of_delimiters_does_not_hang(
 
 
 @pytest.mark.parametrize("what", ["script", "image", "style"])
-def test_the_policy_stops_what_got_in(what: str, browser: PageBrowser, address: str) -> None:
+def test_the_policy_stops_injected_markup(what: str, browser: PageBrowser, address: str) -> None:
     # What the page never does is done here by hand, to see the second line of defence hold.
     browser.show(address)
     markup = {

@@ -74,33 +74,6 @@ def test_axe_finds_nothing_in_any_view(scheme: str, browser: PageBrowser, report
     assert browser.logs()[0] == []
 
 
-def test_models_are_compared(opened: PageBrowser, report: Written) -> None:
-    opened.go("#/compare?a=0&a_model=plain&b=0&b_model=terse")
-    sides: dict[str, dict[str, list[float]]] = {
-        model: {o["problem"]: [] for o in report.samples if o["model"] == model}
-        for model in ("plain", "terse")
-    }  # fmt: skip
-    for one in report.samples:
-        if one["model"] in sides:
-            sides[one["model"]][one["problem"]].append(one["acc"])
-    acc = {
-        model: {name: sum(values) / len(values) for name, values in of.items()}
-        for model, of in sides.items()
-    }
-    both = acc["plain"].keys() & acc["terse"].keys()
-    worse = sum(acc["terse"][name] < acc["plain"][name] for name in both)
-    better = sum(acc["terse"][name] > acc["plain"][name] for name in both)
-    shown = opened.texts(".looks a")
-    assert shown[1:4] == [
-        f"better {better}", f"worse {worse}", f"the same {len(both) - worse - better}",
-    ]  # fmt: skip
-    opened.press("j", "\ue007")
-    opened.until("location.hash.startsWith('#/pair?')")
-    opened.wait()
-    assert len(opened.texts(".pair-text .response")) == 2
-    assert opened.logs()[0] == []
-
-
 CHOICES: dict[str, Callable[[dict[str, Any]], bool]] = {
     "#/samples": lambda one: True,
     "#/samples?verdict=wrong": lambda one: one["acc"] == 0,

@@ -75,20 +75,26 @@ def finder_of_decoding(ids: Sequence[int] | NDArray[Any], decode: Callable[[Any]
     return find
 
 
-def finder_of_turns(turns: Sequence[tuple[int, int, Finder]], between: int) -> Finder:
-    """Return the finder of the turns of a policy, between which others spoke.
+def finder_of_turns(
+    turns: Sequence[tuple[int, Sequence[int] | NDArray[Any]]],
+    texts: Sequence[str],
+    decode: Callable[[Any], str],
+) -> Finder:
+    """Return the finder of the turns of a policy, whose texts are joined by :data:`BETWEEN`.
 
     Args:
-        turns: the first token of each among all, the code points of its text, and its finder.
-        between: code points between two turns in the text that is scored.
+        turns: the first token of each among all, and its ids.
+        texts: of each, decoded.
+        decode: as for :func:`finder_of_decoding`.
     """
+    finders = [finder_of_decoding(ids, decode) for _, ids in turns]
 
     def find(end: int) -> int | None:
-        for first, size, find_in_turn in turns:
-            if end <= size:
+        for (first, _), text, find_in_turn in zip(turns, texts, finders, strict=True):
+            if end <= len(text):
                 token = find_in_turn(end) if end > 0 else None
                 return None if token is None else first + token
-            end -= size + between
+            end -= len(text) + len(BETWEEN)
         return None
 
     return find
@@ -132,20 +138,14 @@ def place_reward(
         token = None if span is None else find(span[1])
         if token is not None and policy[token]:
             parts.append((token, ncr_weight * share))
-    step = _step(abs(reward) + 2 * sum(part for _, part in parts))
+    # Amounts are multiples of the step: no sum of some of them, each rounded, needs more digits.
+    _, digits = math.frexp(1.001 * (abs(reward) + 2 * sum(part for _, part in parts)))
+    step = math.ldexp(1.0, max(digits, _WHOLE_DIGITS) - _DIGITS)
     placed: dict[int, float] = {}
     for token, part in parts:
         placed[token] = placed.get(token, 0.0) + round(part / step) * step
-    rest = round(reward / step) * step - sum(placed.values())
-    placed[last] = placed.get(last, 0.0) + rest
+    placed[last] = placed.get(last, 0.0) + round(reward / step) * step - sum(placed.values())
     return {token: amount for token, amount in placed.items() if amount}
-
-
-def _step(bound: float) -> float:
-    """Return of what amounts are multiples, where no sum of some of them is above a bound."""
-    # A little more room, because amounts are rounded.
-    _, digits = math.frexp(bound * 1.001)
-    return math.ldexp(1.0, max(digits, _WHOLE_DIGITS) - _DIGITS)
 
 
 def compare_group(

@@ -40,19 +40,19 @@ def figures(samples: Iterable[Mapping[str, Any]]) -> dict[str, float]:
         return {}
     found: dict[str, float] = {}
     for name in MEANS:
-        values = [one[name] for one in samples if one.get(name) is not None]
+        values = [sample[name] for sample in samples if sample.get(name) is not None]
         if values:
             found[name] = math.fsum(values) / len(values)
-    with_nodes = [one for one in samples if one.get("num_nodes")]
+    with_nodes = [sample for sample in samples if sample.get("num_nodes")]
     found["with_nodes"] = len(with_nodes) / len(samples)
-    factors = [one["guard"] for one in with_nodes if one["guard"] is not None]
+    factors = [sample["guard"] for sample in with_nodes if sample["guard"] is not None]
     if factors:
         found["guarded"] = sum(factor < 1.0 for factor in factors) / len(factors)
-    reached = {name: sum(one[name] for one in with_nodes) for name in _CHANNELS}
+    reached = {name: sum(sample[name] for sample in with_nodes) for name in _CHANNELS}
     total = sum(reached.values())
     if total:
         found |= {name: count / total for name, count in reached.items()}
-    statuses = Counter(one["status"] for one in samples)
+    statuses = Counter(sample["status"] for sample in samples)
     found |= {f"status/{s}": n / len(samples) for s, n in statuses.items() if s != "OK"}
     return {f"{METRICS}/{name}": value for name, value in found.items()}
 
@@ -75,11 +75,11 @@ class StepWatch:
         self._steps.append((ncr, acc))
         if len(self._steps) < 2 * WATCHED_STEPS:
             return None
-        columns = [list(column) for column in zip(*self._steps, strict=True)]
-        ncr_before, ncr_now, acc_before, acc_now = (
-            math.fsum(part) / WATCHED_STEPS
-            for column in columns
-            for part in (column[:WATCHED_STEPS], column[WATCHED_STEPS:])
+        before, now = [*self._steps][:WATCHED_STEPS], [*self._steps][WATCHED_STEPS:]
+        ncr_before, acc_before, ncr_now, acc_now = (
+            math.fsum(values) / WATCHED_STEPS
+            for part in (before, now)
+            for values in zip(*part, strict=True)
         )
         if ncr_now - ncr_before < _RISE or acc_now > acc_before:
             return None

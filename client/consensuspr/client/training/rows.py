@@ -1,8 +1,8 @@
 """Rows of training data: problem, nodes, ground truth.
 
-The problem is named by ``extra_info["problem_id"]``, else by ``extra_info["index"]`` put into
-``problem_id_format``, else by the digest of the prompt.  Train and test files may both count from
-0, so an id by index that comes with two prompts is an error.
+The problem is named by ``problem_id``, else by ``index`` put into ``problem_id_format``, else by
+the digest of the prompt.  Train and test files may both count from 0, so an id by index that comes
+with two prompts is an error.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from operator import index
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from consensuspr.errors import InputError
 from consensuspr.scoring.guard import GuardBudget
@@ -26,6 +26,11 @@ _DIGEST_CHARS = 32
 
 # Ids whose prompts are compared; a training step returns to fewer.
 _REMEMBERED = 65_536
+
+# Columns that name the problem, its nodes and its place in the run; also inside ``extra_info``.
+INFO_COLUMNS = ("problem_id", "index", "split", "nodes", "budget", "epoch", "global_step")
+# Keys of a label that is an object.
+_LABEL_KEYS = ("ground_truth", "data_source", *(name for name in INFO_COLUMNS if name != "index"))
 
 
 def prompt_digest(prompt: Prompt) -> str:
@@ -43,70 +48,6 @@ def prompt_digest(prompt: Prompt) -> str:
     return DIGEST_PREFIX + digest[:_DIGEST_CHARS]
 
 
-class ProblemIds:
-    """Finds the problem ids of samples, and rejects ambiguous ones.
-
-    Args:
-        format: of an id by index: ``{data_source}``, ``{index}`` and ``{split}``.
-    """
-
-    def __init__(self, format: str) -> None:
-        self._format = format
-        self._prompts: OrderedDict[str, str] = OrderedDict()
-
-    def of(
-        self,
-        data_source: str | None,
-        extra_info: Mapping[str, Any],
-        prompt: Prompt | None,
-    ) -> str:
-        """Return the problem id of a sample from its row; raise InputError without exactly one."""
-        given = extra_info.get("problem_id")
-        if given is not None:
-            if not isinstance(given, str) or not given:
-                raise InputError(
-                    f"extra_info.problem_id must be a text that is not empty, got {given!r}"
-                )
-            return given
-        index = extra_info.get("index")
-        if index is not None and index != "":
-            return self._by_index(data_source, extra_info, index, prompt)
-        if prompt is not None and len(prompt):
-            return prompt_digest(prompt)
-        raise InputError(
-            "the row names no problem: extra_info has neither problem_id nor index, and there is"
-            " no prompt"
-        )
-
-    def _by_index(
-        self,
-        data_source: str | None,
-        extra_info: Mapping[str, Any],
-        index: object,
-        prompt: Prompt | None,
-    ) -> str:
-        fields = {"data_source": data_source, "index": index, "split": extra_info.get("split")}
-        for name, value in fields.items():
-            if f"{{{name}}}" in self._format and (value is None or value == ""):
-                raise InputError(
-                    f"extra_info.index {index!r} names no problem without {name}, which the row"
-                    f" lacks (problem_id_format is {self._format!r})"
-                )
-        problem_id = self._format.format(**fields)
-        if prompt is not None and len(prompt):
-            digest = prompt_digest(prompt)
-            if self._prompts.setdefault(problem_id, digest) != digest:
-                raise InputError(
-                    f"problem id {problem_id!r}, put together from extra_info.index, has come with"
-                    " two prompts; give each row its extra_info.problem_id, or separate splits"
-                    " with problem_id_format={data_source}/{split}/{index}"
-                )
-            self._prompts.move_to_end(problem_id)
-            if len(self._prompts) > _REMEMBERED:
-                self._prompts.popitem(last=False)
-        return problem_id
-
-
 def _plain(text: str) -> str:
     return " ".join(text.split())
 
@@ -115,10 +56,9 @@ def _content(content: object) -> str:
     """Return a message's text; of a list of parts the text parts, one after the other."""
     if isinstance(content, str):
         return content
-    if isinstance(content, Sequence):
-        parts = [part.get("text") for part in content if isinstance(part, Mapping)]
-        return " ".join(part for part in parts if isinstance(part, str))
-    return ""
+    parts = content if isinstance(content, Sequence) else ()
+    texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
+    return " ".join(text for text in texts if isinstance(text, str))
 
 
 class TrainingRow(NamedTuple):
@@ -128,6 +68,34 @@ class TrainingRow(NamedTuple):
     ground_truth: str | None
     extra_info: Mapping[str, Any]
     prompt: Prompt | None
+
+    @classmethod
+    def of(
+        cls,
+        columns: Mapping[str, Any],
+        prompt: Prompt | None,
+        ground_truth_column: str = "ground_truth",
+    ) -> Self:
+        """Return the row with these columns; a column of its own goes before ``extra_info``'s.
+
+        Args:
+            columns: by name; others than the row's are ignored.
+            prompt: of the sample.
+            ground_truth_column: of the ground truth; else it is in ``reward_model``.
+
+        Raises:
+            InputError: a column has a wrong type.
+        """
+        source = columns.get("data_source")
+        if source is not None and not isinstance(source, str):
+            raise InputError(f"data_source must be a text, got {source!r:.80}")
+        truth = columns.get(ground_truth_column)
+        if truth is None:
+            truth = _mapping("reward_model", columns).get("ground_truth")
+        own = {name: columns.get(name) for name in INFO_COLUMNS}
+        info = {name: value for name, value in own.items() if value is not None}
+        info = {**_mapping("extra_info", columns), **info}
+        return cls(source, ground_truth_text(truth, ground_truth_column), info, prompt)
 
     @property
     def split(self) -> str | None:
@@ -157,52 +125,118 @@ class TrainingRow(NamedTuple):
             num_tokens=num_tokens,
             nodes=inline_nodes(self.extra_info.get("nodes")),
             data_source=self.data_source,
-            budget=inline_budget(self.extra_info.get("budget")),
+            budget=_inline_budget(self.extra_info.get("budget")),
         )
 
 
-# Columns of a row that name its problem, its nodes and its place in the run.
-INFO_COLUMNS = ("problem_id", "index", "split", "nodes", "budget", "epoch", "global_step")
-# Keys of a label that is an object.
-_LABEL_KEYS = ("ground_truth", "data_source", *(name for name in INFO_COLUMNS if name != "index"))
+def _mapping(name: str, columns: Mapping[str, Any]) -> Mapping[str, Any]:
+    value = columns.get(name)
+    if value is None or isinstance(value, Mapping):
+        return value or {}
+    raise InputError(f"{name} must be a mapping, got {str(value)[:200]!r}")
 
 
-def labelled_row(label: Any, columns: Mapping[str, Any], prompt: Prompt | None) -> TrainingRow:
-    """Return the row of a trainer that passes a label, and perhaps columns beside it.
+def batch_rows(
+    prompts: Sequence[Any], columns: Mapping[str, Any], ground_truth_column: str = "ground_truth"
+) -> list[TrainingRow]:
+    """Return the row of each sample of a batch whose trainer passes columns of its dataset.
+
+    Only columns as long as the batch are read.
+
+    Raises:
+        InputError: the column of the ground truth was named and is missing, or a value has a
+            wrong type.
+    """
+    if ground_truth_column != "ground_truth" and ground_truth_column not in columns:
+        raise InputError(f"the dataset has no column {ground_truth_column!r} (ground_truth_column)")
+    whole = {
+        name: values
+        for name, values in columns.items()
+        if isinstance(values, Sequence)
+        and not isinstance(values, str)
+        and len(values) == len(prompts)
+    }
+    rows = [{name: values[at] for name, values in whole.items()} for at in range(len(prompts))]
+    return [
+        TrainingRow.of(row, prompt, ground_truth_column)
+        for row, prompt in zip(rows, prompts, strict=True)
+    ]
+
+
+def label_columns(label: Any) -> Mapping[str, Any]:
+    """Return the columns that a label holds.
 
     Args:
         label: the ground truth, or a JSON object (or its text) with it and the problem's id.
-        columns: beside the label, which takes precedence.
-        prompt: of the sample.
 
     Raises:
-        InputError: the label is neither, or has another key.
+        InputError: the object has an unknown key.
     """
-    given = _label_object(label)
-    if given is None:
-        given = {"ground_truth": label} if label != "" else {}
-    unknown = [key for key in given if key not in _LABEL_KEYS]
-    if unknown:
-        known = ", ".join(_LABEL_KEYS)
-        raise InputError(f"the label has the unknown key {unknown[0]!r}; known: {known}")
-    info = {**columns, **{key: value for key, value in given.items() if value is not None}}
-    source = info.get("data_source")
-    if source is not None and not isinstance(source, str):
-        raise InputError(f"data_source must be a text, got {source!r}")
-    truth = ground_truth_text(info.get("ground_truth"), "ground_truth")
-    return TrainingRow(source, truth, info, prompt)
-
-
-def _label_object(label: Any) -> Mapping[str, Any] | None:
-    """Return a label that is an object, None if it is a ground truth."""
     if isinstance(label, str) and label.lstrip().startswith("{"):
         try:
-            label = json.loads(label)
+            read = json.loads(label)
         except (ValueError, RecursionError):
-            return None  # a set in braces, or LaTeX
-        if isinstance(label, dict) and label.keys().isdisjoint(_LABEL_KEYS):
-            return None
-    return label if isinstance(label, Mapping) else None
+            read = None  # a set in braces, or LaTeX
+        if isinstance(read, dict) and not read.keys().isdisjoint(_LABEL_KEYS):
+            label = read
+    if not isinstance(label, Mapping):
+        return {} if label == "" else {"ground_truth": label}
+    for key in label:
+        if key not in _LABEL_KEYS:
+            known = ", ".join(_LABEL_KEYS)
+            raise InputError(f"the label has the unknown key {key!r}; known: {known}")
+    return {key: value for key, value in label.items() if value is not None}
+
+
+class ProblemIds:
+    """Finds the problem ids of samples, and rejects ambiguous ones.
+
+    Args:
+        format: of an id by index: ``{data_source}``, ``{index}`` and ``{split}``.
+    """
+
+    def __init__(self, format: str) -> None:
+        self._format = format
+        self._prompts: OrderedDict[str, str] = OrderedDict()
+
+    def of(
+        self, data_source: str | None, extra_info: Mapping[str, Any], prompt: Prompt | None
+    ) -> str:
+        """Return the problem id of a sample from its row; raise InputError without exactly one."""
+        given, number = extra_info.get("problem_id"), extra_info.get("index")
+        if given is not None:
+            if not isinstance(given, str) or not given:
+                raise InputError(
+                    f"extra_info.problem_id must be a text that is not empty, got {given!r}"
+                )
+            return given
+        if number is None or number == "":
+            if prompt is None or not len(prompt):
+                raise InputError(
+                    "the row names no problem: extra_info has neither problem_id nor index, and"
+                    " there is no prompt"
+                )
+            return prompt_digest(prompt)
+        fields = {"data_source": data_source, "index": number, "split": extra_info.get("split")}
+        for name, value in fields.items():
+            if f"{{{name}}}" in self._format and (value is None or value == ""):
+                raise InputError(
+                    f"extra_info.index {number!r} names no problem without {name}, which the row"
+                    f" lacks (problem_id_format is {self._format!r})"
+                )
+        problem_id = self._format.format(**fields)
+        if prompt is not None and len(prompt):
+            digest = prompt_digest(prompt)
+            if self._prompts.setdefault(problem_id, digest) != digest:
+                raise InputError(
+                    f"problem id {problem_id!r}, put together from extra_info.index, has come with"
+                    " two prompts; give each row its extra_info.problem_id, or separate splits"
+                    " with problem_id_format={data_source}/{split}/{index}"
+                )
+            self._prompts.move_to_end(problem_id)
+            if len(self._prompts) > _REMEMBERED:
+                self._prompts.popitem(last=False)
+        return problem_id
 
 
 def inline_nodes(nodes: Any) -> list[InlineNode] | None:
@@ -211,10 +245,8 @@ def inline_nodes(nodes: Any) -> list[InlineNode] | None:
     Raises:
         InputError: they have another shape.
     """
-    if nodes is None:
-        return None
     try:
-        return [_inline_node(node) for node in nodes]
+        return None if nodes is None else [_inline_node(node) for node in nodes]
     except (TypeError, KeyError):
         raise InputError(
             "extra_info.nodes must be a list of {node_id, expressions, derived, is_final, weight}"
@@ -223,8 +255,6 @@ def inline_nodes(nodes: Any) -> list[InlineNode] | None:
 
 
 def _inline_node(node: Any) -> InlineNode:
-    if isinstance(node, str):
-        raise TypeError(node)
     if not isinstance(node, Mapping):
         return InlineNode(_texts(node))
     derived, weight = node.get("derived"), node.get("weight")
@@ -237,37 +267,33 @@ def _inline_node(node: Any) -> InlineNode:
     )
 
 
-def inline_budget(budget: Any) -> GuardBudget | None:
-    """Return the guard's budget of a row: ``statements``, ``numbers`` and, if known, ``length``.
+def _texts(values: Any) -> list[str]:
+    texts = list(values)
+    if isinstance(values, str) or not all(isinstance(text, str) for text in texts):
+        raise TypeError(values)
+    return texts
 
-    Raises:
-        InputError: it has another shape.
-    """
+
+def _inline_budget(budget: Any) -> GuardBudget | None:
     # A column of structs may have a struct of nulls for a row without a budget.
     if budget is None or (isinstance(budget, Mapping) and set(budget.values()) == {None}):
         return None
     try:
-        statements, numbers = index(budget["statements"]), index(budget["numbers"])
         length = budget.get("length")
-        return GuardBudget(statements, numbers, 0 if length is None else index(length))
-    except (TypeError, KeyError):
+        return GuardBudget(
+            index(budget["statements"]),
+            index(budget["numbers"]),
+            0 if length is None else index(length),
+        )
+    except (TypeError, KeyError, AttributeError):
         raise InputError(
             "extra_info.budget must be {statements, numbers} or {statements, numbers, length},"
             f" whole numbers, got {str(budget)[:200]!r}"
         ) from None
 
 
-def _texts(values: Any) -> list[str]:
-    if isinstance(values, str):
-        raise TypeError(values)
-    texts = list(values)
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError(texts)
-    return texts
-
-
-def ground_truth_text(value: Any, name: str) -> str | None:
-    """Return a row's ground truth as text; ``name`` is its column.
+def ground_truth_text(value: Any, column: str) -> str | None:
+    """Return a row's ground truth as text.
 
     Parquet columns also hold it as numbers.  A whole number in a column of floats is written
     without its fraction: strict answer rules compare texts, and "42.0" is not "42".
@@ -275,5 +301,5 @@ def ground_truth_text(value: Any, name: str) -> str | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputError(f"{name} must be a text, got {value!r:.80}")
+        raise InputError(f"{column} must be a text, got {value!r:.80}")
     return str(int(value)) if isinstance(value, int) or value.is_integer() else str(value)

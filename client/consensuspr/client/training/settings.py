@@ -20,6 +20,7 @@ from pydantic import (
     ByteSize,
     Field,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -43,16 +44,14 @@ ID_FIELDS = ("data_source", "index", "split")
 def _finite_unless(*words: str | None) -> BeforeValidator:
     """Let these words and finite numbers through, also as a command line's text."""
 
-    def check(value: object) -> object:
-        if value in words:
-            return value
+    def check(value: Any) -> object:
         try:
-            number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+            number = math.nan if isinstance(value, bool) else float(value)
         except (TypeError, ValueError):
             number = math.nan
-        if not math.isfinite(number):
+        if value not in words and not math.isfinite(number):
             raise ValueError(f"must be 'raise' or a finite number, got {value!r}")
-        return number
+        return value if value in words else number
 
     return BeforeValidator(check)
 
@@ -73,11 +72,6 @@ class RewardSettings(RewardOptions):
     expect_digest: str | None = Field(
         None,
         description="digest that the dataset must have, so that no other content is ever rewarded",
-    )
-    on_other_digest: Literal["raise", "wait"] = Field(
-        "raise",
-        description="while the server's dataset has another digest: samples fail, or wait as for a"
-        " server that is away",
     )
     grown_nodes: Path | None = Field(
         None,
@@ -133,8 +127,7 @@ class RewardSettings(RewardOptions):
         description="bytes on disk for texts in the score log; the oldest are dropped first",
     )
     token_file: Path | None = Field(
-        None,
-        description=f"file with the token of each call (default: ${TOKEN_FILE_VARIABLE})",
+        None, description=f"file with the token of each call (default: ${TOKEN_FILE_VARIABLE})"
     )
     tls_ca: Path | None = Field(
         None, description="certificates that sign the server's; turns TLS on"
@@ -152,15 +145,12 @@ class RewardSettings(RewardOptions):
         split_addresses(value)
         return value
 
-    @field_validator("expect_digest")
+    @field_validator("expect_digest", "run")
     @classmethod
-    def _check_digest(cls, value: str | None) -> str | None:
-        return None if value is None else check_digest(value)
-
-    @field_validator("run")
-    @classmethod
-    def _check_run(cls, value: str | None) -> str | None:
-        return None if value is None else check_label("run", value)
+    def _check_text(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None:
+            check_label("run", value) if info.field_name == "run" else check_digest(value)
+        return value
 
     @field_validator("problem_id_format")
     @classmethod
@@ -215,6 +205,14 @@ class RewardSettings(RewardOptions):
         """Token and TLS; raises InputError if a file cannot be used."""
         return Access(self.token_file, self.tls_ca, self.tls_cert, self.tls_key)
 
+    def check_files(self) -> None:
+        """Check the files that rewards need; raise InputError if one cannot be used."""
+        self.access  # noqa: B018  # reads its files
+        if self.dataset_path is not None and not self.dataset_path.is_file():
+            raise InputError(f"dataset_path: file not found: {self.dataset_path}")
+        if self.grown_nodes is not None and not self.grown_nodes.is_dir():
+            raise InputError(f"grown_nodes: there is no folder {self.grown_nodes}")
+
     @property
     def needs_epoch(self) -> str | None:
         """The setting that makes a reward depend on the epoch, None without one."""
@@ -234,17 +232,13 @@ class EpochClock:
     """Returns the epoch of a sample, and logs when the curriculum switches.
 
     A fixed epoch of the settings takes precedence over the step, and the step over the epoch that
-    a trainer passes.
+    a trainer passes.  Raises InputError if the reward needs the epoch, and it cannot be known.
 
     Args:
-        settings: of the reward.
-        steps_per_epoch: as the trainer knows it; the setting of that name takes precedence.
-        unknown: why ``steps_per_epoch`` is None, a clause for the error message; None if the epoch
-            comes with the samples.
+        settings: of the reward; their ``steps_per_epoch`` takes precedence.
+        steps_per_epoch: as the trainer knows it.
+        unknown: why that is None, a clause; None if the epoch comes with the samples.
         missing: why a sample may come without it, a clause as well.
-
-    Raises:
-        InputError: the reward needs the epoch, and it cannot be known.
     """
 
     def __init__(
@@ -265,31 +259,29 @@ class EpochClock:
             )
 
     def epoch_of(self, step: int | None, epoch: int | None = None) -> int:
-        """Return the epoch, from 0, of a sample.
+        """Return the epoch, from 0, of a sample; raise InputError if it is needed and unknown.
 
         Args:
             step: counted from 1; 0 or less is validation before training; None: unknown.
             epoch: as the trainer passes it.
-
-        Raises:
-            InputError: the reward needs the epoch and the sample came without.
         """
-        if self._settings.epoch is not None:
-            epoch = self._settings.epoch
+        settings = self._settings
+        if settings.epoch is not None:
+            epoch = settings.epoch
         elif step is not None and self._steps_per_epoch:
             epoch = max(0, (step - 1) // self._steps_per_epoch)
         if epoch is None:
             self._check_needless(f"and {self._missing}; set a fixed epoch in one")
             return 0
-        by_acc = epoch >= self._settings.switch_epoch
-        if self._settings.reward == "curriculum" and by_acc not in self._announced:
+        by_acc = epoch >= settings.switch_epoch
+        if settings.reward == "curriculum" and by_acc not in self._announced:
             self._announced.add(by_acc)
             logger.warning(
                 "curriculum: %s is rewarded from here on (epoch %d, step %s, switch_epoch %d)",
                 "Acc" if by_acc else "NCR",
                 epoch,
                 "unknown" if step is None else step,
-                self._settings.switch_epoch,
+                settings.switch_epoch,
             )
         return epoch
 
@@ -297,3 +289,13 @@ class EpochClock:
         needed = self._settings.needs_epoch
         if needed:
             raise InputError(f"{needed} needs the epoch, {reason} run per stage")
+
+
+def progress_of(state: Any) -> tuple[int | None, int | None]:
+    """Return the step, from 1, and the epoch, from 0, that a trainer of transformers is making.
+
+    Args:
+        state: a ``transformers.TrainerState`` with a fractional ``epoch`` and the steps done; None
+            if the trainer passes none.
+    """
+    return (None, None) if state is None else (int(state.global_step) + 1, int(state.epoch or 0))

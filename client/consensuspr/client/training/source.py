@@ -13,7 +13,7 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
@@ -130,6 +130,7 @@ class ScoredSample(NamedTuple):
     epoch: int
     scored_by: str
     unanswered: bool = False
+    problem_id: str = ""
 
     def fields(self, overlong_penalty: float = 0.0) -> dict[str, float | int | str | None]:
         """Return the figures of the sample, the same keys for every sample.
@@ -166,23 +167,19 @@ class ScoredSample(NamedTuple):
 class LocalFallback:
     """Scores single samples in this process, those that wait together as one batch.
 
-    Args:
-        path: of the dataset.
-        name: of the dataset at the server; None if it has one.
-        expected_digest: of the server's dataset; None while it is not known.
-
     Attributes:
+        expected_digest: of the server's dataset; None while it is not known.
         loaded_digest: of the data in use; None: nothing is loaded.
     """
 
-    def __init__(self, path: Path, name: str | None, expected_digest: str | None = None) -> None:
+    def __init__(self, settings: RewardSettings, path: Path) -> None:
         self._path = path
-        self._name = name
+        self._name = settings.dataset
         self._client: LocalClient | None = None
         # One thread: batches form while one is scored, and the matcher starts its own threads.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="consensuspr-local")
-        self._batcher: Batcher[Rollout] = Batcher(self._score, lambda one: len(one.response), 1)
-        self.expected_digest = expected_digest
+        self._batcher: Batcher[Rollout] = Batcher(self._score, lambda item: len(item.response), 1)
+        self.expected_digest = settings.expect_digest
         self.loaded_digest: str | None = None
 
     async def score_one(self, rollout: Rollout, options: ScoreOptions) -> tuple[Score, Identity]:
@@ -205,23 +202,25 @@ class LocalFallback:
         )
 
     def _loaded(self) -> LocalClient:
-        if self._client is None or self.expected_digest not in (None, self.loaded_digest):
-            if self._client is not None:  # the file may have been replaced since
-                self._client.close()
-                self._client = None
-            try:
-                client = LocalClient({self._name: self._path} if self._name else self._path)
-            except (DataError, OSError) as error:
-                raise UnusableData(f"dataset_path: {error}") from None
-            digest = client.server_info().datasets[0].digest
-            if self.expected_digest not in (None, digest):
-                client.close()
-                raise UnusableData(
-                    f"dataset_path: {self._path} ({digest}) is not the server's dataset"
-                    f" ({self.expected_digest}); a reward would depend on who scored it"
-                )
-            self._client, self.loaded_digest = client, digest
-        return self._client
+        expected = self.expected_digest
+        if self._client is not None and expected in (None, self.loaded_digest):
+            return self._client
+        if self._client is not None:  # the file may have been replaced since
+            self._client.close()
+            self._client = None
+        try:
+            client = LocalClient({self._name: self._path} if self._name else self._path)
+        except (DataError, OSError) as error:
+            raise UnusableData(f"dataset_path: {error}") from None
+        digest = client.server_info().datasets[0].digest
+        if expected not in (None, digest):
+            client.close()
+            raise UnusableData(
+                f"dataset_path: {self._path} ({digest}) is not the server's dataset ({expected});"
+                " a reward would depend on who scored it"
+            )
+        self._client, self.loaded_digest = client, digest
+        return client
 
 
 class RewardSource:
@@ -232,17 +231,14 @@ class RewardSource:
     """
 
     def __init__(self, settings: RewardSettings) -> None:
-        check_source(settings)
+        settings.check_files()
         self.settings = settings
         self._spec = settings.spec
         self._client = AsyncRewardClient(
             settings.address, settings.timeout_s, access=settings.access
         )
-        self._fallback = (
-            LocalFallback(settings.dataset_path, settings.dataset, settings.expect_digest)
-            if settings.dataset_path is not None
-            else None
-        )
+        path = settings.dataset_path
+        self._fallback = None if path is None else LocalFallback(settings, path)
         self._events = EventLog(logger)
         self._keys = SampleKeys()
         self._log = score_log_of(settings)
@@ -255,13 +251,10 @@ class RewardSource:
         self._missing: Counter[str] = Counter()
         self._options: ScoreOptions | None = None
         self._grown = GrownDatasets(settings.grown_nodes) if settings.grown_nodes else None
-        self._passing: tuple[type[Exception], ...] = AWAY
-        if settings.on_other_digest == "wait":
-            self._passing += (DatasetMismatch,)
         # Digest of the server's dataset and time of its last reply.
         self._digest: str | None = None
         self._last_reply = 0.0
-        # Looks whether the server is back while samples are scored here.
+        # Checks whether the server is back while samples are scored here.
         self._watch: asyncio.Task[None] | None = None
 
     async def score(
@@ -277,20 +270,13 @@ class RewardSource:
     ) -> ScoredSample:
         """Return the reward of one sample, and write it to the score log.
 
+        Arguments and errors are those of :meth:`SampleScorer.score`; also raises TooManyUnscorable
+        if more than ``max_unscorable`` have no reward, or were rejected.
+
         Args:
             rollout: the sample; its data source and id are labels.
             epoch: of the curriculum, from 0.
             split: of its row; validation without nodes is worth its Acc (``validate_by_acc``).
-            spans: also return where each node was first hit, and its share.
-            step: of the training, from 1; only for the score log, as what follows.
-            group: of samples that the trainer compares.
-            penalty: added to the reward by the trainer; None: unknown.
-
-        Raises:
-            UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
-            TooManyUnscorable: more than ``max_unscorable`` have none, or were rejected.
-            InputError: the sample or the settings are wrong.
-            RewardServiceError: the server rejected it, or was away longer than the settings allow.
         """
         self._samples += 1
         options = self._options_of(epoch, spans)
@@ -298,7 +284,7 @@ class RewardSource:
         rollout = replace(rollout, sample=Sample(self._keys.next(), step, group, split))
         try:
             score, identity, scored_by = await self._decided(rollout, options)
-            unknown = await self._is_unknown(rollout, split, score, identity, options)
+            unknown = await self._is_unknown(rollout, score, identity, options)
         except _REFUSALS as error:
             sentence = f"problem {rollout.problem_id!r}: {error}"
             self._events.report(_REFUSED, f"{sentence}; the sample fails")
@@ -306,7 +292,7 @@ class RewardSource:
             raise
         final_score = None
         try:
-            reward = self._reward_of(rollout, split, score, unknown)
+            reward = self._reward_of(rollout, score, unknown)
             final_score = None if penalty is None else reward + penalty
         finally:
             if self._log is not None:
@@ -315,7 +301,7 @@ class RewardSource:
                 )
                 await self._log.written()
         unanswered = self._is_unanswered(rollout.response, identity.answer_rule)
-        return ScoredSample(reward, score, epoch, scored_by, unanswered)
+        return ScoredSample(reward, score, epoch, scored_by, unanswered, rollout.problem_id)
 
     @property
     def troubles(self) -> Mapping[str, int]:
@@ -335,11 +321,11 @@ class RewardSource:
 
     # -- rewards -------------------------------------------------------------------------------
 
-    def _reward_of(self, rollout: Rollout, split: str | None, score: Score, unknown: bool) -> float:
+    def _reward_of(self, rollout: Rollout, score: Score, unknown: bool) -> float:
         """Return the reward of a sample, or raise UnscorableSample."""
         settings = self.settings
         self._warn(rollout, score)
-        if score.acc is not None and self._validates_by_acc(score, split):
+        if score.acc is not None and self._validates_by_acc(rollout, score):
             return score.acc
         instead: str | float = settings.on_unscorable
         if score.status is Status.NO_NODES and score.reward is None and not unknown:
@@ -361,12 +347,7 @@ class RewardSource:
         return instead
 
     async def _is_unknown(
-        self,
-        rollout: Rollout,
-        split: str | None,
-        score: Score,
-        identity: Identity,
-        options: ScoreOptions,
+        self, rollout: Rollout, score: Score, identity: Identity, options: ScoreOptions
     ) -> bool:
         """Return whether a sample without a reward is of a problem that the dataset lacks.
 
@@ -380,7 +361,7 @@ class RewardSource:
         settings = self.settings
         instead = settings.instead_of_nodes
         fails = (settings.on_unscorable if instead is None else instead) == "raise"
-        if score.status is not Status.NO_NODES or fails or self._validates_by_acc(score, split):
+        if score.status is not Status.NO_NODES or fails or self._validates_by_acc(rollout, score):
             return False
         key = (identity.dataset_digest, rollout.problem_id)
         if key not in self._known:
@@ -391,13 +372,14 @@ class RewardSource:
             self._known[key] = found.status is not Status.UNKNOWN_PROBLEM
         return not self._known[key]
 
-    def _validates_by_acc(self, score: Score, split: str | None) -> bool:
+    def _validates_by_acc(self, rollout: Rollout, score: Score) -> bool:
         """Return whether a sample is worth its Acc because nothing is trained on it."""
         return (
             score.status is Status.NO_NODES
             and score.acc is not None
             and self.settings.validate_by_acc
-            and split in VALIDATION_SPLITS
+            and rollout.sample is not None
+            and rollout.sample.split in VALIDATION_SPLITS
         )
 
     def _is_unanswered(self, response: str | bytes, rule: AnswerRule) -> bool:
@@ -437,17 +419,31 @@ class RewardSource:
                 self._events.report("guarded", warning)
         if self._spec.after_think:
             ended = scored_from(rollout.response) < len(rollout.response)
-            self._expect("unfinished", ended, MIN_UNFINISHED, _unfinished)
-        if score.num_nodes:
-            earned = score.num_matched > 0 or bool(score.acc)
-            self._expect("nothing earned", earned, MIN_UNEARNED, lambda: _unearned(rollout))
+            if self._never("unfinished", ended, MIN_UNFINISHED):
+                self._events.report(
+                    "unfinished",
+                    f"none of the first {MIN_UNFINISHED} responses goes on behind a"
+                    f" {END_OF_THINKING}, and with after_think nothing else is scored: the policy"
+                    " does not think in these marks, its tokenizer drops them, or responses are"
+                    " cut off too early",
+                )
+        earned = score.num_matched > 0 or bool(score.acc)
+        if score.num_nodes and self._never("nothing earned", earned, MIN_UNEARNED):
+            text = rollout.response
+            start = (text if isinstance(text, str) else text[:400].decode(errors="replace"))[:100]
+            self._events.report(
+                "nothing earned",
+                f"none of the first {MIN_UNEARNED} responses to problems with nodes reaches a node"
+                " or the answer: is this the dataset of these prompts, and the tokenizer the"
+                f" policy's? The last, to problem {rollout.problem_id!r}, begins {start!r}",
+            )
 
-    def _expect(self, kind: str, happened: bool, limit: int, warning: Callable[[], str]) -> None:
-        """Log a warning if something did not happen in the first samples."""
-        if self._missing[kind] < limit:
-            self._missing[kind] = limit if happened else self._missing[kind] + 1
-            if not happened and self._missing[kind] == limit:
-                self._events.report(kind, warning())
+    def _never(self, kind: str, happened: bool, limit: int) -> bool:
+        """Return True once if something did not happen in any of the first samples."""
+        count = self._missing[kind]
+        if count < limit:
+            self._missing[kind] = limit if happened else count + 1
+        return not happened and count + 1 == limit
 
     # -- scores --------------------------------------------------------------------------------
 
@@ -521,15 +517,13 @@ class RewardSource:
                 score, identity = await self._client.score_one_with(
                     rollout, options, timeout_s=limit_s
                 )
-            except self._passing as error:
-                other = isinstance(error, DatasetMismatch)
-                kind = "other dataset" if other else "server away"
-                self._events.report(kind, f"{error}; {self._what_next(other)}")
+            except AWAY as error:
+                self._events.report("server away", f"{error}; {self._what_next()}")
                 if self._fallback is not None:
                     if self._watch is None:
                         self._watch = asyncio.get_running_loop().create_task(self._until_back())
                     continue
-                fails = settings.on_unavailable == "raise" and not other
+                fails = settings.on_unavailable == "raise"
                 if fails or time.monotonic() + 2 * _PAUSE_S > give_up_at:
                     raise
                 await asyncio.sleep(_PAUSE_S)
@@ -549,13 +543,13 @@ class RewardSource:
     def _drop_fallback(self, error: UnusableData) -> None:
         if self._fallback is not None:
             fallback, self._fallback = self._fallback, None
-            self._events.report("unusable dataset_path", f"{error}; {self._what_next(False)}")
+            self._events.report("unusable dataset_path", f"{error}; {self._what_next()}")
             fallback.close()
 
-    def _what_next(self, other_dataset: bool) -> str:
+    def _what_next(self) -> str:
         if self._fallback is not None:
             return f"scoring in this process from {self.settings.dataset_path}"
-        if self.settings.on_unavailable == "raise" and not other_dataset:
+        if self.settings.on_unavailable == "raise":
             return "the sample fails (on_unavailable=raise)"
         return f"waiting for it, up to {self.settings.unavailable_limit_s:g} s a sample"
 
@@ -563,29 +557,24 @@ class RewardSource:
 
     async def _until_back(self) -> None:
         """Wait until the server has its dataset back; meanwhile samples are scored here."""
+        settings = self.settings
         try:
             while True:
                 try:
-                    await self._check_server()
-                except self._passing:
+                    info = await self._client.server_info()
+                    if self._grown is None:  # else each request names its epoch's digest
+                        dataset = chosen_dataset(info, settings.dataset, settings.address)
+                        if settings.expect_digest in (None, dataset.digest):
+                            self._see_digest(dataset.digest)
+                except AWAY:
                     await asyncio.sleep(_PAUSE_S)
                 except ConsensusPRError:
                     return  # it rejects, and samples that ask it get the error
                 else:
-                    logger.warning("the server at %s is back", self.settings.address)
+                    logger.warning("the server at %s is back", settings.address)
                     return
         finally:
             self._watch = None
-
-    async def _check_server(self) -> None:
-        """Ask the server about itself, and check its dataset."""
-        info = await self._client.server_info()
-        if self._grown is not None:
-            return  # each request names its epoch's dataset and digest
-        dataset = chosen_dataset(info, self.settings.dataset, self.settings.address)
-        if self.settings.expect_digest not in (None, dataset.digest):
-            raise DatasetMismatch.of(dataset.name, dataset.digest, self.settings.expect_digest)
-        self._see_digest(dataset.digest)
 
     def _see_digest(self, digest: str) -> None:
         """Compare the server's data with those that samples were scored with so far."""
@@ -629,49 +618,9 @@ def chosen_dataset(info: ServerInfo, name: str | None, address: str) -> DatasetI
     raise InputError(f"dataset: the server at {address} has no {name!r}, it has {names}")
 
 
-def missing_budgets(dataset: DatasetInfo, settings: RewardSettings) -> str | None:
-    """Return a sentence if the guard has no stored budgets; None if it has some, or is off."""
-    has_nodes = dataset.num_without_nodes < dataset.num_problems
-    guards = settings.guard and settings.reward != "outcome"
-    if dataset.num_with_budgets or not has_nodes or not guards:
-        return None
-    return f"dataset {dataset.name!r} stores no guard budgets; the default budget applies"
-
-
-def _unfinished() -> str:
-    return (
-        f"none of the first {MIN_UNFINISHED} responses goes on behind a {END_OF_THINKING}, and with"
-        " after_think nothing else is scored: the policy does not think in these marks, its"
-        " tokenizer drops them, or responses are cut off too early"
-    )
-
-
-def _unearned(rollout: Rollout) -> str:
-    text = rollout.response
-    beginning = (text if isinstance(text, str) else text[:400].decode(errors="replace"))[:100]
-    return (
-        f"none of the first {MIN_UNEARNED} responses to problems with nodes reaches a node or the"
-        " answer: is this the dataset of these prompts, and the tokenizer the policy's? The last,"
-        f" to problem {rollout.problem_id!r}, begins {beginning!r}"
-    )
-
-
 def _explained(rollout: Rollout, score: Score) -> str:
     reason = f": {score.message}" if score.message else ""
     return f"problem {rollout.problem_id!r} ended with {score.status}{reason}"
-
-
-def check_source(settings: RewardSettings) -> None:
-    """Check the files that a source reads.
-
-    Raises:
-        InputError: the dataset, the folder of datasets, the token or a certificate cannot be used.
-    """
-    settings.access  # noqa: B018  # reads its files
-    if settings.dataset_path is not None and not settings.dataset_path.is_file():
-        raise InputError(f"dataset_path: file not found: {settings.dataset_path}")
-    if settings.grown_nodes is not None and not settings.grown_nodes.is_dir():
-        raise InputError(f"grown_nodes: there is no folder {settings.grown_nodes}")
 
 
 def score_log_of(settings: RewardSettings) -> ScoreLog | None:

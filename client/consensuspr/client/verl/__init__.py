@@ -18,9 +18,5 @@ if TYPE_CHECKING:
 __all__ = ["ConsensusRewardManager", "compute_score"]
 
 __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        ".function": "compute_score",
-        ".manager": "ConsensusRewardManager",
-    },
+    __name__, {".function": "compute_score", ".manager": "ConsensusRewardManager"}
 )

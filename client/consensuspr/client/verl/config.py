@@ -7,7 +7,7 @@ import importlib.util
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self, TypeGuard
+from typing import Any, Self
 
 from consensuspr.client.training import EpochClock, RewardSettings
 from consensuspr.errors import InputError
@@ -28,8 +28,8 @@ STEP_ESTIMATOR = "consensuspr_step"
 OLD_GROUPS = ("custom_reward_function", "reward_model", "sandbox_fusion")
 
 # verl's own keys in the same place.
-_OVERLONG = ("max_resp_len", "overlong_buffer_cfg")
-_BUFFER_KEYS = ("enable", "len", "penalty_factor", "log")
+OVERLONG = ("max_resp_len", "overlong_buffer_cfg")
+BUFFER_KEYS = ("enable", "len", "penalty_factor", "log")
 
 
 def verl_is_installed() -> bool:
@@ -63,26 +63,19 @@ class OverlongPenalty:
         if buffer is None:
             return None
         for key in buffer:
-            if key not in _BUFFER_KEYS:
-                known = ", ".join(_BUFFER_KEYS)
+            if key not in BUFFER_KEYS:
+                known = ", ".join(BUFFER_KEYS)
                 raise InputError(f"unknown setting {key!r} in overlong_buffer_cfg; known: {known}")
         if not buffer.get("enable", False):
             return None
-        length, factor = buffer.get("len"), buffer.get("penalty_factor", 1.0)
-        if not _is_count(length):
-            raise InputError(
-                f"overlong_buffer_cfg.len must be a number of tokens of 1 or more, got {length!r}"
-            )
-        if not _is_count(max_resp_len) or max_resp_len < length:
-            raise InputError(
-                f"max_resp_len must be a number of tokens of at least overlong_buffer_cfg.len"
-                f" ({length}), got {max_resp_len!r}"
-            )
+        length = _count("overlong_buffer_cfg.len", buffer.get("len"), 1)
+        longest = _count("max_resp_len", max_resp_len, length)
+        factor = buffer.get("penalty_factor", 1.0)
         if isinstance(factor, bool) or not isinstance(factor, int | float) or not factor >= 0:
             raise InputError(
                 f"overlong_buffer_cfg.penalty_factor must be a number of 0 or more, got {factor!r}"
             )
-        return cls(max_resp_len - length, length, float(factor))
+        return cls(longest - length, length, float(factor))
 
     def __call__(self, num_tokens: int) -> float:
         """Return the penalty of a response, 0 or less."""
@@ -90,8 +83,10 @@ class OverlongPenalty:
         return min(-exceeding / self.buffer_tokens * self.factor, 0.0)
 
 
-def _is_count(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def _count(name: str, value: object, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InputError(f"{name} must be a number of tokens of at least {least}, got {value!r}")
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +110,11 @@ class ManagerConfig:
         Raises:
             InputError: a setting is unknown or wrong.
         """
-        given = _plain(select(config, "reward", "reward_kwargs"))
-        if given is None:
-            given = {}
+        given = _plain(select(config, "reward", "reward_kwargs")) or {}
         if not isinstance(given, dict):
             raise InputError(f"{SOURCE} must hold settings by name, got {given!r}")
-        overlong = OverlongPenalty.of(*(given.get(key) for key in _OVERLONG))
-        settings = {key: value for key, value in given.items() if key not in _OVERLONG}
+        overlong = OverlongPenalty.of(*(given.get(key) for key in OVERLONG))
+        settings = {key: value for key, value in given.items() if key not in OVERLONG}
         groups = select(config, "algorithm", "filter_groups")
         number = select(groups, "metric") if select(groups, "enable") else None
         return cls(RewardSettings.of(settings, SOURCE), overlong, number)
@@ -174,6 +167,11 @@ def select(config: Any, *path: str) -> Any:
         if config is None:
             return None
     return config
+
+
+def file_names(files: Any) -> tuple[str, ...]:
+    """Return the names in ``data.train_files`` or ``data.val_files``: one, a list, or none."""
+    return (files,) if isinstance(files, str) else tuple(map(str, files or ()))
 
 
 def _plain(value: Any) -> Any:

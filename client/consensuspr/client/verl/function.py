@@ -10,14 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from consensuspr.client.training import (
-    EpochClock,
-    ProblemIds,
-    RewardSettings,
-    TrainingRow,
-    ground_truth_text,
-    shared_source,
-)
+from consensuspr.client.training import EpochClock, RewardSettings, SampleScorer, TrainingRow
 
 SOURCE = "reward.custom_reward_function.reward_kwargs"
 
@@ -35,28 +28,25 @@ async def compute_score(
     """Return the reward of one response as ``score``, and the figures of the sample.
 
     Args:
-        data_source: of the row.
+        data_source: of the row, as the ground truth.
         solution_str: the response.
-        ground_truth: of the row.
+        ground_truth: see ``data_source``.
         extra_info: of the row; ``problem_id`` or ``index`` names the problem.
         **settings: of the reward (:class:`RewardSettings`).
 
     Raises:
-        InputError: a setting is wrong, or the row names no problem.
-        UnscorableSample: there is no reward, and ``on_unscorable`` is ``raise``.
-        RewardServiceError: the server rejected it, or was away for too long.
+        InputError: a setting is wrong; other errors are those of :meth:`SampleScorer.score`.
     """
     given = tuple((name, value) for name, value in settings.items() if name not in _OF_VERL)
-    read, clock, ids = _read(given)
-    truth = ground_truth_text(ground_truth, "ground_truth")
-    row = TrainingRow(data_source, truth, extra_info or {}, None)
-    rollout = row.rollout(solution_str, ids)
-    scored = await shared_source(read).score(rollout, clock.epoch_of(None), row.split, penalty=None)
-    return scored.numbers()
+    columns = {
+        "data_source": data_source, "ground_truth": ground_truth, "extra_info": extra_info
+    }  # fmt: skip
+    row = TrainingRow.of(columns, None)
+    return (await _samples(given).score(row, solution_str, penalty=None)).numbers()
 
 
 @lru_cache(maxsize=16)
-def _read(given: tuple[tuple[str, Any], ...]) -> tuple[RewardSettings, EpochClock, ProblemIds]:
+def _samples(given: tuple[tuple[str, Any], ...]) -> SampleScorer:
     settings = RewardSettings.of(dict(given), SOURCE)
     clock = EpochClock(settings, None, "a reward function does not see the training step")
-    return settings, clock, ProblemIds(settings.problem_id_format)
+    return SampleScorer(settings, clock)

@@ -6,7 +6,6 @@ verl makes one in each of its reward workers, and passes it single samples, many
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import threading
 from collections.abc import Callable
@@ -16,29 +15,15 @@ from typing import Any
 import verl
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
-from consensuspr.client.training import (
-    ProblemIds,
-    RewardSource,
-    ScoredSample,
-    TooManyUnscorable,
-    check_source,
-    score_log_of,
-    shared_source,
-)
-from consensuspr.client.training.credit import (
-    BETWEEN,
-    finder_of_decoding,
-    finder_of_turns,
-    place_reward,
-)
+from consensuspr.client.training import SampleScorer, TooManyUnscorable, shared_source
+from consensuspr.client.training.credit import BETWEEN, finder_of_turns, place_reward
 from consensuspr.client.verl.config import ManagerConfig, epoch_clock
 from consensuspr.client.verl.run_end import (
     FIRST_WORKER,
     actor_name,
     end_run,
     in_reward_worker,
-    note,
-    note_failures,
+    note_worker,
 )
 from consensuspr.client.verl.sample import BY_TOKEN, MissingMask, VerlSample
 from consensuspr.client.verl.start import check_at_start
@@ -49,20 +34,13 @@ logger = logging.getLogger(__name__)
 # Means of verl's validation leave None out; older releases fail.
 _TAKES_NONE = not verl.__version__.startswith(("0.7.", "0.8."))
 
-# Prefix of the notes on troubles in a worker, which the trainer reads.
-TROUBLES = "troubles of "
 _BETWEEN_NOTES_S = 1.0
 
 
 class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl has no types
     """Rewards samples by the reward service; settings are in ``reward.reward_kwargs``.
 
-    Args:
-        config: of the whole run.
-        tokenizer: decodes responses.
-        compute_score: not used; verl passes it to every manager.
-        reward_router_address: not used.
-        reward_model_tokenizer: not used.
+    Of what verl passes, the configuration of the whole run and the tokenizer are used.
 
     Raises:
         InputError: a setting is wrong, a file that it names cannot be used, or the curriculum's
@@ -81,10 +59,8 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
         self._in_worker = in_reward_worker()
         try:
             read = ManagerConfig.of(config)
-            self._clock = epoch_clock(config, read.settings, verl.__version__)
-            # Find files that cannot be used now, not with each sample.
-            check_source(read.settings)
-            score_log_of(read.settings)
+            clock = epoch_clock(config, read.settings, verl.__version__)
+            self._samples = SampleScorer(read.settings, clock)
         except ConsensusPRError as error:
             # verl loses a worker that fails to start; its rollouts then fail one by one.
             logger.error("consensuspr cannot reward this run: %s", error)
@@ -92,9 +68,7 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
                 end_run(str(error))
             raise
         self._settings, self._overlong, self._number = read.settings, read.overlong, read.number
-        self._ids = ProblemIds(read.settings.problem_id_format)
         self._decode: Callable[[Any], str] = partial(tokenizer.decode, skip_special_tokens=True)
-        self._source: RewardSource | None = None
         if actor_name() == FIRST_WORKER:
             # In a thread: verl still starts its engines, and the files may be large.
             check = partial(check_at_start, config, read.settings)
@@ -104,14 +78,10 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
         self._noting: asyncio.TimerHandle | None = None
 
     async def run_single(self, data: Any) -> dict[str, Any]:
-        """Return the reward of one sample.
+        """Return the reward of the last sequence of a ``DataProto``.
 
-        Args:
-            data: a ``DataProto`` with the sequences of one sample; the last one counts.
-
-        Returns:
-            ``reward_score``, which is ``score`` with the overlong penalty added, and
-            ``reward_extra_info``, the same keys for every sample.
+        It has ``reward_score``, which is ``score`` with the overlong penalty added, and
+        ``reward_extra_info``, the same keys for every sample.
 
         Raises:
             TooManyUnscorable, MissingMask: the run is ended.
@@ -130,27 +100,22 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
 
     async def _reward_of(self, data: Any) -> dict[str, Any]:
         sample = VerlSample.of(data)
-        epoch = self._clock.epoch_of(sample.step)
-        if self._source is None:  # a source belongs to the loop, which runs by now
-            self._source = shared_source(self._settings)
-        spans = [*sample.turns()]
+        spans = sample.turns()
         # In a thread, because a tokenizer takes longer than anything else here.
         texts = await asyncio.to_thread(
             lambda: [self._decode(sample.response_ids[start:end]) for start, end in spans]
         )
-        num_tokens = sum(end - start for start, end in spans)
-        rollout = sample.row.rollout(BETWEEN.join(texts), self._ids, num_tokens)
-        rollout.rollout_id = sample.rollout_id
         # verl's own penalty counts all tokens, a tool's too.
         penalty = self._overlong(len(sample.response_ids)) if self._overlong else 0.0
-        scored = await self._source.score(
-            rollout,
-            epoch,
-            sample.row.split,
-            spans=sample.by_token,
+        scored = await self._samples.score(
+            sample.row,
+            BETWEEN.join(texts),
+            sum(end - start for start, end in spans),
             step=sample.step,
             group=sample.group,
+            rollout_id=sample.rollout_id,
             penalty=penalty,
+            spans=sample.by_token,
         )
         reward = scored.reward + penalty
         fields: dict[str, Any] = {
@@ -158,29 +123,15 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
         }
         if self._number is not None and fields.get(self._number, "") is None:
             fields[self._number] = 0.0
-        fields |= {"problem_id": rollout.problem_id, "rollout_id": sample.rollout_id or ""}
+        fields |= {"problem_id": scored.problem_id, "rollout_id": sample.rollout_id or ""}
         if sample.by_token:
+            turns = [(start, sample.response_ids[start:end]) for start, end in spans]
+            weight = self._settings.spec.ncr_weight(scored.epoch)
+            find = finder_of_turns(turns, texts, self._decode)
             fields[BY_TOKEN] = await asyncio.to_thread(
-                self._by_token, sample, spans, texts, scored, reward
+                place_reward, reward, scored.score, weight, find, sample.mask
             )
         return {"reward_score": reward, "reward_extra_info": fields}
-
-    def _by_token(
-        self,
-        sample: VerlSample,
-        spans: list[tuple[int, int]],
-        texts: list[str],
-        scored: ScoredSample,
-        reward: float,
-    ) -> dict[int, float]:
-        """Return the reward of each token of a response."""
-        turns = [
-            (start, len(text), finder_of_decoding(sample.response_ids[start:end], self._decode))
-            for (start, end), text in zip(spans, texts, strict=True)
-        ]
-        weight = self._settings.spec.ncr_weight(scored.epoch)
-        find = finder_of_turns(turns, len(BETWEEN))
-        return place_reward(reward, scored.score, weight, find, sample.mask)
 
     def _note_soon(self) -> None:
         """Note new troubles and failures for the trainer, at most once a second."""
@@ -188,25 +139,23 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
             loop = asyncio.get_running_loop()
             self._noting = loop.call_later(_BETWEEN_NOTES_S, self._note)
 
-    def _troubles(self) -> dict[str, int]:
-        return {} if self._source is None else dict(self._source.troubles)
-
     def _num_troubles(self) -> tuple[int, int]:
-        return sum(self._troubles().values()), self._failed
+        return sum(shared_source(self._settings).troubles.values()), self._failed
 
     def _note(self) -> None:
         self._noting, self._noted = None, self._num_troubles()
-        troubles = self._troubles()
         # In a thread: it asks Ray, and no sample may wait for that.
-        loop = asyncio.get_running_loop()
-        loop.run_in_executor(None, _leave_notes, troubles, self._failed, self._last_failure)
+        asyncio.get_running_loop().run_in_executor(
+            None,
+            _leave_note,
+            dict(shared_source(self._settings).troubles),
+            self._failed,
+            self._last_failure,
+        )
 
 
-def _leave_notes(troubles: dict[str, int], failed: int, last_failure: str) -> None:
+def _leave_note(troubles: dict[str, int], failed: int, last_failure: str) -> None:
     try:
-        if troubles:
-            note(f"{TROUBLES}{actor_name()}", json.dumps(troubles))
-        if failed:
-            note_failures(failed, last_failure)
-    except Exception:  # whatever Ray raises; the next notes hold all that these do
+        note_worker(troubles, failed, last_failure)
+    except Exception:  # whatever Ray raises; the next note holds all that this one does
         logger.exception("the troubles of this reward worker cannot be noted for the trainer")

@@ -16,6 +16,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import ray
 from ray._private import state as ray_state
@@ -24,7 +26,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 logger = logging.getLogger(__name__)
 
-_REASON, _SENT, _FAILED = "reason", "reason was sent", "samples that failed in "
+_REASON, _SENT, _WORKER = "reason", "reason was sent", "worker "
 
 # Limit for sending the signal; the next failing sample sends it again if that fails.
 _TRY_S = 30.0
@@ -65,10 +67,10 @@ def read_note(name: str) -> str | None:
     return None if text is None else text.decode()
 
 
-def read_notes(prefix: str) -> list[str]:
-    """Return the notes of this run whose names begin with a prefix."""
-    texts = map(internal_kv._internal_kv_get, internal_kv._internal_kv_list(_key(prefix)))
-    return [text.decode() for text in texts if text is not None]
+def worker_notes() -> list[dict[str, Any]]:
+    """Return the notes of the reward workers of this run."""
+    texts = map(internal_kv._internal_kv_get, internal_kv._internal_kv_list(_key(_WORKER)))
+    return [json.loads(text) for text in texts if text is not None]
 
 
 def _key(name: str) -> bytes:
@@ -115,9 +117,16 @@ def _terminate(pid: int) -> None:
     os.kill(pid, signal.SIGTERM)
 
 
-def note_failures(count: int, last: str) -> None:
-    """Note how many samples of this worker have no reward, and why the last has none."""
-    note(f"{_FAILED}{actor_name()}", json.dumps([time.time(), count, last]))
+def note_worker(troubles: Mapping[str, int], failed: int, last: str) -> None:
+    """Note what went wrong in this reward worker so far, for the trainer and the driver.
+
+    Args:
+        troubles: by kind.
+        failed: samples without a reward.
+        last: why the last of them has none.
+    """
+    facts = {"time": time.time(), "troubles": dict(troubles), "failed": failed, "last": last}
+    note(f"{_WORKER}{actor_name()}", json.dumps(facts))
 
 
 def print_reason_last() -> None:
@@ -130,10 +139,12 @@ def _print_reason() -> None:
     if not ray.is_initialized():
         return
     reason = read_note(_REASON)
+    workers = [worker for worker in worker_notes() if worker["failed"]]
     if reason is not None:
         print(f"run ended by consensuspr: {reason}", file=sys.stderr, flush=True)
-    elif failures := [json.loads(text) for text in read_notes(_FAILED)]:
-        total, (_, _, last) = sum(count for _, count, _ in failures), max(failures)
+    elif workers:
+        total = sum(worker["failed"] for worker in workers)
+        last = max(workers, key=lambda worker: worker["time"])["last"]
         print(
             f"consensuspr: samples without a reward in this run: {total:,}; the last: {last}",
             file=sys.stderr,

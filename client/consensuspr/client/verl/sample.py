@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consensuspr.client.training import TrainingRow, ground_truth_text
+from consensuspr.client.training import TrainingRow
 from consensuspr.errors import InputError
 
 _TURNS, _FROM_LOOP = "__num_turns__", "tool_extra_fields"
@@ -81,10 +81,10 @@ class VerlSample(NamedTuple):
             BY_TOKEN in from_loop,
         )
 
-    def turns(self) -> Iterator[tuple[int, int]]:
-        """Yield the half-open spans of tokens that the policy wrote."""
+    def turns(self) -> list[tuple[int, int]]:
+        """Return the half-open spans of tokens that the policy wrote."""
         edges = np.flatnonzero(np.diff(self.mask.astype(bool), prepend=False, append=False))
-        yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+        return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 def _mask(from_loop: Any, tensors: Any, length: int, turns: Any) -> NDArray[Any]:
@@ -108,28 +108,14 @@ def _mask(from_loop: Any, tensors: Any, length: int, turns: Any) -> NDArray[Any]
     return mask
 
 
-def row_of(fields: Mapping[str, Any]) -> TrainingRow:
+def row_of(fields: Mapping[str, Any], prompt_column: str = "raw_prompt") -> TrainingRow:
     """Return the row of a dataset from its columns in verl.
 
     Raises:
         InputError: a field has a type that cannot be scored.
     """
-    source = fields.get("data_source")
-    if source is not None and not isinstance(source, str):
-        raise InputError(f"data_source must be a text, got {source!r}")
-    truth = _mapping("reward_model", fields.get("reward_model")).get("ground_truth")
-    prompt = fields.get("raw_prompt")
-    return TrainingRow(
-        source,
-        ground_truth_text(truth, "reward_model.ground_truth"),
-        _mapping("extra_info", fields.get("extra_info")),
-        prompt if prompt is None or isinstance(prompt, str) else list(prompt),
+    prompt = fields.get(prompt_column)
+    columns = {name: fields.get(name) for name in ("data_source", "reward_model", "extra_info")}
+    return TrainingRow.of(
+        columns, prompt if prompt is None or isinstance(prompt, str) else list(prompt)
     )
-
-
-def _mapping(name: str, value: Any) -> Mapping[str, Any]:
-    if value is None:
-        return {}
-    if isinstance(value, Mapping):
-        return value
-    raise InputError(f"{name} must be a mapping, got {str(value)[:200]!r}")

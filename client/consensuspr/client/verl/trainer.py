@@ -14,7 +14,6 @@ Before workers and engines start, the trainer checks the reward's settings and t
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from typing import Any
@@ -29,10 +28,10 @@ from verl.trainer.ppo.v1 import (
     register_trainer,
 )
 
-from consensuspr.client.training import METRICS, StepWatch, check_source, figures
+from consensuspr.client.training import METRICS, StepWatch, figures
 from consensuspr.client.verl.config import OUR_TRAINERS, ManagerConfig, trainer_mode
-from consensuspr.client.verl.manager import TROUBLES, ConsensusRewardManager
-from consensuspr.client.verl.run_end import note_reason, read_notes
+from consensuspr.client.verl.manager import ConsensusRewardManager
+from consensuspr.client.verl.run_end import note_reason, worker_notes
 from consensuspr.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -80,8 +79,8 @@ class Figures:
     def _new_troubles(self) -> Counter[str]:
         """Return the troubles in the reward workers since the last step, by kind."""
         so_far: Counter[str] = Counter()
-        for troubles in read_notes(TROUBLES):
-            so_far.update(json.loads(troubles))
+        for worker in worker_notes():
+            so_far.update(worker["troubles"])
         new = so_far - self._troubles
         self._troubles = so_far
         return new
@@ -111,7 +110,7 @@ def _check_settings(config: Any) -> None:
     if resolve_reward_manager_cls(config) is not ConsensusRewardManager:
         return
     try:
-        check_source(ManagerConfig.of(config).settings)
+        ManagerConfig.of(config).settings.check_files()
     except InputError as error:
         note_reason(str(error))
         raise

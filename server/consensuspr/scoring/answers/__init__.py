@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 from consensuspr.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from consensuspr.scoring.answers.verdicts import AnswerStatus, Verdict
     from consensuspr.scoring.answers.verifier import (
         ANSWER_VERSION,
+        AnswerStatus,
         AnswerVerifier,
+        Verdict,
         has_marked_answer,
         verify_answer,
     )
@@ -34,7 +35,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        ".verdicts": "AnswerStatus Verdict",
-        ".verifier": "ANSWER_VERSION AnswerVerifier has_marked_answer verify_answer",
+        ".verifier": "ANSWER_VERSION AnswerStatus AnswerVerifier Verdict has_marked_answer"
+        " verify_answer"
     },
 )

@@ -1,10 +1,10 @@
 """The fast comparison of two answers: microseconds, and certain, or no verdict.
 
 A :class:`Form` is the canonical spelling of an answer with its structure: a number, words, a tuple,
-set or list, an equation, or opaque.  Numbers, letters, roots and pi are read by
-:mod:`consensuspr.core.expressions`, sets of real numbers by :mod:`.regions`.  :func:`compare`
-decides only what is certain, and the rest (None) is a case for math-verify.  Where both would
-decide, they agree, except in the places that ``docs/answers.md`` lists.
+set or list, an equation, or opaque.  :mod:`consensuspr.core.expressions` reads numbers, letters,
+roots and pi.  Intervals, their unions and inequalities in one letter are a :class:`Region`.
+:func:`compare` decides only what is certain, and the rest (None) is a case for math-verify.  Where
+both would decide, they agree, except in the places that ``docs/answers.md`` lists.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import math
 import re
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 from consensuspr.core.expressions import (
     Closed,
@@ -25,9 +26,9 @@ from consensuspr.core.expressions import (
     compare_equations,
     compare_quotients,
     exact_quotient,
+    linear_bound,
 )
 from consensuspr.scoring.answers.normalize import canonical
-from consensuspr.scoring.answers.regions import Region, compare_regions, read_region
 
 # Distinct answers of some hundred groups in flight; the model chooses them, so they are short.
 _MEMO_ENTRIES = 4096
@@ -61,37 +62,26 @@ _DIFFERENCE = re.compile(r"(?!.*[A-Za-z]{4})\(?[A-Za-z]+(?:-[A-Za-z]+)+\)?")
 _INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne|notin|subset)(?![A-Za-z])")
 
 _OPEN, _CLOSE = "([{", ")]}"
+_TUPLES = ("()", "[]", "(]", "[)")
 
 
 class Form:
-    """One answer, read; what it has none of is None.
+    """One answer, read; what it has none of is None."""
 
-    Attributes:
-        text: canonical spelling, with a percent sign taken off.
-        value: the value of a closed expression.
-        words: plain words, lower case, brackets taken off.
-        brackets: the two characters around ``parts``; "" for a bare list; the shape of a
-            matrix, as ``2x3``, whose parts are its elements row by row.
-        parts: the elements of a tuple, interval, set or list.
-        left: canonical left side of an equation ``left = right``.
-        residue: number and modulus (1 or more) of ``3\\pmod{5}``.
-        right: the right side of an equation, after its last sign.
-    """
-
-    percent: bool = False
-    value: Value | None = None
-    words: str | None = None
-    brackets: str = ""
-    parts: tuple[Form, ...] | None = None
-    left: str = ""
-    right: Form | None = None
-    residue: tuple[int, int] | None = None
+    percent: bool = False  # a percent sign was taken off
+    value: Value | None = None  # of a closed expression
+    words: str | None = None  # plain words, lower case, brackets taken off
+    parts: tuple[Form, ...] | None = None  # of a tuple, interval, set or list; of a matrix by rows
+    brackets: str = ""  # the two around parts; "" for a bare list; the shape of a matrix, 2x3
+    left: str = ""  # canonical left side of an equation
+    right: Form | None = None  # its right side, after its last sign
+    residue: tuple[int, int] | None = None  # number and modulus (1 or more) of 3\pmod{5}
 
     def __init__(self, text: str) -> None:
         if text[-1:] == "%" and len(text) > 1:
             self.percent = True
             text = text[:-1]
-        self.text = text
+        self.text = text  # canonical
 
     @cached_property
     def quotient(self) -> Quotient | None:
@@ -102,6 +92,16 @@ class Form:
     def region(self) -> Region | None:
         """The answer as a set of real numbers."""
         return read_region(self.text)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether it is a tuple or an interval."""
+        return self.brackets in _TUPLES
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether its parts are the elements of a matrix."""
+        return "x" in self.brackets
 
 
 def form_of(text: str) -> Form:
@@ -129,9 +129,8 @@ memoised_form = lru_cache(_MEMO_ENTRIES)(_form)
 def _read(text: str, nesting: int) -> Form:
     form = Form(text)
     text = form.text
-    if _read_number(form, text):
-        return form
-    if nesting > MAX_NESTING:
+    form.value = _number(text)
+    if form.value is not None or nesting > MAX_NESTING:
         return form
     if text.casefold() == _NOT_APPLICABLE or (
         _WORDS.fullmatch(text) and not ("-" in text and _DIFFERENCE.fullmatch(text))
@@ -141,8 +140,10 @@ def _read(text: str, nesting: int) -> Form:
     if text.startswith("\\begin"):
         _read_matrix(form, text, nesting)
         return form
-    if "\\pmod" in text and _read_residue(form, text, nesting):
-        return form
+    if "\\pmod" in text:
+        form.residue = _residue(text, nesting)
+        if form.residue is not None:
+            return form
     text = _without_outer_brackets(form, text)
     cuts = _cuts(text)
     if cuts is None:
@@ -167,15 +168,12 @@ def _read(text: str, nesting: int) -> Form:
     return form
 
 
-def _read_residue(form: Form, text: str, nesting: int) -> bool:
+def _residue(text: str, nesting: int) -> tuple[int, int] | None:
     found = _RESIDUE.fullmatch(text)
     if found is None or not int(found[2]):
-        return False
+        return None
     value = _read(found[1].strip(), nesting + 1).value
-    if value is None or not isinstance(value.number, int):
-        return False
-    form.residue = value.number, int(found[2])
-    return True
+    return (value.number, int(found[2])) if value and isinstance(value.number, int) else None
 
 
 def _read_matrix(form: Form, text: str, nesting: int) -> None:
@@ -199,30 +197,24 @@ def _both_signs(text: str) -> list[str]:
     return [f"{before}{sign}{after}".removeprefix("+") for sign in "+-"]
 
 
-def _read_number(form: Form, text: str) -> bool:
+def _number(text: str) -> Value | None:
     if _INTEGER.fullmatch(text):
-        form.value = Value(int(text), False, 1.0)
-    elif _DECIMAL.fullmatch(text) or _SCIENTIFIC.fullmatch(text):
-        form.value = Value(Fraction(text), True, 1.0)
-    elif _NUMERIC.fullmatch(text):
+        return Value(int(text), False, 1.0)
+    if _DECIMAL.fullmatch(text) or _SCIENTIFIC.fullmatch(text):
+        return Value(Fraction(text), True, 1.0)
+    if _NUMERIC.fullmatch(text):
         mixed = _MIXED.fullmatch(text)
         if mixed is not None:
             text = f"{mixed[1]}({mixed[2]}+{mixed[3]})"
         with contextlib.suppress(Unreadable):
-            form.value = closed_value(text)
-    elif "\\overline" in text:
-        repeating = _REPEATING.fullmatch(text)
-        if repeating is not None:
-            form.value = Value(_repeating(*repeating.groups()), False, 1.0)
-    return form.value is not None
-
-
-def _repeating(sign: str, whole: str, start: str, period: str) -> Fraction:
-    """Return the value of a repeating decimal, 0.1\\overline{6}."""
-    shift = 10 ** len(start)
-    fixed = Fraction(int(whole + start or "0"), shift)
-    rest = Fraction(int(period), shift * (10 ** len(period) - 1))
-    return -(fixed + rest) if sign else fixed + rest
+            return closed_value(text)
+    elif "\\overline" in text and (repeating := _REPEATING.fullmatch(text)) is not None:
+        sign, whole, start, period = repeating.groups()  # of 0.1\overline{6}
+        shift = 10 ** len(start)
+        tail = Fraction(int(period), shift * (10 ** len(period) - 1))
+        number = Fraction(int(whole + start or "0"), shift) + tail
+        return Value(-number if sign else number, False, 1.0)
+    return None
 
 
 def _without_outer_brackets(form: Form, text: str) -> str:
@@ -236,16 +228,12 @@ def _without_outer_brackets(form: Form, text: str) -> str:
 
 
 def _encloses(text: str) -> bool:
-    """Tell whether the first bracket is closed by the last character and not before."""
+    """Return whether the first bracket is closed by the last character and not before."""
     depth = 0
-    last = len(text) - 1
     for position, character in enumerate(text):
-        if character in _OPEN:
-            depth += 1
-        elif character in _CLOSE:
-            depth -= 1
-            if depth <= 0:
-                return position == last
+        depth += (character in _OPEN) - (character in _CLOSE)
+        if depth <= 0 and character in _CLOSE:
+            return position == len(text) - 1
     return False
 
 
@@ -281,10 +269,115 @@ def _cuts(text: str) -> tuple[list[int], list[tuple[int, int]]] | None:
     return semicolons or commas, signs
 
 
-def is_assignment(form: Form) -> bool:
-    """Tell whether the form is an equation whose left side only names something."""
-    return form.right is not None and _ASSIGNED.fullmatch(form.left) is not None
+# --- sets of real numbers
 
+MAX_PIECES = 16
+
+# An end of a piece: which infinity (-1, 1) or 0, the number, and which side of it: an end
+# just below the number is -1, just above it 1.  Ends order as tuples do.
+_End = tuple[int, int | Fraction, int]
+_BELOW_ALL: _End = (-1, 0, 0)
+_ABOVE_ALL: _End = (1, 0, 0)
+_INFINITIES = {"\\infty": _ABOVE_ALL, "-\\infty": _BELOW_ALL}
+
+_INTERVAL = re.compile(r"\s*([(\[])([^,;()\[\]]+),([^,;()\[\]]+)([)\]])\s*")
+_SIGN = re.compile(r"(<|>|\\le(?![A-Za-z])|\\ge(?![A-Za-z]))")
+_LETTER = re.compile(r"[A-Za-z]")
+_ONLY_A_SET = re.compile(r"[\[\]]|\\cup|\\infty")
+
+
+class Region(NamedTuple):
+    """A set of real numbers: sorted disjoint pieces with exact rational ends.
+
+    Two are equal if and only if their pieces are.
+    """
+
+    pieces: tuple[tuple[_End, _End], ...]
+    name: str = ""  # the letter of an inequality
+
+    @property
+    def is_point(self) -> bool:
+        """Whether it holds one number alone, as [5,5] does."""
+        return len(self.pieces) == 1 and self.pieces[0][0][:2] == self.pieces[0][1][:2]
+
+
+def read_region(text: str) -> Region | None:
+    """Return the set that the canonical ``text`` writes, None where it is none."""
+    if "<" in text or ">" in text or "\\le" in text or "\\ge" in text:
+        return _inequality(text)
+    if text[:1] not in ("(", "["):
+        return None
+    parts = text.split("\\cup")
+    if len(parts) > MAX_PIECES:
+        return None
+    pieces = [piece for piece in map(_interval, parts) if piece is not None]
+    if len(pieces) < len(parts):
+        return None
+    merged: list[tuple[_End, _End]] = []
+    for lower, upper in sorted(pieces):
+        if merged and lower <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(upper, merged[-1][1]))
+        else:
+            merged.append((lower, upper))
+    return Region(tuple(merged))
+
+
+def _interval(text: str) -> tuple[_End, _End] | None:
+    found = _INTERVAL.fullmatch(text)
+    if found is None:
+        return None
+    lower = _end(found[2].strip(), -1 if found[1] == "[" else 1)
+    upper = _end(found[3].strip(), 1 if found[4] == "]" else -1)
+    return (lower, upper) if lower and upper and lower < upper else None
+
+
+def _end(text: str, side: int) -> _End | None:
+    if text in _INFINITIES:
+        return _INFINITIES[text]
+    with contextlib.suppress(Unreadable):
+        value = closed_value(text)
+        if not (isinstance(value.number, float) or value.decimal):
+            return 0, value.number, side
+    return None
+
+
+def _inequality(text: str) -> Region | None:
+    parts = [part.strip() for part in _SIGN.split(text)]
+    if len(parts) == 3:
+        return _half_line(*parts)
+    if len(parts) != 5 or _LETTER.fullmatch(parts[2]) is None:
+        return None
+    below, above = _half_line(*parts[:3]), _half_line(*parts[2:])
+    if below is None or above is None:
+        return None
+    lower = max(below.pieces[0][0], above.pieces[0][0])
+    upper = min(below.pieces[0][1], above.pieces[0][1])
+    return Region(((lower, upper),), parts[2]) if lower < upper else None
+
+
+def _half_line(left: str, sign: str, right: str) -> Region | None:
+    """Solve an inequality that is linear in its one letter."""
+    a, b = exact_quotient(left), exact_quotient(right)
+    bound = None if a is None or b is None else linear_bound(a, b)
+    if bound is None:
+        return None
+    name, slope, offset = bound
+    upwards = (sign in (">", "\\ge")) == (slope > 0)
+    inside = -1 if upwards else 1
+    end: _End = (0, Fraction(-offset, slope), inside if sign.startswith("\\") else -inside)
+    return Region(((end, _ABOVE_ALL) if upwards else (_BELOW_ALL, end),), name)
+
+
+def compare_regions(gold: Region, answer: Region, gold_text: str) -> bool | None:
+    """Return whether two sets are equal; None where the ground truth may be a point."""
+    if gold.name and answer.name and gold.name != answer.name:
+        return None if gold.name.casefold() == answer.name.casefold() else False
+    if answer.name and not gold.name and _ONLY_A_SET.search(gold_text) is None:
+        return None
+    return gold.pieces == answer.pieces
+
+
+# --- the comparison
 
 # math-verify compares decimals after rounding to six digits.
 DECIMAL_PLACES = 6
@@ -296,7 +389,6 @@ MAX_PAIRS = 128
 
 # An option of a multiple-choice question with its text: (C) 5, C. 5
 _CHOICE = re.compile(r"\(?([A-J])[).:]")
-_INFINITE = ("\\infty", "-\\infty")
 # A number with its base.
 _BASED = re.compile(r"(-?\d{1,400})_\{?\d{1,3}\}?")
 # Letters in a row: an order or a name; a word; or none of these.
@@ -324,12 +416,14 @@ def compare(gold: Form, answer: Form) -> Outcome:
     if a is not None and b is not None:
         if type(a.number) is int and type(b.number) is int and gold.percent == answer.percent:
             return a.number == b.number, "rational"
-        outcome = _compare_values(gold, answer)
+        outcome = _compare_values(a, b, gold.percent, answer.percent)
         return _compare_exactly(gold, answer) if outcome[0] is None else outcome
-    if gold.residue is not None or answer.residue is not None:
+    if gold.right is None and answer.right is None and (gold.residue or answer.residue):
         return _compare_residues(gold, answer)
-    if gold.text in _INFINITE or answer.text in _INFINITE:
-        return _compare_infinite(gold, answer)
+    if gold.text in _INFINITIES or answer.text in _INFINITIES:
+        finite = answer if gold.text in _INFINITIES else gold
+        certain = finite.value is not None or finite.text in _INFINITIES
+        return (False, "text") if certain else _UNKNOWN
     if gold.right is not None or answer.right is not None:
         return _compare_equations(gold, answer)
     if gold.words is not None or answer.words is not None:
@@ -351,9 +445,7 @@ def _compare_exactly(gold: Form, answer: Form) -> Outcome:
     if gold.percent or answer.percent:
         return _UNKNOWN
     a, b = gold.quotient, answer.quotient
-    if a is None or b is None:
-        return _UNKNOWN
-    return compare_quotients(a, b), "algebraic"
+    return _UNKNOWN if a is None or b is None else (compare_quotients(a, b), "algebraic")
 
 
 def _compare_as_regions(gold: Form, answer: Form) -> Outcome:
@@ -371,43 +463,33 @@ def _compare_based(gold: Form, answer: Form) -> Outcome:
     a, b = _BASED.fullmatch(gold.text), _BASED.fullmatch(answer.text)
     if a is not None and b is not None:
         return False, "text"
-    based, other = (a, answer) if a is not None else (b, gold)
-    if based is None or other.value is None or not other.value.exact:
+    based, value = (a, answer.value) if a is not None else (b, gold.value)
+    if based is None or value is None or not value.exact:
         return _UNKNOWN
-    return other.value.number == int(based[1]), "text"
+    return value.number == int(based[1]), "text"
 
 
 def _compare_residues(gold: Form, answer: Form) -> Outcome:
     """Compare numbers modulo another; the remainder itself may stand for the congruence."""
     a, b = gold.residue, answer.residue
-    if gold.right is not None or answer.right is not None:
-        return _compare_equations(gold, answer)
     if a is not None and b is not None:
         return ((a[0] - b[0]) % a[1] == 0, "rational") if a[1] == b[1] else _UNKNOWN
-    residue, single = (a, answer) if a is not None else (b, gold)
-    if residue is None or single.value is None or not isinstance(single.value.number, int):
+    residue, value = (a, answer.value) if a is not None else (b, gold.value)
+    if residue is None or value is None or not isinstance(value.number, int):
         return _UNKNOWN
     remainder, modulus = residue
-    if (single.value.number - remainder) % modulus:
+    if (value.number - remainder) % modulus:
         return False, "rational"
-    same = 0 <= remainder == single.value.number < modulus
-    return (True, "rational") if same else _UNKNOWN
+    return (True, "rational") if 0 <= remainder == value.number < modulus else _UNKNOWN
 
 
-def _compare_infinite(gold: Form, answer: Form) -> Outcome:
-    finite = answer if gold.text in _INFINITE else gold
-    certain = finite.value is not None or finite.text in _INFINITE
-    return (False, "text") if certain else _UNKNOWN
-
-
-def _compare_values(gold: Form, answer: Form) -> Outcome:
-    a, b = gold.value, answer.value
-    assert a is not None and b is not None
+def _compare_values(a: Value, b: Value, a_percent: bool, b_percent: bool) -> Outcome:
     outcome = _compare_numbers(a, b)
-    if outcome[0] is False and gold.percent != answer.percent:
+    if outcome[0] is False and a_percent != b_percent:
         # 28% is 28 with its unit, and it is 0.28.
-        scaled = _hundredth(a) if gold.percent else a, _hundredth(b) if answer.percent else b
-        as_ratio = _compare_numbers(*scaled)
+        as_ratio = _compare_numbers(
+            _hundredth(a) if a_percent else a, _hundredth(b) if b_percent else b
+        )
         if as_ratio[0] is not False:
             return as_ratio
     return outcome
@@ -451,7 +533,7 @@ def _round(number: Closed) -> Fraction:
 
 
 def _vanishes(a: Value, b: Value) -> bool:
-    """Tell whether rounding to fixed places made a small number equal to nothing like it."""
+    """Return whether rounding to fixed places made a small number equal to nothing like it."""
     x, y = abs(Fraction(a.number)), abs(Fraction(b.number))
     return max(x, y) < _TINY and 10 * min(x, y) < 9 * max(x, y)
 
@@ -461,39 +543,41 @@ def _compare_words(gold: Form, answer: Form) -> Outcome:
         choice = _CHOICE.match(answer.text) if gold.words and len(gold.words) == 1 else None
         if choice is not None:
             return choice[1].casefold() == gold.words, "text"
-        other = answer if gold.words is not None else gold
+        value = answer.value if gold.words is not None else gold.value
         # A word is no number and no list; anything else may be a product of letters.
-        if other.value is not None and other.value.exact:
-            return False, "text"
-        return _compare_exactly(gold, answer)
+        exact = value is not None and value.exact
+        return (False, "text") if exact else _compare_exactly(gold, answer)
     if gold.words.replace(" ", "") == answer.words.replace(" ", ""):
         return True, "text"
-    if sorted(gold.words) == sorted(answer.words):
-        # xy and yx: letters may be variables; no and on, BCA and ABC are something else.
-        if _CAPITALS.fullmatch(gold.text) and _CAPITALS.fullmatch(answer.text):
-            return False, "text"
-        if gold.words in _SHORT_WORDS or answer.words in _SHORT_WORDS:
-            return False, "text"
-        product = _PRODUCT.fullmatch(gold.text) and _PRODUCT.fullmatch(answer.text)
-        return _compare_exactly(gold, answer) if product else _UNKNOWN
-    return False, "text"
+    if sorted(gold.words) != sorted(answer.words):
+        return False, "text"
+    # xy and yx: letters may be variables; no and on, BCA and ABC are something else.
+    if _CAPITALS.fullmatch(gold.text) and _CAPITALS.fullmatch(answer.text):
+        return False, "text"
+    if gold.words in _SHORT_WORDS or answer.words in _SHORT_WORDS:
+        return False, "text"
+    product = _PRODUCT.fullmatch(gold.text) and _PRODUCT.fullmatch(answer.text)
+    return _compare_exactly(gold, answer) if product else _UNKNOWN
 
 
 def _compare_equations(gold: Form, answer: Form) -> Outcome:
     """Follow the ground truth: x=5 is 5, but 2x+z=1 is not 1."""
-    if answer.right is not None and gold.right is None:
+    if gold.right is None:
+        assert answer.right is not None
         return compare(gold, answer.right)
-    if gold.right is not None and answer.right is None:
-        return (
-            compare(gold.right, answer) if is_assignment(gold) else _compare_with_side(gold, answer)
-        )
-    assert gold.right is not None and answer.right is not None
-    if gold.left == answer.left and is_assignment(gold):
-        return compare(gold.right, answer.right)
-    sides = _sides(gold), _sides(answer)
-    if sides[0] is None or sides[1] is None:
+    is_assignment = _ASSIGNED.fullmatch(gold.left) is not None  # it only names something
+    if is_assignment and (answer.right is None or gold.left == answer.left):
+        return compare(gold.right, answer.right or answer)
+    sides = _sides(gold)
+    if answer.right is None:
+        # An equation between expressions is not an expression or a number.
+        if sides is None or answer.quotient is None or any(map(_is_symbol, sides)):
+            return _UNKNOWN
+        return False, "algebraic"
+    answer_sides = _sides(answer)
+    if sides is None or answer_sides is None:
         return _UNKNOWN
-    return compare_equations(sides[0], sides[1]), "algebraic"
+    return compare_equations(sides, answer_sides), "algebraic"
 
 
 def _sides(form: Form) -> tuple[Quotient, Quotient] | None:
@@ -504,68 +588,46 @@ def _sides(form: Form) -> tuple[Quotient, Quotient] | None:
     return None if left is None or right is None else (left, right)
 
 
-def _compare_with_side(gold: Form, answer: Form) -> Outcome:
-    """Tell that an equation between expressions is not an expression or a number."""
-    sides = _sides(gold)
-    if sides is None or answer.quotient is None or any(map(_is_symbol, sides)):
-        return _UNKNOWN
-    return False, "algebraic"
-
-
 def _is_symbol(side: Quotient) -> bool:
     return side.single and len(side.names) == 1
 
 
 def _compare_parts(gold: Form, answer: Form) -> Outcome:
-    if any(_ordered(form) and _PLUS_MINUS.search(form.text) for form in (gold, answer)):
+    if any(form.is_ordered and _PLUS_MINUS.search(form.text) for form in (gold, answer)):
         return _UNKNOWN  # one element that is two
     if gold.parts is None or answer.parts is None:
         regions = _compare_as_regions(gold, answer)
         return _compare_with_single(gold, answer) if regions[0] is None else regions
-    if _is_matrix(gold) or _is_matrix(answer):
-        return _compare_matrices(gold, answer)
-    if _ordered(gold) and _ordered(answer):
+    if gold.is_matrix or answer.is_matrix:
+        if gold.brackets == answer.brackets:
+            return _compare_in_order(gold, answer)
+        # A vector may have been meant as a tuple; what is no matrix is left open.
+        return (False, "elements") if gold.is_matrix and answer.is_matrix else _UNKNOWN
+    if gold.is_ordered and answer.is_ordered:
         return _compare_in_order(gold, answer)
-    if _ordered(gold) or _ordered(answer):
+    if gold.is_ordered or answer.is_ordered:
         # (1,3) may be written for 1,3; [1,3] is an interval.
-        round_ones = {gold.brackets, answer.brackets} & {"()"}
-        equal = _compare_in_order(gold, answer)[0] if round_ones else None
+        round_brackets = "()" in (gold.brackets, answer.brackets)
+        equal = _compare_in_order(gold, answer)[0] if round_brackets else None
         return (True, "elements") if equal else _UNKNOWN
     return _compare_sets(_flat(gold, answer), _flat(answer, gold))
 
 
 def _compare_with_single(gold: Form, answer: Form) -> Outcome:
+    """Compare several elements with one number, which they are not if two of them differ."""
     single, several = (answer, gold) if gold.parts is not None else (gold, answer)
-    assert several.parts is not None
-    if single.value is None or not _distinct(several):
+    if single.value is None or several.parts is None:
+        return _UNKNOWN
+    values = [part.value.number for part in several.parts if part.value and part.value.exact]
+    if len(values) == len(several.parts):
+        distinct = len(set(values)) > 1
+    else:
+        distinct = len(several.parts) > 1 and compare(*several.parts[:2])[0] is False
+    if not distinct:
         return _UNKNOWN
     if single.value.decimal and several.text.replace(",", ".", 1) == single.text:
         return True, "rational"  # 1,5 for 1.5
     return False, "elements"
-
-
-def _ordered(form: Form) -> bool:
-    return form.brackets in ("()", "[]", "(]", "[)")
-
-
-def _is_matrix(form: Form) -> bool:
-    return "x" in form.brackets
-
-
-def _compare_matrices(gold: Form, answer: Form) -> Outcome:
-    if gold.brackets != answer.brackets:
-        # A vector may have been meant as a tuple; what is no matrix is left open.
-        return (False, "elements") if _is_matrix(gold) and _is_matrix(answer) else _UNKNOWN
-    return _compare_in_order(gold, answer)
-
-
-def _distinct(form: Form) -> bool:
-    """Tell whether at least two elements are certainly different."""
-    assert form.parts is not None
-    values = [part.value.number for part in form.parts if part.value and part.value.exact]
-    if len(values) == len(form.parts):
-        return len(set(values)) > 1
-    return len(form.parts) > 1 and compare(form.parts[0], form.parts[1])[0] is False
 
 
 def _compare_in_order(gold: Form, answer: Form) -> Outcome:
@@ -577,37 +639,29 @@ def _compare_in_order(gold: Form, answer: Form) -> Outcome:
         return False, "elements"
     if None in outcomes:
         return _UNKNOWN
-    if gold.brackets == answer.brackets or not (_ordered(gold) and _ordered(answer)):
+    if gold.brackets == answer.brackets or not (gold.is_ordered and answer.is_ordered):
         return True, "elements"
     # How an interval is closed at infinity carries nothing.
     return _compare_as_regions(gold, answer)[0] is True, "elements"
 
 
-def _flat(form: Form, other: Form) -> tuple[Form, ...]:
+def _flat(form: Form, other: Form) -> list[Form]:
     """Return the elements; a list of lists is one list where the other side is."""
     assert form.parts is not None and other.parts is not None
-    if any(map(_is_list, form.parts)) and not any(part.parts for part in other.parts):
-        return tuple(
-            inner
-            for part in form.parts
-            for inner in (part.parts if _is_list(part) and part.parts else (part,))
-        )
-    return form.parts
+    if any(part.parts for part in other.parts):
+        return list(form.parts)
+    nested = (part.parts if part.parts and not part.brackets else (part,) for part in form.parts)
+    return [element for elements in nested for element in elements]
 
 
-def _is_list(form: Form) -> bool:
-    return form.parts is not None and not form.brackets
-
-
-def _compare_sets(gold: tuple[Form, ...], answer: tuple[Form, ...]) -> Outcome:
+def _compare_sets(gold: list[Form], answer: list[Form]) -> Outcome:
     """Match elements in any order; repeated elements count once, as in a set."""
-    if _plain(gold) and _plain(answer):
+    if all(map(_is_plain, (*gold, *answer))):
         return _numbers(gold) == _numbers(answer), "elements"
     if len(gold) * len(answer) > MAX_PAIRS:
         return _UNKNOWN
-    doubtful = False
+    doubtful = missing = False
     seen: set[int] = set()
-    missing = False
     for element in gold:
         outcomes = [compare(element, candidate)[0] for candidate in answer]
         matches = [place for place, equal in enumerate(outcomes) if equal]
@@ -621,12 +675,10 @@ def _compare_sets(gold: tuple[Form, ...], answer: tuple[Form, ...]) -> Outcome:
     return _UNKNOWN if doubtful else (False, "elements")
 
 
-def _plain(parts: tuple[Form, ...]) -> bool:
-    return all(
-        part.value is not None and part.value.exact and not part.value.decimal and not part.percent
-        for part in parts
-    )
+def _is_plain(part: Form) -> bool:
+    value = part.value
+    return value is not None and value.exact and not value.decimal and not part.percent
 
 
-def _numbers(parts: tuple[Form, ...]) -> set[Closed]:
+def _numbers(parts: list[Form]) -> set[Closed]:
     return {part.value.number for part in parts if part.value is not None}

@@ -13,7 +13,6 @@ import re
 from functools import lru_cache
 
 from consensuspr.scoring.answers.extract import closing_brace
-from consensuspr.scoring.answers.verdicts import NO_ANSWER, Verdict, decided
 
 _TAIL_CHARS = 300
 _BOX_TAIL_CHARS = 100
@@ -46,14 +45,17 @@ _UNWRAPPED = (
 )
 
 
-def verify_dapo(ground_truth: str, response: str) -> Verdict:
-    """Return the verdict of verl's ``math_dapo``, whose -1 is False here."""
+def verify_dapo(ground_truth: str, response: str) -> tuple[bool, str, str] | None:
+    """Return what verl's ``math_dapo`` decides (its -1 is False), of which answer, by which method.
+
+    None if it finds no answer.
+    """
     found = dapo_answer(response)
     if found is None:
-        return NO_ANSWER
+        return None
     answer, method = found
-    expected = normal_truth(ground_truth) if method == "dapo" else ground_truth
-    return decided(answer == expected, answer, method)
+    expected = _normal_truth(ground_truth) if method == "dapo" else ground_truth
+    return answer == expected, answer, method
 
 
 def dapo_answer(response: str) -> tuple[str, str] | None:
@@ -85,7 +87,7 @@ def normalize_answer(text: str) -> str:
 
 
 @lru_cache(maxsize=512)  # a group of rollouts shares its ground truth
-def normal_truth(ground_truth: str) -> str | None:
+def _normal_truth(ground_truth: str) -> str | None:
     """Return the ground truth as rule ``dapo`` compares it, None if it is too long to be equal."""
     # The rewrites take quadratic time at worst, and nothing so long equals a clipped answer.
     return normalize_answer(ground_truth) if len(ground_truth) <= _MAX_TRUTH_CHARS else None

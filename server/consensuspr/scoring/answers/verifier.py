@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -34,7 +35,6 @@ from consensuspr.scoring.answers.extract import (
 )
 from consensuspr.scoring.answers.pool import AnswerPair, PairOutcome, SymbolicPool
 from consensuspr.scoring.answers.screening import screen
-from consensuspr.scoring.answers.verdicts import NO_ANSWER, Verdict, decided, undecided
 
 if TYPE_CHECKING:
     from consensuspr.scoring.types import AnswerRule
@@ -45,17 +45,50 @@ ANSWER_VERSION = "2"
 
 _EXTRACTORS = {"auto": extract_auto, "boxed": extract_boxed, "gsm8k": extract_gsm8k}
 _RULES = (*_EXTRACTORS, "dapo")
-# Where no mark announces the answer, math-verify looks for it once more.
-_UNCERTAIN = (AnswerSource.BARE, AnswerSource.PROSE)
 # Results of slow comparisons, some 10 kB each at worst.  A full cache starts anew.
 _MAX_KNOWN = 4096
+
+
+class AnswerStatus(StrEnum):
+    """Whether a verdict was reached."""
+
+    DECIDED = "DECIDED"  # answer and ground truth were compared
+    NO_ANSWER = "NO_ANSWER"  # the rule finds no answer in the response, which is wrong
+    UNDECIDED = "UNDECIDED"  # no verdict within the limits
+
+
+class Verdict(NamedTuple):
+    """The verdict on one response."""
+
+    correct: bool | None  # None if undecided
+    answer: str | None  # taken from the response; None if none was found
+    status: AnswerStatus
+    method: str  # that decided, or the limit that was met: see docs/answers.md
+
+
+NO_ANSWER = Verdict(False, None, AnswerStatus.NO_ANSWER, "none")
+
+
+def decided(correct: bool, answer: str, method: str) -> Verdict:
+    """Return the verdict of a finished comparison."""
+    return Verdict(correct, answer, AnswerStatus.DECIDED, method)
+
+
+def undecided(answer: str | None, limit: str) -> Verdict:
+    """Return the verdict if a limit stopped the comparison."""
+    return Verdict(None, answer, AnswerStatus.UNDECIDED, limit)
 
 
 class _Open(NamedTuple):
     """An answer that the fast path leaves open."""
 
     answer: str
-    comparison: AnswerPair
+    pair: AnswerPair
+
+    def verdict(self, outcome: PairOutcome) -> Verdict:
+        if outcome.equal is None:
+            return undecided(self.answer, outcome.limit)
+        return decided(outcome.equal, self.answer, "symbolic")
 
 
 class AnswerVerifier:
@@ -129,12 +162,10 @@ class AnswerVerifier:
             _fast_verdict(truth, _text(response), rule)
             for truth, response in zip(ground_truths, responses, strict=True)
         ]
-        wanted = {verdict.comparison for verdict in found if isinstance(verdict, _Open)}
+        wanted = {verdict.pair for verdict in found if isinstance(verdict, _Open)}
         outcomes = self._outcomes(wanted, deadline) if wanted else {}
         return [
-            verdict
-            if isinstance(verdict, Verdict)
-            else _slow_verdict(verdict, outcomes[verdict.comparison])
+            verdict if isinstance(verdict, Verdict) else verdict.verdict(outcomes[verdict.pair])
             for verdict in found
         ]
 
@@ -204,8 +235,10 @@ def _text(response: str | bytes) -> str:
 
 def _fast_verdict(ground_truth: str, response: str, rule: str) -> Verdict | _Open:
     if rule == "dapo":
-        return verify_dapo(ground_truth, response)
-    gold = _bare_truth(ground_truth)
+        compared = verify_dapo(ground_truth, response)
+        return NO_ANSWER if compared is None else decided(*compared)
+    # What is longer than any answer is cut, and then screened.
+    gold = reference_answer(ground_truth)[: MAX_ANSWER_CHARS + 1]
     if not gold:
         return undecided(None, "no-ground-truth")
     found = _EXTRACTORS[rule](response)
@@ -236,7 +269,12 @@ def _fast_verdict(ground_truth: str, response: str, rule: str) -> Verdict | _Ope
         return decided(equal, answer, method)
     if gold_form.value is not None and _states_another_number(gold_form, answer):
         return decided(False, answer, "text")
-    return _screened(gold, answer, response, found.source)
+    # Where no mark announces the answer, math-verify looks for it once more.
+    unmarked = found.source in (AnswerSource.BARE, AnswerSource.PROSE)
+    context = response[-TAIL_CHARS:] if unmarked else ""
+    if any(screen(text) is not None for text in (answer, gold, context)):
+        return undecided(answer, "screened")
+    return _Open(answer, AnswerPair(gold, answer, context))
 
 
 def _number_meant(found: Extracted, response: str) -> str | None:
@@ -250,27 +288,8 @@ def _number_meant(found: Extracted, response: str) -> str | None:
 
 
 def _states_another_number(gold: Form, answer: str) -> bool:
-    """Tell whether the answer is a sentence and none of its numbers is the ground truth."""
+    """Return whether the answer is a sentence and none of its numbers is the ground truth."""
     numbers = numbers_in_sentence(answer)
     return numbers is not None and all(
         compare(gold, form_of(number))[0] is False for number in numbers
     )
-
-
-def _screened(gold: str, answer: str, response: str, source: AnswerSource) -> Verdict | _Open:
-    context = response[-TAIL_CHARS:] if source in _UNCERTAIN else ""
-    for text in (answer, gold, context):
-        if screen(text) is not None:
-            return undecided(answer, "screened")
-    return _Open(answer, AnswerPair(gold, answer, context))
-
-
-def _bare_truth(ground_truth: str) -> str:
-    # What is longer than any answer is cut, and then screened.
-    return reference_answer(ground_truth)[: MAX_ANSWER_CHARS + 1]
-
-
-def _slow_verdict(open_answer: _Open, outcome: PairOutcome) -> Verdict:
-    if outcome.equal is None:
-        return undecided(open_answer.answer, outcome.limit)
-    return decided(outcome.equal, open_answer.answer, "symbolic")
