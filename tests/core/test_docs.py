@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from consensuspr.core import NORMAL_FORM_VERSION, algebra, statements, tables
+from consensuspr.core import NORMAL_FORM_VERSION, algebra, patterns, statements, tables
 from consensuspr.core.patterns import Channel
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -44,6 +44,7 @@ def _rows(page: str, *header: str) -> Iterator[list[Any]]:
 
 FORMS = list(_rows(TEXT, "text", "normal form"))
 MATCHES = list(_rows(TEXT, "node", "text", "match"))
+REACHED = list(_rows(TEXT, "node", "text", "reached"))
 STATED = list(_rows(STATEMENTS, "node", "text", "match"))
 EQUATIONS = (DOCS / "equations.md").read_text(encoding="utf-8")
 EQUATED = list(_rows(EQUATIONS, "node", "text", "match"))
@@ -63,6 +64,15 @@ def test_matches(engine: Any) -> None:
     for number, node, text, match in MATCHES:
         matcher = engine.Matcher([[_text(node)]], statements=False)
         if matcher.match(_text(text)) != [YES[match]]:
+            wrong.append(number)
+    assert wrong == []
+
+
+def test_boxed(engine: Any) -> None:
+    assert len(REACHED) >= 10
+    wrong = []
+    for number, node, text, reached in REACHED:
+        if engine.Matcher([[_text(node)]]).match(_text(text)) != [YES[reached]]:
             wrong.append(number)
     assert wrong == []
 
@@ -122,6 +132,8 @@ def test_the_rules_are_numbered() -> None:
         ("look-ahead", tables.LOOKAHEAD),
         ("unit words", tables.MAX_UNIT_WORDS),
         ("unit bracket", tables.MAX_UNIT_BRACKET),
+        ("factor bracket", tables.MAX_FACTOR),
+        ("boxed answer", patterns.MAX_ANSWER_BYTES),
     ],
 )
 def test_limit(name: str, value: int) -> None:

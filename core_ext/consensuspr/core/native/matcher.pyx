@@ -16,7 +16,7 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.string cimport memchr, memcmp, memset, strchr
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from consensuspr.core.native.automaton cimport (
@@ -31,7 +31,7 @@ from consensuspr.core.native.normal_form cimport (
     CH_BANG, CH_BAR, CH_BRACKET_CLOSE, CH_BRACKET_OPEN, CH_CARET, CH_CLOSE, CH_COMMA, CH_DIGIT,
     CH_EQUALS, CH_GREATER, CH_LESS, CH_LETTER, CH_MINUS, CH_NEWLINE, CH_OPEN, CH_OTHER, CH_PLUS,
     CH_PLUS_MINUS, CH_POINT, CH_PRIME, CH_RELATION, CH_ROOT, CH_SLASH, CH_SPACE, CH_STAR, CH_SYMBOL,
-    CH_UNDERSCORE, class_at, class_before, normal_form, output_capacity,
+    CH_UNDERSCORE, class_at, class_before, display_follows, normal_form, output_capacity,
 )
 
 import numpy as np
@@ -87,6 +87,9 @@ cdef struct Pattern:
     uint32_t length, node, edges
     # What the guard has to count of a text in which it reaches its node.
     uint32_t first_number, first_value, past_value
+    bint boxed
+
+include "boxes.pxi"
 
 # All that a scan reads of a matcher.
 cdef struct Search:
@@ -98,6 +101,8 @@ cdef struct Search:
     Sieve sieve           # which numbers the patterns need
     Keys keys             # of the nodes' arithmetic; none without the statement channel
     EquationTable equations     # of their equations; nothing is wanted without that channel
+    Box* boxes            # patterns that are answers in boxes
+    uint32_t num_boxes
 
 # The first hit of a node in a normal form; all bits of all fields are set where there is none.
 cdef struct Found:
@@ -147,6 +152,7 @@ cdef class Matcher:
     cdef tuple key_expressions        # of each key, what it was made of
     cdef tuple equation_expressions   # the same of keys of equations
     cdef Py_ssize_t num_needed        # of search.needed
+    cdef bytes _data                  # of the patterns that are answers in boxes
     cdef tuple _nodes
     cdef tuple _derived
     cdef bint _expand, _statements
@@ -203,6 +209,7 @@ cdef class Matcher:
                 self.search.patterns[index].node = owners[index] = pattern.node
                 self.search.longest = max(self.search.longest, self.search.patterns[index].length)
                 self.search.patterns[index].edges = edges[index] = int(pattern.edges)
+                self.search.patterns[index].boxed = pattern.boxed
                 self.search.patterns[index].first_number = at
                 self.search.patterns[index].first_value = at + <uint32_t>len(pattern.numbers)
                 for number in needed[index]:
@@ -219,6 +226,27 @@ cdef class Matcher:
         PyMem_RawFree(starts)
         if failed:
             raise MemoryError(f"no memory for an automaton of {count} patterns")
+        self.make_boxes(patterns)
+
+    cdef int make_boxes(self, list patterns) except -1:
+        """Note the patterns that are answers in boxes."""
+        cdef Py_ssize_t index, at = 0
+        cdef Box* box
+        boxed = [index for index, pattern in enumerate(patterns) if pattern.boxed]
+        if not boxed:
+            return 0
+        self._data = b"".join([patterns[index].data for index in boxed])
+        self.search.boxes = <Box*>PyMem_RawMalloc(len(boxed) * sizeof(Box))
+        if self.search.boxes == NULL:
+            raise MemoryError(f"no memory for {len(boxed)} boxed answers")
+        for index in boxed:
+            box = &self.search.boxes[self.search.num_boxes]
+            box.data = <const uint8_t*>PyBytes_AS_STRING(self._data) + at
+            box.length = self.search.patterns[index].length
+            box.pattern = <uint32_t>index
+            at += box.length
+            self.search.num_boxes += 1
+        return 0
 
     cdef int make_keys(self, list written, dict stated) except -1:
         """Make the statement channel's keys of all nodes, each in all its ways to be written."""
@@ -282,6 +310,7 @@ cdef class Matcher:
         keys_free(&self.search.keys)
         PyMem_RawFree(self.search.patterns)
         PyMem_RawFree(self.search.needed)
+        PyMem_RawFree(self.search.boxes)
 
     def __reduce__(self):
         return Matcher, (
@@ -306,6 +335,7 @@ cdef class Matcher:
             self.search.automaton.nbytes
             + sieve_nbytes(&self.search.sieve)
             + self.search.num_patterns * sizeof(Pattern)
+            + self.search.num_boxes * sizeof(Box)
             + self.num_needed * sizeof(Magnitude)
             + self.search.keys.capacity * sizeof(KeySlot)
             + equation_table_nbytes(&self.search.equations)
@@ -372,9 +402,12 @@ cdef class Matcher:
                         &workspace, raw, length, keys_of(&self.search, statements), matched, places,
                         computed, &values, &numbers,
                     )
+                scan.boxes = statements and self._statements
+                if scan.boxes and not failed:
+                    find_answers(&self.search, raw, length, matched, found)
                 if not failed:
                     failed = scan_begin(
-                        &scan, &self.search, matched, found, &workspace if counted else NULL, keyed
+                        &scan, &self.search, matched, found, &workspace if counted else NULL
                     )
                     if count_missing(&self.search, matched) and not failed:
                         size = normal_form(raw, length, out, starts, starts + capacity)
@@ -396,7 +429,11 @@ cdef class Matcher:
                 if not matched[node]:
                     hits.append(None)
                     continue
-                if matched[node] == CHANNEL_PATTERN:
+                if matched[node] == CHANNEL_PATTERN and found[node].pattern < 0:
+                    first = found[node].start
+                    last = found[node].end
+                    expression = self.expressions[-2 - found[node].pattern]
+                elif matched[node] == CHANNEL_PATTERN:
                     first = starts[found[node].start]
                     last = starts[capacity + found[node].end - 1]
                     expression = self.expressions[found[node].pattern]
@@ -458,6 +495,7 @@ cdef struct Task:
     bint counted        # a pattern reaches its node only if the guard counts what it tells
     bint computed       # code reaches nodes without its results
     bint keyed          # equations reach nodes
+    bint boxes          # answers in boxes are looked for as such
     uint8_t* matched
     uint32_t values     # what it states and counts
     uint32_t numbers
@@ -505,7 +543,8 @@ cdef class _Batch:
             task.length = PyBytes_GET_SIZE(data)
         task.search = &matcher.search
         task.counted = self.counts
-        task.read = self.counts or (self.statements and matcher._statements)
+        task.boxes = self.statements and matcher._statements
+        task.read = self.counts or task.boxes
         task.keyed = self.statements and matcher.search.equations.wanted
         task.equations = 0
         return task.length
@@ -606,7 +645,11 @@ cdef int search_task(Task* task, Worker* worker) noexcept nogil:
     cdef const Workspace* counted = &worker.workspace if task.counted else NULL
     cdef Py_ssize_t size
     cdef uint32_t node
-    cdef int ended = scan_begin(&scan, task.search, task.matched, NULL, counted, task.keyed)
+    cdef int ended
+    scan.boxes = task.boxes
+    if task.boxes and task.search.num_boxes:
+        find_answers(task.search, task.data, task.length, task.matched, NULL)
+    ended = scan_begin(&scan, task.search, task.matched, NULL, counted)
     if not ended and task.keyed:
         ended = read_blocks(&scan, task, worker)
     elif not ended:
@@ -765,9 +808,8 @@ cdef extern from *:
     """
     #include "bytes16.h"
 
-    /* Return where the first paragraph ends that ends at `at` + 2 or later, or the text does.
-       Not all ends are found, only those at two line feeds. */
-    static inline Py_ssize_t paragraph_end(
+    /* Return where two line feeds end at `at` + 2 or later, or the text does. */
+    static inline Py_ssize_t line_feeds_end(
         const uint8_t* data, Py_ssize_t length, Py_ssize_t at
     ) {
         for (; length - at > 16; at += 16) {
@@ -782,7 +824,18 @@ cdef extern from *:
         return length;
     }
     """
-    Py_ssize_t paragraph_end(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) noexcept nogil
+    Py_ssize_t line_feeds_end(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) noexcept nogil
+
+
+cdef Py_ssize_t paragraph_end(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) noexcept nogil:
+    """Return where the first paragraph ends that ends at ``at`` + 2 or later, or the text does.
+
+    Not all ends are found, only those at two line feeds.
+    """
+    at = line_feeds_end(data, length, at)
+    while at < length and display_follows(data, length, at):
+        at = line_feeds_end(data, length, at)
+    return at
 
 
 _pools = {}

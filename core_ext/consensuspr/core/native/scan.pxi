@@ -10,7 +10,7 @@ cdef struct Scan:
     uint8_t* matched
     Found* found        # NULL where nobody asks which hit is first
     uint32_t missing    # nodes that are not found
-    bint keyed          # lists are found by their keys
+    bint boxes          # answers in boxes and lists are no patterns; set before the scan begins
     uint8_t* met        # of each final state, MET_ bits
     # What was judged of beginnings of late, for each lane; NULL where nothing is judged twice.
     uint64_t* judged
@@ -50,7 +50,7 @@ cdef void take_outputs(Scan* scan, uint32_t final, Py_ssize_t end) noexcept nogi
     for index in range(automaton.finals[final].output, automaton.finals[final + 1].output):
         number = automaton.outputs[index]
         pattern = &scan.search.patterns[number]
-        if scan.keyed and pattern.edges & EDGE_LIST:
+        if scan.boxes and (pattern.boxed or pattern.edges & EDGE_LIST):
             continue
         if scan.counted != NULL:
             if scan.uncounted[pattern.node] == FOUND_BEFORE:
@@ -192,8 +192,7 @@ cdef uint32_t count_missing(const Search* search, const uint8_t* matched) noexce
 
 
 cdef int scan_begin(
-    Scan* scan, const Search* search, uint8_t* matched, Found* found, const Workspace* counted,
-    bint keyed
+    Scan* scan, const Search* search, uint8_t* matched, Found* found, const Workspace* counted
 ) noexcept nogil:
     """Begin to look for the nodes that are not set in ``matched``; -1 when memory runs out.
 
@@ -203,7 +202,6 @@ cdef int scan_begin(
     cdef uint64_t* memory = NULL
     scan.search = search
     scan.counted = counted
-    scan.keyed = keyed
     scan.matched = matched
     scan.found = found
     scan.missing = count_missing(search, matched) if search.num_patterns else 0
@@ -243,7 +241,7 @@ cdef int scan_again(
     cdef uint32_t node
     scan_end(scan)
     if count_too(workspace, form, size, values, numbers) or scan_begin(
-        scan, scan.search, scan.matched, found, workspace, scan.keyed
+        scan, scan.search, scan.matched, found, workspace
     ):
         return -1
     for node in range(scan.search.num_nodes):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Collection, Sequence
-from fractions import Fraction
 from itertools import chain
 from operator import attrgetter
 
@@ -35,9 +34,15 @@ from consensuspr.core.patterns import (
 )
 from consensuspr.core.pure.algebra import read_facts
 from consensuspr.core.pure.boundary import left_free, right_free
+from consensuspr.core.pure.boxes import find_answers
 from consensuspr.core.pure.characters import CodePoints
 from consensuspr.core.pure.normal_form import NormalForm, normal_form, normalize
-from consensuspr.core.pure.statements import StatedText, expression_keys, read_statements
+from consensuspr.core.pure.statements import (
+    StatedText,
+    expression_keys,
+    expression_statements,
+    read_statements,
+)
 from consensuspr.core.statements import Key, is_computed
 
 
@@ -69,7 +74,7 @@ class Matcher:
         patterns = compile_patterns(
             written,
             normalize,
-            lambda text: (Fraction(*key.value) for key in expression_keys(text)),
+            lambda text: (value for _, value in expression_statements(text)),
         )
         # The nodes that a key reaches, each with the expression that the key was made of.
         self._keys: dict[Key, list[tuple[int, str]]] = {}
@@ -101,6 +106,7 @@ class Matcher:
             ]
         self.num_nodes = len(self._nodes)
         self.num_patterns = len(patterns)
+        self._boxed = [pattern for pattern in patterns if pattern.boxed]
         self._automaton = ahocorasick.Automaton()
         # Keyed by bytes in disguise: pyahocorasick searches str, offsets must be bytes.
         by_data: dict[str, list[Pattern]] = {}
@@ -206,14 +212,19 @@ class Matcher:
                             stated.values.update(
                                 value for value, last in stated.results if last >= statement.end
                             )
+        boxes = statements and self._statements
+        if boxes and any(found[pattern.node] is None for pattern in self._boxed):
+            for pattern, start, end in find_answers(data, self._boxed):
+                if found[pattern.node] is None:
+                    found[pattern.node] = Hit(start, end, pattern.expression, Channel.PATTERN)
         keyed = statements and bool(self._groups)
         if keyed or (None in found and self.num_patterns):
             form = normal_form(data)
             counted = stated if counts else None
-            uncounted = self._search(form, counted, found, keyed)
+            uncounted = self._search(form, counted, found, boxes)
             if counted is not None and any(found[node] is None for node in uncounted):
                 counted.count_too(form.data)
-                self._search(form, counted, found, keyed)
+                self._search(form, counted, found, boxes)
             if keyed:
                 self._read_equations(form, stated, found)
         return found
@@ -235,9 +246,16 @@ class Matcher:
                         found[node] = Hit(start, end, text, Channel.EQUATION)
 
     def _search(
-        self, form: NormalForm, counted: StatedText | None, found: list[Hit | None], keyed: bool
+        self,
+        form: NormalForm,
+        counted: StatedText | None,
+        found: list[Hit | None],
+        boxes: bool,
     ) -> set[int]:
-        """Add hits to ``found``; return the nodes of those that the guard has not counted."""
+        """Add hits to ``found``; return the nodes of those that the guard has not counted.
+
+        With ``boxes`` a boxed pattern has none.
+        """
         uncounted: set[int] = set()
         missing = found.count(None)
         end = 0
@@ -254,7 +272,7 @@ class Matcher:
             if not left_free(form.data, start, edges):
                 continue
             for pattern in same:
-                if keyed and pattern.edges & Edge.LIST:
+                if boxes and (pattern.boxed or pattern.edges & Edge.LIST):
                     continue
                 if counted is not None and not (
                     counted.values.issuperset(pattern.values)

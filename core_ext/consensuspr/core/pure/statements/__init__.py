@@ -24,7 +24,7 @@ from consensuspr.core.pure.statements.numbers import written_numbers
 from consensuspr.core.pure.statements.prose import read_stretches
 from consensuspr.core.statements import EQUATIONS_A_VALUE, Key, TrueStatement
 
-__all__ = ["StatedText", "expression_keys", "read_statements"]
+__all__ = ["StatedText", "expression_keys", "expression_statements", "read_statements"]
 
 
 class StatedText(NamedTuple):
@@ -101,5 +101,17 @@ def read_statements(text: str | bytes) -> StatedText:
 
 
 def expression_keys(text: str) -> list[Key]:
-    """Return the keys of a node's expression: of its true equations with an operation."""
-    return [one.key for one in read_statements(text).statements if one.whole]
+    """Return the keys of a node's expression: of its true equations with an operation.
+
+    An equation whose operands are all ones has none, for it would be reached by any other.
+    """
+    return [key for key, _ in expression_statements(text) if key is not None]
+
+
+def expression_statements(text: str) -> list[tuple[Key | None, Fraction]]:
+    """Return (key, value) of an expression's true equations with an operation."""
+    return [
+        (one.key if one.key.operands else None, Fraction(*one.key.value))
+        for one in read_statements(text).statements
+        if one.whole
+    ]
