@@ -69,7 +69,7 @@ n^2≡2 mod 5 | n^2+3≡0 mod 5
 
 # Each differs from all others.
 DIFFERENT = """
-x+y=5; x-y=5; x+y=6; x+2y=5; xy=5; x^y=5; x+y^2=5; x+z=5; X+y=5; x=5; x=5y; 3x=15; 3x-1=14;
+x+y=5; x-y=5; x+y=6; x+2y=5; xy=5; x^y=5; x+y^2=5; x+z=5; X+y=5; x=5; x=5y; 3x=15;
 sinx=5; cosx=5; sin^2x=5; f(x)=5; g(x)=5; log_2x=5; logx=5; x!=5; |x|=5; √x=5; ∛x=5; x1=5; x2=5;
 x_n=5; x'=5; ∠abc=5; ∠acb=5; [abc]=5; P(X=2)=5; x<5; x≤5; x>5; x≥5; n≡5 mod 7; n≡5 mod 8;
 n≡4 mod 7; 2n≡5 mod 7; C(5,2)=10; √9=3; √16=4; 3!=6; 2,3,5; 3,5,7; 2,3,5,7; x=1,y=2; x=2,y=1;

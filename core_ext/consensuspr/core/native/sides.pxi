@@ -399,6 +399,14 @@ cdef bint letters(Parser* p) noexcept nogil:
         p.at = start + size
         return read_function(p, start)
     size = end - start
+    # Of xsiny the x is a factor.
+    for index in range(1, 3):
+        if function_at(p.data + start + index, size - index) and not is_no_product(
+            p.data + start, size
+        ):
+            size = index
+            p.at = start + index
+            break
     if size >= MIN_WORD:
         if byte_at(p, 0) == c"(":
             return call(p, hash_bytes(NAME_START, p.data + start, size))

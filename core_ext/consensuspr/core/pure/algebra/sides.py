@@ -304,6 +304,11 @@ class _Parser:
         if function:
             self.at = start + len(function)
             return self._function(function)
+        # Of xsiny the x is a factor.
+        factors = next((at for at in (1, 2) if function_of(run[at:])), 0)
+        if factors and run.decode() not in NO_PRODUCTS:
+            run = run[:factors]
+            self.at = start + factors
         if len(run) >= MIN_WORD:
             if self._byte() == ord("("):
                 return self._call(run)
