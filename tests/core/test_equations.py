@@ -124,8 +124,8 @@ def test_linear_equations_are_equal_if_they_are_proportional(rng: random.Random)
 
 
 PIECES = [
-    *"x y z a b AB abc f g P C ( ) ( ) [ ] | | + - * / ^ ! !! = = = ≈ < > ≤ ≥ ≡ ≠ , , ; : . ?".split(),
-    *"1 2 3 10 45 0.5 2.25 0.(3) √ ∛ π ∠ θ ∞ sin cos log_2 ln sinx total cost area and or".split(),
+    *"x y z a b AB abc f g P C ( ) ( ) [ ] | | + - * / ^ ! !! = = = ≈ < > ≤ ≥ ≡ ≠ , , ;".split(),
+    *": . ? 1 2 3 10 45 0.5 2.25 0.(3) √ ∛ π ∠ θ ∞ sin cos log_2 ln sinx total cost and or".split(),
     *"mod _ _n _(n+1) ' 1/2 999999999999999999 1234567890123456789 gcd max C(5,2) 0 -1".split(),
     *("因", "∩", " ", " ", " ", " mod 7", "\n", "\n\n"),
 ]
