@@ -197,6 +197,11 @@ def test_budgets_are_added_and_nothing_else_changes(tmp_path: Path) -> None:
         (["2x = 84. Answer: 42", "So 2x = 84. Answer: 42"], ["42 = x"],
          {"nodes": [{"expressions": ["84=2x"], "derived": ["42=x"]}], "metadata":
           {"construction": {"provenance": {"normal_form": "0", "forms": "0.0"}}}}, [1.0]),
+        # The problem's own equation reaches no node, as on a server.
+        (["So $4x - 3y = 7/2 + 4k$. Answer: 42", "$4x - 3y = 7/2 + 4k$. Answer: 42"],
+         ["As given, $8x - 6y = 8k + 7$. Answer: 1"],
+         {"problem": "Let $8x - 6y = 8k + 7$.", "nodes": [{"expressions": ["4x-3y=7/2+4k"]}]},
+         [1.0]),
     ],
 )  # fmt: skip
 def test_nodes_without_weights_get_them_with_the_budgets(
