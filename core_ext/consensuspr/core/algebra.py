@@ -23,6 +23,9 @@ SQUARES: Final = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 POINTS: Final = 3
 SHAPE_POINTS: Final = 2
 RESIDUES: Final = 16
+# So many, where few residues differ: below a modulus of 8.
+MANY_RESIDUES: Final = 40
+SMALL_MODULUS: Final = 8
 
 # --- limits -------------------------------------------------------------------------------
 
@@ -91,7 +94,7 @@ GROUPS: Final = {
     Kind.ORDER_OR_EQUAL: Group.ORDER,
     Kind.CONGRUENCE: Group.CONGRUENCE,
     Kind.LIST: Group.LIST,
-    Kind.JOINED: Group.NAMED | Group.ORDER | Group.CONGRUENCE | Group.JOINED,
+    Kind.JOINED: Group.NAMED | Group.CLOSED | Group.ORDER | Group.CONGRUENCE | Group.JOINED,
     Kind.RENAMED: Group.NAMED | Group.RENAMED,
 }
 
@@ -151,7 +154,7 @@ class Fact(NamedTuple):
 
     Attributes:
         kind: of it.
-        keys: one or two hashes by which it reaches a node; the first stands for it in counts.
+        keys: one or two hashes by which it reaches a node; both together stand for it in counts.
         start: first byte in the normal form.
         end: byte behind its last one.
         spans: it is a whole chain, from the first side to the last, or all that stands together.

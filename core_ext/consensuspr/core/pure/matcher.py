@@ -233,12 +233,17 @@ class Matcher:
         self, form: NormalForm, stated: StatedText | None, found: list[Hit | None]
     ) -> None:
         """Add what equations reach to ``found``, and count them."""
+        fresh = True
         for run in read_facts(form.data, self._shapes):
             for fact in run.facts:
-                if not GROUPS[fact.kind] & self._groups:
+                is_joined = fact.kind is Kind.JOINED
+                own = Group.JOINED if is_joined else GROUPS[fact.kind]
+                if not own & self._groups:
                     continue
-                if stated is not None:
-                    stated.take(fact)
+                # What is joined counts where its last part has been said before.
+                if stated is not None and not (is_joined and fresh):
+                    is_new = stated.take(fact)
+                    fresh = fresh if is_joined else is_new
                 reached = [*chain.from_iterable(self._named.get(key, ()) for key in fact.keys)]
                 for node, text in [*reached, *self._renamed.get(fact.renamed, ())]:
                     if found[node] is None:

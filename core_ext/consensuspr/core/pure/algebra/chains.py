@@ -65,6 +65,8 @@ _RELATIONS: Final = {
     text.encode(): relation for text, relation in zip("=≈<>≤≥≡≠", Relation, strict=True)
 }
 _MOD: Final = b" mod "
+# An item of its own, so that 1, 2, … is no list of two.
+_ELLIPSIS: Final = "…".encode()
 
 
 class _Piece(NamedTuple):
@@ -110,7 +112,7 @@ class FactReader:
             if not pieces or not goes_on:
                 yield from self._finish()
                 self._start = start
-            goes_on = False
+            goes_on = bool(pieces) and token.endswith((b",and", b",or"))
             self._read(pieces)
             self._last_token = start, end
         yield from self._finish()
@@ -226,6 +228,8 @@ class FactReader:
         side, start, end = self._side(piece)
         if side is not None and not DIGITS.isdisjoint(self._form[start:end]):
             self._items.append(_item_hash(side))
+        elif self._form[start:end] == _ELLIPSIS:
+            self._items.append(combined(Kind.LIST, ()))
 
     def _chain(self, chain: list[_Piece], lists: bool) -> None:
         last = chain[-1]

@@ -7,12 +7,14 @@ from itertools import permutations
 from typing import NamedTuple
 
 from consensuspr.core.algebra import (
+    MANY_RESIDUES,
     MAX_RENAMED,
     MAX_SIDE_NAMES,
     POINTS,
     PRIME,
     RESIDUES,
     SHAPE_POINTS,
+    SMALL_MODULUS,
     Kind,
     combined,
     point_of,
@@ -79,7 +81,8 @@ def equation_of(left: Side, right: Side) -> Equation | None:
         keys.append(
             _normed([a * pow(b, -1, PRIME) % PRIME for a, b in zip(tops, bottoms, strict=True)])
         )
-    hashed = tuple(combined(kind, key) for key in keys if key is not None)
+    # A difference that is a number is never 0, like that of x = x + 1, and says nothing.
+    hashed = tuple(combined(kind, key) for key in keys if key is not None and {*key} != {1})
     return Equation(kind, hashed, left, right) if hashed else None
 
 
@@ -140,7 +143,7 @@ def congruence_of(left: Side, right: Side, modulus: int) -> int:
     try:
         residues = [
             (_residue(left, modulus, at) - _residue(right, modulus, at)) % modulus
-            for at in range(RESIDUES)
+            for at in range(RESIDUES if modulus >= SMALL_MODULUS else MANY_RESIDUES)
         ]
     except UnreadableError:
         return 0
