@@ -125,7 +125,7 @@ def are_equal(left: Side, right: Side) -> bool:
     return (a * d - c * b) % PRIME == 0
 
 
-def order_of(left: Side, right: Side, kind: Kind) -> int:
+def order_of(left: Side, right: Side, kind: FactKind) -> int:
     """Return the key of left < right or left ≤ right."""
     tops, bottoms = _differences(left.values, right.values)
     values = [a * pow(b, -1, PRIME) % PRIME for a, b in zip(tops, bottoms, strict=True)]
