@@ -23,6 +23,9 @@ SQUARES: Final = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 POINTS: Final = 3
 SHAPE_POINTS: Final = 2
 RESIDUES: Final = 16
+# So many, where few residues differ: below a modulus of 8.
+MANY_RESIDUES: Final = 40
+SMALL_MODULUS: Final = 8
 
 # --- limits -------------------------------------------------------------------------------
 
@@ -55,7 +58,7 @@ MAX_LIST: Final = 40
 MAX_JOINED: Final = 3
 
 
-class Kind(IntEnum):
+class FactKind(IntEnum):
     """What a key is of; part of its hash."""
 
     EQUATION = 1
@@ -70,7 +73,7 @@ class Kind(IntEnum):
     RENAMED = 10  # of one of the first two
 
 
-class Group(IntFlag):
+class FactGroup(IntFlag):
     """What a matcher looks for and the guard counts; only that is worked out."""
 
     NAMED = 1
@@ -83,16 +86,20 @@ class Group(IntFlag):
 
 
 GROUPS: Final = {
-    Kind.EQUATION: Group.NAMED,
-    Kind.LINEAR: Group.NAMED,
-    Kind.SOLVED: Group.NAMED,
-    Kind.CLOSED: Group.CLOSED,
-    Kind.ORDER: Group.ORDER,
-    Kind.ORDER_OR_EQUAL: Group.ORDER,
-    Kind.CONGRUENCE: Group.CONGRUENCE,
-    Kind.LIST: Group.LIST,
-    Kind.JOINED: Group.NAMED | Group.ORDER | Group.CONGRUENCE | Group.JOINED,
-    Kind.RENAMED: Group.NAMED | Group.RENAMED,
+    FactKind.EQUATION: FactGroup.NAMED,
+    FactKind.LINEAR: FactGroup.NAMED,
+    FactKind.SOLVED: FactGroup.NAMED,
+    FactKind.CLOSED: FactGroup.CLOSED,
+    FactKind.ORDER: FactGroup.ORDER,
+    FactKind.ORDER_OR_EQUAL: FactGroup.ORDER,
+    FactKind.CONGRUENCE: FactGroup.CONGRUENCE,
+    FactKind.LIST: FactGroup.LIST,
+    FactKind.JOINED: FactGroup.NAMED
+    | FactGroup.CLOSED
+    | FactGroup.ORDER
+    | FactGroup.CONGRUENCE
+    | FactGroup.JOINED,
+    FactKind.RENAMED: FactGroup.NAMED | FactGroup.RENAMED,
 }
 
 # So many distinct keys count as one equation: a chain says a few things at once, and honest
@@ -151,7 +158,7 @@ class Fact(NamedTuple):
 
     Attributes:
         kind: of it.
-        keys: one or two hashes by which it reaches a node; the first stands for it in counts.
+        keys: one or two hashes by which it reaches a node; both together stand for it in counts.
         start: first byte in the normal form.
         end: byte behind its last one.
         spans: it is a whole chain, from the first side to the last, or all that stands together.
@@ -161,7 +168,7 @@ class Fact(NamedTuple):
         renamed: of such an equation, its key whatever the names are; else 0.
     """
 
-    kind: Kind
+    kind: FactKind
     keys: tuple[int, ...]
     start: int
     end: int
@@ -207,9 +214,9 @@ def facts_of_node(form: bytes, runs: Sequence[FactRun]) -> list[Fact]:
     if unit and not (len(unit) > 1 and unit.isalpha()):
         return []
     if run.items:
-        wanted = (Kind.LIST,) if not run.parts else ()
+        wanted = (FactKind.LIST,) if not run.parts else ()
     elif run.parts > 1:
-        wanted = (Kind.JOINED,) if run.parts <= MAX_JOINED else ()
+        wanted = (FactKind.JOINED,) if run.parts <= MAX_JOINED else ()
     else:
         return [fact for fact in run.facts if fact.spans]
     return [fact for fact in run.facts if fact.kind in wanted][-1:]
@@ -230,14 +237,14 @@ class EquationKey(NamedTuple):
     key: int
     node: int
     expression: str
-    kind: Kind
+    kind: FactKind
     shape: int = 0
     names: int = 0
 
 
-def groups_of(keys: Iterable[EquationKey]) -> Group:
+def groups_of(keys: Iterable[EquationKey]) -> FactGroup:
     """Return what has to be read to find keys."""
-    wanted = Group(0)
+    wanted = FactGroup(0)
     for key in keys:
         wanted |= GROUPS[key.kind]
     return wanted
@@ -278,7 +285,7 @@ def equation_keys(
                 large = fact.size >= MIN_RENAMED_SIZE
                 if fact.renamed and fact.renamed not in known and (large or text in rare):
                     key = EquationKey(
-                        fact.renamed, node, text, Kind.RENAMED, fact.shape, fact.names
+                        fact.renamed, node, text, FactKind.RENAMED, fact.shape, fact.names
                     )
                     keys[key] = None
     return list(keys)

@@ -12,7 +12,7 @@ cdef struct HashSet:
 
 # What reaches the nodes of a matcher; zeroed before its first use.
 cdef struct EquationTable:
-    uint32_t wanted     # bits of algebra.Group: what is read and counted
+    uint32_t wanted     # bits of algebra.FactGroup: what is read and counted
     Keys named
     Keys renamed        # whatever the names are
     HashSet shapes      # of the equations that these were made of

@@ -14,7 +14,7 @@ from consensuspr.core.native.statements cimport KeySlot, Keys, keys_build, keys_
 from math import factorial
 
 from consensuspr.core import algebra
-from consensuspr.core.algebra import Fact, FactRun, Kind
+from consensuspr.core.algebra import Fact, FactRun, FactKind
 from consensuspr.core.native.normal_form import normalize
 from consensuspr.core.patterns import stripped
 
@@ -23,6 +23,8 @@ cdef enum:
     POINTS = 3
     SHAPE_POINTS = 2
     RESIDUES = 16
+    MANY_RESIDUES = 40
+    SMALL_MODULUS = 8
     MAX_TOKEN = 4096
     MAX_SIDE_BYTES = 120
     MAX_OPAQUE = 64
@@ -45,7 +47,7 @@ cdef enum:
     KEYS_AN_EQUATION = 2
     MAX_DIGITS = 18
 
-# algebra.Kind and algebra.Group; a test compares.
+# algebra.FactKind and algebra.FactGroup; a test compares.
 cdef enum:
     KIND_EQUATION = 1, KIND_LINEAR, KIND_SOLVED, KIND_CLOSED, KIND_ORDER, KIND_ORDER_OR_EQUAL
     KIND_CONGRUENCE, KIND_LIST, KIND_JOINED, KIND_RENAMED
@@ -113,6 +115,7 @@ cdef struct Algebra:
     uint8_t channel
     EquationPlace* places
     HashSet keys            # what was said
+    bint fresh              # the last equation had not been said before
     bint failed
     # Facts are kept where a node's expression is read.
     bint keep
@@ -193,7 +196,9 @@ cdef void set_clear(HashSet* table) noexcept nogil:
 
 # --- what is said -------------------------------------------------------------------------------
 
-cdef void reach(Algebra* r, const Keys* keys, uint64_t key, uint32_t start, uint32_t end) noexcept nogil:
+cdef void reach(
+    Algebra* r, const Keys* keys, uint64_t key, uint32_t start, uint32_t end
+) noexcept nogil:
     """Mark the nodes that have a key."""
     cdef uint32_t slot
     cdef const KeySlot* found
@@ -233,10 +238,13 @@ cdef void say(
     """Take a fact: count it, mark the nodes that it reaches, join it to what stands before."""
     cdef int index
     cdef FactRecord* kept
+    cdef uint32_t known = r.keys.size
+    if fact.kind != KIND_JOINED or not r.fresh:
+        if set_add(&r.keys, never_zero(fact.keys[0] + fact.keys[1])):
+            r.failed = True
+    if fact.kind != KIND_JOINED:
+        r.fresh = r.keys.size > known
     for index in range(fact.num_keys):
-        if fact.kind != KIND_JOINED and index == 0:
-            if set_add(&r.keys, fact.keys[0]):
-                r.failed = True
         reach(r, &r.table.named, fact.keys[index], fact.start, fact.end)
     if fact.renamed:
         reach(r, &r.table.renamed, fact.renamed, fact.start, fact.end)
@@ -323,11 +331,12 @@ cdef bint normed(
 ) noexcept nogil:
     """Set the hash of values up to a factor; return whether there is one.
 
-    `count` is of names that are renamed, 0 for the named key.
+    `count` is of names that are renamed, 0 for the named key.  A difference that is a number is
+    never 0, like that of x = x + 1, and has no named key.
     """
     cdef uint64_t inverse
     cdef int point
-    if values[0] == 0:
+    if values[0] == 0 or (count == 0 and values[0] == values[1] == values[2]):
         return False
     inverse = field_inverse(values[0])
     if count:
@@ -353,7 +362,9 @@ cdef void differences(
         bottoms[point] = field_multiply(left[point].bottom, right[point].bottom)
 
 
-cdef int union_of(const AlgebraSide* left, const AlgebraSide* right, uint64_t* names) noexcept nogil:
+cdef int union_of(
+    const AlgebraSide* left, const AlgebraSide* right, uint64_t* names
+) noexcept nogil:
     """Set the distinct names of two sides in order; return how many there are."""
     cdef int count = 0, index, at
     cdef const AlgebraSide* side
@@ -608,17 +619,17 @@ cdef uint64_t congruence_key(
     const AlgebraSide* left, const AlgebraSide* right, int64_t modulus
 ) noexcept nogil:
     """Return the key of left ≡ right (mod modulus), 0 if there is none."""
-    cdef int64_t residues[2][RESIDUES]
+    cdef int64_t residues[2][MANY_RESIDUES]
     cdef uint64_t values[2]
     cdef uint64_t key = combine(mixed(KIND_CONGRUENCE), <uint64_t>modulus)
     cdef int64_t first, second
-    cdef int point, sign = 0
+    cdef int point, sign = 0, points = RESIDUES if modulus >= SMALL_MODULUS else MANY_RESIDUES
     if left.closed and right.closed:
         values[0] = value_hash(left)
         values[1] = value_hash(right)
         key = combine(key, min(values[0], values[1]))
         return never_zero(combine(key, max(values[0], values[1])))
-    for point in range(RESIDUES):
+    for point in range(points):
         if not residue(left, modulus, point, &first):
             return 0
         if not residue(right, modulus, point, &second):
@@ -626,11 +637,11 @@ cdef uint64_t congruence_key(
         residues[0][point] = residue_of(first - second, modulus)
         residues[1][point] = residue_of(second - first, modulus)
     # The smaller of the two, in lexical order.
-    for point in range(RESIDUES):
+    for point in range(points):
         if residues[0][point] != residues[1][point]:
             sign = residues[1][point] < residues[0][point]
             break
-    for point in range(RESIDUES):
+    for point in range(points):
         key = combine(key, <uint64_t>residues[sign][point])
     return never_zero(key)
 
@@ -711,7 +722,10 @@ cdef bint labels(const Algebra* r, Py_ssize_t start, Py_ssize_t at) noexcept nog
     if last == c")" or last == c"." or last == c"!":
         return True
     if letter(last):
-        return at - start > 1 and letter(r.form[at - 2])
+        # S:1,2,3 is labelled; a:b is a ratio.
+        return (at - start > 1 and letter(r.form[at - 2])) or (
+            at + 1 < r.length and digit(r.form[at + 1])
+        )
     while index < at and digit(r.form[index]):
         index += 1
     return index == at
@@ -815,6 +829,11 @@ cdef void read_item(Algebra* r, Py_ssize_t start, Py_ssize_t end) noexcept nogil
     if not r.table.wanted & GROUP_LIST:
         return
     read_piece(r, &r.sides[0], start, end)
+    at = r.sides[0].start
+    if r.sides[0].end - at == 3 and not memcmp(r.form + at, b"\xe2\x80\xa6", 3):
+        r.items += never_zero(mixed(KIND_LIST))
+        r.num_items += 1
+        return
     for at in range(r.sides[0].start, r.sides[0].end):
         if digit(r.form[at]):
             take_item(r, &r.sides[0])
@@ -839,11 +858,11 @@ cdef bint follows(const Algebra* r, Py_ssize_t at) noexcept nogil:
     return at >= 0 and at + 5 <= r.length and not memcmp(r.form + at, b" mod ", 5)
 
 
-cdef void read_chain(
+cdef bint read_chain(
     Algebra* r, int sides, bint complete, Py_ssize_t start, Py_ssize_t first_end, Py_ssize_t end,
     bint lists
 ) noexcept nogil:
-    """Read a chain whose sides and relations have been cut."""
+    """Read a chain whose sides and relations have been cut; return whether cuts are lost."""
     cdef Cursor cursor
     cdef Py_ssize_t at, piece, stop
     cdef int64_t modulus
@@ -856,9 +875,9 @@ cdef void read_chain(
     if follows(r, start - 5):
         modulus = modulus_of(r.form + start, first_end - start)
         if modulus == 0 or r.last_end == r.last_start:
-            return
+            return False
         if r.last_end - r.last_start > MAX_TOKEN or not mark_cuts(r, r.last_start, r.last_end):
-            return
+            return True
         cursor = cursor_of(r.last_start, r.last_end)
         piece = stop = r.last_start
         while next_piece(r, &cursor, &piece, &stop, &relation):
@@ -867,7 +886,7 @@ cdef void read_chain(
         if sides > 1:
             r.relations[0] = CONGRUENT
         read_congruences(r, sides, modulus)
-        return
+        return True
     for index in range(sides - 1):
         congruent = congruent or r.relations[index] == CONGRUENT
     if congruent and follows(r, end):
@@ -878,8 +897,9 @@ cdef void read_chain(
         if modulus:
             r.run_end = <uint32_t>at
             read_congruences(r, sides, modulus)
-            return
+            return False
     read_equalities(r, sides)
+    return False
 
 
 cdef void read_congruences(Algebra* r, int sides, int64_t modulus) noexcept nogil:
@@ -995,12 +1015,11 @@ cdef void read_token(Algebra* r, Py_ssize_t token, Py_ssize_t end) noexcept nogi
         r.run_end = <uint32_t>stop
         if pieces == 1:
             read_item(r, start, stop)
-        else:
-            read_chain(
-                r, sides, sides == pieces, first, first_end, stop,
-                relation == SEPARATED and begins_item(r, cursor),
-            )
-            # A chain may have looked at the token before.
+        elif read_chain(
+            r, sides, sides == pieces, first, first_end, stop,
+            relation == SEPARATED and begins_item(r, cursor),
+        ):
+            # It has looked at the token before.
             mark_cuts(r, token, end)
         sides = pieces = 0
 
@@ -1059,7 +1078,22 @@ cdef bint is_conjunction(const Algebra* r, Py_ssize_t start, Py_ssize_t size) no
     )
 
 
-cdef bint may_say(const Algebra* r, Py_ssize_t start, Py_ssize_t size, uint8_t kinds) noexcept nogil:
+cdef bint ends_in_conjunction(
+    const Algebra* r, Py_ssize_t start, Py_ssize_t size
+) noexcept nogil:
+    """Tell whether a token ends in a comma and a conjunction: 2, 5, and 11."""
+    cdef int word
+    for word in range(2, 4):
+        if size > word and r.form[start + size - word - 1] == c"," and is_conjunction(
+            r, start + size - word, word
+        ):
+            return True
+    return False
+
+
+cdef bint may_say(
+    const Algebra* r, Py_ssize_t start, Py_ssize_t size, uint8_t kinds
+) noexcept nogil:
     """Tell whether a token has a relation or a number; all others are words."""
     if kinds & (BYTE_DIGIT | BYTE_RELATION):
         return True
@@ -1090,10 +1124,11 @@ cdef void read_paragraph(Algebra* r) noexcept nogil:
                     finish_run(r)
                     r.run_start = <uint32_t>start
                 read_token(r, start, end)
+                goes_on = ends_in_conjunction(r, start, size)
             else:
                 finish_run(r)
                 r.run_start = <uint32_t>start
-            goes_on = False
+                goes_on = False
             r.last_start = start
             r.last_end = end
         start = end + 1
@@ -1195,6 +1230,7 @@ def read_facts(bytes form):
     cdef Py_ssize_t length = len(form), index
     cdef Algebra* r
     cdef FactRecord* fact
+    cdef RunRecord* run
     cdef int failed
     memset(&workspace, 0, sizeof(AlgebraWorkspace))
     memset(&table, 0, sizeof(EquationTable))
@@ -1208,17 +1244,17 @@ def read_facts(bytes form):
         if failed:
             raise MemoryError(f"no memory to read {length} bytes")
         r = workspace.reader
-        runs = [
-            FactRun([], r.runs[index].start, r.runs[index].end, r.runs[index].parts, r.runs[index].items)
-            for index in range(r.num_runs)
-        ]
+        runs = []
+        for index in range(r.num_runs):
+            run = &r.runs[index]
+            runs.append(FactRun([], run.start, run.end, run.parts, run.items))
         for index in range(r.num_facts):
             fact = &r.facts[index]
             keys = (fact.keys[0], fact.keys[1])[: fact.num_keys]
             runs[fact.run].facts.append(
                 Fact(
-                    Kind(fact.kind), keys, fact.start, fact.end, bool(fact.spans), fact.size, fact.names,
-                    fact.shape, fact.renamed,
+                    FactKind(fact.kind), keys, fact.start, fact.end, bool(fact.spans), fact.size,
+                    fact.names, fact.shape, fact.renamed,
                 )
             )
         return runs

@@ -36,7 +36,7 @@ from consensuspr.core.native.normal_form cimport (
 
 import numpy as np
 
-from consensuspr.core.algebra import Kind, equation_keys, groups_of
+from consensuspr.core.algebra import FactKind, equation_keys, groups_of
 from consensuspr.core.native.algebra import read_expression_facts
 from consensuspr.core.patterns import BatchResult
 from consensuspr.core.expressions import derive_forms
@@ -472,7 +472,7 @@ cdef class Matcher:
 
 def mark_lists(patterns, keys):
     """Mark the patterns of lists: with keys a list is found whole, whatever its order is."""
-    lists = {(key.node, key.expression) for key in keys if key.kind is Kind.LIST}
+    lists = {(key.node, key.expression) for key in keys if key.kind is FactKind.LIST}
     return [
         pattern._replace(edges=pattern.edges | Edge.LIST)
         if (pattern.node, pattern.expression) in lists

@@ -394,6 +394,10 @@ cdef bint letters(Parser* p) noexcept nogil:
     while letter(byte_at(p, 0)):
         p.at += 1
     end = p.at
+    if end - start == 1 and p.data[start] == c"m" and p.length - end >= 3 and not memcmp(
+        p.data + end, b"\xe2\x88\xa0", 3
+    ):
+        return True     # the measure of an angle
     size = function_at(p.data + start, end - start)
     if size:
         p.at = start + size
@@ -907,7 +911,7 @@ cdef bint parse_side(Parser* p) noexcept nogil:
 
 
 cdef bint read_expression(Parser* p, AlgebraSide* side) noexcept nogil:
-    cdef int point, index
+    cdef int point, index, operations = 0
     cdef const Step* step
     if not parse_side(p) or not exact_steps(side):
         return False
@@ -924,6 +928,12 @@ cdef bint read_expression(Parser* p, AlgebraSide* side) noexcept nogil:
                 side.operands += never_zero(
                     combine(combine(mixed(OP_NUMBER), <uint64_t>step.num), <uint64_t>step.den)
                 )
+        elif step.op == OP_ROOT or OP_FACTORIAL <= step.op <= OP_BINOMIAL:
+            operations |= 1 << step.op
+    if side.operands:
+        for index in range(OP_ROOT, OP_BINOMIAL + 1):
+            if operations >> index & 1:
+                side.operands += never_zero(mixed(<uint64_t>index))
     step = &side.steps[side.num_steps - 1]
     side.bare = not step.known and (
         step.op == OP_NAME or step.op == OP_CALL or step.op == OP_ABSOLUTE
@@ -955,7 +965,9 @@ cdef void read_opaque(AlgebraSide* side, const uint8_t* data, int length) noexce
         side.values[point].bottom = 1
 
 
-cdef void read_side(Parser* p, AlgebraSide* side, const uint8_t* data, Py_ssize_t length) noexcept nogil:
+cdef void read_side(
+    Parser* p, AlgebraSide* side, const uint8_t* data, Py_ssize_t length
+) noexcept nogil:
     """Read a side from the bytes of a normal form."""
     side.readable = False
     if length == 0 or length > MAX_SIDE_BYTES:

@@ -13,9 +13,9 @@ import numpy as np
 
 from consensuspr.core.algebra import (
     GROUPS,
+    FactGroup,
+    FactKind,
     FactRun,
-    Group,
-    Kind,
     equation_keys,
     groups_of,
 )
@@ -87,17 +87,17 @@ class Matcher:
         self._named: dict[int, list[tuple[int, str]]] = {}
         self._renamed: dict[int, list[tuple[int, str]]] = {}
         self._shapes: frozenset[int] = frozenset()
-        self._groups = Group(0)
+        self._groups = FactGroup(0)
         if statements:
             equations = equation_keys(
                 self._nodes, read_expression_facts, expression_keys, given, self._rare
             )
             for one in equations:
-                keys = self._renamed if one.kind is Kind.RENAMED else self._named
+                keys = self._renamed if one.kind is FactKind.RENAMED else self._named
                 keys.setdefault(one.key, []).append((one.node, one.expression))
             self._shapes = frozenset(one.shape for one in equations if one.shape)
             self._groups = groups_of(equations)
-            lists = {(one.node, one.expression) for one in equations if one.kind is Kind.LIST}
+            lists = {(one.node, one.expression) for one in equations if one.kind is FactKind.LIST}
             patterns = [
                 one._replace(edges=one.edges | Edge.LIST)
                 if (one.node, one.expression) in lists
@@ -233,12 +233,17 @@ class Matcher:
         self, form: NormalForm, stated: StatedText | None, found: list[Hit | None]
     ) -> None:
         """Add what equations reach to ``found``, and count them."""
+        fresh = True
         for run in read_facts(form.data, self._shapes):
             for fact in run.facts:
-                if not GROUPS[fact.kind] & self._groups:
+                is_joined = fact.kind is FactKind.JOINED
+                own = FactGroup.JOINED if is_joined else GROUPS[fact.kind]
+                if not own & self._groups:
                     continue
-                if stated is not None:
-                    stated.take(fact)
+                # What is joined counts where its last part has been said before.
+                if stated is not None and not (is_joined and fresh):
+                    is_new = stated.take(fact)
+                    fresh = fresh if is_joined else is_new
                 reached = [*chain.from_iterable(self._named.get(key, ()) for key in fact.keys)]
                 for node, text in [*reached, *self._renamed.get(fact.renamed, ())]:
                     if found[node] is None:

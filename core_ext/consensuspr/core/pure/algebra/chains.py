@@ -21,12 +21,12 @@ from consensuspr.core.algebra import (
     MAX_TOKEN,
     MIN_LIST,
     Fact,
+    FactKind,
     FactRun,
-    Kind,
     combined,
 )
 from consensuspr.core.pure.algebra.keys import (
-    Equation,
+    KeyedEquation,
     are_equal,
     can_be_renamed,
     congruence_of,
@@ -65,6 +65,8 @@ _RELATIONS: Final = {
     text.encode(): relation for text, relation in zip("=≈<>≤≥≡≠", Relation, strict=True)
 }
 _MOD: Final = b" mod "
+# An item of its own, so that 1, 2, … is no list of two.
+_ELLIPSIS: Final = "…".encode()
 
 
 class _Piece(NamedTuple):
@@ -110,7 +112,7 @@ class FactReader:
             if not pieces or not goes_on:
                 yield from self._finish()
                 self._start = start
-            goes_on = False
+            goes_on = bool(pieces) and token.endswith((b",and", b",or"))
             self._read(pieces)
             self._last_token = start, end
         yield from self._finish()
@@ -120,8 +122,8 @@ class FactReader:
         if not self._end:
             return
         if MIN_LIST <= len(self._items) <= MAX_LIST:
-            key = combined(Kind.LIST, (len(self._items), _sum(self._items)))
-            self._facts.append(Fact(Kind.LIST, (key,), self._start, self._end, True))
+            key = combined(FactKind.LIST, (len(self._items), _sum(self._items)))
+            self._facts.append(Fact(FactKind.LIST, (key,), self._start, self._end, True))
         if self._facts or self._items:
             yield FactRun(self._facts, self._start, self._end, len(self._parts), len(self._items))
         self._facts, self._parts, self._items = [], [], []
@@ -133,8 +135,8 @@ class FactReader:
             self._parts.append(fact)
             for count in range(2, min(MAX_JOINED, len(self._parts)) + 1):
                 parts = self._parts[-count:]
-                key = combined(Kind.JOINED, (count, _sum([part.keys[0] for part in parts])))
-                self._facts.append(Fact(Kind.JOINED, (key,), parts[0].start, fact.end, False))
+                key = combined(FactKind.JOINED, (count, _sum([part.keys[0] for part in parts])))
+                self._facts.append(Fact(FactKind.JOINED, (key,), parts[0].start, fact.end, False))
 
     # Pieces of a token.
 
@@ -174,12 +176,13 @@ class FactReader:
     def _labels(self, start: int, at: int) -> bool:
         """Tell whether a colon ends a label; else it is a ratio."""
         label = self._form[start:at]
-        return (
-            not label
-            or label.isdigit()
-            or label[-1] in b").!"
-            or (label[-1] in LETTERS and len(label) > 1 and label[-2] in LETTERS)
-        )
+        if not label or label.isdigit() or label[-1] in b").!":
+            return True
+        if label[-1] not in LETTERS:
+            return False
+        # S:1,2,3 is labelled; a:b is a ratio.
+        is_word = len(label) > 1 and label[-2] in LETTERS
+        return is_word or self._form[at + 1 : at + 2].isdigit()
 
     def _cuts(self, start: int, end: int) -> set[int] | None:
         """Return the brackets that hold an equation or have no partner; None if too deep."""
@@ -226,6 +229,8 @@ class FactReader:
         side, start, end = self._side(piece)
         if side is not None and not DIGITS.isdisjoint(self._form[start:end]):
             self._items.append(_item_hash(side))
+        elif self._form[start:end] == _ELLIPSIS:
+            self._items.append(combined(FactKind.LIST, ()))
 
     def _chain(self, chain: list[_Piece], lists: bool) -> None:
         last = chain[-1]
@@ -292,7 +297,7 @@ class FactReader:
                 if key:
                     whole = first == 0 and last == len(sides) - 1
                     end = max(end, self._end) if whole else end
-                    self._take(Fact(Kind.CONGRUENCE, (key,), start, end, whole), whole)
+                    self._take(Fact(FactKind.CONGRUENCE, (key,), start, end, whole), whole)
 
     def _equalities(self, sides: list[_Read], relations: list[Relation]) -> None:
         alone = relations == [Relation.APPROXIMATE]
@@ -318,7 +323,7 @@ class FactReader:
                 if found is not None:
                     self._take(self._fact(found, start, end, whole), whole)
 
-    def _fact(self, equation: Equation, start: int, end: int, whole: bool) -> Fact:
+    def _fact(self, equation: KeyedEquation, start: int, end: int, whole: bool) -> Fact:
         kind, keys = equation.kind, equation.keys
         if not can_be_renamed(equation) or self._shapes == ():
             return Fact(kind, keys, start, end, whole)
@@ -334,9 +339,9 @@ class FactReader:
         if relation in (Relation.GREATER, Relation.AT_LEAST):
             left, right = right, left
         if relation in (Relation.LESS, Relation.GREATER):
-            kind = Kind.ORDER
+            kind = FactKind.ORDER
         elif relation in (Relation.AT_MOST, Relation.AT_LEAST):
-            kind = Kind.ORDER_OR_EQUAL
+            kind = FactKind.ORDER_OR_EQUAL
         else:
             return
         if not (left.is_closed and right.is_closed):
@@ -361,7 +366,7 @@ def _sum(hashes: list[int]) -> int:
 
 def _item_hash(side: Side) -> int:
     try:
-        return combined(Kind.LIST, map(quotient, side.values))
+        return combined(FactKind.LIST, map(quotient, side.values))
     except UnreadableError:  # a value at a point is none, which no side has
         raise AssertionError from None
 

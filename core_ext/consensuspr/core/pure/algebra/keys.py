@@ -7,13 +7,15 @@ from itertools import permutations
 from typing import NamedTuple
 
 from consensuspr.core.algebra import (
+    MANY_RESIDUES,
     MAX_RENAMED,
     MAX_SIDE_NAMES,
     POINTS,
     PRIME,
     RESIDUES,
     SHAPE_POINTS,
-    Kind,
+    SMALL_MODULUS,
+    FactKind,
     combined,
     point_of,
 )
@@ -29,17 +31,17 @@ from consensuspr.core.pure.algebra.sides import (
 )
 
 
-class Equation(NamedTuple):
+class KeyedEquation(NamedTuple):
     """Two sides and the hashes by which they reach a node; the first stands for the equation.
 
     Attributes:
-        kind: of :class:`~consensuspr.core.algebra.Kind`.
+        kind: of :class:`~consensuspr.core.algebra.FactKind`.
         keys: one or two.
         left: first side.
         right: second side.
     """
 
-    kind: Kind
+    kind: FactKind
     keys: tuple[int, ...]
     left: Side
     right: Side
@@ -59,7 +61,7 @@ def _differences(left: Sequence[Ratio], right: Sequence[Ratio]) -> tuple[list[in
     return tops, [b * d % PRIME for (_, b), (_, d) in zip(left, right, strict=True)]
 
 
-def equation_of(left: Side, right: Side) -> Equation | None:
+def equation_of(left: Side, right: Side) -> KeyedEquation | None:
     """Return the equation of two sides; None if it says nothing."""
     if left.is_closed and right.is_closed:
         return _closed(left, right)
@@ -71,22 +73,23 @@ def equation_of(left: Side, right: Side) -> Equation | None:
     if right.is_bare and left.is_closed:
         return _solved(right, left)
     tops, bottoms = _differences(left.values, right.values)
-    kind = Kind.EQUATION
+    kind = FactKind.EQUATION
     if len(names) == 1 and _is_linear(tops, next(iter(names))):
-        kind = Kind.LINEAR
+        kind = FactKind.LINEAR
     keys = [_normed(tops)]
     if len(set(bottoms)) > 1:
         keys.append(
             _normed([a * pow(b, -1, PRIME) % PRIME for a, b in zip(tops, bottoms, strict=True)])
         )
-    hashed = tuple(combined(kind, key) for key in keys if key is not None)
-    return Equation(kind, hashed, left, right) if hashed else None
+    # A difference that is a number is never 0, like that of x = x + 1, and says nothing.
+    hashed = tuple(combined(kind, key) for key in keys if key is not None and {*key} != {1})
+    return KeyedEquation(kind, hashed, left, right) if hashed else None
 
 
-def _solved(name: Side, value: Side) -> Equation:
+def _solved(name: Side, value: Side) -> KeyedEquation:
     """Return name = value."""
-    key = combined(Kind.SOLVED, (*map(quotient, name.values), _value_hash(value)))
-    return Equation(Kind.SOLVED, (key,), name, value)
+    key = combined(FactKind.SOLVED, (*map(quotient, name.values), _value_hash(value)))
+    return KeyedEquation(FactKind.SOLVED, (key,), name, value)
 
 
 def _value_hash(side: Side) -> int:
@@ -104,16 +107,16 @@ def _is_linear(values: Sequence[int], name: int) -> bool:
     return (first - (values[2] - values[0]) * (x[1] - x[0])) % PRIME == 0
 
 
-def _closed(left: Side, right: Side) -> Equation | None:
+def _closed(left: Side, right: Side) -> KeyedEquation | None:
     """Return arithmetic without names, by value and operands of what is worked out."""
     if not are_equal(left, right):
         return None
     keys = tuple(
-        combined(Kind.CLOSED, (_value_hash(side), side.operands))
+        combined(FactKind.CLOSED, (_value_hash(side), side.operands))
         for side in (left, right)
         if len(side.code) > 1 and side.operands
     )
-    return Equation(Kind.CLOSED, keys, left, right) if keys else None
+    return KeyedEquation(FactKind.CLOSED, keys, left, right) if keys else None
 
 
 def are_equal(left: Side, right: Side) -> bool:
@@ -136,16 +139,16 @@ def congruence_of(left: Side, right: Side, modulus: int) -> int:
     """
     if left.is_closed and right.is_closed:
         values = sorted((_value_hash(left), _value_hash(right)))
-        return combined(Kind.CONGRUENCE, (modulus, *values))
+        return combined(FactKind.CONGRUENCE, (modulus, *values))
     try:
         residues = [
             (_residue(left, modulus, at) - _residue(right, modulus, at)) % modulus
-            for at in range(RESIDUES)
+            for at in range(RESIDUES if modulus >= SMALL_MODULUS else MANY_RESIDUES)
         ]
     except UnreadableError:
         return 0
     negative = [-residue % modulus for residue in residues]
-    return combined(Kind.CONGRUENCE, (modulus, *min(residues, negative)))
+    return combined(FactKind.CONGRUENCE, (modulus, *min(residues, negative)))
 
 
 def _residue(side: Side, modulus: int, at: int) -> int:
@@ -191,26 +194,26 @@ def _residue(side: Side, modulus: int, at: int) -> int:
     return stack[-1]
 
 
-def size_of(equation: Equation) -> int:
+def size_of(equation: KeyedEquation) -> int:
     """Return how large an equation is: occurrences of names, and numbers."""
     left, right = equation.left, equation.right
     return left.occurrences + right.occurrences + left.numbers + right.numbers
 
 
-def can_be_renamed(equation: Equation) -> bool:
+def can_be_renamed(equation: KeyedEquation) -> bool:
     """Tell whether an equation has a key whatever its names are."""
     names = {*equation.left.names, *equation.right.names}
-    return equation.kind in (Kind.EQUATION, Kind.LINEAR) and 0 < len(names) <= MAX_RENAMED
+    return equation.kind in (FactKind.EQUATION, FactKind.LINEAR) and 0 < len(names) <= MAX_RENAMED
 
 
-def shape_of(equation: Equation) -> int:
+def shape_of(equation: KeyedEquation) -> int:
     """Return a hash that equations share that differ in names: all names are the same."""
     names = {*equation.left.names, *equation.right.names}
     key = _renamed(equation, dict.fromkeys(names, 0), SHAPE_POINTS)
-    return key or combined(Kind.RENAMED, (equation.kind, len(names)))
+    return key or combined(FactKind.RENAMED, (equation.kind, len(names)))
 
 
-def renamed_key(equation: Equation) -> int:
+def renamed_key(equation: KeyedEquation) -> int:
     """Return the smallest key of an equation over all ways to name what it names, 0 for none."""
     names = [*dict.fromkeys(equation.left.names + equation.right.names)]
     keys = (
@@ -220,7 +223,7 @@ def renamed_key(equation: Equation) -> int:
     return min(filter(None, keys), default=0)
 
 
-def _renamed(equation: Equation, slots: Mapping[int, int], points: int = POINTS) -> int:
+def _renamed(equation: KeyedEquation, slots: Mapping[int, int], points: int = POINTS) -> int:
     """Return the key of an equation with other names, 0 if it has none."""
     try:
         left, right = (
@@ -230,4 +233,4 @@ def _renamed(equation: Equation, slots: Mapping[int, int], points: int = POINTS)
     except UnreadableError:
         return 0
     key = _normed(_differences(left, right)[0])
-    return combined(Kind.RENAMED, (equation.kind, len(slots), *key)) if key else 0
+    return combined(FactKind.RENAMED, (equation.kind, len(slots), *key)) if key else 0

@@ -82,7 +82,8 @@ class Side(NamedTuple):
         names: distinct names in order of appearance.
         occurrences: of all names.
         numbers: how many are written.
-        operands: hash of the multiset of their magnitudes, without ones.
+        operands: hash of the multiset of their magnitudes, without ones, and of the operations
+            that statements do not have; 0 without operands.
         is_bare: it is a single name, or a single call of a function.
         is_closed: it holds neither names nor calls.
         values: at each point.
@@ -106,6 +107,8 @@ class UnreadableError(Exception):
 LETTERS: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 DIGITS: Final = frozenset(b"0123456789")
 _ROOTS: Final = {"√".encode(): 2, "∛".encode(): 3, "∜".encode(): 4}
+# What C(4,2) has and 4+2 has not.
+_OPERATIONS: Final = frozenset((Op.ROOT, Op.FACTORIAL, Op.DOUBLE_FACTORIAL, Op.BINOMIAL))
 _PI: Final = "π".encode()
 _ANGLE: Final = "∠".encode()
 FUNCTION_NAMES: Final = tuple(name.encode() for name in FUNCTIONS)
@@ -300,6 +303,8 @@ class _Parser:
         while self._byte() in LETTERS:
             self.at += 1
         run = self.data[start : self.at]
+        if run == b"m" and self.data.startswith(_ANGLE, self.at):
+            return True  # the measure of an angle
         function = function_of(run)
         if function:
             self.at = start + len(function)
@@ -781,18 +786,20 @@ def _side(parser: _Parser) -> Side:
     if not all(bottom for _, bottom in values):
         raise UnreadableError
     numbers = [step.number for step in code if step.op is Op.NUMBER]
+    operands = [
+        combined(Op.NUMBER, (number.numerator, number.denominator))
+        for number in numbers
+        if number != 1
+    ]
+    if operands:
+        operands += [combined(op, ()) for op in _OPERATIONS & {step.op for step in code}]
     return Side(
         code=code,
         exact=exact,
         names=tuple(parser.names),
         occurrences=sum(parser.names.values()),
         numbers=len(numbers),
-        operands=sum(
-            combined(Op.NUMBER, (number.numerator, number.denominator))
-            for number in numbers
-            if number != 1
-        )
-        & 0xFFFFFFFFFFFFFFFF,
+        operands=sum(operands) & 0xFFFFFFFFFFFFFFFF,
         is_bare=code[-1].op in (Op.NAME, Op.CALL, Op.ABSOLUTE) and exact[-1] is None,
         is_closed=not parser.names and not parser.calls,
         values=values,

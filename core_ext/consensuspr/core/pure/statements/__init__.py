@@ -14,7 +14,7 @@ import math
 from fractions import Fraction
 from typing import NamedTuple
 
-from consensuspr.core.algebra import KEYS_AN_EQUATION, Fact, Kind
+from consensuspr.core.algebra import KEYS_AN_EQUATION, Fact
 from consensuspr.core.patterns import Magnitude, encode
 from consensuspr.core.pure.characters import canonical_characters
 from consensuspr.core.pure.statements.code import Program, split_code
@@ -36,7 +36,7 @@ class StatedText(NamedTuple):
         numbers: distinct magnitudes of all numbers written.
         equations: distinct keys of all statements.
         results: values of numbers that can be a result of code, and before which byte that ends.
-        said: first keys of what its equations say.
+        said: keys of what its equations say.
     """
 
     statements: list[TrueStatement]
@@ -56,10 +56,11 @@ class StatedText(NamedTuple):
         """What the guard counts of the equations: see ``KEYS_AN_EQUATION``."""
         return -(-len(self.said) // KEYS_AN_EQUATION)
 
-    def take(self, fact: Fact) -> None:
-        """Count what an equation says; what is joined has been counted."""
-        if fact.kind is not Kind.JOINED:
-            self.said.add(fact.keys[0])
+    def take(self, fact: Fact) -> bool:
+        """Count what an equation says; return whether it had not been said before."""
+        known = len(self.said)
+        self.said.add(sum(fact.keys) & 0xFFFFFFFFFFFFFFFF)
+        return len(self.said) > known
 
     def count_too(self, text: str | bytes) -> None:
         """Count what another form of the text states, too."""
