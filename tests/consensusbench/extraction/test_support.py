@@ -57,7 +57,7 @@ def test_derived_forms_reach_no_equal_equation() -> None:
 
 def test_many_groups_are_searched_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     given = rollouts("a=1, b=2, c=3")
-    groups = [([text], []) for text in ("a=1", "b=9", "c=3")]
+    groups: list[support.Group] = [([text], ()) for text in ("a=1", "b=9", "c=3")]
     whole = find_mentions(groups, given)
     monkeypatch.setattr(support, "MAX_MATCHER_CHARS", 4)
     assert find_mentions(groups, given) == whole
