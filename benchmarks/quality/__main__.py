@@ -33,7 +33,14 @@ from consensusbench.quality.attacks import Attack
 from consensusbench.quality.probes import ProbeReport, probe_dataset
 from consensuspr.core import BatchResult, Matcher, match_batch
 from consensuspr.data import Node, Problem
-from consensuspr.scoring.guard import GuardBudget, counted, factors_of, figures_of, length_of
+from consensuspr.scoring.guard import (
+    GuardBudget,
+    GuardCounts,
+    counted,
+    factors_of,
+    figures_of,
+    length_of,
+)
 
 CODE_WRITERS = "the same as programs"
 # Of right rollouts alone: whether the guard lowers them.
@@ -144,7 +151,7 @@ def _matcher(nodes: Sequence[Node], statements: bool) -> Matcher:
 
 
 def _guard(found: BatchResult, nodes: Sequence[int], texts: Sequence[str]) -> np.ndarray:
-    return np.array(factors_of(*counted(found), [None] * len(texts), nodes, texts))
+    return np.array(factors_of(counted(found), [None] * len(texts), nodes, texts))
 
 
 def _aurocs(values: np.ndarray, right: np.ndarray, problem: np.ndarray) -> tuple[float, float]:
@@ -236,8 +243,8 @@ def guard_table(shared: Path) -> str:
         found = match_batch([Matcher([])] * len(texts), texts)
         guard = _guard(found, [USUAL_NODES] * len(texts), texts)
         stated = [
-            Stated(int(values), int(numbers), len(text))
-            for values, numbers, text in zip(*counted(found), texts, strict=True)
+            Stated(count.statements, count.numbers, len(text))
+            for count, text in zip(counted(found), texts, strict=True)
         ]
         budgets = [_held_out(right, stated, at) for at in range(len(right))]
         lowered = [
@@ -282,7 +289,8 @@ def _held_out(
 def _lowered(response: str, budget: GuardBudget) -> bool:
     """Return whether a stored budget lowers the NCR of a response."""
     stated, length = stated_in([response]), length_of(response)
-    return figures_of(stated.statements, stated.numbers, budget, USUAL_NODES, length).factor < 1
+    counts = GuardCounts(stated.statements, stated.numbers, 0)
+    return figures_of(counts, budget, USUAL_NODES, length).factor < 1
 
 
 def main() -> int:

@@ -49,8 +49,12 @@ def stated_in(responses: Sequence[str]) -> Stated:
     """Return the most that one of these responses states."""
     if not responses:
         return Stated()
-    statements, numbers = counted(match_batch([Matcher([])] * len(responses), responses, threads=1))
-    return Stated(int(statements.max()), int(numbers.max()), max(map(len, responses)))
+    counts = counted(match_batch([Matcher([])] * len(responses), responses, threads=1))
+    return Stated(
+        max(count.statements for count in counts),
+        max(count.numbers for count in counts),
+        max(map(len, responses)),
+    )
 
 
 def budget_of(stated: Stated, num_nodes: int) -> GuardBudget:

@@ -159,4 +159,4 @@ def _guard(problem: Problem, found: BatchResult, texts: Sequence[str]) -> Floats
         return np.ones(len(texts))
     count = len(texts)
     nodes = [len(problem.nodes)] * count
-    return np.array(factors_of(*counted(found), [problem.budget] * count, nodes, texts))
+    return np.array(factors_of(counted(found), [problem.budget] * count, nodes, texts))

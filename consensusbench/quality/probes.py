@@ -234,7 +234,7 @@ def _attacked(chunk: Sequence[_Target], chars: int) -> Iterator[tuple[Attack, _E
             (entry, attack, text)
             for entry, problem in chunk[start : start + CHUNK_ATTACKED]
             for attack, text in attacks_on(
-                problem, entry.budget or least_budget(entry.num_nodes), chars
+                problem, least_budget(entry.budget, entry.num_nodes), chars
             )
         ]
         entries, texts = [entry for entry, _, _ in tries], [text for _, _, text in tries]

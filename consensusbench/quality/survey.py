@@ -149,7 +149,7 @@ def survey_rollouts(
 def guard_factors(entries: Sequence[Entry], texts: Sequence[str], matched: BatchResult) -> Floats:
     """Return the (n,) factors of the guard for texts that were matched for these problems."""
     budgets, nodes = [one.budget for one in entries], [one.num_nodes for one in entries]
-    return np.array(factors_of(*counted(matched), budgets, nodes, texts))
+    return np.array(factors_of(counted(matched), budgets, nodes, texts))
 
 
 def match_unrelated(

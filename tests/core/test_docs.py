@@ -1,4 +1,4 @@
-"""What docs/matching.md and docs/statements.md say, executed: examples, limits, version."""
+"""What the pages of matching, statements and equations say, executed: examples, limits, version."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from consensuspr.core import NORMAL_FORM_VERSION, statements, tables
+from consensuspr.core import NORMAL_FORM_VERSION, algebra, patterns, statements, tables
 from consensuspr.core.patterns import Channel
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -44,7 +44,10 @@ def _rows(page: str, *header: str) -> Iterator[list[Any]]:
 
 FORMS = list(_rows(TEXT, "text", "normal form"))
 MATCHES = list(_rows(TEXT, "node", "text", "match"))
+REACHED = list(_rows(TEXT, "node", "text", "reached"))
 STATED = list(_rows(STATEMENTS, "node", "text", "match"))
+EQUATIONS = (DOCS / "equations.md").read_text(encoding="utf-8")
+EQUATED = list(_rows(EQUATIONS, "node", "text", "match"))
 
 
 YES = {"yes": True, "no": False}
@@ -65,6 +68,15 @@ def test_matches(engine: Any) -> None:
     assert wrong == []
 
 
+def test_boxed(engine: Any) -> None:
+    assert len(REACHED) >= 10
+    wrong = []
+    for number, node, text, reached in REACHED:
+        if engine.Matcher([[_text(node)]]).match(_text(text)) != [YES[reached]]:
+            wrong.append(number)
+    assert wrong == []
+
+
 def test_stated(engine: Any) -> None:
     assert len(STATED) > 40
     wrong = []
@@ -73,6 +85,25 @@ def test_stated(engine: Any) -> None:
         if (hit is not None and hit.channel is not Channel.PATTERN) != YES[match]:
             wrong.append(number)
     assert wrong == []
+
+
+def test_equated(engine: Any) -> None:
+    assert len(EQUATED) > 25
+    wrong = []
+    for number, node, text, match in EQUATED:
+        if engine.Matcher([[_text(node)]]).match(_text(text)) != [YES[match]]:
+            wrong.append(number)
+    assert wrong == []
+
+
+def test_limits_of_equations() -> None:
+    limits = EQUATIONS.partition("\n## Limits\n")[2].replace(",", "")
+    shown = set(map(int, re.findall(r"[0-9]+", limits)))
+    assert shown == {
+        *(algebra.MAX_TOKEN, algebra.MAX_SIDE_BYTES, algebra.MAX_CODE, algebra.MAX_DEPTH),
+        *(algebra.MAX_SIDE_NAMES, algebra.MAX_OCCURRENCES, algebra.MAX_CHAIN, algebra.MAX_POWER),
+        *(algebra.MAX_FACTORIAL, algebra.MAX_MODULUS, algebra.MAX_RENAMED),
+    }
 
 
 @pytest.mark.parametrize(
@@ -101,6 +132,8 @@ def test_the_rules_are_numbered() -> None:
         ("look-ahead", tables.LOOKAHEAD),
         ("unit words", tables.MAX_UNIT_WORDS),
         ("unit bracket", tables.MAX_UNIT_BRACKET),
+        ("factor bracket", tables.MAX_FACTOR),
+        ("boxed answer", patterns.MAX_ANSWER_BYTES),
     ],
 )
 def test_limit(name: str, value: int) -> None:

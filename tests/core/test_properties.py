@@ -10,13 +10,13 @@ from itertools import cycle
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from consensuspr.core.patterns import compile_patterns
 from consensuspr.core.pure.boundary import left_free, right_free
 from consensuspr.core.pure.normal_form import normal_form, normalize
-from consensuspr.core.tables import COMMANDS
+from consensuspr.core.tables import CHAR_MAP, COMMANDS, DISPLAYS
 from tests.core.conftest import alike
 
 PIECES = [
@@ -47,6 +47,10 @@ PIECES = [
     "\\therefore", "\\le", "\\mid", "\\foo", "\\", "\\{", "\\}",
     # Markdown
     "#", "## ", "> ", "- ", "* ", "1. ", "2) ", "•", "■", "`", '"', "'", "“", "’", "| ", " |",
+    # factorials, repeating decimals, answers
+    "6!2!", "2!", "!=", "C(6,4)", "(3)^2", " (8)", " (x+1)", "0.\\overline{2}", "\\overline{36}",
+    "\\bar3", "0.", "2 \\frac{1+u}{x}", "\\[", "\n\n\\[", "\n\n$$", "\\boxed{5}", "\\fbox{12}",
+    "####", "Answer:", "answer is", "\nA:", "答案是",
     # encoding
     "ｘ", "５", "＝", "𝑥", "𝟓", "\u200b", "\u00a0", "\u2009", "\ufeff", "\u0301", "\u2028", "\x00",
     "\x1a", "\ud800", "\udfff", "😀", "\u00ad",
@@ -90,6 +94,7 @@ LONG_TEXTS = st.lists(
 _EXPRESSIONS = st.one_of(
     st.lists(st.sampled_from(PIECES), min_size=1, max_size=3).map("".join),
     st.sampled_from(["x", "1", "12", "5", "x=5", "1/2", "5 cups", "-5", "(5)", "√2", "5!", "a+b"]),
+    st.sampled_from(["\\boxed{5}", "$\\boxed{12}$", "0.(2)", "36", "6!*2!", "5 (x+1)"]),
 )
 NODES = st.lists(st.lists(_EXPRESSIONS, max_size=4), max_size=4)
 
@@ -269,6 +274,12 @@ _BLANK_LINES = st.sampled_from(["\n\n", "\n \n", "\r\n\r\n", "\n\t\u200b\n", "\n
 _MARKED = st.sampled_from(["\n- ", "\n* ", "\n1. ", "\n2) ", "\n(3) x", "\n•", "\n  - "])
 
 
+def _is_display(text: str) -> bool:
+    """Tell whether a blank line before a text may be a line break."""
+    blanks = "".join(char for char in text[:9] if CHAR_MAP.get(ord(char), char) in " ~")
+    return text.lstrip(blanks).startswith(DISPLAYS)
+
+
 def _paragraphs(engine: Any, texts: list[str]) -> list[str]:
     return [form for form in map(engine.normalize, texts) if form]
 
@@ -279,6 +290,7 @@ def test_a_paragraph_reads_alone_as_in_a_text(
     engine: Any, first: str, between: str, second: str
 ) -> None:
     # What opens the gap may be the end of a CR LF pair, what closes it the middle of one.
+    assume(not _is_display(second))
     form = engine.normalize(first + between + second)
     assert form == "\n\n".join(_paragraphs(engine, [first, second]))
 
@@ -296,6 +308,7 @@ def test_a_list_item_reads_alone_as_in_a_text(
 @alike()
 @given(LONG_TEXTS, LONG_TEXTS)
 def test_long_paragraphs_read_alone_too(engine: Any, first: bytes, second: bytes) -> None:
+    assume(not _is_display(second.decode(errors="replace")))
     form = engine.normalize(first + b"\n\n" + second)
     assert form == engine.normalize(first) + "\n\n" + engine.normalize(second)
 
@@ -305,6 +318,7 @@ def test_long_paragraphs_read_alone_too(engine: Any, first: bytes, second: bytes
 def test_no_hit_reaches_across_paragraphs(
     engine: Any, nodes: list[list[str]], first: str, second: str
 ) -> None:
+    assume(not _is_display(second))
     matcher = engine.Matcher(nodes)
     alone = [a or b for a, b in zip(matcher.match(first), matcher.match(second), strict=True)]
     assert matcher.match(first + "\n\n" + second) == alone

@@ -37,6 +37,9 @@ SPANS = [
     ("2*3=6", "⟦(2)(3) = 6⟧ now"),
     ("\\binom{5}{2}=10", "so ⟦C(5, 2) = 10⟧."),
     ("x=-3/4", "⟦x=\\frac{-3}{4}⟧."),
+    ("x=0.\\overline{2}", "so ⟦x = 0.\\overline{2}⟧."),
+    ("6!*2!=1440", "so ⟦6!2! = 1440⟧."),
+    ("the area is 48", "Thus ⟦the area is\n\n\\[48⟧\\]"),
     ("n is even", "hence $⟦n$ is Even⟧."),
     # what stands before the hit: astral characters, combining marks, bytes of several widths
     ("x=5", "😀😀 ⟦x = 5⟧"),
@@ -56,6 +59,62 @@ def test_span(engine: Any, expression: str, marked: str) -> None:
     matcher = engine.Matcher([[expression]], statements=False)
     assert matcher.spans(text) == [expected]
     assert matcher.hits(text) == [(*expected, expression, Channel.PATTERN)]
+
+
+# answer, text with it between ⟦ and ⟧
+BOXED = [
+    ("\\boxed{45}", "45, so ⟦\\boxed{45}⟧, \\boxed{45}"),
+    ("$\\boxed{45}$.", "日本 ⟦\\fbox {\\text{45}}⟧."),
+    ("\\boxed{\\frac12}", "so \\boxed{\\frac{1}{3}} or ⟦\\boxed{\\frac{1}{2}}⟧"),
+    ("\\boxed{45}", "**Answers**: $⟦45⟧^\\circ$"),
+    ("\\boxed{45}", "##### $⟦45⟧$ apples"),
+    ("\\boxed{x+1}", "The answer is:\n ⟦x + 1⟧."),
+    ("\\boxed{45}", "<answer>⟦45⟧</answer>"),
+    ("\\boxed{45}", "45\n**A:** ⟦45⟧"),
+    ("\\boxed{45}", "所以答案是：⟦45⟧。"),
+    ("\\boxed{45}", "答案为 $⟦45⟧$"),
+]
+
+
+@pytest.mark.parametrize(("expression", "marked"), BOXED)
+def test_span_of_a_boxed_answer(engine: Any, expression: str, marked: str) -> None:
+    text = marked.replace("⟦", "").replace("⟧", "")
+    expected = (marked.index("⟦"), marked.index("⟧") - 1)
+    matcher = engine.Matcher([["never=0"], [expression]])
+    assert matcher.hits(text) == [None, (*expected, expression, Channel.PATTERN)]
+    assert matcher.match(text) == [False, True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = 45",
+        "45 \\boxed{45+1}",
+        "\\boxed{45",
+        "\\boxed{" + "{" * 300 + "45}",
+        "### 45",
+        "answer 45",
+        "the answers are not 45",
+        "answer island: 45",
+        "Answer: 45/2",
+        "Answer: 45.5",
+        "Answer: -45",
+        "Q and A: 45",
+        "Answer: " + "$" * 198 + "450",
+        "答案 45",
+    ],
+)
+def test_what_is_no_boxed_answer(engine: Any, text: str) -> None:
+    assert engine.Matcher([["\\boxed{45}"]]).match(text) == [False]
+
+
+def test_a_box_is_a_pattern_without_statements(engine: Any) -> None:
+    matcher = engine.Matcher([["\\boxed{45}", "45 apples"], ["45", "\\boxed{45}"]])
+    assert matcher.match("x = 45") == [False, True]
+    assert matcher.match("so 45 apples") == [True, True]
+    (channels,) = engine.match_batch([matcher], ["x = 45"], statements=False).rows()
+    assert channels == bytes([Channel.PATTERN, Channel.PATTERN])
+    assert matcher.spans("x = 45", statements=False) == [(4, 6), (4, 6)]
 
 
 def test_spans_of_bytes_count_characters(engine: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from consensuspr.core import NORMAL_FORM_VERSION, statements, tables
+from consensuspr.core import NORMAL_FORM_VERSION, patterns, statements, tables
 from consensuspr.core.patterns import Channel, Edge
 from consensuspr.core.pure import state
 from consensuspr.core.tables import CHAR_CLASSES, CHAR_MAP, COMMANDS, WORDS, Char, Command, Word
@@ -75,6 +75,9 @@ def test_enumerations_agree(
         ("UNIT_WORDS_LIMIT", tables.MAX_UNIT_WORDS),
         ("REWRITE_LIMIT", tables.MAX_REWRITE_BYTES),
         ("UNIT_BRACKET_LIMIT", tables.MAX_UNIT_BRACKET),
+        ("FACTOR_LIMIT", tables.MAX_FACTOR),
+        ("LABEL_LIMIT", tables.MAX_LABEL),
+        ("MAX_ANSWER_BYTES", patterns.MAX_ANSWER_BYTES),
         ("OPEN_GROUPS", tables.MAX_OPEN_GROUPS),
         ("SHORTEST_NAME", tables.MIN_NAME),
         ("UNIT_DIGITS_LIMIT", tables.MAX_UNIT_DIGITS),
@@ -97,6 +100,8 @@ def test_names_fit_the_compiled_tables(constants: dict[str, int]) -> None:
     assert all(2 <= len(word) < 16 and word == word.lower() and word.isascii() for word in WORDS)
     assert 2 * max(len(COMMANDS), len(WORDS)) <= constants["VOCABULARY_SLOTS"]
     assert len(tables.NEGATED) <= constants["NEGATIONS"]
+    assert len(tables.DISPLAYS) < constants["MOST_DISPLAYS"]
+    assert max(map(len, tables.DISPLAYS)) < constants["DISPLAY_BYTES"] <= constants["KEY_BYTES"]
 
 
 def test_canonical_characters_are_final_and_no_longer() -> None:

@@ -53,7 +53,7 @@ def test_a_full_row_keeps_every_key() -> None:
     assert node.extra == {"comment": "ours"}
     assert (node.expressions, node.derived) == (("x=5", "5=x"), ("x = 10/2",))
     assert (node.support, node.is_final, node.type) == (7, True, "equation")
-    assert (problem.budget, problem.budget_extra) == ((20, 35, 900), {"note": "ours"})
+    assert (problem.budget, problem.budget_extra) == ((20, 35, 900, 0), {"note": "ours"})
     assert node.weight == 0.25
     assert problem_to_row(problem) == FULL
 

@@ -85,7 +85,7 @@ nodes = st.builds(
     is_final=st.booleans(),
     weight=st.none() | st.floats(0, 1e6),
 )
-budgets = st.none() | st.builds(GuardBudget, uint32s, uint32s, uint32s)
+budgets = st.none() | st.builds(GuardBudget, uint32s, uint32s, uint32s, uint32s)
 rollouts = st.builds(
     Rollout,
     problem_id=texts,

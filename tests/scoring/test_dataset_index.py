@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.core import EXPANSION_VERSION, NORMAL_FORM_VERSION, derive_forms
+from consensuspr.core import EXPANSION_VERSION, NORMAL_FORM_VERSION, derive_forms, match_batch
 from consensuspr.data import Node
 from consensuspr.errors import DataError, InputError
 from consensuspr.scoring import DatasetIndex, MatcherCache
@@ -189,8 +189,8 @@ def test_the_digest_is_that_of_the_content_in_any_format(tmp_path: Path) -> None
 def test_the_digest_follows_the_documented_recipe(tmp_path: Path) -> None:
     rows = [{"problem_id": 'q"\u00e9\n', "nodes": [{"node_id": "k", "expressions": ["\\pi"]}]}]
     text = (
-        f'["consensuspr dataset",2,"{NORMAL_FORM_VERSION}",null]\n'
-        '["q\\"\u00e9\\n",null,[["k",["\\\\pi"],[],false,null]],null]\n'
+        f'["consensuspr dataset",3,"{NORMAL_FORM_VERSION}",null]\n'
+        '["q\\"\u00e9\\n",null,[["k",["\\\\pi"],[],false,null,null]],null,null]\n'
     )
     expected = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
     assert load(tmp_path, rows).digest == expected
@@ -251,7 +251,8 @@ def test_missing_forms_are_derived_at_load_and_only_these(
     assert derived["stored"] == ("y=2*9",)
     assert derived["empty"] == ()
     assert f", {len(derive_forms('x=48/2'))} of them derived now," in caplog.text
-    assert entry.matcher.match("48 / 2 = x, 9 * 2 = y") == [True, False, False]
+    found = match_batch([entry.matcher], ["48 / 2 = x, 9 * 2 = y"], statements=False)
+    assert found.matched(0).tolist() == [True, False, False]
 
 
 def test_the_three_policies_and_their_digests(tmp_path: Path) -> None:
@@ -261,7 +262,7 @@ def test_the_three_policies_and_their_digests(tmp_path: Path) -> None:
     for policy in ("missing", "stored", "off"):
         index = load(tmp_path, rows, derive=policy)
         entry = entry_of(index, "p")
-        found[index.digest] = entry.matcher.spans("48/2=x and y=2*9")
+        found[index.digest] = entry.matcher.spans("48/2=x and y=2*9", statements=False)
     assert list(found.values()) == [[(0, 6), (11, 16)], [None, (11, 16)], [None, None]]
 
 

@@ -28,6 +28,7 @@ from consensuspr.scoring import (
 from consensuspr.scoring.guard import (
     MIN_RIGHT,
     GuardBudget,
+    GuardCounts,
     GuardFigures,
     GuardWatch,
     characters,
@@ -100,20 +101,34 @@ def score_of(scorer: Scorer, rollout: Rollout, **spec: Any) -> Score:
 def test_what_a_response_may_state(
     budget: GuardBudget | None, nodes: int, length: int, statements: float, numbers: float
 ) -> None:
-    figures = figures_of(5, 6, budget, nodes, length)
-    assert (figures.statements, figures.numbers) == (5, 6)
+    figures = figures_of(GuardCounts(5, 6, 7), budget, nodes, length)
+    assert (figures.statements, figures.numbers, figures.equations) == (5, 6, 7)
     assert figures.max_statements == pytest.approx(statements, rel=1e-3)
     assert figures.max_numbers == pytest.approx(numbers, rel=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("statements", "numbers", "factor"),
+    ("statements", "numbers", "equations", "factor"),
     [
-        (0, 0, 1.0), (10, 20, 1.0), (20, 20, 0.5), (10, 80, 0.25), (20, 80, 0.125), (40, 40, 0.125),
+        (0, 0, 0, 1.0), (10, 20, 5, 1.0), (20, 20, 0, 0.5), (10, 80, 0, 0.25), (20, 80, 0, 0.125),
+        (40, 40, 0, 0.125), (0, 0, 10, 0.5), (20, 20, 20, 0.125),
     ],
 )  # fmt: skip
-def test_the_factor(statements: int, numbers: int, factor: float) -> None:
-    assert GuardFigures(statements, 10.0, numbers, 20.0).factor == factor
+def test_the_factor(statements: int, numbers: int, equations: int, factor: float) -> None:
+    assert GuardFigures(statements, 10.0, numbers, 20.0, equations, 5.0).factor == factor
+
+
+@pytest.mark.parametrize(
+    ("budget", "length", "allowed"),
+    [
+        (None, 100, 14), (None, 10_000, 60), (GuardBudget(20, 30, 1600), 1600, 24),
+        (GuardBudget(20, 30, 1600, 9), 1600, 9), (GuardBudget(20, 30, 1600, 9), 6400, 48),
+    ],
+)  # fmt: skip
+def test_what_equations_a_response_may_state(
+    budget: GuardBudget | None, length: int, allowed: float
+) -> None:
+    assert figures_of(GuardCounts(0, 0, 0), budget, 3, length).max_equations == allowed
 
 
 @pytest.mark.parametrize("text", ["", "abc", "größe", "日本 😀", "a\ud800b"])
@@ -250,7 +265,8 @@ def test_weights_that_no_problem_has_are_refused(scorer: Scorer) -> None:
         score_of(scorer, Rollout("duck", ""), ncr="weighted")
     assert str(caught.value) == (
         "dataset 'default' has no problem with a weight for each node, which ncr='weighted' needs;"
-        " `consensusbench build ROLLOUTS --budgets DATASET --output FILE` adds them"
+        " `consensusbench build ROLLOUTS --budgets DATASET --output FILE` adds weights, a new build"
+        " positions"
     )
     node = InlineNode(["x=55"], weight=1.0)
     assert score_of(scorer, Rollout("new", "x=55", nodes=[node]), ncr="weighted").ncr == 1.0
@@ -337,7 +353,7 @@ def test_the_explanation_shows_the_arithmetic(guarded: Scorer) -> None:
         ({"statements": 1}, "statements must be True or False, got 1"),
         ({"after_think": "yes"}, "after_think must be True or False, got 'yes'"),
         ({"final_nodes": None}, "final_nodes must be True or False, got None"),
-        ({"ncr": "light"}, "ncr must be one of plain, weighted, got 'light'"),
+        ({"ncr": "light"}, "ncr must be one of plain, weighted, position, got 'light'"),
     ],
 )
 def test_a_bad_choice_is_one_sentence(spec: dict[str, Any], message: str) -> None:

@@ -376,7 +376,12 @@ def _score_lines(explanation: Explanation, response: str) -> Iterator[tuple[str,
                 "Guard",
                 f"{_value(score.guard, '.3f')}: {count_of(figures.statements, 'value')} stated of"
                 f" {figures.max_statements:,.4g} allowed, {count_of(figures.numbers, 'number')}"
-                f" written of {figures.max_numbers:,.4g}",
+                f" written of {figures.max_numbers:,.4g}"
+                + (
+                    f", {count_of(figures.equations, 'equation')} of {figures.max_equations:,.4g}"
+                    if figures.equations
+                    else ""
+                ),
             )
     if score.tpn is not None:
         yield "TPN", f"{score.tpn:,.1f} tokens per node"
@@ -393,8 +398,9 @@ def _score_lines(explanation: Explanation, response: str) -> Iterator[tuple[str,
 def _sum_of_ncr(score: Score, reward: RewardSpec) -> str:
     counted = f"{score.num_matched} of {count_of(score.num_nodes, 'node')}"
     raw = _value(score.ncr_raw, ".3f")
-    if reward.ncr == NcrKind.WEIGHTED:
-        counted = f"{raw} of the weights, {counted}"
+    if reward.ncr != NcrKind.PLAIN:
+        summed = "weights" if reward.ncr == NcrKind.WEIGHTED else "positions"
+        counted = f"{raw} of the {summed}, {counted}"
     if score.ncr == 0 and score.ncr_raw:  # the guard's factor is above 0
         return f" ({counted}, without a marked final answer: unanswered={reward.unanswered})"
     if score.guard in (None, 1.0):

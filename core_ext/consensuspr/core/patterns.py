@@ -24,8 +24,16 @@ from consensuspr.core.tables import CHAR_CLASSES, PARAGRAPH, Char, classes_of
 # Limits of one matcher; far above any dataset, and what keeps a hostile one bounded.
 MAX_NODES: Final = 65_536
 MAX_PATTERN_BYTES: Final = 1 << 24
+# Bytes of an expression that is a box, and of a text's box or of what stands behind its mark.
+MAX_BOX_BYTES: Final = 100
+MAX_ANSWER_BYTES: Final = 200
 
 _PUNCTUATION: Final = " .,;:?\n"
+
+
+def stripped(normal: str) -> bytes:
+    """Return the normal form of an expression without the punctuation around it."""
+    return normal.strip(_PUNCTUATION).encode()
 
 
 def encode(text: str | bytes) -> bytes:
@@ -52,6 +60,7 @@ class Edge(IntFlag):
     RIGHT_OPERAND = 16
     RIGHT_DIGIT = 32
     RIGHT_LETTER = 64
+    LIST = 128  # of a list, which keys find whole
 
 
 # A number with too many digits to compute with is kept as its digits.
@@ -88,6 +97,8 @@ class Pattern(NamedTuple):
         edges: how its ends bind.
         numbers: magnitudes of the numbers in it.
         values: of the expression's true equations with an operation.
+        boxed: it is an answer in a box, which with the statement channel is no pattern but found
+            where the text gives it as an answer.
     """
 
     data: bytes
@@ -96,6 +107,7 @@ class Pattern(NamedTuple):
     edges: Edge
     numbers: tuple[Magnitude, ...]
     values: tuple[Fraction, ...]
+    boxed: bool = False
 
 
 class Channel(IntEnum):
@@ -104,6 +116,7 @@ class Channel(IntEnum):
     PATTERN = 1  # the normal form holds a pattern of it
     STATEMENT = 2  # a true statement in prose has its value and its operands
     CODE = 3  # one in program code
+    EQUATION = 4  # an equation is equal to one of its own
 
 
 class Hit(NamedTuple):
@@ -115,6 +128,7 @@ class Hit(NamedTuple):
     channel: Channel
 
 
+_RELATIONS: Final = classes_of("=<>≤")
 _LEFT_OPERANDS: Final = classes_of("0aα√|([-+±")
 _RIGHT_OPERANDS: Final = classes_of("0aα)]!|")
 
@@ -142,6 +156,31 @@ def _edges(text: str) -> Edge:
     if last in (Char.LETTER, Char.SYMBOL):
         edges |= Edge.RIGHT_LETTER
     return edges
+
+
+_DELIMITERS: Final = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"))
+_BRACE: Final = re.compile(r"\\.|[{}]", re.DOTALL)
+
+
+def boxed_content(expression: str) -> str | None:
+    r"""Return what ``\boxed{45}``, an expression that is a box and nothing else, holds."""
+    if "box" not in expression:
+        return None
+    text = expression.strip(" \t\r\n.,")
+    for opening, closing in _DELIMITERS:
+        if text.startswith(opening) and text.endswith(closing):
+            text = text[len(opening) : -len(closing)].strip(" \t\r\n.,")
+            break
+    name = next((name for name in ("\\boxed", "\\fbox") if text.startswith(name)), "")
+    braced = text[len(name) :].lstrip()
+    if not name or braced[:1] != "{" or len(braced.encode(errors="replace")) > MAX_BOX_BYTES:
+        return None
+    depth = 0
+    for brace in _BRACE.finditer(braced):
+        depth += (brace[0] == "{") - (brace[0] == "}")
+        if not depth:
+            return braced[1:-1] if brace.end() == len(braced) else None
+    return None
 
 
 def freeze_nodes(nodes: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:
@@ -213,13 +252,16 @@ def compile_patterns(
     patterns: list[Pattern] = []
     total = 0
     for index, expressions in enumerate(nodes):
-        seen: set[str] = set()
+        seen: set[tuple[str, bool]] = set()
         for text in expressions:
             normal = normalize(text).strip(_PUNCTUATION)
+            boxed = boxed_content(text) is not None and not any(
+                CHAR_CLASSES.get(char) in _RELATIONS for char in normal
+            )
             # What a blank line divides is two statements; no paragraph holds both.
-            if not normal or normal in seen or PARAGRAPH in normal:
+            if not normal or (normal, boxed) in seen or PARAGRAPH in normal:
                 continue
-            seen.add(normal)
+            seen.add((normal, boxed))
             data = normal.encode()
             total += len(data)
             if total > MAX_PATTERN_BYTES:
@@ -233,6 +275,7 @@ def compile_patterns(
                     _edges(normal),
                     tuple(map(_magnitude_of, numbers)),
                     tuple(values(text)),
+                    boxed,
                 )
             )
     return patterns
@@ -245,9 +288,13 @@ class BatchResult:
         num_matched: (n,) int32, matched nodes of each text.
         num_values: (n,) uint32, distinct values that each text states; None if not counted.
         num_numbers: (n,) uint32, distinct numbers in each text; None if not counted.
+        num_equations: (n,) uint32, distinct equations of each text, of the kinds that its matcher
+            looks for; None if not counted.
     """
 
-    __slots__ = ("_channels", "_offsets", "num_matched", "num_numbers", "num_values")
+    __slots__ = (
+        "_channels", "_offsets", "num_equations", "num_matched", "num_numbers", "num_values"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -255,6 +302,7 @@ class BatchResult:
         offsets: npt.NDArray[np.int64],
         num_values: npt.NDArray[np.uint32] | None,
         num_numbers: npt.NDArray[np.uint32] | None,
+        num_equations: npt.NDArray[np.uint32] | None,
     ) -> None:
         """Wrap (sum of k_i,) channels, the (n + 1,) offsets of each text's own, and counts."""
         self._channels = channels
@@ -265,6 +313,7 @@ class BatchResult:
         ).astype(np.int32)
         self.num_values = num_values
         self.num_numbers = num_numbers
+        self.num_equations = num_equations
 
     def __len__(self) -> int:
         return len(self.num_matched)

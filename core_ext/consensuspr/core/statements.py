@@ -141,14 +141,14 @@ def operands_hash(operands: Iterable[tuple[int, int]]) -> int:
 def key_hash(key: Key) -> int:
     """Return the hash by which the compiled reader knows a key; never 0."""
     operands = operands_hash(key.operands) * 0xD6E8FEB86659FD93 & _MASK
-    return _mixed(_fraction_hash(*key.value) ^ operands) or 1
+    return mixed(_fraction_hash(*key.value) ^ operands) or 1
 
 
 def _fraction_hash(numerator: int, denominator: int) -> int:
-    return _mixed(numerator * 0x9E3779B97F4A7C15 + _mixed(denominator))
+    return mixed(numerator * 0x9E3779B97F4A7C15 + mixed(denominator))
 
 
-def _mixed(value: int) -> int:
+def mixed(value: int) -> int:
     """Return 64 bits that depend on every bit of ``value`` (the last steps of splitmix64)."""
     value &= _MASK
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _MASK

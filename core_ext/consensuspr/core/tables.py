@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import Final
 
 # Raised whenever any input can normalise differently; every score carries it.
-NORMAL_FORM_VERSION: Final = "2"
+NORMAL_FORM_VERSION: Final = "3"
 
 # Stands for one undecodable byte, a NUL or a lone surrogate.
 REPLACEMENT: Final = "\x1a"
@@ -38,6 +38,10 @@ MIN_NAME: Final = 4
 MAX_UNIT_DIGITS: Final = 24
 # Bytes of a bracket that can belong to a unit: 4 hours (driving) + 6.
 MAX_UNIT_BRACKET: Final = 40
+# Characters of a bracket that is a factor although a blank stands before it, and of one so short
+# that it may be a label.
+MAX_FACTOR: Final = 40
+MAX_LABEL: Final = 2
 
 
 class Char(IntEnum):
@@ -293,7 +297,7 @@ def _commands() -> dict[str, tuple[Command, str]]:
     put(
         "mathbf mathit mathcal mathbb mathfrak mathsf mathtt boldsymbol bm bold vec bar hat tilde "
         "overline underline overrightarrow widehat widetilde dot ddot cancel bcancel xcancel "
-        "overset underset stackrel underbrace overbrace ensuremath mathop operatorname "
+        "overbar overset underset stackrel underbrace overbrace ensuremath mathop operatorname "
         "mathord mathrel mathbin smash",
         Command.WRAP,
     )
@@ -327,6 +331,17 @@ def _commands() -> dict[str, tuple[Command, str]]:
 
 COMMANDS: Final[dict[str, tuple[Command, str]]] = _commands()
 
+# Commands whose digits repeat: 0.1\overline{36}.
+REPEATING: Final = ("overline", "bar", "overbar")
+# What begins display mathematics, with the beginnings of its environments' names.
+DISPLAYS: Final = (
+    "\\[",
+    "$$",
+    *(
+        f"\\begin{{{name}"
+        for name in ("align equation gather multline eqnarray displaymath flalign".split())
+    ),
+)
 # Environments whose \begin{...} is followed by a second argument, the columns.
 COLUMN_ENVIRONMENTS: Final = ("array", "tabular")
 

@@ -177,6 +177,8 @@ class _NcrKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     """each node the same, equation 1 of the paper"""
     NCR_KIND_WEIGHTED: _NcrKind.ValueType  # 2
     """each its weight; refused where the dataset has none"""
+    NCR_KIND_POSITION: _NcrKind.ValueType  # 3
+    """each its position; refused where the dataset has none"""
 
 class NcrKind(_NcrKind, metaclass=_NcrKindEnumTypeWrapper):
     """What a node adds to ncr."""
@@ -187,6 +189,8 @@ NCR_KIND_PLAIN: NcrKind.ValueType  # 1
 """each node the same, equation 1 of the paper"""
 NCR_KIND_WEIGHTED: NcrKind.ValueType  # 2
 """each its weight; refused where the dataset has none"""
+NCR_KIND_POSITION: NcrKind.ValueType  # 3
+"""each its position; refused where the dataset has none"""
 global___NcrKind = NcrKind
 
 class _CodeCredit:
@@ -251,6 +255,8 @@ class _ChannelEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     """a true statement has its value and its operands"""
     CHANNEL_CODE: _Channel.ValueType  # 3
     """one in program code"""
+    CHANNEL_EQUATION: _Channel.ValueType  # 4
+    """an equation is equal to one of its own"""
 
 class Channel(_Channel, metaclass=_ChannelEnumTypeWrapper):
     """How a node was reached."""
@@ -263,6 +269,8 @@ CHANNEL_STATEMENT: Channel.ValueType  # 2
 """a true statement has its value and its operands"""
 CHANNEL_CODE: Channel.ValueType  # 3
 """one in program code"""
+CHANNEL_EQUATION: Channel.ValueType  # 4
+"""an equation is equal to one of its own"""
 global___Channel = Channel
 
 class _PutMode:
@@ -370,20 +378,24 @@ class GuardBudget(google.protobuf.message.Message):
     STATEMENTS_FIELD_NUMBER: builtins.int
     NUMBERS_FIELD_NUMBER: builtins.int
     LENGTH_FIELD_NUMBER: builtins.int
+    EQUATIONS_FIELD_NUMBER: builtins.int
     statements: builtins.int
     """distinct values, 1 or more"""
     numbers: builtins.int
     """distinct numbers, 1 or more"""
     length: builtins.int
     """characters of the longest source, 0: not known"""
+    equations: builtins.int
+    """distinct equations, 0: the default"""
     def __init__(
         self,
         *,
         statements: builtins.int = ...,
         numbers: builtins.int = ...,
         length: builtins.int = ...,
+        equations: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["length", b"length", "numbers", b"numbers", "statements", b"statements"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["equations", b"equations", "length", b"length", "numbers", b"numbers", "statements", b"statements"]) -> None: ...
 
 global___GuardBudget = GuardBudget
 
@@ -983,6 +995,8 @@ class GuardFigures(google.protobuf.message.Message):
     MAX_STATEMENTS_FIELD_NUMBER: builtins.int
     NUMBERS_FIELD_NUMBER: builtins.int
     MAX_NUMBERS_FIELD_NUMBER: builtins.int
+    EQUATIONS_FIELD_NUMBER: builtins.int
+    MAX_EQUATIONS_FIELD_NUMBER: builtins.int
     statements: builtins.int
     """distinct values that the response states"""
     max_statements: builtins.float
@@ -991,6 +1005,10 @@ class GuardFigures(google.protobuf.message.Message):
     """distinct numbers that it writes"""
     max_numbers: builtins.float
     """its budget of them"""
+    equations: builtins.int
+    """distinct equations that it states, of the kinds of its nodes"""
+    max_equations: builtins.float
+    """its budget of them"""
     def __init__(
         self,
         *,
@@ -998,8 +1016,10 @@ class GuardFigures(google.protobuf.message.Message):
         max_statements: builtins.float = ...,
         numbers: builtins.int = ...,
         max_numbers: builtins.float = ...,
+        equations: builtins.int = ...,
+        max_equations: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["max_numbers", b"max_numbers", "max_statements", b"max_statements", "numbers", b"numbers", "statements", b"statements"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["equations", b"equations", "max_equations", b"max_equations", "max_numbers", b"max_numbers", "max_statements", b"max_statements", "numbers", b"numbers", "statements", b"statements"]) -> None: ...
 
 global___GuardFigures = GuardFigures
 

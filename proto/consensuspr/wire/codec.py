@@ -382,6 +382,7 @@ def _encode_nodes(
         message.budget.statements = _countable(budget.statements, 0)
         message.budget.numbers = _countable(budget.numbers, 0)
         message.budget.length = _countable(budget.length, MAX_UINT32)
+        message.budget.equations = _countable(budget.equations, MAX_UINT32)
     return message
 
 
@@ -431,7 +432,7 @@ def _decode_budget(message: pb.InlineNodes) -> GuardBudget | None:
     if not message.HasField("budget"):
         return None
     budget = message.budget
-    return GuardBudget(budget.statements, budget.numbers, budget.length)
+    return GuardBudget(budget.statements, budget.numbers, budget.length, budget.equations)
 
 
 # -- replies ---------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ class Node:
     support: int | None = None  # rollouts that reached the node
     is_final: bool = False  # it states the final answer
     weight: float | None = None  # in a weighted NCR, 0 or more
+    position: float | None = None  # in right solutions, from 0 (start) to 1 (end)
     extra: Row = field(default_factory=dict)  # all other keys of the row
 
 
@@ -59,9 +60,10 @@ class Problem:
     problem: str = ""  # its text
     split: str | None = None  # one of SPLITS
     answer_rule: str | None = None  # one of ANSWER_RULES
-    # Distinct values and numbers that a response may hold before the guard lowers its NCR, and the
-    # characters of the longest source solution (0 if not known).  None: the default applies.
-    budget: tuple[int, int, int] | None = None
+    # Distinct values and numbers that a response may hold before the guard lowers its NCR, the
+    # characters of the longest source solution (0 if not known), and distinct equations (0: the
+    # default).  None: the default applies to all.
+    budget: tuple[int, int, int, int] | None = None
     metadata: Row = field(default_factory=dict)  # free keys such as "level" and "subject"
     extra: Row = field(default_factory=dict)  # all other keys of the row
     budget_extra: Row = field(default_factory=dict)  # all other keys of the row's budget
@@ -70,7 +72,7 @@ class Problem:
 _PROBLEM_KEYS = {each.name for each in fields(Problem)} - {"extra", "budget_extra"}
 _NODE_KEYS = {each.name for each in fields(Node)} - {"extra"}
 _BUDGET_COUNTS = ("statements", "numbers")
-_BUDGET_KEYS = {*_BUDGET_COUNTS, "length"}
+_BUDGET_KEYS = {*_BUDGET_COUNTS, "length", "equations"}
 
 
 def problem_to_row(problem: Problem) -> Row:
@@ -87,8 +89,9 @@ def problem_to_row(problem: Problem) -> Row:
     if problem.answer_rule is not None:
         row["answer_rule"] = problem.answer_rule
     if problem.budget is not None:
-        statements, numbers, length = problem.budget
+        statements, numbers, length, equations = problem.budget
         row["budget"] = {"statements": statements, "numbers": numbers}
+        row["budget"] |= {"equations": equations} if equations else {}
         row["budget"] |= ({"length": length} if length else {}) | problem.budget_extra
     return row | problem.extra
 
@@ -103,6 +106,7 @@ def _node_to_row(node: Node) -> Row:
         "support": node.support,
         "is_final": node.is_final,
         "weight": node.weight,
+        "position": node.position,
     }
     return {key: value for key, value in row.items() if value is not None} | node.extra
 
@@ -195,6 +199,7 @@ def _node(raw: Any, place: str, position: int) -> Node:
     if kind is not None and kind not in NODE_TYPES:
         _refuse(f"{where}type must be {_one_of(NODE_TYPES)}, got {_shown(kind)}")
     weight = _value(raw, "weight", _WEIGHT, where)
+    reached = _value(raw, "position", _POSITION, where)
     return Node(
         node_id=_value(raw, "node_id", _STRING, where) or f"n{position + 1}",
         expressions=expressions,
@@ -204,15 +209,18 @@ def _node(raw: Any, place: str, position: int) -> Node:
         support=_value(raw, "support", _COUNT, where),
         is_final=_value(raw, "is_final", _BOOLEAN, where) or False,
         weight=None if weight is None else float(weight),
+        position=None if reached is None else float(reached),
         extra=_unknown(raw, _NODE_KEYS),
     )
 
 
-def _budget(given: Row) -> tuple[int, int, int]:
+def _budget(given: Row) -> tuple[int, int, int, int]:
     statements, numbers = (_whole(given, key, 1, MAX_BUDGET) for key in _BUDGET_COUNTS)
-    if given.get("length") is None:
-        return statements, numbers, 0
-    return statements, numbers, _whole(given, "length", 0, MAX_BUDGET_LENGTH)
+    length, equations = (
+        0 if given.get(key) is None else _whole(given, key, least, most)
+        for key, least, most in (("length", 0, MAX_BUDGET_LENGTH), ("equations", 1, MAX_BUDGET))
+    )
+    return statements, numbers, length, equations
 
 
 def _whole(budget: Row, key: str, least: int, most: int) -> int:
@@ -255,6 +263,10 @@ _BUDGET: _Kind = (lambda value: type(value) is dict, "an object with statements 
 _BOOLEAN: _Kind = (lambda value: type(value) is bool, "true or false")
 _WHOLE: _Kind = (lambda value: type(value) is int, "a whole number")
 _COUNT: _Kind = (lambda value: type(value) is int and value >= 0, "a whole number of 0 or more")
+_POSITION: _Kind = (
+    lambda value: type(value) in (int, float) and 0 <= value <= 1,
+    "a number from 0 to 1",
+)
 _WEIGHT: _Kind = (is_weight, f"a number from 0 to {MAX_WEIGHT:g}")
 
 

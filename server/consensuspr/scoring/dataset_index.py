@@ -8,9 +8,10 @@ dataset is such a file.
 
 - ``problem_id``, ``data_source``: UTF-8
 - ``scoring``: all that decides a score, and what the digest is taken over, as compact JSON:
-  ``[problem_id, ground_truth, [[node_id, [expression, …], [derived, …], is_final, weight], …],
-  budget]``.  The budget is ``[statements, numbers, length]``, without the length if that is not
-  known; a missing budget or weight is null.
+  ``[problem_id, ground_truth, [[node_id, [expression, …], [derived, …], is_final, weight,
+  position], …], budget, given]``.  ``given`` is the problem's text, null if it states no equation:
+  these reach no node.  The budget is ``[statements, numbers, length, equations]``, 0 for a length
+  or equations that are not stored; a missing budget, weight or position is null.
 - ``display``: ``[[label, type, support], …]``, for people
 
 The schema's metadata has the digest, the versions that it depends on and counts.
@@ -33,7 +34,7 @@ from typing import IO, Any, Literal, TypeAlias, get_args
 import pyarrow as pa
 import pyarrow.ipc
 
-from consensuspr.core import EXPANSION_VERSION, NORMAL_FORM_VERSION, Matcher
+from consensuspr.core import EXPANSION_VERSION, NORMAL_FORM_VERSION, Matcher, states_equation
 from consensuspr.data import (
     Node,
     OnError,
@@ -56,7 +57,7 @@ from consensuspr.scoring.guard import GuardBudget
 from consensuspr.scoring.matchers import MatcherCache
 from consensuspr.scoring.types import AnswerRule
 
-DIGEST_VERSION = 2
+DIGEST_VERSION = 3
 # Entries kept ready, some 2 MB; a step of a large training run has fewer problems.
 RECENT_ENTRIES = 8192
 # Of a record batch of the file: so much is held in memory while an index is made.
@@ -89,7 +90,7 @@ class Entry:
         _, source, self._scoring, self._display = (column[position] for column in index.columns)
         self._key = (index.digest, position)
         self._cache = index.cache
-        _, truth, nodes, budget = json.loads(self._scoring.as_py())
+        _, truth, nodes, budget, _ = json.loads(self._scoring.as_py())
         self.problem_id = problem_id
         self.ground_truth: str | None = truth
         self.data_source: str = _text(source)
@@ -102,10 +103,22 @@ class Entry:
         scoring = json.loads(self._scoring.as_py())[2]
         display = json.loads(self._display.as_py())
         return tuple(
-            Node(node_id, tuple(written), label, kind, tuple(derived), support, is_final, weight)
-            for (node_id, written, derived, is_final, weight), (label, kind, support) in zip(
-                scoring, display, strict=True
+            Node(
+                node_id,
+                tuple(written),
+                label,
+                kind,
+                tuple(derived),
+                support,
+                is_final,
+                weight,
+                position,
             )
+            for (node_id, written, derived, is_final, weight, position), (
+                label,
+                kind,
+                support,
+            ) in zip(scoring, display, strict=True)
         )
 
     @property
@@ -113,8 +126,10 @@ class Entry:
         """The matcher of the nodes, from the cache or compiled now (up to a millisecond)."""
 
         def compile_matcher() -> Matcher:
-            nodes = json.loads(self._scoring.as_py())[2]
-            return Matcher([node[1] for node in nodes], derived=[node[2] for node in nodes])
+            _, _, nodes, _, given = json.loads(self._scoring.as_py())
+            return Matcher(
+                [node[1] for node in nodes], derived=[node[2] for node in nodes], given=given or ""
+            )
 
         return self._cache.get(self._key, compile_matcher)
 
@@ -324,6 +339,7 @@ class IndexInfo:
     num_without_nodes: int = 0  # problems (NO_NODES)
     num_without_ground_truth: int = 0  # problems (NO_GROUND_TRUTH)
     num_weighted: int = 0  # problems that have a weight for each node
+    num_positioned: int = 0  # problems that have a position for each node
     num_with_budgets: int = 0  # problems that have a guard budget
     num_skipped: int = 0  # bad rows
 
@@ -337,6 +353,7 @@ class IndexInfo:
         self.num_without_nodes += not nodes
         self.num_without_ground_truth += problem.ground_truth is None
         self.num_weighted += bool(nodes) and all(node.weight is not None for node in nodes)
+        self.num_positioned += bool(nodes) and all(node.position is not None for node in nodes)
         self.num_with_budgets += problem.budget is not None
 
 
@@ -394,16 +411,16 @@ def _build(
 
 def pack(problem: Problem) -> tuple[bytes, ...]:
     """Return the row of a problem; a node's missing derived forms count as none."""
-    budget = None
-    if problem.budget is not None:
-        *counts, length = problem.budget
-        budget = [*counts, length] if length else counts
     nodes = [
-        (node.node_id, node.expressions, node.derived or (), node.is_final, node.weight)
+        (
+            node.node_id, node.expressions, node.derived or (), node.is_final, node.weight,
+            node.position,
+        )
         for node in problem.nodes
-    ]
+    ]  # fmt: skip
     display = [(node.label, node.type, node.support) for node in problem.nodes]
-    scoring = (problem.problem_id, problem.ground_truth, nodes, budget)
+    given = problem.problem if nodes and states_equation(problem.problem) else None
+    scoring = (problem.problem_id, problem.ground_truth, nodes, problem.budget, given)
     texts = (problem.problem_id, problem.data_source, _encode(scoring), _encode(display))
     return tuple(map(_bytes, texts))
 

@@ -4,25 +4,26 @@ A deviation from the paper, whose NCR (equation 1) can be earned without solving
 that lists all sums, products and quotients of the problem's numbers states the nodes' equations
 among hundreds of others.  So NCR is multiplied by
 
-    min(1, S / s) * min(1, M / m)
+    min(1, S / s) * min(1, M / m) * min(1, E / e)
 
 where *s* counts the distinct values that the response states, *m* the distinct numbers that it
-writes, *s* at least (a program works values out and writes none of them).  S and M are its budget.
+writes, *s* at least (a program works values out and writes none of them), and *e* the distinct
+equations that it states, of the kinds that the nodes hold.  S, M and E are its budget.
 For *k* nodes and a text of length *L* (:func:`length_of`) the default budget is
 
-    S = max(2 k + 8, 0.6 sqrt(L))        M = max(3 k + 20, 0.9 sqrt(L))
+    S = E = max(2 k + 8, 0.6 sqrt(L))        M = max(3 k + 20, 0.9 sqrt(L))
 
-A dataset may store a budget for a problem: S0, M0 and L0, the characters of the longest right
-solution that it was made from.  Then a response of length L may state
+A dataset may store a budget for a problem: S0, M0, possibly E0, and L0, the characters of the
+longest right solution that it was made from.  Then a response of length L may state
 
     S0                             if L <= L0
     S0 sqrt(L / L0)                if L0 < L < 4 L0
     max(S0 sqrt(L / L0), S)        if L >= 4 L0
     max(S0, S)                     if L0 is not known (files of earlier releases)
 
-and write as many numbers as M0 and M give in the same way.  Concise solutions are little evidence
-about a thinking model's text of ten times their length, so there the limit is at least the default
-budget.
+and write as many numbers as M0 and M give in the same way, and equations likewise.  Concise
+solutions are little evidence about a thinking model's text of ten times their length, so there the
+limit is at least the default budget.
 """
 
 from __future__ import annotations
@@ -33,18 +34,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 if TYPE_CHECKING:
     from consensuspr.core import BatchResult
 
-Counts: TypeAlias = npt.NDArray[np.uint32]
 # The fields of a GuardBudget, as a dataset stores them; None for the default budget.
-StoredBudget: TypeAlias = tuple[int, int, int] | None
+StoredBudget: TypeAlias = tuple[int, int, int, int] | None
 
-# S and M of the default budget: for each node, for any response, for each root of a character.
+# S, M and E of the default budget: for each node, for any response, for each root of a character.
 STATEMENTS = (2, 8, 0.6)
 NUMBERS = (3, 20, 0.9)
+EQUATIONS = (2, 8, 0.6)
 
 # Most characters that each different phrase of three words adds to a length.  Honest solutions have
 # one in 6 to 12 characters; lines that differ only in their numbers, and filler, have almost none.
@@ -64,6 +64,7 @@ class GuardBudget(NamedTuple):
     statements: int  # distinct values that it states, 1 or more
     numbers: int  # distinct numbers that it writes, 1 or more
     length: int = 0  # characters of the longest solution that it was made from, 0 if not known
+    equations: int = 0  # distinct equations that it states, 0 for the default
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +75,15 @@ class GuardFigures:
     max_statements: float  # S
     numbers: int  # m, distinct numbers that it writes, s at least
     max_numbers: float  # M
+    equations: int  # e, distinct equations that it states, of the kinds that its nodes hold
+    max_equations: float  # E
 
     @property
     def factor(self) -> float:
         """What NCR is multiplied by, in (0, 1]."""
-        stated = min(1.0, self.max_statements / max(self.statements, 1))
-        return stated * min(1.0, self.max_numbers / max(self.numbers, 1))
+        factor = min(1.0, self.max_statements / max(self.statements, 1))
+        factor *= min(1.0, self.max_numbers / max(self.numbers, 1))
+        return factor * min(1.0, self.max_equations / max(self.equations, 1))
 
 
 def characters(response: str | bytes) -> int:
@@ -99,57 +103,80 @@ def length_of(response: str | bytes) -> int:
     return min(most, PHRASE_CHARS * count_phrases(response, -(-most // PHRASE_CHARS)))
 
 
+class GuardCounts(NamedTuple):
+    """What the guard counts of a response: s, m and e."""
+
+    statements: int
+    numbers: int
+    equations: int
+
+
 def figures_of(
-    statements: int, numbers: int, budget: StoredBudget, num_nodes: int, length: int
+    counts: GuardCounts, budget: StoredBudget, num_nodes: int, length: int
 ) -> GuardFigures:
     """Return the figures of a response of that length, which states and writes so many."""
-    limits = []
-    for place, (per_node, at_least, per_root) in enumerate((STATEMENTS, NUMBERS)):
-        limit = max(float(per_node * num_nodes + at_least), per_root * math.sqrt(length))
-        if budget is not None:
-            longest = budget[2]
-            growth = math.sqrt(max(1.0, length / longest)) if longest else 1.0
-            grown = budget[place] * growth
-            limit = max(grown, limit) if length >= DEFAULT_FROM * longest else grown
-        limits.append(limit)
-    return GuardFigures(statements, limits[0], numbers, limits[1])
 
+    def limit(default: tuple[int, int, float], stored: int) -> float:
+        per_node, at_least, per_root = default
+        most = max(float(per_node * num_nodes + at_least), per_root * math.sqrt(length))
+        if budget is None or not stored:
+            return most
+        longest = budget[2]
+        grown = stored * (math.sqrt(max(1.0, length / longest)) if longest else 1.0)
+        return max(grown, most) if length >= DEFAULT_FROM * longest else grown
 
-def least_budget(num_nodes: int) -> GuardBudget:
-    """Return the default budget of the shortest response; a longer one may hold no less."""
-    return GuardBudget(
-        STATEMENTS[0] * num_nodes + STATEMENTS[1], NUMBERS[0] * num_nodes + NUMBERS[1]
+    statements, numbers, _, equations = budget or (0, 0, 0, 0)
+    return GuardFigures(
+        counts.statements,
+        limit(STATEMENTS, statements),
+        counts.numbers,
+        limit(NUMBERS, numbers),
+        counts.equations,
+        limit(EQUATIONS, equations),
     )
 
 
-def counted(found: BatchResult) -> tuple[Counts, Counts]:
-    """Return s and m of the texts of a batch, (n,) each; it must have been matched with counts."""
-    if found.num_values is None or found.num_numbers is None:
+def least_budget(budget: StoredBudget, num_nodes: int) -> GuardBudget:
+    """Return the budget of the shortest response; a longer one may hold no less."""
+    statements, numbers, equations = (
+        per_node * num_nodes + at_least
+        for per_node, at_least, _ in (STATEMENTS, NUMBERS, EQUATIONS)
+    )
+    if budget is not None:
+        statements, numbers, equations = budget[0], budget[1], budget[3] or equations
+    return GuardBudget(statements, numbers, equations=equations)
+
+
+def counted(found: BatchResult) -> list[GuardCounts]:
+    """Return the counts of the n texts of a batch; it must have been matched with counts."""
+    if found.num_values is None or found.num_numbers is None or found.num_equations is None:
         raise ValueError("the guard needs a batch that was matched with counts=True")
-    return found.num_values, np.maximum(found.num_numbers, found.num_values)
+    numbers = np.maximum(found.num_numbers, found.num_values)
+    columns = (found.num_values.tolist(), numbers.tolist(), found.num_equations.tolist())
+    return list(map(GuardCounts, *columns))
 
 
 def factors_of(
-    statements: Iterable[int],
-    numbers: Iterable[int],
+    counts: Iterable[GuardCounts],
     budgets: Iterable[StoredBudget],
     num_nodes: Iterable[int],
     texts: Iterable[str | bytes],
 ) -> list[float]:
-    """Return the factors of the NCR of n texts, given s, m, stored budget and nodes of each.
+    """Return the factors of the NCR of n texts, given counts, stored budget and nodes of each.
 
     Only texts above the smallest budget of their problem are measured, which are few.
     """
     factors = []
-    for stated, written, budget, nodes, text in zip(
-        map(int, statements), map(int, numbers), budgets, num_nodes, texts, strict=True
-    ):
-        least = budget or least_budget(nodes)
-        if stated <= least[0] and written <= least[1]:
+    for count, budget, nodes, text in zip(counts, budgets, num_nodes, texts, strict=True):
+        least = least_budget(budget, nodes)
+        if (
+            count.statements <= least.statements
+            and count.numbers <= least.numbers
+            and count.equations <= least.equations
+        ):
             factors.append(1.0)
         else:
-            figures = figures_of(stated, written, budget, nodes, length_of(text))
-            factors.append(figures.factor)
+            factors.append(figures_of(count, budget, nodes, length_of(text)).factor)
     return factors
 
 

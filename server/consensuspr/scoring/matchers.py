@@ -7,6 +7,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from typing import Final
 
 from consensuspr.core import Matcher
 from consensuspr.data import Node
@@ -129,6 +130,14 @@ def _size(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
+_BUDGET_LIMITS: Final = {
+    "statements": (1, MAX_BUDGET),
+    "numbers": (1, MAX_BUDGET),
+    "length": (0, MAX_BUDGET_LENGTH),
+    "equations": (0, MAX_BUDGET_LENGTH),
+}
+
+
 def check_budget(budget: object) -> None:
     """Check the guard's budget of a rollout with inline nodes.
 
@@ -140,7 +149,7 @@ def check_budget(budget: object) -> None:
     if not isinstance(budget, GuardBudget):
         raise InvalidNodesError(f"the budget is a {type(budget).__name__}, not a GuardBudget")
     for name, value in budget._asdict().items():
-        least, most = (0, MAX_BUDGET_LENGTH) if name == "length" else (1, MAX_BUDGET)
+        least, most = _BUDGET_LIMITS[name]
         if type(value) is not int or not least <= value <= most:
             raise InvalidNodesError(
                 f"the budget's {name} must be a whole number from {least} to {most}, got {value!r}"

@@ -48,7 +48,8 @@ class RewardOptions(Settings):
     )
     final_nodes: bool = Field(True, description="Count nodes that state the final answer.")
     ncr: NcrKind = Field(
-        NcrKind.PLAIN, description="Count each node the same, or by the dataset's weights."
+        NcrKind.PLAIN,
+        description="Count each node the same, or by the dataset's weights or positions.",
     )
     after_think: bool = Field(
         False, description="Score only what follows the last `</think>`, nodes and answer."

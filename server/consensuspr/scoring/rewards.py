@@ -33,6 +33,7 @@ class NcrKind(StrEnum):
 
     PLAIN = "plain"  # each the same, as in equation 1
     WEIGHTED = "weighted"  # each the weight that the dataset stores
+    POSITION = "position"  # each its place in right solutions, 0 at the start, 1 at the end
 
 
 class CodeCredit(StrEnum):

@@ -30,7 +30,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -239,6 +239,10 @@ class Scorer:
         return batch
 
 
+# The attribute of a node that says what it adds to NCR.
+_STORED: Final = {NcrKind.WEIGHTED: "weight", NcrKind.POSITION: "position"}
+
+
 class _Nodes(NamedTuple):
     """What a rollout is matched with: the k nodes of its problem."""
 
@@ -250,14 +254,14 @@ class _Nodes(NamedTuple):
 
     def for_reward(self, reward: RewardSpec) -> _Nodes:
         """Return them with what each adds, if the reward does not count all the same."""
-        weighted = reward.ncr == NcrKind.WEIGHTED
-        if reward.final_nodes and not weighted:
+        name = _STORED.get(NcrKind(reward.ncr))
+        if reward.final_nodes and name is None:
             return self
         nodes = self.read()
         counted = np.array([reward.final_nodes or not node.is_final for node in nodes])
         weights = counted.astype(np.float64)
-        stored = [node.weight for node in nodes if node.weight is not None]
-        if weighted and len(stored) == len(nodes) and (weights * stored).any():
+        stored = [] if name is None else [getattr(node, name) for node in nodes]
+        if stored and None not in stored and (weights * stored).any():
             weights = weights * stored
         return self._replace(counted=counted, weights=weights)
 
@@ -331,7 +335,7 @@ class _Batch:
         self.spans: dict[int, tuple[tuple[int, int] | None, ...]] = {}
         self.node_shares: dict[int, tuple[float, ...]] = {}
         # Of the guard; no budget is the default one.
-        self.num_values, self.num_numbers = [0] * count, [0] * count
+        self.counts = [guard.GuardCounts(0, 0, 0)] * count
         self.budgets: list[GuardBudget | None] = [None] * count
         # Of rollouts without nodes of their own, by problem and by the ground truth they bring.
         self._tasks: dict[tuple[str, str | None], _Task] = {}
@@ -339,15 +343,14 @@ class _Batch:
         self._defects = 0
 
     def _check_weights(self) -> None:
-        if (
-            self.reward.ncr == NcrKind.WEIGHTED
-            and not self.index.info.num_weighted
-            and any(rollout.nodes is None for rollout in self.rollouts)
-        ):
+        name, info = _STORED.get(NcrKind(self.reward.ncr)), self.index.info
+        if name is None or all(rollout.nodes is not None for rollout in self.rollouts):
+            return
+        if not (info.num_weighted if name == "weight" else info.num_positioned):
             raise InvalidRequest(
-                f"dataset {self.identity.dataset!r} has no problem with a weight for each node, "
-                "which ncr='weighted' needs; `consensusbench build ROLLOUTS --budgets DATASET "
-                "--output FILE` adds them"
+                f"dataset {self.identity.dataset!r} has no problem with a {name} for each node, "
+                f"which ncr={str(self.reward.ncr)!r} needs; `consensusbench build ROLLOUTS "
+                "--budgets DATASET --output FILE` adds weights, a new build positions"
             )
 
     # --- failures
@@ -518,10 +521,8 @@ class _Batch:
                 self.spans[at] = self._spans(at, matched.matcher)
                 self.node_shares[at] = matched.shares(len(channels))
         if reward.guard:
-            values, numbers = guard.counted(result)
-            counts = zip(positions, values.tolist(), numbers.tolist(), strict=True)
-            for at, num_values, num_numbers in counts:
-                self.num_values[at], self.num_numbers[at] = num_values, num_numbers
+            for at, counts in zip(positions, guard.counted(result), strict=True):
+                self.counts[at] = counts
 
     def _count(self, at: int, nodes: _Nodes) -> None:
         """Count nodes anew, of which not all count or not all for the same."""
@@ -660,9 +661,7 @@ class _Batch:
         factors = [1.0] * len(raw)
         if self.reward.guard:
             nodes = map(len, self.channels)
-            factors = guard.factors_of(
-                self.num_values, self.num_numbers, self.budgets, nodes, self.texts
-            )
+            factors = guard.factors_of(self.counts, self.budgets, nodes, self.texts)
         # NaN alone differs from itself.
         pairs = zip(raw, factors, strict=True)
         return raw, [factor if share == share else share for share, factor in pairs]
@@ -696,9 +695,9 @@ class _Batch:
             for node, hit, span in zip(nodes.read(), hits, score.spans, strict=True)
         )
         if reward.guard:
-            [statements], [numbers] = self.num_values, self.num_numbers
+            [counts] = self.counts
             explanation.guard = guard.figures_of(
-                statements, numbers, nodes.budget, len(hits), guard.length_of(text)
+                counts, nodes.budget, len(hits), guard.length_of(text)
             )
         return explanation
 

@@ -45,7 +45,7 @@ LOAD_METHODS: Final = frozenset(("load",))
 END_OF_THINKING: Final = "</think>"
 
 # How a node was reached, by the number that the core has for it; 0 is not at all.
-CHANNELS: Final = ("", "pattern", "statement", "code")
+CHANNELS: Final = ("", "pattern", "statement", "code", "equation")
 
 # Arrow types of what a score adds to a row, so that a file of one status has the columns of
 # any other.

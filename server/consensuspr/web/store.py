@@ -639,7 +639,7 @@ def _finite(column: pa.Array) -> pa.Array:
 
 
 def _letters(lists: pa.Array) -> pa.Array:
-    """Return the channels of each sample as a text, a letter a node: ``p``, ``s``, ``c``, ``-``."""
+    """Return the channels of each sample as a text, a letter a node: ``p s c e -``."""
     names = lists.flatten()
     letters = pc.if_else(pc.equal(names, ""), "-", pc.utf8_slice_codeunits(names, 0, 1))
     sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)

@@ -89,7 +89,7 @@ _IDENTITY: Final = (
     "scoring_version", "reward_spec", "answer_rule", "on_undecided",
 )  # fmt: skip
 _OF_NEIGHBOURS: Final = ("key", "score", "acc", "ncr", "status", "flags")
-_CHANNEL_OF: Final = {"p": "pattern", "s": "statement", "c": "code"}
+_CHANNEL_OF: Final = {"p": "pattern", "s": "statement", "c": "code", "e": "equation"}
 
 # The figures of a curve: means over the samples whose value is known, as score_log.curves has them.
 _CURVE: Final = {

@@ -187,13 +187,14 @@ EXPRESSIONS = [
     "1{,}000 + 24 = 1024", "1,250 * 4 = 5000", "3:4", r"90^\circ", r"5 \text{ cm}", r"\$12.50",
     r"2\pi r = 6\pi", r"\frac{1}{2}+\frac{1}{3}=\frac{5}{6}", "0.1+0.2=0.3", "1.50",
     "100000000000000000000", "x=1 or x=2", "the total is 40", "four apples cost 12",
-    r"\angle ABC = 60", r"AB \parallel CD", "7", r"\frac{}{2}",
+    r"\boxed{1+\sqrt3}", r"\angle ABC = 60", r"AB \parallel CD", "7", r"\frac{}{2}",
 ]  # fmt: skip
 
 # Of the forms of these expressions, by version.
 DIGESTS = {
     "1": "235d38783bf776bb9f19caa2cf793489b381650f5599b4c2943d3e2b350829ba",
     "3": "dd8ff546ee58f3f017d7d3a7543e27455d961d5a133e188ddc579196c0078976",
+    "4": "55e9485e761a701e6114a5ce74f65ac7f0113ea843d9a7a81ec4011dc2bb2b2f",
     "2": "0fd6ee339bbc284dc9472a1adef140b039040fdad61969374e0200ed1541b692",
 }
 
@@ -201,6 +202,8 @@ DIGESTS = {
 @pytest.mark.parametrize(
     ("text", "forms"),
     [
+        ("3*4!=72", ["72=3*4!"]), ("\\binom64\\cdot4!=360", ["360=\\binom64\\cdot4!"]),
+        ("11!!=10395", ["10395=11!!"]), ("3*4!=71", ["4*3≠71", "71≠3*4", "71≠4*3"]),
         ("10!=3628800", ["3628800=10!"]), ("10! = 3628800", ["3628800=10!"]), ("2!=2", ["2=2!"]),
         ("a=5!", ["5! =a"]), ("2!=3", ["3≠2"]), ("x!=0", ["0≠x"]), ("3628801!=10", ["10≠3628801"]),
         ("a=n(n-1)!", ["n(n-1)! =a"]),
@@ -209,6 +212,18 @@ DIGESTS = {
 def test_a_tight_exclamation_mark_is_a_factorial_where_it_can_be(
     text: str, forms: list[str]
 ) -> None:
+    assert derive_forms(text) == forms
+
+
+@pytest.mark.parametrize(
+    ("text", "forms"),
+    [
+        ("\\boxed{1+\\sqrt3}", ["\\boxed{\\sqrt{3}+1}"]),
+        ("$\\boxed{x=5}$", ["5=x"]),
+        ("\\boxed{45}", []),
+    ],
+)
+def test_forms_of_a_boxed_answer_are_boxed(text: str, forms: list[str]) -> None:
     assert derive_forms(text) == forms
 
 

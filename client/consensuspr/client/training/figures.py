@@ -18,7 +18,7 @@ MEANS = ("acc", "ncr", "ncr_raw", "guard", "tpn", "unanswered")
 WATCHED_STEPS = 20
 _RISE = 0.1
 
-_CHANNELS = ("by_pattern", "by_statement", "by_code")
+_CHANNELS = ("by_pattern", "by_statement", "by_code", "by_equation")
 
 
 def figures(samples: Iterable[Mapping[str, Any]]) -> dict[str, float]:
@@ -27,7 +27,8 @@ def figures(samples: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     ``acc``, ``ncr``, ``ncr_raw``, ``guard``, ``tpn``: means. ``unanswered``: share of the samples
     without a marked final answer. ``guarded``: share of the samples with nodes whose NCR the guard
     lowered.  ``with_nodes``: share of samples with nodes.
-    ``by_pattern``, ``by_statement``, ``by_code``: share of the reached nodes that were reached so.
+    ``by_pattern``, ``by_statement``, ``by_code``, ``by_equation``: share of the reached nodes that
+    were reached so.
     ``status/NAME``: share of the samples with a status other than OK.  A figure without samples is
     absent, not 0.
 

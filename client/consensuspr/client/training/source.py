@@ -88,8 +88,6 @@ MIN_UNEARNED = 200
 # Limit of remembered look-ups of problems, some 200 bytes each.
 _REMEMBERED_PROBLEMS = 100_000
 
-_PATTERN, _STATEMENT, _CODE = map(CHANNELS.index, ("pattern", "statement", "code"))
-
 # Log that a sample waits if the server has not replied for this time.
 _SILENCE_S = 5.0
 
@@ -147,9 +145,11 @@ class ScoredSample(NamedTuple):
             "guard": score.guard,
             "num_nodes": score.num_nodes,
             "num_matched": score.num_matched,
-            "by_pattern": score.channel_numbers.count(_PATTERN),
-            "by_statement": score.channel_numbers.count(_STATEMENT),
-            "by_code": score.channel_numbers.count(_CODE),
+            **{
+                f"by_{name}": score.channel_numbers.count(number)
+                for number, name in enumerate(CHANNELS)
+                if name
+            },
             "tpn": score.tpn,
             "unanswered": int(self.unanswered),
             "overlong_penalty": overlong_penalty,

@@ -44,10 +44,11 @@ from consensuspr.core.expressions.evaluate import (
     is_constant,
 )
 from consensuspr.core.expressions.sides import Statement, parse_statement
+from consensuspr.core.patterns import boxed_content
 
 # Raised whenever any expression can get other forms, or the same ones in another order; a
 # dataset prepared with other forms is refused.
-EXPANSION_VERSION: Final = "3"
+EXPANSION_VERSION: Final = "4"
 
 # Sums and products of more operands keep their order: 5! orders would be 120 forms.
 MAX_PERMUTED = 4
@@ -130,10 +131,14 @@ def derive_forms(expression: str) -> list[str]:
         through the normal form as the expression itself, each of them novel.  Empty where
         nothing can be derived.
     """
-    statement = parse_statement(expression)
+    boxed = boxed_content(expression)
+    statement = parse_statement(expression if boxed is None else boxed)
     if statement is None:
         return []
-    return list(islice(novel_forms([expression], _candidates(statement)), MAX_FORMS))
+    forms = _candidates(statement)
+    if boxed is not None and not statement.relations:
+        forms = [f"\\boxed{{{form}}}" for form in forms]  # another way to write the answer
+    return list(islice(novel_forms([expression], forms), MAX_FORMS))
 
 
 def novel_forms(expressions: Iterable[str], forms: Iterable[str]) -> Iterator[str]:

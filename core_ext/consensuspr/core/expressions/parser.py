@@ -211,15 +211,37 @@ _FACTORIAL_OF = re.compile(r"[0-9]{1,18}(?![0-9])|[A-Za-z]")
 
 def _is_factorial(tokens: list[Token], spaced: bool, text: str, start: int, end: int) -> bool:
     """Tell ``5!=120`` and ``n!=n(n-1)!`` from ``2!=3``, as the normal form does (its rule 18)."""
+    if spaced or not tokens or tokens[-1].end != start:
+        return False
+    if tokens[-1].kind in (_NUMBER, _NAME, _CLOSE, _FACTORIAL) and _side_counts(tokens):
+        return True
     found = _FACTORIAL_OF.match(text, end)
-    if found is None or spaced or not tokens or tokens[-1].end != start:
+    if found is None:
         return False
     left, right = tokens[-1].text, found[0]
     if left == right:
         return tokens[-1].kind is _NAME or (tokens[-1].kind is _NUMBER and len(left) <= 2)
     if tokens[-1].kind is not _NUMBER or not (left.isdecimal() and right.isdecimal()):
         return False
-    return len(left) <= 2 and int(left) <= 20 and factorial(int(left)) == int(right)
+    if len(left) > 2 or int(left) > 20:
+        return False
+    product, at = factorial(int(left)), len(tokens) - 2
+    while product < int(right) and at > 0 and tokens[at].kind is _MULTIPLY:
+        if not tokens[at - 1].text.isdecimal():
+            return False
+        product *= int(tokens[at - 1].text)
+        at -= 2
+    return product == int(right)
+
+
+def _side_counts(tokens: list[Token]) -> bool:
+    """Tell whether the last side so far has a factorial or a binomial coefficient."""
+    for token in reversed(tokens):
+        if token.kind is TokenKind.RELATION:
+            return False
+        if token.kind in (_FACTORIAL, _BINOMIAL):
+            return True
+    return False
 
 
 def _classify(group: str | None, match: re.Match[str]) -> tuple[TokenKind | None, str]:

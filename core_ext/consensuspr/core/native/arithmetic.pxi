@@ -5,6 +5,7 @@ cdef struct Parser:
     const Item* items
     int at, end, depth
     bint failed
+    bint power      # the last part is a power, which states nothing as a part of another operation
 
 
 cdef inline bint operator_in(
@@ -17,9 +18,11 @@ cdef inline bint operator_in(
     return item.kind == I_OPERATOR and item.op in (first, second, third)
 
 
-cdef inline void note_part(Parser* p, const Value* value) noexcept nogil:
+cdef inline void note_part(Parser* p, const Value* value, bint power) noexcept nogil:
     cdef Reader* r = p.r
     cdef Part* part
+    r.num_parts -= p.power
+    p.power = power
     if r.num_parts >= MAX_PARTS:
         p.failed = True
         return
@@ -63,7 +66,7 @@ cdef void join(Parser* p, uint8_t op, Value* left, const Value* right) noexcept 
     left.operands += right.operands
     left.operations += right.operations + 1
     left.shown = False
-    note_part(p, left)
+    note_part(p, left, op == c'^')
 
 
 cdef inline uint64_t operand_hash(int64_t num, int64_t den) noexcept nogil:
@@ -167,7 +170,7 @@ cdef void parse_signed(Parser* p, Value* value) noexcept nogil:
         return
     value.num = -value.num
     if value.operations:
-        note_part(p, value)
+        note_part(p, value, p.power)
 
 
 cdef void parse_product(Parser* p, Value* value) noexcept nogil:
@@ -228,6 +231,7 @@ cdef bint work_out(Reader* r, const Item* items, int start, int end, Value* valu
     p.end = end
     p.depth = 0
     p.failed = False
+    p.power = False
     # Most are an operation on two numbers.
     if (
         end - start == 3
@@ -383,12 +387,24 @@ cdef inline void pair(
 cdef void compare(Reader* r, Side* left, Side* right, bint approximate) noexcept nogil:
     if not agree(&left.value, &right.value, approximate) or same_operations(left, right):
         return
-    if not left.stated:
-        left.stated = True
-        state(r, left.parts, left.num_parts, left.start, right.end, False)
-    if not right.stated:
-        right.stated = True
-        state(r, right.parts, right.num_parts, left.start, right.end, False)
+    state_side(r, left, &right.value, left.start, right.end)
+    state_side(r, right, &left.value, left.start, right.end)
+
+
+cdef inline void state_side(
+    Reader* r, Side* side, const Value* value, uint32_t start, uint32_t end
+) noexcept nogil:
+    """State a side of an equation whose other side has this value."""
+    cdef Part exact
+    cdef bint repeats = value.operations == 0 and value.decimals == REPEATING
+    if not side.stated:
+        side.stated = True
+        state(r, side.parts, side.num_parts, start, end, False, not repeats)
+    if repeats and side.num_parts:
+        # 0.(2) is more than a value: a node that says so is not reached by 0.2 = 2/9.
+        exact = side.parts[side.num_parts - 1]
+        exact.operands += operand_hash(value.num, value.den)
+        state(r, &exact, 1, start, end, False, True)
 
 
 cdef void solved(Reader* r, const Side* right) noexcept nogil:
@@ -407,7 +423,7 @@ cdef void solved(Reader* r, const Side* right) noexcept nogil:
     part.num = right.value.num
     part.den = right.value.den
     part.operands = whole.operands + operand_hash(r.named_factor, 1)
-    state(r, &part, 1, r.named_side.start, right.end, False)
+    state(r, &part, 1, r.named_side.start, right.end, False, True)
 
 
 cdef bint name_of(

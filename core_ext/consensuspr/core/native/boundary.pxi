@@ -213,6 +213,20 @@ cdef bint fraction_at(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) noe
     return stop > at and stop < length and data[stop] == c'/'
 
 
+cdef bint repeats(const uint8_t* data, Py_ssize_t end) noexcept nogil:
+    """Tell whether the digits before ``end`` are the repeating ones of a decimal: 0.1(36)."""
+    cdef Py_ssize_t start = end
+    while start > 0 and end - start < BRACKET_LIMIT and is_digit(data[start - 1]):
+        start -= 1
+    if start == 0 or data[start - 1] != c'(':
+        return False
+    start -= 1
+    end = start
+    while start > 0 and end - start < BRACKET_LIMIT and is_digit(data[start - 1]):
+        start -= 1
+    return start > 1 and data[start - 1] == c'.' and is_digit(data[start - 2])
+
+
 cdef bint right_free(
     const uint8_t* data, Py_ssize_t length, Py_ssize_t end, uint32_t edges
 ) noexcept nogil:
@@ -233,7 +247,12 @@ cdef bint right_free(
         width = 1 if data[end] < 0x80 else 2 if data[end] < 0xE0 else 3
         return not goes_on(class_or_other(data, length, end + width))
     if after == CH_POINT:
-        return class_or_other(data, length, end + 1) != CH_DIGIT
+        after = class_or_other(data, length, end + 1)
+        if after == CH_OPEN:  # 0.(2) repeats
+            return class_or_other(data, length, end + 2) != CH_DIGIT
+        return after != CH_DIGIT
+    if after == CH_CLOSE:
+        return not (edges & EDGE_RIGHT_DIGIT and repeats(data, end))
     if after == CH_BANG:
         return not factorial_goes_on(class_or_other(data, length, end + 1))
     if after == CH_PRIME:

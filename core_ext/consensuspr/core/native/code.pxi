@@ -680,7 +680,7 @@ cdef bint code_value(
     c.r.num_parts = 0
     if not evaluate(c.r, c.r.items, first_item, c.r.num_items, &value, &parts, &num_parts):
         return False
-    state(c.r, parts, num_parts, start, end, True)
+    state(c.r, parts, num_parts, start, end, True, True)
     num[0] = value.num
     den[0] = value.den
     return True
@@ -944,6 +944,10 @@ def _fill():
     ):
         KIND_OF[byte] = kind
     KIND_OF[0] = CH_NEWLINE  # the end
+    for index, begins in enumerate(tables.DISPLAYS):
+        encoded = begins.encode()
+        memcpy(DISPLAY_STARTS[<int>index], <const char*>encoded, len(encoded))
+        DISPLAY_SIZES[<int>index] = len(encoded)
     for char, index in fractions.items():
         above, below = tables.FRACTIONS[char].split("/")
         KIND_OF[B_FRACTIONS + index] = CH_FRACTION

@@ -38,6 +38,43 @@ cdef bint read_argument(
     return brace[0] or unit.cls in (CH_DIGIT, CH_LETTER, CH_SYMBOL)
 
 
+cdef bint fraction_multiplies(const Pass* s, Py_ssize_t at, int group) noexcept nogil:
+    """Tell whether the fraction with its arguments at ``at`` is a factor of what is before it."""
+    if s.gap >= GAP_MARK:
+        return False
+    if s.last == K_LETTER:
+        return not s.flags & F_WORDY
+    return s.last == K_NUMBER and not (group == G_NUMERATOR and is_plain_fraction(s, at))
+
+
+cdef bint is_plain_fraction(const Pass* s, Py_ssize_t at) noexcept nogil:
+    """Tell whether both arguments at ``at`` are whole numbers."""
+    cdef int argument, count
+    cdef bint brace
+    cdef Unit unit
+    for argument in range(2):
+        at = skip_spaces(s, at)
+        unit = unit_at(s, at)
+        brace = unit.cls == CH_BRACE_OPEN
+        if brace:
+            at = skip_spaces(s, at + unit.width)
+            unit = unit_at(s, at)
+        count = 0
+        while unit.cls == CH_DIGIT and count < (UNIT_DIGITS_LIMIT if brace else 1):
+            at += unit.width
+            count += 1
+            unit = unit_at(s, at)
+        if count == 0:
+            return False
+        if brace:
+            at = skip_spaces(s, at)
+            unit = unit_at(s, at)
+            if unit.cls != CH_BRACE_CLOSE:
+                return False
+            at += unit.width
+    return True
+
+
 cdef void write_argument(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
     cdef Unit unit = unit_at(s, at)
     cdef int kind = K_NUMBER if unit.cls == CH_DIGIT else K_LETTER
@@ -134,6 +171,12 @@ cdef Py_ssize_t open_fraction(Pass* s, Py_ssize_t at, Py_ssize_t end, int group)
     elif s.product:
         write_product(s)
         before = K_OPERATOR
+    elif s.gap <= GAP_THIN and ends_factorial(s):
+        put_product(s, at)
+        before = K_OPERATOR
+    elif fraction_multiplies(s, end, group):
+        product = before == K_NUMBER
+        s.gap = GAP_NONE
     elif s.gap != GAP_NONE and needs_separator(s, K_NUMBER, at, end):
         separated = separate(s, K_NUMBER, at)
     if group == G_BINOM_TOP:

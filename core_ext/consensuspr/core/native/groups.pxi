@@ -164,7 +164,7 @@ cdef Py_ssize_t open_paren(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogi
         push(s, G_MOD_PAREN, s.last, False, False)
         return end
     before = s.last
-    if s.product and ends_factor(before):
+    if s.product and (ends_factor(before) or ends_factorial(s)):
         product = True
         s.product = False
         s.gap = GAP_NONE
@@ -173,7 +173,8 @@ cdef Py_ssize_t open_paren(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogi
         before = K_OPERATOR
     else:
         unit_words = s.unit_words
-        separated = junction(s, K_OPEN, at, end)
+        product = s.gap <= GAP_THIN and ends_factorial(s)
+        separated = not product and junction(s, K_OPEN, at, end)
     if full(s):
         put_byte(s, c'(', at, end)
         note(s, K_OPEN, C_OTHER)
@@ -211,7 +212,7 @@ cdef int paren_goes(const Pass* s, const Frame* frame) noexcept nogil:
         sign = c'*' if s.first == K_NUMBER else TAKE_OUT
         if before == K_NUMBER:
             return KEEP_BRACKET if frame.separated else sign
-        if before == K_CLOSE:
+        if before == K_CLOSE or (before == K_SENTENCE and frame.product):
             return TAKE_OUT if frame.separated else sign
         if before == K_LETTER:
             return sign if frame.product else KEEP_BRACKET

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import final
 
 from consensuspr.core.patterns import BatchResult, Hit
@@ -14,6 +14,8 @@ class Matcher:
         statements: bool = True,
         derived: Sequence[Sequence[str]] = (),
         code: str = "written",
+        given: str = "",
+        rare: Collection[str] = (),
     ) -> None: ...
     @property
     def expressions(self) -> tuple[str, ...]: ...

@@ -16,25 +16,32 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.string cimport memchr, memcmp, memset, strchr
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from consensuspr.core.native.automaton cimport (
     LEFT_FREE, LEFT_OPEN, LEFT_REFUSED, Automaton, Left, automaton_build, automaton_free,
 )
+from consensuspr.core.native.algebra cimport (
+    AlgebraWorkspace, EquationPlace, EquationTable, algebra_begin, algebra_free,
+    equation_table_build, equation_table_free, equation_table_nbytes, num_equations,
+    read_equations,
+)
 from consensuspr.core.native.normal_form cimport (
     CH_BANG, CH_BAR, CH_BRACKET_CLOSE, CH_BRACKET_OPEN, CH_CARET, CH_CLOSE, CH_COMMA, CH_DIGIT,
     CH_EQUALS, CH_GREATER, CH_LESS, CH_LETTER, CH_MINUS, CH_NEWLINE, CH_OPEN, CH_OTHER, CH_PLUS,
     CH_PLUS_MINUS, CH_POINT, CH_PRIME, CH_RELATION, CH_ROOT, CH_SLASH, CH_SPACE, CH_STAR, CH_SYMBOL,
-    CH_UNDERSCORE, class_at, class_before, normal_form, output_capacity,
+    CH_UNDERSCORE, class_at, class_before, display_follows, normal_form, output_capacity,
 )
 
 import numpy as np
 
+from consensuspr.core.algebra import Kind, equation_keys, groups_of
+from consensuspr.core.native.algebra import read_expression_facts
 from consensuspr.core.patterns import BatchResult
 from consensuspr.core.expressions import derive_forms
 from consensuspr.core.native.normal_form import normalize
-from consensuspr.core.patterns import Hit, compile_patterns, freeze_nodes, with_forms
+from consensuspr.core.patterns import Edge, Hit, compile_patterns, freeze_nodes, with_forms
 from consensuspr.core.patterns import encode
 
 from consensuspr.core.native.sieve cimport (
@@ -62,11 +69,12 @@ cdef extern from "Python.h":
 # patterns.Channel, which a test compares.
 cdef enum:
     CHANNEL_PATTERN = 1
+    CHANNEL_EQUATION = 4
 
 # patterns.Edge, which a test compares.
 cdef enum:
     EDGE_LEFT_OPERAND = 1, EDGE_LEFT_SIGN = 2, EDGE_LEFT_BRACKET = 4, EDGE_LEFT_FRACTION = 8
-    EDGE_RIGHT_OPERAND = 16, EDGE_RIGHT_DIGIT = 32, EDGE_RIGHT_LETTER = 64
+    EDGE_RIGHT_OPERAND = 16, EDGE_RIGHT_DIGIT = 32, EDGE_RIGHT_LETTER = 64, EDGE_LIST = 128
 
 # Below this many bytes a batch is not worth waking another thread for.
 cdef enum:
@@ -79,6 +87,9 @@ cdef struct Pattern:
     uint32_t length, node, edges
     # What the guard has to count of a text in which it reaches its node.
     uint32_t first_number, first_value, past_value
+    bint boxed
+
+include "boxes.pxi"
 
 # All that a scan reads of a matcher.
 cdef struct Search:
@@ -88,7 +99,10 @@ cdef struct Search:
     uint32_t num_nodes, num_patterns
     uint32_t longest      # bytes of the longest pattern
     Sieve sieve           # which numbers the patterns need
-    Keys keys             # of the nodes' equations; none without the statement channel
+    Keys keys             # of the nodes' arithmetic; none without the statement channel
+    EquationTable equations     # of their equations; nothing is wanted without that channel
+    Box* boxes            # patterns that are answers in boxes
+    uint32_t num_boxes
 
 # The first hit of a node in a normal form; all bits of all fields are set where there is none.
 cdef struct Found:
@@ -128,18 +142,26 @@ cdef class Matcher:
         derived: further expressions of each node, equal forms that are stored; one list per node.
         code: when a statement in code reaches a node: "written" if its result is written in the
             text as a number too, "computed" always.
+        given: text of the problem; equations that it states reach no node.
+        rare: expressions that may be found with other names though they are short, because no
+            solution of another problem states them.
     """
 
     cdef Search search
     cdef readonly tuple expressions   # of each pattern, as the caller wrote it
     cdef tuple key_expressions        # of each key, what it was made of
+    cdef tuple equation_expressions   # the same of keys of equations
     cdef Py_ssize_t num_needed        # of search.needed
+    cdef bytes _data                  # of the patterns that are answers in boxes
     cdef tuple _nodes
     cdef tuple _derived
     cdef bint _expand, _statements
-    cdef object _code
+    cdef object _code, _given, _rare
 
-    def __init__(self, nodes, bint expand=False, bint statements=True, derived=(), code="written"):
+    def __init__(
+        self, nodes, bint expand=False, bint statements=True, derived=(), code="written", given="",
+        rare=(),
+    ):
         if self._nodes is not None:
             raise TypeError("a Matcher is immutable; build a new one")
         frozen = freeze_nodes(nodes)
@@ -154,9 +176,13 @@ cdef class Matcher:
         self._expand = expand
         self._statements = statements
         self._code = code
+        self._given = given
+        self._rare = frozenset(rare)
         is_computed(code)
+        self.equation_expressions = ()
         if statements:
             self.make_keys(written, stated)
+            patterns = self.make_equation_keys(frozen, stated, patterns)
         self.expressions = tuple(pattern.expression for pattern in patterns)
         cdef Py_ssize_t count = len(patterns)
         cdef Py_ssize_t index
@@ -183,6 +209,7 @@ cdef class Matcher:
                 self.search.patterns[index].node = owners[index] = pattern.node
                 self.search.longest = max(self.search.longest, self.search.patterns[index].length)
                 self.search.patterns[index].edges = edges[index] = int(pattern.edges)
+                self.search.patterns[index].boxed = pattern.boxed
                 self.search.patterns[index].first_number = at
                 self.search.patterns[index].first_value = at + <uint32_t>len(pattern.numbers)
                 for number in needed[index]:
@@ -199,6 +226,27 @@ cdef class Matcher:
         PyMem_RawFree(starts)
         if failed:
             raise MemoryError(f"no memory for an automaton of {count} patterns")
+        self.make_boxes(patterns)
+
+    cdef int make_boxes(self, list patterns) except -1:
+        """Note the patterns that are answers in boxes."""
+        cdef Py_ssize_t index, at = 0
+        cdef Box* box
+        boxed = [index for index, pattern in enumerate(patterns) if pattern.boxed]
+        if not boxed:
+            return 0
+        self._data = b"".join([patterns[index].data for index in boxed])
+        self.search.boxes = <Box*>PyMem_RawMalloc(len(boxed) * sizeof(Box))
+        if self.search.boxes == NULL:
+            raise MemoryError(f"no memory for {len(boxed)} boxed answers")
+        for index in boxed:
+            box = &self.search.boxes[self.search.num_boxes]
+            box.data = <const uint8_t*>PyBytes_AS_STRING(self._data) + at
+            box.length = self.search.patterns[index].length
+            box.pattern = <uint32_t>index
+            at += box.length
+            self.search.num_boxes += 1
+        return 0
 
     cdef int make_keys(self, list written, dict stated) except -1:
         """Make the statement channel's keys of all nodes, each in all its ways to be written."""
@@ -226,15 +274,49 @@ cdef class Matcher:
             raise MemoryError(f"no memory for the keys of {count} equations")
         return 0
 
+    cdef list make_equation_keys(self, tuple nodes, dict stated, list patterns):
+        """Make the keys of the nodes' equations; return the patterns, those of lists marked."""
+        keys = equation_keys(nodes, read_expression_facts, stated.get, self._given, self._rare)
+        if not keys:
+            return patterns
+        self.equation_expressions = tuple(key.expression for key in keys)
+        self.search.equations.wanted = groups_of(keys)
+        cdef Py_ssize_t count = len(keys)
+        cdef Py_ssize_t index
+        cdef uint64_t* hashes = <uint64_t*>PyMem_RawMalloc(2 * count * sizeof(uint64_t))
+        cdef uint64_t* shapes = hashes + count
+        cdef uint32_t* nodes_of = <uint32_t*>PyMem_RawMalloc(2 * count * sizeof(uint32_t))
+        cdef uint32_t* names = nodes_of + count
+        cdef int failed = -1
+        if hashes != NULL and nodes_of != NULL:
+            for index in range(count):
+                hashes[index] = keys[index].key
+                shapes[index] = keys[index].shape
+                nodes_of[index] = keys[index].node
+                names[index] = keys[index].names
+            failed = equation_table_build(
+                &self.search.equations, hashes, nodes_of, shapes, names, count
+            )
+        PyMem_RawFree(hashes)
+        PyMem_RawFree(nodes_of)
+        if failed:
+            raise MemoryError(f"no memory for the keys of {count} equations")
+        return mark_lists(patterns, keys)
+
     def __dealloc__(self):
+        equation_table_free(&self.search.equations)
         automaton_free(&self.search.automaton)
         sieve_free(&self.search.sieve)
         keys_free(&self.search.keys)
         PyMem_RawFree(self.search.patterns)
         PyMem_RawFree(self.search.needed)
+        PyMem_RawFree(self.search.boxes)
 
     def __reduce__(self):
-        return Matcher, (self._nodes, self._expand, self._statements, self._derived, self._code)
+        return Matcher, (
+            self._nodes, self._expand, self._statements, self._derived, self._code, self._given,
+            tuple(self._rare),
+        )
 
     @property
     def num_nodes(self) -> int:
@@ -253,8 +335,10 @@ cdef class Matcher:
             self.search.automaton.nbytes
             + sieve_nbytes(&self.search.sieve)
             + self.search.num_patterns * sizeof(Pattern)
+            + self.search.num_boxes * sizeof(Box)
             + self.num_needed * sizeof(Magnitude)
             + self.search.keys.capacity * sizeof(KeySlot)
+            + equation_table_nbytes(&self.search.equations)
         )
 
     def match(self, text) -> list[bool]:
@@ -286,6 +370,11 @@ cdef class Matcher:
         cdef bint computed = is_computed(self._code if code is None else code)
         cdef bint counted = self._statements if counts is None else counts
         cdef bint read = counted or (statements and self._statements)
+        cdef bint keyed = statements and self.search.equations.wanted
+        cdef AlgebraWorkspace algebra
+        cdef EquationPlace* stated = <EquationPlace*>PyMem_RawMalloc(
+            (nodes + 1) * sizeof(EquationPlace)
+        )
         cdef Workspace workspace
         cdef Scan scan
         cdef uint8_t* out = <uint8_t*>PyMem_RawMalloc(capacity)
@@ -294,9 +383,11 @@ cdef class Matcher:
         cdef Place* places = <Place*>PyMem_RawMalloc((nodes + 1) * sizeof(Place))
         cdef uint8_t* matched = <uint8_t*>PyMem_RawMalloc(nodes + 1)
         memset(&workspace, 0, sizeof(Workspace))
+        memset(&algebra, 0, sizeof(AlgebraWorkspace))
         try:
             if (
                 out == NULL
+                or stated == NULL
                 or starts == NULL
                 or found == NULL
                 or places == NULL
@@ -311,15 +402,24 @@ cdef class Matcher:
                         &workspace, raw, length, keys_of(&self.search, statements), matched, places,
                         computed, &values, &numbers,
                     )
+                scan.boxes = statements and self._statements
+                if scan.boxes and not failed:
+                    find_answers(&self.search, raw, length, matched, found)
                 if not failed:
                     failed = scan_begin(
                         &scan, &self.search, matched, found, &workspace if counted else NULL
                     )
-                    if scan.missing and not failed:
+                    if count_missing(&self.search, matched) and not failed:
                         size = normal_form(raw, length, out, starts, starts + capacity)
-                        scan_form(&scan, out, size)
+                        if scan.missing:
+                            scan_form(&scan, out, size)
                         if misses_uncounted(&scan):
                             failed = scan_again(&scan, &workspace, out, size, &values, &numbers)
+                        if keyed and not failed:
+                            failed = algebra_begin(&algebra) or read_equations(
+                                &algebra, out, size, 0, &self.search.equations, matched,
+                                CHANNEL_EQUATION, stated,
+                            )
                     scan_end(&scan)
             if failed:
                 raise MemoryError(f"no memory to match {length} bytes")
@@ -329,10 +429,18 @@ cdef class Matcher:
                 if not matched[node]:
                     hits.append(None)
                     continue
-                if matched[node] == CHANNEL_PATTERN:
+                if matched[node] == CHANNEL_PATTERN and found[node].pattern < 0:
+                    first = found[node].start
+                    last = found[node].end
+                    expression = self.expressions[-2 - found[node].pattern]
+                elif matched[node] == CHANNEL_PATTERN:
                     first = starts[found[node].start]
                     last = starts[capacity + found[node].end - 1]
                     expression = self.expressions[found[node].pattern]
+                elif matched[node] == CHANNEL_EQUATION:
+                    first = starts[stated[node].start]
+                    last = starts[capacity + stated[node].end - 1]
+                    expression = self.equation_expressions[stated[node].key]
                 else:
                     first = places[node].start
                     last = places[node].end
@@ -357,7 +465,20 @@ cdef class Matcher:
             PyMem_RawFree(found)
             PyMem_RawFree(places)
             PyMem_RawFree(matched)
+            PyMem_RawFree(stated)
             workspace_free(&workspace)
+            algebra_free(&algebra)
+
+
+def mark_lists(patterns, keys):
+    """Mark the patterns of lists: with keys a list is found whole, whatever its order is."""
+    lists = {(key.node, key.expression) for key in keys if key.kind is Kind.LIST}
+    return [
+        pattern._replace(edges=pattern.edges | Edge.LIST)
+        if (pattern.node, pattern.expression) in lists
+        else pattern
+        for pattern in patterns
+    ]
 
 
 cdef const Keys* keys_of(const Search* search, bint statements) noexcept nogil:
@@ -373,9 +494,12 @@ cdef struct Task:
     bint read           # what it states
     bint counted        # a pattern reaches its node only if the guard counts what it tells
     bint computed       # code reaches nodes without its results
+    bint keyed          # equations reach nodes
+    bint boxes          # answers in boxes are looked for as such
     uint8_t* matched
     uint32_t values     # what it states and counts
     uint32_t numbers
+    uint32_t equations
 
 
 cdef class _Batch:
@@ -419,7 +543,10 @@ cdef class _Batch:
             task.length = PyBytes_GET_SIZE(data)
         task.search = &matcher.search
         task.counted = self.counts
-        task.read = self.counts or (self.statements and matcher._statements)
+        task.boxes = self.statements and matcher._statements
+        task.read = self.counts or task.boxes
+        task.keyed = self.statements and matcher.search.equations.wanted
+        task.equations = 0
         return task.length
 
     def work(self):
@@ -454,6 +581,9 @@ cdef enum:
 # What one thread has for all its tasks.
 cdef struct Worker:
     Workspace workspace
+    AlgebraWorkspace algebra
+    uint8_t* reached        # of each node, whether an equation reaches it
+    Py_ssize_t num_reached  # that there is room for
     uint8_t* out
     Py_ssize_t capacity     # of out
     double until            # when to stop, by clock_s()
@@ -478,9 +608,7 @@ cdef int run_tasks(_Batch batch) noexcept nogil:
     cdef Worker worker
     cdef Py_ssize_t index
     cdef int ended = 0
-    memset(&worker.workspace, 0, sizeof(Workspace))
-    worker.out = NULL
-    worker.capacity = 0
+    memset(&worker, 0, sizeof(Worker))
     worker.until = batch.until
     worker.unlooked = LOOK_BYTES
     while not ended:
@@ -491,7 +619,9 @@ cdef int run_tasks(_Batch batch) noexcept nogil:
         if not ended:
             ended = search_task(&batch.tasks[index], &worker)
     PyMem_RawFree(worker.out)
+    PyMem_RawFree(worker.reached)
     workspace_free(&worker.workspace)
+    algebra_free(&worker.algebra)
     return ended
 
 
@@ -514,8 +644,15 @@ cdef int search_task(Task* task, Worker* worker) noexcept nogil:
     cdef Scan scan
     cdef const Workspace* counted = &worker.workspace if task.counted else NULL
     cdef Py_ssize_t size
-    cdef int ended = scan_begin(&scan, task.search, task.matched, NULL, counted)
-    if not ended:
+    cdef uint32_t node
+    cdef int ended
+    scan.boxes = task.boxes
+    if task.boxes and task.search.num_boxes:
+        find_answers(task.search, task.data, task.length, task.matched, NULL)
+    ended = scan_begin(&scan, task.search, task.matched, NULL, counted)
+    if not ended and task.keyed:
+        ended = read_blocks(&scan, task, worker)
+    elif not ended:
         ended = scan_blocks(&scan, task, worker)
     if not ended and misses_uncounted(&scan):
         size = append_form(task, 0, task.length, worker, 0)
@@ -525,7 +662,45 @@ cdef int search_task(Task* task, Worker* worker) noexcept nogil:
         ):
             ended = OUT_OF_MEMORY
     scan_end(&scan)
+    if not ended and task.keyed:
+        # Patterns come first, wherever they stand.
+        for node in range(task.search.num_nodes):
+            if worker.reached[node] and not task.matched[node]:
+                task.matched[node] = CHANNEL_EQUATION
+        task.equations = num_equations(&worker.algebra)
     return ended
+
+
+cdef int read_blocks(Scan* scan, const Task* task, Worker* worker) noexcept nogil:
+    """Normalise all of a text, search it, and read its equations."""
+    cdef Py_ssize_t at = 0, end, size = 0
+    cdef uint8_t* grown
+    if worker.num_reached < task.search.num_nodes:
+        grown = <uint8_t*>PyMem_RawRealloc(worker.reached, task.search.num_nodes)
+        if grown == NULL:
+            return OUT_OF_MEMORY
+        worker.reached = grown
+        worker.num_reached = task.search.num_nodes
+    memset(worker.reached, 0, task.search.num_nodes)
+    if algebra_begin(&worker.algebra):
+        return OUT_OF_MEMORY
+    while at < task.length:
+        if is_late(worker):
+            return OUT_OF_TIME
+        end = paragraph_end(task.data, task.length, at + BLOCK_BYTES)
+        worker.unlooked += end - at
+        size = append_form(task, at, end, worker, 0)
+        if size < 0:
+            return OUT_OF_MEMORY
+        if scan.missing:
+            scan_form(scan, worker.out, size)
+        if read_equations(
+            &worker.algebra, worker.out, size, 0, &task.search.equations, worker.reached,
+            CHANNEL_EQUATION, NULL,
+        ):
+            return OUT_OF_MEMORY
+        at = end
+    return 0
 
 
 cdef int scan_blocks(Scan* scan, const Task* task, Worker* worker) noexcept nogil:
@@ -633,9 +808,8 @@ cdef extern from *:
     """
     #include "bytes16.h"
 
-    /* Return where the first paragraph ends that ends at `at` + 2 or later, or the text does.
-       Not all ends are found, only those at two line feeds. */
-    static inline Py_ssize_t paragraph_end(
+    /* Return where two line feeds end at `at` + 2 or later, or the text does. */
+    static inline Py_ssize_t line_feeds_end(
         const uint8_t* data, Py_ssize_t length, Py_ssize_t at
     ) {
         for (; length - at > 16; at += 16) {
@@ -650,7 +824,18 @@ cdef extern from *:
         return length;
     }
     """
-    Py_ssize_t paragraph_end(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) noexcept nogil
+    Py_ssize_t line_feeds_end(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) noexcept nogil
+
+
+cdef Py_ssize_t paragraph_end(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) noexcept nogil:
+    """Return where the first paragraph ends that ends at ``at`` + 2 or later, or the text does.
+
+    Not all ends are found, only those at two line feeds.
+    """
+    at = line_feeds_end(data, length, at)
+    while at < length and display_follows(data, length, at):
+        at = line_feeds_end(data, length, at)
+    return at
 
 
 _pools = {}
@@ -731,12 +916,15 @@ def match_batch(
     for future in futures:
         future.result()
     if not counts:
-        return BatchResult(channels[: offsets[count]], offsets, None, None)
+        return BatchResult(channels[: offsets[count]], offsets, None, None, None)
     num_values = np.zeros(count, dtype=np.uint32)
     num_numbers = np.zeros(count, dtype=np.uint32)
+    num_stated = np.zeros(count, dtype=np.uint32)
     cdef uint32_t[::1] value = num_values
     cdef uint32_t[::1] number = num_numbers
+    cdef uint32_t[::1] equation = num_stated
     for index in range(count):
+        equation[index] = batch.tasks[index].equations
         value[index] = batch.tasks[index].values
         number[index] = batch.tasks[index].numbers
-    return BatchResult(channels[: offsets[count]], offsets, num_values, num_numbers)
+    return BatchResult(channels[: offsets[count]], offsets, num_values, num_numbers, num_stated)

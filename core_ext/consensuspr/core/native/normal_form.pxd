@@ -36,6 +36,10 @@ cdef Py_ssize_t normal_form(
     const uint8_t* data, Py_ssize_t length, uint8_t* out, uint32_t* starts, uint32_t* ends
 ) noexcept nogil
 
+# Whether display mathematics begins on the line that begins at `at`, so that a blank line before it
+# ends no paragraph.
+cdef bint display_follows(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) noexcept nogil
+
 # Class of the canonical character that starts at data[at] of a normal form, and of the one
 # that ends before it.  data[at] exists; a normal form is well-formed UTF-8.
 cdef int class_at(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) noexcept nogil

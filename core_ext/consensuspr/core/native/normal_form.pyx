@@ -2,7 +2,7 @@
 """The compiled normaliser, with the rules of ``pure/normal_form.py``."""
 
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
-from libc.stdint cimport int8_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memmove, memset
 
 from consensuspr.core import tables
@@ -29,18 +29,27 @@ cdef inline void end_line(Pass* s) noexcept nogil:
 
 
 cdef Py_ssize_t newlines(Pass* s, Py_ssize_t at) noexcept nogil:
-    cdef Py_ssize_t count = 0, line = 0
+    cdef Py_ssize_t count = 0, line = 0, blanks = 0
     cdef Unit unit = unit_at(s, at)
     cdef Unit following
     while unit.width and is_blank(unit.cls):
         at += unit.width
+        blanks += 1
         following = unit_at(s, at)
         # A CR and the LF behind it are one line break.
         if unit.cls == CH_NEWLINE and not (unit.code == u'\r' and following.code == u'\n'):
             count += 1
             line = at
+            blanks = 0
         unit = following
-    if count > 1 or s.size == s.base:
+    if (
+        count == 2
+        and s.size > s.base
+        and blanks <= LOOKAHEAD_LIMIT
+        and display_begins(s.data, s.length, at)
+    ):
+        s.emphasis = False
+    elif count > 1 or s.size == s.base:
         begin_paragraph(s, line)
     end_line(s)
     return at
@@ -280,6 +289,43 @@ cdef Unit character_at(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) no
     return UNIT_OF_BYTE[data[at]] if data[at] < 0x80 else decode(data, length, at)
 
 
+cdef bint display_begins(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) noexcept nogil:
+    cdef Py_ssize_t index = 0, end
+    cdef const char* name
+    cdef Unit unit
+    if at >= length:
+        return False
+    unit = character_at(data, length, at)
+    if unit.code not in (u'\\', u'$'):
+        return False
+    while index < MOST_DISPLAYS and DISPLAYS[index][0]:
+        name = DISPLAYS[index]
+        end = at
+        while name[0] and end < length:
+            unit = character_at(data, length, end)
+            if unit.code != <uint32_t>(<uint8_t>name[0]):
+                break
+            end += unit.width
+            name += 1
+        if not name[0]:
+            return True
+        index += 1
+    return False
+
+
+cdef bint display_follows(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) noexcept nogil:
+    cdef Unit unit
+    cdef int _blank
+    for _blank in range(LOOKAHEAD_LIMIT + 1):
+        if at >= length:
+            return False
+        unit = character_at(data, length, at)
+        if unit.cls != CH_SPACE:
+            return display_begins(data, length, at)
+        at += unit.width
+    return False
+
+
 cdef int class_at(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) noexcept nogil:
     cdef uint32_t code = data[at]
     if code >= 0x80:
@@ -360,6 +406,8 @@ cdef bint separates_maybe(int kind, int last, int gap) noexcept nogil:
     """Tell where needs_separator looks at a flag or at what follows."""
     if gap == GAP_NONE:
         return kind == K_NUMBER and last in (K_NUMBER, K_LETTER)
+    if kind == K_OPEN and last in (K_NUMBER, K_LETTER, K_CLOSE):
+        return gap == GAP_SPACE
     if last == K_WORD:
         return kind == K_OPEN or (kind != K_WORD and gap < GAP_MARK)
     return kind == K_LETTER and last in (K_NUMBER, K_LETTER) and gap < GAP_MARK

@@ -88,14 +88,68 @@ cdef bint list_goes_on(const Pass* s, Py_ssize_t at) noexcept nogil:
     return count > 0 and count != 3
 
 
-cdef Py_ssize_t decimal_part(Pass* s, Py_ssize_t at) noexcept nogil:
+cdef bint repeating_part(
+    const Pass* s, Py_ssize_t at, Py_ssize_t* first, Py_ssize_t* stop, Py_ssize_t* end
+) noexcept nogil:
+    """Find the digits of ``\\overline{36}`` at ``at``, where a backslash stands."""
+    cdef Py_ssize_t past = skip_name(s, at, b"\\overline")
+    cdef Unit unit
+    if past < 0:
+        past = skip_name(s, at, b"\\bar")
+    if past < 0:
+        past = skip_name(s, at, b"\\overbar")
+    if past < 0:
+        return False
+    past = skip_spaces(s, past)
+    unit = unit_at(s, past)
+    if unit.cls == CH_DIGIT:
+        first[0] = past
+        stop[0] = end[0] = past + unit.width
+        return True
+    if unit.cls != CH_BRACE_OPEN:
+        return False
+    past = skip_spaces(s, past + unit.width)
+    first[0] = past
+    unit = unit_at(s, past)
+    while unit.cls == CH_DIGIT:
+        past += unit.width
+        unit = unit_at(s, past)
+    stop[0] = past
+    past = skip_spaces(s, past)
+    unit = unit_at(s, past)
+    end[0] = past + unit.width
+    return unit.cls == CH_BRACE_CLOSE and stop[0] > first[0]
+
+
+cdef Py_ssize_t write_repeating(
+    Pass* s, Py_ssize_t at, Py_ssize_t first, Py_ssize_t stop, Py_ssize_t end
+) noexcept nogil:
+    """Write the digits [first, stop) in brackets, which stand for the input [at, end)."""
+    cdef Unit unit
+    put_byte(s, c'(', at, first)
+    while first < stop:
+        unit = unit_at(s, first)
+        put_byte(s, <uint8_t>unit.code, first, first + unit.width)
+        first += unit.width
+    put_byte(s, c')', stop, end)
+    return end
+
+
+cdef Py_ssize_t decimal_part(
+    Pass* s, Py_ssize_t at, bint may_repeat, bint* repeats
+) noexcept nogil:
+    """Write the point at ``at`` and what is behind it, without trailing zeros."""
     cdef Py_ssize_t mark = s.size
+    cdef Py_ssize_t first, stop, past
     cdef Unit unit = unit_at(s, at)
     cdef Py_ssize_t end = at + unit.width
     cdef int count = 0
     put_byte(s, c'.', at, end)
     end = write_digits(s, end, &count)
     unit = unit_at(s, end)
+    if unit.cls == CH_BACKSLASH and may_repeat and repeating_part(s, end, &first, &stop, &past):
+        repeats[0] = True
+        return write_repeating(s, end, first, stop, past)
     if not (unit.cls == CH_POINT and class_of(s, end + unit.width) == CH_DIGIT):
         while s.out[s.size - 1] == c'0':
             s.size -= 1
@@ -146,7 +200,9 @@ cdef Py_ssize_t decimal_number(Pass* s, Py_ssize_t at) noexcept nogil:
     cdef bint index = s.last == K_UNDERSCORE
     cdef int last = s.last
     cdef bint function = s.flags & F_FUNCTION
-    cdef Py_ssize_t end
+    cdef bint repeats = False
+    cdef Py_ssize_t end, first, stop, past
+    cdef int following
     cdef Unit unit = unit_at(s, at)
     junction(s, K_NUMBER, at, at)
     if unit.cls == CH_POINT:
@@ -155,15 +211,22 @@ cdef Py_ssize_t decimal_number(Pass* s, Py_ssize_t at) noexcept nogil:
     else:
         end = whole_part(s, at, listing or glued or index)
     unit = unit_at(s, end)
-    if unit.cls == CH_POINT and class_of(s, end + unit.width) == CH_DIGIT:
-        end = decimal_part(s, end)
+    if unit.cls == CH_POINT:
+        following = class_of(s, end + unit.width)
+        if following == CH_DIGIT:
+            end = decimal_part(s, end, not (glued or index), &repeats)
+        elif following == CH_BACKSLASH and not (glued or index):
+            if repeating_part(s, end + unit.width, &first, &stop, &past):
+                repeats = True
+                put_byte(s, c'.', end, end + unit.width)
+                end = write_repeating(s, end + unit.width, first, stop, past)
     if glued:
         after(s, last)
         set_flag(s, F_FUNCTION, function)
         return end
     note(s, K_NUMBER, C_NONE)
     after(s, K_LETTER if index else K_NUMBER)
-    set_flag(s, F_SEALED, index)
+    set_flag(s, F_SEALED, index or repeats)
     if not index:
         start_units(s)
     return end

@@ -4,6 +4,9 @@ cdef enum:
     MOST_PRIMES = 3
     MOST_INDEX_DIGITS = 6
 
+# Values of sides from which on they are not worked out.
+cdef int64_t SIDE_LIMIT = 1000000000000000000
+
 
 cdef Py_ssize_t relation(Pass* s, uint32_t code, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
     drop_units(s)
@@ -544,6 +547,8 @@ cdef bint is_factorial(const Pass* s, Py_ssize_t at) noexcept nogil:
     cdef int count = 0
     if s.gap != GAP_NONE or s.product:
         return False
+    if ends_factorial(s) or side_counts(s):
+        return True
     if s.last == K_LETTER:
         return unit.cls == CH_LETTER and unit.code == s.out[s.size - 1] and unit.code < 0x80
     if s.last != K_NUMBER:
@@ -555,14 +560,12 @@ cdef bint is_factorial(const Pass* s, Py_ssize_t at) noexcept nogil:
         unit = unit_at(s, at)
     if count == 0 or unit.cls == CH_DIGIT:
         return False
-    start = s.size
-    while start > 0 and c'0' <= s.out[start - 1] <= c'9':
-        start -= 1
-        if s.size - start > 2:
-            return False
-    if start == s.size or (start > 0 and s.out[start - 1] == c'.'):
+    start = number_start(s)
+    if start == s.size or s.size - start > 2:
         return False
     for at in range(start, s.size):
+        if s.out[at] == c'.':
+            return False
         value = 10 * value + (s.out[at] - c'0')
     if right == value:
         return True
@@ -570,7 +573,119 @@ cdef bint is_factorial(const Pass* s, Py_ssize_t at) noexcept nogil:
         return False
     for count in range(2, <int>value + 1):
         product *= <uint64_t>count
-    return right == product
+    return right == product or (
+        right < <uint64_t>SIDE_LIMIT and <int64_t>right == side_value(s)
+    )
+
+
+cdef int64_t side_value(const Pass* s) noexcept nogil:
+    """Return the value of the side at the output's end with a factorial behind it.
+
+    -1 if it is no whole number, holds more than whole numbers and operators, or is large.
+    """
+    cdef Py_ssize_t at = s.size
+    cdef Py_ssize_t stop = max(s.base, s.size - REWRITE_LIMIT)
+    cdef int64_t total = 0, product, value
+    cdef uint8_t sign = c'+', operator_
+    while at > stop and (c'0' <= s.out[at - 1] <= c'9' or s.out[at - 1] in b"+-*/^"):
+        at -= 1
+    if at > s.base and s.out[at - 1] not in b" \n=<>,;:(":
+        return -1
+    while True:
+        product = 1
+        operator_ = c'*'
+        while operator_ in b"*/":
+            value = side_factor(s, &at)
+            if value < 0:
+                return -1
+            if operator_ == c'/':
+                if value == 0 or product % value:
+                    return -1
+                product //= value
+            elif value and product > (SIDE_LIMIT - 1) // value:
+                return -1
+            else:
+                product *= value
+            operator_ = s.out[at] if at < s.size else 0
+            at += 1
+        total += -product if sign == c'-' else product
+        if not -SIDE_LIMIT < total < SIDE_LIMIT:
+            return -1
+        if operator_ == 0:
+            return total if total >= 0 else -1
+        if operator_ not in b"+-":
+            return -1
+        sign = operator_
+
+
+cdef int64_t side_factor(const Pass* s, Py_ssize_t* at) noexcept nogil:
+    """Read a number and its exponent; -1 if there is none, or it is large."""
+    cdef int64_t base = side_number(s, at, 18)
+    cdef int64_t exponent, value = 1
+    if base < 0 or at[0] >= s.size or s.out[at[0]] != c'^':
+        return base
+    at[0] += 1
+    exponent = side_number(s, at, 2)
+    if exponent < 0:
+        return -1
+    exponent = min(exponent, 64)
+    while exponent > 0 and (base != 1 or value != 1):
+        if base and value > (SIDE_LIMIT - 1) // base:
+            return -1
+        value *= base
+        exponent -= 1
+        if base <= 1:
+            break
+    return value
+
+
+cdef int64_t side_number(const Pass* s, Py_ssize_t* at, int most) noexcept nogil:
+    """Read a number of at most so many digits, or the factorial at the side's end."""
+    cdef Py_ssize_t start = at[0]
+    cdef int64_t value = 0, product = 1
+    cdef int factor
+    while at[0] < s.size and c'0' <= s.out[at[0]] <= c'9':
+        if at[0] - start == most:
+            return -1
+        value = value * 10 + (s.out[at[0]] - c'0')
+        at[0] += 1
+    if at[0] == start:
+        return -1
+    if at[0] < s.size:
+        return value
+    if value > 19:
+        return -1
+    for factor in range(2, <int>value + 1):
+        product *= factor
+    return product
+
+
+cdef bint side_counts(const Pass* s) noexcept nogil:
+    """Tell whether the side at the output's end has a factorial or a binomial coefficient."""
+    cdef Py_ssize_t start = s.size
+    cdef Py_ssize_t stop = max(s.base, s.size - REWRITE_LIMIT)
+    cdef uint8_t byte, before
+    if not ends_factor(s.last):
+        return False
+    while start > stop:
+        byte = s.out[start - 1]
+        if not (
+            is_output_letter(byte)
+            or c'(' <= byte <= c'9' and byte != c'.'
+            or byte in (c'^', c'!')
+        ):
+            return False
+        start -= 1
+        before = s.out[start - 1] if start > 0 else 0
+        if byte == c'C' and start + 1 < s.size and s.out[start + 1] == c'(':
+            if not is_output_letter(before):
+                return True
+        elif byte == c'!' and start > stop:
+            if c'0' <= before <= c'9' or before == c')':
+                return True
+            if is_output_letter(before) and (start < 2 or not is_output_letter(s.out[start - 2])):
+                return True
+    return False
 
 
 cdef Py_ssize_t bang(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:

@@ -38,6 +38,8 @@ cdef struct CommandMeaning:
 cdef struct PlainSign:
     uint8_t kind, op
 
+cdef char DISPLAY_STARTS[MOST_DISPLAYS][DISPLAY_BYTES]   # tables.DISPLAYS
+cdef int DISPLAY_SIZES[MOST_DISPLAYS]
 cdef PlainSign PLAIN_SIGNS[256]
 # The words with a meaning, from the second on, and by hash which one a word can be.
 cdef WordMeaning MEANINGS[MAX_WORDS]
@@ -347,16 +349,31 @@ cdef void line_break(Scan* s, int lines) noexcept nogil:
 cdef void blank(Scan* s) noexcept nogil:
     """Pass over a line's end and all blanks behind it."""
     cdef int lines = 0
+    cdef uint32_t line = s.at
     cdef uint8_t byte = s.text[s.at]
     cdef int kind = KIND_OF[byte]
     while byte and kind in (CH_NEWLINE, CH_SPACE):
         s.at += 1
         # A CR and the LF behind it are one line break.
-        lines += kind == CH_NEWLINE and not (byte == c'\r' and s.text[s.at] == c'\n')
+        if kind == CH_NEWLINE and not (byte == c'\r' and s.text[s.at] == c'\n'):
+            lines += 1
+            line = s.at
         byte = s.text[s.at]
         kind = KIND_OF[byte]
     s.gap = True
+    if lines == 2 and s.at - line <= LOOKAHEAD_LIMIT and byte in b"\\$":
+        # A blank line before display mathematics is a line break.
+        lines -= display_begins(s.text + s.at)
     line_break(s, lines)
+
+
+cdef bint display_begins(const uint8_t* text) noexcept nogil:
+    cdef int index = 0
+    while index < MOST_DISPLAYS and DISPLAY_SIZES[index]:
+        if strncmp(<const char*>text, DISPLAY_STARTS[index], DISPLAY_SIZES[index]) == 0:
+            return True
+        index += 1
+    return False
 
 
 cdef uint32_t list_number(Scan* s) noexcept nogil:
@@ -532,6 +549,7 @@ cdef void scan_long_number(Scan* s, uint32_t start) noexcept nogil:
     cdef uint8_t byte
     cdef uint64_t divisor
     cdef Token* token
+    cdef uint32_t past, first
     while is_digit(s.text[at]):
         at += 1
     if 0 < at - start <= 3 and GROUPS[s.text[at]]:
@@ -552,6 +570,13 @@ cdef void scan_long_number(Scan* s, uint32_t start) noexcept nogil:
             significant += significant > 0 or byte != c'0'
             if significant <= MAX_DIGITS:
                 num = num * 10 + (byte - c'0')
+    past = at + (decimals == 0 and s.text[at] == c'.')
+    if s.text[past] == c'\\' and (decimals or past > at):
+        past = repeating_digits(s, past, &first, &index)
+        if past:
+            s.at = past
+            put_repeating(s, start, num, significant, decimals, first, index)
+            return
     s.at = at
     if significant > MAX_DIGITS or decimals > MAX_DIGITS:
         put_token(s, T_NAME, start)
@@ -567,6 +592,63 @@ cdef void scan_long_number(Scan* s, uint32_t start) noexcept nogil:
     token.num = num
     token.den = den
     token.decimals = <uint8_t>decimals
+    s.numbers += 1
+
+
+cdef uint32_t repeating_digits(
+    const Scan* s, uint32_t at, uint32_t* first, uint32_t* end
+) noexcept nogil:
+    """Return the index past ``\\overline{36}`` at ``at``, or 0, and the digits [first, end)."""
+    cdef const char* text = <const char*>s.text + at
+    if strncmp(text, b"\\overline", 9) == 0:
+        at += 9
+    elif strncmp(text, b"\\overbar", 8) == 0:
+        at += 8
+    elif strncmp(text, b"\\bar", 4) == 0:
+        at += 4
+    else:
+        return 0
+    at = skip_blanks(s, at)
+    first[0] = at
+    if is_digit(s.text[at]):
+        end[0] = at + 1
+        return at + 1
+    if s.text[at] != c'{':
+        return 0
+    at = skip_blanks(s, at + 1)
+    first[0] = at
+    while is_digit(s.text[at]):
+        at += 1
+    end[0] = at
+    at = skip_blanks(s, at)
+    return at + 1 if s.text[at] == c'}' and end[0] > first[0] else 0
+
+
+cdef void put_repeating(
+    Scan* s, uint32_t start, int64_t num, uint32_t significant, uint32_t decimals, uint32_t first,
+    uint32_t end
+) noexcept nogil:
+    """Put the exact value of a decimal whose digits [first, end) repeat behind ``num``."""
+    cdef uint32_t places = decimals + (end - first)
+    cdef int64_t whole = num, den
+    cdef uint64_t divisor
+    cdef uint8_t byte
+    cdef Token* token
+    for places in range(end - first):
+        byte = s.text[first + places]
+        significant += significant > 0 or byte != c'0'
+        if significant <= MAX_DIGITS:
+            whole = whole * 10 + (byte - c'0')
+    places = decimals + (end - first)
+    if significant > MAX_DIGITS or places > MAX_DIGITS:
+        put_token(s, T_NAME, start)
+        return
+    den = TENS[places] - TENS[decimals]
+    divisor = common_divisor(<uint64_t>(whole - num), <uint64_t>den)
+    token = put_token(s, T_NUMBER, start)
+    token.num = (whole - num) // <int64_t>divisor
+    token.den = den // <int64_t>divisor
+    token.decimals = REPEATING
     s.numbers += 1
 
 
@@ -1277,6 +1359,7 @@ cdef void fold_number(Fold* f, const Token* token) noexcept nogil:
     item.num = token.num
     item.den = token.den
     item.decimals = token.decimals
+    item.plain = token.decimals != REPEATING
     if token.decimals == 0:
         fold_mixed(f, item)
     if token_kind(f, f.at) == T_PERCENT and not (

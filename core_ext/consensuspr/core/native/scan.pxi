@@ -10,6 +10,7 @@ cdef struct Scan:
     uint8_t* matched
     Found* found        # NULL where nobody asks which hit is first
     uint32_t missing    # nodes that are not found
+    bint boxes          # answers in boxes and lists are no patterns; set before the scan begins
     uint8_t* met        # of each final state, MET_ bits
     # What was judged of beginnings of late, for each lane; NULL where nothing is judged twice.
     uint64_t* judged
@@ -49,6 +50,8 @@ cdef void take_outputs(Scan* scan, uint32_t final, Py_ssize_t end) noexcept nogi
     for index in range(automaton.finals[final].output, automaton.finals[final + 1].output):
         number = automaton.outputs[index]
         pattern = &scan.search.patterns[number]
+        if scan.boxes and (pattern.boxed or pattern.edges & EDGE_LIST):
+            continue
         if scan.counted != NULL:
             if scan.uncounted[pattern.node] == FOUND_BEFORE:
                 continue

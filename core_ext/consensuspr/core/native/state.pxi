@@ -234,7 +234,9 @@ cdef inline bint separate(Pass* s, int kind, Py_ssize_t at) noexcept nogil:
     if at_limit(s, at):
         return False
     prose = s.last in (K_WORD, K_SENTENCE) or kind == K_WORD
-    put_byte(s, c' ' if prose or s.gap < GAP_MARK else c'\n', at, at)
+    # A bracket goes on a phrase.
+    prose = prose or s.gap < (GAP_BREAK if kind == K_OPEN else GAP_MARK)
+    put_byte(s, c' ' if prose else c'\n', at, at)
     return True
 
 
@@ -290,12 +292,122 @@ cdef inline bint needs_separator(
     if last == K_NUMBER:
         if kind == K_LETTER:
             return class_of(s, at) == CH_LETTER and word_follows(s, end)
-        return kind != K_OPEN or gap == GAP_SPACE
+        return kind != K_OPEN or (gap == GAP_SPACE and not bracket_multiplies(s, at))
+    if kind == K_OPEN and gap == GAP_SPACE and last in (K_LETTER, K_CLOSE):
+        return remark_follows(s, at, end)
     if last == K_LETTER:
         return kind in (K_WORD, K_NUMBER) or (
             kind == K_LETTER and s.flags & F_WORDY and gap == GAP_SPACE
         )
     return False
+
+
+cdef bint bracket_multiplies(const Pass* s, Py_ssize_t at) noexcept nogil:
+    """Tell whether the bracket at ``at``, a blank behind a number, is a factor."""
+    cdef Py_ssize_t number, end
+    cdef int length
+    cdef bint power
+    if class_of(s, at) != CH_OPEN:
+        return False
+    number = number_start(s)
+    power = number > s.base and s.out[number - 1] == c'^'
+    if not (power or s.flags & F_SEALED):
+        return False
+    end = factor_end(s, at + unit_at(s, at).width, &length)
+    if not end:
+        return False
+    if power and (length > LABEL_LIMIT or (number > 1 and s.out[number - 2] == c')')):
+        return True
+    end = skip_spaces(s, end)
+    if class_of(s, end) == CH_BACKSLASH:
+        return skip_name(s, end, b"\\cdot") >= 0 or skip_name(s, end, b"\\times") >= 0
+    return class_of(s, end) in (
+        CH_OPEN, CH_STAR, CH_TIMES, CH_PLUS, CH_MINUS, CH_SLASH, CH_CARET, CH_EQUALS
+    )
+
+
+cdef bint remark_follows(const Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
+    """Tell whether the bracket [at, end), a blank behind an operand, begins with a word."""
+    cdef uint8_t lower[16]
+    cdef const WordEntry* entry
+    cdef int length = 0
+    cdef Unit unit
+    if class_of(s, at) != CH_OPEN or c'A' <= s.out[s.size - 1] <= c'Z':
+        return False
+    memset(lower, 0, 16)
+    unit = unit_at(s, end)
+    while unit.cls == CH_LETTER and length < 16:
+        # Letters that are not ASCII are in no word with a meaning.
+        lower[length] = LOWER[unit.code] if unit.code < 0x80 else 0xFF
+        length += 1
+        end += unit.width
+        unit = unit_at(s, end)
+    if length < 2:
+        return False
+    if length == 16:
+        return True
+    entry = find_word(&WORD_NAMES.any, word_shape(lower, length), lower, length)
+    if entry != NULL and entry.meaning == W_STOP:
+        return True
+    return length > 2 and (entry == NULL or entry.meaning == W_PLAIN)
+
+
+cdef Py_ssize_t factor_end(const Pass* s, Py_ssize_t at, int* length) noexcept nogil:
+    """Return the index past the bracket whose content, a factor, begins at ``at``; else 0.
+
+    ``length`` receives the characters of the content.
+    """
+    cdef Unit unit, following
+    cdef bint command = False   # the letters belong to a command's name
+    cdef int count
+    for count in range(FACTOR_LIMIT):
+        unit = unit_at(s, at)
+        if unit.width == 0:
+            return 0
+        at += unit.width
+        if unit.cls == CH_CLOSE:
+            length[0] = count
+            return at
+        if unit.cls == CH_BACKSLASH:
+            command = class_of(s, at) == CH_LETTER
+            if not command:
+                return 0
+        elif unit.cls == CH_LETTER:
+            following = unit_at(s, at)
+            if following.cls == CH_LETTER and not command:
+                return 0
+        else:
+            command = False
+            if unit.cls not in (
+                CH_DIGIT, CH_POINT, CH_SPACE, CH_PLUS, CH_MINUS, CH_STAR, CH_TIMES, CH_SLASH,
+                CH_CARET, CH_UNDERSCORE, CH_SYMBOL, CH_ROOT, CH_BRACE_OPEN, CH_BRACE_CLOSE,
+                CH_FRACTION, CH_SUPERSCRIPT, CH_SUBSCRIPT,
+            ):
+                return 0
+    return 0
+
+
+cdef bint ends_factorial(const Pass* s) noexcept nogil:
+    """Tell whether the last token is the sign of a factorial, not the end of a sentence."""
+    cdef uint8_t byte
+    if s.last != K_SENTENCE or s.size < s.base + 2 or s.out[s.size - 1] != c'!':
+        return False
+    byte = s.out[s.size - 2]
+    if is_output_letter(byte):
+        return s.size < s.base + 3 or not is_output_letter(s.out[s.size - 3])
+    return c'0' <= byte <= c'9' or byte == c')'
+
+
+cdef inline bint is_output_letter(uint8_t byte) noexcept nogil:
+    return c'a' <= (byte | 0x20) <= c'z'
+
+
+cdef void put_product(Pass* s, Py_ssize_t at) noexcept nogil:
+    """Write a product sign that stands for nothing in the input."""
+    s.product = True
+    s.product_at = at
+    s.product_end = at
+    write_product(s)
 
 
 cdef bint ends_short(const Pass* s) noexcept nogil:
@@ -335,6 +447,7 @@ cdef inline bint junction(Pass* s, int kind, Py_ssize_t at, Py_ssize_t end) noex
             kind in (K_NUMBER, K_WORD)
             or not (
                 ends_factor(s.last)
+                or ends_factorial(s)
                 or (s.last == K_WORD and kind == K_LETTER and ends_short(s))
             )
         ):
@@ -343,6 +456,10 @@ cdef inline bint junction(Pass* s, int kind, Py_ssize_t at, Py_ssize_t end) noex
             s.factor_at = s.size
         s.product = False
         s.gap = GAP_NONE
+        return False
+    if s.last == K_SENTENCE and kind != K_WORD and s.gap <= GAP_THIN and ends_factorial(s):
+        if kind == K_NUMBER and not at_limit(s, at):
+            put_product(s, at)
         return False
     verdict = SEPARATES[separates_index(kind, s.last, s.gap)]
     if verdict == SEPARATES_MAYBE:

@@ -7,7 +7,7 @@ two stops needs, bounded, and sets that grow with what is distinct in the text.
 
 from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp, memmove, memset, strchr, strncmp
+from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strchr, strncmp
 
 from consensuspr.core.native.normal_form cimport (
     CH_AMPERSAND, CH_ARROW, CH_BACKSLASH, CH_BANG, CH_BAR, CH_BRACE_CLOSE, CH_BRACE_OPEN,
@@ -41,6 +41,10 @@ cdef enum:
     MAX_SUBSCRIPT = 12
     MAX_ARGUMENT = 40
     EQUATIONS_A_VALUE = 2
+    REPEATING = 255     # decimals of a number that repeats; arithmetic.REPEATS
+    LOOKAHEAD_LIMIT = 8
+    MOST_DISPLAYS = 12  # room for tables.DISPLAYS
+    DISPLAY_BYTES = 24
     # Words before a number or a sign that can mean something to it: half of the remaining.
     LAST_WORDS = MAX_OF_WORDS + 3
     # Words in a row; the last of these is past what belongs to a number before them.
@@ -274,9 +278,9 @@ cdef void keys_free(Keys* keys) noexcept nogil:
 
 
 cdef void state(
-    Reader* r, const Part* parts, int num_parts, uint32_t start, uint32_t end, bint code
+    Reader* r, const Part* parts, int num_parts, uint32_t start, uint32_t end, bint code, bint whole
 ) noexcept nogil:
-    """Take statements: count them, and mark the nodes that they reach."""
+    """Take statements, the last being a whole side if ``whole``: count them, and mark nodes."""
     cdef int index
     cdef uint64_t key
     cdef uint32_t slot
@@ -296,7 +300,7 @@ cdef void state(
                         reach(r, &r.keys.slots[slot], CHANNEL_STATEMENT, start, end)
                 slot = (slot + 1) & (r.keys.capacity - 1)
         if r.keep:
-            keep_statement(r, part, start, end, index == num_parts - 1, code)
+            keep_statement(r, part, start, end, whole and index == num_parts - 1, code)
 
 
 cdef inline void reach(
@@ -624,14 +628,17 @@ def read_statements(text):
 
 
 def expression_keys(text):
-    """Return the hashes of a node expression's keys: of its true equations with an operation."""
-    return [key for key, _ in expression_statements(text)]
+    """Return the hashes of a node expression's keys: of its true equations with an operation.
+
+    An equation whose operands are all ones has none, for it would be reached by any other.
+    """
+    return [key for key, _ in expression_statements(text) if key]
 
 
 def expression_statements(text):
-    """Return (key, value) of a node expression's true equations with an operation."""
+    """Return (key or 0, value) of a node expression's true equations with an operation."""
     return [
-        (key_of(num, den, operands), Fraction(num, den))
+        (key_of(num, den, operands) if operands else 0, Fraction(num, den))
         for num, den, operands, _, _, whole, _, _ in read_statements(text)[0]
         if whole
     ]

@@ -17,15 +17,18 @@ cdef enum:
     # Every code point below this has an entry of its own; above it only two ranges matter.
     DIRECT_CODES = 0x3400
     # tables.REPLACEMENT, LOOKAHEAD, MAX_UNIT_WORDS, MAX_REWRITE_BYTES
-    # MAX_UNIT_BRACKET, MIN_NAME and MAX_UNIT_DIGITS; a test compares.
+    # MAX_UNIT_BRACKET, MAX_FACTOR, MAX_LABEL, MIN_NAME and MAX_UNIT_DIGITS; a test compares.
     REPLACEMENT_CODE = 0x1A
     LOOKAHEAD_LIMIT = 8
     UNIT_WORDS_LIMIT = 3
     REWRITE_LIMIT = 96
     UNIT_BRACKET_LIMIT = 40
+    FACTOR_LIMIT = 40
+    LABEL_LIMIT = 2
     SHORTEST_NAME = 4
     UNIT_DIGITS_LIMIT = 24
     NEGATIONS = 32  # room for tables.NEGATED
+    MOST_DISPLAYS = 12  # room for tables.DISPLAYS
     # No class of tables.Char: the character has to be decoded first.
     CH_MULTIBYTE = 255
 
@@ -80,6 +83,7 @@ cdef uint8_t MOD_STARTS[256]              # this byte may begin what stands befo
 cdef uint8_t BLANK_STARTS[256]            # this byte may go on a run of spaces
 cdef uint8_t UNIT_LETTER[256]             # see UnitLetter
 cdef uint32_t NEGATED[2][NEGATIONS]       # relations, and what they are when struck out
+cdef char DISPLAYS[MOST_DISPLAYS][KEY_BYTES]   # zero-terminated; an empty one ends them
 cdef uint8_t NUMBER_ENDS[256]             # this byte after digits ends their number
 cdef uint8_t SCRIPT_TEXT[DIRECT_CODES]    # ASCII character of a super- or subscript
 cdef char FRACTION_TEXT[DIRECT_CODES][5]      # text of a vulgar fraction, zero-terminated
@@ -255,6 +259,9 @@ def _fill_tables():
     for char in tables.CHAR_CLASSES:
         if ord(char) >= DIRECT_CODES:
             raise ValueError(f"{char!r} is outside the compiled tables")
+    for index, begins in enumerate(tables.DISPLAYS):
+        encoded = begins.encode()
+        memcpy(DISPLAYS[<int>index], <const char*>encoded, len(encoded))
     for code in range(256):
         BYTE_CLASS[code] = CLASS_OF[CANONICAL[code]] if code < 128 else CH_MULTIBYTE
         if code < 128:

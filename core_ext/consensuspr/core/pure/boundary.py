@@ -152,7 +152,12 @@ def right_free(data: bytes, end: int, edges: Edge) -> bool:
         width = 3 if data[end] >= 0x80 and data[end] >= 0xE0 else 2 if data[end] >= 0x80 else 1
         return class_at(data, end + width) not in _GOES_ON
     if after is Char.POINT:
-        return class_at(data, end + 1) is not Char.DIGIT
+        following = class_at(data, end + 1)
+        if following is Char.OPEN:  # 0.(2) repeats
+            return class_at(data, end + 2) is not Char.DIGIT
+        return following is not Char.DIGIT
+    if after is Char.CLOSE and edges & Edge.RIGHT_DIGIT:
+        return not _repeats(data, end)
     if after is Char.BANG:
         return class_at(data, end + 1) not in _FACTORIAL_GOES_ON
     if after is Char.PRIME:
@@ -160,6 +165,19 @@ def right_free(data: bytes, end: int, edges: Edge) -> bool:
     if after is Char.SPACE and edges & Edge.RIGHT_DIGIT:
         return not _fraction_at(data, end + 1)
     return True
+
+
+def _repeats(data: bytes, end: int) -> bool:
+    """Tell whether the digits before ``end`` are the repeating ones of a decimal: 0.1(36)."""
+    start = end
+    while start > 0 and end - start < MAX_REWRITE_BYTES and data[start - 1] in _DIGITS:
+        start -= 1
+    if start == 0 or data[start - 1] != ord("("):
+        return False
+    end = start = start - 1
+    while start > 0 and end - start < MAX_REWRITE_BYTES and data[start - 1] in _DIGITS:
+        start -= 1
+    return start > 1 and data[start - 1] == ord(".") and data[start - 2] in _DIGITS
 
 
 def _fraction_at(data: bytes, at: int) -> bool:

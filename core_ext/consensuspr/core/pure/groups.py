@@ -22,6 +22,7 @@ from consensuspr.core.tables import (
     MAX_OPEN_GROUPS,
     MAX_REWRITE_BYTES,
     MAX_UNIT_BRACKET,
+    MAX_UNIT_DIGITS,
     MAX_UNIT_WORDS,
     MIN_NAME,
     PARAGRAPH,
@@ -119,7 +120,7 @@ class Groups(State):
             return end
         before, product, separated = self.last, False, False
         unit_at, unit_words = self.unit_at, -1
-        if self.product is not None and before in FACTOR_ENDS:
+        if self.product is not None and (before in FACTOR_ENDS or self.ends_factorial()):
             product = True
             self.product = None
             self.gap = Gap.NONE
@@ -128,7 +129,8 @@ class Groups(State):
             before = Kind.OPERATOR
         else:
             unit_words = self.unit_words
-            separated = self.junction(Kind.OPEN, at, end)
+            product = self.gap <= Gap.THIN and self.ends_factorial()
+            separated = not product and self.junction(Kind.OPEN, at, end)
         if self.full():
             self.write("(", at, end)
             self.note(Kind.OPEN, Content.OTHER)
@@ -264,7 +266,7 @@ class Groups(State):
             sign = "*" if self.first is Kind.NUMBER else ""
             if before is Kind.NUMBER:
                 return None if frame.separated else sign
-            if before is Kind.CLOSE:
+            if before is Kind.CLOSE or (before is Kind.SENTENCE and frame.product):
                 return "" if frame.separated else sign
             if before is Kind.LETTER:
                 return sign if frame.product else None
@@ -536,6 +538,13 @@ class Groups(State):
         elif self.product is not None:
             self.write_product()
             before = Kind.OPERATOR
+        elif self.gap <= Gap.THIN and self.ends_factorial():
+            self.product = (at, at)  # the command is longer than what it writes
+            self.write_product()
+            before = Kind.OPERATOR
+        elif self.fraction_multiplies(end, group):
+            product = before is Kind.NUMBER
+            self.gap = Gap.NONE
         elif self.gap is not Gap.NONE and self.needs_separator(Kind.NUMBER, at, end):
             separated = self.separate(Kind.NUMBER, at)
         start, stop, brace = argument
@@ -551,6 +560,36 @@ class Groups(State):
         if group is Group.BINOM_TOP:
             return self.close_binom_top(frame, start, stop)
         return self.close_numerator(frame, start, stop)
+
+    def fraction_multiplies(self, at: int, group: Group) -> bool:
+        """Tell whether the fraction with its arguments at ``at`` is a factor of what is before it.
+
+        A number and a fraction of numbers are a mixed number.
+        """
+        if self.gap >= Gap.MARK:
+            return False
+        if self.last is Kind.LETTER:
+            return not self.wordy
+        return self.last is Kind.NUMBER and not (
+            group is Group.NUMERATOR and self.is_plain_fraction(at)
+        )
+
+    def is_plain_fraction(self, at: int) -> bool:
+        """Tell whether both arguments at ``at`` are whole numbers."""
+        for _ in range(2):
+            at = self.skip_spaces(at)
+            brace = self.classes[at] is Char.BRACE_OPEN
+            first = at = self.skip_spaces(at + 1) if brace else at
+            while self.classes[at] is Char.DIGIT and at - first < (MAX_UNIT_DIGITS if brace else 1):
+                at += 1
+            if at == first:
+                return False
+            if brace:
+                at = self.skip_spaces(at)
+                if self.classes[at] is not Char.BRACE_CLOSE:
+                    return False
+                at += 1
+        return True
 
     def read_denominator(self, end: int) -> int:
         """Open a fraction's denominator if there is one."""

@@ -4,28 +4,45 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
-from fractions import Fraction
+from collections.abc import Collection, Sequence
+from itertools import chain
 from operator import attrgetter
 
 import ahocorasick
 import numpy as np
 
+from consensuspr.core.algebra import (
+    GROUPS,
+    FactRun,
+    Group,
+    Kind,
+    equation_keys,
+    groups_of,
+)
 from consensuspr.core.expressions import derive_forms
 from consensuspr.core.patterns import (
     BatchResult,
     Channel,
+    Edge,
     Hit,
     Pattern,
     compile_patterns,
     encode,
     freeze_nodes,
+    stripped,
     with_forms,
 )
+from consensuspr.core.pure.algebra import read_facts
 from consensuspr.core.pure.boundary import left_free, right_free
+from consensuspr.core.pure.boxes import find_answers
 from consensuspr.core.pure.characters import CodePoints
 from consensuspr.core.pure.normal_form import NormalForm, normal_form, normalize
-from consensuspr.core.pure.statements import StatedText, expression_keys, read_statements
+from consensuspr.core.pure.statements import (
+    StatedText,
+    expression_keys,
+    expression_statements,
+    read_statements,
+)
 from consensuspr.core.statements import Key, is_computed
 
 
@@ -42,18 +59,22 @@ class Matcher:
         statements: bool = True,
         derived: Sequence[Sequence[str]] = (),
         code: str = "written",
+        given: str = "",
+        rare: Collection[str] = (),
     ) -> None:
         self._nodes = freeze_nodes(nodes)
         self._derived = freeze_nodes(derived)
         self._expand = expand
         self._statements = statements
         self._code = code
+        self._given = given
+        self._rare = frozenset(rare)
         is_computed(code)
         written = with_forms(self._nodes, derive_forms if expand else None, self._derived)
         patterns = compile_patterns(
             written,
             normalize,
-            lambda text: (Fraction(*key.value) for key in expression_keys(text)),
+            lambda text: (value for _, value in expression_statements(text)),
         )
         # The nodes that a key reaches, each with the expression that the key was made of.
         self._keys: dict[Key, list[tuple[int, str]]] = {}
@@ -62,8 +83,30 @@ class Matcher:
                 for text in expressions:
                     for key in expression_keys(text):
                         self._keys.setdefault(key, []).append((node, text))
+        # The same for equations; the second ones are found whatever the names are.
+        self._named: dict[int, list[tuple[int, str]]] = {}
+        self._renamed: dict[int, list[tuple[int, str]]] = {}
+        self._shapes: frozenset[int] = frozenset()
+        self._groups = Group(0)
+        if statements:
+            equations = equation_keys(
+                self._nodes, read_expression_facts, expression_keys, given, self._rare
+            )
+            for one in equations:
+                keys = self._renamed if one.kind is Kind.RENAMED else self._named
+                keys.setdefault(one.key, []).append((one.node, one.expression))
+            self._shapes = frozenset(one.shape for one in equations if one.shape)
+            self._groups = groups_of(equations)
+            lists = {(one.node, one.expression) for one in equations if one.kind is Kind.LIST}
+            patterns = [
+                one._replace(edges=one.edges | Edge.LIST)
+                if (one.node, one.expression) in lists
+                else one
+                for one in patterns
+            ]
         self.num_nodes = len(self._nodes)
         self.num_patterns = len(patterns)
+        self._boxed = [pattern for pattern in patterns if pattern.boxed]
         self._automaton = ahocorasick.Automaton()
         # Keyed by bytes in disguise: pyahocorasick searches str, offsets must be bytes.
         by_data: dict[str, list[Pattern]] = {}
@@ -75,7 +118,10 @@ class Matcher:
             self._automaton.make_automaton()
 
     def __reduce__(self) -> tuple[type[Matcher], tuple[object, ...]]:
-        return Matcher, (self._nodes, self._expand, self._statements, self._derived, self._code)
+        return Matcher, (
+            self._nodes, self._expand, self._statements, self._derived, self._code, self._given,
+            tuple(self._rare),
+        )  # fmt: skip
 
     @property
     def has_statements(self) -> bool:
@@ -85,7 +131,7 @@ class Matcher:
     @property
     def nbytes(self) -> int:
         """Memory of the automaton in bytes, estimated."""
-        keys = 200 * len(self._keys)
+        keys = 200 * (len(self._keys) + len(self._named) + len(self._renamed))
         if not self.num_patterns:
             return sys.getsizeof(self._automaton) + keys
         stats = self._automaton.get_stats()
@@ -166,19 +212,50 @@ class Matcher:
                             stated.values.update(
                                 value for value, last in stated.results if last >= statement.end
                             )
-        if None in found and self.num_patterns:
+        boxes = statements and self._statements
+        if boxes and any(found[pattern.node] is None for pattern in self._boxed):
+            for pattern, start, end in find_answers(data, self._boxed):
+                if found[pattern.node] is None:
+                    found[pattern.node] = Hit(start, end, pattern.expression, Channel.PATTERN)
+        keyed = statements and bool(self._groups)
+        if keyed or (None in found and self.num_patterns):
             form = normal_form(data)
             counted = stated if counts else None
-            uncounted = self._search(form, counted, found)
+            uncounted = self._search(form, counted, found, boxes)
             if counted is not None and any(found[node] is None for node in uncounted):
                 counted.count_too(form.data)
-                self._search(form, counted, found)
+                self._search(form, counted, found, boxes)
+            if keyed:
+                self._read_equations(form, stated, found)
         return found
 
+    def _read_equations(
+        self, form: NormalForm, stated: StatedText | None, found: list[Hit | None]
+    ) -> None:
+        """Add what equations reach to ``found``, and count them."""
+        for run in read_facts(form.data, self._shapes):
+            for fact in run.facts:
+                if not GROUPS[fact.kind] & self._groups:
+                    continue
+                if stated is not None:
+                    stated.take(fact)
+                reached = [*chain.from_iterable(self._named.get(key, ()) for key in fact.keys)]
+                for node, text in [*reached, *self._renamed.get(fact.renamed, ())]:
+                    if found[node] is None:
+                        start, end = form.starts[fact.start], form.ends[fact.end - 1]
+                        found[node] = Hit(start, end, text, Channel.EQUATION)
+
     def _search(
-        self, form: NormalForm, counted: StatedText | None, found: list[Hit | None]
+        self,
+        form: NormalForm,
+        counted: StatedText | None,
+        found: list[Hit | None],
+        boxes: bool,
     ) -> set[int]:
-        """Add hits to ``found``; return the nodes of those that the guard has not counted."""
+        """Add hits to ``found``; return the nodes of those that the guard has not counted.
+
+        With ``boxes`` a boxed pattern has none.
+        """
         uncounted: set[int] = set()
         missing = found.count(None)
         end = 0
@@ -195,6 +272,8 @@ class Matcher:
             if not left_free(form.data, start, edges):
                 continue
             for pattern in same:
+                if boxes and (pattern.boxed or pattern.edges & Edge.LIST):
+                    continue
                 if counted is not None and not (
                     counted.values.issuperset(pattern.values)
                     and counted.numbers.issuperset(pattern.numbers)
@@ -230,7 +309,7 @@ def match_batch(
         raise ValueError(f"threads must be 0 or more, got {threads}")
     channels: list[int] = []
     offsets = np.zeros(len(texts) + 1, dtype=np.int64)
-    num_values, num_numbers = np.zeros((2, len(texts)), dtype=np.uint32)
+    num_values, num_numbers, num_equations = np.zeros((3, len(texts)), dtype=np.uint32)
     for index, (matcher, text) in enumerate(zip(matchers, texts, strict=True)):
         if deadline is not None and time.monotonic() >= deadline:
             raise TimeoutError(f"the deadline passed before {len(texts)} texts were matched")
@@ -240,6 +319,7 @@ def match_batch(
         found = matcher.find(data, stated, statements, counts, code)
         if stated is not None:
             num_values[index], num_numbers[index] = stated.num_values, len(stated.numbers)
+            num_equations[index] = stated.num_equations
         channels += [0 if hit is None else hit.channel for hit in found]
         offsets[index + 1] = len(channels)
     return BatchResult(
@@ -247,4 +327,16 @@ def match_batch(
         offsets,
         num_values if counts else None,
         num_numbers if counts else None,
+        num_equations if counts else None,
     )
+
+
+def read_expression_facts(text: str) -> tuple[bytes, list[FactRun]]:
+    """Return the normal form of an expression or a problem, and what it says."""
+    form = stripped(normalize(text))
+    return form, read_facts(form)
+
+
+def states_equation(text: str) -> bool:
+    """Tell whether a text states an equation, or anything else that could reach a node."""
+    return any(run.facts for run in read_expression_facts(text)[1])

@@ -17,6 +17,7 @@ from consensuspr.core.pure.operands import Operands
 from consensuspr.core.pure.state import Content, Gap, Group, Kind
 from consensuspr.core.tables import (
     COMMANDS,
+    DISPLAYS,
     LOOKAHEAD,
     NEGATED,
     PARAGRAPH,
@@ -114,12 +115,21 @@ class _Reader(Operands):
                 count += 1
                 line = at + 1
             at += 1
-        if count > 1 or len(self.out) == self.base:
+        if count == 2 and len(self.out) > self.base and self.display_follows(line, at):
+            self.emphasis = False
+        elif count > 1 or len(self.out) == self.base:
             self.begin_paragraph(line)
         self.widen(Gap.BREAK)
         self.line_start = True
         self.bar_open = self.table_row = False
         return at
+
+    def display_follows(self, line: int, at: int) -> bool:
+        """Tell whether display mathematics begins at ``at``, on the line that begins at ``line``.
+
+        The blank line before it is a line break: the sentence goes on.
+        """
+        return at - line <= LOOKAHEAD and self.chars.startswith(DISPLAYS, at)
 
     def list_number(self, at: int) -> int:
         """Return the index past a list mark ``1. `` or ``1) `` at a line's start, else 0."""

@@ -12,6 +12,7 @@ from consensuspr.core.tables import (
     MAX_UNIT_DIGITS,
     MAX_UNIT_WORDS,
     MIN_NAME,
+    REPEATING,
     SUBSCRIPTS,
     SUPERSCRIPTS,
     UNIT_LETTERS,
@@ -59,8 +60,19 @@ class Operands(Operators):
             end = at
         else:
             end = self.whole_part(at, listing or glued or index)
-        if self.classes[end] is Char.POINT and self.classes[end + 1] is Char.DIGIT:
-            end = self.decimal_part(end)
+        repeats = False
+        if self.classes[end] is Char.POINT:
+            decimal = end + 1
+            while self.classes[decimal] is Char.DIGIT:
+                decimal += 1
+            repeating = None if glued or index else self.repeating_part(decimal)
+            if repeating is not None:
+                repeats = True
+                self.write(".", end, end + 1)
+                self.write_digits(end + 1, decimal)
+                end = self.write_repeating(decimal, *repeating)
+            elif decimal > end + 1:
+                end = self.decimal_part(end)
         if glued:
             # The digits of x1 belong to the letter before them.
             self.after(last)
@@ -68,10 +80,37 @@ class Operands(Operators):
             return end
         self.note(Kind.NUMBER)
         self.after(Kind.LETTER if index else Kind.NUMBER)
-        self.sealed = index
+        self.sealed = index or repeats
         if not index:
             self.unit_at = len(self.out)
             self.unit_words = 0
+        return end
+
+    def repeating_part(self, at: int) -> tuple[int, int, int] | None:
+        """Find ``\\overline{36}`` at ``at``: its digits [first, stop) and the index past it."""
+        for name in REPEATING:
+            first = at + 1 + len(name)
+            if self.chars[at:first] != "\\" + name:
+                continue
+            first = self.skip_spaces(first)
+            if self.classes[first] is Char.DIGIT:
+                return first, first + 1, first + 1
+            if self.classes[first] is not Char.BRACE_OPEN:
+                return None
+            first = stop = self.skip_spaces(first + 1)
+            while self.classes[stop] is Char.DIGIT:
+                stop += 1
+            end = self.skip_spaces(stop)
+            if stop == first or self.classes[end] is not Char.BRACE_CLOSE:
+                return None
+            return first, stop, end + 1
+        return None
+
+    def write_repeating(self, at: int, first: int, stop: int, end: int) -> int:
+        """Write the digits [first, stop) in brackets, which stand for the characters [at, end)."""
+        self.write("(", at, first)
+        self.write_digits(first, stop)
+        self.write(")", stop, end)
         return end
 
     def whole_part(self, at: int, plain: bool) -> int:
@@ -293,15 +332,6 @@ class Operands(Operators):
         """Tell whether a letter is the first one in the braces of \\text behind a number."""
         frame = self.frames[-1] if self.frames else None
         return frame is not None and frame.group is Group.TEXT and frame.position == len(self.out)
-
-    def number_start(self) -> int:
-        """Return where the number at the end of the output begins; 0 if it is too long."""
-        at = len(self.out)
-        while at > self.base and self.out[at - 1] in b"0123456789.":
-            at -= 1
-            if len(self.out) - at > MAX_UNIT_DIGITS:
-                return 0
-        return at
 
     def drop_unit_letters(self, stop: int) -> bool:
         """Take the units of one letter out of the side of a relation that ends at ``stop``.

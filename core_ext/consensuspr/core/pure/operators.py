@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import factorial
 
 from consensuspr.core.pure.groups import Groups
@@ -19,10 +20,25 @@ _FACTOR_STARTS = classes_of("0aα√([\\{½$")
 _SUBSCRIPT_STARTS = classes_of("0aα{\\(")
 _BLANKS = (Char.SPACE, Char.NEWLINE)
 _RAISED = ("\\circ", "\\prime", "°")
+# What a side of an equation with factorials is made of, a name of one letter included.
+_IN_SIDE = frozenset(b"0123456789+-*/^!(),abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_SIDE_OF_NUMBERS = re.compile(r"[0-9]{1,18}(?:[-+*/][0-9]{1,18}|\^[0-9]{1,2}(?![0-9^]))*!")
+_TERM = re.compile(r"([-+]?)([0-9*/^!]+)")
+_FACTOR = re.compile(r"([*/]?)([0-9]+!?)(?:\^([0-9]+!?))?")
+_SIDE_LIMIT = 10**18
+_COUNTS = re.compile(rb"(?:[0-9)]|(?<![A-Za-z])[A-Za-z])!|(?<![A-Za-z])C\(")
 _MOST_PRIMES = 3
 _MOST_INDEX_DIGITS = 6
 # What a sign stands tight before.
 _SIGNED = classes_of("0aα(.\\")
+
+
+def _counted(number: str) -> int:
+    """Return a number's value, or that of its factorial; large ones are all the same."""
+    if number[-1] != "!":
+        return int(number)
+    value = int(number[:-1])
+    return factorial(value) if value <= 19 else _SIDE_LIMIT
 
 
 class Operators(Groups):
@@ -437,11 +453,14 @@ class Operators(Groups):
     def is_factorial(self, at: int) -> bool:
         """Tell ``5!=120`` and ``n!=n(n-1)!`` from ``2!=3``; ``at`` is behind the equals sign.
 
-        What ``!=`` would deny of a number and its factorial, or of anything and itself, is meant
-        as a factorial.
+        It is one beside another factorial or a binomial coefficient.  What ``!=`` would deny of a
+        number, or the product that ends with it, and its factorial, or of anything and itself, is
+        meant as a factorial.
         """
         if self.gap is not Gap.NONE or self.product is not None:
             return False
+        if self.ends_factorial() or self.side_counts():
+            return True
         if self.last is Kind.LETTER:
             letter = self.chars[at : at + 1]
             return self.classes[at] is Char.LETTER and self.out[-1:] == letter.encode()
@@ -450,14 +469,59 @@ class Operators(Groups):
             end += 1
         if self.last is not Kind.NUMBER or end == at or self.classes[end] is Char.DIGIT:
             return False
-        number = self.out[-3:].decode(errors="replace")
-        number = number[len(number.rstrip("0123456789")) :]
-        before = self.out[-len(number) - 1 : -len(number)] if number else b"."
-        if before == b"." or not 1 <= len(number) <= 2:
+        start = self.number_start()
+        number = self.out[start:]
+        if not (number.isdigit() and len(number) <= 2):
             return False
         right = int(self.chars[at:end])
         value = int(number)
-        return right == value or (value <= 20 and right == factorial(value))
+        if right == value:
+            return True
+        return (value <= 20 and right == factorial(value)) or right == self.side_value()
+
+    def side_value(self) -> int | None:
+        """Return the value of the side at the output's end with a factorial behind it.
+
+        None if it holds more than whole numbers and operators, or is large.
+        """
+        start = len(self.out)
+        stop = max(self.base, start - MAX_REWRITE_BYTES)
+        while start > stop and self.out[start - 1] in b"0123456789+-*/^":
+            start -= 1
+        if start > self.base and self.out[start - 1] not in b" \n=<>,;:(":
+            return None
+        side = self.out[start:].decode() + "!"
+        if not _SIDE_OF_NUMBERS.fullmatch(side):
+            return None
+        total = 0
+        for sign, term in _TERM.findall(side):
+            product = 1
+            for operator, number, exponent in _FACTOR.findall(term):
+                value = _counted(number)
+                if exponent:
+                    value = value ** min(_counted(exponent), 64)
+                if operator == "/":
+                    if not value or product % value:
+                        return None
+                    product //= value
+                else:
+                    product *= value
+                if max(product, value) >= _SIDE_LIMIT:
+                    return None
+            total += -product if sign == "-" else product
+            if abs(total) >= _SIDE_LIMIT:
+                return None
+        return total
+
+    def side_counts(self) -> bool:
+        """Tell whether the side at the output's end has a factorial or a binomial coefficient."""
+        if self.last not in (Kind.NUMBER, Kind.LETTER, Kind.CLOSE):
+            return False
+        start = len(self.out)
+        stop = max(self.base, start - MAX_REWRITE_BYTES)
+        while start > stop and self.out[start - 1] in _IN_SIDE:
+            start -= 1
+        return _COUNTS.search(self.out, start) is not None
 
     def colon(self, at: int, end: int) -> int:
         """A colon, or the definition sign ``:=``."""

@@ -13,8 +13,22 @@ from enum import IntEnum, IntFlag
 from typing import Final
 
 from consensuspr.core.pure.characters import char_class
-from consensuspr.core.tables import LOOKAHEAD, MAX_WORD, MIN_NAME, WORDS, Char, Word
+from consensuspr.core.tables import (
+    LOOKAHEAD,
+    MAX_FACTOR,
+    MAX_LABEL,
+    MAX_UNIT_DIGITS,
+    MAX_WORD,
+    MIN_NAME,
+    WORDS,
+    Char,
+    Word,
+    classes_of,
+)
 
+# What a bracket that is a factor holds beside letters and commands, and what goes on behind it.
+_IN_FACTOR: Final = classes_of("0. +-*×/^_α√{}½²₁")
+_FACTOR_GOES_ON: Final = classes_of("(*×+-/^=")
 _SIGN_WORDS: Final = (Word.EQUALS, Word.PLUS, Word.MINUS, Word.TIMES)
 
 
@@ -209,6 +223,77 @@ class State:
             limit -= 1
         return self.skip_spaces(at)
 
+    def bracket_multiplies(self, at: int) -> bool:
+        """Tell whether the bracket at ``at``, a blank behind a number, is a factor.
+
+        It is one behind a power and behind a number in brackets or a fraction: ``\\pi (3)^2 (8)``
+        and ``\\frac12 (3)(4)``.  What may be a remark or a label is none.
+        """
+        if self.classes[at] is not Char.OPEN:
+            return False
+        number = self.number_start()
+        power = number > self.base and self.out[number - 1] == ord("^")
+        if not (power or self.sealed):
+            return False
+        end = self.factor_end(at + 1)
+        if not end:
+            return False
+        if power and (end - at - 2 > MAX_LABEL or self.out[number - 2 : number - 1] == b")"):
+            return True
+        end = self.skip_spaces(end)
+        return self.classes[end] in _FACTOR_GOES_ON or any(
+            self.chars[end : end + len(name)] == name for name in ("\\cdot", "\\times")
+        )
+
+    def remark_follows(self, at: int, end: int) -> bool:
+        """Tell whether the bracket [at, end), a blank behind an operand, begins with a word.
+
+        A capital may be a function: ``P (win)``.
+        """
+        if self.classes[at] is not Char.OPEN or self.out[-1:].isupper():
+            return False
+        stop = end
+        while self.classes[stop] is Char.LETTER:
+            stop += 1
+        if stop - end < 2 or stop - end > MAX_WORD:
+            return stop - end > MAX_WORD
+        meaning, _ = self.meaning(fold_case(self.chars[end:stop]))
+        if stop - end == 2:
+            return meaning is Word.STOP
+        return meaning in (Word.PLAIN, Word.STOP)
+
+    def factor_end(self, at: int) -> int:
+        """Return the index past the bracket whose content, a factor, begins at ``at``; else 0."""
+        for end in range(at, min(at + MAX_FACTOR, self.length)):
+            cls = self.classes[end]
+            if cls is Char.CLOSE:
+                return end + 1
+            if cls is Char.BACKSLASH:
+                if self.classes[end + 1] is not Char.LETTER:
+                    return 0
+            elif cls is Char.LETTER:
+                # Letters side by side are a word, unless they are a command's name.
+                if self.classes[end + 1] is Char.LETTER and not self.names_command(at, end):
+                    return 0
+            elif cls not in _IN_FACTOR:
+                return 0
+        return 0
+
+    def names_command(self, start: int, at: int) -> bool:
+        """Tell whether the letter at ``at`` belongs to a command that begins behind ``start``."""
+        while at > start and self.classes[at] is Char.LETTER:
+            at -= 1
+        return self.classes[at] is Char.BACKSLASH
+
+    def number_start(self) -> int:
+        """Return where the number at the end of the output begins; 0 if it is too long."""
+        at = len(self.out)
+        while at > self.base and self.out[at - 1] in b"0123456789.":
+            at -= 1
+            if len(self.out) - at > MAX_UNIT_DIGITS:
+                return 0
+        return at
+
     def word_follows(self, at: int) -> bool:
         """Tell whether a space and then a word of two letters or more stands at ``at``.
 
@@ -243,21 +328,26 @@ class State:
         if position < len(self.out):
             self.starts[position] = start
 
+    def at_limit(self, at: int) -> bool:
+        """Tell whether one more byte would take the paragraph's output to its limit."""
+        read = self.offsets[at] - self.offsets[self.origin]
+        return 2 * (len(self.out) - self.base + 1) > 3 * read + 2
+
     def separate(self, kind: Kind, at: int) -> bool:
         """Write the separator before a token of ``kind`` unless the output is at its limit.
 
         Prose is separated by spaces however it was broken into lines; two operands that a
         line break or a delimiter kept apart are separated by a line break, so that ``2`` and
-        ``1/2`` on two lines are no mixed number.
+        ``1/2`` on two lines are no mixed number.  A bracket goes on a phrase: ``$3$ (odd)``.
 
         A paragraph's output never exceeds 1.5 times its input and 1 byte; only optional
         separators can get there, in text made for it, and are left out then.
         """
-        read = self.offsets[at] - self.offsets[self.origin]
-        if 2 * (len(self.out) - self.base + 1) > 3 * read + 2:
+        if self.at_limit(at):
             return False
         prose = self.last in (Kind.WORD, Kind.SENTENCE) or kind is Kind.WORD
-        self.write(" " if prose or self.gap < Gap.MARK else "\n", at, at)
+        joined = self.gap < (Gap.BREAK if kind is Kind.OPEN else Gap.MARK)
+        self.write(" " if prose or joined else "\n", at, at)
         return True
 
     def note(self, kind: Kind, content: Content = Content.NONE) -> None:
@@ -315,7 +405,11 @@ class State:
         if last is Kind.NUMBER:
             if kind is Kind.LETTER:
                 return self.classes[at] is Char.LETTER and self.word_follows(end)
-            return kind is not Kind.OPEN or gap is Gap.SPACE
+            if kind is Kind.OPEN:
+                return gap is Gap.SPACE and not self.bracket_multiplies(at)
+            return True
+        if kind is Kind.OPEN and gap is Gap.SPACE and last in (Kind.LETTER, Kind.CLOSE):
+            return self.remark_follows(at, end)
         if last is Kind.LETTER:
             prose = self.wordy and gap is Gap.SPACE
             return kind in (Kind.WORD, Kind.NUMBER) or (kind is Kind.LETTER and prose)
@@ -328,8 +422,10 @@ class State:
         (rule 9): ``2*3`` and ``x*2`` keep it, ``2*x`` is ``2x``.
         """
         if self.product is not None:
-            factors = self.last in FACTOR_ENDS or (
-                self.last is Kind.WORD and kind is Kind.LETTER and self.ends_short()
+            factors = (
+                self.last in FACTOR_ENDS
+                or self.ends_factorial()
+                or (self.last is Kind.WORD and kind is Kind.LETTER and self.ends_short())
             )
             if kind in (Kind.NUMBER, Kind.WORD) or not factors:
                 self.write_product()
@@ -338,9 +434,24 @@ class State:
             self.product = None
             self.gap = Gap.NONE
             return False
+        if kind is not Kind.WORD and self.gap <= Gap.THIN and self.ends_factorial():
+            if kind is Kind.NUMBER and not self.at_limit(at):
+                self.product = (at, at)
+                self.write_product()
+            return False
         if self.needs_separator(kind, at, end):
             return self.separate(kind, at)
         return False
+
+    def ends_factorial(self) -> bool:
+        """Tell whether the last token is the sign of a factorial, not the end of a sentence."""
+        if self.last is not Kind.SENTENCE or len(self.out) < self.base + 2:
+            return False
+        tail = self.out[max(self.base, len(self.out) - 3) :]
+        if tail[-1:] != b"!":
+            return False
+        letter = tail[-2:-1].isalpha() and not (len(tail) > 2 and tail[:1].isalpha())
+        return letter or tail[-2:-1].isdigit() or tail[-2:-1] == b")"
 
     def ends_short(self) -> bool:
         """Tell whether the word at the end of the output is too short for a name: ab*c is abc."""

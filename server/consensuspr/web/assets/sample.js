@@ -3,10 +3,10 @@
 
 const BESIDE = 6; // texts that are shown at once
 const MAX_WORDINGS = 40;
-const CHANNEL_OF = { p: "pattern", s: "statement", c: "code" };
+const CHANNEL_OF = { p: "pattern", s: "statement", c: "code", e: "equation" };
 const CHANNELS = {
-  pattern: "found as written", statement: "found as an equation of the same meaning",
-  code: "found as a value in code",
+  pattern: "found as written", statement: "found as arithmetic with the same numbers",
+  code: "found as a value in code", equation: "found as an equal equation",
 };
 
 const nodeName = (node) => node.label || node.id || `node ${node.number + 1}`;
@@ -91,12 +91,14 @@ function ncrLines(row, figures) {
     ? `0 (${counted}, without a marked final answer)` : `${short(ncr)} = ${product}`)];
   if (figures) {
     const { statements, max_statements: stated, numbers, max_numbers: written } = figures;
-    const factors = [[stated, statements], [written, numbers]].filter(([most, has]) => has > most)
+    const { equations, max_equations: equated } = figures;
+    const factors = [[stated, statements], [written, numbers], [equated, equations]].filter(([most, has]) => has > most)
       .map(([most, has]) => `${short(most)} ∕ ${int(has)}`);
     lines.push(h("p", { class: lowered ? "warned" : "about" }, h("b", "Guard "),
       `${short(guard)}${lowered ? ` = ${factors.join(" × ")}` : ""}: `,
       `${count(statements, "value")} stated of ${short(stated)} allowed, `,
-      `${count(numbers, "number")} written of ${short(written)}.`));
+      `${count(numbers, "number")} written of ${short(written)}`,
+      equations ? `, ${count(equations, "equation")} of ${short(equated)}.` : "."));
   }
   return lines;
 }

@@ -14,6 +14,7 @@ import math
 from fractions import Fraction
 from typing import NamedTuple
 
+from consensuspr.core.algebra import KEYS_AN_EQUATION, Fact, Kind
 from consensuspr.core.patterns import Magnitude, encode
 from consensuspr.core.pure.characters import canonical_characters
 from consensuspr.core.pure.statements.code import Program, split_code
@@ -23,7 +24,7 @@ from consensuspr.core.pure.statements.numbers import written_numbers
 from consensuspr.core.pure.statements.prose import read_stretches
 from consensuspr.core.statements import EQUATIONS_A_VALUE, Key, TrueStatement
 
-__all__ = ["StatedText", "expression_keys", "read_statements"]
+__all__ = ["StatedText", "expression_keys", "expression_statements", "read_statements"]
 
 
 class StatedText(NamedTuple):
@@ -35,6 +36,7 @@ class StatedText(NamedTuple):
         numbers: distinct magnitudes of all numbers written.
         equations: distinct keys of all statements.
         results: values of numbers that can be a result of code, and before which byte that ends.
+        said: first keys of what its equations say.
     """
 
     statements: list[TrueStatement]
@@ -42,11 +44,22 @@ class StatedText(NamedTuple):
     numbers: set[Magnitude]
     equations: set[Key]
     results: list[tuple[Fraction, float]]
+    said: set[int]
 
     @property
     def num_values(self) -> int:
         """What the guard counts of the values: see ``EQUATIONS_A_VALUE``."""
         return max(len(self.values), -(-len(self.equations) // EQUATIONS_A_VALUE))
+
+    @property
+    def num_equations(self) -> int:
+        """What the guard counts of the equations: see ``KEYS_AN_EQUATION``."""
+        return -(-len(self.said) // KEYS_AN_EQUATION)
+
+    def take(self, fact: Fact) -> None:
+        """Count what an equation says; what is joined has been counted."""
+        if fact.kind is not Kind.JOINED:
+            self.said.add(fact.keys[0])
 
     def count_too(self, text: str | bytes) -> None:
         """Count what another form of the text states, too."""
@@ -83,9 +96,22 @@ def read_statements(text: str | bytes) -> StatedText:
             for number, at in log.results.items()
             if not isinstance(number.magnitude, str)
         ],
+        set(),
     )
 
 
 def expression_keys(text: str) -> list[Key]:
-    """Return the keys of a node's expression: of its true equations with an operation."""
-    return [one.key for one in read_statements(text).statements if one.whole]
+    """Return the keys of a node's expression: of its true equations with an operation.
+
+    An equation whose operands are all ones has none, for it would be reached by any other.
+    """
+    return [key for key, _ in expression_statements(text) if key is not None]
+
+
+def expression_statements(text: str) -> list[tuple[Key | None, Fraction]]:
+    """Return (key, value) of an expression's true equations with an operation."""
+    return [
+        (one.key if one.key.operands else None, Fraction(*one.key.value))
+        for one in read_statements(text).statements
+        if one.whole
+    ]

@@ -61,6 +61,8 @@ class Shown(NamedTuple):
 
 
 AS_IT_IS = Shown()
+# A decimal that repeats, which is exact and rounds nothing.
+REPEATS = Shown(decimals=255)
 
 
 @dataclass(slots=True)
@@ -110,6 +112,11 @@ class ExactValue(NamedTuple):
     shown: Shown | None = None
 
     @property
+    def repeats(self) -> bool:
+        """Whether it is a decimal that repeats."""
+        return self.shown is not None and self.shown.decimals == REPEATS.decimals
+
+    @property
     def key(self) -> Key:
         """What a statement of this value reaches nodes by."""
         operands = sorted(one.as_integer_ratio() for one in self.operands if one != 1)
@@ -130,7 +137,7 @@ def agree(left: ExactValue, right: ExactValue, approximate: bool) -> bool:
 
 
 def _rounds_to(exact: ExactValue, rounded: ExactValue, approximate: bool) -> bool:
-    if rounded.shown is None:
+    if rounded.shown is None or rounded.repeats:
         return False
     decimals, zeros = rounded.shown
     # After an approximate sign, the zeros that end 1200 are not places that it shows.
@@ -192,7 +199,7 @@ def evaluate(
 
 
 class _Parser:
-    """Recursive descent over items[start:end]; notes every operation as it is carried out."""
+    """Recursive descent over items[start:end]; notes each operation as it is carried out."""
 
     def __init__(self, items: list[ArithmeticItem], start: int, end: int) -> None:
         self.parts: list[ExactValue] = []
@@ -200,6 +207,7 @@ class _Parser:
         self._at = start
         self._end = end
         self._depth = 0
+        self._power_last = False  # the last part is a power
 
     def whole(self) -> ExactValue:
         value = self._sum()
@@ -232,8 +240,15 @@ class _Parser:
             left.operands + right.operands,
             left.operations + right.operations + 1,
         )
-        self.parts.append(value)
+        self._note(value, op == "^")
         return value
+
+    def _note(self, value: ExactValue, power: bool) -> None:
+        """Note an operation; a power states nothing as a part of another operation."""
+        if self._power_last:
+            self.parts.pop()
+        self.parts.append(value)
+        self._power_last = power
 
     def _sum(self) -> ExactValue:
         left = self._product()
@@ -260,7 +275,7 @@ class _Parser:
             return value
         value = value._replace(number=-value.number)
         if value.operations:
-            self.parts.append(value)
+            self._note(value, self._power_last)
         return value
 
     def _power(self) -> ExactValue:

@@ -40,10 +40,13 @@ class StatementLog:
         self.numbers: set[Magnitude] = set()
         self.results: dict[WrittenNumber, float] = {}
 
-    def state(self, parts: list[ExactValue], start: int, end: int, code: bool) -> None:
-        """Take the operations of one side; the last is the side itself."""
+    def state(
+        self, parts: list[ExactValue], start: int, end: int, code: bool, whole: bool = True
+    ) -> None:
+        """Take the operations of one side; the last is the side itself if ``whole``."""
+        last = len(parts) if whole else 0
         for index, part in enumerate(parts, 1):
-            whole = index == len(parts)
+            whole = index == last
             self.statements.append(TrueStatement(part.key, start, end, whole, code, not code))
 
     def count(self, number: WrittenNumber, at: float | None) -> None:
@@ -134,10 +137,14 @@ class Equations:
             return
         if not agree(first, second, approximate) or _same(first_parts, second_parts):
             return
-        for side, parts in ((left, first_parts), (right, second_parts)):
+        for side, parts, value in ((left, first_parts, second), (right, second_parts, first)):
             if not side.stated:
                 side.stated = True
-                self._log.state(parts, left.start, right.end, code=False)
+                self._log.state(parts, left.start, right.end, code=False, whole=not value.repeats)
+            if value.repeats and parts:
+                # 0.(2) is more than a value: a node that says so is not reached by 0.2 = 2/9.
+                exact = parts[-1]._replace(operands=(*parts[-1].operands, abs(value.number)))
+                self._log.state([exact], left.start, right.end, code=False)
 
     def _name(self, sign: ArithmeticItem, right: _Side) -> None:
         """Read "speed = 120 / 3" and, on a later line, "speed = 40" as one equation."""

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from consensuspr.core.pure.characters import char_class
-from consensuspr.core.pure.statements.arithmetic import AS_IT_IS, Shown
+from consensuspr.core.pure.statements.arithmetic import AS_IT_IS, REPEATS, Shown
 from consensuspr.core.pure.statements.numbers import WHOLE
 from consensuspr.core.statements import (
     ARGUMENT,
@@ -34,7 +34,10 @@ from consensuspr.core.statements import (
 )
 from consensuspr.core.tables import (
     COMMANDS,
+    DISPLAYS,
     FRACTIONS,
+    LOOKAHEAD,
+    REPEATING,
     SUPERSCRIPTS,
     UNIT_LETTERS,
     Char,
@@ -122,6 +125,8 @@ class _Brace(IntEnum):
 _LIST_MARK = re.compile(r"(?:\**[0-9]{1,3}\**[.)]\**|\([0-9]{1,3}\))[ ]+(?![-+*/×=^ ])")
 _DEGREES = re.compile(r"\^[ ]*(?:\{[ ]*\\circ[ ]*\}|\\circ(?![A-Za-z]))")
 _NUMBER = re.compile(rf"(?P<whole>{WHOLE})?(?P<decimals>\.[0-9]+)?")
+_REPEATING = re.compile(rf"\\(?:{'|'.join(REPEATING)})[ ]*(?:\{{[ ]*([0-9]+)[ ]*\}}|([0-9]))")
+_POINT_REPEATING = re.compile(rf"\.{_REPEATING.pattern}")
 _NOT_DIGITS = re.compile(r"[^0-9]+")
 _FRACTION = re.compile(
     r"[ ]*\{[ ]*([0-9]+)[ ]*\}[ ]*\{[ ]*([0-9]+)[ ]*\}"  # \frac{1}{2}
@@ -242,15 +247,19 @@ class _Scanner:
     # -- lines --
 
     def _blanks(self, cls: Char) -> None:
-        lines = 0
+        lines = line = 0
         while cls in (Char.SPACE, Char.NEWLINE):
             if cls is Char.NEWLINE and self._text[self.at : self.at + 2] != "\r\n":
                 lines += 1
+                line = self.at + 1
             self.at += 1
             if self.at >= self._end:
                 break
             cls = self._class(self.at)
         self._gap = True
+        if lines == 2 and self.at - line <= LOOKAHEAD:
+            # A blank line before display mathematics is a line break.
+            lines -= self._text.startswith(DISPLAYS, self.at, self._end)
         if lines:
             self._line_break(lines)
 
@@ -367,6 +376,9 @@ class _Scanner:
         assert match is not None
         whole = _NOT_DIGITS.sub("", match["whole"] or "")
         decimals = (match["decimals"] or ".")[1:]
+        if repeating := self._take(_REPEATING if decimals else _POINT_REPEATING, self.at):
+            self._repeating(start, whole, decimals, repeating[1] or repeating[2])
+            return
         digits = (whole + decimals).lstrip("0")
         if len(digits) > MAX_DIGITS or len(decimals) > MAX_DIGITS:
             self._put(ProseKind.NAME, start)
@@ -377,6 +389,18 @@ class _Scanner:
             return
         zeros = 0 if decimals or not digits else len(digits) - len(digits.rstrip("0"))
         self._put(ProseKind.NUMBER, start, number=number, shown=Shown(len(decimals), zeros))
+
+    def _repeating(self, start: int, whole: str, decimals: str, repeated: str) -> None:
+        """Put the exact value of a decimal that repeats: 0.1\\overline{36} is 3/22."""
+        places = len(decimals) + len(repeated)
+        digits = whole + decimals + repeated
+        if places > MAX_DIGITS or len(digits.lstrip("0")) > MAX_DIGITS:
+            self._put(ProseKind.NAME, start)
+            return
+        number = Fraction(
+            int(digits) - int(whole + decimals or "0"), 10**places - 10 ** len(decimals)
+        )
+        self._put(ProseKind.NUMBER, start, number=number, shown=REPEATS)
 
     def _superscript(self, start: int) -> None:
         digits = SUPERSCRIPTS[self._text[start]]

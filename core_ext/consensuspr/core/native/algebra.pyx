@@ -1,0 +1,1272 @@
+# cython: language_level=3, freethreading_compatible=True
+"""The compiled equation reader, with the rules of ``pure/algebra``.
+
+It reads a normal form, paragraph by paragraph.  Memory is one workspace a thread, and sets of what
+is distinct in the text.
+"""
+
+from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memchr, memcmp, memset
+
+from consensuspr.core.native.statements cimport KeySlot, Keys, keys_build, keys_free
+
+from math import factorial
+
+from consensuspr.core import algebra
+from consensuspr.core.algebra import Fact, FactRun, Kind
+from consensuspr.core.native.normal_form import normalize
+from consensuspr.core.patterns import stripped
+
+# algebra.py; a test compares.
+cdef enum:
+    POINTS = 3
+    SHAPE_POINTS = 2
+    RESIDUES = 16
+    MAX_TOKEN = 4096
+    MAX_SIDE_BYTES = 120
+    MAX_OPAQUE = 64
+    MAX_CODE = 96
+    MAX_DEPTH = 24
+    MAX_SIDE_NAMES = 8
+    MAX_OCCURRENCES = 24
+    MAX_CHAIN = 16
+    MAX_SPAN = 6
+    MAX_POWER = 300
+    MAX_FACTORIAL = 1000
+    MAX_EXACT_FACTORIAL = 20
+    MAX_EXACT_BINOMIAL = 60
+    MAX_MODULUS = 1000000
+    MAX_RENAMED = 4
+    MIN_LIST = 3
+    MAX_LIST = 40
+    MAX_JOINED = 3
+    MIN_WORD = 4
+    KEYS_AN_EQUATION = 2
+    MAX_DIGITS = 18
+
+# algebra.Kind and algebra.Group; a test compares.
+cdef enum:
+    KIND_EQUATION = 1, KIND_LINEAR, KIND_SOLVED, KIND_CLOSED, KIND_ORDER, KIND_ORDER_OR_EQUAL
+    KIND_CONGRUENCE, KIND_LIST, KIND_JOINED, KIND_RENAMED
+
+cdef enum:
+    GROUP_NAMED = 1, GROUP_CLOSED = 2, GROUP_ORDER = 4, GROUP_CONGRUENCE = 8, GROUP_LIST = 16
+    GROUP_JOINED = 32, GROUP_RENAMED = 64
+    GROUP_ALL = 127
+
+# chains.Relation, and what stands between two pieces otherwise.
+cdef enum:
+    EQUAL = 0, APPROXIMATE, LESS, GREATER, AT_MOST, AT_LEAST, CONGRUENT, UNEQUAL
+    SEPARATED           # by a comma
+    ENDED               # by anything else
+
+cdef enum:
+    NUM_FUNCTIONS = 16
+    NUM_NO_PRODUCTS = 64
+    NUM_SQUARES = 15
+
+# What a byte can be: a piece can end or a bracket stand at BYTE_CUTS; BYTE_LEAD begins a relation
+# of three bytes, or something else.
+cdef enum:
+    BYTE_DIGIT = 1, BYTE_CUTS = 2, BYTE_BLANK = 4, BYTE_RELATION = 8, BYTE_LEAD = 16
+cdef uint8_t byte_kinds[256]
+cdef uint8_t function_names[NUM_FUNCTIONS][8]
+cdef int function_sizes[NUM_FUNCTIONS]
+cdef uint8_t no_products[NUM_NO_PRODUCTS][4]
+cdef int no_product_sizes[NUM_NO_PRODUCTS]
+cdef bint called[256]
+cdef uint64_t squares[NUM_SQUARES]
+cdef uint64_t square_roots[NUM_SQUARES]
+cdef uint64_t factorials[MAX_FACTORIAL + 1]
+cdef uint64_t double_factorials[MAX_FACTORIAL + 1]
+
+include "rational.pxi"
+include "field.pxi"
+include "sides.pxi"
+
+# algebra.Fact, where facts are kept.
+cdef struct FactRecord:
+    uint32_t kind, start, end, run
+    int num_keys, size, names
+    bint spans
+    uint64_t keys[2]
+    uint64_t shape, renamed
+
+cdef struct RunRecord:
+    uint32_t start, end, parts, items
+
+# How far a token has been cut into pieces.
+cdef struct Cursor:
+    Py_ssize_t token, end, at   # `at` is past `end` behind the last piece
+    int depth                   # of brackets
+
+cdef struct Part:
+    uint64_t key
+    uint32_t start
+
+cdef struct Algebra:
+    const uint8_t* form     # of one paragraph
+    Py_ssize_t length, base
+    const EquationTable* table
+    uint8_t* matched
+    uint8_t channel
+    EquationPlace* places
+    HashSet keys            # what was said
+    bint failed
+    # Facts are kept where a node's expression is read.
+    bint keep
+    FactRecord* facts
+    Py_ssize_t num_facts, facts_size
+    RunRecord* runs
+    Py_ssize_t num_runs, runs_size
+    # The run that is read.
+    uint32_t run_start, run_end, num_parts, num_items
+    Py_ssize_t first_fact
+    uint64_t items
+    Part parts[MAX_JOINED]  # the last ones
+    Py_ssize_t last_start, last_end     # of the last token, "mod" aside
+    # One token and one chain.
+    uint8_t cut[MAX_TOKEN]
+    uint8_t relations[MAX_CHAIN]
+    AlgebraSide sides[MAX_CHAIN]
+    Parser parser
+
+
+# --- sets ---------------------------------------------------------------------------------------
+
+cdef int set_grow(HashSet* table) noexcept nogil:
+    cdef uint32_t capacity = table.capacity * 2 if table.capacity else 64
+    cdef uint64_t* slots = <uint64_t*>PyMem_RawCalloc(capacity, sizeof(uint64_t))
+    cdef uint32_t index, slot
+    if slots == NULL:
+        return -1
+    for index in range(table.capacity):
+        if table.slots[index]:
+            slot = <uint32_t>table.slots[index] & (capacity - 1)
+            while slots[slot]:
+                slot = (slot + 1) & (capacity - 1)
+            slots[slot] = table.slots[index]
+    PyMem_RawFree(table.slots)
+    table.slots = slots
+    table.capacity = capacity
+    return 0
+
+
+cdef int set_add(HashSet* table, uint64_t value) noexcept nogil:
+    """Add a hash that is not 0; -1 where memory runs out."""
+    cdef uint32_t slot
+    if 2 * table.size >= table.capacity and set_grow(table) < 0:
+        return -1
+    slot = <uint32_t>value & (table.capacity - 1)
+    while table.slots[slot]:
+        if table.slots[slot] == value:
+            return 0
+        slot = (slot + 1) & (table.capacity - 1)
+    table.slots[slot] = value
+    table.size += 1
+    return 0
+
+
+cdef bint set_has(const HashSet* table, uint64_t value) noexcept nogil:
+    cdef uint32_t slot
+    if table.capacity == 0:
+        return False
+    slot = <uint32_t>value & (table.capacity - 1)
+    while table.slots[slot]:
+        if table.slots[slot] == value:
+            return True
+        slot = (slot + 1) & (table.capacity - 1)
+    return False
+
+
+cdef void set_clear(HashSet* table) noexcept nogil:
+    """Empty a set; give the memory of a large one back."""
+    if table.capacity > 4096:
+        PyMem_RawFree(table.slots)
+        table.slots = NULL
+        table.capacity = 0
+    elif table.size:
+        memset(table.slots, 0, table.capacity * sizeof(uint64_t))
+    table.size = 0
+
+
+# --- what is said -------------------------------------------------------------------------------
+
+cdef void reach(Algebra* r, const Keys* keys, uint64_t key, uint32_t start, uint32_t end) noexcept nogil:
+    """Mark the nodes that have a key."""
+    cdef uint32_t slot
+    cdef const KeySlot* found
+    if r.matched == NULL or keys.capacity == 0:
+        return
+    slot = <uint32_t>key & (keys.capacity - 1)
+    while keys.slots[slot].key:
+        found = &keys.slots[slot]
+        if found.key == key and r.matched[found.node] == 0:
+            r.matched[found.node] = r.channel
+            if r.places != NULL:
+                r.places[found.node].start = <uint32_t>r.base + start
+                r.places[found.node].end = <uint32_t>r.base + end
+                r.places[found.node].key = found.index
+        slot = (slot + 1) & (keys.capacity - 1)
+
+
+cdef FactRecord* keep_fact(Algebra* r) noexcept nogil:
+    """Make room for a fact; NULL where memory runs out."""
+    cdef FactRecord* grown
+    if r.num_facts == r.facts_size:
+        grown = <FactRecord*>PyMem_RawRealloc(
+            r.facts, (2 * r.facts_size + 32) * sizeof(FactRecord)
+        )
+        if grown == NULL:
+            r.failed = True
+            return NULL
+        r.facts = grown
+        r.facts_size = 2 * r.facts_size + 32
+    r.num_facts += 1
+    return &r.facts[r.num_facts - 1]
+
+
+cdef void say(
+    Algebra* r, const FactRecord* fact, bint part
+) noexcept nogil:
+    """Take a fact: count it, mark the nodes that it reaches, join it to what stands before."""
+    cdef int index
+    cdef FactRecord* kept
+    for index in range(fact.num_keys):
+        if fact.kind != KIND_JOINED and index == 0:
+            if set_add(&r.keys, fact.keys[0]):
+                r.failed = True
+        reach(r, &r.table.named, fact.keys[index], fact.start, fact.end)
+    if fact.renamed:
+        reach(r, &r.table.renamed, fact.renamed, fact.start, fact.end)
+    if r.keep:
+        kept = keep_fact(r)
+        if kept != NULL:
+            kept[0] = fact[0]
+    if part:
+        join(r, fact)
+
+
+cdef void join(Algebra* r, const FactRecord* fact) noexcept nogil:
+    """Say what a fact and those before it in the run say together."""
+    cdef FactRecord joined
+    cdef uint64_t total = 0
+    cdef int count, most
+    for count in range(MAX_JOINED - 1):
+        r.parts[count] = r.parts[count + 1]
+    r.parts[MAX_JOINED - 1].key = fact.keys[0]
+    r.parts[MAX_JOINED - 1].start = fact.start
+    r.num_parts += 1
+    if not r.table.wanted & GROUP_JOINED:
+        return
+    most = <int>min(r.num_parts, <uint32_t>MAX_JOINED)
+    total = fact.keys[0]
+    for count in range(2, most + 1):
+        total += r.parts[MAX_JOINED - count].key
+        memset(&joined, 0, sizeof(FactRecord))
+        joined.kind = KIND_JOINED
+        joined.num_keys = 1
+        joined.keys[0] = never_zero(
+            combine(combine(mixed(KIND_JOINED), <uint64_t>count), total)
+        )
+        joined.start = r.parts[MAX_JOINED - count].start
+        joined.end = fact.end
+        say(r, &joined, False)
+
+
+cdef void finish_run(Algebra* r) noexcept nogil:
+    """End the run that is read."""
+    cdef FactRecord fact
+    cdef RunRecord* grown
+    if r.run_end == 0:
+        return
+    if MIN_LIST <= r.num_items <= MAX_LIST and r.table.wanted & GROUP_LIST:
+        memset(&fact, 0, sizeof(FactRecord))
+        fact.kind = KIND_LIST
+        fact.num_keys = 1
+        fact.spans = True
+        fact.start = r.run_start
+        fact.end = r.run_end
+        fact.keys[0] = never_zero(
+            combine(combine(mixed(KIND_LIST), <uint64_t>r.num_items), r.items)
+        )
+        say(r, &fact, False)
+    if r.keep and (r.num_facts > r.first_fact or r.num_items):
+        if r.num_runs == r.runs_size:
+            grown = <RunRecord*>PyMem_RawRealloc(
+                r.runs, (2 * r.runs_size + 16) * sizeof(RunRecord)
+            )
+            if grown == NULL:
+                r.failed = True
+                return
+            r.runs = grown
+            r.runs_size = 2 * r.runs_size + 16
+        r.runs[r.num_runs].start = <uint32_t>r.base + r.run_start
+        r.runs[r.num_runs].end = <uint32_t>r.base + r.run_end
+        r.runs[r.num_runs].parts = r.num_parts
+        r.runs[r.num_runs].items = r.num_items
+        while r.first_fact < r.num_facts:
+            r.facts[r.first_fact].run = <uint32_t>r.num_runs
+            r.facts[r.first_fact].start += <uint32_t>r.base
+            r.facts[r.first_fact].end += <uint32_t>r.base
+            r.first_fact += 1
+        r.num_runs += 1
+    r.run_end = r.num_parts = r.num_items = 0
+    r.items = 0
+
+
+# --- keys ---------------------------------------------------------------------------------------
+
+cdef bint normed(
+    const uint64_t* values, int points, uint64_t kind, uint64_t count, uint64_t* key
+) noexcept nogil:
+    """Set the hash of values up to a factor; return whether there is one.
+
+    `count` is of names that are renamed, 0 for the named key.
+    """
+    cdef uint64_t inverse
+    cdef int point
+    if values[0] == 0:
+        return False
+    inverse = field_inverse(values[0])
+    if count:
+        key[0] = combine(combine(mixed(KIND_RENAMED), kind), count)
+    else:
+        key[0] = mixed(kind)
+    for point in range(1, points):
+        key[0] = combine(key[0], field_multiply(values[point], inverse))
+    key[0] = never_zero(key[0])
+    return True
+
+
+cdef void differences(
+    const Ratio* left, const Ratio* right, int points, uint64_t* tops, uint64_t* bottoms
+) noexcept nogil:
+    """Set numerators and denominators of left - right at each point."""
+    cdef int point
+    for point in range(points):
+        tops[point] = field_add(
+            field_multiply(left[point].top, right[point].bottom),
+            field_negate(field_multiply(right[point].top, left[point].bottom)),
+        )
+        bottoms[point] = field_multiply(left[point].bottom, right[point].bottom)
+
+
+cdef int union_of(const AlgebraSide* left, const AlgebraSide* right, uint64_t* names) noexcept nogil:
+    """Set the distinct names of two sides in order; return how many there are."""
+    cdef int count = 0, index, at
+    cdef const AlgebraSide* side
+    cdef int part
+    for part in range(2):
+        side = left if part == 0 else right
+        for index in range(side.num_names):
+            at = 0
+            while at < count and names[at] != side.names[index]:
+                at += 1
+            if at == count:
+                names[count] = side.names[index]
+                count += 1
+    return count
+
+
+cdef bint is_linear(const uint64_t* values, uint64_t name) noexcept nogil:
+    """Tell whether values lie on a line over those of a name."""
+    cdef uint64_t first = name_point(name, 0)
+    return field_multiply(
+        field_add(values[1], field_negate(values[0])),
+        field_add(name_point(name, 2), field_negate(first)),
+    ) == field_multiply(
+        field_add(values[2], field_negate(values[0])),
+        field_add(name_point(name, 1), field_negate(first)),
+    )
+
+
+cdef bint are_equal(const AlgebraSide* left, const AlgebraSide* right) noexcept nogil:
+    """Tell whether two closed sides have one value."""
+    return field_multiply(left.values[0].top, right.values[0].bottom) == field_multiply(
+        right.values[0].top, left.values[0].bottom
+    )
+
+
+cdef uint64_t value_hash(const AlgebraSide* side) noexcept nogil:
+    """Return the hash of a closed side's value."""
+    cdef const Step* last = &side.steps[side.num_steps - 1]
+    cdef uint64_t value = 0
+    if last.known:
+        return never_zero(
+            combine(combine(mixed(OP_NUMBER), field_of(last.num)), <uint64_t>last.den)
+        )
+    quotient(&side.values[0], &value)
+    return never_zero(combine(mixed(OP_CONSTANT), value))
+
+
+cdef void solved_key(
+    const AlgebraSide* name, const AlgebraSide* value, FactRecord* fact
+) noexcept nogil:
+    """Set the key of name = value."""
+    cdef uint64_t key = mixed(KIND_SOLVED), element = 0
+    cdef int point
+    for point in range(POINTS):
+        quotient(&name.values[point], &element)
+        key = combine(key, element)
+    fact.kind = KIND_SOLVED
+    fact.keys[0] = never_zero(combine(key, value_hash(value)))
+    fact.num_keys = 1
+
+
+cdef void closed_keys(
+    const AlgebraSide* left, const AlgebraSide* right, FactRecord* fact
+) noexcept nogil:
+    """Set the keys of arithmetic without names: value and operands of what is worked out."""
+    cdef const AlgebraSide* side
+    cdef int part
+    fact.kind = KIND_CLOSED
+    if not are_equal(left, right):
+        return
+    for part in range(2):
+        side = left if part == 0 else right
+        if side.num_steps > 1 and side.operands:
+            fact.keys[fact.num_keys] = never_zero(
+                combine(combine(mixed(KIND_CLOSED), value_hash(side)), side.operands)
+            )
+            fact.num_keys += 1
+
+
+cdef void equation_keys(
+    const AlgebraSide* left, const AlgebraSide* right, uint32_t wanted, FactRecord* fact
+) noexcept nogil:
+    """Set kind and keys of left = right; none where it says nothing, or nothing that is wanted."""
+    cdef uint64_t tops[POINTS]
+    cdef uint64_t bottoms[POINTS]
+    cdef uint64_t names[2 * MAX_SIDE_NAMES]
+    cdef int count, point
+    if left.closed and right.closed:
+        if wanted & GROUP_CLOSED:
+            closed_keys(left, right, fact)
+        return
+    if not wanted & GROUP_NAMED:
+        return
+    count = union_of(left, right, names)
+    if count > MAX_SIDE_NAMES:
+        return
+    if left.bare and right.closed:
+        solved_key(left, right, fact)
+        return
+    if right.bare and left.closed:
+        solved_key(right, left, fact)
+        return
+    differences(left.values, right.values, POINTS, tops, bottoms)
+    fact.kind = KIND_EQUATION
+    if count == 1 and is_linear(tops, names[0]):
+        fact.kind = KIND_LINEAR
+    fact.num_keys = normed(tops, POINTS, fact.kind, 0, &fact.keys[0])
+    if bottoms[0] != bottoms[1] or bottoms[0] != bottoms[2]:
+        for point in range(POINTS):
+            tops[point] = field_multiply(tops[point], field_inverse(bottoms[point]))
+        fact.num_keys += normed(tops, POINTS, fact.kind, 0, &fact.keys[fact.num_keys])
+
+
+cdef uint64_t renamed(
+    const AlgebraSide* left, const AlgebraSide* right, uint64_t kind, const uint64_t* names,
+    const uint64_t* slots, int count, int points
+) noexcept nogil:
+    """Return the key of an equation with other names, 0 if it has none."""
+    cdef Ratio values[2][POINTS]
+    cdef uint64_t tops[POINTS]
+    cdef uint64_t bottoms[POINTS]
+    cdef uint64_t key
+    if not evaluate(left, points, names, slots, count, values[0]) or not evaluate(
+        right, points, names, slots, count, values[1]
+    ):
+        return 0
+    differences(values[0], values[1], points, tops, bottoms)
+    return key if normed(tops, points, kind, <uint64_t>count, &key) else 0
+
+
+cdef bint next_order(uint64_t* slots, int count) noexcept nogil:
+    """Set the next permutation in lexical order; return whether there is one."""
+    cdef int at = count - 2, other = count - 1, first
+    cdef uint64_t kept
+    while at >= 0 and slots[at] >= slots[at + 1]:
+        at -= 1
+    if at < 0:
+        return False
+    while slots[other] <= slots[at]:
+        other -= 1
+    kept = slots[at]
+    slots[at] = slots[other]
+    slots[other] = kept
+    first = at + 1
+    other = count - 1
+    while first < other:
+        kept = slots[first]
+        slots[first] = slots[other]
+        slots[other] = kept
+        first += 1
+        other -= 1
+    return True
+
+
+cdef void rename(
+    Algebra* r, const AlgebraSide* left, const AlgebraSide* right, FactRecord* fact
+) noexcept nogil:
+    """Set shape and renamed key of an equation, if it has them and anybody asks."""
+    cdef uint64_t names[2 * MAX_SIDE_NAMES]
+    cdef uint64_t slots[MAX_RENAMED]
+    cdef uint64_t key
+    cdef int count, index
+    if fact.kind != KIND_EQUATION and fact.kind != KIND_LINEAR:
+        return
+    count = union_of(left, right, names)
+    if not 0 < count <= MAX_RENAMED or not (r.keep or r.table.renamed_names >> count & 1):
+        return
+    for index in range(count):
+        slots[index] = 0
+    fact.shape = renamed(left, right, fact.kind, names, slots, count, SHAPE_POINTS)
+    if fact.shape == 0:
+        fact.shape = never_zero(
+            combine(combine(mixed(KIND_RENAMED), fact.kind), <uint64_t>count)
+        )
+    fact.names = count
+    fact.size = left.occurrences + right.occurrences + left.numbers + right.numbers
+    if not r.keep and not set_has(&r.table.shapes, fact.shape):
+        return
+    for index in range(count):
+        slots[index] = <uint64_t>index + 1
+    while True:
+        key = renamed(left, right, fact.kind, names, slots, count, POINTS)
+        if key and (fact.renamed == 0 or key < fact.renamed):
+            fact.renamed = key
+        if not next_order(slots, count):
+            break
+
+
+cdef uint64_t order_key(const AlgebraSide* left, const AlgebraSide* right, int kind) noexcept nogil:
+    """Return the key of left < right or left ≤ right."""
+    cdef uint64_t tops[POINTS]
+    cdef uint64_t bottoms[POINTS]
+    cdef uint64_t key = mixed(kind)
+    cdef int point
+    differences(left.values, right.values, POINTS, tops, bottoms)
+    for point in range(POINTS):
+        key = combine(key, field_multiply(tops[point], field_inverse(bottoms[point])))
+    return never_zero(key)
+
+
+cdef inline int64_t residue_of(int64_t value, int64_t modulus) noexcept nogil:
+    return (value % modulus + modulus) % modulus
+
+
+cdef bint residue(
+    const AlgebraSide* side, int64_t modulus, uint64_t point, int64_t* result
+) noexcept nogil:
+    """Set a side modulo a number, with integers for its names.
+
+    Return whether it holds nothing else than sums, products and powers of integers.
+    """
+    cdef int64_t stack[MAX_CODE + 1]
+    cdef const Step* steps[MAX_CODE + 1]
+    cdef const Step* step
+    cdef int size = 0, index, count, at
+    cdef int64_t value
+    for index in range(side.num_steps):
+        step = &side.steps[index]
+        count = operands_of(step)
+        value = 0
+        if step.known:
+            if step.den == 1:
+                value = residue_of(step.num, modulus)
+        else:
+            for at in range(size - count, size):
+                if steps[at].known and steps[at].den != 1:
+                    return False
+            if step.op == OP_NAME:
+                value = <int64_t>(name_point(step.name, POINTS + point) % <uint64_t>modulus)
+            elif step.op == OP_ADD:
+                value = (stack[size - 2] + stack[size - 1]) % modulus
+            elif step.op == OP_SUBTRACT:
+                value = residue_of(stack[size - 2] - stack[size - 1], modulus)
+            elif step.op == OP_MULTIPLY:
+                value = stack[size - 2] * stack[size - 1] % modulus
+            elif step.op == OP_NEGATE:
+                value = residue_of(-stack[size - 1], modulus)
+            elif step.op == OP_POWER and steps[size - 1].known and steps[size - 1].num >= 0:
+                value = <int64_t>modular_power(
+                    <uint64_t>stack[size - 2], <uint64_t>steps[size - 1].num, <uint64_t>modulus
+                )
+            else:
+                return False
+        size += 1 - count
+        stack[size - 1] = value
+        steps[size - 1] = step
+    result[0] = stack[size - 1]
+    return not (steps[size - 1].known and steps[size - 1].den != 1)
+
+
+cdef uint64_t congruence_key(
+    const AlgebraSide* left, const AlgebraSide* right, int64_t modulus
+) noexcept nogil:
+    """Return the key of left ≡ right (mod modulus), 0 if there is none."""
+    cdef int64_t residues[2][RESIDUES]
+    cdef uint64_t values[2]
+    cdef uint64_t key = combine(mixed(KIND_CONGRUENCE), <uint64_t>modulus)
+    cdef int64_t first, second
+    cdef int point, sign = 0
+    if left.closed and right.closed:
+        values[0] = value_hash(left)
+        values[1] = value_hash(right)
+        key = combine(key, min(values[0], values[1]))
+        return never_zero(combine(key, max(values[0], values[1])))
+    for point in range(RESIDUES):
+        if not residue(left, modulus, point, &first):
+            return 0
+        if not residue(right, modulus, point, &second):
+            return 0
+        residues[0][point] = residue_of(first - second, modulus)
+        residues[1][point] = residue_of(second - first, modulus)
+    # The smaller of the two, in lexical order.
+    for point in range(RESIDUES):
+        if residues[0][point] != residues[1][point]:
+            sign = residues[1][point] < residues[0][point]
+            break
+    for point in range(RESIDUES):
+        key = combine(key, <uint64_t>residues[sign][point])
+    return never_zero(key)
+
+
+# --- chains -------------------------------------------------------------------------------------
+
+cdef int relation_at(const uint8_t* data, Py_ssize_t length, int* width) noexcept nogil:
+    """Return the relation that stands here, -1 for none, and set its bytes."""
+    width[0] = 1
+    if data[0] == c"=":
+        return EQUAL
+    if data[0] == c"<":
+        return LESS
+    if data[0] == c">":
+        return GREATER
+    if data[0] != 0xE2 or length < 3 or data[1] != 0x89:
+        return -1
+    width[0] = 3
+    if data[2] == 0x88:
+        return APPROXIMATE
+    if data[2] == 0xA4:
+        return AT_MOST
+    if data[2] == 0xA5:
+        return AT_LEAST
+    if data[2] == 0xA1:
+        return CONGRUENT
+    if data[2] == 0xA0:
+        return UNEQUAL
+    return -1
+
+
+cdef bint mark_cuts(Algebra* r, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
+    """Mark the brackets that hold an equation or have no partner; False if they are too deep."""
+    cdef Py_ssize_t places[MAX_DEPTH]
+    cdef bint holds[MAX_DEPTH]
+    cdef int depth = 0, width
+    cdef Py_ssize_t at
+    cdef uint8_t byte, before
+    memset(r.cut, 0, end - start)
+    for at in range(start, end):
+        byte = r.form[at]
+        if not byte_kinds[byte] & BYTE_CUTS:
+            continue
+        if byte == c"(" or byte == c"[":
+            if depth == MAX_DEPTH:
+                return False
+            places[depth] = at
+            holds[depth] = False
+            depth += 1
+        elif byte == c")" or byte == c"]":
+            if depth == 0 or (r.form[places[depth - 1]] == c"(") != (byte == c")"):
+                r.cut[at - start] = True
+                continue
+            depth -= 1
+            if holds[depth]:
+                before = r.form[places[depth] - 1] if places[depth] > start else 0
+                if not (
+                    letter(before) or digit(before) or before == c"_" or before == c"^"
+                    or before == c")" or before == c"]"
+                ):
+                    r.cut[places[depth] - start] = True
+                    r.cut[at - start] = True
+        elif depth and relation_at(r.form + at, end - at, &width) >= 0:
+            holds[depth - 1] = True
+    while depth:
+        depth -= 1
+        r.cut[places[depth] - start] = True
+    return True
+
+
+cdef bint labels(const Algebra* r, Py_ssize_t start, Py_ssize_t at) noexcept nogil:
+    """Tell whether a colon ends a label; else it is a ratio."""
+    cdef Py_ssize_t index = start
+    cdef uint8_t last
+    if start == at:
+        return True
+    last = r.form[at - 1]
+    if last == c")" or last == c"." or last == c"!":
+        return True
+    if letter(last):
+        return at - start > 1 and letter(r.form[at - 2])
+    while index < at and digit(r.form[index]):
+        index += 1
+    return index == at
+
+
+cdef bint next_piece(
+    const Algebra* r, Cursor* cursor, Py_ssize_t* start, Py_ssize_t* stop, int* relation
+) noexcept nogil:
+    """Cut the next piece of a token; return whether there is one.
+
+    A piece ends at a relation or separator outside brackets.
+    """
+    cdef Py_ssize_t at = cursor.at
+    cdef int width
+    cdef uint8_t byte
+    if at > cursor.end:
+        return False
+    start[0] = at
+    while at < cursor.end:
+        byte = r.form[at]
+        if not byte_kinds[byte] & BYTE_CUTS:
+            at += 1
+            continue
+        width = 1
+        relation[0] = -1
+        if r.cut[at - cursor.token]:
+            relation[0] = ENDED
+        elif byte == c"(" or byte == c"[":
+            cursor.depth += 1
+        elif byte == c")" or byte == c"]":
+            cursor.depth -= 1
+        elif cursor.depth == 0:
+            relation[0] = relation_at(r.form + at, cursor.end - at, &width)
+            if relation[0] < 0:
+                width = 1
+                if byte == c",":
+                    relation[0] = SEPARATED
+                elif byte == c";" or byte == c"?" or (byte == c":" and labels(r, start[0], at)):
+                    relation[0] = ENDED
+        if relation[0] >= 0:
+            stop[0] = at
+            cursor.at = at + width
+            return True
+        at += 1
+    relation[0] = ENDED
+    stop[0] = cursor.end
+    cursor.at = cursor.end + 1
+    return True
+
+
+cdef Cursor cursor_of(Py_ssize_t token, Py_ssize_t end) noexcept nogil:
+    cdef Cursor cursor
+    cursor.token = cursor.at = token
+    cursor.end = end
+    cursor.depth = 0
+    return cursor
+
+
+cdef void read_piece(
+    Algebra* r, AlgebraSide* side, Py_ssize_t start, Py_ssize_t end
+) noexcept nogil:
+    cdef uint8_t first, last
+    while end > start and (r.form[end - 1] == c"." or r.form[end - 1] == c"?"):
+        end -= 1
+    while start < end and r.form[start] == c".":
+        start += 1
+    side.start = <uint32_t>start
+    side.end = <uint32_t>end
+    side.readable = False
+    if start == end:
+        return
+    first = r.form[start]
+    last = r.form[end - 1]
+    if first == c"*" or first == c"/" or first == c"^":
+        return
+    if last == c"+" or last == c"-" or last == c"*" or last == c"/" or last == c"^":
+        return
+    # Behind a number and a blank a bracket may be a factor: 3 (x+1)=6.
+    if (first == c"(" or first == c"[") and start > 1 and r.form[start - 1] == c" " and digit(
+        r.form[start - 2]
+    ):
+        return
+    read_side(&r.parser, side, r.form + start, end - start)
+
+
+cdef void take_item(Algebra* r, const AlgebraSide* side) noexcept nogil:
+    """Take an item of a list."""
+    cdef uint64_t key = mixed(KIND_LIST), value = 0
+    cdef int point
+    if not side.readable:
+        return
+    for point in range(POINTS):
+        quotient(&side.values[point], &value)
+        key = combine(key, value)
+    r.items += never_zero(key)
+    r.num_items += 1
+
+
+cdef void read_item(Algebra* r, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
+    cdef Py_ssize_t at
+    if not r.table.wanted & GROUP_LIST:
+        return
+    read_piece(r, &r.sides[0], start, end)
+    for at in range(r.sides[0].start, r.sides[0].end):
+        if digit(r.form[at]):
+            take_item(r, &r.sides[0])
+            return
+
+
+cdef int64_t modulus_of(const uint8_t* data, Py_ssize_t length) noexcept nogil:
+    """Return the modulus that digits are, 0 for none."""
+    cdef Py_ssize_t index
+    cdef int64_t modulus = 0
+    if not 0 < length <= 7:
+        return 0
+    for index in range(length):
+        if not digit(data[index]):
+            return 0
+        modulus = 10 * modulus + (data[index] - c"0")
+    return modulus if 2 <= modulus <= MAX_MODULUS else 0
+
+
+cdef bint follows(const Algebra* r, Py_ssize_t at) noexcept nogil:
+    """Tell whether " mod " stands at ``at``."""
+    return at >= 0 and at + 5 <= r.length and not memcmp(r.form + at, b" mod ", 5)
+
+
+cdef void read_chain(
+    Algebra* r, int sides, bint complete, Py_ssize_t start, Py_ssize_t first_end, Py_ssize_t end,
+    bint lists
+) noexcept nogil:
+    """Read a chain whose sides and relations have been cut."""
+    cdef Cursor cursor
+    cdef Py_ssize_t at, piece, stop
+    cdef int64_t modulus
+    cdef int relation, index
+    cdef bint congruent = False
+    if lists and complete:
+        # S = 1, 2, 3: not S = 1.
+        sides -= 1
+        take_item(r, &r.sides[sides])
+    if follows(r, start - 5):
+        modulus = modulus_of(r.form + start, first_end - start)
+        if modulus == 0 or r.last_end == r.last_start:
+            return
+        if r.last_end - r.last_start > MAX_TOKEN or not mark_cuts(r, r.last_start, r.last_end):
+            return
+        cursor = cursor_of(r.last_start, r.last_end)
+        piece = stop = r.last_start
+        while next_piece(r, &cursor, &piece, &stop, &relation):
+            pass
+        read_piece(r, &r.sides[0], piece, stop)
+        if sides > 1:
+            r.relations[0] = CONGRUENT
+        read_congruences(r, sides, modulus)
+        return
+    for index in range(sides - 1):
+        congruent = congruent or r.relations[index] == CONGRUENT
+    if congruent and follows(r, end):
+        at = end + 5
+        while at < r.length and digit(r.form[at]):
+            at += 1
+        modulus = modulus_of(r.form + end + 5, at - end - 5)
+        if modulus:
+            r.run_end = <uint32_t>at
+            read_congruences(r, sides, modulus)
+            return
+    read_equalities(r, sides)
+
+
+cdef void read_congruences(Algebra* r, int sides, int64_t modulus) noexcept nogil:
+    cdef FactRecord fact
+    cdef int first, last
+    if not r.table.wanted & GROUP_CONGRUENCE:
+        return
+    for first in range(sides):
+        for last in range(first + 1, min(sides, first + MAX_SPAN)):
+            if r.relations[last - 1] != EQUAL and r.relations[last - 1] != CONGRUENT:
+                break
+            if not r.sides[first].readable or not r.sides[last].readable:
+                continue
+            memset(&fact, 0, sizeof(FactRecord))
+            fact.keys[0] = congruence_key(&r.sides[first], &r.sides[last], modulus)
+            if fact.keys[0] == 0:
+                continue
+            fact.kind = KIND_CONGRUENCE
+            fact.num_keys = 1
+            fact.start = r.sides[first].start
+            fact.end = r.sides[last].end
+            fact.spans = first == 0 and last == sides - 1
+            if fact.spans:
+                fact.end = max(fact.end, r.run_end)
+            say(r, &fact, fact.spans)
+
+
+cdef void read_equalities(Algebra* r, int sides) noexcept nogil:
+    cdef FactRecord fact
+    cdef const AlgebraSide* left
+    cdef const AlgebraSide* right
+    cdef const AlgebraSide* before
+    cdef int first, last, relation
+    cdef bint whole, alone = sides == 2 and r.relations[0] == APPROXIMATE
+    for first in range(sides):
+        left = &r.sides[first]
+        if not left.readable:
+            continue
+        for last in range(first + 1, min(sides, first + MAX_SPAN)):
+            relation = r.relations[last - 1]
+            before = &r.sides[last - 1]
+            right = &r.sides[last]
+            whole = first == 0 and last == sides - 1
+            if not right.readable:
+                break
+            memset(&fact, 0, sizeof(FactRecord))
+            fact.start = left.start
+            fact.end = right.end
+            fact.spans = whole
+            if relation != EQUAL and not alone:
+                if last == first + 1:
+                    read_order(r, left, right, relation, &fact)
+                break
+            if before.readable and before.closed and right.closed:
+                if not are_equal(before, right):
+                    break   # what is false joins nothing
+                if last > first + 1 and not whole:
+                    continue    # it says what the pair before has said
+            equation_keys(left, right, r.table.wanted, &fact)
+            if fact.num_keys == 0:
+                continue
+            if r.keep or r.table.wanted & GROUP_RENAMED:
+                rename(r, left, right, &fact)
+            say(r, &fact, whole)
+
+
+cdef void read_order(
+    Algebra* r, const AlgebraSide* left, const AlgebraSide* right, int relation, FactRecord* fact
+) noexcept nogil:
+    if not r.table.wanted & GROUP_ORDER or (left.closed and right.closed):
+        return
+    fact.kind = KIND_ORDER if relation == LESS or relation == GREATER else KIND_ORDER_OR_EQUAL
+    fact.num_keys = 1
+    if relation == LESS or relation == AT_MOST:
+        fact.keys[0] = order_key(left, right, <int>fact.kind)
+    elif relation == GREATER or relation == AT_LEAST:
+        fact.keys[0] = order_key(right, left, <int>fact.kind)
+    else:
+        return
+    say(r, fact, True)
+
+
+cdef bint begins_item(const Algebra* r, Cursor cursor) noexcept nogil:
+    """Tell whether a piece without a relation begins like a value: S = 1, 2, 3."""
+    cdef Py_ssize_t start, stop
+    cdef int relation
+    if not next_piece(r, &cursor, &start, &stop, &relation) or relation < SEPARATED:
+        return False
+    if start == stop:
+        return False
+    return digit(r.form[start]) or (
+        r.form[start] == c"-" and start + 1 < stop and digit(r.form[start + 1])
+    )
+
+
+cdef void read_token(Algebra* r, Py_ssize_t token, Py_ssize_t end) noexcept nogil:
+    """Read the chains and the items of a token."""
+    cdef Cursor cursor = cursor_of(token, end)
+    cdef Py_ssize_t start, stop = token, first = token, first_end = token
+    cdef int relation, sides = 0, pieces = 0
+    while next_piece(r, &cursor, &start, &stop, &relation):
+        if pieces == 0:
+            first = start
+            first_end = stop
+        pieces += 1
+        if (pieces > 1 or relation < SEPARATED) and sides < MAX_CHAIN:
+            read_piece(r, &r.sides[sides], start, stop)
+            sides += 1
+            if relation < SEPARATED:
+                r.relations[sides - 1] = <uint8_t>relation
+        if relation < SEPARATED:
+            continue
+        r.run_end = <uint32_t>stop
+        if pieces == 1:
+            read_item(r, start, stop)
+        else:
+            read_chain(
+                r, sides, sides == pieces, first, first_end, stop,
+                relation == SEPARATED and begins_item(r, cursor),
+            )
+            # A chain may have looked at the token before.
+            mark_cuts(r, token, end)
+        sides = pieces = 0
+
+
+cdef bint has_relation(const uint8_t* data, Py_ssize_t length) noexcept nogil:
+    cdef Py_ssize_t index
+    cdef int width
+    for index in range(length):
+        if data[index] == 0xE2 and relation_at(data + index, length - index, &width) >= 0:
+            return True
+    return False
+
+
+cdef bint joins(const Algebra* r, Py_ssize_t start, Py_ssize_t at) noexcept nogil:
+    """Tell whether the blank at ``at`` stands within an expression that begins at ``start``."""
+    cdef const uint8_t* behind = r.form + at + 1
+    cdef Py_ssize_t left = r.length - at - 1, index = 0
+    if r.form[at] != c" " or at == start or not digit(r.form[at - 1]) or left == 0:
+        return False
+    while index < left and index < 4 and digit(behind[index]):
+        index += 1
+    if 0 < index < 4 and index + 1 < left and behind[index] == c"/" and digit(behind[index + 1]):
+        return True
+    if function_at(behind, min(left, <Py_ssize_t>24)):
+        return True
+    if left > 1 and behind[0] == c"[" and letter(behind[1]):
+        return True
+    index = at
+    while index > start and digit(r.form[index - 1]):
+        index -= 1
+    return index - start >= 4 and not memcmp(r.form + index - 4, b"log_", 4)
+
+
+cdef Py_ssize_t token_end(const Algebra* r, Py_ssize_t start, uint8_t* kinds) noexcept nogil:
+    """Return where the token ends that begins here, and set what kinds of bytes it has.
+
+    A blank inside a product or a mixed number does not end it.
+    """
+    cdef Py_ssize_t at = start
+    cdef uint8_t kind, found = 0
+    while at < r.length:
+        kind = byte_kinds[r.form[at]]
+        if kind & BYTE_BLANK and not (
+            at > start and digit(r.form[at - 1]) and joins(r, start, at)
+        ):
+            break
+        found |= kind
+        at += 1
+    kinds[0] = found
+    return at
+
+
+cdef bint is_conjunction(const Algebra* r, Py_ssize_t start, Py_ssize_t size) noexcept nogil:
+    return (size == 3 and not memcmp(r.form + start, b"and", 3)) or (
+        size == 2 and not memcmp(r.form + start, b"or", 2)
+    )
+
+
+cdef bint may_say(const Algebra* r, Py_ssize_t start, Py_ssize_t size, uint8_t kinds) noexcept nogil:
+    """Tell whether a token has a relation or a number; all others are words."""
+    if kinds & (BYTE_DIGIT | BYTE_RELATION):
+        return True
+    return kinds & BYTE_LEAD and has_relation(r.form + start, size)
+
+
+cdef void read_paragraph(Algebra* r) noexcept nogil:
+    cdef Py_ssize_t start = 0, end, size
+    cdef uint8_t kinds
+    cdef bint goes_on = False
+    r.run_end = r.num_parts = r.num_items = 0
+    r.items = 0
+    r.last_start = r.last_end = 0
+    while start < r.length:
+        end = token_end(r, start, &kinds)
+        size = end - start
+        if size == 0 or size > MAX_TOKEN or start < r.run_end or (
+            size == 3 and not memcmp(r.form + start, b"mod", 3)
+        ):
+            pass
+        elif r.run_end and start - r.run_end <= 2 and is_conjunction(r, start, size):
+            goes_on = r.form[r.run_end] == c" " if start - r.run_end == 1 else (
+                r.form[r.run_end] == c"," and r.form[r.run_end + 1] == c" "
+            )
+        else:
+            if may_say(r, start, size, kinds) and mark_cuts(r, start, end):
+                if not goes_on:
+                    finish_run(r)
+                    r.run_start = <uint32_t>start
+                read_token(r, start, end)
+            else:
+                finish_run(r)
+                r.run_start = <uint32_t>start
+            goes_on = False
+            r.last_start = start
+            r.last_end = end
+        start = end + 1
+    finish_run(r)
+
+
+# --- the interface --------------------------------------------------------------------------------
+
+cdef void algebra_free(AlgebraWorkspace* workspace) noexcept nogil:
+    cdef Algebra* r = workspace.reader
+    if r == NULL:
+        return
+    PyMem_RawFree(r.keys.slots)
+    PyMem_RawFree(r.facts)
+    PyMem_RawFree(r.runs)
+    PyMem_RawFree(r)
+    workspace.reader = NULL
+
+
+cdef int equation_table_build(
+    EquationTable* table, const uint64_t* hashes, const uint32_t* nodes, const uint64_t* shapes,
+    const uint32_t* names, Py_ssize_t count
+) noexcept nogil:
+    """Make the tables of keys with their nodes; those with a shape are renamed ones."""
+    cdef Py_ssize_t index
+    if keys_build(&table.named, hashes, nodes, count) or keys_build(
+        &table.renamed, hashes, nodes, count
+    ):
+        return -1
+    for index in range(count):
+        if shapes[index] and set_add(&table.shapes, shapes[index]):
+            return -1
+        if shapes[index]:
+            table.renamed_names |= <uint32_t>1 << names[index]
+    return 0
+
+
+cdef void equation_table_free(EquationTable* table) noexcept nogil:
+    keys_free(&table.named)
+    keys_free(&table.renamed)
+    PyMem_RawFree(table.shapes.slots)
+    table.shapes.slots = NULL
+
+
+cdef Py_ssize_t equation_table_nbytes(const EquationTable* table) noexcept nogil:
+    return (
+        (table.named.capacity + table.renamed.capacity) * sizeof(KeySlot)
+        + table.shapes.capacity * sizeof(uint64_t)
+    )
+
+
+cdef int algebra_begin(AlgebraWorkspace* workspace) noexcept nogil:
+    cdef Algebra* r = workspace.reader
+    if r == NULL:
+        r = workspace.reader = <Algebra*>PyMem_RawMalloc(sizeof(Algebra))
+        if r == NULL:
+            return -1
+        memset(r, 0, sizeof(Algebra))
+    set_clear(&r.keys)
+    return 0
+
+
+cdef int read_equations(
+    AlgebraWorkspace* workspace, const uint8_t* form, Py_ssize_t length, Py_ssize_t base,
+    const EquationTable* table, uint8_t* matched, uint8_t channel, EquationPlace* places
+) noexcept nogil:
+    cdef Algebra* r = workspace.reader
+    cdef Py_ssize_t start = 0, at = 0
+    r.table = table
+    r.matched = matched
+    r.channel = channel
+    r.places = places
+    r.failed = False
+    cdef const uint8_t* found
+    while at <= length:
+        found = <const uint8_t*>memchr(form + at, c"\n", length - at)
+        at = length if found == NULL else found - form
+        if at == length or (at + 1 < length and form[at + 1] == c"\n"):
+            r.form = form + start
+            r.length = at - start
+            r.base = base + start
+            read_paragraph(r)
+            at += 1
+            start = at + 1
+        at += 1
+    return -1 if r.failed else 0
+
+
+cdef uint32_t num_equations(const AlgebraWorkspace* workspace) noexcept nogil:
+    cdef const Algebra* r = workspace.reader
+    return 0 if r == NULL else (r.keys.size + KEYS_AN_EQUATION - 1) // KEYS_AN_EQUATION
+
+
+def read_facts(bytes form):
+    """Return what a normal form says, as ``pure.algebra.read_facts``."""
+    cdef AlgebraWorkspace workspace
+    cdef EquationTable table
+    cdef const uint8_t* data = form
+    cdef Py_ssize_t length = len(form), index
+    cdef Algebra* r
+    cdef FactRecord* fact
+    cdef int failed
+    memset(&workspace, 0, sizeof(AlgebraWorkspace))
+    memset(&table, 0, sizeof(EquationTable))
+    table.wanted = GROUP_ALL
+    try:
+        with nogil:
+            failed = algebra_begin(&workspace)
+            if not failed:
+                workspace.reader.keep = True
+                failed = read_equations(&workspace, data, length, 0, &table, NULL, 0, NULL)
+        if failed:
+            raise MemoryError(f"no memory to read {length} bytes")
+        r = workspace.reader
+        runs = [
+            FactRun([], r.runs[index].start, r.runs[index].end, r.runs[index].parts, r.runs[index].items)
+            for index in range(r.num_runs)
+        ]
+        for index in range(r.num_facts):
+            fact = &r.facts[index]
+            keys = (fact.keys[0], fact.keys[1])[: fact.num_keys]
+            runs[fact.run].facts.append(
+                Fact(
+                    Kind(fact.kind), keys, fact.start, fact.end, bool(fact.spans), fact.size, fact.names,
+                    fact.shape, fact.renamed,
+                )
+            )
+        return runs
+    finally:
+        algebra_free(&workspace)
+
+
+def read_expression_facts(text):
+    """Return the normal form of an expression or a problem, and what it says."""
+    form = stripped(normalize(text))
+    return form, read_facts(form)
+
+
+def states_equation(text) -> bool:
+    """Tell whether a text states an equation, or anything else that could reach a node."""
+    return any(run.facts for run in read_expression_facts(text)[1])
+
+
+cdef void _fill():
+    cdef int index, at
+    cdef uint64_t product = 1
+    if len(algebra.FUNCTIONS) != NUM_FUNCTIONS or len(algebra.NO_PRODUCTS) > NUM_NO_PRODUCTS:
+        raise AssertionError("the tables of functions and words have other sizes")
+    for index, name in enumerate(algebra.FUNCTIONS):
+        function_sizes[index] = len(name)
+        for at, byte in enumerate(name.encode()):
+            function_names[index][at] = byte
+    for index, word in enumerate(sorted(algebra.NO_PRODUCTS)):
+        no_product_sizes[index] = len(word)
+        for at, byte in enumerate(word.encode()):
+            no_products[index][at] = byte
+    for kind, characters in (
+        (BYTE_DIGIT, b"0123456789"), (BYTE_CUTS, b"()[],;:?=<>\xe2"), (BYTE_BLANK, b" \n"),
+        (BYTE_RELATION, b"=<>"), (BYTE_LEAD, b"\xe2"),
+    ):
+        for byte in bytearray(characters):
+            byte_kinds[byte] |= kind
+    for byte in algebra.CALLED.encode():
+        called[byte] = True
+    for index, prime in enumerate(algebra.SQUARES):
+        squares[index] = prime
+        square_roots[index] = pow(prime, (algebra.PRIME + 1) // 4, algebra.PRIME)
+    for index in range(MAX_FACTORIAL + 1):
+        factorials[index] = factorial(index) % algebra.PRIME
+        product = 1
+        for at in range(index, 1, -2):
+            product = field_multiply(product, at)
+        double_factorials[index] = product
+
+
+_fill()

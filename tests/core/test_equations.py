@@ -1,0 +1,242 @@
+"""Equations: which ones are equal, what is counted, both engines alike, bounded work."""
+
+from __future__ import annotations
+
+import random
+import time
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consensuspr.core import algebra
+from consensuspr.core.algebra import PRIME, SQUARES, Fact, FactRun, Kind
+from consensuspr.core.patterns import Channel, Hit
+from consensuspr.core.pure.algebra import read_facts
+from tests.core.conftest import alike
+
+native = pytest.importorskip("consensuspr.core.native.algebra", reason="no compiled core")
+
+
+def facts_of(form: str) -> list[Fact]:
+    return [fact for run in read_facts(form.encode()) for fact in run.facts]
+
+
+def key_of(form: str) -> int:
+    """The key of the one equation that a normal form is."""
+    return facts_of(form)[-1].keys[0]
+
+
+def renamed_key_of(form: str) -> int:
+    return facts_of(form)[-1].renamed
+
+
+# One line each: normal forms of equal equations.
+EQUAL = """
+x+y=5 | y+x=5 | 5=x+y | 2x+2y=10 | x+y-5=0 | -x=y-5
+x/y=3/z | xz=3y | 3y=xz
+a^2-b^2=c | (a-b)(a+b)=c
+1/x+1/y=1/6 | 6x+6y=xy
+√8x=y | 2√2x=y | y/x=√8
+C(5,2)x=y | 10x=y
+4!x=y | 24x=y | 6*4x=y
+7!!x=y | 105x=y
+x^-2=y | 1/x^2=y
+2^(3)x=y | 8x=y
+x^(1/2)=y+z | √x=y+z
+2 1/2x=y | 5x=2y
+0.(3)x=y | x=3y
+0.1(6)x=y | x=6y
+sin2x=y+1 | y+1=sin(2x)
+2sinxcosx=y | y=2cosxsinx
+sin^2x+cos^2y=z | cos^2y=z-sin^2x
+|a-b|=c+1 | |b-a|=c+1
+∠abc+x=90 | ∠cba+x=90
+V_cube+x=3 | x=3-V_cube
+a_(n+1)=a_n+2 | a_n-a_(n+1)=-2
+f(x+1)=y+1 | f(1+x)=1+y
+x_ny=3+z | yx_n=3+z
+πr^2=A+1 | A=r^2π-1
+logab=c+1 | log(ab)=1+c
+x<y+1 | y+1>x | y>x-1
+x≤3 | 3≥x
+n≡3 mod 7 | n≡-4 mod 7 | n-3≡0 mod 7
+n^2≡2 mod 5 | n^2+3≡0 mod 5
+2^10≡24 mod 1000 | 24≡2^10 mod 1000
+""".strip().splitlines()
+
+# Each differs from all others.
+DIFFERENT = """
+x+y=5; x-y=5; x+y=6; x+2y=5; xy=5; x^y=5; x+y^2=5; x+z=5; X+y=5; x=5; x=5y; 3x=15;
+sinx=5; cosx=5; sin^2x=5; f(x)=5; g(x)=5; log_2x=5; logx=5; x!=5; |x|=5; √x=5; ∛x=5; x1=5; x2=5;
+x_n=5; x'=5; ∠abc=5; ∠acb=5; [abc]=5; P(X=2)=5; x<5; x≤5; x>5; x≥5; n≡5 mod 7; n≡5 mod 8;
+n≡4 mod 7; 2n≡5 mod 7; C(5,2)=10; √9=3; √16=4; 3!=6; 2,3,5; 3,5,7; 2,3,5,7; x=1,y=2; x=2,y=1;
+area=5; perimeter=5; 0.3x=y; 0.(3)x=y; x=π; x=√2; x=2√2
+""".replace("\n", " ").split(";")
+
+
+@pytest.mark.parametrize("line", EQUAL)
+def test_equal_equations_share_a_key(line: str) -> None:
+    keys = [
+        {key for fact in facts_of(form.strip()) for key in fact.keys} for form in line.split(" | ")
+    ]
+    assert all(keys)
+    assert set.intersection(*keys)
+
+
+def test_other_equations_have_other_keys() -> None:
+    forms = [form.strip() for form in DIFFERENT]
+    keys = [facts_of(form)[-1].keys[0] for form in forms]
+    assert len(set(keys)) == len(forms)
+
+
+def test_names_are_free_in_renamed_keys_only() -> None:
+    one, other = "x^2+3xy-2y=41", "b^2-2a=41-3ab"
+    assert key_of(one) != key_of(other)
+    assert renamed_key_of(one) == renamed_key_of(other) != 0
+    assert renamed_key_of("x^2+3xy-2x=41") != renamed_key_of(one)
+    assert renamed_key_of("x=5") == 0  # solved
+    assert renamed_key_of("a+b+c+d+f=7") == 0  # more names than are tried
+
+
+@given(st.randoms())
+@alike()
+def test_linear_equations_are_equal_if_they_are_proportional(rng: random.Random) -> None:
+    first, second = ([rng.randint(-4, 4) for _ in range(3)] for _ in range(2))
+    if rng.random() < 0.5:
+        factor = rng.choice([-3, -1, 2, Fraction(1, 2)])
+        second = [int(2 * factor * value) for value in first]
+        first = [2 * value for value in first]
+
+    def form(numbers: list[int]) -> str:
+        a, b, c = numbers
+        terms = [f"{a}x", f"{b}y"]
+        rng.shuffle(terms)
+        return "+".join(terms).replace("+-", "-") + f"={c}"
+
+    if not (any(first[:2]) and any(second[:2])):
+        return
+    a, b = first, second
+    proportional = all(a[i] * b[j] == a[j] * b[i] for i in range(3) for j in range(3))
+    assert (key_of(form(a)) == key_of(form(b))) == proportional
+
+
+PIECES = [
+    *"x y z a b AB abc f g P C ( ) ( ) [ ] | | + - * / ^ ! !! = = = ≈ < > ≤ ≥ ≡ ≠ , , ; : . ?".split(),
+    *"1 2 3 10 45 0.5 2.25 0.(3) √ ∛ π ∠ θ ∞ sin cos log_2 ln sinx total cost area and or".split(),
+    *"mod _ _n _(n+1) ' 1/2 999999999999999999 1234567890123456789 gcd max C(5,2) 0 -1".split(),
+    *("因", "∩", " ", " ", " ", " mod 7", "\n", "\n\n"),
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
+@alike(2)
+def test_both_engines_read_the_same(form: str) -> None:
+    assert native.read_facts(form.encode()) == read_facts(form.encode())
+
+
+@given(st.binary(max_size=60))
+@alike()
+def test_any_bytes_are_read(form: bytes) -> None:
+    assert native.read_facts(form) == read_facts(form)
+
+
+def test_no_two_random_equations_share_a_key(full: bool) -> None:
+    rng = random.Random(7)
+    seen: dict[int, tuple[Fraction, ...]] = {}
+    for _ in range(1_000_000 if full else 5_000):
+        a, b, c, d = (rng.randint(1, 400) for _ in range(4))
+        [run] = native.read_facts(f"{a}x^2+{b}xy-{c}y={d}".encode())
+        normed = tuple(Fraction(value, a) for value in (b, c, d))
+        assert seen.setdefault(run.facts[-1].keys[0], normed) == normed
+
+
+def test_the_prime_has_the_roots(repository: Any) -> None:
+    assert PRIME % 8 == 7
+    assert pow(3, PRIME - 1, PRIME) == 1
+    assert all(pow(prime, (PRIME - 1) // 2, PRIME) == 1 for prime in SQUARES)
+    text = (repository / "core_ext/consensuspr/core/native/field.pxi").read_text()
+    assert f"0x{PRIME:X}u" in text
+
+
+# --- matching -------------------------------------------------------------------------------
+
+
+def test_a_hit_names_its_place_and_its_channel(engine: Any) -> None:
+    matcher = engine.Matcher([["x+y=5"], ["x=2"]])
+    text = "So **5 = y + x** holds, hence $x = 6/3 = 2$."
+    assert matcher.hits(text) == [
+        Hit(5, 14, "x+y=5", Channel.EQUATION),
+        Hit(31, 38, "x=2", Channel.EQUATION),
+    ]
+    assert matcher.spans(text, statements=False) == [None, None]
+
+
+def test_equations_of_the_problem_reach_no_node(engine: Any) -> None:
+    node = [["9/s+t/60=4"]]
+    text = "we have $4 = \\frac{t}{60} + \\frac 9s$"
+    assert engine.Matcher(node).match(text) == [True]
+    assert engine.Matcher(node, given="walks $\\frac{9}{s}+\\frac{t}{60}=4$").match(text) == [False]
+
+
+def test_a_rare_equation_may_have_other_names(engine: Any) -> None:
+    text = "$a^2 + b = 7$"
+    assert engine.Matcher([["x^2+y=7"]]).match(text) == [False]
+    assert engine.Matcher([["x^2+y=7"]], rare=["x^2+y=7"]).match(text) == [True]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "text", "count"),
+    [
+        ([["x+y=5"]], "x+y=5, y+x=5, a=1", 1),  # two equations, the first one twice
+        ([["x+y=5"]], "\n".join(f"x + y = {n}" for n in range(60)), 30),
+        ([["x+y=5"]], "x<5, 1,2,3, 3!=6", 0),  # of other kinds
+        ([["x<5"]], "x<5, x<6, x=1", 1),
+        ([["3*4=12"]], "x+y=5", 0),  # arithmetic has its own count
+    ],
+)
+def test_equations_of_wanted_kinds_are_counted(
+    engine: Any, nodes: list[list[str]], text: str, count: int
+) -> None:
+    [found] = engine.match_batch([engine.Matcher(nodes)], [text]).num_equations.tolist()
+    assert found == count
+
+
+@given(st.lists(st.sampled_from([f"{a}{r}{b}" for a in "xyz" for r in "=<" for b in "123"])))
+@alike(0.2)
+def test_what_reaches_a_node_is_counted(engine: Any, wordings: list[str]) -> None:
+    matcher = engine.Matcher([[wording] for wording in dict.fromkeys(wordings)])
+    batch = engine.match_batch([matcher], [". ".join(wordings)])
+    reached = [number for number in batch.channels(0).tolist() if number == Channel.EQUATION]
+    assert 2 * batch.num_equations[0] >= len(reached)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "x=", "=", "x=1,", "(x=", "x+y=z ", "a^2-b^2=c^2-d^2 ", "√(", "1/(1+", "x^", "999!", "C(9,",
+        "|x", "x^99^", "sin", "≡1 mod 7 ", "1,2,", "x and ", "x=1 and ", "∠", "[abc]=", "log_2 3",
+    ],
+)  # fmt: skip
+def test_hostile_equations_are_read_in_bounded_time(unit: str, full: bool) -> None:
+    # Each byte costs some microseconds at most, however the rest goes on.
+    form = (unit * 100_000)[: 1 << (20 if full else 17)].encode()
+    start = time.process_time()
+    native.read_facts(form)
+    assert time.process_time() - start < 20e-6 * len(form)
+
+
+def test_nodes_that_say_more_than_one_thing_have_no_key() -> None:
+    def keys(text: str) -> list[Any]:
+        def read(expression: str) -> tuple[bytes, list[FactRun]]:
+            return expression.encode(), read_facts(expression.encode())
+
+        return algebra.equation_keys([[text]], read, lambda _: False, "", frozenset())
+
+    assert keys("t=24 minutes")
+    assert keys("x=2 and y=3")[0].kind is Kind.JOINED
+    assert keys("2,3,5")[0].kind is Kind.LIST
+    for text in ("b=1 gives 252", "x=1 so y=2", "the sum x=1", "2,3", "the total is 5", "x=1=2"):
+        assert not keys(text), text
