@@ -107,6 +107,7 @@ class Judge:
                 forms_beyond(node.expressions) if outdated or node.derived is None else node.derived
                 for node in problem.nodes
             ],
+            given=problem.problem,
         )
         hits, factors, chars = [], [], []
         for texts in self._inputs.responses(rollouts):

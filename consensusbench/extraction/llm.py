@@ -522,10 +522,9 @@ def _sort_wordings(
     # A chain's forms are its parts.  A rollout that states a part does not state the chain, which a
     # model may have put together.
     with_forms = [
-        (text,) if wording.is_chain else (text, *wording.derived)
-        for text, wording in wordings.items()
+        ((text,), () if wording.is_chain else wording.derived) for text, wording in wordings.items()
     ]
-    alone = [(text,) for text in wordings]
+    alone = [((text,), ()) for text in wordings]
     literal = dict(zip(wordings, find_mentions(alone, rollouts, statements=False), strict=True))
     # A form that no rollout writes may be a result that several compute, for example in code.
     stated = dict(zip(wordings, find_mentions(with_forms, rollouts), strict=True))
@@ -658,7 +657,7 @@ def _fault(members: Sequence[_Stated], anchor: Sequence[_Stated], min_support: i
 
 def _candidate(claim: _Claim, problem: Problem, rollouts: Sequence[CorrectRollout]) -> Candidate:
     """Return the candidate, its support counted as the dataset will show it."""
-    reach = reach_of(find_mentions([[*claim.expressions, *claim.derived]], rollouts)[0], rollouts)
+    reach = reach_of(find_mentions([(claim.expressions, claim.derived)], rollouts)[0], rollouts)
     return Candidate(
         label=claim.label,
         type=_type(claim.anchor[0].wording, claim.node.type),

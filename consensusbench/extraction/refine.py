@@ -241,7 +241,7 @@ def _pieces(candidates: Sequence[Candidate]) -> dict[int, str]:
         CorrectRollout("", "", text) for candidate in candidates for text in candidate.expressions
     ]
     found = find_mentions(
-        [(*candidate.expressions, *candidate.derived) for candidate in candidates], wordings
+        [(candidate.expressions, candidate.derived) for candidate in candidates], wordings
     )
     # For each candidate the indices of those that stand in all of its wordings.
     implied: list[set[int]] = [set() for _ in candidates]

@@ -222,7 +222,7 @@ def read_conclusions(rollout: CorrectRollout, settings: RulesSettings) -> list[C
     """Return the distinct statements of a rollout in order of their first chain."""
     links = _distinct_links(rollout.response, settings)
     found: list[Conclusion] = []
-    mentioned = find_mentions([[link.text] for link in links], [rollout], statements=False)
+    mentioned = find_mentions([([link.text], ()) for link in links], [rollout], statements=False)
     for (link, chain), mentions in zip(links.items(), mentioned, strict=True):
         for mention in mentions:
             found.extend(_conclusions(link, chain, mention.wording, mention.position))
@@ -232,7 +232,7 @@ def read_conclusions(rollout: CorrectRollout, settings: RulesSettings) -> list[C
 def _coded(rollout: CorrectRollout, chains: int, settings: RulesSettings) -> Iterator[Conclusion]:
     """Yield what the code of a rollout concludes; each step is a chain of its own."""
     equations = read_equations(rollout.response)[: settings.max_statements]
-    reached = find_mentions([[equation.text] for equation in equations], [rollout])
+    reached = find_mentions([([equation.text], ()) for equation in equations], [rollout])
     for number, (equation, mentions) in enumerate(zip(equations, reached, strict=True), chains):
         left, _, right = equation.text.rpartition("=")
         if mentions and len(equation.text) <= settings.max_statement_chars:
@@ -571,12 +571,11 @@ class RulesExtractor:
         limit = self.settings.max_candidates
         counted, rare = clusters[:limit], clusters[limit:]
         drafts = [self._draft(problem, one) for one in counted]
-        groups = [(*written, *derived) for written, derived in drafts]
         num_models = len({one.model for one in rollouts})
         candidates: list[Candidate] = []
         dropped = [self._unsupported(one, len(one.rollouts)) for one in rare]
         for known, (written, derived), mentions in zip(
-            counted, drafts, find_mentions(groups, rollouts), strict=True
+            counted, drafts, find_mentions(drafts, rollouts), strict=True
         ):
             reach = reach_of(mentions, rollouts)
             if reach.support < self.settings.min_support:

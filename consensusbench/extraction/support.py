@@ -9,10 +9,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TypeAlias
 
 from consensusbench.extraction.statements import lonely_brackets, normal_form
 from consensusbench.extraction.types import CorrectRollout
 from consensuspr.core import Hit, Matcher, expression_keys
+
+# Expressions and derived forms.  Only expressions reach equal equations.
+Group: TypeAlias = tuple[Sequence[str], Sequence[str]]
 
 # A wording that is longer in the rollout than in its normal form by more than this holds
 # white space or typesetting that nobody wants to read in a dataset.
@@ -48,15 +52,15 @@ class Reach:
 
 
 def find_mentions(
-    groups: Sequence[Sequence[str]], rollouts: Sequence[CorrectRollout], statements: bool = True
+    groups: Sequence[Group], rollouts: Sequence[CorrectRollout], statements: bool = True
 ) -> list[list[Mention]]:
     """Return the mentions of each group of expressions, at most one a rollout, in their order.
 
     Where an expression stands as written, that is the mention, and only else a statement of the
-    same value and operands.
+    same value and operands, or an equal equation.
 
     Args:
-        groups: (n,) expressions any of which will do; nothing is derived from them.
+        groups: (n,) expressions and derived forms any of which will do, as of a node.
         rollouts: the correct rollouts of one problem.
         statements: whether such a statement is a mention at all.
 
@@ -65,9 +69,12 @@ def find_mentions(
     """
     found: list[list[Mention]] = []
     for batch in _batches(groups):
-        written = Matcher(batch, statements=False)
+        expressions, derived = zip(*batch, strict=True)
+        written = Matcher(expressions, statements=False, derived=derived)
         # The rollouts are right, so that their programs did compute what they state.
-        stated = Matcher(batch, code="computed") if statements else None
+        stated = None
+        if statements:
+            stated = Matcher(expressions, derived=derived, code="computed")
         mentions: list[list[Mention]] = [[] for _ in batch]
         for index, rollout in enumerate(rollouts):
             hits = written.hits(rollout.response)
@@ -107,7 +114,10 @@ def beyond(
     text: str, expressions: Sequence[str], derived: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the expressions, and the derived forms, that a text does not hold."""
-    held = Matcher([[form] for form in (*expressions, *derived)]).match(text)
+    # Derived forms reach no node as equations: `2*x=6*L` of `2x = 6 L` would, whatever the numbers.
+    nodes = [*([form] for form in expressions), *([] for _ in derived)]
+    forms = [*([] for _ in expressions), *([form] for form in derived)]
+    held = Matcher(nodes, derived=forms).match(text)
     own = zip(expressions, held, strict=False)
     rest = zip(derived, held[len(expressions) :], strict=True)
     return (
@@ -116,12 +126,12 @@ def beyond(
     )
 
 
-def _batches(groups: Sequence[Sequence[str]]) -> Iterator[list[Sequence[str]]]:
+def _batches(groups: Sequence[Group]) -> Iterator[list[Group]]:
     """Yield the groups in order, as many together as one matcher holds with ease."""
-    batch: list[Sequence[str]] = []
+    batch: list[Group] = []
     chars = 0
     for group in groups:
-        size = sum(map(len, group))
+        size = sum(len(form) for forms in group for form in forms)
         if batch and chars + size > MAX_MATCHER_CHARS:
             yield batch
             batch, chars = [], 0

@@ -252,10 +252,7 @@ def _by_chance(
     sample = survey.samples.get(source, [])
     texts = [rollout.text for rollout in sample]
     owners = np.array([rollout.problem_id for rollout in sample], dtype=object)
-    problems = [
-        (entry.problem_id, [node.expressions + (node.derived or ()) for node in entry.nodes])
-        for entry, _ in chunk
-    ]
+    problems = [(entry.problem_id, entry.nodes) for entry, _ in chunk]
     counted = match_batch([Matcher([])] * len(texts), texts)
     for (entry, _), hits in zip(chunk, match_unrelated(problems, sample), strict=True):
         if len(hits):

@@ -10,20 +10,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from consensusbench.evaluation.scored import Bools, Floats, Ints
 from consensuspr.client.files import chunks
 from consensuspr.core import BatchResult, Matcher, match_batch
-from consensuspr.data import OnError, ReadReport, Row, read_rollouts
+from consensuspr.data import Node, OnError, ReadReport, Row, read_rollouts
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.dataset_index import Entry
 from consensuspr.scoring.guard import counted, factors_of
-
-# The expressions of each node of a problem.
-Patterns: TypeAlias = Sequence[Sequence[str]]
 
 # The sample of a source has at most so many rollouts, of each the first characters.
 MAX_SAMPLED: Final = 256
@@ -152,8 +149,14 @@ def guard_factors(entries: Sequence[Entry], texts: Sequence[str], matched: Batch
     return np.array(factors_of(counted(matched), budgets, nodes, texts))
 
 
+def matcher_of(nodes: Sequence[Node]) -> Matcher:
+    """Return the matcher of nodes with the derived forms that they have."""
+    derived = [node.derived or () for node in nodes]
+    return Matcher([node.expressions for node in nodes], derived=derived)
+
+
 def match_unrelated(
-    problems: Sequence[tuple[str, Patterns]], sample: Sequence[SurveyedRollout]
+    problems: Sequence[tuple[str, Sequence[Node]]], sample: Sequence[SurveyedRollout]
 ) -> list[Bools]:
     """Look for the nodes of problems of one source in the rollouts of other problems.
 
@@ -164,7 +167,7 @@ def match_unrelated(
     """
     owners = np.array([rollout.problem_id for rollout in sample], dtype=object)
     texts = [rollout.text for rollout in sample]
-    pools: list[list[tuple[str, Patterns]]] = []
+    pools: list[list[tuple[str, Sequence[Node]]]] = []
     size = POOL_NODES
     for problem in problems:
         if size + len(problem[1]) > POOL_NODES:
@@ -174,13 +177,13 @@ def match_unrelated(
         size += len(problem[1])
     results: list[Bools] = []
     for pool in pools:
-        matcher = Matcher([node for _, patterns in pool for node in patterns])
+        matcher = matcher_of([node for _, nodes in pool for node in nodes])
         matched = match_batch([matcher] * len(texts), texts)
         hits = np.array([matched.matched(row) for row in range(len(texts))], dtype=np.bool_)
         hits = hits.reshape(len(texts), matcher.num_nodes)
         start = 0
-        for problem_id, patterns in pool:
-            own = hits[:, start : start + len(patterns)]
+        for problem_id, nodes in pool:
+            own = hits[:, start : start + len(nodes)]
             results.append(own[owners != problem_id])
-            start += len(patterns)
+            start += len(nodes)
     return results

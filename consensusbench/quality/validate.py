@@ -32,6 +32,7 @@ from consensusbench.quality.probes import ProbeReport, chunks_by_source, probe_d
 from consensusbench.quality.survey import (
     RolloutSurvey,
     match_unrelated,
+    matcher_of,
     survey_rollouts,
 )
 from consensuspr.console import count_of
@@ -394,7 +395,7 @@ def check_matches(chunk: Sequence[Examined]) -> Iterator[DatasetFinding]:
     """
     jobs: list[tuple[Matcher, str]] = []
     for examined in chunk:
-        matcher = Matcher(examined.patterns)
+        matcher = matcher_of(examined.problem.nodes)
         jobs.append((matcher, examined.problem.problem))
         jobs += [(matcher, text) for text, _ in _PRINTED]
         jobs += [(matcher, text) for node in examined.patterns for text in node[:MAX_TEXTS]]
@@ -441,7 +442,7 @@ def check_rollouts(
 ) -> Iterator[DatasetFinding]:
     """Yield which nodes of one source others' rollouts hit, and which none of their own does."""
     sample = survey.samples.get(source, [])
-    problems = [(one.problem.problem_id, one.patterns) for one in chunk]
+    problems = [(one.problem.problem_id, one.problem.nodes) for one in chunk]
     for examined, hits in zip(chunk, match_unrelated(problems, sample), strict=True):
         nodes = examined.problem.nodes
         if len(hits) >= MIN_UNRELATED:

@@ -25,7 +25,7 @@ from consensusbench import check_outputs, verify_patiently
 from consensusbench.llm import Budget, ChatModel, Message, ModelSettings, Reply, ask_key
 from consensusbench.problems.texts import with_prompt
 from consensusbench.sampling.plan import Draw, DrawResult, ProblemPlan, SampleSettings
-from consensusbench.store import Journal
+from consensusbench.store import Journal, digest
 from consensuspr.data import OnError, Problem, Row, atomic_file, open_writer, read_problems
 from consensuspr.errors import (
     BudgetSpent,
@@ -154,7 +154,7 @@ class Sampler:
             finish: ask nothing; write the rollouts of the journal.
 
         Raises:
-            InputError: the output cannot be written.
+            InputError: a setting differs from the journal's, or the output cannot be written.
             ConsensusPRError: the journal cannot be written, or an answer cannot be checked.
         """
         if finish and not self.journal_path.exists():
@@ -164,7 +164,9 @@ class Sampler:
             Journal(self.journal_path, "rollouts") as self._journal,
             AnswerVerifier() as self._verifier,
         ):
+            settings = {model.name: self._settings_of(model) for model in self.models}
             for key, record in self._journal.items():
+                self._check_settings(record, settings)
                 question, _, index = key.rpartition("-")
                 self._indices.setdefault(question, set()).add(int(index))
                 self._answered.add(record["model"])
@@ -174,6 +176,26 @@ class Sampler:
                 await self._draw_rollouts(advance)
             if self.stopped_by is None and self.signal is None:
                 await self._write(advance)
+
+    def _settings_of(self, model: ModelSettings) -> Row:
+        """Return what decides the replies of a model, but for the problem."""
+        prompt = digest(with_prompt(""))
+        return {**model.sampling(), "seed": self.settings.seed, "prompt": prompt}
+
+    def _check_settings(self, record: Row, settings: dict[str, Row]) -> None:
+        """Reject settings that the replies of a model were not drawn with.
+
+        All of them would be drawn and paid for anew, and the earlier ones leave the output.
+        """
+        name = record["model"]
+        now = settings.get(name, {})
+        for setting, value in record.get("settings", {}).items():
+            if setting in now and now[setting] != value:
+                raise InputError(
+                    f"{self.journal_path} has replies of {name} with {setting} = "
+                    f"{json.dumps(value)}, now it is {json.dumps(now[setting])}: keep the setting, "
+                    "or write to another output"
+                )
 
     async def _draw_rollouts(self, advance: Advance) -> None:
         async with AsyncExitStack() as stack:
@@ -286,8 +308,9 @@ class Sampler:
         return DrawResult.LOST
 
     def _record(self, question: _Question, index: int, content: Row) -> None:
-        names = {"problem_id": question.problem.problem_id, "model": question.model.name}
-        self._journal.append(f"{question.key}-{index}", names | content)
+        about: Row = {"problem_id": question.problem.problem_id, "model": question.model.name}
+        about["settings"] = self._settings_of(question.model)
+        self._journal.append(f"{question.key}-{index}", about | content)
         self._indices.setdefault(question.key, set()).add(index)
 
     def _give_up(self, name: str, reason: str) -> None:

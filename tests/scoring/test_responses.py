@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -69,6 +70,15 @@ def test_time_is_linear(hostile: str) -> None:
         after_prompt(text, hostile * 50 + "b")
 
     assert_linear(read, lambda size: hostile * (size // len(hostile)), 20_000)
+
+
+def test_a_prompt_is_found_in_little_memory() -> None:
+    query, prompt = (f"{'a' * 99}{space}" * 2000 for space in (" ", "  "))
+    tracemalloc.start()
+    assert after_prompt(query, prompt) == " "
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 * len(query)
 
 
 @pytest.mark.parametrize(

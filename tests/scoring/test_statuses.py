@@ -77,7 +77,7 @@ CASES: list[tuple[str, Rollout, Status, Any, Any, tuple[Any, ...], str]] = [
     (
         "an empty list of nodes", Rollout("duck", "RIGHT", nodes=[]),
         Status.NO_NODES, 1.0, None, (None, None, None, 1.0, 1.0),
-        "problem 'duck' has no nodes",
+        "problem 'duck' came with an empty list of nodes",
     ),
     (
         "no truth", Rollout("open", "x=55 RIGHT"),

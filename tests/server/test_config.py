@@ -160,6 +160,17 @@ def test_a_port_is_claimed_once() -> None:
             claim(address)
 
 
+def test_a_port_whose_listener_closed_connections_is_claimed_at_once() -> None:
+    with claim(Address("127.0.0.1", 0)) as claimed:
+        address = Address.of(claimed)
+        with claim(address, shared=True) as listening:
+            listening.listen()
+            with socket.create_connection((address.host, address.port)) as client:
+                listening.accept()[0].close()
+                assert client.recv(1) == b""  # the connection is in TIME_WAIT from here on
+    claim(address).close()
+
+
 @pytest.mark.parametrize("option", [socket.SO_REUSEADDR, socket.SO_REUSEPORT])
 def test_a_port_that_somebody_listens_on_is_not_claimed(option: int) -> None:
     with socket.socket() as other:

@@ -7,8 +7,9 @@ import logging
 import math
 import re
 import socket
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -344,6 +345,26 @@ def test_health_and_reflection(serve: Serve) -> None:
     file = database.FindFileContainingSymbol(SERVICE_NAME)
     [service] = [each for each in file.service if each.name == "ScoringService"]
     assert [method.name for method in service.method] == ["Score", "Explain", "ServerInfo"]
+
+
+def test_probes_that_send_nothing_hold_up_each_other_alone(serve: Serve) -> None:
+    server, ended = serve(), threading.Event()
+
+    def silence() -> Iterator[bytes]:
+        ended.wait()
+        yield from ()
+
+    with grpc.insecure_channel(
+        server.address, options=[("grpc.use_local_subchannel_pool", 1)]
+    ) as channel:
+        probe = channel.stream_unary("/grpc.health.v1.Health/Check", None, None)
+        probes = [probe.future(silence()) for _ in range(20)]
+        health = health_pb2_grpc.HealthStub(channel)
+        request = health_pb2.HealthCheckRequest()
+        failure(Code.DEADLINE_EXCEEDED, health.Check, request, timeout=0.5)
+        assert server.stub.ServerInfo(pb.ServerInfoRequest(), timeout=2).datasets
+        ended.set()
+        assert {each.code() for each in probes} <= {Code.INVALID_ARGUMENT, Code.RESOURCE_EXHAUSTED}
 
 
 def test_draining_lets_nobody_in_and_finishes_admitted_requests(serve: Serve) -> None:

@@ -216,5 +216,6 @@ def test_a_run_without_masks_is_ended(
     made._in_worker = True
     with pytest.raises(InputError, match="a response of 4 messages came without its response_mask"):
         one(made, make_batch([row()], __num_turns__=[4]))
+    made._noting.cancel()  # it would ask Ray in a later test
     [reason] = ended
     assert "MaskingAgentLoopManager" in reason and 'extra_fields["response_mask"]' in reason

@@ -79,7 +79,7 @@ COLUMNS: Final[tuple[tuple[str, pa.DataType, str], ...]] = (
     ("tpn", _FLOAT, "tokens per matched node"),
     ("penalty", _FLOAT, "what the trainer added (overlong); trainer's side only"),
     ("final_score", _FLOAT, "what the policy was trained on; trainer's side only"),
-    ("channels", pa.list_(_TEXT), "of each node: `pattern`, `statement`, `code`, or empty"),
+    ("channels", pa.list_(_TEXT), "of each node: `pattern`, `statement`, `code`, `equation`, or empty"),
     ("spans", pa.list_(_SPAN), "of each node: code points of its first hit; null: not asked for"),
     ("answer", _TEXT, "the answer taken from the text"),
     ("answer_method", _TEXT, "how it was decided"),

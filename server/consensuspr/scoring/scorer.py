@@ -460,7 +460,9 @@ class _Batch:
         if nodes is not None:
             return _Task(truth, nodes)
         if entry is not None:
-            message = f"{problem} has no nodes" + " and no ground truth" * (truth is None)
+            # An empty list takes precedence over the nodes of the dataset.
+            found = "has no nodes" if rollout.nodes is None else "came with an empty list of nodes"
+            message = f"{problem} {found}" + " and no ground truth" * (truth is None)
             return _Task(truth, None, Status.NO_NODES, message)
         if truth is not None:
             message = f"{problem} is not in the dataset and came without nodes"

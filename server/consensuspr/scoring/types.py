@@ -364,7 +364,7 @@ class Score:
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """How each node was reached: "pattern", "statement", "code", or "" if it was not."""
+        """How each node was reached: "pattern", "statement", "code", "equation", or "" if not."""
         return tuple([CHANNELS[number] for number in self.channel_numbers])
 
     @property

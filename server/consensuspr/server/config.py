@@ -324,13 +324,14 @@ def claim(address: Address, *, shared: bool = False) -> socket.socket:
         raise InputError(f"cannot resolve host {address.host!r} of {address}: {error}") from None
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        # With SO_REUSEADDR, connections of an earlier server in TIME_WAIT do not count.
+        # With SO_REUSEADDR, connections of an earlier server in TIME_WAIT do not count.  Those of
+        # a socket that listens need it as well.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))
         sock.bind(target)
-        # Without it from here on, so that another exclusive bind fails although the claim
-        # does not listen; with SO_REUSEPORT, so that the workers' binds succeed.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        # A claim goes without it from here on, so that another exclusive bind fails although the
+        # claim does not listen; with SO_REUSEPORT, so that the workers' binds succeed.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(shared))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     except OSError as error:
         sock.close()

@@ -2,7 +2,7 @@
 
 gRPC would take in whole messages of every open call before Python sees them.  Here each call first
 passes the gate, then asks for its message when it has a turn.  So received and not yet admitted
-messages take at most ``2 * RECEIVED_AT_ONCE * max_message_bytes``.
+messages of one :class:`Reception` take at most ``2 * RECEIVED_AT_ONCE * max_message_bytes``.
 """
 
 from __future__ import annotations
@@ -176,6 +176,8 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         self._metrics = metrics
         self._requests = Reception()
         self._small = Reception(RECEIVE_S, SMALL_RECEIVE_S)
+        # Turns of its own for health, for which nobody needs a token.
+        self._public = Reception(RECEIVE_S, SMALL_RECEIVE_S)
         self._streams = 0
         self._handlers: dict[str, Any] = {}
 
@@ -202,7 +204,7 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         async def receive_and_answer(context: Context) -> bytes:
             check_access(self._gate, service, method, context)
             if admit is None:
-                raw = await self._receive_small(context)
+                raw = await self._receive_small(self._small, context)
             else:
                 admit(context)
                 raw = await self._requests.receive(context)
@@ -237,13 +239,15 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         return behaviour
 
     def _bounded(self, service: str, method: str, handler: Any) -> Any:
+        reception = self._public if service == health.SERVICE_NAME else self._small
+
         async def answer(context: Any) -> AsyncIterator[Any]:
             check_access(self._gate, service, method, context)
             if handler.request_streaming:
                 async for reply in handler.stream_stream(requests(context), context):
                     yield reply
                 return
-            request = await self._receive_small(context, handler.request_deserializer)
+            request = await self._receive_small(reception, context, handler.request_deserializer)
             if request is None:
                 raise Abort(grpc.StatusCode.INVALID_ARGUMENT, "the call brought no request")
             if handler.response_streaming:
@@ -253,7 +257,8 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 
         async def requests(context: Any) -> AsyncIterator[Any]:
             deserialize = handler.request_deserializer
-            while (request := await self._receive_small(context, deserialize)) is not None:
+            receive = partial(self._receive_small, reception, context, deserialize)
+            while (request := await receive()) is not None:
                 yield request
 
         async def behaviour(_: object, context: Any) -> AsyncIterator[Any]:
@@ -282,10 +287,13 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[type-arg]
             self._streams -= 1
 
     async def _receive_small(
-        self, context: Context, deserialize: Callable[[bytes], Any] = bytes
+        self,
+        reception: Reception,
+        context: Context,
+        deserialize: Callable[[bytes], Any] = bytes,
     ) -> Any:
         """Return the next message of a call, None if the caller sends none."""
-        raw = await self._small.receive(context)
+        raw = await reception.receive(context)
         if raw is None:
             return None
         if len(raw) > SMALL_BYTES:

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from consensuspr.client import GuardBudget, InlineNode
-from consensuspr.client.training import ProblemIds, TrainingRow, batch_rows, prompt_digest
+from consensuspr.client.training import (
+    ProblemIds,
+    TrainingRow,
+    batch_rows,
+    label_columns,
+    prompt_digest,
+)
 from consensuspr.client.training.rows import ground_truth_text
 from consensuspr.errors import InputError
 
@@ -51,6 +57,12 @@ def test_the_first_that_the_row_has(format: str, columns: dict[str, Any], proble
 )
 def test_the_ground_truth(columns: dict[str, Any], ground_truth: str | None) -> None:
     assert rollout_of(columns).ground_truth == ground_truth
+
+
+@pytest.mark.parametrize("label", [None, ""])
+def test_a_missing_label_leaves_the_ground_truth_of_other_columns(label: str | None) -> None:
+    row = TrainingRow.of({"ground_truth": "4", **label_columns(label)}, PROMPT)
+    assert row.ground_truth == "4"
 
 
 def test_the_ground_truth_of_a_column_that_is_named() -> None:

@@ -141,7 +141,7 @@ def test_the_most_that_a_response_states(
 def test_a_budget_has_room_for_half_as_much_again(
     stated: Stated, num_nodes: int, budget: tuple[int, int, int]
 ) -> None:
-    assert budget_of(stated, num_nodes) == budget
+    assert budget_of(stated, num_nodes) == (*budget, 0)
 
 
 def test_a_build_stores_budgets_of_all_right_rollouts(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_build_stores_budgets_of_all_right_rollouts(tmp_path: Path) -> None:
     problem, _ = built(tmp_path, [SHORT, SHORT + " Yes.", SHORT + " Indeed.", LONG], [many])
     # The wrong one counts for nothing, however much it states.
     assert problem.budget == budget_of(stated_in([LONG]), len(problem.nodes))
-    assert problem.budget == (33, 41, len(LONG))
+    assert problem.budget == (33, 41, len(LONG), 0)
 
 
 def with_budgets(
@@ -174,7 +174,7 @@ def test_budgets_are_added_and_nothing_else_changes(tmp_path: Path) -> None:
     after, report = with_budgets(tmp_path, [LONG], [], *rows)
     assert report.budgets == 1
     # One right rollout is enough; a problem without any keeps its budget.
-    assert [problem.budget for problem in after] == [(33, 41, len(LONG)), (5, 6, 0), None]
+    assert [problem.budget for problem in after] == [(33, 41, len(LONG), 0), (5, 6, 0, 0), None]
     first = problem_to_row(after[0])
     assert first["budget"]["note"] == "kept"
     before = list(read_problems(tmp_path / "before.jsonl"))
@@ -197,6 +197,11 @@ def test_budgets_are_added_and_nothing_else_changes(tmp_path: Path) -> None:
         (["2x = 84. Answer: 42", "So 2x = 84. Answer: 42"], ["42 = x"],
          {"nodes": [{"expressions": ["84=2x"], "derived": ["42=x"]}], "metadata":
           {"construction": {"provenance": {"normal_form": "0", "forms": "0.0"}}}}, [1.0]),
+        # The problem's own equation reaches no node, as on a server.
+        (["So $4x - 3y = 7/2 + 4k$. Answer: 42", "$4x - 3y = 7/2 + 4k$. Answer: 42"],
+         ["As given, $8x - 6y = 8k + 7$. Answer: 1"],
+         {"problem": "Let $8x - 6y = 8k + 7$.", "nodes": [{"expressions": ["4x-3y=7/2+4k"]}]},
+         [1.0]),
     ],
 )  # fmt: skip
 def test_nodes_without_weights_get_them_with_the_budgets(

@@ -66,7 +66,7 @@ def test_the_library_reads_it(load_dataset: Any, bench: ExportBench) -> None:
     [row] = loaded["train"]
     assert (row["problem_id"], row["ground_truth"], row["split"]) == ("p1", "2", "train")
     first, second = row["nodes"]
-    assert (first["label"], first["support"], first["position"]) == ("sum", 3, "0.25")
+    assert (first["label"], first["support"], first["position"]) == ("sum", 3, 0.25)
     assert (second["is_final"], second["derived"], second["models"]) == (True, [], '["x"]')
     assert (row["note"], row["tags"]) == ('"kept"', '["a", 1]')
     budget = {name: value for name, value in row["budget"].items() if value is not None}

@@ -102,8 +102,8 @@ def test_steps_are_true_and_the_core_finds_them(parts: list[tuple[str, str]], la
         left, _, right = step.text.rpartition("=")
         value = eval(code.partition("=")[2], {"__builtins__": {}})
         assert abs(Fraction(right) - Fraction(value)) <= Fraction(1, 100)
-        # The core keeps fewer digits; within them it reads the same.
-        if len(left) < 20:
+        # The core keeps fewer digits, and leaves equations of ones out.
+        if len(left) < 20 and left.strip("1+-*/"):
             assert Matcher([[step.text]], code="computed").match(response) == [True], step.text
 
 

@@ -33,6 +33,7 @@ from consensusbench.quality.survey import (
     add_to_sample,
     match_unrelated,
 )
+from consensuspr.data import Node
 
 Write = Callable[..., Path]
 
@@ -237,17 +238,17 @@ SAMPLE = [
     SurveyedRollout(b"", "p2", "here 7+8=15, and 2*3=6"),
     SurveyedRollout(b"", "p3", "nothing at all"),
 ]
-PATTERNS = [
-    ("p1", [["2*3=6", "6=2*3"], ["9*9=81"]]),
-    ("p2", [["7+8=15"]]),
-    ("p4", [["2*3=6"], ["7+8=15"], ["x=1"]]),
+NODES_OF = [
+    ("p1", [Node("n1", ("2*3=6",), derived=("6=2*3",)), Node("n2", ("9*9=81",))]),
+    ("p2", [Node("n1", ("7+8=15",))]),
+    ("p4", [Node("n1", ("2*3=6",)), Node("n2", ("7+8=15",)), Node("n3", ("x=1",))]),
 ]
 
 
 @pytest.mark.parametrize("pool_nodes", [1, 3, 1024])
 def test_own_rollouts_are_left_out(pool_nodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "POOL_NODES", pool_nodes)
-    found = match_unrelated(PATTERNS, SAMPLE)
+    found = match_unrelated(NODES_OF, SAMPLE)
     # p1 sees the rollouts of p2 and p3, of which one hits its first node.
     assert [len(hits) for hits in found] == [2, 2, 3]
     rates = [hits.mean(axis=0).tolist() for hits in found]

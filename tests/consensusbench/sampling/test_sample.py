@@ -155,16 +155,24 @@ def test_a_dead_model_is_given_up_and_the_others_go_on(bench: SampleBench) -> No
     assert sum(asked.model == "gone" for asked in bench.server.asked) < 60
 
 
-def test_changed_settings_draw_anew_and_keep_earlier_replies(bench: SampleBench) -> None:
+def test_changed_settings_are_rejected_before_anything_is_paid(bench: SampleBench) -> None:
     problems, models = bench.problems(2), bench.models("a")
-    for temperature, asked in ((2.0, 6), (1.0, 12), (2.0, 12)):
-        arguments = ("--per-problem", 3, "--temperature", temperature)
-        assert bench.sample(problems, *arguments, models=models) == 0
-        assert (len(bench.server.asked), len(bench.rollouts())) == (asked, 6)
-        assert {row["sampling"]["temperature"] for row in bench.rollouts()} == {temperature}
+    for temperature, more, code in (
+        (2.0, (), 0),
+        (1.0, (), 2),
+        (1.0, ("--finish",), 2),
+        (2.0, ("--seed", 1), 2),
+        (2.0, (), 0),
+    ):
+        arguments = ("--per-problem", 3, "--temperature", temperature, *more)
+        assert bench.sample(problems, *arguments, models=models) == code
+        assert (len(bench.server.asked), len(bench.rollouts())) == (6, 6)
+    printed = bench.printed()
+    assert "of a with temperature = 2.0, now it is 1.0" in printed
+    assert "of a with seed = null, now it is 1" in printed
     assert bench.sample(problems, "--per-problem", 5, models=bench.models("a", "b")) == 0
     assert Counter(row["model"] for row in bench.rollouts()) == {"a": 6, "b": 4}
-    assert len(bench.server.asked) == 16
+    assert len(bench.server.asked) == 10
 
 
 def test_rejected_settings_can_be_fixed(bench: SampleBench) -> None:

@@ -167,7 +167,8 @@ def label_columns(label: Any) -> Mapping[str, Any]:
     """Return the columns that a label holds.
 
     Args:
-        label: the ground truth, or a JSON object (or its text) with it and the problem's id.
+        label: the ground truth, or a JSON object (or its text) with it and the problem's id; None
+            or empty: none.
 
     Raises:
         InputError: the object has an unknown key.
@@ -180,7 +181,7 @@ def label_columns(label: Any) -> Mapping[str, Any]:
         if isinstance(read, dict) and not read.keys().isdisjoint(_LABEL_KEYS):
             label = read
     if not isinstance(label, Mapping):
-        return {} if label == "" else {"ground_truth": label}
+        return {} if label is None or label == "" else {"ground_truth": label}
     for key in label:
         if key not in _LABEL_KEYS:
             known = ", ".join(_LABEL_KEYS)

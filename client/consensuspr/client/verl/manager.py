@@ -15,7 +15,12 @@ from typing import Any
 import verl
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
-from consensuspr.client.training import SampleScorer, TooManyUnscorable, shared_source
+from consensuspr.client.training import (
+    RewardSource,
+    SampleScorer,
+    TooManyUnscorable,
+    shared_source,
+)
 from consensuspr.client.training.credit import BETWEEN, finder_of_turns, place_reward
 from consensuspr.client.verl.config import ManagerConfig, epoch_clock
 from consensuspr.client.verl.run_end import (
@@ -73,6 +78,7 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
             # In a thread: verl still starts its engines, and the files may be large.
             check = partial(check_at_start, config, read.settings)
             threading.Thread(target=check, name="consensuspr-start", daemon=True).start()
+        self._source: RewardSource | None = None
         self._failed, self._last_failure = 0, ""
         self._noted = (0, 0)
         self._noting: asyncio.TimerHandle | None = None
@@ -100,6 +106,7 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
 
     async def _reward_of(self, data: Any) -> dict[str, Any]:
         sample = VerlSample.of(data)
+        self._source = shared_source(self._settings)
         spans = sample.turns()
         # In a thread, because a tokenizer takes longer than anything else here.
         texts = await asyncio.to_thread(
@@ -139,8 +146,11 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
             loop = asyncio.get_running_loop()
             self._noting = loop.call_later(_BETWEEN_NOTES_S, self._note)
 
+    def _troubles(self) -> dict[str, int]:
+        return {} if self._source is None else dict(self._source.troubles)
+
     def _num_troubles(self) -> tuple[int, int]:
-        return sum(shared_source(self._settings).troubles.values()), self._failed
+        return sum(self._troubles().values()), self._failed
 
     def _note(self) -> None:
         self._noting, self._noted = None, self._num_troubles()
@@ -148,7 +158,7 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
         asyncio.get_running_loop().run_in_executor(
             None,
             _leave_note,
-            dict(shared_source(self._settings).troubles),
+            self._troubles(),
             self._failed,
             self._last_failure,
         )

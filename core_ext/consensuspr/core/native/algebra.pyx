@@ -193,7 +193,9 @@ cdef void set_clear(HashSet* table) noexcept nogil:
 
 # --- what is said -------------------------------------------------------------------------------
 
-cdef void reach(Algebra* r, const Keys* keys, uint64_t key, uint32_t start, uint32_t end) noexcept nogil:
+cdef void reach(
+    Algebra* r, const Keys* keys, uint64_t key, uint32_t start, uint32_t end
+) noexcept nogil:
     """Mark the nodes that have a key."""
     cdef uint32_t slot
     cdef const KeySlot* found
@@ -353,7 +355,9 @@ cdef void differences(
         bottoms[point] = field_multiply(left[point].bottom, right[point].bottom)
 
 
-cdef int union_of(const AlgebraSide* left, const AlgebraSide* right, uint64_t* names) noexcept nogil:
+cdef int union_of(
+    const AlgebraSide* left, const AlgebraSide* right, uint64_t* names
+) noexcept nogil:
     """Set the distinct names of two sides in order; return how many there are."""
     cdef int count = 0, index, at
     cdef const AlgebraSide* side
@@ -1059,7 +1063,9 @@ cdef bint is_conjunction(const Algebra* r, Py_ssize_t start, Py_ssize_t size) no
     )
 
 
-cdef bint may_say(const Algebra* r, Py_ssize_t start, Py_ssize_t size, uint8_t kinds) noexcept nogil:
+cdef bint may_say(
+    const Algebra* r, Py_ssize_t start, Py_ssize_t size, uint8_t kinds
+) noexcept nogil:
     """Tell whether a token has a relation or a number; all others are words."""
     if kinds & (BYTE_DIGIT | BYTE_RELATION):
         return True
@@ -1195,6 +1201,7 @@ def read_facts(bytes form):
     cdef Py_ssize_t length = len(form), index
     cdef Algebra* r
     cdef FactRecord* fact
+    cdef RunRecord* run
     cdef int failed
     memset(&workspace, 0, sizeof(AlgebraWorkspace))
     memset(&table, 0, sizeof(EquationTable))
@@ -1208,17 +1215,17 @@ def read_facts(bytes form):
         if failed:
             raise MemoryError(f"no memory to read {length} bytes")
         r = workspace.reader
-        runs = [
-            FactRun([], r.runs[index].start, r.runs[index].end, r.runs[index].parts, r.runs[index].items)
-            for index in range(r.num_runs)
-        ]
+        runs = []
+        for index in range(r.num_runs):
+            run = &r.runs[index]
+            runs.append(FactRun([], run.start, run.end, run.parts, run.items))
         for index in range(r.num_facts):
             fact = &r.facts[index]
             keys = (fact.keys[0], fact.keys[1])[: fact.num_keys]
             runs[fact.run].facts.append(
                 Fact(
-                    Kind(fact.kind), keys, fact.start, fact.end, bool(fact.spans), fact.size, fact.names,
-                    fact.shape, fact.renamed,
+                    Kind(fact.kind), keys, fact.start, fact.end, bool(fact.spans), fact.size,
+                    fact.names, fact.shape, fact.renamed,
                 )
             )
         return runs

@@ -955,7 +955,9 @@ cdef void read_opaque(AlgebraSide* side, const uint8_t* data, int length) noexce
         side.values[point].bottom = 1
 
 
-cdef void read_side(Parser* p, AlgebraSide* side, const uint8_t* data, Py_ssize_t length) noexcept nogil:
+cdef void read_side(
+    Parser* p, AlgebraSide* side, const uint8_t* data, Py_ssize_t length
+) noexcept nogil:
     """Read a side from the bytes of a normal form."""
     side.readable = False
     if length == 0 or length > MAX_SIDE_BYTES:
