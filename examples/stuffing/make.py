@@ -100,12 +100,15 @@ def _between(ends: tuple[float, float], part: float) -> float:
     return first + (last - first) * part * part * (3 - 2 * part)
 
 
-def make_run(run: Path, *, steps: int = STEPS, learns: bool = True) -> Iterator[int]:
+def make_run(
+    run: Path, *, steps: int = STEPS, learns: bool = True, live: bool = False
+) -> Iterator[int]:
     """Write a run step by step; yield each step once it is logged.
 
     Args:
         run: folder.
         learns: whether the policy learns to name nodes.
+        live: whether steps are logged as of now; else the last one is.
     """
     problems = list(read_problems(SAMPLE / "dataset.jsonl"))
     index = DatasetIndex.load(SAMPLE / "dataset.jsonl")
@@ -143,7 +146,7 @@ def make_run(run: Path, *, steps: int = STEPS, learns: bool = True) -> Iterator[
                     final = None if score.reward is None else score.reward + penalty
                     log.put_sample(
                         rollout, score, identity, options, "server", penalty, final,
-                        unix_s=begun + step * STEP_S,
+                        unix_s=time.time() if live else begun + step * STEP_S,
                     )  # fmt: skip
             yield step
     log.close()

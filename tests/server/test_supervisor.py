@@ -220,7 +220,7 @@ def test_a_server_lives_as_long_as_a_worker_can_start(serve_real: ServeReal) -> 
     away = snapshot.rename(snapshot.with_suffix(".away"))
     served, killed = server.worker_pids()
     os.kill(killed, signal.SIGKILL)
-    wait_for(lambda: "failed start 4" in server.log.read_text(), most_s=60)
+    wait_for(lambda: "failed start 2" in server.log.read_text(), most_s=60)
     assert served in server.worker_pids()
     assert score_one(server.address) == 1.0
     metrics = scrape(server)

@@ -449,7 +449,7 @@ def test_nodes_are_reviewed_and_written_as_a_dataset(browser: PageBrowser, addre
 
 
 def test_a_growing_run_is_followed(browser: PageBrowser, make_run: Any, tmp_path: Path) -> None:
-    growing = make_run(tmp_path / "growing", steps=14)
+    growing = make_run(tmp_path / "growing", steps=14, live=True)
     for _ in range(3):
         next(growing)
     with watching(tmp_path / "growing") as watched:
