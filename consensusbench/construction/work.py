@@ -124,10 +124,8 @@ def node_of(candidate: Candidate, number: int) -> Node:
         derived=candidate.derived,
         support=candidate.support,
         is_final=candidate.is_final,
-        extra={
-            "num_models": candidate.num_models,
-            "position": round(candidate.position, POSITION_DECIMALS),
-        },
+        position=round(candidate.position, POSITION_DECIMALS),
+        extra={"num_models": candidate.num_models},
     )
 
 
