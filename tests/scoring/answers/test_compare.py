@@ -27,6 +27,8 @@ DECIDED = [
     (r"-\frac{1}{2}", r"\frac{-1}{2}", True), (r"-\frac{1}{2}", r"\frac{1}{-2}", True),
     ("13/8", r"1 \frac{5}{8}", True), ("13/8", "1 5/8", True), ("13/8", r"1 \frac{3}{8}", False),
     ("1024", "2^{10}", True), ("0.0075", r"7.5 \times 10^{-3}", True), ("1000000", "1e6", True),
+    (r"0.\bar{3}", "1/3", True), ("0.333...", "1/3", True), (r"0.1666\ldots", "1/6", True),
+    ("0.333...", "0.333", False), (r"0.\overline{3}", "0.3", False), ("3.1415...", "3.1415", True),
     (r"0.\overline{3}", r"\frac{1}{3}", True), (r"0.1\overline{6}", r"\frac{1}{6}", True),
     # decimals agree to six places
     (r"\frac{1}{12}", "0.0833333333333333", True), (r"\frac{2}{3}", "0.666667", True),

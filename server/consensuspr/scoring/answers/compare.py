@@ -42,7 +42,7 @@ _FRACTION = re.compile(r"(-?)\\[dtc]?frac\{(-?\d{1,400})\}\{([1-9]\d{0,399})\}")
 _INTEGER = re.compile(r"-?\d{1,400}")
 _DECIMAL = re.compile(r"-?(?:\d{1,400}\.\d{0,400}|\.\d{1,400})")
 _SCIENTIFIC = re.compile(r"-?\d{1,40}(?:\.\d{1,40})?[eE][+-]?\d{1,3}")
-_REPEATING = re.compile(r"(-?)(\d{0,40})\.(\d{0,40})\\overline\{?(\d{1,40})\}?")
+_REPEATING = re.compile(r"(-?)(\d{0,40})\.(\d{0,40})\\(?:overline|bar)\{?(\d{1,40})\}?")
 _MIXED = re.compile(r"(-?)(\d+) (\d+/\d+)")
 _NUMERIC = re.compile(
     r"[-+*/^(){}\[\]!.0-9\s]*(?:\\(?:frac|sqrt|pi|binom)\b[-+*/^(){}\[\]!.0-9\s]*)*"
@@ -208,7 +208,7 @@ def _number(text: str) -> Value | None:
             text = f"{mixed[1]}({mixed[2]}+{mixed[3]})"
         with contextlib.suppress(Unreadable):
             return closed_value(text)
-    elif "\\overline" in text and (repeating := _REPEATING.fullmatch(text)) is not None:
+    elif "." in text and (repeating := _REPEATING.fullmatch(text)) is not None:
         sign, whole, start, period = repeating.groups()  # of 0.1\overline{6}
         shift = 10 ** len(start)
         tail = Fraction(int(period), shift * (10 ** len(period) - 1))

@@ -1,7 +1,7 @@
 """Where in a response the answer stands, rule by rule.
 
 ``auto`` takes the last ``\\boxed{…}`` of the whole response, else what follows the last
-``####``, else what follows the last ``Answer:`` / ``A:`` / "answer is" / ``<answer>``, else
+``####``, else what follows the last ``Answer:`` / ``A:`` / "answer is" / ``<answer>`` / 答案, else
 the response itself where it is a bare answer, else the last number or formula.  Each but
 the first must lie in the last 300 characters.
 
@@ -45,10 +45,11 @@ class Extracted(NamedTuple):
     overlong: bool = False  # it exceeds MAX_ANSWER_CHARS and was cut
 
 
-# Answer: and "answer is", or A: at the start of a line.
+# Answer: and "answer is", also in Chinese, or A: at the start of a line.
 _MARK = re.compile(
     r"[Aa](?:[ \t*]*[:：]"
     r"|(?i:nswers?)(?:(?<=(?i:<answer))>|\s*+(?:\*\*|__|\}|_)?\s*+(?:[:：]|(?i:is|are)\b\s*:?)))"
+    r"|答案[ \t*]{0,8}(?:[:：]|[是为](?:[ \t*]{0,8}[:：])?)"
 )
 _MATHEMATICAL = re.compile(r"[0-9\\=<>{}()\[\]]")
 _ADJACENT = re.compile(
@@ -240,13 +241,14 @@ def _after_marker(tail: str) -> Extracted | None:
     for mark in reversed(list(_MARK.finditer(tail))):
         # In one case, or at the start of a line.
         if mark[0][1:6] not in ("nswer", "NSWER") and not (
-            mark[0][0] == "A" and tail[: mark.start()].rstrip(" \t*")[-1:] in ("", "\n", ">")
+            mark[0][0] == "答"
+            or (mark[0][0] == "A" and tail[: mark.start()].rstrip(" \t*")[-1:] in ("", "\n", ">"))
         ):
             continue
         answer = leading_answer(tail[mark.end() :], strict=False)
         if answer is None:
             continue
-        formal = ":" in mark[0] and fallback is None
+        formal = mark[0].rstrip()[-1] in ":：" and fallback is None
         if formal or len(answer) == 1 or _MATHEMATICAL.search(answer):
             return _found(answer, AnswerSource.MARKER)
         fallback = fallback or answer
@@ -263,7 +265,11 @@ _NUMBER = re.compile(
 )
 # Longer than any number with its sign, marks and unit: where the search begins.
 _NUMBER_CHARS = 40
-_FRACTION = re.compile(r"-?\s?\\[dtc]?frac\s?\{-?\d[\d.,]*\}\s?\{\d[\d.,]*\}")
+# A fraction, or a repeating decimal, which is not its first digits.
+_FRACTION = re.compile(
+    r"-?\s?\\[dtc]?frac\s?\{-?\d[\d.,]*\}\s?\{\d[\d.,]*\}"
+    r"|-?\d{1,40}\.\d{0,40}\\(?:overline|bar)\s?\{\d{1,40}\}"
+)
 _NUMBER_ALONE = re.compile(r"[\s*]*(-?\d+(?:\.\d+)?)[\s*]*(?:\.\s*|</[A-Za-z]+>\s*)?\Z")
 _DELIMITER = re.compile(r"\$\$|(?<!\\)\$|\\\(|\\\)|\\\[|\\\]")
 # A formula that was opened and never closed; a dollar sign may be an amount.
@@ -317,7 +323,8 @@ _JOINING = frozenset(
     "gram grams kilogram kilograms ton tons liter liters litre litres gallon gallons quart quarts "
     "pint pints cup cups degree degrees dollar dollars cent cents euro euros remainder".split()
 )
-_SENTENCE_END = re.compile(r"[.!?](?=\s|$)|\n|<\||</")
+_SENTENCE_END = re.compile(r"[.!?](?=\s|$)|\n|<\||</|[。，；！？]")
+_IDEOGRAPH = re.compile("[\u4e00-\u9fff]")
 _CLAUSE_END = re.compile(r"[,;:(]| because | since | as ")
 # "I hope the answer is correct" announces nothing.
 _NO_ANSWERS = frozenset(["correct", "right", "wrong", "as follows", "the following", "not", "in"])
@@ -368,9 +375,11 @@ def leading_answer(text: str, *, strict: bool) -> str | None:
     sentence = text[: stop.start()].strip() if stop is not None else text
     if sentence.casefold() in _NO_ANSWERS:
         return None
+    if _IDEOGRAPH.search(sentence) and (number := _NUMBER.match(sentence)) is not None:
+        return number[0]  # 12 个
     if is_bare(sentence):
         return sentence.rstrip("*_` ")
-    number = _NUMBER.match(sentence) or _FRACTION.match(sentence)
+    number = _FRACTION.match(sentence) or _NUMBER.match(sentence)
     if number is not None:
         return number[0]
     if strict:

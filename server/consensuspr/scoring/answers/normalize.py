@@ -27,6 +27,7 @@ _CHARACTERS = str.maketrans(
         "∅": "\\emptyset ", "θ": "\\theta ", "φ": "\\phi ", "α": "\\alpha ", "β": "\\beta ",
         "λ": "\\lambda ", "½": " 1/2", "⅓": " 1/3", "⅔": " 2/3", "¼": " 1/4", "¾": " 3/4",
         "⅕": " 1/5", "⅛": " 1/8", "（": "(", "）": ")", "，": ",", "［": "[", "］": "]",
+        "…": "...",
         "。": ".", "’": "'", "“": '"', "”": '"', "％": "%", "⟨": "\\langle ", "⟩": "\\rangle ",
     }
 )  # fmt: skip
@@ -96,6 +97,8 @@ _PRODUCT_SIGN = re.compile(
     r"(?<=[0-9A-Za-z)}\]])\*(?=[A-Za-z\\(])(?!(?<=[A-Z]\*)[A-Z])|(?<=[A-Za-z)}\]])\*(?=[0-9])"
 )
 _SIGNED_INFINITY = re.compile(r"(?<![0-9A-Za-z)}\]])\+(?=\\infty)")
+# 0.1666... is a repeating decimal.
+_DOTS = re.compile(r"(\d{1,20}\.\d{0,20}?)(\d{1,12}?)\2{1,20} ?\.{2,}[ .]*\Z")
 # What surrounds an answer without belonging to it; a leading point does belong: .5
 _EDGES = " ,;:*`~'\""
 
@@ -115,7 +118,10 @@ def canonical(text: str) -> str:
         text = text.replace("$", "")
     if "{" in text and "," in text:
         text = _BRACED_COMMA.sub(",", text)
-    text = _SPACES.sub(" ", text).lstrip(_EDGES).rstrip(_EDGES + ".\\")
+    text = _SPACES.sub(" ", text).lstrip(_EDGES)
+    if ".." in text:
+        text = _DOTS.sub(r"\1\\overline{\2}", text)
+    text = text.rstrip(_EDGES + ".\\")
     text = _unify_words(text)
     if "pi" in text:
         text = _BARE_PI.sub(r"\\pi ", text)
