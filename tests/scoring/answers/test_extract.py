@@ -44,7 +44,8 @@ AUTO = [
     ("<think>…</think><answer>236</answer>", "236"),
     ("所以答案是55。", "55"), ("答案: 12 个", "12"), ("最终答案为：**7**，因为 3+4=7。", "7"),
     ("答案是 $\\frac{1}{3}$。还有 5 个", "\\frac{1}{3}"),
-    ("so we get 0.\\overline{3}", "0.\\overline{3}"), ("Answer: 0.1\\overline{6} or so", "0.1\\overline{6}"),
+    ("so we get 0.\\overline{3}", "0.\\overline{3}"),
+    ("Answer: 0.1\\overline{6} or so", "0.1\\overline{6}"),
     ("So the answer is 42. I hope the answer is correct.", "42"), ("Answer: 7" + FAR, None),
     # a bare answer
     ("12", "12"), (r"x \in [0,1)", r"x \in [0,1)"), ("5 apples", "5 apples"), ("odd", "odd"),
