@@ -25,8 +25,8 @@ SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "sample"
 
 NUM_ROLLOUTS = 512
 KEYS = (
-    "score acc ncr ncr_raw guard num_nodes num_matched by_pattern by_statement by_code tpn"
-    " unanswered overlong_penalty status problem_id rollout_id"
+    "score acc ncr ncr_raw guard num_nodes num_matched by_pattern by_statement by_code by_equation"
+    " tpn unanswered overlong_penalty status problem_id rollout_id"
 ).split()
 # Parts of a rollout, so that many differ and no cache makes the run easy.
 CUTS = (1.0, 0.9, 0.75, 0.5, 0.3, 0.1, 0.0)
