@@ -845,6 +845,8 @@ cdef bint evaluate(
     cdef Ratio* left
     cdef Ratio* right
     cdef const Step* step
+    cdef const Step* first
+    cdef const Step* second
     cdef int size = 0, index, count, at, point
     cdef uint64_t name, top
     for index in range(side.num_steps):
@@ -885,12 +887,12 @@ cdef bint evaluate(
             for point in range(points):
                 left[point].top = field_negate(left[point].top)
         else:
+            first = steps[size - 1] if count else NULL
+            second = steps[size + count - 2] if count else NULL
             for point in range(points):
                 for at in range(count):
                     taken[at] = stack[size - 1 + at][point]
-                if not modular_step(
-                    step, steps[size - 1], steps[size + count - 2], taken, point, &left[point]
-                ):
+                if not modular_step(step, first, second, taken, point, &left[point]):
                     return False
         steps[size - 1] = step
     for point in range(points):
