@@ -120,7 +120,7 @@ class ProblemCounts:
 
     Attributes:
         written, nodes: problems in the output and their nodes, by data source.
-        dropped: conclusions that are no node, by stage and reason.
+        dropped: conclusions that became no node, by stage and reason.
     """
 
     written: Counter[str] = field(default_factory=Counter)

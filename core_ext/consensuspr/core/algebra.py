@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum, IntFlag
 from typing import Final, NamedTuple
 
+from consensuspr.core.patterns import Edge, Pattern
 from consensuspr.core.statements import mixed
 
 # The largest prime below 2⁶¹ of the form 8 k + 7 that all primes up to 47 are squares for: their
@@ -120,8 +121,6 @@ NO_PRODUCTS: Final = frozenset(
     "mod and the if for gcd lcm is or max min of to in so we be as at by lim det deg arg sup inf "
     "but not all are has let pi".split()
 )
-
-PI: Final = "π"
 
 
 def name_hash(name: bytes) -> int:
@@ -248,6 +247,17 @@ def groups_of(keys: Iterable[EquationKey]) -> FactGroup:
     for key in keys:
         wanted |= GROUPS[key.kind]
     return wanted
+
+
+def mark_lists(patterns: Iterable[Pattern], keys: Iterable[EquationKey]) -> list[Pattern]:
+    """Mark the patterns of lists: with keys a list is found whole, whatever its order is."""
+    lists = {(key.node, key.expression) for key in keys if key.kind is FactKind.LIST}
+    return [
+        pattern._replace(edges=pattern.edges | Edge.LIST)
+        if (pattern.node, pattern.expression) in lists
+        else pattern
+        for pattern in patterns
+    ]
 
 
 def equation_keys(

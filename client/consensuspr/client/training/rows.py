@@ -76,7 +76,7 @@ class TrainingRow(NamedTuple):
         prompt: Prompt | None,
         ground_truth_column: str = "ground_truth",
     ) -> Self:
-        """Return the row with these columns; a column of its own goes before ``extra_info``'s.
+        """Return the row with these columns; one that the row has goes before ``extra_info``'s.
 
         Args:
             columns: by name; others than the row's are ignored.

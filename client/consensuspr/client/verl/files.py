@@ -89,7 +89,7 @@ class RowProblem(NamedTuple):
 
     @property
     def has_truth(self) -> bool:
-        """Whether the row has a ground truth of its own."""
+        """Whether the row has a ground truth."""
         return bool((self.rollout.ground_truth or "").strip())
 
 

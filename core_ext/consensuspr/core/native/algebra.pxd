@@ -13,8 +13,7 @@ cdef struct HashSet:
 # What reaches the nodes of a matcher; zeroed before its first use.
 cdef struct EquationTable:
     uint32_t wanted     # bits of algebra.FactGroup: what is read and counted
-    Keys named
-    Keys renamed        # whatever the names are
+    Keys keys
     HashSet shapes      # of the equations that these were made of
     uint32_t renamed_names      # bits: how many names they have
 

@@ -245,9 +245,9 @@ cdef void say(
     if fact.kind != KIND_JOINED:
         r.fresh = r.keys.size > known
     for index in range(fact.num_keys):
-        reach(r, &r.table.named, fact.keys[index], fact.start, fact.end)
+        reach(r, &r.table.keys, fact.keys[index], fact.start, fact.end)
     if fact.renamed:
-        reach(r, &r.table.renamed, fact.renamed, fact.start, fact.end)
+        reach(r, &r.table.keys, fact.renamed, fact.start, fact.end)
     if r.keep:
         kept = keep_fact(r)
         if kept != NULL:
@@ -1152,11 +1152,9 @@ cdef int equation_table_build(
     EquationTable* table, const uint64_t* hashes, const uint32_t* nodes, const uint64_t* shapes,
     const uint32_t* names, Py_ssize_t count
 ) noexcept nogil:
-    """Make the tables of keys with their nodes; those with a shape are renamed ones."""
+    """Make the table of keys with their nodes; those with a shape are renamed ones."""
     cdef Py_ssize_t index
-    if keys_build(&table.named, hashes, nodes, count) or keys_build(
-        &table.renamed, hashes, nodes, count
-    ):
+    if keys_build(&table.keys, hashes, nodes, count):
         return -1
     for index in range(count):
         if shapes[index] and set_add(&table.shapes, shapes[index]):
@@ -1167,17 +1165,13 @@ cdef int equation_table_build(
 
 
 cdef void equation_table_free(EquationTable* table) noexcept nogil:
-    keys_free(&table.named)
-    keys_free(&table.renamed)
+    keys_free(&table.keys)
     PyMem_RawFree(table.shapes.slots)
     table.shapes.slots = NULL
 
 
 cdef Py_ssize_t equation_table_nbytes(const EquationTable* table) noexcept nogil:
-    return (
-        (table.named.capacity + table.renamed.capacity) * sizeof(KeySlot)
-        + table.shapes.capacity * sizeof(uint64_t)
-    )
+    return table.keys.capacity * sizeof(KeySlot) + table.shapes.capacity * sizeof(uint64_t)
 
 
 cdef int algebra_begin(AlgebraWorkspace* workspace) noexcept nogil:

@@ -36,12 +36,12 @@ from consensuspr.core.native.normal_form cimport (
 
 import numpy as np
 
-from consensuspr.core.algebra import FactKind, equation_keys, groups_of
+from consensuspr.core.algebra import equation_keys, groups_of, mark_lists
 from consensuspr.core.native.algebra import read_expression_facts
 from consensuspr.core.patterns import BatchResult
 from consensuspr.core.expressions import derive_forms
 from consensuspr.core.native.normal_form import normalize
-from consensuspr.core.patterns import Edge, Hit, compile_patterns, freeze_nodes, with_forms
+from consensuspr.core.patterns import Hit, compile_patterns, freeze_nodes, with_forms
 from consensuspr.core.patterns import encode
 
 from consensuspr.core.native.sieve cimport (
@@ -468,17 +468,6 @@ cdef class Matcher:
             PyMem_RawFree(stated)
             workspace_free(&workspace)
             algebra_free(&algebra)
-
-
-def mark_lists(patterns, keys):
-    """Mark the patterns of lists: with keys a list is found whole, whatever its order is."""
-    lists = {(key.node, key.expression) for key in keys if key.kind is FactKind.LIST}
-    return [
-        pattern._replace(edges=pattern.edges | Edge.LIST)
-        if (pattern.node, pattern.expression) in lists
-        else pattern
-        for pattern in patterns
-    ]
 
 
 cdef const Keys* keys_of(const Search* search, bint statements) noexcept nogil:

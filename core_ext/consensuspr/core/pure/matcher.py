@@ -18,6 +18,7 @@ from consensuspr.core.algebra import (
     FactRun,
     equation_keys,
     groups_of,
+    mark_lists,
 )
 from consensuspr.core.expressions import derive_forms
 from consensuspr.core.patterns import (
@@ -83,27 +84,20 @@ class Matcher:
                 for text in expressions:
                     for key in expression_keys(text):
                         self._keys.setdefault(key, []).append((node, text))
-        # The same for equations; the second ones are found whatever the names are.
-        self._named: dict[int, list[tuple[int, str]]] = {}
-        self._renamed: dict[int, list[tuple[int, str]]] = {}
+        # The same for equations.
+        self._equations: dict[int, list[tuple[int, str]]] = {}
         self._shapes: frozenset[int] = frozenset()
         self._groups = FactGroup(0)
         if statements:
-            equations = equation_keys(
+            keys = equation_keys(
                 self._nodes, read_expression_facts, expression_keys, given, self._rare
             )
-            for one in equations:
-                keys = self._renamed if one.kind is FactKind.RENAMED else self._named
-                keys.setdefault(one.key, []).append((one.node, one.expression))
-            self._shapes = frozenset(one.shape for one in equations if one.shape)
-            self._groups = groups_of(equations)
-            lists = {(one.node, one.expression) for one in equations if one.kind is FactKind.LIST}
-            patterns = [
-                one._replace(edges=one.edges | Edge.LIST)
-                if (one.node, one.expression) in lists
-                else one
-                for one in patterns
-            ]
+            for equation in keys:
+                place = equation.node, equation.expression
+                self._equations.setdefault(equation.key, []).append(place)
+            self._shapes = frozenset(equation.shape for equation in keys if equation.shape)
+            self._groups = groups_of(keys)
+            patterns = mark_lists(patterns, keys)
         self.num_nodes = len(self._nodes)
         self.num_patterns = len(patterns)
         self._boxed = [pattern for pattern in patterns if pattern.boxed]
@@ -131,7 +125,7 @@ class Matcher:
     @property
     def nbytes(self) -> int:
         """Memory of the automaton in bytes, estimated."""
-        keys = 200 * (len(self._keys) + len(self._named) + len(self._renamed))
+        keys = 200 * (len(self._keys) + len(self._equations))
         if not self.num_patterns:
             return sys.getsizeof(self._automaton) + keys
         stats = self._automaton.get_stats()
@@ -244,8 +238,8 @@ class Matcher:
                 if stated is not None and not (is_joined and fresh):
                     is_new = stated.take(fact)
                     fresh = fresh if is_joined else is_new
-                reached = [*chain.from_iterable(self._named.get(key, ()) for key in fact.keys)]
-                for node, text in [*reached, *self._renamed.get(fact.renamed, ())]:
+                keys = (*fact.keys, fact.renamed)
+                for node, text in chain.from_iterable(self._equations.get(key, ()) for key in keys):
                     if found[node] is None:
                         start, end = form.starts[fact.start], form.ends[fact.end - 1]
                         found[node] = Hit(start, end, text, Channel.EQUATION)

@@ -40,7 +40,6 @@ from consensuspr.core.pure.algebra.sides import (
     DIGITS,
     LETTERS,
     Side,
-    UnreadableError,
     function_of,
     quotient,
     read_side,
@@ -325,7 +324,7 @@ class FactReader:
 
     def _fact(self, equation: KeyedEquation, start: int, end: int, whole: bool) -> Fact:
         kind, keys = equation.kind, equation.keys
-        if not can_be_renamed(equation) or self._shapes == ():
+        if not can_be_renamed(equation) or self._shapes == frozenset():
             return Fact(kind, keys, start, end, whole)
         shape = shape_of(equation)
         wanted = self._shapes is None or shape in self._shapes
@@ -365,10 +364,7 @@ def _sum(hashes: list[int]) -> int:
 
 
 def _item_hash(side: Side) -> int:
-    try:
-        return combined(FactKind.LIST, map(quotient, side.values))
-    except UnreadableError:  # a value at a point is none, which no side has
-        raise AssertionError from None
+    return combined(FactKind.LIST, map(quotient, side.values))
 
 
 def _modulus_of(digits: bytes) -> int:
