@@ -31,7 +31,7 @@ SMOKE = Plan(
     evaluated=16,
 )
 SMOKE_RECIPE = Recipe(
-    updates=(4,) * 4, batch=8, kept_every=1, looked_every=2, looked_from=1, samples=1, random_from=4
+    updates=(4,) * 6, batch=8, kept_every=1, looked_every=2, looked_from=1, samples=1, random_from=4
 )
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)

@@ -48,7 +48,7 @@ BASE, NODES, CONTROL = "outcome", "linear", "random"
 PRIMARY = ((NODES, BASE), (NODES, CONTROL))
 
 # Percent of responses that are right throughout, and the warm-ups that have a start of it.
-LEVELS = {"0.3": "bc", "1": "abcd", "3": "cd", "10": "ab", "40": "cd"}
+LEVELS = {"0.3": "bd", "1": "abcd", "3": "cd", "10": "ab", "40": "ef"}
 MAIN_LEVEL = "1"
 # Of the measured share; a start outside is made again from another seed.
 RANGES = {

@@ -41,7 +41,7 @@ class Recipe:
     """How starts are made.
 
     Attributes:
-        seeds: of the warm-ups a to d.
+        seeds: of the warm-ups a to f.
         updates: that the learning rate's schedule of each warm-up is made for.
         batch: solutions of an update.
         kept_every: updates between two models from which starts are chosen.
@@ -51,8 +51,8 @@ class Recipe:
         random_from: responses to a problem, of all starts of a level, for random nodes.
     """
 
-    seeds: tuple[int, ...] = (0, 1, 2, 3)
-    updates: tuple[int, ...] = (900, 750, 900, 900)
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
+    updates: tuple[int, ...] = (900, 750, 900, 900, 2000, 2000)
     batch: int = 64
     kept_every: int = 5
     looked_every: int = 40
@@ -100,7 +100,7 @@ def prepare(inputs: Inputs, problems: Problems, recipe: Recipe, say: Say) -> Non
     inputs.folder.mkdir(parents=True, exist_ok=True)
     facts = inputs.facts() if inputs.measured.exists() else {}
     with problems.scoring([Nodes.AUTHOR], {}) as client:
-        for letter, seed, updates in zip("abcd", recipe.seeds, recipe.updates, strict=True):
+        for letter, seed, updates in zip("abcdef", recipe.seeds, recipe.updates, strict=True):
             levels = [level for level, letters in LEVELS.items() if letter in letters]
             names = [f"{level}-{letter}" for level in levels]
             if all(name in facts for name in names):
@@ -167,8 +167,9 @@ def _warm_up(
     for level in levels:
         target = float(level) / 100
         # From the last rough look far below to the first far above.
-        low = max((at for at, seen in rough.items() if seen < target / 3), default=0)
         high = min((at for at, seen in rough.items() if seen > 3 * target), default=done)
+        below = [at for at, seen in rough.items() if seen < target / 3 and at < high]
+        low = max(below, default=0)
         at = _closest([at for at in sorted(kept) if low <= at <= high], share, target)
         found[level] = (at, share(at), kept[at])
     return found
@@ -199,7 +200,7 @@ def _solutions(stories: Iterator[Story], rng: random.Random) -> Iterator[tuple[s
 def _measured(
     stored: Stored, problems: Sequence[Problem], recipe: Recipe, client: LocalClient, seed: int
 ) -> dict[str, float]:
-    """Return what a start does with problems: sampled and greedy."""
+    """Return the figures of sampled responses to problems."""
     model = model_of(stored)
     generator = torch.Generator().manual_seed(seed)
     seen = answer(model, client, problems, recipe.samples, generator, MAX_RESPONSE_TOKENS)
