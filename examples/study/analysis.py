@@ -234,7 +234,7 @@ def steps_to_half(rows: Mapping[Pair, Row], best: Mapping[Pair, float]) -> list[
     found = []
     for pair, row in rows.items():
         curve = zip(row["curve"]["step"], row["curve"]["greedy"], strict=True)
-        found.append(next((step for step, acc in curve if acc >= best[pair] / 2), math.inf))
+        found.append(next((step for step, acc in curve if acc >= best[pair] / 2 > 0), math.inf))
     return found
 
 
@@ -298,7 +298,7 @@ def levels_table(
     body = []
     for level in LEVELS:
         of_level = [row for row in rows if Run(**row["run"]).level == level]
-        measured = ", ".join(f"{shares[name]:.1%}" for name in starts(level))
+        measured = ", ".join(f"{shares[name]:.1%}" for name in starts(level) if name in shares)
         for arm, other in PRIMARY:
             choices = ((rates[arm], rates[other]), *((rate, rate) for rate in RATES))
             effects = [lead(of_level, arm, other, rates=choice) for choice in choices]

@@ -86,8 +86,14 @@ class Inputs:
         return found
 
     def digest(self, name: str) -> str:
-        """Return a digest of the start and of its level's random nodes."""
+        """Return a digest of the start and of its level's random nodes.
+
+        Raises:
+            SystemExit: a file is missing.
+        """
         files = (self.start(name), self.of_random(name.partition("-")[0]))
+        if missing := [path for path in files if not path.exists()]:
+            raise SystemExit(f"{missing[0]} is missing: run `python -m examples.study starts`")
         return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
 
     def facts(self) -> dict[str, Any]:
@@ -235,21 +241,21 @@ def starts_table(inputs: Inputs, problems: Sequence[Problem]) -> str:
     """Return the measured starts and what their random nodes are, as Markdown.
 
     Args:
-        inputs: all of them.
+        inputs: those that are made.
         problems: to train on.
     """
     facts = inputs.facts()
     head = ("start", "warm-up", "updates", "responses", "right throughout", "Acc", "NCR",
             "without an answer", "as code")  # fmt: skip
     body = []
-    for name in starts(*LEVELS):
+    for name in (name for name in starts(*LEVELS) if name in facts):
         fact = facts[name]
         of = f"seed {fact['warm_up_seed']}, schedule {fact['schedule']}"
         shares = (f"{fact[figure]:.1%}" for figure in ("acc", "ncr", "unanswered", "code"))
         right = f"{fact['throughout']:.2%}"
         body.append((name, of, str(fact["updates"]), f"{fact['responses']:,}", right, *shares))
     steps = []
-    for level in LEVELS:
+    for level in (level for level in LEVELS if inputs.of_random(level).exists()):
         of_random = inputs.random_nodes(level)
         right_way = [
             equation in {e for node in problem.nodes for e in node.expressions}
