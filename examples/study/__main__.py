@@ -17,7 +17,7 @@ from .starts import Inputs, Recipe, prepare, starts_table
 
 # Every part in small, starts too: a test of the code.
 SMOKE = Plan(
-    arms=("outcome", "linear", "random"),
+    arms=("outcome", "linear", "random", "permuted"),
     level_arms=("linear",),
     levels=("40",),
     main_starts=("1-a",),
@@ -55,7 +55,7 @@ def starts(folder: Folder = HERE, smoke: Smoke = False) -> None:
     study = _study(folder, smoke)
     problems = _problems(study)
     prepare(study.inputs, problems, SMOKE_RECIPE if smoke else Recipe(), typer.echo)
-    text = starts_table(study.inputs, problems.train)
+    text = starts_table(study.inputs)
     typer.echo(text)
     if folder == HERE:
         write_block(HERE / "PLAN-3.md", "starts", text)
@@ -72,7 +72,7 @@ def run(folder: Folder = HERE, smoke: Smoke = False) -> None:
 
 @app.command()
 def report(folder: Folder = HERE, smoke: Smoke = False) -> None:
-    """Print the tables of the finished runs; p only if all primary runs are there."""
+    """Print the tables of the finished runs, contrasts only if all main runs are there."""
     from .analysis import report as tables
 
     typer.echo(tables(_study(folder, smoke)))

@@ -1,7 +1,7 @@
 """The statistics that PLAN-3.md fixes, from the table of results.
 
 A start and a seed pair the arms: the same weights, order of problems and stream of random numbers.
-The exact sign-flip test compares all ways to put the signs of the paired differences.  The two
+The exact sign-flip test compares all ways to put the signs of the paired differences.  The three
 primary contrasts are corrected by Holm; everything else has intervals and no tests.
 """
 
@@ -175,14 +175,14 @@ class Contrast:
 
     Attributes:
         by_pair: the differences of the primary measure.
-        p, corrected: by sign flips, and after Holm; None if runs are missing.
+        p, corrected: by sign flips, and after Holm.
     """
 
     arm: str
     other: str
     by_pair: Mapping[Pair, float]
-    p: float | None
-    corrected: float | None
+    p: float
+    corrected: float
 
     @property
     def effect(self) -> Effect:
@@ -200,8 +200,6 @@ class Contrast:
     @property
     def verdict(self) -> str:
         """The plan's words for the test and the interval."""
-        if self.corrected is None:
-            return "not complete"
         effect = self.effect
         if self.corrected < SIGNIFICANCE:
             if abs(effect.mean) < OF_INTEREST:
@@ -212,11 +210,9 @@ class Contrast:
         return "open"
 
 
-def primary(rows: Sequence[Row], complete: bool) -> list[Contrast]:
-    """Return the primary contrasts of the main runs; tested only if they are complete."""
+def primary(rows: Sequence[Row]) -> list[Contrast]:
+    """Return the primary contrasts of all main runs."""
     pairs = [differences(rows, arm, other) for arm, other in PRIMARY]
-    if not complete:
-        return [Contrast(*of, found, None, None) for of, found in zip(PRIMARY, pairs, strict=True)]
     single = [sign_flip(list(found.values())) for found in pairs]
     return [
         Contrast(*of, found, p, corrected)
@@ -242,7 +238,7 @@ def primary_table(found: Sequence[Contrast]) -> str:
     """Return the primary contrasts, as Markdown."""
     body = []
     for c in found:
-        tested = ["–" if p is None else f"{p:.4f}" for p in (c.p, c.corrected)]
+        tested = (f"{c.p:.4f}", f"{c.corrected:.4f}")
         starts = ", ".join(f"{name}: {points(value)}" for name, value in c.by_start.items())
         spread = points(c.effect.spread).lstrip("+")
         shown = (str(c.effect.pairs), c.effect.shown(), spread, *tested, starts, c.verdict)
@@ -288,7 +284,7 @@ def arms_table(rows: Sequence[Row], names: Iterable[str]) -> str:
 def levels_table(
     rows: Sequence[Row], rates: Mapping[str, float], shares: Mapping[str, float]
 ) -> str:
-    """Return the primary contrasts at each level: at the chosen rates, and at equal ones.
+    """Return the contrasts of each level: at the chosen rates, and at equal ones.
 
     Args:
         rows: of the main runs, at the chosen rates, and of those of the other levels, at both.
@@ -299,7 +295,7 @@ def levels_table(
     for level in LEVELS:
         of_level = [row for row in rows if Run(**row["run"]).level == level]
         measured = ", ".join(f"{shares[name]:.1%}" for name in starts(level) if name in shares)
-        for arm, other in PRIMARY:
+        for arm, other in ((NODES, BASE), (NODES, CONTROL)):
             choices = ((rates[arm], rates[other]), *((rate, rate) for rate in RATES))
             effects = [lead(of_level, arm, other, rates=choice) for choice in choices]
             cells = [f"{e.shown()}, {e.pairs}" if e.pairs else "–" for e in effects]
@@ -315,9 +311,15 @@ def hacks(row: Row) -> bool:
     return bool(end["stated"] > 1.5 or end["unended"] > 0.05 or code_alone)
 
 
+def collapses(row: Row) -> bool:
+    """Return whether a run's curve ends below half of its highest point."""
+    greedy = row["curve"]["greedy"]
+    return bool(greedy[-1] < max(greedy) / 2)
+
+
 def against_table(main: Sequence[Row], found: Sequence[Contrast]) -> str:
     """Return what the plan wrote down as counting against us, and what was found, as Markdown."""
-    over_base, over_control = found
+    over_base, over_control, over_noise = found
     sampled, throughout, end, ncr = (
         lead(main, NODES, BASE, measure)
         for measure in (
@@ -325,20 +327,35 @@ def against_table(main: Sequence[Row], found: Sequence[Contrast]) -> str:
         )
     )  # fmt: skip
     leads = over_base.effect.low > 0
-    ahead = sum(value > 0 for value in over_base.by_start.values())
-    hacked = [sum(map(hacks, by_pair(main, name).values())) for name in (NODES, BASE)]
+    ahead = [sum(value > 0 for value in c.by_start.values()) for c in found]
+    hacked, collapsed = (
+        [sum(map(check, by_pair(main, name).values())) for name in (NODES, BASE)]
+        for check in (hacks, collapses)
+    )
     findings = [
         (f"{NODES} not above {BASE}", over_base.effect.shown(), over_base.verdict != "above"),
-        (f"no lead over {CONTROL}", over_control.effect.shown(), over_control.verdict != "above"),
+        *(
+            (f"{NODES} not above {c.other}", c.effect.shown(), c.verdict != "above")
+            for c in (over_control, over_noise)
+        ),
         ("a lead in NCR without one in Acc", ncr.shown(), ncr.low > 0 and not leads),
         ("a lead in sampled Acc alone", sampled.shown(), sampled.low > 0 and not leads),
         ("a lead that is not one right throughout", throughout.shown(), not throughout.low > 0),
         ("a lead that is gone at the end", end.shown(), not end.low > 0),
-        ("a lead at fewer than three starts", f"{ahead} of {len(over_base.by_start)}", ahead < 3),
+        (
+            "a lead at fewer than three starts",
+            ", ".join(f"{n} over {c.other}" for n, c in zip(ahead, found, strict=True)),
+            min(ahead) < 3,
+        ),
         (
             f"more runs of {NODES} than of {BASE} that hack",
             f"{hacked[0]} of {NODES}, {hacked[1]} of {BASE}",
             hacked[0] > hacked[1],
+        ),
+        (
+            f"more runs of {BASE} than of {NODES} that collapse",
+            f"{collapsed[1]} of {BASE}, {collapsed[0]} of {NODES}",
+            collapsed[1] > collapsed[0],
         ),
     ]
     body = [(claim, seen, "**yes**" if against else "no") for claim, seen, against in findings]
@@ -346,12 +363,19 @@ def against_table(main: Sequence[Row], found: Sequence[Contrast]) -> str:
 
 
 def report(study: Study) -> str:
-    """Return the tables of PLAN-3.md for the finished runs, as Markdown."""
+    """Return the tables of PLAN-3.md as Markdown; no contrast before all main runs are there."""
     plan, rates = study.plan, study.rates()
-    main = study.results(plan.main(rates))
+    tried, main = study.results(plan.selection()), study.results(plan.main(rates))
     others = study.results(plan.others(rates))
-    complete = len(main) == len(plan.main(rates))
-    found = primary(main, complete)
+    every = [*tried, *main, *others]
+    made_by = sorted({f"{row['commit']} ({row['machine']})" for row in every})
+    head = (
+        f"{len(every)} of {len(plan.runs(rates))} runs, by {'; '.join(made_by)}\n\n"
+        f"Learning rates: {', '.join(f'{arm} {rate:g}' for arm, rate in rates.items())}"
+    )
+    if missing := len(plan.main(rates)) - len(main):
+        return f"{head}\n\n{missing} main runs are missing, so that no contrast is shown."
+    found = primary(main)
     shares = {name: fact["throughout"] for name, fact in study.inputs.facts().items()}
     pairs = [(arm, base) for base in (BASE, NODES) for arm in plan.arms if arm not in (BASE, base)]
     # The same arms with large groups, under other names.
@@ -367,15 +391,13 @@ def report(study: Study) -> str:
     levels = [row for row in others if row["run"]["part"] == "levels"]
     of_groups = [(large[NODES], large[BASE]), *((large[arm], arm) for arm in large)]
     sections = {
-        "Learning rates": ", ".join(f"{arm} {rate:g}" for arm, rate in rates.items()),
         "Primary contrasts": primary_table(found),
-        "What counts against us": against_table(main, found) if complete else "not complete",
+        "What counts against us": against_table(main, found),
         "Other contrasts of the main level": contrasts_table(main, pairs),
         "Arms of the main level": arms_table(main, plan.arms),
         "Levels": levels_table([*main, *levels], rates, shares),
         "Groups of 16": contrasts_table(groups, of_groups),
     }
-    tried = study.results(plan.selection())
     for rate in RATES:
         at_rate = [row for row in tried if row["run"]["learning_rate"] == rate]
         sections[f"Selection runs at {rate:g}"] = contrasts_table(at_rate, PRIMARY)
@@ -383,6 +405,4 @@ def report(study: Study) -> str:
             rows = [r for r in levels if Run(**r["run"]).level == level]
             rows = [r for r in rows if r["run"]["learning_rate"] == rate]
             sections[f"Arms at {level} %, rate {rate:g}"] = arms_table(rows, plan.level_arms)
-    done = len(main) + len(others) + len(tried)
-    head = f"{done} of {len(plan.runs(rates))} runs"
     return "\n\n".join([head, *(f"## {title}\n\n{text}" for title, text in sections.items())])

@@ -52,6 +52,20 @@ def group_advantages(rewards: Sequence[float], size: int, divided: bool = True) 
     return advantages.flatten().float()
 
 
+def permuted_rewards(
+    scores: Sequence[Score], reward: RewardSpec, size: int, rng: random.Random
+) -> list[float]:
+    """Return the rewards if the NCRs of each group, of `size`, are dealt out among its responses.
+
+    What a response adds in expectation is its group's mean, so that NCR says nothing of it.
+    """
+    dealt: list[float] = []
+    for start in range(0, len(scores), size):
+        dealt += rng.sample([_known(s.ncr) for s in scores[start : start + size]], size)
+    acc = [_known(s.acc) for s in scores]
+    return [float(value) for value in reward.compute(acc, dealt)]
+
+
 def policy_loss(log_probs: Tensor, advantages: Tensor, num_tokens: int) -> Tensor:
     """Return the loss of some responses of a batch, whose tokens are `num_tokens` in all.
 
@@ -213,6 +227,7 @@ def train(
     """
     began, began_cpu = time.monotonic(), time.process_time()
     order = problem_order(len(problems), policy.seed)
+    dealer = random.Random(f"dealer {policy.seed}")
     trained: list[dict[str, float]] = []
     blocks: list[dict[str, float]] = []
     curve: list[dict[str, float]] = []
@@ -231,6 +246,8 @@ def train(
         epoch = int(step > settings.steps // 2)
         scores = score(client, each, texts, arm.reward, arm.nodes, epoch)
         rewards = [_known(s.reward) for s in scores]
+        if arm.permuted:
+            rewards = permuted_rewards(scores, arm.reward, group, dealer)
         advantages = group_advantages(rewards, group, arm.divided)
         prompts = [TOKENS.prompt(problem.problem) for problem in each]
         policy.update(prompts, responses, advantages)

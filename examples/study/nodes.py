@@ -4,15 +4,15 @@ All have the same problems and differ in nodes or budgets alone.  Problems come 
 Python's generator, so that nothing but the random nodes has to be stored.
 
 - *shuffled*: each problem to train on has the counted nodes of another one;
-- *random*: as many nodes, reached as often by the starts, but meaningless: each lists equations
-  drawn from the responses of the starts to the problem, right or wrong.  Of many draws the one is
-  taken whose hits correlate least with covering the author's nodes.  Each level of starts has its
-  own.
+- *random*: as many nodes, but meaningless: each lists equations drawn from the responses of the
+  starts to the problem, of which steps of a right way are reached as often as others.  They are
+  reached less often than the author's.  Each level of starts has its own.
 """
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,9 +20,6 @@ from enum import StrEnum
 from itertools import compress, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-
-import numpy as np
-from numpy.typing import NDArray
 
 from consensusbench.construction.budgets import budget_of, stated_in
 from consensuspr.client import LocalClient
@@ -34,7 +31,6 @@ from .task import Story, draw_stories, equations_in
 CONTROL_SEED = 60
 # Right solutions that the budget of a problem is made of.
 _SOLUTIONS = 8
-_DRAWS = 100
 
 # Equations of each node of each problem to train on.
 RandomNodes = Mapping[str, Sequence[Sequence[str]]]
@@ -155,30 +151,38 @@ def shuffled(problems: Sequence[Problem], seed: int) -> list[Problem]:
 
 
 def random_nodes(problem: Problem, texts: Sequence[str], seed: int) -> list[list[str]]:
-    """Return the equations of meaningless nodes, as many and as often reached as the problem's own.
+    """Return the equations of meaningless nodes, as many as the problem's own.
+
+    They are all equations of the texts that are no steps of a right way, and steps that are reached
+    as often as these at most, so that a hit tells little of what a response gets right.
+
+    Equations come from one half of the texts, and how often they are reached from the other.  Most
+    equations that are no steps are stated once: counted where they were found, they would seem to
+    be reached far more often than by the next response.
 
     Args:
         problem: whose counted nodes are replaced.
-        texts: responses of models to it.
+        texts: responses of models to it; every second one is of the other half.
         seed: decides, together with the problem's id.
     """
     rng = random.Random(f"{seed} {problem.problem_id}")
-    covered = covers(problem)
-    hits = np.array([covered(text) for text in texts], dtype=float)
-    coverage = hits.mean(axis=1)
-    stated = sorted(set().union(*map(equations_in, texts)))
+    found_in, counted_in = texts[::2], texts[1::2]
+    stated = sorted(set().union(*map(equations_in, found_in)))
     # Code states an equation, but reaches it only with its result.
     reaches = Matcher([[equation] for equation in stated], expand=True).match
-    written = [set(compress(stated, reaches(text))) for text in texts]
-    left = sorted(set().union(*written))
-    nodes = []
-    for number, rate in enumerate(hits.mean(axis=0), start=1):
-        draws = [_draw(rng, left, written, rate) for _ in range(_DRAWS)]
-        chosen = min(draws, key=lambda drawn: _fault(drawn, written, rate, coverage))
-        left = [equation for equation in left if equation not in chosen]
-        # If nothing is left to draw from, an equation that nobody states.
-        nodes.append(chosen or [f"0*0={number}"])
-    return nodes
+    left = sorted(set().union(*(compress(stated, reaches(text)) for text in found_in)))
+    rng.shuffle(left)
+    hits = Counter(equation for text in counted_in for equation in compress(stated, reaches(text)))
+    steps = {equation for node in problem.nodes for equation in node.expressions}
+    chosen = [equation for equation in left if equation not in steps]
+    room = sum(hits[equation] for equation in chosen)
+    for equation in (equation for equation in left if equation in steps):
+        if hits[equation] <= room:
+            chosen.append(equation)
+            room -= hits[equation]
+    count = len(counted(problem))
+    # If there are too few, an equation that nobody states.
+    return [chosen[number::count] or [f"0*0={number + 1}"] for number in range(count)]
 
 
 def _nodes_of(equations: Sequence[Sequence[str]]) -> tuple[Node, ...]:
@@ -186,33 +190,3 @@ def _nodes_of(equations: Sequence[Sequence[str]]) -> tuple[Node, ...]:
         Node(f"random-{number}", tuple(listed), "random", "equation")
         for number, listed in enumerate(equations, start=1)
     )
-
-
-def _draw(
-    rng: random.Random, left: Sequence[str], written: Sequence[set[str]], rate: float
-) -> list[str]:
-    """Return equations of which about this share of the texts has at least one."""
-    reached: set[int] = set()
-    chosen: list[str] = []
-    for equation in rng.sample(left, len(left)):
-        union = reached | {row for row, found in enumerate(written) if equation in found}
-        before, after = len(reached) / len(written), len(union) / len(written)
-        if not chosen or abs(after - rate) <= abs(before - rate):
-            reached = union
-            chosen.append(equation)
-            if after >= rate:
-                break
-    return chosen
-
-
-def _fault(
-    chosen: Sequence[str],
-    written: Sequence[set[str]],
-    rate: float,
-    coverage: NDArray[np.float64],
-) -> float:
-    """Return how far the hits of a draw are from the rate, plus their correlation with coverage."""
-    hit = np.array([not found.isdisjoint(chosen) for found in written], dtype=float)
-    spread = hit.std() * coverage.std()
-    together = abs(float(((hit - hit.mean()) * (coverage - coverage.mean())).mean()))
-    return abs(float(hit.mean()) - rate) + (together / float(spread) if spread else 0.0)

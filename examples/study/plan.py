@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
@@ -26,11 +27,13 @@ class Arm:
         reward: the formula.
         nodes: the dataset.
         divided: advantages are divided by the group's standard deviation.
+        permuted: the NCRs of a group are dealt out at random among its responses, at every step.
     """
 
     reward: RewardSpec
     nodes: Nodes = Nodes.AUTHOR
     divided: bool = True
+    permuted: bool = False
 
 
 _LINEAR = replace(RewardSpec.linear(**COUNTED), unanswered="zero")
@@ -38,14 +41,15 @@ ARMS = {
     "outcome": Arm(RewardSpec.outcome(**COUNTED)),
     "linear": Arm(_LINEAR),
     "random": Arm(_LINEAR, Nodes.RANDOM),
+    "permuted": Arm(_LINEAR, permuted=True),
     "shuffled": Arm(_LINEAR, Nodes.SHUFFLED),
     "curriculum": Arm(RewardSpec.curriculum(**COUNTED)),
     "linear-ncr": Arm(replace(_LINEAR, unanswered="ncr")),
     "linear-unbudgeted": Arm(_LINEAR, Nodes.UNBUDGETED),
     "linear-undivided": Arm(_LINEAR, divided=False),
 }
-BASE, NODES, CONTROL = "outcome", "linear", "random"
-PRIMARY = ((NODES, BASE), (NODES, CONTROL))
+BASE, NODES, CONTROL, NOISE = "outcome", "linear", "random", "permuted"
+PRIMARY = ((NODES, BASE), (NODES, CONTROL), (NODES, NOISE))
 
 # Percent of responses that are right throughout, and the warm-ups that have a start of it.
 LEVELS = {"0.3": "bd", "1": "abcd", "3": "cd", "10": "ab", "40": "ef"}
@@ -108,6 +112,15 @@ class Run:
     @property
     def name(self) -> str:
         return f"{self.part} {self.arm} {self.learning_rate:g} {self.start} {self.seed}"
+
+    @property
+    def stream(self) -> int:
+        """The seed of the order of problems and of the random numbers.
+
+        All arms of a start and a seed have the same.  Other starts have others: an order of
+        problems that suits one arm would else count at each start again.
+        """
+        return zlib.crc32(f"{self.start} {self.seed}".encode())
 
     @property
     def level(self) -> str:
@@ -187,7 +200,7 @@ class Plan:
         arm = ARMS[run.arm]
         return {
             "run": asdict(run),
-            "arm": {"reward": asdict(arm.reward), "nodes": arm.nodes, "divided": arm.divided},
+            "arm": asdict(arm),
             "settings": asdict(self.settings),
         }
 

@@ -161,7 +161,7 @@ def perform(study: Study, problems: Problems, run: Run) -> Row:
     of_random = study.inputs.random_nodes(run.level) if arm.nodes is Nodes.RANDOM else {}
     held_out = problems.selection if run.part == "selection" else problems.held_out
     model = study.inputs.model(run.start)
-    policy = Policy(model, run.learning_rate, run.seed, plan.settings.max_tokens)
+    policy = Policy(model, run.learning_rate, run.stream, plan.settings.max_tokens)
     with problems.scoring(sorted({Nodes.AUTHOR, arm.nodes}), of_random) as client:
         result = train(policy, arm, plan.settings, run.group, problems.train, held_out, client)
     return {**result, **_made_by()}

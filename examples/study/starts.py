@@ -15,7 +15,6 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -58,7 +57,7 @@ class Recipe:
     looked_every: int = 40
     looked_from: int = 300
     samples: int = 4
-    random_from: int = 16
+    random_from: int = 64
 
 
 @dataclass(frozen=True)
@@ -237,13 +236,8 @@ def _write_json(path: Path, value: Any) -> None:
         stream.write((json.dumps(value, indent=1) + "\n").encode())
 
 
-def starts_table(inputs: Inputs, problems: Sequence[Problem]) -> str:
-    """Return the measured starts and what their random nodes are, as Markdown.
-
-    Args:
-        inputs: those that are made.
-        problems: to train on.
-    """
+def starts_table(inputs: Inputs) -> str:
+    """Return the measured starts, as Markdown."""
     facts = inputs.facts()
     head = ("start", "warm-up", "updates", "responses", "right throughout", "Acc", "NCR",
             "without an answer", "as code")  # fmt: skip
@@ -254,17 +248,4 @@ def starts_table(inputs: Inputs, problems: Sequence[Problem]) -> str:
         shares = (f"{fact[figure]:.1%}" for figure in ("acc", "ncr", "unanswered", "code"))
         right = f"{fact['throughout']:.2%}"
         body.append((name, of, str(fact["updates"]), f"{fact['responses']:,}", right, *shares))
-    steps = []
-    for level in (level for level in LEVELS if inputs.of_random(level).exists()):
-        of_random = inputs.random_nodes(level)
-        right_way = [
-            equation in {e for node in problem.nodes for e in node.expressions}
-            for problem in problems
-            for node in of_random[problem.problem_id]
-            for equation in node
-        ]
-        steps.append(f"{fmean(right_way):.0%} at {level} %")
-    return (
-        f"{table(head, body, words=2)}\n\nOf the equations of random nodes, these shares are steps"
-        f" of a right way: {', '.join(steps)}."
-    )
+    return table(head, body, words=2)

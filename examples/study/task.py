@@ -38,7 +38,7 @@ WORDS = {"+": " plus ", "-": " minus ", "*": " times "}
 FENCE, FENCE_END = "```python\n", "```\n"
 VARIABLES = "abcdef"
 QUESTION = ". How many before the last and now?"
-# Of a response. A solution takes 45, so there is room for six equations more than it needs.
+# Of a response. A solution takes 41 at most, so there is room for six equations more.
 MAX_RESPONSE_TOKENS = 80
 
 # (left, sign, right): an equation without its result.

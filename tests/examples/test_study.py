@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,14 @@ from arithmetic_grpo.model import Llama, generate, response_log_probs, save, war
 
 from consensuspr.client import LocalClient
 from consensuspr.core import Matcher
+from consensuspr.scoring.types import Score, Status
 from examples.study import task
 from examples.study.grpo import (
     EVALUATED,
     Policy,
     figures,
     group_advantages,
+    permuted_rewards,
     policy_loss,
     problem_order,
     score,
@@ -292,29 +294,45 @@ def test_shuffled_problems_have_the_nodes_of_others(problems: Problems) -> None:
     assert first == replace(problems.train[0], budget=None)
 
 
-def test_random_nodes_are_as_many_and_as_often_reached(stories: list[task.Story]) -> None:
-    """From texts of which half are wrong somewhere; what they reach tells little of the rest."""
+def test_random_nodes_are_as_many_and_reached_as_often_by_steps_as_by_others(
+    stories: list[task.Story],
+) -> None:
+    """By texts that they are not made of too; half of the equations are wrong."""
     rng = random.Random(7)
-    rates, of_random, together = [], [], []
+    by_steps = by_all = 0
     for number, story in enumerate(stories):
         problem = story.problem(f"train-{number}", "train")
         texts = []
-        for _ in range(48):
+        for _ in range(96):
             ways = story.operations(rng)
-            wrong = [(left + rng.choice((0, 0, 1, 2)), sign, right) for left, sign, right in ways]
+            # Some are stated often and some once.
+            off = (0, 0, 0, 1, 2, rng.randrange(3, 50))
+            wrong = [(left + rng.choice(off), sign, right) for left, sign, right in ways]
             texts.append(task.write(wrong, rng.choice(task.STYLES), story.answer))
-        chance = random_nodes(problem, texts, seed=3)
+        made_of, texts = texts[:64], texts[64:]
+        chance = random_nodes(problem, made_of, seed=3)
         assert len(chance) == len(counted(problem)) == 4
-        assert chance == random_nodes(problem, texts, seed=3)
-        by_real = Matcher([node.expressions for node in counted(problem)], expand=True).match
-        by_chance = Matcher(chance, expand=True).match
-        real = [sum(by_real(text)) for text in texts]
-        drawn = [sum(by_chance(text)) for text in texts]
-        rates.append(sum(real) / len(texts) / 4)
-        of_random.append(sum(drawn) / len(texts) / 4)
-        together.append(torch.corrcoef(torch.tensor([real, drawn]).float())[0, 1].item())
-    assert sum(of_random) == pytest.approx(sum(rates), rel=0.1)
-    assert abs(sum(together) / len(together)) < 0.2
+        assert chance == random_nodes(problem, made_of, seed=3)
+        steps = {equation for node in problem.nodes for equation in node.expressions}
+        listed = sorted(set().union(*chance))
+        reaches = Matcher([[equation] for equation in listed], expand=True).match
+        for text in texts:
+            found = set(compress(listed, reaches(text)))
+            by_all += len(found)
+            by_steps += len(found & steps)
+    assert by_all > 500
+    assert by_steps / by_all == pytest.approx(0.5, abs=0.07)
+
+
+def test_permuted_ncr_stays_in_its_group_and_says_nothing_of_a_response() -> None:
+    ncr = [0.0, 0.25, 0.5, 0.75, 1.0, 1.0, 1.0, 1.0]
+    acc = [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]
+    scores = [Score(Status.OK, acc=a, ncr=n) for a, n in zip(acc, ncr, strict=True)]
+    reward, rng = ARMS["permuted"].reward, random.Random(1)
+    draws = torch.tensor([permuted_rewards(scores, reward, 4, rng) for _ in range(2000)])
+    dealt = 2 * draws - torch.tensor(acc)
+    assert all(sorted(draw[:4]) == ncr[:4] and draw[4:] == ncr[4:] for draw in dealt.tolist())
+    torch.testing.assert_close(dealt.mean(dim=0)[:4], torch.full((4,), 0.375), atol=0.03, rtol=0)
 
 
 def test_a_start_is_stored_in_8_bits(tmp_path: Path, model: Llama, problems: Problems) -> None:
@@ -376,15 +394,19 @@ def test_a_seed_asks_every_problem_once_before_any_twice() -> None:
 def test_the_plan_has_the_runs_that_it_says() -> None:
     plan = Plan()
     runs = plan.runs(dict.fromkeys(ARMS, 1e-4))
-    assert len(set(runs)) == len(runs) == 272
+    assert len(set(runs)) == len(runs) == 292
     parts = {part: [run for run in runs if run.part == part] for part in {r.part for r in runs}}
     assert {part: len(found) for part, found in parts.items()} == {
-        "selection": 64, "main": 96, "groups": 16, "levels": 96,
+        "selection": 72, "main": 108, "groups": 16, "levels": 96,
     }  # fmt: skip
     assert not {run.seed for run in parts["selection"]} & {run.seed for run in parts["main"]}
     pairs = {(run.start, run.seed) for run in parts["main"] if run.arm == "linear"}
     assert len(pairs) == 12 and {start for start, _ in pairs} == {f"1-{x}" for x in "abcd"}
     assert {run.level for run in parts["levels"]} == LEVELS.keys() - {"1"}
+    # Arms of a start and a seed share the random numbers, groups of both sizes too, and no others.
+    streams = {run.stream for run in [*parts["main"], *parts["groups"]]}
+    assert len(streams) == 12
+    assert not streams & {run.stream for run in [*parts["selection"], *parts["levels"]]}
 
 
 def _row(run: Run, height: float, **more: Any) -> dict[str, Any]:
