@@ -47,7 +47,7 @@ class SelectionSettings:
         InputError: a number is out of its range.
     """
 
-    rollouts_per_problem: Annotated[int, Field(ge=1, le=MAX_ROLLOUTS)] = 5
+    rollouts_per_problem: Annotated[int, Field(ge=1, le=MAX_ROLLOUTS)] = 15
     min_rollouts: Annotated[int, Field(ge=1)] = 3
     min_steps: Annotated[int, Field(ge=1)] = 2
     seed: int = 0

@@ -12,13 +12,17 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
 from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
+from consensusbench.extraction.rules import numbers_of
+from consensusbench.extraction.statements import assigned_numbers, forms_beyond, states_answer
 from consensusbench.extraction.support import beyond, find_mentions
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction
 from consensuspr.core import normalize
+from consensuspr.core.patterns import MAX_ANSWER_BYTES
 from consensuspr.core.expressions import (
     Expression,
     Number,
@@ -30,6 +34,7 @@ from consensuspr.core.expressions import (
 )
 from consensuspr.data import Problem, Row
 from consensuspr.errors import InputError
+from consensuspr.scoring.answers.extract import reference_answer
 from consensuspr.settings import check_fields
 
 # Counts up whenever the same candidates may give other nodes.
@@ -60,19 +65,17 @@ class RefineSettings:
             depend on the names that a solution has chosen.
         min_information: digits, and half as many operations, that a node must hold at least; see
             :func:`information_of`.
-        max_finals: nodes that state the final answer at most.
 
     Raises:
         InputError: a threshold is out of range.
     """
 
     min_nodes: Annotated[int, Field(ge=0)] = 2
-    max_nodes: Annotated[int, Field(ge=1)] = 12
+    max_nodes: Annotated[int, Field(ge=1)] = 9
     min_support: Annotated[int, Field(ge=1)] = 2
     min_share: Share = 0.4
     min_formula_share: Share = 0.5
     min_information: Annotated[float, Field(ge=0)] = 2.0
-    max_finals: Annotated[int, Field(ge=0)] = 1
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -125,6 +128,10 @@ def _reduced(tree: Expression) -> Expression:
         case Power() if _is_number(tree.exponent, 1):
             return tree.base
     return tree
+
+
+def is_whole_below(number: Fraction, limit: int) -> bool:
+    return number.denominator == 1 and number < limit
 
 
 def _is_number(tree: Expression, value: int) -> bool:
@@ -181,6 +188,16 @@ class PaperRefiner:
                 return replace(candidate, expressions=expressions, derived=derived)
             return "it stands in the text of the problem"
 
+        given = numbers_of(problem.problem)
+
+        def names_little(text: str) -> bool:
+            assigned = assigned_numbers(text)
+            if assigned is None:
+                return False
+            name, numbers = assigned
+            small = len(name) == 1 and all(is_whole_below(number, 100) for number in numbers)
+            return small or all(number in given or not number for number in numbers)
+
         def rare(candidate: Candidate) -> Candidate | str:
             is_number = gives_number(candidate.label)
             share = settings.min_share if is_number else settings.min_formula_share
@@ -199,6 +216,11 @@ class PaperRefiner:
             return replace(candidate, label=label, expressions=kept)
 
         def vague(candidate: Candidate) -> Candidate | str:
+            kept = tuple(text for text in candidate.expressions if not names_little(text))
+            if not kept:
+                return "it names a small number, or one of the problem's"
+            if len(kept) < len(candidate.expressions):
+                candidate = replace(candidate, label=kept[0], expressions=kept)
             information = information_of(candidate.label)
             if information >= settings.min_information:
                 return candidate
@@ -209,17 +231,23 @@ class PaperRefiner:
         left = sift(left, "trivial", trivial)
         left = sift(left, "not distinctive", vague)
         left.sort(key=lambda found: (-_worth(found, rollouts), found.position, found.label))
+        final = _final(problem, left, rollouts)
+        if final is not None:
+            left = sift(
+                left,
+                "restates the answer",
+                lambda found: "the final node states it" if found.is_final else found,
+            )
         pieces = _pieces(left)
         left = sift(left, "implied", lambda candidate: pieces.get(id(candidate), candidate))
-        finals = [candidate for candidate in left if candidate.is_final][: settings.max_finals]
-        surplus = [found for found in left if found.is_final and found not in finals]
-        detail = f"{settings.max_finals} others state the final answer"
-        left = sift(
-            left, "restates the answer", lambda found: detail if found in surplus else found
-        )
-        beaten = f"{settings.max_nodes} others are more informative or reached more often"
-        sift(left[settings.max_nodes :], "beyond the maximum", lambda candidate: beaten)
-        nodes = sorted(left[: settings.max_nodes], key=lambda found: (found.position, found.label))
+        places = _same_chains(left)
+        left = sift(left, "implied", lambda candidate: places.get(id(candidate), candidate))
+        room = settings.max_nodes - (final is not None)
+        beaten = f"{settings.max_nodes} others are reached later or more often"
+        sift(left[room:], "beyond the maximum", lambda candidate: beaten)
+        nodes = sorted(left[:room], key=lambda found: (found.position, found.label))
+        if final is not None:
+            nodes.append(final)
         return Extraction(tuple(nodes), (*extraction.dropped, *dropped))
 
 
@@ -261,7 +289,62 @@ def _pieces(candidates: Sequence[Candidate]) -> dict[int, str]:
     return pieces
 
 
+# What a median place at the very end adds to the share of rollouts that reach a node.
+LATE = 0.6
+# Two candidates that stand in the same chains in so large a share of them are one step.
+SAME_CHAINS = 0.5
+# Wordings of the final node beside the boxed answer.
+MAX_FINAL_WORDINGS = 6
+
+
 def _worth(candidate: Candidate, rollouts: int) -> float:
-    """Return the share of rollouts that reach a node, times its information."""
-    information = min(information_of(candidate.label), ENOUGH_INFORMATION)
-    return candidate.support / max(1, rollouts) * information
+    """Return the share of rollouts that reach a node, and more if it is reached late."""
+    return candidate.support / max(1, rollouts) + LATE * candidate.position
+
+
+def _same_chains(candidates: Sequence[Candidate]) -> dict[int, str]:
+    """Return why candidates go that stand beside a better one, as V=s^3 and V=216 in V=s^3=216.
+
+    Args:
+        candidates: best first.
+
+    Returns:
+        Sentences by ``id`` of the candidate.
+    """
+    kept: list[tuple[Candidate, set[tuple[int, int]]]] = []
+    beside: dict[int, str] = {}
+    for candidate in candidates:
+        chains = set(candidate.chains)
+        for better, others in kept:
+            if len(chains & others) >= SAME_CHAINS * max(1, min(len(chains), len(others))):
+                beside[id(candidate)] = f"stands in the chains of {better.label!r}"
+                break
+        else:
+            kept.append((candidate, chains))
+    return beside
+
+
+def _final(problem: Problem, candidates: Sequence[Candidate], rollouts: int) -> Candidate | None:
+    """Return the node of the answer: as boxed or announced, or in an equation that gives it.
+
+    Args:
+        candidates: best first.
+    """
+    if problem.ground_truth is None:
+        return None
+    answer = reference_answer(problem.ground_truth)
+    boxed = f"\\boxed{{{answer}}}"
+    if not answer or len(boxed.encode()) > MAX_ANSWER_BYTES:
+        return None
+    stated = next((found for found in candidates if found.is_final), None)
+    expressions = (boxed,)
+    derived: tuple[str, ...] = ()
+    models = 1
+    if stated is not None:
+        given = [text for text in stated.expressions if "=" in text and states_answer(text, answer)]
+        expressions += tuple(given[:MAX_FINAL_WORDINGS])
+        derived = forms_beyond(given[:MAX_FINAL_WORDINGS]) if given else ()
+        models = stated.num_models
+    return Candidate(
+        f"the answer is {answer}", "value", expressions, derived, rollouts, models, 1.0, True
+    )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from fractions import Fraction
@@ -36,7 +36,8 @@ from consensusbench.extraction.statements import (
 )
 from consensusbench.extraction.support import beyond, find_mentions, reach_of
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction, NodeType
-from consensuspr.core import normalize
+from consensuspr.core import normalize, read_expression_facts
+from consensuspr.core.algebra import MAX_SPAN, MIN_RENAMED_SIZE, Fact, FactKind, facts_of_node
 from consensuspr.core.expressions import (
     Call,
     Expression,
@@ -186,6 +187,16 @@ def _chain(sides: list[str], relations: list[str]) -> Iterator[Chain]:
         yield tuple(map(Link, sides, relations, sides[1:MAX_SIDES]))
 
 
+def joined(chain: Chain) -> Iterator[Link]:
+    """Yield the equations of sides of a chain that do not stand side by side: a=c of a=b=c."""
+    for start in range(len(chain)):
+        for end in range(start + 1, min(len(chain), start + MAX_SPAN - 1)):
+            if any(link.relation != "=" for link in chain[start : end + 1]):
+                break
+            if chain[start].left != chain[end].right:
+                yield Link(chain[start].left, "=", chain[end].right)
+
+
 # Conclusions: what statements say.
 
 
@@ -201,8 +212,10 @@ class Conclusion(NamedTuple):
     """A statement of one rollout.
 
     Attributes:
-        structure: equal for statements that differ in the order of operands and sides only.
-        value: what it gives, None for a formula.
+        structure: equal for statements that say the same: their key as equations, or else their
+            tree without the order of operands and sides.
+        value: what it gives, by which ways to it are one conclusion; None where it alone says too
+            little for that.
         is_worded: it names a quantity by a word, as in ``total = 18``; a wording, and never a
             conclusion by itself.
         chain: number of the chain that it stands in, counted through the rollout.
@@ -210,8 +223,8 @@ class Conclusion(NamedTuple):
     """
 
     kind: ConclusionKind
-    structure: str
-    value: Fraction | None
+    structure: Hashable
+    value: Hashable | None
     is_worded: bool
     chain: int
     wording: str
@@ -220,8 +233,15 @@ class Conclusion(NamedTuple):
 
 def read_conclusions(rollout: CorrectRollout, settings: RulesSettings) -> list[Conclusion]:
     """Return the distinct statements of a rollout in order of their first chain."""
-    links = _distinct_links(rollout.response, settings)
+    links, skipping = _distinct_links(rollout.response, settings)
     found: list[Conclusion] = []
+    stated = _stated(rollout.response)
+    for link, chain in skipping.items():
+        fact = equation_of(link.text)
+        if fact is not None and fact.kind is not FactKind.CLOSED:
+            place = stated.get(fact.keys)
+            if place is not None:
+                found.extend(_conclusions(link, chain, link.text, place))
     mentioned = find_mentions([([link.text], ()) for link in links], [rollout], statements=False)
     for (link, chain), mentions in zip(links.items(), mentioned, strict=True):
         for mention in mentions:
@@ -240,16 +260,30 @@ def _coded(rollout: CorrectRollout, chains: int, settings: RulesSettings) -> Ite
             yield from _conclusions(Link(left, "=", right), number, equation.text, place)
 
 
-def _distinct_links(response: str, settings: RulesSettings) -> dict[Link, int]:
-    """Return each link with the number of the first chain that holds it."""
+def _stated(response: str) -> dict[tuple[int, ...], float]:
+    """Return the keys of all equations of a response with their first places, from 0 to 1."""
+    form, runs = read_expression_facts(prose_of(response))
+    places: dict[tuple[int, ...], float] = {}
+    for run in runs:
+        for fact in run.facts:
+            places.setdefault(fact.keys, fact.start / len(form))
+    return places
+
+
+def _distinct_links(
+    response: str, settings: RulesSettings
+) -> tuple[dict[Link, int], dict[Link, int]]:
+    """Return each link with the number of the first chain that holds it; joined ones apart."""
     links: dict[Link, int] = {}
+    skipping: dict[Link, int] = {}
     for number, chain in enumerate(read_chains(response)):
-        for link in chain:
-            if sum(map(len, link)) <= settings.max_statement_chars:
-                links.setdefault(link, number)
-        if len(links) >= settings.max_statements:
+        for found, wanted in ((links, chain), (skipping, joined(chain))):
+            for link in wanted:
+                if sum(map(len, link)) <= settings.max_statement_chars:
+                    found.setdefault(link, number)
+        if max(len(links), len(skipping)) >= settings.max_statements:
             break
-    return links
+    return links, skipping
 
 
 def _conclusions(link: Link, chain: int, wording: str, position: float) -> Iterator[Conclusion]:
@@ -258,16 +292,52 @@ def _conclusions(link: Link, chain: int, wording: str, position: float) -> Itera
         return
     # Words around a formula can make prose of it; the normal form is without them.
     statement = _two_sided(wording) or _two_sided(link.text)
-    if statement is None:
-        return
-    structure = statement_structure(statement)
-    kind, value = _judge(statement)
-    if structure is None or _says_nothing(statement):
+    structure: Hashable = statement_structure(statement)
+    kind, number = ConclusionKind.FORMULA, None
+    if statement is not None:
+        if _says_nothing(statement):
+            return
+        kind, number = _judge(statement)
+    value: Hashable = number
+    if kind is not ConclusionKind.COMPUTED:
+        fact = equation_of(link.text)
+        if fact is not None:
+            structure = _identity(fact)
+        if number is None or not is_telling(number):
+            value = _root_of(link) if fact is not None and number is None else None
+    if structure is None:
         return
     is_worded = kind is not ConclusionKind.COMPUTED and _names_in_words(wording)
     if kind is ConclusionKind.FORMULA and is_worded:
         return
     yield Conclusion(kind, structure, value, is_worded, chain, wording, position)
+
+
+def equation_of(text: str) -> Fact | None:
+    """Return what an expression says as an equation, a congruence or the like, None for nothing."""
+    facts = facts_of_node(*read_expression_facts(text))
+    return facts[0] if len(facts) == 1 else None
+
+
+def _identity(fact: Fact) -> Hashable:
+    renames = fact.renamed and fact.size >= MIN_RENAMED_SIZE
+    return ("renamed", fact.renamed) if renames else (fact.kind, *fact.keys)
+
+
+def _root_of(link: Link) -> Hashable | None:
+    """Return what stands for the value of a side with roots, None if there is no such side."""
+    for side in (link.right, link.left):
+        if "√" in side:
+            fact = equation_of(f"q={side}")
+            if fact is not None and fact.kind is FactKind.SOLVED:
+                return fact.keys
+    return None
+
+
+def is_telling(value: Fraction) -> bool:
+    """Tell whether a value has three digits and more, zeros at its end aside."""
+    digits = str(abs(value.numerator)).rstrip("0")
+    return len(digits) + (len(str(value.denominator)) if value.denominator > 1 else 0) >= 3
 
 
 def _names_in_words(wording: str) -> bool:
@@ -437,10 +507,11 @@ class Cluster:
         rollouts: which wrote a statement of it, phrases aside.
     """
 
-    value: Fraction | None
+    value: Hashable | None
     wordings: Counter[str] = field(default_factory=Counter)
     phrases: Counter[str] = field(default_factory=Counter)
     rollouts: set[int] = field(default_factory=set)
+    chains: set[tuple[int, int]] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -448,7 +519,7 @@ class _Statement:
     """All conclusions of one structure."""
 
     kind: ConclusionKind
-    value: Fraction | None
+    value: Hashable | None
     is_worded: bool
     wordings: Counter[str] = field(default_factory=Counter)
     places: dict[int, set[int]] = field(default_factory=dict)  # rollout -> its chains
@@ -456,7 +527,7 @@ class _Statement:
 
 def cluster(read: Sequence[Sequence[Conclusion]]) -> list[Cluster]:
     """Return the clusters of what each rollout concludes, best supported first."""
-    by_value: dict[Fraction, list[_Statement]] = {}
+    by_value: dict[Hashable, list[_Statement]] = {}
     clusters: list[Cluster] = []
     for statement in _statements(read):
         if statement.value is None:
@@ -484,7 +555,7 @@ def add_phrases(clusters: Iterable[Cluster], read: Sequence[Sequence[Phrase]]) -
     """
     owners: dict[Fraction, Cluster] = {}
     for known in clusters:
-        if known.value is not None:
+        if isinstance(known.value, Fraction):
             owners.setdefault(known.value, known)
     alone: dict[Fraction, Cluster] = {}
     written = Counter(phrase.words for phrases in read for phrase in phrases)
@@ -503,7 +574,7 @@ def add_phrases(clusters: Iterable[Cluster], read: Sequence[Sequence[Phrase]]) -
 
 
 def _statements(read: Sequence[Sequence[Conclusion]]) -> Iterator[_Statement]:
-    statements: dict[str, _Statement] = {}
+    statements: dict[Hashable, _Statement] = {}
     for index, conclusions in enumerate(read):
         for conclusion in conclusions:
             known = statements.get(conclusion.structure)
@@ -544,6 +615,9 @@ def _as_cluster(statements: Sequence[_Statement]) -> Cluster:
     for statement in sorted(statements, key=lambda one: one.kind is ConclusionKind.ASSIGNED):
         merged.wordings.update(statement.wordings)
         merged.rollouts.update(statement.places)
+        merged.chains.update(
+            (index, chain) for index, chains in statement.places.items() for chain in chains
+        )
     return merged
 
 
@@ -597,6 +671,7 @@ class RulesExtractor:
                     num_models=reach.num_models,
                     position=round(reach.position, 4),
                     is_final=_is_final(known, written, problem.ground_truth),
+                    chains=tuple(sorted(known.chains)),
                 )
             )
         candidates.sort(key=lambda one: (one.position, one.label))

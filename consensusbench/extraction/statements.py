@@ -13,6 +13,7 @@ sides.  Equal value is no proof: ``2+2=4`` and ``8/2=4`` are different conclusio
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -240,6 +241,25 @@ def _factor(divides: bool, tree: Expression) -> str:
     if divides and isinstance(tree, Number) and tree.value:
         return str(1 / tree.value)
     return ("/" if divides else "") + _unordered(tree)
+
+
+def assigned_numbers(text: str) -> tuple[str, frozenset[Fraction]] | None:
+    """Return the name that a text gives a number or a point, and its numbers; None otherwise.
+
+    ``x = 5`` and ``D = (0, 7)`` name something and compute nothing.
+    """
+    left, sign, right = normal_form(text).partition("=")
+    if not _NAME.fullmatch(left):
+        left, right = right, left
+    if not sign or not _NAME.fullmatch(left) or not _LITERAL.fullmatch(right):
+        return None
+    numbers = frozenset(Fraction(number) for number in _PART.findall(right))
+    return left, numbers
+
+
+_NAME = re.compile(r"[^\W\d]\w*'*")
+_LITERAL = re.compile(r"[-\d./]+|\([-\d./,]+\)")
+_PART = re.compile(r"\d{1,18}(?:\.\d{1,9})?")
 
 
 # Truth.

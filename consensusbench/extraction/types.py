@@ -33,6 +33,7 @@ class Candidate:
         num_models: distinct models among them.
         position: median place of its first mention in a rollout, from 0 (start) to 1 (end).
         is_final: it states the final answer.
+        chains: rollout and number of the chain of sides in which it stands; empty if not known.
     """
 
     label: str
@@ -43,6 +44,7 @@ class Candidate:
     num_models: int
     position: float
     is_final: bool = False
+    chains: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
