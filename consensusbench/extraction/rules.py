@@ -25,18 +25,16 @@ from pydantic import Field
 
 from consensusbench.extraction.programs import read_equations
 from consensusbench.extraction.statements import (
-    Truth,
     cut_outside_brackets,
     forms_beyond,
     lonely_brackets,
     normal_form,
     statement_structure,
     states_answer,
-    truth_of,
 )
 from consensusbench.extraction.support import beyond, find_mentions, reach_of
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction, NodeType
-from consensusbench.extraction.wordings import STOP_WORDS
+from consensusbench.extraction.wordings import STOP_WORDS, fault_of
 from consensuspr.core import normalize, read_expression_facts
 from consensuspr.core.algebra import MAX_SPAN, MIN_RENAMED_SIZE, Fact, FactKind, facts_of_node
 from consensuspr.core.expressions import (
@@ -289,8 +287,10 @@ def _distinct_links(
 
 def _conclusions(link: Link, chain: int, wording: str, position: float) -> Iterator[Conclusion]:
     """Yield what a link concludes; nothing where it is false, no statement or says nothing."""
-    if truth_of(wording) is Truth.FALSE:
-        return
+    if fault_of(wording) is not None:
+        if fault_of(link.text) is not None:
+            return
+        wording = link.text
     # Words around a formula can make prose of it; the normal form is without them.
     statement = _two_sided(wording) or _two_sided(link.text)
     structure: Hashable = statement_structure(statement)
