@@ -50,6 +50,12 @@ from consensusbench.construction.types import (
 )
 from consensusbench.construction.work import Stages, ask_model, batches, work_here, work_on_ray
 from consensusbench.construction.worth import Judge
+from consensusbench.extraction.corpus import (
+    MAX_PROBLEMS,
+    ROLLOUTS_PER_PROBLEM,
+    Corpus,
+    order_of,
+)
 from consensusbench.extraction.types import AsyncExtractor, CorrectRollout, Extractor, Refiner
 from consensusbench.store import Journal, digest
 from consensuspr.client.training import VALIDATION_SPLITS
@@ -178,8 +184,9 @@ def build(job: BuildJob, progress: ProgressBar = no_progress) -> BuildReport:
         _take(job, inputs, report, progress)
         report.judge = None if job.refiner is None else Judge(inputs)
         tasks = _tasks(job, inputs, provenance, report)
+        corpus = _corpus(job, inputs, progress)
         with (
-            closing(_work(job, tasks, journal, report)) as done,
+            closing(_work(job, tasks, corpus, journal, report)) as done,
             progress("building", len(inputs), "problems") as advance,
         ):
             _write(done, job.refiner, job.on_error, report, advance)
@@ -189,7 +196,11 @@ def build(job: BuildJob, progress: ProgressBar = no_progress) -> BuildReport:
 
 
 def _work(
-    job: BuildJob, items: Iterator[BuildItem], journal: Journal, report: BuildReport
+    job: BuildJob,
+    items: Iterator[BuildItem],
+    corpus: Corpus,
+    journal: Journal,
+    report: BuildReport,
 ) -> Stream:
     """Yield the result of each item once its extraction is in the journal.
 
@@ -219,9 +230,9 @@ def _work(
         tasks, extractor = resumed(), job.extractor
         if isinstance(extractor, AsyncExtractor):
             tasks = kept(ask_model(tasks, extractor))
-            stages = Stages(None, job.refiner, job.time_limit_s)
+            stages = Stages(None, job.refiner, job.time_limit_s, corpus)
         else:
-            stages = Stages(extractor, job.refiner, job.time_limit_s)
+            stages = Stages(extractor, job.refiner, job.time_limit_s, corpus)
         if job.engine == "ray":
             yield from kept(work_on_ray(tasks, stages, job.paths.main.parent))
         else:
@@ -488,6 +499,33 @@ def _tasks(
             provenance,
         )
         yield BuildItem(problem, record, tuple(texts))
+
+
+def _corpus(job: BuildJob, inputs: Inputs, progress: ProgressBar) -> Corpus:
+    """Return the equations of some right rollouts of each problem, or of many problems."""
+    if job.refiner is None:
+        return Corpus()
+    usable = [
+        (number, item.problem.problem_id)
+        for number, item in inputs.items()
+        if item.excluded is None and item.problem.ground_truth is not None
+    ]
+    usable.sort(key=lambda one: order_of(one[1]))
+
+    def texts() -> Iterator[tuple[str, str]]:
+        num_read = 0
+        with progress("comparing", min(len(usable), MAX_PROBLEMS), "problems") as advance:
+            for number, problem_id in usable:
+                correct = [rollout for rollout in inputs.rollouts_of(number) if rollout.label]
+                chosen = choose(problem_id, correct, job.selection)[:ROLLOUTS_PER_PROBLEM]
+                for rollout in chosen:
+                    yield problem_id, inputs.read(rollout.at).response
+                num_read += bool(chosen)
+                advance(num_read)
+                if num_read == MAX_PROBLEMS:
+                    return
+
+    return Corpus.of(texts())
 
 
 def _fault(

@@ -31,6 +31,7 @@ from consensuspr.core import BatchResult, Matcher, match_batch
 from consensuspr.data import Problem, Row
 from consensuspr.scoring.derive import is_outdated
 from consensuspr.scoring.guard import counted, factors_of
+from consensuspr.scoring.matchers import matcher_of
 
 # Of a weight or a mean NCR, in files; there are fewer rollouts than it takes for more.
 DECIMALS = 4
@@ -100,15 +101,14 @@ class Judge:
         if not 0 < num_right < len(rollouts) or not problem.nodes:
             return problem
         outdated = is_outdated(problem)
-        matcher = Matcher(
-            [node.expressions for node in problem.nodes],
-            # As they are served: where none of this version are stored, a server makes them.
-            derived=[
-                forms_beyond(node.expressions) if outdated or node.derived is None else node.derived
-                for node in problem.nodes
-            ],
-            given=problem.problem,
-        )
+        # As they are served: where no forms of this version are stored, a server makes them.
+        served = [
+            replace(node, derived=forms_beyond(node.expressions))
+            if outdated or node.derived is None
+            else node
+            for node in problem.nodes
+        ]
+        matcher = matcher_of(served, problem.problem)
         hits, factors, chars = [], [], []
         for texts in self._inputs.responses(rollouts):
             found = match_batch([matcher] * len(texts), texts, threads=1)

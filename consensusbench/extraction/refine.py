@@ -17,12 +17,13 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
+from consensusbench.extraction.corpus import MIN_GENERAL, Corpus, equation_of, keys_in
 from consensusbench.extraction.rules import numbers_of
 from consensusbench.extraction.statements import assigned_numbers, forms_beyond, states_answer
 from consensusbench.extraction.support import beyond, find_mentions
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction
 from consensuspr.core import normalize
-from consensuspr.core.patterns import MAX_ANSWER_BYTES
+from consensuspr.core.algebra import MIN_RENAMED_SIZE
 from consensuspr.core.expressions import (
     Expression,
     Number,
@@ -32,6 +33,7 @@ from consensuspr.core.expressions import (
     parse_statement,
     value_in_lowest_terms,
 )
+from consensuspr.core.patterns import MAX_ANSWER_BYTES
 from consensuspr.data import Problem, Row
 from consensuspr.errors import InputError
 from consensuspr.scoring.answers.extract import reference_answer
@@ -159,7 +161,9 @@ class PaperRefiner:
     def provenance(self) -> Row:
         return self.settings.provenance()
 
-    def refine(self, problem: Problem, extraction: Extraction, rollouts: int) -> Extraction:
+    def refine(
+        self, problem: Problem, extraction: Extraction, rollouts: int, corpus: Corpus
+    ) -> Extraction:
         """Return the nodes in order of position, and everything dropped so far."""
         settings = self.settings
         dropped: list[Dropped] = []
@@ -184,9 +188,17 @@ class PaperRefiner:
             # Wordings that the problem's own text states are dropped, or all if the label is one.
             found = candidate.expressions, candidate.derived
             expressions, derived = beyond(problem.problem, *found)
+            facts = [equation_of(text) for text in expressions]
+            expressions = tuple(
+                text
+                for text, fact in zip(expressions, facts, strict=True)
+                if fact is None or stated.isdisjoint([*fact.keys, fact.renamed])
+            )
             if candidate.label in expressions or (expressions, derived) == found:
                 return replace(candidate, expressions=expressions, derived=derived)
             return "it stands in the text of the problem"
+
+        stated = keys_in(problem.problem)
 
         given = numbers_of(problem.problem)
 
@@ -221,6 +233,9 @@ class PaperRefiner:
                 return "it names a small number, or one of the problem's"
             if len(kept) < len(candidate.expressions):
                 candidate = replace(candidate, label=kept[0], expressions=kept)
+            fact = equation_of(candidate.label)
+            if fact is not None and corpus.is_general(fact, problem.problem_id):
+                return f"{MIN_GENERAL} other problems state it"
             information = information_of(candidate.label)
             if information >= settings.min_information:
                 return candidate
@@ -238,6 +253,8 @@ class PaperRefiner:
                 "restates the answer",
                 lambda found: "the final node states it" if found.is_final else found,
             )
+        copies = _renamed_copies(left, problem, corpus)
+        left = sift(left, "implied", lambda candidate: copies.get(id(candidate), candidate))
         pieces = _pieces(left)
         left = sift(left, "implied", lambda candidate: pieces.get(id(candidate), candidate))
         places = _same_chains(left)
@@ -245,7 +262,10 @@ class PaperRefiner:
         room = settings.max_nodes - (final is not None)
         beaten = f"{settings.max_nodes} others are reached later or more often"
         sift(left[room:], "beyond the maximum", lambda candidate: beaten)
-        nodes = sorted(left[:room], key=lambda found: (found.position, found.label))
+        nodes = sorted(
+            (replace(found, rare=_rare(found, problem, corpus)) for found in left[:room]),
+            key=lambda found: (found.position, found.label),
+        )
         if final is not None:
             nodes.append(final)
         return Extraction(tuple(nodes), (*extraction.dropped, *dropped))
@@ -295,6 +315,42 @@ LATE = 0.6
 SAME_CHAINS = 0.5
 # Wordings of the final node beside the boxed answer.
 MAX_FINAL_WORDINGS = 6
+
+
+def _renamed_copies(
+    candidates: Sequence[Candidate], problem: Problem, corpus: Corpus
+) -> dict[int, str]:
+    """Return why candidates go that are a better one with other names, where names do not count.
+
+    Args:
+        candidates: best first.
+
+    Returns:
+        Sentences by ``id`` of the candidate.
+    """
+    owners: dict[int, Candidate] = {}
+    copies: dict[int, str] = {}
+    for candidate in candidates:
+        facts = filter(None, map(equation_of, candidate.expressions))
+        keys = [fact.renamed for fact in facts if corpus.is_rare(fact, problem.problem_id)]
+        better = next((owners[key] for key in keys if key in owners), None)
+        if better is not None:
+            copies[id(candidate)] = f"is {better.label!r} with other names"
+        else:
+            owners.update(dict.fromkeys(keys, candidate))
+    return copies
+
+
+def _rare(candidate: Candidate, problem: Problem, corpus: Corpus) -> tuple[str, ...]:
+    """Return the expressions that no other problem states and that are short for other names."""
+    facts = [(text, equation_of(text)) for text in candidate.expressions]
+    return tuple(
+        text
+        for text, fact in facts
+        if fact is not None
+        and fact.size < MIN_RENAMED_SIZE
+        and corpus.is_rare(fact, problem.problem_id)
+    )
 
 
 def _worth(candidate: Candidate, rollouts: int) -> float:

@@ -23,6 +23,7 @@ from typing import Annotated, NamedTuple, TypeAlias
 
 from pydantic import Field
 
+from consensusbench.extraction.corpus import equation_of
 from consensusbench.extraction.programs import read_equations
 from consensusbench.extraction.statements import (
     cut_outside_brackets,
@@ -36,7 +37,7 @@ from consensusbench.extraction.support import beyond, find_mentions, reach_of
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction, NodeType
 from consensusbench.extraction.wordings import STOP_WORDS, fault_of
 from consensuspr.core import normalize, read_expression_facts
-from consensuspr.core.algebra import MAX_SPAN, MIN_RENAMED_SIZE, Fact, FactKind, facts_of_node
+from consensuspr.core.algebra import MAX_SPAN, MIN_RENAMED_SIZE, Fact, FactKind
 from consensuspr.core.expressions import (
     Call,
     Expression,
@@ -287,6 +288,8 @@ def _distinct_links(
 
 def _conclusions(link: Link, chain: int, wording: str, position: float) -> Iterator[Conclusion]:
     """Yield what a link concludes; nothing where it is false, no statement or says nothing."""
+    if link.relation == "≡" and "mod" not in link.right:
+        return
     if fault_of(wording) is not None:
         if fault_of(link.text) is not None:
             return
@@ -303,6 +306,8 @@ def _conclusions(link: Link, chain: int, wording: str, position: float) -> Itera
     if kind is not ConclusionKind.COMPUTED:
         fact = equation_of(link.text)
         if fact is not None:
+            if fact.keys == _IMAGINARY:
+                return
             structure = _identity(fact)
         if number is None or not is_telling(number):
             value = _root_of(link) if fact is not None and number is None else None
@@ -314,10 +319,8 @@ def _conclusions(link: Link, chain: int, wording: str, position: float) -> Itera
     yield Conclusion(kind, structure, value, is_worded, chain, wording, position)
 
 
-def equation_of(text: str) -> Fact | None:
-    """Return what an expression says as an equation, a congruence or the like, None for nothing."""
-    facts = facts_of_node(*read_expression_facts(text))
-    return facts[0] if len(facts) == 1 else None
+# Every identity of complex numbers says this: 65^2-(64i)^2=65^2+64^2.
+_IMAGINARY = getattr(equation_of("i^2=-1"), "keys", None)
 
 
 def _identity(fact: Fact) -> Hashable:

@@ -244,19 +244,23 @@ def _factor(divides: bool, tree: Expression) -> str:
 
 
 def assigned_numbers(text: str) -> tuple[str, frozenset[Fraction]] | None:
-    """Return the name that a text gives a number or a point, and its numbers; None otherwise.
+    """Return the name that a text gives a number, a bound or a point, and its numbers; else None.
 
-    ``x = 5`` and ``D = (0, 7)`` name something and compute nothing.
+    ``x = 5``, ``n ≤ 2024`` and ``D = (0, 7)`` name something and compute nothing.
     """
-    left, sign, right = normal_form(text).partition("=")
+    parts = _RELATION.split(normal_form(text))
+    if len(parts) != 2:
+        return None
+    left, right = parts
     if not _NAME.fullmatch(left):
         left, right = right, left
-    if not sign or not _NAME.fullmatch(left) or not _LITERAL.fullmatch(right):
+    if not _NAME.fullmatch(left) or not _LITERAL.fullmatch(right):
         return None
     numbers = frozenset(Fraction(number) for number in _PART.findall(right))
     return left, numbers
 
 
+_RELATION = re.compile("[=<>≤≥]+")
 _NAME = re.compile(r"[^\W\d]\w*'*")
 _LITERAL = re.compile(r"[-\d./]+|\([-\d./,]+\)")
 _PART = re.compile(r"\d{1,18}(?:\.\d{1,9})?")

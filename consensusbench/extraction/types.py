@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
+from consensusbench.extraction.corpus import Corpus
 from consensuspr.data import Problem, Row
 
 NodeType: TypeAlias = Literal["equation", "value", "proposition", "expression"]
@@ -33,6 +34,7 @@ class Candidate:
         num_models: distinct models among them.
         position: median place of its first mention in a rollout, from 0 (start) to 1 (end).
         is_final: it states the final answer.
+        rare: expressions that no other problem states, whatever the names in them are.
         chains: rollout and number of the chain of sides in which it stands; empty if not known.
     """
 
@@ -45,6 +47,7 @@ class Candidate:
     position: float
     is_final: bool = False
     chains: tuple[tuple[int, int], ...] = ()
+    rare: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,8 @@ class Refiner(Protocol):
         """Return the thresholds, as they are recorded in the dataset."""
         ...
 
-    def refine(self, problem: Problem, extraction: Extraction, rollouts: int) -> Extraction:
+    def refine(
+        self, problem: Problem, extraction: Extraction, rollouts: int, corpus: Corpus
+    ) -> Extraction:
         """Return the nodes in order, and what was dropped; stage 2 compared so many rollouts."""
         ...

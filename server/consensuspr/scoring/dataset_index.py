@@ -54,7 +54,7 @@ from consensuspr.scoring.derive import (
     provenance_of,
 )
 from consensuspr.scoring.guard import GuardBudget
-from consensuspr.scoring.matchers import MatcherCache
+from consensuspr.scoring.matchers import MatcherCache, matcher_of
 from consensuspr.scoring.types import AnswerRule
 
 DIGEST_VERSION = 3
@@ -113,8 +113,9 @@ class Entry:
                 is_final,
                 weight,
                 position,
+                tuple(written[at] for at in (rare[0] if rare else ())),
             )
-            for (node_id, written, derived, is_final, weight, position), (
+            for (node_id, written, derived, is_final, weight, position, *rare), (
                 label,
                 kind,
                 support,
@@ -126,10 +127,8 @@ class Entry:
         """The matcher of the nodes, from the cache or compiled now (up to a millisecond)."""
 
         def compile_matcher() -> Matcher:
-            _, _, nodes, _, given = json.loads(self._scoring.as_py())
-            return Matcher(
-                [node[1] for node in nodes], derived=[node[2] for node in nodes], given=given or ""
-            )
+            *_, given = json.loads(self._scoring.as_py())
+            return matcher_of(self.nodes, given or "")
 
         return self._cache.get(self._key, compile_matcher)
 
@@ -415,6 +414,8 @@ def pack(problem: Problem) -> tuple[bytes, ...]:
         (
             node.node_id, node.expressions, node.derived or (), node.is_final, node.weight,
             node.position,
+            # Nodes without rare expressions keep the digest that they had.
+            *([[node.expressions.index(text) for text in node.rare]] if node.rare else ()),
         )
         for node in problem.nodes
     ]  # fmt: skip
