@@ -187,14 +187,19 @@ def _chain(sides: list[str], relations: list[str]) -> Iterator[Chain]:
         yield tuple(map(Link, sides, relations, sides[1:MAX_SIDES]))
 
 
-def joined(chain: Chain) -> Iterator[Link]:
-    """Yield the equations of sides of a chain that do not stand side by side: a=c of a=b=c."""
+def joined(chain: Chain) -> Iterator[tuple[Link, Link, Link]]:
+    """Yield the equations of sides of a chain that do not stand side by side: a=c of a=b=c.
+
+    Yields:
+        The equation, and the links that hold its sides: a=b and b=c.
+    """
     for start in range(len(chain)):
         for end in range(start + 1, min(len(chain), start + MAX_SPAN - 1)):
             if any(link.relation != "=" for link in chain[start : end + 1]):
                 break
             if chain[start].left != chain[end].right:
-                yield Link(chain[start].left, "=", chain[end].right)
+                link = Link(chain[start].left, "=", chain[end].right)
+                yield link, chain[start], chain[end]
 
 
 # Conclusions: what statements say.
@@ -235,17 +240,23 @@ def read_conclusions(rollout: CorrectRollout, settings: RulesSettings) -> list[C
     """Return the distinct statements of a rollout in order of their first chain."""
     links, skipping = _distinct_links(rollout.response, settings)
     found: list[Conclusion] = []
-    stated = _stated(rollout.response)
-    for link, chain in skipping.items():
-        fact = equation_of(link.text)
-        if fact is not None and fact.kind is not FactKind.CLOSED:
-            place = stated.get(fact.keys)
-            if place is not None:
-                found.extend(_conclusions(link, chain, link.text, place))
+    words: dict[Link, str] = {}
     mentioned = find_mentions([([link.text], ()) for link in links], [rollout], statements=False)
     for (link, chain), mentions in zip(links.items(), mentioned, strict=True):
         for mention in mentions:
+            words[link] = mention.wording
             found.extend(_conclusions(link, chain, mention.wording, mention.position))
+    stated = _stated(rollout.response)
+    for link, (chain, first, last) in skipping.items():
+        fact = equation_of(link.text)
+        place = None if fact is None else stated.get(fact.keys)
+        if fact is None or place is None or fact.kind is FactKind.CLOSED:
+            continue
+        wording = f"{_outer(words.get(first), 0)} = {_outer(words.get(last), -1)}"
+        same = equation_of(wording)
+        if same is None or same.keys != fact.keys:
+            wording = link.text
+        found.extend(_conclusions(link, chain, wording, place))
     return [*found, *_coded(rollout, len(links), settings)] if settings.code else found
 
 
@@ -260,6 +271,11 @@ def _coded(rollout: CorrectRollout, chains: int, settings: RulesSettings) -> Ite
             yield from _conclusions(Link(left, "=", right), number, equation.text, place)
 
 
+def _outer(wording: str | None, side: int) -> str:
+    """Return the first or the last side of an equation as it is written."""
+    return (wording or "").split("=")[side].strip("&\\$ \n")
+
+
 def _stated(response: str) -> dict[tuple[int, ...], float]:
     """Return the keys of all equations of a response with their first places, from 0 to 1."""
     form, runs = read_expression_facts(prose_of(response))
@@ -272,15 +288,17 @@ def _stated(response: str) -> dict[tuple[int, ...], float]:
 
 def _distinct_links(
     response: str, settings: RulesSettings
-) -> tuple[dict[Link, int], dict[Link, int]]:
+) -> tuple[dict[Link, int], dict[Link, tuple[int, Link, Link]]]:
     """Return each link with the number of the first chain that holds it; joined ones apart."""
     links: dict[Link, int] = {}
-    skipping: dict[Link, int] = {}
+    skipping: dict[Link, tuple[int, Link, Link]] = {}
     for number, chain in enumerate(read_chains(response)):
-        for found, wanted in ((links, chain), (skipping, joined(chain))):
-            for link in wanted:
-                if sum(map(len, link)) <= settings.max_statement_chars:
-                    found.setdefault(link, number)
+        for link in chain:
+            if len(link.text) <= settings.max_statement_chars:
+                links.setdefault(link, number)
+        for link, first, last in joined(chain):
+            if len(link.text) <= settings.max_statement_chars:
+                skipping.setdefault(link, (number, first, last))
         if max(len(links), len(skipping)) >= settings.max_statements:
             break
     return links, skipping
