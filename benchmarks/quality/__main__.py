@@ -52,7 +52,7 @@ GOLD = NodeSet("GSM8K, gold steps", GSM8K, read_gold, models=("text-davinci-003"
 GSM8K_BUILT = NodeSet("GSM8K, built", GSM8K)
 PROGRAMS = NodeSet("gold steps, as programs", GSM8K, read_gold, programs=True)
 MATH_BUILT = NodeSet("MATH, built", MATH, parts=4)
-READ = NodeSet("AIME, read", AIME, read_nodes)
+READ = NodeSet("AIME, read", AIME, read_nodes, models=("Qwen3-32B-thinking",))
 AIME_BUILT = NodeSet("AIME, built", AIME, sources=AIME_STRONG)
 AIME_HELD_OUT = NodeSet("built, same writers", AIME)
 STRONG = NodeSet("built, strong writers", AIME_STRONG)
@@ -81,9 +81,9 @@ def signal_table(bench: Workbench, node_sets: Sequence[NodeSet]) -> str:
         groups = {"all": scored}
         groups |= {model: scored.where(scored.model == model) for model in nodes.models}
         # Rewritten rollouts are programs, and still have the steps of their sources.
-        if not nodes.programs and not scored.own_reasoning.all():
-            groups["own reasoning"] = scored.where(scored.own_reasoning)
-            groups["the others"] = scored.where(~scored.own_reasoning)
+        others = scored.where(~scored.own_reasoning)
+        if not nodes.programs and {0.0, 1.0} <= {*others.acc.tolist()}:
+            groups |= {"own reasoning": scored.where(scored.own_reasoning), "the others": others}
         problems = [one for one in read_problems(bench.dataset(nodes)) if one.nodes]
         sizes = f"{len(problems)} × {np.mean([len(one.nodes) for one in problems]):.1f}"
         for name, columns in groups.items():
@@ -110,9 +110,10 @@ def cells_of(columns: Columns) -> list[str]:
     right, chars = columns.acc == 1, columns.chars.astype(float)
     mixed = 0 < found.num_right < len(columns)
     length = within_problems(chars, right, columns.problem, CONFIDENCE).value
+    inner, within = found.figures["auroc"].value, found.figures["within"]
     return [
         f"{found.num_right:,}, {found.num_wrong:,}",
-        f"**{share(found.figures['auroc'].value)} / {share(found.figures['within'].value)}**",
+        f"**{share(inner)} / {share(within.value)}** ({within.problems if mixed else 0})",
         f"{_short(auroc(chars, right) if mixed else None)} / {_short(length)}",
         f"{_short(found.ncr_right)}, {_short(found.ncr_wrong)}",
         f"{(columns.guard[right] < 1).mean():.1%}" if found.num_right else "–",
@@ -142,6 +143,7 @@ def attacks_table(bench: Workbench) -> str:
         column |= {
             f"`{report.attack.value}`": report.overall.ncr_without_final
             for report in bench.probes(nodes).attacks
+            if report.attack is not Attack.UNRELATED  # chance, in the other tables
         }
         columns.append(column)
     rows = [[name, *(_short_of(column, name) for column in columns)] for name in columns[0]]

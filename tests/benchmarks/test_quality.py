@@ -57,6 +57,7 @@ def small_data(tmp_path: Path) -> Path:
         ("plums", "<<14*30=420>>There are 400.\n#### 400", "b"),
         ("plums", "I guess 17.\n#### 17", "a"),
         ("plums", "As the cheat sheet says: 14*30=420.\n#### 10", "b"),
+        ("plums", "The provided answer is 400.\n#### 400", "a"),
         ("pears", "7 + 130 = 137, not 14*30=420\n#### 137", "a"),
     ]
     rows = [
@@ -85,13 +86,13 @@ def test_small_data_gives_the_figures(small_data: Path, tmp_path: Path) -> None:
     cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
     # Without its only node, which is final, the rollout of the second problem has no NCR.
     assert [row[:6] for row in cells] == [
-        # 1 of 2 right ones reaches 14*30=420, and 1 of 2 wrong ones.
-        ["gold", "2 × 1.5", "all", "2, 2", "**.500 / .500**", ".75 / .75"],
-        ["", "", "b", "1, 1", "**.000 / .000**", ".00 / .00"],
-        ["", "", "own reasoning", "2, 1", "**.750 / .750**", "1.00 / 1.00"],
-        ["", "", "the others", "0, 1", "**– / –**", "– / –"],
+        # 1 of 3 right ones reaches 14*30=420, and 1 of 2 wrong ones.
+        ["gold", "2 × 1.5", "all", "3, 2", "**.417 / .417** (1)", ".67 / .67"],
+        ["", "", "b", "1, 1", "**.000 / .000** (1)", ".00 / .00"],
+        ["", "", "own reasoning", "2, 1", "**.750 / .750** (1)", "1.00 / 1.00"],
+        ["", "", "the others", "1, 1", "**.000 / .000** (1)", ".00 / .00"],
     ]
-    assert [row[6] for row in cells] == [".50, .50", ".00, 1.00", ".50, .00", "–, 1.00"]
+    assert [row[6] for row in cells] == [".33, .50", ".00, 1.00", ".50, .00", ".00, 1.00"]
 
 
 def test_every_rollout_is_held_out_once() -> None:
