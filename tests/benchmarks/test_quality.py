@@ -108,6 +108,25 @@ def test_every_rollout_is_held_out_once() -> None:
     assert splits["part 1"][:4] == [True, True, False, False]
 
 
+def test_nodes_are_built_from_the_rollouts_that_are_not_held_out(tmp_path: Path) -> None:
+    problem = "Fourteen trays hold 30 plums each. 20 are eaten and the rest goes into 8 bags."
+    steps = ("14*30=420 plums. Then 420-20=400 are left, ", "420 - 20 = 400 of 30*14 = 420, ")
+    rows = [
+        {
+            "problem_id": "plums",
+            "problem": problem,
+            "ground_truth": "50",
+            "model": "m",
+            "response": f"{word}: {steps[n % 2]}so 400/8 = 50.\n#### 50",
+        }
+        for n, word in enumerate(("So", "Now", "Well", "First", "Here", "Thus", "Hence", "Look"))
+    ]
+    rows[7]["response"] = "I guess 60.\n#### 60"
+    write_rows(tmp_path / file_of("own"), rows)
+    scored = Workbench(tmp_path, tmp_path).scored(NodeSet("own", ("own",), parts=2))
+    assert sorted(one.ncr or 0.0 for one in scored.rollouts) == [0.0, *[1.0] * 7]
+
+
 def test_recall_leaves_out_a_models_own_wordings() -> None:
     wordings = ("3*4=12", "a dozen", "4 threes")
     nodes = (
