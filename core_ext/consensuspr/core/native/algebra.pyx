@@ -5,10 +5,11 @@ It reads a normal form, paragraph by paragraph.  Memory is one workspace a threa
 is distinct in the text.
 """
 
-from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
+from consensuspr.core.native.hash_set cimport HashSet, set_add, set_clear, set_free, set_has
 from consensuspr.core.native.statements cimport KeySlot, Keys, keys_build, keys_free
 
 from math import factorial
@@ -148,64 +149,6 @@ cdef struct Algebra:
     Parser parser
 
 
-# --- sets ---------------------------------------------------------------------------------------
-
-cdef int set_grow(HashSet* table) noexcept nogil:
-    cdef uint32_t capacity = table.capacity * 2 if table.capacity else 64
-    cdef uint64_t* slots = <uint64_t*>PyMem_RawCalloc(capacity, sizeof(uint64_t))
-    cdef uint32_t index, slot
-    if slots == NULL:
-        return -1
-    for index in range(table.capacity):
-        if table.slots[index]:
-            slot = <uint32_t>table.slots[index] & (capacity - 1)
-            while slots[slot]:
-                slot = (slot + 1) & (capacity - 1)
-            slots[slot] = table.slots[index]
-    PyMem_RawFree(table.slots)
-    table.slots = slots
-    table.capacity = capacity
-    return 0
-
-
-cdef int set_add(HashSet* table, uint64_t value) noexcept nogil:
-    """Add a hash that is not 0; -1 where memory runs out."""
-    cdef uint32_t slot
-    if 2 * table.size >= table.capacity and set_grow(table) < 0:
-        return -1
-    slot = <uint32_t>value & (table.capacity - 1)
-    while table.slots[slot]:
-        if table.slots[slot] == value:
-            return 0
-        slot = (slot + 1) & (table.capacity - 1)
-    table.slots[slot] = value
-    table.size += 1
-    return 0
-
-
-cdef bint set_has(const HashSet* table, uint64_t value) noexcept nogil:
-    cdef uint32_t slot
-    if table.capacity == 0:
-        return False
-    slot = <uint32_t>value & (table.capacity - 1)
-    while table.slots[slot]:
-        if table.slots[slot] == value:
-            return True
-        slot = (slot + 1) & (table.capacity - 1)
-    return False
-
-
-cdef void set_clear(HashSet* table) noexcept nogil:
-    """Empty a set; give the memory of a large one back."""
-    if table.capacity > 4096:
-        PyMem_RawFree(table.slots)
-        table.slots = NULL
-        table.capacity = 0
-    elif table.size:
-        memset(table.slots, 0, table.capacity * sizeof(uint64_t))
-    table.size = 0
-
-
 # --- what is said -------------------------------------------------------------------------------
 
 cdef void reach(
@@ -250,7 +193,7 @@ cdef void say(
     """Take a fact: count it, mark the nodes that it reaches, join it to what stands before."""
     cdef int index
     cdef FactRecord* kept
-    cdef uint32_t known = r.keys.size
+    cdef Py_ssize_t known = r.keys.size
     if fact.kind != KIND_JOINED or not r.fresh:
         if set_add(&r.keys, never_zero(fact.keys[0] + fact.keys[1])):
             r.failed = True
@@ -293,32 +236,32 @@ cdef void join(Algebra* r, const FactRecord* fact) noexcept nogil:
         say(r, &joined, False)
 
 
+cdef void say_list(Algebra* r, uint32_t kind, uint64_t key) noexcept nogil:
+    """Take the list that the run is."""
+    cdef FactRecord fact
+    memset(&fact, 0, sizeof(FactRecord))
+    fact.kind = kind
+    fact.num_keys = 1
+    fact.spans = True
+    fact.start = r.run_start
+    fact.end = r.run_end
+    while r.form[fact.end - 1] == c"." or r.form[fact.end - 1] == c"?":  # the sentence ends, too
+        fact.end -= 1
+    fact.keys[0] = key
+    say(r, &fact, False)
+
+
 cdef void finish_run(Algebra* r) noexcept nogil:
     """End the run that is read."""
-    cdef FactRecord fact
     cdef RunRecord* grown
     if r.run_end == 0:
         return
     if MIN_LIST <= r.num_items <= MAX_LIST and r.table.wanted & GROUP_LIST:
-        memset(&fact, 0, sizeof(FactRecord))
-        fact.kind = KIND_LIST
-        fact.num_keys = 1
-        fact.spans = True
-        fact.start = r.run_start
-        fact.end = r.run_end
-        fact.keys[0] = never_zero(
+        say_list(r, KIND_LIST, never_zero(
             combine(combine(mixed(KIND_LIST), <uint64_t>r.num_items), r.items)
-        )
-        say(r, &fact, False)
+        ))
     if 2 <= r.num_items == r.num_values <= MAX_JOINED and r.table.wanted & GROUP_JOINED:
-        memset(&fact, 0, sizeof(FactRecord))
-        fact.kind = KIND_VALUES
-        fact.num_keys = 1
-        fact.spans = True
-        fact.start = r.run_start
-        fact.end = r.run_end
-        fact.keys[0] = values_key(r.num_values, r.values)
-        say(r, &fact, False)
+        say_list(r, KIND_VALUES, values_key(r.num_values, r.values))
     if r.keep and (r.num_facts > r.first_fact or r.num_items):
         if r.num_runs == r.runs_size:
             grown = <RunRecord*>PyMem_RawRealloc(
@@ -1219,7 +1162,9 @@ cdef bint is_factor(const Algebra* r, Py_ssize_t start, Py_ssize_t at) noexcept 
         first -= 1
     if first == at:
         return digit(r.form[at - 1]) or (at - 2 >= start and greek_width(r.form + at - 2, 2))
-    if at - first == 1 or function_at(r.form + first, at - first):
+    if at - first == 1 or is_segment(r.form + first, at - first) or function_at(
+        r.form + first, at - first
+    ):
         return True
     return at - first < MIN_WORD and first > start and not is_no_product(
         r.form + first, <int>(at - first)
@@ -1343,7 +1288,7 @@ cdef void algebra_free(AlgebraWorkspace* workspace) noexcept nogil:
     cdef Algebra* r = workspace.reader
     if r == NULL:
         return
-    PyMem_RawFree(r.keys.slots)
+    set_free(&r.keys)
     PyMem_RawFree(r.facts)
     PyMem_RawFree(r.runs)
     PyMem_RawFree(r)
@@ -1368,8 +1313,7 @@ cdef int equation_table_build(
 
 cdef void equation_table_free(EquationTable* table) noexcept nogil:
     keys_free(&table.keys)
-    PyMem_RawFree(table.shapes.slots)
-    table.shapes.slots = NULL
+    set_free(&table.shapes)
 
 
 cdef Py_ssize_t equation_table_nbytes(const EquationTable* table) noexcept nogil:
@@ -1415,7 +1359,9 @@ cdef int read_equations(
 
 cdef uint32_t num_equations(const AlgebraWorkspace* workspace) noexcept nogil:
     cdef const Algebra* r = workspace.reader
-    return 0 if r == NULL else (r.keys.size + KEYS_AN_EQUATION - 1) // KEYS_AN_EQUATION
+    if r == NULL:
+        return 0
+    return <uint32_t>((r.keys.size + KEYS_AN_EQUATION - 1) // KEYS_AN_EQUATION)
 
 
 def read_facts(bytes form):
