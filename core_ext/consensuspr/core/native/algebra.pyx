@@ -70,12 +70,15 @@ cdef enum:
     NUM_SQUARES = 15
 
 # What a byte can be: a piece can end or a bracket stand at BYTE_CUTS; BYTE_LEAD begins a relation
-# of three bytes, or something else.
+# of three bytes, or something else; there are no names without BYTE_NAME.
 cdef enum:
-    BYTE_DIGIT = 1, BYTE_CUTS = 2, BYTE_BLANK = 4, BYTE_RELATION = 8, BYTE_LEAD = 16
+    BYTE_DIGIT = 1, BYTE_CUTS = 2, BYTE_BLANK = 4, BYTE_RELATION = 8, BYTE_LEAD = 16, BYTE_NAME = 32
 cdef uint8_t byte_kinds[256]
 cdef uint8_t function_names[NUM_FUNCTIONS][8]
 cdef int function_sizes[NUM_FUNCTIONS]
+# Of a first letter's five bits, those of the second letters.
+cdef uint32_t function_begins[32]
+cdef uint32_t no_product_begins[32]
 cdef uint8_t no_products[NUM_NO_PRODUCTS][4]
 cdef int no_product_sizes[NUM_NO_PRODUCTS]
 cdef bint called[256]
@@ -83,6 +86,37 @@ cdef uint64_t squares[NUM_SQUARES]
 cdef uint64_t square_roots[NUM_SQUARES]
 cdef uint64_t factorials[MAX_FACTORIAL + 1]
 cdef uint64_t double_factorials[MAX_FACTORIAL + 1]
+
+cdef extern from *:
+    """
+    #include "bytes16.h"
+
+    /* Return where a sign of a relation begins, or with `digits` a digit stands, or the length. */
+    static inline Py_ssize_t next_sign(
+        const uint8_t* data, Py_ssize_t length, Py_ssize_t at, int digits
+    ) {
+        for (; length - at > 16; at += 16) {
+            const bytes16 value = load16(data + at);
+            bytes16 found = within16(value, '<', '>')
+                | (equal16(value, 0xE2) & equal16(load16(data + at + 1), 0x89));
+            if (digits)
+                found |= within16(value, '0', '9');
+            const unsigned bits = bits16(found);
+            if (bits)
+                return at + (Py_ssize_t)__builtin_ctz(bits);
+        }
+        for (; at < length; at++) {
+            const uint8_t byte = data[at];
+            if ((byte >= '<' && byte <= '>') || (digits && byte >= '0' && byte <= '9')
+                || (byte == 0xE2 && at + 1 < length && data[at + 1] == 0x89))
+                return at;
+        }
+        return length;
+    }
+    """
+    Py_ssize_t next_sign(
+        const uint8_t* data, Py_ssize_t length, Py_ssize_t at, bint digits
+    ) noexcept nogil
 
 include "rational.pxi"
 include "field.pxi"
@@ -269,27 +303,30 @@ cdef void finish_run(Algebra* r) noexcept nogil:
 
 # --- keys ---------------------------------------------------------------------------------------
 
-cdef bint normed(
-    const uint64_t* values, int points, uint64_t kind, uint64_t count, uint64_t* key
-) noexcept nogil:
-    """Set the hash of values up to a factor; return whether there is one.
+cdef void invert(uint64_t* values, int count) noexcept nogil:
+    """Set up to POINTS values, none of them 0, to their inverses: all for the price of one."""
+    cdef uint64_t before[POINTS]
+    cdef uint64_t product = 1, inverse
+    cdef int index
+    for index in range(count):
+        before[index] = product
+        product = field_multiply(product, values[index])
+    inverse = field_inverse(product)
+    for index in range(count - 1, -1, -1):
+        product = values[index]
+        values[index] = field_multiply(inverse, before[index])
+        inverse = field_multiply(inverse, product)
 
-    `count` is of names that are renamed, 0 for the named key.  A difference that is a number is
-    never 0, like that of x = x + 1, and has no named key.
+
+cdef int named_key(const uint64_t* ratios, uint64_t kind, uint64_t* key) noexcept nogil:
+    """Set the hash of values over the first of them; return how many there are, 0 or 1.
+
+    A difference that is a number is never 0, like that of x = x + 1, and has none.
     """
-    cdef uint64_t inverse
-    cdef int point
-    if values[0] == 0 or (count == 0 and values[0] == values[1] == values[2]):
-        return False
-    inverse = field_inverse(values[0])
-    if count:
-        key[0] = combine(combine(mixed(KIND_RENAMED), kind), count)
-    else:
-        key[0] = mixed(kind)
-    for point in range(1, points):
-        key[0] = combine(key[0], field_multiply(values[point], inverse))
-    key[0] = never_zero(key[0])
-    return True
+    if ratios[1] == 1 and ratios[2] == 1:
+        return 0
+    key[0] = never_zero(combine(combine(mixed(kind), ratios[1]), ratios[2]))
+    return 1
 
 
 cdef void differences(
@@ -393,6 +430,7 @@ cdef void equation_keys(
     """Set kind and keys of left = right; none where it says nothing, or nothing that is wanted."""
     cdef uint64_t tops[POINTS]
     cdef uint64_t bottoms[POINTS]
+    cdef uint64_t inverses[POINTS]
     cdef uint64_t names[2 * MAX_SIDE_NAMES]
     cdef int count, point
     if left.closed and right.closed:
@@ -414,11 +452,24 @@ cdef void equation_keys(
     fact.kind = KIND_EQUATION
     if count == 1 and is_linear(tops, names[0]):
         fact.kind = KIND_LINEAR
-    fact.num_keys = normed(tops, POINTS, fact.kind, 0, &fact.keys[0])
+    if tops[0] == 0:
+        return
+    inverses[0] = tops[0]
+    if bottoms[0] == bottoms[1] and bottoms[0] == bottoms[2]:
+        inverses[0] = field_inverse(tops[0])
+    else:
+        inverses[1] = bottoms[1]
+        inverses[2] = bottoms[2]
+        invert(inverses, POINTS)
+    for point in range(1, POINTS):
+        tops[point] = field_multiply(tops[point], inverses[0])
+    fact.num_keys = named_key(tops, fact.kind, &fact.keys[0])
     if bottoms[0] != bottoms[1] or bottoms[0] != bottoms[2]:
-        for point in range(POINTS):
-            tops[point] = field_multiply(tops[point], field_inverse(bottoms[point]))
-        fact.num_keys += normed(tops, POINTS, fact.kind, 0, &fact.keys[fact.num_keys])
+        for point in range(1, POINTS):
+            tops[point] = field_multiply(
+                field_multiply(tops[point], bottoms[0]), inverses[point]
+            )
+        fact.num_keys += named_key(tops, fact.kind, &fact.keys[fact.num_keys])
 
 
 cdef uint64_t renamed(
@@ -429,13 +480,20 @@ cdef uint64_t renamed(
     cdef Ratio values[2][POINTS]
     cdef uint64_t tops[POINTS]
     cdef uint64_t bottoms[POINTS]
-    cdef uint64_t key
+    cdef uint64_t key, inverse
+    cdef int point
     if not evaluate(left, points, names, slots, count, values[0]) or not evaluate(
         right, points, names, slots, count, values[1]
     ):
         return 0
     differences(values[0], values[1], points, tops, bottoms)
-    return key if normed(tops, points, kind, <uint64_t>count, &key) else 0
+    if tops[0] == 0:
+        return 0
+    inverse = field_inverse(tops[0])
+    key = combine(combine(mixed(KIND_RENAMED), kind), <uint64_t>count)
+    for point in range(1, points):
+        key = combine(key, field_multiply(tops[point], inverse))
+    return never_zero(key)
 
 
 cdef bint next_order(uint64_t* slots, int count) noexcept nogil:
@@ -503,8 +561,9 @@ cdef uint64_t order_key(const AlgebraSide* left, const AlgebraSide* right, int k
     cdef uint64_t key = mixed(kind)
     cdef int point
     differences(left.values, right.values, POINTS, tops, bottoms)
+    invert(bottoms, POINTS)
     for point in range(POINTS):
-        key = combine(key, field_multiply(tops[point], field_inverse(bottoms[point])))
+        key = combine(key, field_multiply(tops[point], bottoms[point]))
     return never_zero(key)
 
 
@@ -1043,14 +1102,41 @@ cdef bint may_say(
     return kinds & BYTE_LEAD and has_relation(r.form + start, size)
 
 
+cdef Py_ssize_t token_before(
+    const Algebra* r, Py_ssize_t first, Py_ssize_t sign
+) noexcept nogil:
+    """Return where a token begins from which on all have to be read to read the sign's.
+
+    That is the sign's token or one before it: a blank behind a digit may stand inside a token, and
+    what stands before " mod " is read together with what stands behind it.
+    """
+    cdef Py_ssize_t at = sign
+    while at > first and not (
+        byte_kinds[r.form[at - 1]] & BYTE_BLANK
+        and not (at - 1 > first and digit(r.form[at - 2]))
+        and not follows(r, at - 5) and not follows(r, at - 1)
+    ):
+        at -= 1
+    return at
+
+
 cdef void read_paragraph(Algebra* r) noexcept nogil:
-    cdef Py_ssize_t start = 0, end, size
+    cdef Py_ssize_t start = 0, end, size, sign = -1
     cdef uint8_t kinds
     cdef bint goes_on = False
+    # Lists are made of numbers; without names there are only lists, congruences and what is closed.
+    cdef bint lists = r.keep or r.table.wanted & GROUP_LIST
+    cdef bint nameless = lists or r.table.wanted & (GROUP_CLOSED | GROUP_CONGRUENCE)
     r.run_end = r.num_parts = r.num_items = 0
     r.items = 0
     r.last_start = r.last_end = 0
     while start < r.length:
+        if r.run_end == 0 and start > sign:
+            # Words outside of a run say nothing.
+            sign = next_sign(r.form, r.length, start, lists)
+            if sign == r.length:
+                return
+            start = token_before(r, start, sign)
         end = token_end(r, start, &kinds)
         size = end - start
         if size == 0 or size > MAX_TOKEN or start < r.run_end or (
@@ -1066,7 +1152,10 @@ cdef void read_paragraph(Algebra* r) noexcept nogil:
                 if not goes_on:
                     finish_run(r)
                     r.run_start = <uint32_t>start
-                read_token(r, start, end)
+                if nameless or kinds & BYTE_NAME:
+                    read_token(r, start, end)
+                else:
+                    r.run_end = <uint32_t>end
                 goes_on = ends_in_conjunction(r, start, size)
             else:
                 finish_run(r)
@@ -1218,10 +1307,12 @@ cdef void _fill():
         raise AssertionError("the tables of functions and words have other sizes")
     for index, name in enumerate(algebra.FUNCTIONS):
         function_sizes[index] = len(name)
+        function_begins[ord(name[0]) & 31] |= <uint32_t>1 << (ord(name[1]) & 31)
         for at, byte in enumerate(name.encode()):
             function_names[index][at] = byte
     for index, word in enumerate(sorted(algebra.NO_PRODUCTS)):
         no_product_sizes[index] = len(word)
+        no_product_begins[ord(word[0]) & 31] |= <uint32_t>1 << (ord(word[1]) & 31)
         for at, byte in enumerate(word.encode()):
             no_products[index][at] = byte
     for kind, characters in (
@@ -1230,6 +1321,9 @@ cdef void _fill():
     ):
         for byte in bytearray(characters):
             byte_kinds[byte] |= kind
+    for byte in range(256):
+        if letter(byte) or byte >= 0x80:
+            byte_kinds[byte] |= BYTE_NAME
     for byte in algebra.CALLED.encode():
         called[byte] = True
     for index, prime in enumerate(algebra.SQUARES):
