@@ -273,6 +273,8 @@ cdef void finish_run(Algebra* r) noexcept nogil:
         fact.spans = True
         fact.start = r.run_start
         fact.end = r.run_end
+        while r.form[fact.end - 1] == c"." or r.form[fact.end - 1] == c"?":  # of the sentence
+            fact.end -= 1
         fact.keys[0] = never_zero(
             combine(combine(mixed(KIND_LIST), <uint64_t>r.num_items), r.items)
         )
