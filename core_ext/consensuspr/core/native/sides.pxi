@@ -22,6 +22,8 @@ cdef struct Ratio:
 
 cdef struct AlgebraSide:
     bint readable, bare, closed
+    bint choice             # it has two values: ±3
+    int num_items           # coordinates of a point, or these values; else 0
     int num_steps, num_names, occurrences, numbers
     uint64_t operands
     uint64_t names[MAX_SIDE_NAMES]
@@ -476,14 +478,28 @@ cdef void angle(Parser* p) noexcept nogil:
     name_of(p, hash_bytes(hash, p.data + start + count, p.at - start - count))
 
 
+cdef bint is_triangle(const uint8_t* data, Py_ssize_t length) noexcept nogil:
+    return length >= 2 and data[0] == 0xCE and data[1] == 0x94
+
+
 cdef bint named_bracket(Parser* p) noexcept nogil:
-    """Read [abc], the area of a polygon, as a name."""
-    cdef int end = p.at + 1
+    """Read [abc], the area of a polygon, as a name: its letters in any order."""
+    cdef int counts[256]
+    cdef int start = p.at + 1, end, byte, index
+    cdef uint64_t hash = hash_bytes(NAME_START, b"[", 1)
+    if is_triangle(p.data + start, p.length - start):
+        start += 2
+    memset(counts, 0, sizeof(counts))
+    end = start
     while end < p.length and letter(p.data[end]):
+        counts[p.data[end]] += 1
         end += 1
-    if end == p.length or p.data[end] != c"]" or end - p.at - 1 < 3:
+    if end == p.length or p.data[end] != c"]" or end - start < 3:
         return False
-    name_of(p, hash_bytes(NAME_START, p.data + p.at, end - p.at))
+    for byte in range(256):
+        for index in range(counts[byte]):
+            hash = name_step(hash, <uint8_t>byte)
+    name_of(p, hash)
     p.at = end + 1
     return True
 
@@ -526,6 +542,12 @@ cdef bint operand(Parser* p) noexcept nogil:
     if left >= 3 and byte == 0xE2 and data[1] == 0x88 and data[2] == 0xA0:
         angle(p)
         return False
+    width = 2
+    while width < left and letter(data[width]):
+        width += 1
+    if width == 5 and is_triangle(data, left):
+        p.at += 2
+        return True
     width = greek_width(data, left)
     if width:
         p.at += width
@@ -780,13 +802,30 @@ cdef bint power_step(
     return True
 
 
+cdef bint sort_arguments(Ratio* taken, int count) noexcept nogil:
+    """Bring elements of the field in order; return whether all are elements."""
+    cdef uint64_t value
+    cdef int index, at
+    for index in range(count):
+        if not quotient(&taken[index], &value):
+            return False
+        at = index
+        while at and taken[at - 1].top > value:
+            taken[at] = taken[at - 1]
+            at -= 1
+        taken[at].top = value
+        taken[at].bottom = 1
+    return True
+
+
 cdef bint modular_step(
-    const Step* step, const Step* first, const Step* second, const Ratio* taken, uint64_t point,
+    const Step* step, const Step* first, const Step* second, Ratio* taken, uint64_t point,
     Ratio* result,
 ) noexcept nogil:
     """Work out modulo PRIME what is no sum or product; return whether it has a value."""
     cdef uint64_t value, argument
     cdef Ratio other
+    cdef int index
     if step.op == OP_CONSTANT:
         result.top = field_element(step.name)
         result.bottom = 1
@@ -821,6 +860,9 @@ cdef bint modular_step(
         other.bottom = 1
         return hashed(OP_ABSOLUTE, NULL, &other, 1, result)
     else:
+        for index in range(NUM_SYMMETRIC):
+            if step.name == symmetric[index] and not sort_arguments(taken, step.argument):
+                return False
         # A function is known nowhere, so it takes another value at each point.
         return hashed(step.name, &point, taken, step.argument, result)
     return True
@@ -930,7 +972,12 @@ cdef bint parse_side(Parser* p) noexcept nogil:
     return p.num_pending == 0 and not p.failed
 
 
-cdef bint read_expression(Parser* p, AlgebraSide* side) noexcept nogil:
+cdef inline bint is_negative(const AlgebraSide* side) noexcept nogil:
+    """Tell whether a program ends with a change of the sign."""
+    return side.steps[side.num_steps - 1].op == OP_NEGATE
+
+
+cdef bint work_out(Parser* p, AlgebraSide* side) noexcept nogil:
     cdef int point, index, operations = 0
     cdef int points = POINTS
     cdef const Step* step
@@ -964,8 +1011,8 @@ cdef bint read_expression(Parser* p, AlgebraSide* side) noexcept nogil:
         for index in range(OP_ROOT, OP_BINOMIAL + 1):
             if operations >> index & 1:
                 side.operands += never_zero(mixed(<uint64_t>index))
-    step = &side.steps[side.num_steps - 1]
-    side.bare = not step.known and (
+    step = &side.steps[side.num_steps - 1 - is_negative(side)]
+    side.bare = not side.steps[side.num_steps - 1].known and (
         step.op == OP_NAME or step.op == OP_CALL or step.op == OP_ABSOLUTE
     )
     return True
@@ -982,7 +1029,8 @@ cdef void read_opaque(AlgebraSide* side, const uint8_t* data, int length) noexce
         return
     side.names[0] = hash_bytes(NAME_START, data, length)
     side.num_names = side.occurrences = side.num_steps = 1
-    side.numbers = 0
+    side.numbers = side.num_items = 0
+    side.choice = False
     side.operands = 0
     side.bare = True
     side.closed = False
@@ -994,20 +1042,133 @@ cdef void read_opaque(AlgebraSide* side, const uint8_t* data, int length) noexce
         side.values[point].bottom = 1
 
 
-cdef void read_side(
+cdef bint read_expression(
     Parser* p, AlgebraSide* side, const uint8_t* data, Py_ssize_t length
 ) noexcept nogil:
-    """Read a side from the bytes of a normal form."""
-    side.readable = False
-    if length == 0 or length > MAX_SIDE_BYTES:
-        return
+    """Read a side from at most MAX_SIDE_BYTES; return whether it is an expression."""
     p.data = data
     p.length = <int>length
     p.at = p.num_pending = p.depth = p.calls = 0
     p.failed = False
     p.side = side
+    side.choice = False
+    side.num_items = 0
     side.num_steps = side.num_names = side.occurrences = side.numbers = 0
     side.operands = 0
-    side.readable = read_expression(p, side)
+    side.readable = length > 0 and work_out(p, side)
+    return side.readable
+
+
+# --- points and choices ------------------------------------------------------------------------
+
+cdef int coordinates(const uint8_t* data, int length, int* ends) noexcept nogil:
+    """Set where the coordinates of a point (2,3) end; return how many it has, 0 for no point."""
+    cdef int depth = 0, count = 0, at
+    cdef uint8_t byte
+    if data[0] != c"(" or data[length - 1] != c")":
+        return 0
+    for at in range(length):
+        byte = data[at]
+        depth += (byte == c"(" or byte == c"[") - (byte == c")" or byte == c"]")
+        if depth == 0 and at < length - 1:
+            return 0
+        if depth == 0 or (byte == c"," and depth == 1):
+            if count < MAX_COORDINATES:
+                ends[count] = at
+            count += 1
+    return count if 1 < count <= MAX_COORDINATES else 0
+
+
+cdef int either_at(const uint8_t* data, int length) noexcept nogil:
+    """Return where the only ± stands, -1 where there is none or another."""
+    cdef int at, found = -1
+    for at in range(length - 1):
+        if data[at] == 0xC2 and data[at + 1] == 0xB1:
+            if found >= 0:
+                return -1
+            found = at
+    return found
+
+
+cdef bint read_part(
+    Parser* p, AlgebraSide* part, const uint8_t* data, int length, int index
+) noexcept nogil:
+    """Read a coordinate of a point, or a value of a choice."""
+    cdef int ends[MAX_COORDINATES]
+    cdef uint8_t variant[MAX_SIDE_BYTES]
+    cdef int start, at
+    if coordinates(data, length, ends):
+        start = 1 if index == 0 else ends[index - 1] + 1
+        return read_expression(p, part, data + start, ends[index] - start)
+    at = either_at(data, length)
+    memcpy(variant, data, at)
+    variant[at] = c"-" if index else c"+"
+    memcpy(variant + at + 1, data + at + 2, length - at - 2)
+    return read_expression(p, part, variant, length - 1)
+
+
+cdef bint read_compound(
+    Parser* p, AlgebraSide* side, AlgebraSide* part, const uint8_t* data, int length, int count,
+    bint choice,
+) noexcept nogil:
+    """Read a point from its coordinates, or a choice from its two values."""
+    cdef Ratio values[POINTS][MAX_COORDINATES]
+    cdef uint64_t key
+    cdef int index, point, at
+    side.num_names = 0
+    side.closed = True
+    for index in range(count):
+        if not read_part(p, part, data, length, index):
+            return False
+        side.closed = side.closed and part.closed
+        for point in range(POINTS):
+            values[point][index] = part.values[point]
+        for point in range(part.num_names):
+            at = 0
+            while at < side.num_names and side.names[at] != part.names[point]:
+                at += 1
+            if at == MAX_SIDE_NAMES:
+                return False
+            if at == side.num_names:
+                side.names[at] = part.names[point]
+                side.num_names += 1
+    for point in range(POINTS):
+        if choice:
+            sort_arguments(values[point], count)
+        key = combine(mixed(OP_CALL), <uint64_t>choice)
+        for index in range(count):
+            quotient(&values[point][index], &side.values[point].top)
+            key = combine(key, side.values[point].top)
+        side.values[point].top = never_zero(key) % PRIME
+        side.values[point].bottom = 1
+    side.choice = choice
+    side.num_items = count
+    side.bare = False
+    side.occurrences = side.numbers = 0
+    side.operands = 0
+    side.num_steps = 1
+    side.steps[0].op = OP_NAME
+    side.steps[0].name = side.values[0].top
+    side.steps[0].known = False
+    side.readable = True
+    return True
+
+
+cdef void read_side(
+    Parser* p, AlgebraSide* side, AlgebraSide* part, const uint8_t* data, Py_ssize_t length
+) noexcept nogil:
+    """Read a side from the bytes of a normal form; ``part`` is of no further use."""
+    cdef int ends[MAX_COORDINATES]
+    cdef int count
+    side.readable = False
+    if length == 0 or length > MAX_SIDE_BYTES:
+        return
+    count = coordinates(data, <int>length, ends)
+    if count:
+        read_compound(p, side, part, data, <int>length, count, False)
+    elif either_at(data, <int>length) >= 0:
+        read_compound(p, side, part, data, <int>length, 2, True)
+    else:
+        read_expression(p, side, data, length)
     if not side.readable:
         read_opaque(side, data, <int>length)
