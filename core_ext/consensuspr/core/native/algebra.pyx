@@ -48,6 +48,10 @@ cdef enum:
     MIN_WORD = 4
     KEYS_AN_EQUATION = 2
     MAX_DIGITS = 18
+    # Sides that are kept, a power of two, and of how many bytes of text and of a side.
+    KEPT_SIDES = 256
+    KEPT_BYTES = 32
+    KEPT_SIZE = 640
 
 # algebra.FactKind and algebra.FactGroup; a test compares.
 cdef enum:
@@ -146,6 +150,12 @@ cdef struct Part:
     uint64_t key
     uint32_t start
 
+# A side as it was read last; the same bytes mean the same side wherever they stand.
+cdef struct KeptSide:
+    uint8_t bytes[KEPT_BYTES]
+    uint8_t side[KEPT_SIZE]     # as much of an AlgebraSide as was written
+    Py_ssize_t size
+
 cdef struct Algebra:
     const uint8_t* form     # of one paragraph
     Py_ssize_t length, base
@@ -174,12 +184,15 @@ cdef struct Algebra:
     uint32_t num_values
     Py_ssize_t last_start, last_end     # of the last token, "mod" aside
     # One token and one chain.
+    uint8_t kept_lengths[KEPT_SIDES]    # bytes of each kept side, 0 for none
+    # From here on nothing is cleared.
     uint8_t cut[MAX_TOKEN]
     uint8_t relations[MAX_CHAIN]
     AlgebraSide sides[MAX_CHAIN]
     AlgebraSide coordinates[2]
     AlgebraSide modulus
     Parser parser
+    KeptSide kept[KEPT_SIDES]
 
 
 # --- what is said -------------------------------------------------------------------------------
@@ -365,10 +378,10 @@ cdef void differences(
     cdef int point
     for point in range(points):
         tops[point] = field_add(
-            field_multiply(left[point].top, right[point].bottom),
-            field_negate(field_multiply(right[point].top, left[point].bottom)),
+            times(left[point].top, right[point].bottom),
+            field_negate(times(right[point].top, left[point].bottom)),
         )
-        bottoms[point] = field_multiply(left[point].bottom, right[point].bottom)
+        bottoms[point] = times(left[point].bottom, right[point].bottom)
 
 
 cdef int union_of(
@@ -906,6 +919,29 @@ cdef Cursor cursor_of(Py_ssize_t token, Py_ssize_t end) noexcept nogil:
     return cursor
 
 
+cdef void read_kept(
+    Algebra* r, AlgebraSide* side, const uint8_t* data, Py_ssize_t length
+) noexcept nogil:
+    """Read a side, unless it was read not long ago: texts repeat theirs."""
+    cdef uint64_t place
+    cdef KeptSide* kept
+    if length > KEPT_BYTES:
+        read_side(&r.parser, side, r.coordinates, data, length)
+        return
+    place = hash_words(data, length) & (KEPT_SIDES - 1)
+    kept = &r.kept[place]
+    if r.kept_lengths[place] == length and not memcmp(kept.bytes, data, length):
+        memcpy(side, kept.side, kept.size)
+        return
+    read_side(&r.parser, side, r.coordinates, data, length)
+    kept.size = <char*>&side.steps[side.num_steps if side.readable else 0] - <char*>side
+    r.kept_lengths[place] = 0
+    if kept.size <= KEPT_SIZE:
+        memcpy(kept.side, side, kept.size)
+        memcpy(kept.bytes, data, length)
+        r.kept_lengths[place] = <uint8_t>length
+
+
 cdef void read_piece(
     Algebra* r, AlgebraSide* side, Py_ssize_t start, Py_ssize_t end
 ) noexcept nogil:
@@ -930,7 +966,9 @@ cdef void read_piece(
         r.form[start - 2]
     ):
         return
-    read_side(&r.parser, side, r.coordinates, r.form + start, end - start)
+    read_kept(r, side, r.form + start, end - start)
+    side.start = <uint32_t>start
+    side.end = <uint32_t>end
 
 
 cdef void take_item(Algebra* r, const AlgebraSide* side) noexcept nogil:
@@ -1415,7 +1453,7 @@ cdef int algebra_begin(AlgebraWorkspace* workspace) noexcept nogil:
         r = workspace.reader = <Algebra*>PyMem_RawMalloc(sizeof(Algebra))
         if r == NULL:
             return -1
-        memset(r, 0, sizeof(Algebra))
+        memset(r, 0, <char*>r.cut - <char*>r)
     set_clear(&r.keys)
     return 0
 

@@ -28,8 +28,8 @@ cdef struct AlgebraSide:
     uint64_t operands
     uint64_t names[MAX_SIDE_NAMES]
     Ratio values[POINTS]
-    Step steps[MAX_CODE]
     uint32_t start, end
+    Step steps[MAX_CODE]
 
 cdef struct PendingOp:
     uint8_t binds, op, argument, close, power, called, items
