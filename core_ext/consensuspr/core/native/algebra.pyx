@@ -48,6 +48,10 @@ cdef enum:
     MIN_WORD = 4
     KEYS_AN_EQUATION = 2
     MAX_DIGITS = 18
+    # Sides that are kept, a power of two, and of how many bytes of text and of a side.
+    KEPT_SIDES = 256
+    KEPT_BYTES = 32
+    KEPT_SIZE = 640
 
 # algebra.FactKind and algebra.FactGroup; a test compares.
 cdef enum:
@@ -73,13 +77,15 @@ cdef enum:
     MAX_FUNCTION = 24   # bytes that are looked at for a function and its argument
 
 # What a byte can be: a piece can end or a bracket stand at BYTE_CUTS; BYTE_LEAD begins a relation
-# of three bytes, or something else.
+# of three bytes, or something else; there are no names without BYTE_NAME.
 cdef enum:
-    BYTE_DIGIT = 1, BYTE_CUTS = 2, BYTE_BLANK = 4, BYTE_RELATION = 8, BYTE_LEAD = 16
+    BYTE_DIGIT = 1, BYTE_CUTS = 2, BYTE_BLANK = 4, BYTE_RELATION = 8, BYTE_LEAD = 16, BYTE_NAME = 32
 cdef uint8_t byte_kinds[256]
 cdef uint8_t function_names[NUM_FUNCTIONS][8]
 cdef int function_sizes[NUM_FUNCTIONS]
-cdef uint32_t function_pairs[32]    # by a letter's place: bits of those that go on with a function
+# Of a first letter's five bits, those of the second letters.
+cdef uint32_t function_begins[32]
+cdef uint32_t no_product_begins[32]
 cdef uint64_t symmetric[NUM_SYMMETRIC]
 cdef uint8_t no_products[NUM_NO_PRODUCTS][4]
 cdef int no_product_sizes[NUM_NO_PRODUCTS]
@@ -88,6 +94,37 @@ cdef uint64_t squares[NUM_SQUARES]
 cdef uint64_t square_roots[NUM_SQUARES]
 cdef uint64_t factorials[MAX_FACTORIAL + 1]
 cdef uint64_t double_factorials[MAX_FACTORIAL + 1]
+
+cdef extern from *:
+    """
+    #include "bytes16.h"
+
+    /* Return where a sign of a relation begins, or with `digits` a digit stands, or the length. */
+    static inline Py_ssize_t next_sign(
+        const uint8_t* data, Py_ssize_t length, Py_ssize_t at, int digits
+    ) {
+        for (; length - at > 16; at += 16) {
+            const bytes16 value = load16(data + at);
+            bytes16 found = within16(value, '<', '>')
+                | (equal16(value, 0xE2) & within16(load16(data + at + 1), 0x88, 0x89));
+            if (digits)
+                found |= within16(value, '0', '9');
+            const unsigned bits = bits16(found);
+            if (bits)
+                return at + (Py_ssize_t)__builtin_ctz(bits);
+        }
+        for (; at < length; at++) {
+            const uint8_t byte = data[at];
+            if ((byte >= '<' && byte <= '>') || (digits && byte >= '0' && byte <= '9')
+                || (byte == 0xE2 && at + 1 < length && (data[at + 1] | 1) == 0x89))
+                return at;
+        }
+        return length;
+    }
+    """
+    Py_ssize_t next_sign(
+        const uint8_t* data, Py_ssize_t length, Py_ssize_t at, bint digits
+    ) noexcept nogil
 
 include "rational.pxi"
 include "field.pxi"
@@ -112,6 +149,12 @@ cdef struct Cursor:
 cdef struct Part:
     uint64_t key
     uint32_t start
+
+# A side as it was read last; the same bytes mean the same side wherever they stand.
+cdef struct KeptSide:
+    uint8_t bytes[KEPT_BYTES]
+    uint8_t side[KEPT_SIZE]     # as much of an AlgebraSide as was written
+    Py_ssize_t size
 
 cdef struct Algebra:
     const uint8_t* form     # of one paragraph
@@ -141,12 +184,15 @@ cdef struct Algebra:
     uint32_t num_values
     Py_ssize_t last_start, last_end     # of the last token, "mod" aside
     # One token and one chain.
+    uint8_t kept_lengths[KEPT_SIDES]    # bytes of each kept side, 0 for none
+    # From here on nothing is cleared.
     uint8_t cut[MAX_TOKEN]
     uint8_t relations[MAX_CHAIN]
     AlgebraSide sides[MAX_CHAIN]
     AlgebraSide coordinates[2]
     AlgebraSide modulus
     Parser parser
+    KeptSide kept[KEPT_SIDES]
 
 
 # --- what is said -------------------------------------------------------------------------------
@@ -297,27 +343,30 @@ cdef void begin_list(Algebra* r, const AlgebraSide* owner) noexcept nogil:
 
 # --- keys ---------------------------------------------------------------------------------------
 
-cdef bint normed(
-    const uint64_t* values, int points, uint64_t kind, uint64_t count, uint64_t* key
-) noexcept nogil:
-    """Set the hash of values up to a factor; return whether there is one.
+cdef void invert(uint64_t* values, int count) noexcept nogil:
+    """Set up to POINTS values, none of them 0, to their inverses: all for the price of one."""
+    cdef uint64_t before[POINTS]
+    cdef uint64_t product = 1, inverse
+    cdef int index
+    for index in range(count):
+        before[index] = product
+        product = field_multiply(product, values[index])
+    inverse = field_inverse(product)
+    for index in range(count - 1, -1, -1):
+        product = values[index]
+        values[index] = field_multiply(inverse, before[index])
+        inverse = field_multiply(inverse, product)
 
-    `count` is of names that are renamed, 0 for the named key.  A difference that is a number is
-    never 0, like that of x = x + 1, and has no named key.
+
+cdef int named_key(const uint64_t* ratios, uint64_t kind, uint64_t* key) noexcept nogil:
+    """Set the hash of values over the first of them; return how many there are, 0 or 1.
+
+    A difference that is a number is never 0, like that of x = x + 1, and has none.
     """
-    cdef uint64_t inverse
-    cdef int point
-    if values[0] == 0 or (count == 0 and values[0] == values[1] == values[2]):
-        return False
-    inverse = field_inverse(values[0])
-    if count:
-        key[0] = combine(combine(mixed(KIND_RENAMED), kind), count)
-    else:
-        key[0] = mixed(kind)
-    for point in range(1, points):
-        key[0] = combine(key[0], field_multiply(values[point], inverse))
-    key[0] = never_zero(key[0])
-    return True
+    if ratios[1] == 1 and ratios[2] == 1:
+        return 0
+    key[0] = never_zero(combine(combine(mixed(kind), ratios[1]), ratios[2]))
+    return 1
 
 
 cdef void differences(
@@ -327,10 +376,10 @@ cdef void differences(
     cdef int point
     for point in range(points):
         tops[point] = field_add(
-            field_multiply(left[point].top, right[point].bottom),
-            field_negate(field_multiply(right[point].top, left[point].bottom)),
+            times(left[point].top, right[point].bottom),
+            field_negate(times(right[point].top, left[point].bottom)),
         )
-        bottoms[point] = field_multiply(left[point].bottom, right[point].bottom)
+        bottoms[point] = times(left[point].bottom, right[point].bottom)
 
 
 cdef int union_of(
@@ -473,6 +522,7 @@ cdef void equation_keys(
     """Set kind and keys of left = right; none where it says nothing, or nothing that is wanted."""
     cdef uint64_t tops[POINTS]
     cdef uint64_t bottoms[POINTS]
+    cdef uint64_t inverses[POINTS]
     cdef uint64_t names[2 * MAX_SIDE_NAMES]
     cdef int count, point
     if left.closed and right.closed:
@@ -497,11 +547,24 @@ cdef void equation_keys(
         # 35 = 35x is more often a unit than an equation.
         if has_trivial_root(tops, names[0]):
             return
-    fact.num_keys = normed(tops, POINTS, fact.kind, 0, &fact.keys[0])
+    if tops[0] == 0:
+        return
+    inverses[0] = tops[0]
+    if bottoms[0] == bottoms[1] and bottoms[0] == bottoms[2]:
+        inverses[0] = field_inverse(tops[0])
+    else:
+        inverses[1] = bottoms[1]
+        inverses[2] = bottoms[2]
+        invert(inverses, POINTS)
+    for point in range(1, POINTS):
+        tops[point] = field_multiply(tops[point], inverses[0])
+    fact.num_keys = named_key(tops, fact.kind, &fact.keys[0])
     if bottoms[0] != bottoms[1] or bottoms[0] != bottoms[2]:
-        for point in range(POINTS):
-            tops[point] = field_multiply(tops[point], field_inverse(bottoms[point]))
-        fact.num_keys += normed(tops, POINTS, fact.kind, 0, &fact.keys[fact.num_keys])
+        for point in range(1, POINTS):
+            tops[point] = field_multiply(
+                field_multiply(tops[point], bottoms[0]), inverses[point]
+            )
+        fact.num_keys += named_key(tops, fact.kind, &fact.keys[fact.num_keys])
 
 
 cdef uint64_t renamed(
@@ -512,13 +575,20 @@ cdef uint64_t renamed(
     cdef Ratio values[2][POINTS]
     cdef uint64_t tops[POINTS]
     cdef uint64_t bottoms[POINTS]
-    cdef uint64_t key
+    cdef uint64_t key, inverse
+    cdef int point
     if not evaluate(left, points, names, slots, count, values[0]) or not evaluate(
         right, points, names, slots, count, values[1]
     ):
         return 0
     differences(values[0], values[1], points, tops, bottoms)
-    return key if normed(tops, points, kind, <uint64_t>count, &key) else 0
+    if tops[0] == 0:
+        return 0
+    inverse = field_inverse(tops[0])
+    key = combine(combine(mixed(KIND_RENAMED), kind), <uint64_t>count)
+    for point in range(1, points):
+        key = combine(key, field_multiply(tops[point], inverse))
+    return never_zero(key)
 
 
 cdef bint next_order(uint64_t* slots, int count) noexcept nogil:
@@ -588,8 +658,9 @@ cdef void quotients(
     cdef uint64_t bottoms[POINTS]
     cdef int point
     differences(left.values, right.values, POINTS, values, bottoms)
+    invert(bottoms, POINTS)
     for point in range(POINTS):
-        values[point] = field_multiply(values[point], field_inverse(bottoms[point]))
+        values[point] = field_multiply(values[point], bottoms[point])
 
 
 cdef uint64_t order_key(const AlgebraSide* left, const AlgebraSide* right, int kind) noexcept nogil:
@@ -846,6 +917,29 @@ cdef Cursor cursor_of(Py_ssize_t token, Py_ssize_t end) noexcept nogil:
     return cursor
 
 
+cdef void read_kept(
+    Algebra* r, AlgebraSide* side, const uint8_t* data, Py_ssize_t length
+) noexcept nogil:
+    """Read a side, unless it was read not long ago: texts repeat theirs."""
+    cdef uint64_t place
+    cdef KeptSide* kept
+    if length > KEPT_BYTES:
+        read_side(&r.parser, side, r.coordinates, data, length)
+        return
+    place = hash_words(data, length) & (KEPT_SIDES - 1)
+    kept = &r.kept[place]
+    if r.kept_lengths[place] == length and not memcmp(kept.bytes, data, length):
+        memcpy(side, kept.side, kept.size)
+        return
+    read_side(&r.parser, side, r.coordinates, data, length)
+    kept.size = <char*>&side.steps[side.num_steps if side.readable else 0] - <char*>side
+    r.kept_lengths[place] = 0
+    if kept.size <= KEPT_SIZE:
+        memcpy(kept.side, side, kept.size)
+        memcpy(kept.bytes, data, length)
+        r.kept_lengths[place] = <uint8_t>length
+
+
 cdef void read_piece(
     Algebra* r, AlgebraSide* side, Py_ssize_t start, Py_ssize_t end
 ) noexcept nogil:
@@ -870,7 +964,9 @@ cdef void read_piece(
         r.form[start - 2]
     ):
         return
-    read_side(&r.parser, side, r.coordinates, r.form + start, end - start)
+    read_kept(r, side, r.form + start, end - start)
+    side.start = <uint32_t>start
+    side.end = <uint32_t>end
 
 
 cdef void take_item(Algebra* r, const AlgebraSide* side) noexcept nogil:
@@ -1238,6 +1334,25 @@ cdef bint may_say(
     return kinds & BYTE_LEAD and has_relation(r.form + start, size)
 
 
+cdef Py_ssize_t token_before(
+    const Algebra* r, Py_ssize_t first, Py_ssize_t sign
+) noexcept nogil:
+    """Return where a token begins from which on all have to be read to read the sign's.
+
+    That is the sign's token or one before it: a blank behind a digit or before a function may stand
+    inside a token, and what stands before " mod " is read together with what stands behind it.
+    """
+    cdef Py_ssize_t at = sign
+    while at > first and not (
+        byte_kinds[r.form[at - 1]] & BYTE_BLANK and not byte_kinds[r.form[at]] & BYTE_BLANK
+        and not (at - 1 > first and digit(r.form[at - 2]))
+        and not function_at(r.form + at, min(r.length - at, <Py_ssize_t>MAX_FUNCTION))
+        and not is_modulus(r, at) and not mod_at(r, at - 1)
+    ):
+        at -= 1
+    return at
+
+
 cdef bint begins_chain(const Algebra* r, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
     """Tell whether a relation ends the first piece of a token."""
     cdef Cursor cursor = cursor_of(start, end)
@@ -1247,13 +1362,22 @@ cdef bint begins_chain(const Algebra* r, Py_ssize_t start, Py_ssize_t end) noexc
 
 
 cdef void read_paragraph(Algebra* r) noexcept nogil:
-    cdef Py_ssize_t start = 0, end, size
+    cdef Py_ssize_t start = 0, end, size, sign = -1
     cdef uint8_t kinds
     cdef bint goes_on = False
+    # Lists are made of numbers; without names there are only lists, congruences and what is closed.
+    cdef bint lists = r.keep or r.table.wanted & (GROUP_LIST | GROUP_JOINED)
+    cdef bint nameless = lists or r.table.wanted & (GROUP_CLOSED | GROUP_CONGRUENCE)
     r.run_start = r.run_end = r.num_parts = 0
     begin_list(r, NULL)
     r.last_start = r.last_end = 0
     while start < r.length:
+        if r.run_end == 0 and start > sign:
+            # Words outside of a run say nothing.
+            sign = next_sign(r.form, r.length, start, lists)
+            if sign == r.length:
+                return
+            start = token_before(r, start, sign)
         end = token_end(r, start, &kinds)
         size = end - start
         if size == 0 or size > MAX_TOKEN or start < r.run_end or (
@@ -1270,7 +1394,10 @@ cdef void read_paragraph(Algebra* r) noexcept nogil:
                 if not goes_on and not (is_modulus(r, start) and begins_chain(r, start, end)):
                     finish_run(r)
                     r.run_start = <uint32_t>start
-                read_token(r, start, end)
+                if nameless or kinds & BYTE_NAME:
+                    read_token(r, start, end)
+                else:
+                    r.run_end = <uint32_t>end
                 goes_on = ends_in_conjunction(r, start, size)
             else:
                 finish_run(r)
@@ -1326,7 +1453,7 @@ cdef int algebra_begin(AlgebraWorkspace* workspace) noexcept nogil:
         r = workspace.reader = <Algebra*>PyMem_RawMalloc(sizeof(Algebra))
         if r == NULL:
             return -1
-        memset(r, 0, sizeof(Algebra))
+        memset(r, 0, <char*>r.cut - <char*>r)
     set_clear(&r.keys)
     return 0
 
@@ -1422,15 +1549,14 @@ cdef void _fill():
         raise AssertionError("the tables of functions and words have other sizes")
     for index, name in enumerate(algebra.FUNCTIONS):
         function_sizes[index] = len(name)
+        function_begins[ord(name[0]) & 31] |= <uint32_t>1 << (ord(name[1]) & 31)
         for at, byte in enumerate(name.encode()):
             function_names[index][at] = byte
-        function_pairs[function_names[index][0] & 31] |= (
-            <uint32_t>1 << (function_names[index][1] & 31)
-        )
     for index, name in enumerate(algebra.SYMMETRIC):
         symmetric[index] = algebra.name_hash(name.encode())
     for index, word in enumerate(sorted(algebra.NO_PRODUCTS)):
         no_product_sizes[index] = len(word)
+        no_product_begins[ord(word[0]) & 31] |= <uint32_t>1 << (ord(word[1]) & 31)
         for at, byte in enumerate(word.encode()):
             no_products[index][at] = byte
     for kind, characters in (
@@ -1439,6 +1565,9 @@ cdef void _fill():
     ):
         for byte in bytearray(characters):
             byte_kinds[byte] |= kind
+    for byte in range(256):
+        if letter(byte) or byte >= 0x80:
+            byte_kinds[byte] |= BYTE_NAME
     for byte in algebra.CALLED.encode():
         called[byte] = True
     for index, prime in enumerate(algebra.SQUARES):
