@@ -32,12 +32,12 @@ from consensuspr.core.pure.algebra.sides import Side, read_side
 
 
 class Fault(StrEnum):
-    """What is wrong with a wording, in words that complete "the wording … has"."""
+    """What is wrong with a wording; the words complete "a wording with …"."""
 
     FALSE = "a false equality"
-    BRACKET = "a bracket without its partner"
-    MARKUP = "markup that is no mathematics"
-    OPERATOR = "an operator without its operand"
+    BRACKET = "an unpaired bracket"
+    MARKUP = "stray markup"
+    OPERATOR = "a dangling operator"
     WORDS = "words that name nothing"
 
 
@@ -101,7 +101,7 @@ _LETTERS: Final = re.compile(
 _LONG_NAME: Final = re.compile(r"(?<![A-Za-z])(?!sin|cos|tan|log)[A-Za-z]{4,}| ")
 _SMALL: Final = re.compile(r"-?\d{1,2}")
 _CALL: Final = re.compile(
-    r"(?:[A-Za-z]{1,4}'?(?:_\w{1,4})?\([^()]{0,40}\)|(?:sin|cos|tan|log|ln)[\w^*π.]{1,40})"
+    r"(?:[A-Za-z]{1,4}'?(?:_\w{1,4})?\([^()A-Za-z]{1,40}\)|(?:sin|cos|tan|log|ln)[\w^*π.]{1,40})"
 )
 # What truth_of does not read.
 _BEYOND_ARITHMETIC: Final = re.compile(r"C\(|[!√≡]| mod ")
