@@ -126,6 +126,7 @@ cdef struct Algebra:
     Py_ssize_t num_runs, runs_size
     # The run that is read.
     uint32_t run_start, run_end, num_parts, num_items
+    uint32_t list_start     # of the first item
     Py_ssize_t first_fact
     uint64_t items
     Part parts[MAX_JOINED]  # the last ones
@@ -237,7 +238,7 @@ cdef void finish_run(Algebra* r) noexcept nogil:
         fact.kind = KIND_LIST
         fact.num_keys = 1
         fact.spans = True
-        fact.start = r.run_start
+        fact.start = r.list_start
         fact.end = r.run_end
         while r.form[fact.end - 1] == c"." or r.form[fact.end - 1] == c"?":  # of the sentence
             fact.end -= 1
@@ -756,6 +757,13 @@ cdef void read_piece(
     read_side(&r.parser, side, r.form + start, end - start)
 
 
+cdef inline void add_item(Algebra* r, uint64_t key, uint32_t start) noexcept nogil:
+    if r.num_items == 0:
+        r.list_start = start
+    r.items += key
+    r.num_items += 1
+
+
 cdef void take_item(Algebra* r, const AlgebraSide* side) noexcept nogil:
     """Take an item of a list."""
     cdef uint64_t key = mixed(KIND_LIST), value = 0
@@ -765,8 +773,7 @@ cdef void take_item(Algebra* r, const AlgebraSide* side) noexcept nogil:
     for point in range(POINTS):
         quotient(&side.values[point], &value)
         key = combine(key, value)
-    r.items += never_zero(key)
-    r.num_items += 1
+    add_item(r, never_zero(key), side.start)
 
 
 cdef void read_item(Algebra* r, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
@@ -776,8 +783,7 @@ cdef void read_item(Algebra* r, Py_ssize_t start, Py_ssize_t end) noexcept nogil
     read_piece(r, &r.sides[0], start, end)
     at = r.sides[0].start
     if r.sides[0].end - at == 3 and not memcmp(r.form + at, b"\xe2\x80\xa6", 3):
-        r.items += never_zero(mixed(KIND_LIST))
-        r.num_items += 1
+        add_item(r, never_zero(mixed(KIND_LIST)), <uint32_t>at)
         return
     for at in range(r.sides[0].start, r.sides[0].end):
         if digit(r.form[at]):

@@ -95,6 +95,7 @@ class FactReader:
         self._parts: list[Fact] = []
         self._items: list[int] = []
         self._start = self._end = 0  # of the run that is read
+        self._list = 0  # start of its first item
         self._last_token = (0, 0)  # "mod" aside
 
     def runs(self) -> Iterator[FactRun]:
@@ -125,7 +126,7 @@ class FactReader:
             end = self._end
             while self._form[end - 1] in b".?":  # the sentence ends, too
                 end -= 1
-            self._facts.append(Fact(FactKind.LIST, (key,), self._start, end, True))
+            self._facts.append(Fact(FactKind.LIST, (key,), self._list, end, True))
         if self._facts or self._items:
             yield FactRun(self._facts, self._start, self._end, len(self._parts), len(self._items))
         self._facts, self._parts, self._items = [], [], []
@@ -230,9 +231,14 @@ class FactReader:
         """Take an item of a list."""
         side, start, end = self._side(piece)
         if side is not None and not DIGITS.isdisjoint(self._form[start:end]):
-            self._items.append(_item_hash(side))
+            self._add(_item_hash(side), start)
         elif self._form[start:end] == _ELLIPSIS:
-            self._items.append(combined(FactKind.LIST, ()))
+            self._add(combined(FactKind.LIST, ()), start)
+
+    def _add(self, item: int, start: int) -> None:
+        if not self._items:
+            self._list = start
+        self._items.append(item)
 
     def _chain(self, chain: list[_Piece], lists: bool) -> None:
         last = chain[-1]
@@ -240,10 +246,10 @@ class FactReader:
         sides = [self._side(piece) for piece in chain[:MAX_CHAIN]]
         if lists and len(sides) == len(chain):
             # S = 1, 2, 3: not S = 1.
-            side = sides.pop()[0]
+            side, start, _ = sides.pop()
             relations.pop()
             if side is not None:
-                self._items.append(_item_hash(side))
+                self._add(_item_hash(side), start)
         start = chain[0].start
         if self._form[max(0, start - len(_MOD)) : start] == _MOD:
             modulus = _modulus_of(self._form[start : chain[0].end])
