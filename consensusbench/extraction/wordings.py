@@ -87,7 +87,7 @@ _DISPLAY: Final = re.compile(r"[^\s$]\s*\$\$[\s$]*[^\s$]")
 _AMOUNT: Final = re.compile(r"\\\$|\$(?=\s?[\d.])|(?<=\d)\$")
 _OPERATORLESS: Final = re.compile(
     rf"\A[*/^<>≤≥≠]|[-+*/^√{_RELATIONS}]\Z"
-    rf"|[-+*/√][*/{_RELATIONS}]|[{_RELATIONS}][*/^{_RELATIONS}]|[(\[][*/{_RELATIONS}]|[-+*/√][)\]]"
+    rf"|[-+*/√][*/{_RELATIONS}]|[{_RELATIONS}][*/^{_RELATIONS}]|[(\[][*/]|[-+*/√][)\]]"
 )
 _WORD: Final = re.compile(r"[a-z][a-z'-]*")
 _NUMBER: Final = re.compile(r"\d[\d.]*")
