@@ -472,7 +472,7 @@ def _notes(report: BuildReport) -> Iterator[str]:
             "earlier runs included"
         )
         for problem_id, reason in usage["refused"].items():
-            yield f"refused once or twice: {problem_id!r}: {one_line(reason, 160)}"
+            yield f"refused: {problem_id!r}: {one_line(reason, 160)}"
     resumed = f", {report.resumed:,} of them extracted by an earlier run" if report.resumed else ""
     written = counts.written.total()
     read = count_of(written + counts.excluded.total(), "problem")

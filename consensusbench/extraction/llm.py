@@ -20,17 +20,25 @@ import asyncio
 import functools
 import hashlib
 import itertools
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from string import Template
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from consensusbench.extraction.refine import information_of
+from consensusbench.extraction.replies import (
+    END_OF_THINKING,
+    Changes,
+    ClaimedNode,
+    ClaimedNodes,
+    FormT,
+    MalformedReplyError,
+    read_reply,
+)
 from consensusbench.extraction.statements import forms_beyond, normal_form, states_answer
 from consensusbench.extraction.support import Mention, Reach, find_mentions, reach_of
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction, NodeType
@@ -60,15 +68,13 @@ _MIN_ANSWER_PART_CHARS = 200
 # Wordings of one node that are looked at, and the length of one.
 MAX_WORDINGS = 16
 MAX_WORDING_CHARS = 256
-# A longer reply is not read.
-MAX_REPLY_CHARS = 200_000
 # Words of a wording without a number or a sign; fewer state nothing ("so", "the answer").
 MIN_WORDS = 3
 # Digits of a bare number; smaller ones stand everywhere.
 MIN_DIGITS = 3
 # Of a node, as written and derived: what may be sent with a rollout (docs/datasets.md).
 _MAX_FORMS = Limits().max_expressions_per_node
-# Of a label, and of a reply that is no nodes.
+# Of a label, and of a refusal.
 _MAX_SHOWN_CHARS = 200
 
 _SIGNIFICANT = re.compile(r"[\d=<>≤≥≠≈≡+*/^√∈⊂⊥∥]")
@@ -183,124 +189,9 @@ def _sendable(text: str) -> str:
 
 def _shown_part(response: str) -> str:
     """Return the response without its thinking, if what remains is a solution."""
-    _, end, answer = response.rpartition(_END_OF_THINKING)
+    _, end, answer = response.rpartition(END_OF_THINKING)
     shown = answer if end and len(answer.strip()) >= _MIN_ANSWER_PART_CHARS else response
     return shown.strip()
-
-
-# The replies.  Around the object anything is tolerated, within it nothing.
-
-_END_OF_THINKING = "</think>"
-# Each object that cannot be read costs a scan of the rest.
-_MAX_BROKEN = 16
-
-_DECODER = json.JSONDecoder(strict=False)
-_START = re.compile(r'\{\s*+"')
-_STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.)*+"|,(?=\s*+[\]}])', re.DOTALL)
-# A backslash, with what makes it an escape; \t before a letter is the start of \times.
-_BACKSLASH = re.compile(r'\\(u[0-9A-Fa-f]{4}|["\\/]|[bfnrt](?![A-Za-z]))?')
-
-
-class MalformedReplyError(Exception):
-    """A reply without the form asked for; its text is one clause for the model to read."""
-
-
-class _Form(BaseModel):
-    # Keys that were not asked for are passed over.
-    model_config = ConfigDict(strict=True, frozen=True)
-
-
-class ClaimedNode(_Form):
-    """One node as the model lists it."""
-
-    label: str = ""
-    wordings: list[str] = Field(min_length=1)
-    strength: Any = None
-
-
-class ClaimedNodes(_Form):
-    """The first reply."""
-
-    nodes: list[ClaimedNode] = Field(min_length=1)
-
-
-class Change(_Form):
-    """Wordings that the model adds to a node and drops from it; nodes are counted from 1."""
-
-    node: int
-    add: list[str] = []
-    drop: list[str] = []
-
-
-class Changes(_Form):
-    """The second reply."""
-
-    changes: list[Change]
-
-
-_FormT = TypeVar("_FormT", ClaimedNodes, Changes)
-
-
-def read_reply(reply: Reply, form: type[_FormT]) -> _FormT:
-    """Return what a reply lists.
-
-    Raises:
-        MalformedReplyError: it holds no object of the form asked for, or is longer.
-    """
-    # Servers that split off the thinking sometimes take all of a reply for it.
-    text = reply.text if reply.text.strip() else reply.reasoning or ""
-    if len(text) > MAX_REPLY_CHARS:
-        raise MalformedReplyError(f"it has {len(text)} characters, the limit is {MAX_REPLY_CHARS}")
-    objects, broken = _objects(text.rpartition(_END_OF_THINKING)[2])
-    (key,) = form.model_fields
-    fault = ""
-    # The last object counts: models think aloud, or repeat the form, before they answer.
-    for found in reversed(objects):
-        if key in found:
-            try:
-                return form.model_validate(found)
-            except ValidationError as error:
-                first = error.errors()[0]
-                fault = fault or f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    if fault:
-        raise MalformedReplyError(fault)
-    if reply.finish_reason == "length":
-        raise MalformedReplyError("it was cut at the limit of tokens; list fewer nodes")
-    if broken or objects:
-        raise MalformedReplyError(broken or f'its JSON object has no key "{key}"')
-    start = one_line(text, _MAX_SHOWN_CHARS)
-    raise MalformedReplyError(f"it holds no JSON object: {start!r}" if start else "it is empty")
-
-
-def _objects(text: str) -> tuple[list[dict[str, Any]], str]:
-    """Return the outermost JSON objects of a text, and the fault of the first that is broken."""
-    found: list[dict[str, Any]] = []
-    fault = ""
-    position = broken = 0
-    if (start := _START.search(text)) is not None:
-        text = _STRING_OR_COMMA.sub(_repaired, text[start.start() :])
-    while broken < _MAX_BROKEN and (start := _START.search(text, position)) is not None:
-        try:
-            value, position = _DECODER.raw_decode(text, start.start())
-            found.append(value)
-            continue
-        except json.JSONDecodeError as error:
-            reason = f"is broken at line {error.lineno} column {error.colno}: {error.msg}"
-            if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated"):
-                reason = "is never closed"
-        except (ValueError, RecursionError):
-            reason = "is nested too deeply, or holds a number of too many digits"
-        fault = fault or f"its JSON object {reason}"
-        broken += 1
-        position = start.start() + 1
-    return found, fault
-
-
-def _repaired(found: re.Match[str]) -> str:
-    """Drop a trailing comma, and double the backslashes of a string that escape nothing."""
-    if found[0] == ",":
-        return ""
-    return _BACKSLASH.sub(lambda escape: escape[0] if escape[1] else "\\\\", found[0])
 
 
 # The checks.
@@ -323,8 +214,8 @@ class CheckedNode:
     """One claimed node, and what the rollouts say of its wordings.
 
     Attributes:
-        mentions: of each wording that is kept; only the box of a final node may have none.
-        proved: further wordings, provably equal to one of those.
+        mentions: of each wording that is kept; empty for one that no rollout states, which is
+            provably equal to one that is, or the box of a final node.
         out: wordings that are thrown away, by reason.
         fault: why the node is left out: a word for counting and a clause; None if it is kept.
     """
@@ -332,7 +223,6 @@ class CheckedNode:
     claimed: ClaimedNode
     is_final: bool = False
     mentions: dict[str, list[Mention]] = field(default_factory=dict)
-    proved: list[str] = field(default_factory=list)
     out: dict[str, list[str]] = field(default_factory=dict)
     fault: tuple[str, str] | None = None
 
@@ -354,7 +244,6 @@ class CheckedNode:
         for text, mentions in self.mentions.items():
             where = [str(found.rollout + 1) for found in mentions if found.rollout < shown]
             lines.append(f"- {text}  [{', '.join(where) or 'none'}]")
-        lines += [f"- {text}  [none, but an equal one is found]" for text in self.proved]
         for reason, texts in self.out.items():
             lines += [f"- {text}  [thrown away: {_CLAUSES[reason]}]" for text in texts]
         missed = [str(index + 1) for index in range(shown) if index not in self.rollouts]
@@ -458,15 +347,14 @@ def _look_for(node: CheckedNode, problem: Problem, rollouts: Sequence[CorrectRol
     forms = [() if _is_chain(text) else derive_forms(text) for text in texts]
     found = find_mentions([([text], own) for text, own in zip(texts, forms, strict=True)], rollouts)
     # The most common first.
-    for text, mentions in sorted(zip(texts, found, strict=True), key=lambda pair: -len(pair[1])):
-        if mentions or text in boxes:
-            node.mentions[text] = mentions
+    stated = sorted(zip(texts, found, strict=True), key=lambda pair: -len(pair[1]))
+    node.mentions = {text: mentions for text, mentions in stated if mentions or text in boxes}
     unseen = [text for text in texts if text not in node.mentions]
-    pairs = equal_pairs([*node.mentions, *unseen])
-    equal = {second for first, second in pairs if first < len(node.mentions)}
-    for number, text in enumerate(unseen, len(node.mentions)):
+    seen = len(node.mentions)
+    equal = {second for first, second in equal_pairs([*node.mentions, *unseen]) if first < seen}
+    for number, text in enumerate(unseen, seen):
         if number in equal:
-            node.proved.append(text)
+            node.mentions[text] = []
         else:
             node.out.setdefault("unseen", []).append(text)
 
@@ -525,7 +413,7 @@ def _candidate(node: CheckedNode, rollouts: Sequence[CorrectRollout]) -> Candida
     """Return a kept node, its support counted as the dataset will show it."""
     expressions = tuple(node.mentions)
     whole = [text for text in expressions if not _is_chain(text)]
-    derived = forms_beyond(whole, node.proved, max(0, _MAX_FORMS - len(expressions)))
+    derived = forms_beyond(whole, limit=max(0, _MAX_FORMS - len(expressions)))
     reach = reach_of(find_mentions([(expressions, derived)], rollouts)[0], rollouts)
     if node.is_final:  # the answer of each rollout was verified, however it is written
         reach = Reach(len(rollouts), len({rollout.model for rollout in rollouts}), 1.0)
@@ -632,12 +520,12 @@ class LlmExtractor:
         changes, _ = await self._ask_for(Changes, question, problem.problem_id)
         nodes = changed(nodes, changes)
         await asyncio.to_thread(check_nodes, nodes, *given)
-        extraction = extraction_of(nodes, rollouts)
+        extraction = await asyncio.to_thread(extraction_of, nodes, rollouts)
         return replace(extraction, dropped=(*surplus, *extraction.dropped))
 
     async def _ask_for(
-        self, form: type[_FormT], question: Sequence[Message], problem_id: str
-    ) -> tuple[_FormT, Reply]:
+        self, form: type[FormT], question: Sequence[Message], problem_id: str
+    ) -> tuple[FormT, Reply]:
         """Return the first reply that has the form asked for, as read and as it came.
 
         If an earlier process got no usable reply, the model is asked anew.

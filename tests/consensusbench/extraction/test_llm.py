@@ -19,17 +19,20 @@ from hypothesis import strategies as st
 
 from consensusbench.extraction import llm
 from consensusbench.extraction.llm import (
-    Changes,
-    ClaimedNode,
-    ClaimedNodes,
     LlmExtractor,
     LlmSettings,
-    MalformedReplyError,
     changed,
     check_nodes,
     claimed_nodes,
     extraction_of,
     quote,
+)
+from consensusbench.extraction.replies import (
+    MAX_REPLY_CHARS,
+    Changes,
+    ClaimedNode,
+    ClaimedNodes,
+    MalformedReplyError,
     read_reply,
 )
 from consensusbench.extraction.statements import Truth, truth_of
@@ -85,9 +88,7 @@ def test_the_worked_examples_pass_the_checks() -> None:
     for text, one, other, reply in examples:
         answer = re.findall(r"boxed\{(\d+)\}", reply)[0]
         problem = Problem("example", ground_truth=answer, problem=text)
-        rollouts = [
-            CorrectRollout(name, name, said) for name, said in (("a", one), ("b", other))
-        ]
+        rollouts = [CorrectRollout(name, name, said) for name, said in (("a", one), ("b", other))]
         nodes, _ = claimed_nodes(read(reply).nodes, problem, 9)
         check_nodes(nodes, problem, rollouts, 2)
         assert [found.fault for found in nodes] == [None] * len(nodes)
@@ -178,7 +179,7 @@ def test_latex_survives_json(written: str, meant: str) -> None:
         ('{"nodes": [{"wordings": [5]}]}', "nodes.0.wordings.0: Input"),
         ('{"nodes": [1 2]}', "its JSON object is broken at line 1 column 14"),
         ('{"nodes": ' + "9" * 5_000 + "}", "holds a number of too many digits"),
-        ("x" * (llm.MAX_REPLY_CHARS + 1), "it has 200001 characters, the limit is 200000"),
+        ("x" * (MAX_REPLY_CHARS + 1), "it has 200001 characters, the limit is 200000"),
     ],
 )
 def test_faults_are_named(text: str, fault: str) -> None:
@@ -253,11 +254,22 @@ def test_nodes_need_support_and_are_not_repeated() -> None:
     assert second.fault is not None and second.fault[0] == "unsupported"
 
 
-def test_a_wording_that_is_proved_to_be_equal_stays() -> None:
-    # The matcher reads no statement in a table; both wordings have the same key.
-    (found, _) = check(node("15 \\times 12 = 180", "180=12*15"))
-    assert [*found.mentions, *found.proved] == ["15 \\times 12 = 180", "180=12*15"]
-    assert list(llm.equal_pairs(["15*12=180", "180", "180=12*15"])) == [(0, 2)]
+@pytest.mark.parametrize(
+    ("a", "b", "equal"),
+    [
+        ("15*12=180", "$180 = 12 \\times 15$", True),
+        ("a+b+c+d+e=10", "10=e+d+c+b+a", True),
+        ("3x=12-y", "12 = 3x + y", True),
+        ("n is even", "n is even.", True),
+        ("2+2=4", "8/2=4", False),
+        ("x=12", "y=12", False),
+        ("15*12=180", "180", False),
+        ("x<5", "x>5", False),
+        ("n is even", "n is odd", False),
+    ],
+)
+def test_equal_wordings_reach_each_other(a: str, b: str, equal: bool) -> None:
+    assert list(llm.equal_pairs([a, "z", b])) == ([(0, 2)] if equal else [])
 
 
 def test_the_final_node_is_there_whatever_the_model_lists() -> None:
