@@ -53,7 +53,7 @@ class ClaimedNodes(_Form):
     nodes: list[ClaimedNode] = Field(min_length=1)
 
 
-class Change(_Form):
+class NodeChange(_Form):
     """Wordings that the model adds to a node and drops from it; nodes are counted from 1."""
 
     node: int
@@ -64,7 +64,7 @@ class Change(_Form):
 class Changes(_Form):
     """The second reply."""
 
-    changes: list[Change]
+    changes: list[NodeChange]
 
 
 FormT = TypeVar("FormT", ClaimedNodes, Changes)

@@ -1,6 +1,7 @@
 """Extraction by a model: the questions, the reading of replies, and their checks.
 
-``replies.json`` holds replies about three problems of the sample, to both questions.
+``replies.json`` holds replies about three problems of the sample, to both questions, the labels of the
+nodes that are kept, and the reasons of what is dropped.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ from tests.consensusbench.extraction.conftest import (
 from tests.consensusbench.openai_server import OpenAIServer, Refuse, Say
 
 SAMPLE = Path(__file__).parents[3] / "examples" / "sample"
-RECORDED: dict[str, list[str]] = json.loads(Path(__file__).with_name("replies.json").read_text())
+RECORDED: dict[str, dict[str, list[str]]] = json.loads(
+    Path(__file__).with_name("replies.json").read_text()
+)
 
 
 def sample(problem_id: str) -> tuple[Problem, list[CorrectRollout]]:
@@ -381,43 +384,20 @@ def labels(extraction: Extraction) -> list[str]:
     return [candidate.label for candidate in extraction.candidates]
 
 
-@pytest.mark.parametrize(
-    ("problem_id", "kept", "dropped"),
-    [
-        (
-            "sample-geometry-001",
-            ["The hypotenuse is 29.", "The area is 210.", "Half the perimeter is 35."],
-            ["wording bare number", "taken back"],
-        ),
-        (
-            "sample-nt-004",
-            ["n is 17 modulo 35.", "The condition modulo 9 is 8 - k = 4.", "The least k is 4."],
-            ["wording repeated", "wording bare number"],
-        ),
-        (
-            "sample-algebra-009",
-            ["The squares sum to 18.", "The difference of the cubes factors."],
-            ["wording in the problem", "taken back"],
-        ),
-    ],
-)
-async def test_recorded_replies_make_nodes(
-    asking: Asking, problem_id: str, kept: list[str], dropped: list[str]
-) -> None:
+@pytest.mark.parametrize("problem_id", RECORDED)
+async def test_recorded_replies_make_nodes(asking: Asking, problem_id: str) -> None:
     problem, rollouts = sample(problem_id)
-    asking.server.script(*map(Say, RECORDED[problem_id]))
+    asking.server.script(*map(Say, RECORDED[problem_id]["replies"]))
     extraction = await asking.extract(problem, rollouts)
     *inner, final = extraction.candidates
-    assert [candidate.label for candidate in inner] == kept
+    assert [candidate.label for candidate in inner] == RECORDED[problem_id]["kept"]
     assert min(candidate.support for candidate in inner) >= 3
     assert final.is_final and f"\\boxed{{{problem.ground_truth}}}" in final.expressions
-    assert [found.reason for found in extraction.dropped] == dropped
+    assert [found.reason for found in extraction.dropped] == RECORDED[problem_id]["dropped"]
     first, second = asking.server.asked
-    assert [turn["role"] for turn in second.body["messages"]] == [
-        "system", "user", "assistant", "user",
-    ]  # fmt: skip
-    assert "Node 1: " in second.prompt and "thrown away: " in second.prompt
-    assert first.body["messages"] == second.body["messages"][:2]
+    turns = second.body["messages"]
+    assert [turn["role"] for turn in turns] == ["system", "user", "assistant", "user"]
+    assert first.body["messages"] == turns[:2]
 
 
 async def test_the_second_question_shows_where_wordings_were_found(asking: Asking) -> None:

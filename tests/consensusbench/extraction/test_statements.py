@@ -15,7 +15,7 @@ from consensusbench.extraction.statements import (
 
 
 def test_forms_beyond_add_something_each() -> None:
-    assert forms_beyond(["x=15*12", "12*15=x"]) == ("x=12*15",)
+    assert forms_beyond(["x=15*12", "12*15=x"]) == ("x=12*15", "15*12=x")
     assert forms_beyond(["x=15*12", "y=1/2"], limit=1) == ("x=12*15",)
 
 
