@@ -553,11 +553,10 @@ class LlmExtractor:
                     fault = str(error)
                     messages += next_messages(reply.text, "again", fault=fault)
             if is_new and refusals == 2:
-                raise ModelRefused(f"{name} refused problem {problem_id!r} twice: {fault}")
+                raise ModelRefused(f"{name} refused twice: {fault}")
             if is_new:
                 raise UnusableReply(
-                    f"{name} gave no usable reply about problem {problem_id!r} in "
-                    f"{malformed} tries; the last one: {fault}"
+                    f"{name} gave no usable reply in {malformed} tries; the last one: {fault}"
                 )
         raise AssertionError("counting has no end")
 

@@ -1,7 +1,7 @@
 """Extraction by a model: the questions, the reading of replies, and their checks.
 
-``replies.json`` holds replies about three problems of the sample, to both questions, the labels of the
-nodes that are kept, and the reasons of what is dropped.
+``replies.json`` holds replies about three problems of the sample, to both questions, with the
+labels of the nodes that are kept and the reasons of what is dropped.
 """
 
 from __future__ import annotations
@@ -442,7 +442,7 @@ async def test_a_refusal_is_asked_once_more_and_shown(asking: Asking, tmp_path: 
     assert one.body == other.body
     asking.server.script(refusal, refusal, Say(GOOD), NO_CHANGES)
     with Journal(tmp_path / "replies", "extraction") as journal:
-        with pytest.raises(ModelRefused, match=r"refused problem 'pens' twice: I must decline\."):
+        with pytest.raises(ModelRefused, match=r"m refused twice: I must decline\."):
             await asking.extract(journal=journal)
         # The next run asks anew.
         assert labels(await asking.extract(journal=journal)) == GOOD_LABELS
