@@ -32,6 +32,7 @@ from pydantic import BeforeValidator, Field
 from consensusbench.extraction.refine import information_of
 from consensusbench.extraction.replies import (
     END_OF_THINKING,
+    MAX_LISTED,
     Changes,
     ClaimedNode,
     ClaimedNodes,
@@ -108,7 +109,7 @@ class LlmSettings:
     """
 
     min_support: Annotated[int, Field(ge=1, le=1_000)] = 2
-    max_nodes: Annotated[int, Field(ge=2, le=64)] = 9
+    max_nodes: Annotated[int, Field(ge=2, le=MAX_LISTED)] = 9
     max_prompt_rollouts: Annotated[int, Field(ge=2, le=64)] = 6
     max_prompt_chars: Annotated[int, Field(ge=1_000, le=4_000_000)] = 60_000
     re_asks: Annotated[int, Field(ge=0, le=10)] = 2
@@ -293,7 +294,7 @@ def changed(nodes: Sequence[CheckedNode], changes: Changes) -> list[CheckedNode]
         if 1 <= change.node <= len(nodes):
             out = {text.strip() for text in change.drop}
             kept = [text for text in wordings[change.node - 1] if text.strip() not in out]
-            wordings[change.node - 1] = [*kept, *change.add]
+            wordings[change.node - 1] = [*kept, *change.add][:MAX_LISTED]
     return [
         CheckedNode(node.claimed.model_copy(update={"wordings": texts}), node.is_final)
         for node, texts in zip(nodes, wordings, strict=True)
@@ -343,7 +344,13 @@ def _look_for(node: CheckedNode, problem: Problem, rollouts: Sequence[CorrectRol
             sound.setdefault(normal_form(text), text)
         else:
             node.out.setdefault(fault, []).append(text[:MAX_WORDING_CHARS])
-    texts = list(sound.values())
+    given = Matcher([[text] for text in sound.values()]).match(problem.problem)
+    texts = []
+    for text, is_given in zip(sound.values(), given, strict=True):
+        if is_given and text not in boxes:
+            node.out.setdefault("in the problem", []).append(text)
+        else:
+            texts.append(text)
     forms = [() if _is_chain(text) else derive_forms(text) for text in texts]
     found = find_mentions([([text], own) for text, own in zip(texts, forms, strict=True)], rollouts)
     # The most common first.
@@ -382,7 +389,7 @@ def _fault_of(text: str, problem: Problem, is_final: bool) -> str | None:
             return "bare number"
     if states_answer(text, problem.ground_truth) != is_final:
         return "no answer" if is_final else "answer"
-    return "in the problem" if Matcher([[text]]).match(problem.problem)[0] else None
+    return None
 
 
 def equal_pairs(texts: Sequence[str]) -> Iterator[tuple[int, int]]:

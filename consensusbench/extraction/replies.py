@@ -16,8 +16,9 @@ from consensusbench.llm import Reply
 from consensuspr.console import one_line
 
 END_OF_THINKING = "</think>"
-# A longer reply is not read.
+# A longer reply is not read, and neither is a longer list of nodes, wordings or changes.
 MAX_REPLY_CHARS = 200_000
+MAX_LISTED = 64
 # Of a reply without an object.
 _MAX_SHOWN_CHARS = 200
 # Each object that cannot be read costs a scan of the rest.
@@ -43,28 +44,28 @@ class ClaimedNode(_Form):
     """One node as the model lists it."""
 
     label: str = ""
-    wordings: list[str] = Field(min_length=1)
+    wordings: list[str] = Field(min_length=1, max_length=MAX_LISTED)
     strength: Any = None
 
 
 class ClaimedNodes(_Form):
     """The first reply."""
 
-    nodes: list[ClaimedNode] = Field(min_length=1)
+    nodes: list[ClaimedNode] = Field(min_length=1, max_length=MAX_LISTED)
 
 
 class NodeChange(_Form):
     """Wordings that the model adds to a node and drops from it; nodes are counted from 1."""
 
     node: int
-    add: list[str] = []
+    add: list[str] = Field([], max_length=MAX_LISTED)
     drop: list[str] = []
 
 
 class Changes(_Form):
     """The second reply."""
 
-    changes: list[NodeChange]
+    changes: list[NodeChange] = Field(max_length=MAX_LISTED)
 
 
 FormT = TypeVar("FormT", ClaimedNodes, Changes)

@@ -179,6 +179,7 @@ def test_latex_survives_json(written: str, meant: str) -> None:
         ('{"nodes": 5}', "nodes: Input should be a valid list"),
         ('{"items": []}', 'its JSON object has no key "nodes"'),
         (reply_text(node()), "nodes.0.wordings: List should have at least 1 item"),
+        (reply_text(node(*"x" * 65)), "nodes.0.wordings: List should have at most 64 items"),
         ('{"nodes": [{"wordings": [5]}]}', "nodes.0.wordings.0: Input"),
         ('{"nodes": [1 2]}', "its JSON object is broken at line 1 column 14"),
         ('{"nodes": ' + "9" * 5_000 + "}", "holds a number of too many digits"),
