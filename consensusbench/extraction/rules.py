@@ -36,6 +36,7 @@ from consensusbench.extraction.statements import (
 )
 from consensusbench.extraction.support import beyond, find_mentions, reach_of
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction, NodeType
+from consensusbench.extraction.wordings import STOP_WORDS
 from consensuspr.core import normalize
 from consensuspr.core.expressions import (
     Call,
@@ -320,21 +321,6 @@ def _is_name(side: Expression) -> bool:
 
 # Phrases: numbers in prose.
 
-# Beside a number these name no quantity.
-_STOP_WORDS = frozenset(
-    "and or nor of the a an in on at to for from by with is are was were be been as that this "
-    "these those so then thus hence which who whom whose he she they it its we you i each per "
-    "every more less fewer times than if but when because since into onto out up down over "
-    "under again left total altogether remaining after before has have had not no also only "
-    "will would can could must do does did done him her his their our your my all both either "
-    "one two three four five six seven eight nine ten first second third last next there here "
-    "where while during plus minus divided multiplied multiply equals equal gives give given "
-    "get gets got yields makes answer step around about approximately nearly almost just "
-    "exactly problem question part case line option number numbers value values result results "
-    "means mean let find therefore now already still another other others same such what how "
-    "many much".split()
-)  # fmt: skip
-
 _NUMBER = r"\d{1,18}(?:\.\d{1,9})?"
 _WORD = r"[a-z][a-z'-]{1,31}"
 _AFTER = re.compile(rf"(?<![\w.,/*+^√-])({_NUMBER}) ({_WORD})(?: ({_WORD}))?(?![\w'-])")
@@ -381,12 +367,12 @@ def read_phrases(response: str, limit: int) -> list[Phrase]:
 
     for match in islice(_AFTER.finditer(normal), limit):
         number, noun, second = match.groups()
-        if noun not in _STOP_WORDS:
+        if noun not in STOP_WORDS:
             add(number, f"{number} {noun}", match.start())
         elif noun == "per" and second is not None:
             add(number, f"{number} {noun} {second}", match.start())
     for match in islice(_BEFORE.finditer(normal), limit):
-        if match[1] not in _STOP_WORDS and not is_small(Fraction(match[2])):
+        if match[1] not in STOP_WORDS and not is_small(Fraction(match[2])):
             add(match[2], match[0], match.start())
     for match in islice(_BARE.finditer(normal), limit):
         if is_distinctive(match[1]):

@@ -27,7 +27,7 @@ from consensusbench import quiet_readers
 from consensusbench.evaluation.scored import Bools
 from consensusbench.extraction.refine import RefineSettings
 from consensusbench.extraction.statements import Truth, states_answer, truth_of
-from consensusbench.quality.attacks import LAST_ENUMERATED, enumeration
+from consensusbench.quality.attacks import LAST_ENUMERATED, prose, values
 from consensusbench.quality.probes import ProbeReport, chunks_by_source, probe_dataset
 from consensusbench.quality.survey import (
     RolloutSurvey,
@@ -65,7 +65,7 @@ _SET_ASIDE: Final = " .,;:?"
 _BARE: Final = re.compile(r"[=≈]?-?(\d+(?:\.\d+)?(?:/\d+)?)")
 # Cheap texts that must hit no node, and their names in a finding.
 _PRINTED: Final = [
-    (enumeration(1 << 12), '"=0" to "=300"'),
+    (prose(values()), 'lines such as "=96"'),
     (", ".join(map(str, range(LAST_ENUMERATED + 1))), "0, 1, … 300"),
 ]
 

@@ -5,10 +5,11 @@ It reads a normal form, paragraph by paragraph.  Memory is one workspace a threa
 is distinct in the text.
 """
 
-from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memset
 
+from consensuspr.core.native.hash_set cimport HashSet, set_add, set_clear, set_free, set_has
 from consensuspr.core.native.statements cimport KeySlot, Keys, keys_build, keys_free
 
 from math import factorial
@@ -136,64 +137,6 @@ cdef struct Algebra:
     Parser parser
 
 
-# --- sets ---------------------------------------------------------------------------------------
-
-cdef int set_grow(HashSet* table) noexcept nogil:
-    cdef uint32_t capacity = table.capacity * 2 if table.capacity else 64
-    cdef uint64_t* slots = <uint64_t*>PyMem_RawCalloc(capacity, sizeof(uint64_t))
-    cdef uint32_t index, slot
-    if slots == NULL:
-        return -1
-    for index in range(table.capacity):
-        if table.slots[index]:
-            slot = <uint32_t>table.slots[index] & (capacity - 1)
-            while slots[slot]:
-                slot = (slot + 1) & (capacity - 1)
-            slots[slot] = table.slots[index]
-    PyMem_RawFree(table.slots)
-    table.slots = slots
-    table.capacity = capacity
-    return 0
-
-
-cdef int set_add(HashSet* table, uint64_t value) noexcept nogil:
-    """Add a hash that is not 0; -1 where memory runs out."""
-    cdef uint32_t slot
-    if 2 * table.size >= table.capacity and set_grow(table) < 0:
-        return -1
-    slot = <uint32_t>value & (table.capacity - 1)
-    while table.slots[slot]:
-        if table.slots[slot] == value:
-            return 0
-        slot = (slot + 1) & (table.capacity - 1)
-    table.slots[slot] = value
-    table.size += 1
-    return 0
-
-
-cdef bint set_has(const HashSet* table, uint64_t value) noexcept nogil:
-    cdef uint32_t slot
-    if table.capacity == 0:
-        return False
-    slot = <uint32_t>value & (table.capacity - 1)
-    while table.slots[slot]:
-        if table.slots[slot] == value:
-            return True
-        slot = (slot + 1) & (table.capacity - 1)
-    return False
-
-
-cdef void set_clear(HashSet* table) noexcept nogil:
-    """Empty a set; give the memory of a large one back."""
-    if table.capacity > 4096:
-        PyMem_RawFree(table.slots)
-        table.slots = NULL
-        table.capacity = 0
-    elif table.size:
-        memset(table.slots, 0, table.capacity * sizeof(uint64_t))
-    table.size = 0
-
-
 # --- what is said -------------------------------------------------------------------------------
 
 cdef void reach(
@@ -238,7 +181,7 @@ cdef void say(
     """Take a fact: count it, mark the nodes that it reaches, join it to what stands before."""
     cdef int index
     cdef FactRecord* kept
-    cdef uint32_t known = r.keys.size
+    cdef Py_ssize_t known = r.keys.size
     if fact.kind != KIND_JOINED or not r.fresh:
         if set_add(&r.keys, never_zero(fact.keys[0] + fact.keys[1])):
             r.failed = True
@@ -296,6 +239,8 @@ cdef void finish_run(Algebra* r) noexcept nogil:
         fact.spans = True
         fact.start = r.run_start
         fact.end = r.run_end
+        while r.form[fact.end - 1] == c"." or r.form[fact.end - 1] == c"?":  # of the sentence
+            fact.end -= 1
         fact.keys[0] = never_zero(
             combine(combine(mixed(KIND_LIST), <uint64_t>r.num_items), r.items)
         )
@@ -1141,7 +1086,7 @@ cdef void algebra_free(AlgebraWorkspace* workspace) noexcept nogil:
     cdef Algebra* r = workspace.reader
     if r == NULL:
         return
-    PyMem_RawFree(r.keys.slots)
+    set_free(&r.keys)
     PyMem_RawFree(r.facts)
     PyMem_RawFree(r.runs)
     PyMem_RawFree(r)
@@ -1166,8 +1111,7 @@ cdef int equation_table_build(
 
 cdef void equation_table_free(EquationTable* table) noexcept nogil:
     keys_free(&table.keys)
-    PyMem_RawFree(table.shapes.slots)
-    table.shapes.slots = NULL
+    set_free(&table.shapes)
 
 
 cdef Py_ssize_t equation_table_nbytes(const EquationTable* table) noexcept nogil:
@@ -1213,7 +1157,9 @@ cdef int read_equations(
 
 cdef uint32_t num_equations(const AlgebraWorkspace* workspace) noexcept nogil:
     cdef const Algebra* r = workspace.reader
-    return 0 if r == NULL else (r.keys.size + KEYS_AN_EQUATION - 1) // KEYS_AN_EQUATION
+    if r == NULL:
+        return 0
+    return <uint32_t>((r.keys.size + KEYS_AN_EQUATION - 1) // KEYS_AN_EQUATION)
 
 
 def read_facts(bytes form):

@@ -122,7 +122,10 @@ class FactReader:
             return
         if MIN_LIST <= len(self._items) <= MAX_LIST:
             key = combined(FactKind.LIST, (len(self._items), _sum(self._items)))
-            self._facts.append(Fact(FactKind.LIST, (key,), self._start, self._end, True))
+            end = self._end
+            while self._form[end - 1] in b".?":  # the sentence ends, too
+                end -= 1
+            self._facts.append(Fact(FactKind.LIST, (key,), self._start, end, True))
         if self._facts or self._items:
             yield FactRun(self._facts, self._start, self._end, len(self._parts), len(self._items))
         self._facts, self._parts, self._items = [], [], []
