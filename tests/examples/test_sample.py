@@ -7,7 +7,11 @@ competition problems are made by ``consensusbench build``: solutions by other wa
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -211,3 +215,16 @@ def test_answers_verify_and_format_errors_fail_under_the_strict_rule(sample: Sam
             assert score.acc == row["correct"], row["rollout_id"]
         if row["correct"]:  # or the demo would warn that the dataset lacks budgets
             assert score.guard == 1.0, row["rollout_id"]
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_make_the_dataset_again(sample: Sample, tmp_path: Path) -> None:
+    shutil.copytree(sample.folder, tmp_path / "examples/sample")
+    text = (sample.folder / "README.md").read_text(encoding="utf-8")
+    [commands] = (block for block in text.split("```") if "grep -v" in block)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(
+        ["bash", "-ec", commands], cwd=tmp_path, env=os.environ | {"PATH": path}, check=True
+    )
+    made = (tmp_path / "examples/sample/dataset.jsonl").read_text(encoding="utf-8")
+    assert made == (sample.folder / "dataset.jsonl").read_text(encoding="utf-8")
