@@ -310,10 +310,20 @@ def refine_candidates(
     paths.refuse_inputs(candidates)
     report, read = BuildReport(paths), ReadReport()
     report.provenance = {"refinement": refiner.provenance()}
+    corpus = Corpus.of(
+        (item.problem.problem_id, text)
+        for item in read_candidates(candidates, on_error, ReadReport())
+        if item.extraction is not None
+        for texts in (
+            *(found.expressions for found in item.extraction.candidates),
+            *(found.expressions for found in item.extraction.dropped),
+        )
+        for text in texts
+    )
     items = read_candidates(candidates, on_error, read)
     with (
         progress("refining", None, "problems") as advance,
-        closing(work_here(items, Stages(None, refiner), workers)) as done,
+        closing(work_here(items, Stages(None, refiner, corpus=corpus), workers)) as done,
     ):
         _write(done, refiner, on_error, report, advance)
     report.skipped_rows = read.skipped

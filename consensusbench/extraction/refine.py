@@ -1,8 +1,8 @@
 """Stage 3 of construction: of the candidates, the nodes worth supervising (paper section 3.2).
 
 A candidate is dropped if it restates the problem, is trivial, holds too little information, is
-reached too rarely or is implied by another one.  The most informative and best supported of the
-others stay.
+reached too rarely or is implied by another one.  Of the others those that most rollouts reach, and
+late, stay.  The answer, boxed or announced, is always a node of its own, the last one.
 """
 
 from __future__ import annotations
@@ -40,10 +40,7 @@ from consensuspr.scoring.answers.extract import reference_answer
 from consensuspr.settings import check_fields
 
 # Counts up whenever the same candidates may give other nodes.
-REFINEMENT_VERSION = "2"
-
-# Information beyond this makes a node no better: a page of algebra is nothing to look for.
-ENOUGH_INFORMATION = 12.0
+REFINEMENT_VERSION = "3"
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _OPERATION = re.compile(r"[-+*/^√(!]")
@@ -198,9 +195,7 @@ class PaperRefiner:
                 return replace(candidate, expressions=expressions, derived=derived)
             return "it stands in the text of the problem"
 
-        stated = keys_in(problem.problem)
-
-        given = numbers_of(problem.problem)
+        stated, given = keys_in(problem.problem), numbers_of(problem.problem)
 
         def names_little(text: str) -> bool:
             assigned = assigned_numbers(text)
@@ -223,24 +218,17 @@ class PaperRefiner:
             kept = tuple(text for text in candidate.expressions if not is_identity(text))
             if not kept:
                 return "an operation that changes nothing"
-            # A label may be words of a model, and no expression.
-            label = (
-                kept[0]
-                if candidate.label in {*candidate.expressions} - {*kept}
-                else candidate.label
-            )
-            return replace(candidate, label=label, expressions=kept)
+            return _with_only(candidate, kept)
 
         def vague(candidate: Candidate) -> Candidate | str:
             kept = tuple(text for text in candidate.expressions if not names_little(text))
             if not kept:
                 return "it names a small number, or one of the problem's"
-            if len(kept) < len(candidate.expressions):
-                candidate = replace(candidate, label=kept[0], expressions=kept)
-            fact = equation_of(candidate.label)
+            candidate = _with_only(candidate, kept)
+            fact = equation_of(kept[0])
             if fact is not None and corpus.is_general(fact, problem.problem_id):
                 return f"{MIN_GENERAL} other problems state it"
-            information = information_of(candidate.label)
+            information = information_of(kept[0])
             if information >= settings.min_information:
                 return candidate
             return f"information {information:g}, {settings.min_information:g} are needed"
@@ -273,6 +261,12 @@ class PaperRefiner:
         if final is not None:
             nodes.append(final)
         return Extraction(tuple(nodes), (*extraction.dropped, *dropped))
+
+
+def _with_only(candidate: Candidate, kept: tuple[str, ...]) -> Candidate:
+    """Return a candidate with some of its expressions.  Its label may be words of a model."""
+    gone = candidate.label in candidate.expressions and candidate.label not in kept
+    return replace(candidate, label=kept[0] if gone else candidate.label, expressions=kept)
 
 
 def _pieces(candidates: Sequence[Candidate]) -> dict[int, str]:
@@ -317,6 +311,8 @@ def _pieces(candidates: Sequence[Candidate]) -> dict[int, str]:
 LATE = 0.6
 # Two candidates that stand in the same chains in so large a share of them are one step.
 SAME_CHAINS = 0.5
+# Where an equation that gives the answer is the last step, and no early one of the same value.
+LATE_PLACE = 0.5
 # Wordings of the final node beside the boxed answer.
 MAX_FINAL_WORDINGS = 6
 
@@ -396,15 +392,16 @@ def _final(problem: Problem, candidates: Sequence[Candidate], rollouts: int) -> 
     boxed = f"\\boxed{{{answer}}}"
     if not answer or len(boxed.encode()) > MAX_ANSWER_BYTES:
         return None
-    stated = next((found for found in candidates if found.is_final), None)
-    expressions = (boxed,)
-    derived: tuple[str, ...] = ()
-    models = 1
+    finals = [found for found in candidates if found.is_final]
+    stated = next((found for found in finals if found.position >= LATE_PLACE), None)
+    label, models = f"the answer is {answer}", 1
+    given: list[str] = []
     if stated is not None:
-        given = [text for text in stated.expressions if "=" in text and states_answer(text, answer)]
-        expressions += tuple(given[:MAX_FINAL_WORDINGS])
-        derived = forms_beyond(given[:MAX_FINAL_WORDINGS]) if given else ()
+        equations = [text for text in stated.expressions if "=" in text]
+        given = [text for text in equations if states_answer(text, answer)][:MAX_FINAL_WORDINGS]
         models = stated.num_models
-    return Candidate(
-        f"the answer is {answer}", "value", expressions, derived, rollouts, models, 1.0, True
-    )
+        if stated.label not in stated.expressions:  # the words of a model
+            label = stated.label
+    expressions = tuple(dict.fromkeys((boxed, *given)))
+    derived = forms_beyond(given)
+    return Candidate(label, "value", expressions, derived, rollouts, models, 1.0, True)

@@ -55,7 +55,7 @@ from consensuspr.data import Problem, Row
 from consensuspr.settings import check_fields
 
 # Counts up whenever the same rollouts may give other candidates.
-RULES_VERSION = "3"
+RULES_VERSION = "4"
 
 
 AtLeastOne: TypeAlias = Annotated[int, Field(ge=1)]
@@ -320,6 +320,7 @@ def _conclusions(link: Link, chain: int, wording: str, position: float) -> Itera
         if _says_nothing(statement):
             return
         kind, number = _judge(statement)
+    is_worded = kind is not ConclusionKind.COMPUTED and _names_in_words(wording)
     value: Hashable = number
     if kind is not ConclusionKind.COMPUTED:
         fact = equation_of(link.text)
@@ -327,11 +328,10 @@ def _conclusions(link: Link, chain: int, wording: str, position: float) -> Itera
             if fact.keys == _IMAGINARY:
                 return
             structure = _identity(fact)
-        if number is None or not is_telling(number):
+        if number is None or not (is_worded or is_telling(number)):
             value = _root_of(link) if fact is not None and number is None else None
     if structure is None:
         return
-    is_worded = kind is not ConclusionKind.COMPUTED and _names_in_words(wording)
     if kind is ConclusionKind.FORMULA and is_worded:
         return
     yield Conclusion(kind, structure, value, is_worded, chain, wording, position)

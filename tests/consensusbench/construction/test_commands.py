@@ -96,10 +96,10 @@ def test_build_makes_a_dataset_and_prints_a_report(built: tuple[Path, str]) -> N
     assert lines[-1] == f"{output}: 7 problems, 7 of them with new weights, digest {digest}"
     [first, *_] = read_rows(output)
     nodes = [(normalize(node["label"]), node["support"]) for node in first["nodes"]]
-    assert nodes == [("11*14=154", 3), ("154*5=770", 3)]
+    assert nodes == [("11*14=154", 3), ("the answer is 770", 3)]
     provenance = first["metadata"]["construction"]["provenance"]
     assert provenance["extraction"]["extractor"] == "rules"
-    assert provenance["refinement"]["max_nodes"] == 12
+    assert provenance["refinement"]["max_nodes"] == 9
 
 
 def test_thresholds_of_refine_need_no_new_extraction(
@@ -165,7 +165,10 @@ def test_a_model_extracts_and_nothing_is_paid_for_twice(
     assert main(command) == 0
     assert len(openai_server.delivered) == 14
     [first, *_] = read_rows(output)
-    assert [normalize(node["label"]) for node in first["nodes"]] == ["11*14=154", "154*5=770"]
+    assert [normalize(node["label"]) for node in first["nodes"]] == [
+        "11*14=154",
+        "the answer is 770",
+    ]
     provenance = first["metadata"]["construction"]["provenance"]
     assert provenance["extraction"]["model"]["name"] == "m"
     assert "prompt_digest" in provenance["extraction"]

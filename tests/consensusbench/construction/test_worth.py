@@ -58,14 +58,14 @@ def numbered(texts: list[str], end: str) -> list[str]:
 @pytest.mark.parametrize(
     ("wrong", "weights"),
     [
-        ([], {"3 * 10 = 30": None, "30 + 22 = 52": None, "52 - 10 = 42": None}),
+        ([], {"3 * 10 = 30": None, "30 + 22 = 52": None, "the answer is 42": None}),
         # Reached by all right ones, and by all, half or none of the wrong ones.
-        ([WRONG, WRONG], {"3 * 10 = 30": 0.0, "30 + 22 = 52": 1.0, "52 - 10 = 42": 1.0}),
+        ([WRONG, WRONG], {"3 * 10 = 30": 0.0, "30 + 22 = 52": 1.0, "the answer is 42": 1.0}),
         (
             [WRONG, f"{FIRST} {SECOND}. Answer: 52"],
-            {"3 * 10 = 30": 0.0, "30 + 22 = 52": 0.5, "52 - 10 = 42": 1.0},
+            {"3 * 10 = 30": 0.0, "30 + 22 = 52": 0.5, "the answer is 42": 1.0},
         ),
-        (["Answer: 1"], {"3 * 10 = 30": 1.0, "30 + 22 = 52": 1.0, "52 - 10 = 42": 1.0}),
+        (["Answer: 1"], {"3 * 10 = 30": 1.0, "30 + 22 = 52": 1.0, "the answer is 42": 1.0}),
     ],
 )
 def test_a_weight_is_what_right_rollouts_reach_more_often(

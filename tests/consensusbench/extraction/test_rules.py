@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from fractions import Fraction
 
 import pytest
@@ -81,7 +81,7 @@ def test_code_and_tags_are_no_prose(response: str, prose: str) -> None:
 COMPUTED, ASSIGNED, FORMULA = ConclusionKind
 
 
-def conclude(response: str) -> list[tuple[ConclusionKind, Fraction | None, str]]:
+def conclude(response: str) -> list[tuple[ConclusionKind, Hashable, str]]:
     found = read_conclusions(CorrectRollout("r", "m", response), RulesSettings())
     return [(one.kind, one.value, one.wording) for one in found]
 
@@ -92,8 +92,10 @@ def conclude(response: str) -> list[tuple[ConclusionKind, Fraction | None, str]]
         ("So 3 * 10 = 30.", [(COMPUTED, 30, "3 * 10 = 30")]),
         (r"\[ 3 \times 10 = 30 \]", [(COMPUTED, 30, r"3 \times 10 = 30")]),
         ("30 = 3 * 10", [(COMPUTED, 30, "30 = 3 * 10")]),
-        ("Thus x = 7.", [(ASSIGNED, 7, "x = 7")]),
-        ("P(A) = 1/4", [(ASSIGNED, Fraction(1, 4), "P(A) = 1/4")]),
+        # A value of one or two digits does not tell what has it.
+        ("Thus x = 7.", [(ASSIGNED, None, "x = 7")]),
+        ("P(A) = 1/4", [(ASSIGNED, None, "P(A) = 1/4")]),
+        ("P(A) = 1/462", [(ASSIGNED, Fraction(1, 462), "P(A) = 1/462")]),
         ("2x + 6 = 20", [(FORMULA, None, "2x + 6 = 20")]),
         ("a + b = c", [(FORMULA, None, "a + b = c")]),
         ("n < 12", [(FORMULA, None, "n < 12")]),
@@ -213,8 +215,16 @@ def clusters_of(*responses: str) -> list[Cluster]:
         # A rollout that computes a value twice shows two steps; a chain is one.
         ([BOTH, BOTH, "2*4=8"], [{"2*4=8"}, {"5+3=8"}]),
         ([CHAIN, CHAIN], [{"30+40=70"}]),
-        # An assignment says what the computation behind it says.
-        (["60/2=30, so x=30"] * 2, [{"60/2=30", "x=30"}]),
+        # An assignment says what the computation behind it says, unless its value is small.
+        (["600/4=150, so x=150"] * 2, [{"600/4=150", "x=150"}]),
+        (["60/2=30, so x=30"] * 2, [{"60/2=30"}, {"x=30"}]),
+        # Equal equations are one conclusion, and so are large ones with other names.
+        (["x^2-y^2=15", "2x^2 = 30 + 2y^2"], [{"x^2-y^2=15", "2x^2 = 30 + 2y^2"}]),
+        (["x^2+3xy-2y=41", "a^2+3ab=41+2b"], [{"x^2+3xy-2y=41", "a^2+3ab=41+2b"}]),
+        (["u=0", "h(1)=0"], [{"h(1)=0"}, {"u=0"}]),
+        # The ends of a chain, and a root as a value.
+        (["S=2x+y=310"], [{"S=310"}, {"S=2x+y"}, {"2x+y=310"}]),
+        (["r=6\u221a21", "s = 6\\sqrt{21}"], [{"r=6\u221a21", "s = 6\\sqrt{21}"}]),
         # A quantity named by a word is a wording, and no conclusion.
         (["total = 30", "total = 30"], []),
         (["total = 30", "3*10=30"], [{"total = 30", "3*10=30"}]),
