@@ -29,6 +29,7 @@ from consensuspr.scoring import (
     Scorer,
     rollout_from_row,
 )
+from consensuspr.scoring.marks import words_found
 from consensuspr.scoring.types import Sample, SampleKeys, Score, Status, scored_row
 from consensuspr.web import store
 from consensuspr.web.sources import open_source
@@ -147,6 +148,9 @@ def test_a_sample_explains_its_reward(page: Watched, runs: list[Path]) -> None:
         covered = "".join(p["text"] for p in shown["text"] if at in p["nodes"])
         start, end = node["span"] or (0, 0)
         assert covered == row["response"][start:end]
+        assert node["words"] == (
+            words_found(row["response"], node["span"], node["expression"] or "") or None
+        )
     assert sum(term["adds"] for term in shown["terms"]) == pytest.approx(light["score"])
     assert light["key"] in [one["key"] for one in shown["neighbours"]]
     assert shown["identity"]["reward_spec"]["kind"] == "linear"
