@@ -69,6 +69,9 @@ _JOINING: Final = frozenset(
     "and or so then thus hence which but because since if when where while therefore".split()
 )
 
+# Longer statements are not worked out.
+MAX_CHARS: Final = 512
+
 _RELATIONS: Final = "=<>≤≥≈≡≠"
 _RELATION: Final = re.compile(f"[{_RELATIONS}]")
 # [0,1) and (2,5] are intervals.
@@ -160,8 +163,10 @@ def is_false(wording: str) -> bool:
     """Tell whether exact arithmetic refutes a wording, binomials and congruences among it."""
     truth = truth_of(wording)
     normal = normal_form(wording)
-    if truth is not Truth.UNCHECKED or not _BEYOND_ARITHMETIC.search(normal):
+    if truth is not Truth.UNCHECKED or len(normal) > MAX_CHARS:
         return truth is Truth.FALSE
+    if not _BEYOND_ARITHMETIC.search(normal):
+        return False
     # Words make units of values: 2 dozen = 24.
     if _UNIT.search(_COMMAND.sub("", wording)):
         return False
@@ -250,7 +255,9 @@ def named_value(wording: str) -> Fraction | None:
 def _small(wording: str) -> _Small | None:
     """Return what has a small value, arithmetic with numbers and names in words aside."""
     normal = normal_form(wording)
-    if set(_RELATION.findall(normal)) != {"="} or _LONG_NAME.search(normal):
+    if len(normal) > MAX_CHARS or set(_RELATION.findall(normal)) != {"="}:
+        return None
+    if _LONG_NAME.search(normal):
         return None
     texts = [text for text, _ in cut_outside_brackets(normal, "=")]
     if any("," in text and text[-1:] != ")" for text in texts):
