@@ -26,6 +26,7 @@ from consensuspr.core.pure.algebra.sides import (
     Side,
     UnreadableError,
     evaluate,
+    is_negative,
     operands_of,
     quotient,
 )
@@ -68,14 +69,16 @@ def equation_of(left: Side, right: Side) -> KeyedEquation | None:
     names = dict.fromkeys(left.names + right.names)
     if len(names) > MAX_SIDE_NAMES:
         return None
-    if left.is_bare and right.is_closed:
-        return _solved(left, right)
-    if right.is_bare and left.is_closed:
-        return _solved(right, left)
+    for name, value in ((left, right), (right, left)):
+        if name.is_bare and (value.is_closed or value.items):
+            return _solved(name, value)
     tops, bottoms = _differences(left.values, right.values)
     kind = FactKind.EQUATION
     if len(names) == 1 and _is_linear(tops, next(iter(names))):
         kind = FactKind.LINEAR
+        # 35 = 35x is more often a unit than an equation.
+        if _has_trivial_root(tops, next(iter(names))):
+            return None
     keys = [_normed(tops)]
     if len(set(bottoms)) > 1:
         keys.append(
@@ -88,16 +91,41 @@ def equation_of(left: Side, right: Side) -> KeyedEquation | None:
 
 def _solved(name: Side, value: Side) -> KeyedEquation:
     """Return name = value."""
-    key = combined(FactKind.SOLVED, (*map(quotient, name.values), _value_hash(value)))
-    return KeyedEquation(FactKind.SOLVED, (key,), name, value)
+    if value.is_choice:
+        key = values_key([solved_key(name, item) for item in value.items])
+        return KeyedEquation(FactKind.VALUES, (key,), name, value)
+    return KeyedEquation(FactKind.SOLVED, (solved_key(name, value),), name, value)
 
 
-def _value_hash(side: Side) -> int:
-    """Return the hash of a closed side's value."""
+def solved_key(name: Side, value: Side) -> int:
+    """Return the key of name = value; -x = 3 is x = -3."""
+    negative = is_negative(name.code)
+    names = [quotient(ratio) for ratio in name.values]
+    if negative:
+        names = [-one % PRIME for one in names]
+    return combined(FactKind.SOLVED, (*names, _value_hash(value, negative)))
+
+
+def values_key(keys: Sequence[int]) -> int:
+    """Return the key of equations that stand together, in any order."""
+    return combined(FactKind.JOINED, (len(keys), sum(keys) & 0xFFFFFFFFFFFFFFFF))
+
+
+def _value_hash(side: Side, negative: bool = False) -> int:
+    """Return the hash of a closed side's value, or of the negative one."""
+    sign = -1 if negative else 1
     exact = side.exact[-1]
     if exact is None:
-        return combined(Op.CONSTANT, (quotient(side.values[0]),))
-    return combined(Op.NUMBER, (exact.numerator % PRIME, exact.denominator))
+        return combined(Op.CONSTANT, (sign * quotient(side.values[0]) % PRIME,))
+    return combined(Op.NUMBER, (sign * exact.numerator % PRIME, exact.denominator))
+
+
+def _has_trivial_root(values: Sequence[int], name: int) -> bool:
+    """Tell whether a linear equation is solved by 0 or 1."""
+    x = [point_of(name, point) for point in range(2)]
+    return any(
+        (values[0] * (x[1] - root) - values[1] * (x[0] - root)) % PRIME == 0 for root in (0, 1)
+    )
 
 
 def _is_linear(values: Sequence[int], name: int) -> bool:
@@ -132,11 +160,19 @@ def order_of(left: Side, right: Side, kind: FactKind) -> int:
     return combined(kind, values)
 
 
-def congruence_of(left: Side, right: Side, modulus: int) -> int:
+def congruence_of(left: Side, right: Side, modulus: int | Side) -> int:
     """Return the key of left ≡ right (mod modulus), 0 if there is none.
 
-    That is its residues at fixed integers, up to the sign; without names, both values.
+    That is its residues at fixed integers, up to the sign; without names, both values; modulo a
+    name, the difference up to the sign.
     """
+    if isinstance(modulus, Side):
+        tops, bottoms = _differences(left.values, right.values)
+        values = [a * pow(b, -1, PRIME) % PRIME for a, b in zip(tops, bottoms, strict=True)]
+        if 2 * values[0] > PRIME:
+            values = [-value % PRIME for value in values]
+        key = combined(FactKind.CONGRUENCE, (*map(quotient, modulus.values), *values))
+        return key if values[0] else 0
     if left.is_closed and right.is_closed:
         values = sorted((_value_hash(left), _value_hash(right)))
         return combined(FactKind.CONGRUENCE, (modulus, *values))
@@ -203,7 +239,11 @@ def size_of(equation: KeyedEquation) -> int:
 def can_be_renamed(equation: KeyedEquation) -> bool:
     """Tell whether an equation has a key whatever its names are."""
     names = {*equation.left.names, *equation.right.names}
-    return equation.kind in (FactKind.EQUATION, FactKind.LINEAR) and 0 < len(names) <= MAX_RENAMED
+    return (
+        equation.kind in (FactKind.EQUATION, FactKind.LINEAR)
+        and 0 < len(names) <= MAX_RENAMED
+        and not (equation.left.items or equation.right.items)
+    )
 
 
 def shape_of(equation: KeyedEquation) -> int:
