@@ -283,8 +283,8 @@ cdef void join(Algebra* r, const FactRecord* fact) noexcept nogil:
         say(r, &joined, False)
 
 
-cdef void say_list(Algebra* r, uint32_t kind, uint32_t start, uint64_t key) noexcept nogil:
-    """Take the list that the run is, or ends with."""
+cdef void say_list(Algebra* r, uint32_t kind, uint64_t key, uint32_t start) noexcept nogil:
+    """Take the list that the run is, or that begins in it."""
     cdef FactRecord fact
     memset(&fact, 0, sizeof(FactRecord))
     fact.kind = kind
@@ -304,11 +304,11 @@ cdef void finish_run(Algebra* r) noexcept nogil:
     if r.run_end == 0:
         return
     if MIN_LIST <= r.num_items <= MAX_LIST and r.table.wanted & GROUP_LIST:
-        say_list(r, KIND_LIST, r.list_start, never_zero(
+        say_list(r, KIND_LIST, never_zero(
             combine(combine(mixed(KIND_LIST), <uint64_t>r.num_items), r.items)
-        ))
+        ), r.list_start)
     if 2 <= r.num_items == r.num_values <= MAX_JOINED and r.table.wanted & GROUP_JOINED:
-        say_list(r, KIND_VALUES, r.run_start, values_key(r.num_values, r.values))
+        say_list(r, KIND_VALUES, values_key(r.num_values, r.values), r.run_start)
     if r.keep and (r.num_facts > r.first_fact or r.num_items):
         if r.num_runs == r.runs_size:
             grown = <RunRecord*>PyMem_RawRealloc(

@@ -112,7 +112,7 @@ class FactReader:
         self._owner: Side | None = None
         self._values: list[int] = []
         self._start = self._end = 0  # of the run that is read
-        self._list = 0  # start of its first item
+        self._list = 0  # start of the first item
         self._last_token = (0, 0)  # "mod" aside
 
     def runs(self) -> Iterator[FactRun]:
@@ -263,9 +263,9 @@ class FactReader:
         if side is not None and not DIGITS.isdisjoint(self._form[start:end]):
             self._take_item(side, start)
         elif self._form[start:end] == _ELLIPSIS:
-            self._add(combined(FactKind.LIST, ()), start)
+            self._add_item(combined(FactKind.LIST, ()), start)
 
-    def _add(self, item: int, start: int) -> None:
+    def _add_item(self, item: int, start: int) -> None:
         if not self._items:
             self._list = start
         self._items.append(item)
@@ -273,7 +273,7 @@ class FactReader:
     def _take_item(self, side: Side | None, start: int) -> None:
         if side is None:
             return
-        self._add(combined(FactKind.LIST, map(quotient, side.values)), start)
+        self._add_item(combined(FactKind.LIST, map(quotient, side.values)), start)
         if self._owner is not None and side.is_closed:
             self._values.append(solved_key(self._owner, side))
 
