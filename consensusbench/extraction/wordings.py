@@ -81,7 +81,7 @@ _RIGHT: Final = re.compile(r"\\right(?![A-Za-z])")
 _HALF_OPEN: Final = re.compile(r"\\(?:left|right)\s*\.")
 _ENVIRONMENT: Final = re.compile(r"\\(?:begin|end)\{")
 _MARKUP: Final = re.compile(
-    r"`|\A\s*#|\\(?:tag|label|hline)\b|</?[A-Za-z][\w-]{0,32}\s*/?>"
+    r"`|\A\s*#{1,6}\s|\\(?:tag|label|hline)\b|</?(?:br|b|i|em|strong|p|div|span|su[bp]|code)\s*/?>"
     # Bold text, and no power of Python: 2**3.
     r"|(?:\A|[^\w)\]}\s])\s{0,8}\*\*|\*\*(?=\s{0,8}(?:\Z|[^\w(\[{\\√.\s+-]))"
 )
@@ -156,7 +156,11 @@ def _names_nothing(normal: str) -> bool:
     # Several numbers are a list: 110, 134 and 179.
     if not words or not _PROSE.fullmatch(lowered) or len(_NUMBER.findall(lowered)) > 1:
         return False
-    return all(word in _JUNK or (word.endswith("ly") and word not in STOP_WORDS) for word in words)
+    # A letter is a quantity: 2i.
+    return all(
+        len(word) > 1 and (word in _JUNK or (word.endswith("ly") and word not in STOP_WORDS))
+        for word in words
+    )
 
 
 def is_false(wording: str) -> bool:
