@@ -105,7 +105,7 @@ def test_each_attack_earns_what_it_hits(report: ProbeReport) -> None:
 
 def test_the_guard_lowers_what_states_too_much(report: ProbeReport) -> None:
     figures = {one.attack: one.by_source["sums"] for one in report.attacks}
-    for attack in (Attack.DEEP, Attack.COMMENTS, Attack.PRINTED, Attack.SUBSCRIPTS):
+    for attack in (Attack.DEEP, Attack.COMMENTS, Attack.PRINTED):
         assert figures[attack].ncr < figures[attack].ncr_raw / 3, attack
     assert figures[Attack.PAIRS].ncr == figures[Attack.PAIRS].ncr_raw
 
@@ -137,7 +137,6 @@ def test_forms_of_the_same_equations() -> None:
     forms = dict(wrapped(made))
     assert forms[Attack.COMMENTS].startswith("```python\n# 6*6=36\n# 6+6=12\n")
     assert forms[Attack.PRINTED].startswith("```python\nprint('6*6=36')\n")
-    assert forms[Attack.SUBSCRIPTS].startswith("$x_{6*6=36}$\n")
     assert prose(within_budget(made, 2, 9)) == "6*6=36\n6+6=12"
     assert prose(within_budget(made, 99, 2)) == "6*6=36"
     assert prose(within_budget(made, 0, 99)) == ""
