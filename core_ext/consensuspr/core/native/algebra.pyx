@@ -1018,9 +1018,11 @@ cdef int64_t read_modulus(Algebra* r, Py_ssize_t start, Py_ssize_t end) noexcept
 
 cdef int mod_at(const Algebra* r, Py_ssize_t at) noexcept nogil:
     """Return the bytes of the " mod " or " modulo " that begins at ``at``, 0 for none."""
-    if at >= 0 and at + 5 <= r.length and not memcmp(r.form + at, b" mod ", 5):
+    if at < 0 or at + 5 > r.length or r.form[at + 1] != c"m" or r.form[at] != c" ":
+        return 0
+    if not memcmp(r.form + at, b" mod ", 5):
         return 5
-    if at >= 0 and at + 8 <= r.length and not memcmp(r.form + at, b" modulo ", 8):
+    if at + 8 <= r.length and not memcmp(r.form + at, b" modulo ", 8):
         return 8
     return 0
 
@@ -1372,8 +1374,8 @@ cdef void read_paragraph(Algebra* r) noexcept nogil:
     begin_list(r, NULL)
     r.last_start = r.last_end = 0
     while start < r.length:
-        if r.run_end == 0 and start > sign:
-            # Words outside of a run say nothing.
+        if start > sign and (r.run_end == 0 or not lists):
+            # Words say nothing, unless they end a run.
             sign = next_sign(r.form, r.length, start, lists)
             if sign == r.length:
                 return
