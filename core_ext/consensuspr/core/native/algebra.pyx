@@ -282,34 +282,32 @@ cdef void join(Algebra* r, const FactRecord* fact) noexcept nogil:
         say(r, &joined, False)
 
 
+cdef void say_list(Algebra* r, uint32_t kind, uint64_t key) noexcept nogil:
+    """Take the list that the run is."""
+    cdef FactRecord fact
+    memset(&fact, 0, sizeof(FactRecord))
+    fact.kind = kind
+    fact.num_keys = 1
+    fact.spans = True
+    fact.start = r.run_start
+    fact.end = r.run_end
+    while r.form[fact.end - 1] == c"." or r.form[fact.end - 1] == c"?":  # the sentence ends, too
+        fact.end -= 1
+    fact.keys[0] = key
+    say(r, &fact, False)
+
+
 cdef void finish_run(Algebra* r) noexcept nogil:
     """End the run that is read."""
-    cdef FactRecord fact
     cdef RunRecord* grown
     if r.run_end == 0:
         return
     if MIN_LIST <= r.num_items <= MAX_LIST and r.table.wanted & GROUP_LIST:
-        memset(&fact, 0, sizeof(FactRecord))
-        fact.kind = KIND_LIST
-        fact.num_keys = 1
-        fact.spans = True
-        fact.start = r.run_start
-        fact.end = r.run_end
-        while r.form[fact.end - 1] == c"." or r.form[fact.end - 1] == c"?":  # of the sentence
-            fact.end -= 1
-        fact.keys[0] = never_zero(
+        say_list(r, KIND_LIST, never_zero(
             combine(combine(mixed(KIND_LIST), <uint64_t>r.num_items), r.items)
-        )
-        say(r, &fact, False)
+        ))
     if 2 <= r.num_items == r.num_values <= MAX_JOINED and r.table.wanted & GROUP_JOINED:
-        memset(&fact, 0, sizeof(FactRecord))
-        fact.kind = KIND_VALUES
-        fact.num_keys = 1
-        fact.spans = True
-        fact.start = r.run_start
-        fact.end = r.run_end
-        fact.keys[0] = values_key(r.num_values, r.values)
-        say(r, &fact, False)
+        say_list(r, KIND_VALUES, values_key(r.num_values, r.values))
     if r.keep and (r.num_facts > r.first_fact or r.num_items):
         if r.num_runs == r.runs_size:
             grown = <RunRecord*>PyMem_RawRealloc(
@@ -1262,7 +1260,9 @@ cdef bint is_factor(const Algebra* r, Py_ssize_t start, Py_ssize_t at) noexcept 
         first -= 1
     if first == at:
         return digit(r.form[at - 1]) or (at - 2 >= start and greek_width(r.form + at - 2, 2))
-    if at - first == 1 or function_at(r.form + first, at - first):
+    if at - first == 1 or is_segment(r.form + first, at - first) or function_at(
+        r.form + first, at - first
+    ):
         return True
     return at - first < MIN_WORD and first > start and not is_no_product(
         r.form + first, <int>(at - first)

@@ -400,6 +400,17 @@ cdef bint is_no_product(const uint8_t* data, int length) noexcept nogil:
     return False
 
 
+cdef inline bint is_segment(const uint8_t* data, Py_ssize_t length) noexcept nogil:
+    """Tell whether letters name a segment: AB is BA."""
+    return length == 2 and c"A" <= data[0] <= c"Z" and c"A" <= data[1] <= c"Z"
+
+
+cdef uint64_t segment_hash(const uint8_t* data) noexcept nogil:
+    return name_step(
+        name_step(NAME_START, min(data[0], data[1])), max(data[0], data[1])
+    )
+
+
 cdef bint letters(Parser* p) noexcept nogil:
     """Read letters: a function, a word, a call, or a product; return whether more is expected."""
     cdef int start = p.at, end, size, index
@@ -424,6 +435,12 @@ cdef bint letters(Parser* p) noexcept nogil:
             size = index
             p.at = start + index
             break
+    if is_segment(p.data + start, size):
+        suffix(p)
+        name_of(p, hash_bytes(
+            segment_hash(p.data + start), p.data + start + 2, p.at - start - 2
+        ))
+        return False
     if size >= MIN_WORD:
         if byte_at(p, 0) == c"(":
             return call(p, hash_bytes(NAME_START, p.data + start, size))
@@ -528,6 +545,10 @@ cdef bint operand(Parser* p) noexcept nogil:
         push(p, BINDS_BRACKET, OP_NOTHING).close = c")" if byte == c"(" else c"]"
         return True
     if byte == c"|":
+        if left >= 4 and is_segment(data + 1, 2) and data[3] == c"|":
+            p.at += 4
+            name_of(p, segment_hash(data + 1))
+            return False
         p.at += 1
         push(p, BINDS_BRACKET, OP_ABSOLUTE).close = c"|"
         return True

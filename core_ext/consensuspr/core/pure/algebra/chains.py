@@ -47,6 +47,7 @@ from consensuspr.core.pure.algebra.sides import (
     LETTERS,
     Side,
     function_of,
+    is_segment,
     quotient,
     read_expression,
     read_side,
@@ -138,15 +139,15 @@ class FactReader:
         """Yield the run that ends here, if it says anything."""
         if not self._end:
             return
+        end = self._end
+        while end and self._form[end - 1] in b".?":  # the sentence ends, too
+            end -= 1
         if MIN_LIST <= len(self._items) <= MAX_LIST:
             key = combined(FactKind.LIST, (len(self._items), _sum(self._items)))
-            end = self._end
-            while self._form[end - 1] in b".?":  # the sentence ends, too
-                end -= 1
             self._facts.append(Fact(FactKind.LIST, (key,), self._start, end, True))
         if 2 <= len(self._items) == len(self._values) <= MAX_JOINED:
             key = values_key(self._values)
-            self._facts.append(Fact(FactKind.VALUES, (key,), self._start, self._end, True))
+            self._facts.append(Fact(FactKind.VALUES, (key,), self._start, end, True))
         if self._facts or self._items:
             yield FactRun(self._facts, self._start, self._end, len(self._parts), len(self._items))
         self._facts, self._parts = [], []
@@ -483,7 +484,7 @@ def _is_factor(form: bytes, start: int, at: int) -> bool:
     if not run:
         return form[at - 1] in DIGITS or (form[at - 2 : at] in _GREEK and at - 2 >= start)
     short = len(run) < MIN_WORD and first > start and run.decode() not in NO_PRODUCTS
-    return len(run) == 1 or short or bool(function_of(run))
+    return len(run) == 1 or short or is_segment(run) or bool(function_of(run))
 
 
 def _begins_fraction(data: bytes) -> bool:

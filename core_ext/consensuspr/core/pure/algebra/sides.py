@@ -218,6 +218,10 @@ class _Parser:
             self._push(_Pending(0, None, ord(")") if byte == ord("(") else ord("]")))
             return True
         if byte == ord("|"):
+            if is_segment(data[at + 1 : at + 3]) and data[at + 3 : at + 4] == b"|":
+                self.at += 4
+                self._name(bytes(sorted(data[at + 1 : at + 3])))
+                return False
             self.at += 1
             self._push(_Pending(0, Step(Op.ABSOLUTE), ord("|")))
             return True
@@ -333,6 +337,9 @@ class _Parser:
         if factors and run.decode() not in NO_PRODUCTS:
             run = run[:factors]
             self.at = start + factors
+        if is_segment(run):
+            self._name(bytes(sorted(run)) + self._suffix())
+            return False
         if len(run) >= MIN_WORD:
             if self._byte() == ord("("):
                 return self._call(run)
@@ -542,6 +549,11 @@ class _Parser:
         elif bracket.items != (2 if step is not None and step.op is Op.BINOMIAL else 1):
             raise UnreadableError
         self._finish(bracket)
+
+
+def is_segment(run: bytes) -> bool:
+    """Tell whether letters name a segment: AB is BA."""
+    return len(run) == 2 and run.isalpha() and run.isupper()
 
 
 def function_of(data: bytes) -> bytes:
