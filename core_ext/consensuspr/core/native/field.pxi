@@ -106,6 +106,7 @@ cdef extern from *:
     }
     """
     const uint64_t PRIME
+    const uint64_t LOW61
     uint64_t field_multiply(uint64_t a, uint64_t b) noexcept nogil
     uint64_t field_add(uint64_t a, uint64_t b) noexcept nogil
     uint64_t field_negate(uint64_t a) noexcept nogil
