@@ -737,10 +737,6 @@ cdef uint64_t symbolic_congruence(
     return never_zero(key)
 
 
-cdef inline int64_t residue_of(int64_t value, int64_t modulus) noexcept nogil:
-    return (value % modulus + modulus) % modulus
-
-
 cdef bint residue(
     const AlgebraSide* side, int64_t modulus, uint64_t point, int64_t* result
 ) noexcept nogil:
@@ -765,13 +761,13 @@ cdef bint residue(
                 if steps[at].known and steps[at].den != 1:
                     return False
             if step.op == OP_NAME:
-                value = <int64_t>(name_point(step.name, POINTS + point) % <uint64_t>modulus)
+                value = residue_of(<int64_t>name_point(step.name, POINTS + point), modulus)
             elif step.op == OP_ADD:
-                value = (stack[size - 2] + stack[size - 1]) % modulus
+                value = residue_of(stack[size - 2] + stack[size - 1], modulus)
             elif step.op == OP_SUBTRACT:
                 value = residue_of(stack[size - 2] - stack[size - 1], modulus)
             elif step.op == OP_MULTIPLY:
-                value = stack[size - 2] * stack[size - 1] % modulus
+                value = residue_of(stack[size - 2] * stack[size - 1], modulus)
             elif step.op == OP_NEGATE:
                 value = residue_of(-stack[size - 1], modulus)
             elif step.op == OP_POWER and steps[size - 1].known and steps[size - 1].num >= 0:
