@@ -1539,7 +1539,7 @@ cdef int read_equations(
     r.places = places
     r.failed = False
     r.lists = r.keep or table.wanted & (GROUP_LIST | GROUP_JOINED)
-    r.waits = not r.lists and places == NULL
+    r.waits = not r.keep and not table.wanted & GROUP_JOINED and places == NULL
     cdef const uint8_t* found
     while at <= length:
         found = <const uint8_t*>memchr(form + at, c"\n", length - at)

@@ -266,7 +266,9 @@ def renamed_key(equation: KeyedEquation) -> int:
         for order in permutations(range(1, len(names) + 1))
     )
     start = equation.kind, len(names)
-    return min((combined(FactKind.RENAMED, start + values) for values in found if values), default=0)
+    return min(
+        (combined(FactKind.RENAMED, start + values) for values in found if values), default=0
+    )
 
 
 def _renamed(
