@@ -116,6 +116,10 @@ class AsyncExtractor(Protocol):
         """Return the candidates of one problem; a ConsensusPRError leaves it for a later run."""
         ...
 
+    def usage(self) -> Row:
+        """Return what the model was asked so far, for the summary of a build."""
+        ...
+
     async def close(self) -> None:
         """Let go of the model."""
         ...

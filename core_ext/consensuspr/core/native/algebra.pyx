@@ -187,6 +187,7 @@ cdef struct Algebra:
     Py_ssize_t num_runs, runs_size
     # The run that is read.
     uint32_t run_start, run_end, num_parts, num_items
+    uint32_t list_start     # of the first item
     Py_ssize_t first_fact
     uint64_t items
     Part parts[MAX_JOINED]  # the last ones
@@ -299,14 +300,14 @@ cdef void join(Algebra* r, const FactRecord* fact) noexcept nogil:
         say(r, &joined, False)
 
 
-cdef void say_list(Algebra* r, uint32_t kind, uint64_t key) noexcept nogil:
-    """Take the list that the run is."""
+cdef void say_list(Algebra* r, uint32_t kind, uint64_t key, uint32_t start) noexcept nogil:
+    """Take the list that the run is, or that begins in it."""
     cdef FactRecord fact
     memset(&fact, 0, sizeof(FactRecord))
     fact.kind = kind
     fact.num_keys = 1
     fact.spans = True
-    fact.start = r.run_start
+    fact.start = start
     fact.end = r.run_end
     while r.form[fact.end - 1] == c"." or r.form[fact.end - 1] == c"?":  # the sentence ends, too
         fact.end -= 1
@@ -322,9 +323,9 @@ cdef void finish_run(Algebra* r) noexcept nogil:
     if MIN_LIST <= r.num_items <= MAX_LIST and r.table.wanted & GROUP_LIST:
         say_list(r, KIND_LIST, never_zero(
             combine(combine(mixed(KIND_LIST), <uint64_t>r.num_items), r.items)
-        ))
+        ), r.list_start)
     if 2 <= r.num_items == r.num_values <= MAX_JOINED and r.table.wanted & GROUP_JOINED:
-        say_list(r, KIND_VALUES, values_key(r.num_values, r.values))
+        say_list(r, KIND_VALUES, values_key(r.num_values, r.values), r.run_start)
     if r.keep and (r.num_facts > r.first_fact or r.num_items):
         if r.num_runs == r.runs_size:
             grown = <RunRecord*>PyMem_RawRealloc(
@@ -1008,6 +1009,13 @@ cdef void read_piece(
     side.end = <uint32_t>end
 
 
+cdef inline void add_item(Algebra* r, uint64_t key, uint32_t start) noexcept nogil:
+    if r.num_items == 0:
+        r.list_start = start
+    r.items += key
+    r.num_items += 1
+
+
 cdef void take_item(Algebra* r, const AlgebraSide* side) noexcept nogil:
     """Take an item of a list."""
     cdef uint64_t key = mixed(KIND_LIST), value = 0
@@ -1017,8 +1025,7 @@ cdef void take_item(Algebra* r, const AlgebraSide* side) noexcept nogil:
     for point in range(POINTS):
         quotient(&side.values[point], &value)
         key = combine(key, value)
-    r.items += never_zero(key)
-    r.num_items += 1
+    add_item(r, never_zero(key), side.start)
     if r.owned and side.closed:
         r.values += solved_key(r.owner, side, r.negative)
         r.num_values += 1
@@ -1031,8 +1038,7 @@ cdef void read_item(Algebra* r, Py_ssize_t start, Py_ssize_t end) noexcept nogil
     read_piece(r, &r.sides[0], start, end)
     at = r.sides[0].start
     if r.sides[0].end - at == 3 and not memcmp(r.form + at, b"\xe2\x80\xa6", 3):
-        r.items += never_zero(mixed(KIND_LIST))
-        r.num_items += 1
+        add_item(r, never_zero(mixed(KIND_LIST)), <uint32_t>at)
         return
     for at in range(r.sides[0].start, r.sides[0].end):
         if digit(r.form[at]):
