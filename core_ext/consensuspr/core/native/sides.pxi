@@ -996,20 +996,21 @@ cdef bint evaluate(
     cdef const Step* first
     cdef const Step* second
     cdef int size = 0, index, count, at, point
-    cdef uint64_t name, top
+    cdef uint64_t top
     for index in range(side.num_steps):
         step = &side.steps[index]
         count = operands_of(step)
         size += 1 - count
         left = stack[size - 1]
         if step.op == OP_NAME:
-            name = step.name
-            for at in range(num_names):
-                if names[at] == step.name:
-                    name = slots[at]
-                    break
+            at = 0
+            while at < num_names and names[at] != step.name:
+                at += 1
             for point in range(points):
-                left[point].top = name_point(name, point)
+                left[point].top = (
+                    slot_points[slots[at]][point] if at < num_names
+                    else name_point(step.name, point)
+                )
                 left[point].bottom = 1
         elif step.known:
             left[0] = ratio_of(step)
