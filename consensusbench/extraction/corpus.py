@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from consensuspr.core import read_expression_facts
+from consensuspr.core import expression_keys, read_expression_facts
 from consensuspr.core.algebra import Fact, facts_of_node
 
 # Of all problems, how many are read, and how many right rollouts of each.
@@ -26,7 +26,12 @@ MIN_GENERAL = 4
 
 
 def equation_of(text: str) -> Fact | None:
-    """Return what an expression says as an equation, a congruence or the like, None for nothing."""
+    """Return what an expression says as an equation, a congruence or the like, None for nothing.
+
+    Arithmetic without names is none of it: it is compared as a statement.
+    """
+    if expression_keys(text):
+        return None
     facts = facts_of_node(*read_expression_facts(text))
     return facts[0] if len(facts) == 1 else None
 

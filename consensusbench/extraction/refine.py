@@ -228,7 +228,7 @@ class PaperRefiner:
             fact = equation_of(kept[0])
             if fact is not None and corpus.is_general(fact, problem.problem_id):
                 return f"{MIN_GENERAL} other problems state it"
-            information = information_of(kept[0])
+            information = max(map(information_of, kept))
             if information >= settings.min_information:
                 return candidate
             return f"information {information:g}, {settings.min_information:g} are needed"

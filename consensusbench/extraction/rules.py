@@ -37,7 +37,7 @@ from consensusbench.extraction.support import beyond, find_mentions, reach_of
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction, NodeType
 from consensusbench.extraction.wordings import STOP_WORDS, fault_of
 from consensuspr.core import normalize, read_expression_facts
-from consensuspr.core.algebra import MAX_SPAN, MIN_RENAMED_SIZE, Fact, FactKind
+from consensuspr.core.algebra import MAX_SPAN, MIN_RENAMED_SIZE, MIN_WORD, FactKind
 from consensuspr.core.expressions import (
     Call,
     Expression,
@@ -219,6 +219,7 @@ class Conclusion(NamedTuple):
     Attributes:
         structure: equal for statements that say the same: their key as equations, or else their
             tree without the order of operands and sides.
+        renamed: equal for large equations that say the same with other names; 0 for all others.
         value: what it gives, by which ways to it are one conclusion; None where it alone says too
             little for that.
         is_worded: it names a quantity by a word, as in ``total = 18``; a wording, and never a
@@ -234,6 +235,7 @@ class Conclusion(NamedTuple):
     chain: int
     wording: str
     position: float
+    renamed: int = 0
 
 
 def read_conclusions(rollout: CorrectRollout, settings: RulesSettings) -> list[Conclusion]:
@@ -315,35 +317,38 @@ def _conclusions(link: Link, chain: int, wording: str, position: float) -> Itera
     # Words around a formula can make prose of it; the normal form is without them.
     statement = _two_sided(wording) or _two_sided(link.text)
     structure: Hashable = statement_structure(statement)
-    kind, number = ConclusionKind.FORMULA, None
+    kind, number, renamed = ConclusionKind.FORMULA, None, 0
     if statement is not None:
         if _says_nothing(statement):
             return
         kind, number = _judge(statement)
-    is_worded = kind is not ConclusionKind.COMPUTED and _names_in_words(wording)
+    fact = None if kind is ConclusionKind.COMPUTED else equation_of(link.text)
+    if fact is not None and fact.kind in (FactKind.EQUATION, FactKind.LINEAR):
+        if not (_WORD_ALONE.fullmatch(link.left) or _WORD_ALONE.fullmatch(link.right)):
+            kind, number = ConclusionKind.FORMULA, None
+    # Letters side by side are a product in a formula, and a name where they have a value.
+    letters = MIN_WORD if kind is ConclusionKind.FORMULA else 2
+    is_worded = kind is not ConclusionKind.COMPUTED and _names_in_words(wording, letters)
     value: Hashable = number
-    if kind is not ConclusionKind.COMPUTED:
-        fact = equation_of(link.text)
-        if fact is not None:
-            if fact.keys == _IMAGINARY:
-                return
-            structure = _identity(fact)
-        if number is None or not (is_worded or is_telling(number)):
-            value = _root_of(link) if fact is not None and number is None else None
+    if fact is not None:
+        if fact.keys == _IMAGINARY:
+            return
+        structure = fact.kind, *fact.keys
+        renamed = fact.renamed if fact.size >= MIN_RENAMED_SIZE else 0
+        if number is None:
+            value = _root_of(link)
+    if kind is ConclusionKind.ASSIGNED and number is not None:
+        value = number if is_worded or is_telling(number) else None
     if structure is None:
         return
     if kind is ConclusionKind.FORMULA and is_worded:
         return
-    yield Conclusion(kind, structure, value, is_worded, chain, wording, position)
+    yield Conclusion(kind, structure, value, is_worded, chain, wording, position, renamed)
 
 
+_WORD_ALONE = re.compile(r"[^\W\d]\w*'*")
 # Every identity of complex numbers says this: 65^2-(64i)^2=65^2+64^2.
 _IMAGINARY = getattr(equation_of("i^2=-1"), "keys", None)
-
-
-def _identity(fact: Fact) -> Hashable:
-    renames = fact.renamed and fact.size >= MIN_RENAMED_SIZE
-    return ("renamed", fact.renamed) if renames else (fact.kind, *fact.keys)
 
 
 def _root_of(link: Link) -> Hashable | None:
@@ -362,13 +367,17 @@ def is_telling(value: Fraction) -> bool:
     return len(digits) + (len(str(value.denominator)) if value.denominator > 1 else 0) >= 3
 
 
-def _names_in_words(wording: str) -> bool:
+def _names_in_words(wording: str, letters: int) -> bool:
     """Tell whether a quantity is named by a word, as in ``total = price * count``.
 
     Everybody names them differently, so that such a formula is found in hardly another solution.
+
+    Args:
+        letters: of a word at least.
     """
     return any(
-        token.kind is TokenKind.WORD and not token.text.isupper() for token in tokenize(wording)
+        token.kind is TokenKind.WORD and len(token.text) >= letters and not token.text.isupper()
+        for token in tokenize(wording)
     )
 
 
@@ -510,12 +519,14 @@ class Cluster:
     Attributes:
         value: what they give, None for a formula.
         wordings: how often each was written; formulas.
+        names: the same of "x=30" beside "3*10=30", which says more.
         phrases: how many rollouts wrote each; numbers with words.
         rollouts: which wrote a statement of it, phrases aside.
     """
 
     value: Hashable | None
     wordings: Counter[str] = field(default_factory=Counter)
+    names: Counter[str] = field(default_factory=Counter)
     phrases: Counter[str] = field(default_factory=Counter)
     rollouts: set[int] = field(default_factory=set)
     chains: set[tuple[int, int]] = field(default_factory=set)
@@ -580,18 +591,21 @@ def add_phrases(clusters: Iterable[Cluster], read: Sequence[Sequence[Phrase]]) -
     return sorted(alone.values(), key=_by_support)
 
 
-def _statements(read: Sequence[Sequence[Conclusion]]) -> Iterator[_Statement]:
+def _statements(read: Sequence[Sequence[Conclusion]]) -> list[_Statement]:
+    found: list[_Statement] = []
     statements: dict[Hashable, _Statement] = {}
     for index, conclusions in enumerate(read):
         for conclusion in conclusions:
-            known = statements.get(conclusion.structure)
+            names = [conclusion.structure, *([conclusion.renamed] if conclusion.renamed else [])]
+            known = next((statements[name] for name in names if name in statements), None)
             if known is None:
-                known = statements[conclusion.structure] = _Statement(
-                    conclusion.kind, conclusion.value, conclusion.is_worded
-                )
+                known = _Statement(conclusion.kind, conclusion.value, conclusion.is_worded)
+                found.append(known)
+            for name in names:
+                statements.setdefault(name, known)
             known.wordings[conclusion.wording] += 1
             known.places.setdefault(index, set()).add(conclusion.chain)
-    yield from statements.values()
+    return found
 
 
 def _alternatives(statements: list[_Statement]) -> list[list[_Statement]]:
@@ -618,9 +632,10 @@ def _may_be_one(statement: _Statement, other: _Statement) -> bool:
 
 def _as_cluster(statements: Sequence[_Statement]) -> Cluster:
     merged = Cluster(statements[0].value)
-    # Computations before assignments: "3*10=30" says more than "x=30".
-    for statement in sorted(statements, key=lambda one: one.kind is ConclusionKind.ASSIGNED):
-        merged.wordings.update(statement.wordings)
+    computes = any(statement.kind is ConclusionKind.COMPUTED for statement in statements)
+    for statement in statements:
+        is_name = computes and statement.kind is ConclusionKind.ASSIGNED
+        (merged.names if is_name else merged.wordings).update(statement.wordings)
         merged.rollouts.update(statement.places)
         merged.chains.update(
             (index, chain) for index, chains in statement.places.items() for chain in chains
@@ -706,7 +721,8 @@ class RulesExtractor:
         Without those that the problem's text holds, so that none counts as support; a conclusion
         whose label it holds is returned whole: refinement drops it and says why.
         """
-        written = _distinct(known.wordings.most_common(), self.settings.max_wordings)
+        formulas = (*known.wordings.most_common(), *known.names.most_common())
+        written = _distinct(formulas, self.settings.max_wordings)
         phrases = _distinct(known.phrases.most_common(), self.settings.max_phrases)
         written = (*written, *phrases)[: self.settings.max_forms]
         derived = forms_beyond(written, limit=self.settings.max_forms - len(written))
