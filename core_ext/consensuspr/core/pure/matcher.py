@@ -231,7 +231,8 @@ class Matcher:
         for run in read_facts(form.data, self._shapes):
             for fact in run.facts:
                 is_joined = fact.kind is FactKind.JOINED
-                own = FactGroup.JOINED if is_joined else GROUPS[fact.kind]
+                joins = is_joined or fact.kind is FactKind.VALUES
+                own = FactGroup.JOINED if joins else GROUPS[fact.kind]
                 if not own & self._groups:
                     continue
                 # What is joined counts where its last part has been said before.
