@@ -53,9 +53,6 @@ READ = NodeSet("AIME, read", AIME, read_nodes, models=("Qwen3-32B-thinking",))
 AIME_BUILT = NodeSet("AIME, built", AIME, sources=AIME_STRONG)
 STRONG = NodeSet("built, strong writers", AIME_STRONG)
 
-# Chance is in the tables of nodes, and the wrappers are a benchmark of their own.
-ELSEWHERE: Final = {Attack.UNRELATED, Attack.COMMENTS, Attack.PRINTED, Attack.SUBSCRIPTS}
-
 
 def signal_table(bench: Workbench, node_sets: Sequence[NodeSet]) -> str:
     """Return rows for each set of nodes: all rollouts, and those that reason themselves or not."""
@@ -122,7 +119,7 @@ def attacks_table(bench: Workbench) -> str:
     reports = [bench.probes(nodes) for nodes in node_sets]
     rows = []
     for attack in Attack:
-        if attack not in ELSEWHERE:
+        if attack is not Attack.UNRELATED:  # chance, in the tables of nodes
             shares = [report.attack(attack).overall.ncr_without_final for report in reports]
             cells = ["–" if one is None else f"{one:.1%}" for one in shares]
             rows.append([f"`{attack.value}`", *cells])
