@@ -170,7 +170,7 @@ def test_solutions_as_programs(text: str, code: list[str] | None) -> None:
 
 
 # Just below the present figures: inner and within.
-FLOORS = {GOLD: (0.79, 0.74), READ: (0.76, 0.74)}
+FLOORS = {GOLD: (0.77, 0.74), READ: (0.765, 0.75)}
 
 
 @pytest.mark.slow
@@ -184,7 +184,7 @@ def test_quality_on_real_rollouts_keeps_its_floor(
     figures = separation(columns_of(Workbench(shared_dir, tmp_path).scored(nodes))[0]).figures
     inner, within = figures["auroc"].value, figures["within"].value
     assert inner is not None and within is not None
-    assert (inner, within) >= FLOORS[nodes] and within >= FLOORS[nodes][1]
+    assert inner >= FLOORS[nodes][0] and within >= FLOORS[nodes][1]
 
 
 @pytest.mark.slow
