@@ -92,6 +92,7 @@ cdef int function_sizes[NUM_FUNCTIONS]
 cdef uint32_t function_begins[32]
 cdef uint32_t no_product_begins[32]
 cdef uint64_t symmetric[NUM_SYMMETRIC]
+cdef uint64_t pi
 cdef uint8_t no_products[NUM_NO_PRODUCTS][4]
 cdef int no_product_sizes[NUM_NO_PRODUCTS]
 cdef bint called[256]
@@ -458,9 +459,12 @@ cdef bint is_linear(const uint64_t* values, uint64_t name) noexcept nogil:
 
 
 cdef bint are_equal(const AlgebraSide* left, const AlgebraSide* right) noexcept nogil:
-    """Tell whether two closed sides have one value."""
-    return field_multiply(left.values[0].top, right.values[0].bottom) == field_multiply(
-        right.values[0].top, left.values[0].bottom
+    """Tell whether two closed sides have one value, or are an angle in radians and in degrees."""
+    cdef uint64_t first = field_multiply(left.values[0].top, right.values[0].bottom)
+    cdef uint64_t second = field_multiply(right.values[0].top, left.values[0].bottom)
+    return first == second or (
+        field_multiply(180, first) == field_multiply(pi, second)
+        or field_multiply(pi, first) == field_multiply(180, second)
     )
 
 
@@ -1279,9 +1283,10 @@ cdef bint begins_item(const Algebra* r, Cursor cursor) noexcept nogil:
         return False
     if start == stop:
         return False
-    return digit(r.form[start]) or (
-        r.form[start] == c"-" and start + 1 < stop and digit(r.form[start + 1])
-    )
+    start += r.form[start] == c"-"
+    if start + 3 <= stop and not memcmp(r.form + start, b"\xe2\x88\x9a", 3):
+        return True     # a root
+    return start < stop and digit(r.form[start])
 
 
 cdef void read_token(Algebra* r, Py_ssize_t token, Py_ssize_t end) noexcept nogil:
@@ -1343,6 +1348,27 @@ cdef bint is_factor(const Algebra* r, Py_ssize_t start, Py_ssize_t at) noexcept 
     )
 
 
+cdef bint ends_function(const Algebra* r, Py_ssize_t start, Py_ssize_t at) noexcept nogil:
+    """Tell whether the name of a function stands before."""
+    cdef int index, size
+    for index in range(NUM_FUNCTIONS):
+        size = function_sizes[index]
+        if size <= at - start and not memcmp(r.form + at - size, function_names[index], size):
+            return True
+    return False
+
+
+cdef bint begins_quotient(const uint8_t* data, Py_ssize_t length) noexcept nogil:
+    """Tell whether a short fraction without a blank begins here: the argument of sin x/2."""
+    cdef Py_ssize_t index
+    for index in range(min(length, <Py_ssize_t>MAX_FUNCTION)):
+        if byte_kinds[data[index]] & BYTE_BLANK:
+            return False
+        if data[index] == c"/":
+            return index > 0
+    return False
+
+
 cdef bint joins(const Algebra* r, Py_ssize_t start, Py_ssize_t at) noexcept nogil:
     """Tell whether the blank at ``at`` stands within an expression that begins at ``start``."""
     cdef const uint8_t* behind = r.form + at + 1
@@ -1350,6 +1376,8 @@ cdef bint joins(const Algebra* r, Py_ssize_t start, Py_ssize_t at) noexcept nogi
     if r.form[at] != c" " or at == start or left == 0:
         return False
     if function_at(behind, min(left, <Py_ssize_t>MAX_FUNCTION)) and is_factor(r, start, at):
+        return True
+    if begins_quotient(behind, left) and ends_function(r, start, at):
         return True
     if not digit(r.form[at - 1]):
         return False
@@ -1415,15 +1443,13 @@ cdef Py_ssize_t token_before(
 ) noexcept nogil:
     """Return where a token begins from which on all have to be read to read the sign's.
 
-    That is the sign's token or one before it: a blank behind a digit or before a function may stand
-    inside a token, and what stands before " mod " is read together with what stands behind it.
+    That is the sign's token or one before it: what stands before " mod " is read together with what
+    stands behind it.
     """
     cdef Py_ssize_t at = sign
     while at > first and not (
         byte_kinds[r.form[at - 1]] & BYTE_BLANK and not byte_kinds[r.form[at]] & BYTE_BLANK
-        and not (at - 1 > first and digit(r.form[at - 2]))
-        and not function_at(r.form + at, min(r.length - at, <Py_ssize_t>MAX_FUNCTION))
-        and not is_modulus(r, at) and not mod_at(r, at - 1)
+        and not joins(r, first, at - 1) and not is_modulus(r, at) and not mod_at(r, at - 1)
     ):
         at -= 1
     return at
@@ -1630,6 +1656,8 @@ cdef void _fill():
         function_begins[ord(name[0]) & 31] |= <uint32_t>1 << (ord(name[1]) & 31)
         for at, byte in enumerate(name.encode()):
             function_names[index][at] = byte
+    global pi
+    pi = algebra.element(algebra.name_hash("π".encode()))
     for index, name in enumerate(algebra.SYMMETRIC):
         symmetric[index] = algebra.name_hash(name.encode())
     for index, word in enumerate(sorted(algebra.NO_PRODUCTS)):

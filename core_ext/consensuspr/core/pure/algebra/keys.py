@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import permutations
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from consensuspr.core.algebra import (
     MANY_RESIDUES,
@@ -17,6 +17,8 @@ from consensuspr.core.algebra import (
     SMALL_MODULUS,
     FactKind,
     combined,
+    element,
+    name_hash,
     point_of,
 )
 from consensuspr.core.pure.algebra.sides import (
@@ -30,6 +32,8 @@ from consensuspr.core.pure.algebra.sides import (
     operands_of,
     quotient,
 )
+
+_PI: Final = element(name_hash("π".encode()))
 
 
 class KeyedEquation(NamedTuple):
@@ -148,9 +152,13 @@ def _closed(left: Side, right: Side) -> KeyedEquation | None:
 
 
 def are_equal(left: Side, right: Side) -> bool:
-    """Tell whether two closed sides have one value."""
+    """Tell whether two closed sides have one value, or are an angle in radians and in degrees."""
     (a, b), (c, d) = left.values[0], right.values[0]
-    return (a * d - c * b) % PRIME == 0
+    one, other = a * d, c * b
+    return any(
+        (p - q) % PRIME == 0
+        for p, q in ((one, other), (180 * one, _PI * other), (_PI * one, 180 * other))
+    )
 
 
 def order_of(left: Side, right: Side, kind: FactKind) -> int:
