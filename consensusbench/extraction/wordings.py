@@ -69,6 +69,9 @@ _JOINING: Final = frozenset(
     "and or so then thus hence which but because since if when where while therefore".split()
 )
 
+# Longer statements are not worked out.
+MAX_CHARS: Final = 512
+
 _RELATIONS: Final = "=<>≤≥≈≡≠"
 _RELATION: Final = re.compile(f"[{_RELATIONS}]")
 # [0,1) and (2,5] are intervals.
@@ -78,7 +81,7 @@ _RIGHT: Final = re.compile(r"\\right(?![A-Za-z])")
 _HALF_OPEN: Final = re.compile(r"\\(?:left|right)\s*\.")
 _ENVIRONMENT: Final = re.compile(r"\\(?:begin|end)\{")
 _MARKUP: Final = re.compile(
-    r"`|\A\s*#|\\(?:tag|label|hline)\b|</?[A-Za-z][\w-]{0,32}\s*/?>"
+    r"`|\A\s*#{1,6}\s|\\(?:tag|label|hline)\b|</?(?:br|b|i|em|strong|p|div|span|su[bp]|code)\s*/?>"
     # Bold text, and no power of Python: 2**3.
     r"|(?:\A|[^\w)\]}\s])\s{0,8}\*\*|\*\*(?=\s{0,8}(?:\Z|[^\w(\[{\\√.\s+-]))"
 )
@@ -153,15 +156,21 @@ def _names_nothing(normal: str) -> bool:
     # Several numbers are a list: 110, 134 and 179.
     if not words or not _PROSE.fullmatch(lowered) or len(_NUMBER.findall(lowered)) > 1:
         return False
-    return all(word in _JUNK or (word.endswith("ly") and word not in STOP_WORDS) for word in words)
+    # A letter is a quantity: 2i.
+    return all(
+        len(word) > 1 and (word in _JUNK or (word.endswith("ly") and word not in STOP_WORDS))
+        for word in words
+    )
 
 
 def is_false(wording: str) -> bool:
     """Tell whether exact arithmetic refutes a wording, binomials and congruences among it."""
     truth = truth_of(wording)
     normal = normal_form(wording)
-    if truth is not Truth.UNCHECKED or not _BEYOND_ARITHMETIC.search(normal):
+    if truth is not Truth.UNCHECKED or len(normal) > MAX_CHARS:
         return truth is Truth.FALSE
+    if not _BEYOND_ARITHMETIC.search(normal):
+        return False
     # Words make units of values: 2 dozen = 24.
     if _UNIT.search(_COMMAND.sub("", wording)):
         return False
@@ -250,7 +259,9 @@ def named_value(wording: str) -> Fraction | None:
 def _small(wording: str) -> _Small | None:
     """Return what has a small value, arithmetic with numbers and names in words aside."""
     normal = normal_form(wording)
-    if set(_RELATION.findall(normal)) != {"="} or _LONG_NAME.search(normal):
+    if len(normal) > MAX_CHARS or set(_RELATION.findall(normal)) != {"="}:
+        return None
+    if _LONG_NAME.search(normal):
         return None
     texts = [text for text, _ in cut_outside_brackets(normal, "=")]
     if any("," in text and text[-1:] != ")" for text in texts):

@@ -33,6 +33,7 @@ SOUND = (
     "110, 134, 155, and 179", "exactly 51", "404 values", r"answer is \boxed{73}", "2 m = 200 cm",
     r"1000\equiv 6,\quad 100\equiv 2 \pmod 7", r"f(x) = \left\{ x \right.", "|x-3| = 5",
     r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", "", "x^* = 3", "C(4,2) = 6", "5! = 120",
+    "2i", "3a", "#S = 5", "0<n>m",
 )  # fmt: skip
 MERGED = (
     (r"\sin(8π·0)=0", "u=0", "h(1/4)=0"), ("p=27", "a^2+2ab=27"), ("C(4,4)=1", "i = 1"),
