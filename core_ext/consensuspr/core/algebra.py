@@ -75,6 +75,7 @@ class FactKind(IntEnum):
     JOINED = 9  # x = 2 and y = 3, a < b < c
     RENAMED = 10  # of one of the first two
     VALUES = 11  # of a name: x = 2, 3; the key is that of x = 2 and x = 3
+    IDENTITY = 12  # an equation that always holds
 
 
 class FactGroup(IntFlag):
@@ -87,10 +88,9 @@ class FactGroup(IntFlag):
     LIST = 16
     JOINED = 32
     RENAMED = 64
+    IDENTITY = 128
 
 
-# What can stand together with others: where one is joined, all are.
-_PARTS: Final = FactGroup.NAMED | FactGroup.CLOSED | FactGroup.ORDER | FactGroup.CONGRUENCE
 GROUPS: Final = {
     FactKind.EQUATION: FactGroup.NAMED,
     FactKind.LINEAR: FactGroup.NAMED,
@@ -100,9 +100,17 @@ GROUPS: Final = {
     FactKind.ORDER_OR_EQUAL: FactGroup.ORDER,
     FactKind.CONGRUENCE: FactGroup.CONGRUENCE,
     FactKind.LIST: FactGroup.LIST,
-    FactKind.JOINED: _PARTS | FactGroup.JOINED,
+    # What is joined can be of any kind but a list; what always holds says nothing of names.
+    FactKind.JOINED: ~(FactGroup.LIST | FactGroup.RENAMED | FactGroup.IDENTITY),
     FactKind.RENAMED: FactGroup.NAMED | FactGroup.RENAMED,
-    FactKind.VALUES: _PARTS | FactGroup.JOINED,
+    FactKind.VALUES: ~(FactGroup.LIST | FactGroup.RENAMED | FactGroup.IDENTITY),
+    FactKind.IDENTITY: FactGroup.NAMED | FactGroup.IDENTITY,
+}
+# What has a group of its own is read only if that is wanted.
+OWN_GROUPS: Final = GROUPS | {
+    FactKind.JOINED: FactGroup.JOINED,
+    FactKind.VALUES: FactGroup.JOINED,
+    FactKind.IDENTITY: FactGroup.IDENTITY,
 }
 
 # So many distinct keys count as one equation: a chain says a few things at once, and honest

@@ -158,7 +158,7 @@ class FactReader:
 
     def _take(self, fact: Fact, part: bool) -> None:
         self._facts.append(fact)
-        if part:
+        if part and fact.kind is not FactKind.IDENTITY:
             self._parts.append(fact)
             for count in range(2, min(MAX_JOINED, len(self._parts)) + 1):
                 parts = self._parts[-count:]
