@@ -41,10 +41,7 @@ from consensusbench.evaluation.metrics import (
 )
 from consensusbench.evaluation.scored import Columns, columns_of, per_node
 from consensusbench.quality.attacks import Attack
-from consensusbench.quality.survey import guard_factors
-from consensuspr.core import match_batch
 from consensuspr.data import read_problems
-from consensuspr.scoring import DatasetIndex
 
 CONFIDENCE: Final = 0.95
 
@@ -52,25 +49,10 @@ GOLD = NodeSet("GSM8K, gold steps", GSM8K, read_gold, models=("text-davinci-003"
 GSM8K_BUILT = NodeSet("GSM8K, built", GSM8K)
 PROGRAMS = NodeSet("gold steps, as programs", GSM8K, read_gold, programs=True)
 MATH_BUILT = NodeSet("MATH, built", MATH, parts=4)
-READ = NodeSet("AIME, read", AIME, read_nodes)
+READ = NodeSet("AIME, read", AIME, read_nodes, models=("Qwen3-32B-thinking",))
 AIME_BUILT = NodeSet("AIME, built", AIME, sources=AIME_STRONG)
 AIME_HELD_OUT = NodeSet("built, same writers", AIME)
 STRONG = NodeSet("built, strong writers", AIME_STRONG)
-
-# The common values: small numbers, and those that competition problems have.
-_COMMON: Final = (
-    *range(1, 60), 64, 72, 81, 90, 96, 100, 108, 120, 121, 125, 128, 144, 150, 169, 180, 196, 200,
-    216, 225, 240, 243, 256, 289, 300, 324, 343, 360, 361, 400, 432, 441, 484, 500, 512, 529, 540,
-    576, 600, 625, 648, 676, 720, 729, 784, 800, 841, 864, 900, 960, 961, 1000, 1024,
-)  # fmt: skip
-EQUATION_ATTACKS: Final = {
-    "`x = c`, c from 2 to 40": " ".join(f"x = {c}." for c in range(2, 41)),
-    "`x + y = c`, c from 1 to 99": "\n".join(f"x + y = {c}" for c in range(1, 100)),
-    "`ax + by = c`, 300 of them": "\n".join(
-        f"{a}x + {b}y = {c}" for a in range(1, 6) for b in range(1, 6) for c in range(1, 13)
-    ),
-    "110 common values": "\n".join(f"the value is {value}" for value in _COMMON),
-}
 
 
 def signal_table(bench: Workbench, node_sets: Sequence[NodeSet]) -> str:
@@ -81,9 +63,9 @@ def signal_table(bench: Workbench, node_sets: Sequence[NodeSet]) -> str:
         groups = {"all": scored}
         groups |= {model: scored.where(scored.model == model) for model in nodes.models}
         # Rewritten rollouts are programs, and still have the steps of their sources.
-        if not nodes.programs and not scored.own_reasoning.all():
-            groups["own reasoning"] = scored.where(scored.own_reasoning)
-            groups["the others"] = scored.where(~scored.own_reasoning)
+        others = scored.where(~scored.own_reasoning)
+        if not nodes.programs and {0.0, 1.0} <= {*others.acc.tolist()}:
+            groups |= {"own reasoning": scored.where(scored.own_reasoning), "the others": others}
         problems = [one for one in read_problems(bench.dataset(nodes)) if one.nodes]
         sizes = f"{len(problems)} × {np.mean([len(one.nodes) for one in problems]):.1f}"
         for name, columns in groups.items():
@@ -110,9 +92,10 @@ def cells_of(columns: Columns) -> list[str]:
     right, chars = columns.acc == 1, columns.chars.astype(float)
     mixed = 0 < found.num_right < len(columns)
     length = within_problems(chars, right, columns.problem, CONFIDENCE).value
+    inner, within = found.figures["auroc"].value, found.figures["within"]
     return [
         f"{found.num_right:,}, {found.num_wrong:,}",
-        f"**{share(found.figures['auroc'].value)} / {share(found.figures['within'].value)}**",
+        f"**{share(inner)} / {share(within.value)}** ({within.problems if mixed else 0})",
         f"{_short(auroc(chars, right) if mixed else None)} / {_short(length)}",
         f"{_short(found.ncr_right)}, {_short(found.ncr_wrong)}",
         f"{(columns.guard[right] < 1).mean():.1%}" if found.num_right else "–",
@@ -133,38 +116,14 @@ def chance_of(bench: Workbench, nodes: NodeSet) -> float:
 def attacks_table(bench: Workbench) -> str:
     """Return a row for each attack: the NCR that it earns of each set of nodes."""
     node_sets = (GOLD, GSM8K_BUILT, MATH_BUILT, READ, AIME_BUILT)
-    columns: list[dict[str, float | None]] = []
-    for nodes in node_sets:
-        bench.log(f"{nodes.name}: attacks")
-        column: dict[str, float | None] = {
-            name: earned(bench.dataset(nodes), text) for name, text in EQUATION_ATTACKS.items()
-        }
-        column |= {
-            f"`{report.attack.value}`": report.overall.ncr_without_final
-            for report in bench.probes(nodes).attacks
-        }
-        columns.append(column)
-    rows = [[name, *(_short_of(column, name) for column in columns)] for name in columns[0]]
-    return table(["text", *(nodes.name for nodes in node_sets)], rows, 1)
-
-
-def _short_of(column: dict[str, float | None], name: str) -> str:
-    value = column.get(name)
-    return "–" if value is None else f"{value:.1%}"
-
-
-def earned(dataset: Path, text: str) -> float:
-    """Return the mean NCR of one text over all problems, without final nodes."""
-    index = DatasetIndex.load(dataset)
-    inner = {
-        problem.problem_id: [not node.is_final for node in problem.nodes]
-        for problem in read_problems(dataset)
-    }
-    entries = [entry for one, of in inner.items() if any(of) and (entry := index.entry(one))]
-    texts = [text] * len(entries)
-    found = match_batch([one.matcher for one in entries], texts)
-    reached = [found.matched(at)[inner[one.problem_id]].mean() for at, one in enumerate(entries)]
-    return float((np.array(reached) * guard_factors(entries, texts, found)).mean())
+    reports = [bench.probes(nodes) for nodes in node_sets]
+    rows = []
+    for attack in Attack:
+        if attack is not Attack.UNRELATED:  # chance, in the other tables
+            shares = [report.attack(attack).overall.ncr_without_final for report in reports]
+            cells = ["–" if one is None else f"{one:.1%}" for one in shares]
+            rows.append([f"`{attack.value}`", *cells])
+    return table(["attack", *(nodes.name for nodes in node_sets)], rows, 1)
 
 
 def agreement_table(bench: Workbench) -> str:

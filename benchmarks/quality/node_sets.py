@@ -13,7 +13,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from pathlib import Path
+
+import numpy as np
 
 from benchmarks.quality.data import as_program, read_rollouts, write_dataset
 from benchmarks.texts import write_rows
@@ -21,9 +24,6 @@ from consensusbench.evaluation.scored import ScoredSet, score_files
 from consensusbench.quality.probes import ProbeReport, probe_dataset
 from consensuspr.data import Problem, Row
 from consensuspr.scoring.rewards import CodeCredit
-
-# Exit code of a build that finds no problem with enough right rollouts.
-NOTHING_TO_BUILD = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +54,18 @@ class Workbench:
 
     shared: Path
     folder: Path
-    _datasets: dict[NodeSet, Path] = field(default_factory=dict)
+    _datasets: dict[object, Path] = field(default_factory=dict)
     _scored: dict[NodeSet, ScoredSet] = field(default_factory=dict)
-    _probes: dict[NodeSet, ProbeReport] = field(default_factory=dict)
+    _probes: dict[object, ProbeReport] = field(default_factory=dict)
     _files: int = 0
     _start: float = field(default_factory=time.monotonic)
 
     def dataset(self, nodes: NodeSet) -> Path:
         """Return the nodes at hand, or those that all sources make."""
-        if nodes not in self._datasets:
-            self._datasets[nodes] = self._all_nodes(nodes)
-        return self._datasets[nodes]
+        made_of = nodes.at_hand or nodes.sources or nodes.rollouts
+        if made_of not in self._datasets:
+            self._datasets[made_of] = self._all_nodes(nodes)
+        return self._datasets[made_of]
 
     def scored(self, nodes: NodeSet) -> ScoredSet:
         """Return the rollouts, each scored by nodes that were made without it."""
@@ -74,10 +75,12 @@ class Workbench:
 
     def probes(self, nodes: NodeSet) -> ProbeReport:
         """Return what the attacks of ``consensusbench validate`` earn of a set of nodes."""
-        if nodes not in self._probes:
+        probed = (self.dataset(nodes), nodes.rollouts)
+        if probed not in self._probes:
+            self.log(f"{nodes.name}: attacks")
             rollouts = self._write(read_rollouts(self.shared, nodes.rollouts))
-            self._probes[nodes] = probe_dataset(self.dataset(nodes), [rollouts])
-        return self._probes[nodes]
+            self._probes[probed] = probe_dataset(self.dataset(nodes), [rollouts])
+        return self._probes[probed]
 
     def log(self, text: str) -> None:
         """Print progress, with the seconds since the start."""
@@ -87,9 +90,7 @@ class Workbench:
         if nodes.at_hand is not None:
             return write_dataset(self._path("nodes"), nodes.at_hand(self.shared))
         self.log(f"{nodes.name}: build from all rollouts")
-        dataset = self._build(read_rollouts(self.shared, nodes.sources or nodes.rollouts))
-        assert dataset is not None, "problems have enough right rollouts"
-        return dataset
+        return self._build(read_rollouts(self.shared, nodes.sources or nodes.rollouts))
 
     def _score(self, nodes: NodeSet) -> Iterator[ScoredSet]:
         rows = read_rollouts(self.shared, nodes.rollouts)
@@ -99,27 +100,21 @@ class Workbench:
             return
         for name, held in splits_of(nodes, rows):
             self.log(f"{nodes.name}: build without {name}, score it")
-            kept = [row for row, is_held in zip(rows, held, strict=True) if not is_held]
-            dataset = self._build(kept)
-            if dataset is not None:
-                held_out = [row for row, is_held in zip(rows, held, strict=True) if is_held]
-                yield self._score_rows(held_out, dataset, nodes.programs)
+            dataset = self._build([*compress(rows, np.logical_not(held))])
+            yield self._score_rows([*compress(rows, held)], dataset, nodes.programs)
 
-    def _score_rows(self, rows: Iterable[Row], dataset: Path, programs: bool) -> ScoredSet:
+    def _score_rows(self, rows: Sequence[Row], dataset: Path, programs: bool) -> ScoredSet:
         code = CodeCredit.COMPUTED if programs else CodeCredit.WRITTEN
-        path = self._write([*as_programs(rows)] if programs else [*rows])
+        path = self._write([*as_programs(rows)] if programs else rows)
         return score_files([path], dataset, code=code)
 
-    def _build(self, rows: Sequence[Row]) -> Path | None:
-        """Build a dataset; None if no problem has enough right rollouts."""
+    def _build(self, rows: Sequence[Row]) -> Path:
+        """Build a dataset as ``consensusbench build`` does by default, in one process."""
         rollouts, dataset = self._write(rows), self._path("built")
         words = ["build", str(rollouts), "--output", str(dataset), "--workers", "1", "--json"]
         done = subprocess.run(
             [sys.executable, "-m", "consensusbench.cli", *words], capture_output=True, text=True
         )
-        if done.returncode == NOTHING_TO_BUILD and "rollouts" in done.stderr:
-            self.log(done.stderr.strip().splitlines()[-1])
-            return None
         if done.returncode:
             raise SystemExit(f"consensusbench {' '.join(words)} failed:\n{done.stderr}")
         return dataset

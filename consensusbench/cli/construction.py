@@ -464,6 +464,15 @@ def _notes(report: BuildReport) -> Iterator[str]:
         first = one_line(counts.excluded.examples[reason], 160)
         yield f"left out: {count_of(count, 'problem')} {REASONS[reason]} (first: {first})"
     yield from report.warnings()
+    if (usage := report.usage) is not None:
+        cost = "" if usage["cost"] is None else f", ${usage['cost']:,.2f}"
+        yield (
+            f"{usage['model']}: {count_of(usage['requests'], 'reply', 'replies')}, "
+            f"{usage['prompt_tokens']:,} tokens in, {usage['completion_tokens']:,} out{cost}, "
+            "earlier runs included"
+        )
+        for problem_id, reason in usage["refused"].items():
+            yield f"refused: {problem_id!r}: {one_line(reason, 160)}"
     resumed = f", {report.resumed:,} of them extracted by an earlier run" if report.resumed else ""
     written = counts.written.total()
     read = count_of(written + counts.excluded.total(), "problem")

@@ -183,6 +183,8 @@ def build(job: BuildJob, progress: ProgressBar = no_progress) -> BuildReport:
             progress("building", len(inputs), "problems") as advance,
         ):
             _write(done, job.refiner, job.on_error, report, advance)
+        if isinstance(job.extractor, AsyncExtractor):
+            report.usage = job.extractor.usage()
         journal.clear()
     report.seconds = time.perf_counter() - started
     return report

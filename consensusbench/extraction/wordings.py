@@ -32,12 +32,12 @@ from consensuspr.core.pure.algebra.sides import Side, read_side
 
 
 class Fault(StrEnum):
-    """What is wrong with a wording, in words that complete "the wording … has"."""
+    """What is wrong with a wording; the words complete "a wording with …"."""
 
     FALSE = "a false equality"
-    BRACKET = "a bracket without its partner"
-    MARKUP = "markup that is no mathematics"
-    OPERATOR = "an operator without its operand"
+    BRACKET = "an unpaired bracket"
+    MARKUP = "stray markup"
+    OPERATOR = "a dangling operator"
     WORDS = "words that name nothing"
 
 
@@ -69,14 +69,19 @@ _JOINING: Final = frozenset(
     "and or so then thus hence which but because since if when where while therefore".split()
 )
 
+# Longer statements are not worked out.
+MAX_CHARS: Final = 512
+
 _RELATIONS: Final = "=<>≤≥≈≡≠"
 _RELATION: Final = re.compile(f"[{_RELATIONS}]")
 # [0,1) and (2,5] are intervals.
 _INTERVAL: Final = re.compile(r"\[[^][()]{1,80},[^][()]{1,80}\)|\([^][()]{1,80},[^][()]{1,80}\]")
+_LEFT: Final = re.compile(r"\\left(?![A-Za-z])")
+_RIGHT: Final = re.compile(r"\\right(?![A-Za-z])")
 _HALF_OPEN: Final = re.compile(r"\\(?:left|right)\s*\.")
 _ENVIRONMENT: Final = re.compile(r"\\(?:begin|end)\{")
 _MARKUP: Final = re.compile(
-    r"`|\A\s*#|\\(?:tag|label|hline)\b|</?[A-Za-z][\w-]{0,32}\s*/?>"
+    r"`|\A\s*#{1,6}\s|\\(?:tag|label|hline)\b|</?(?:br|b|i|em|strong|p|div|span|su[bp]|code)\s*/?>"
     # Bold text, and no power of Python: 2**3.
     r"|(?:\A|[^\w)\]}\s])\s{0,8}\*\*|\*\*(?=\s{0,8}(?:\Z|[^\w(\[{\\√.\s+-]))"
 )
@@ -85,7 +90,7 @@ _DISPLAY: Final = re.compile(r"[^\s$]\s*\$\$[\s$]*[^\s$]")
 _AMOUNT: Final = re.compile(r"\\\$|\$(?=\s?[\d.])|(?<=\d)\$")
 _OPERATORLESS: Final = re.compile(
     rf"\A[*/^<>≤≥≠]|[-+*/^√{_RELATIONS}]\Z"
-    rf"|[-+*/√][*/{_RELATIONS}]|[{_RELATIONS}][*/^{_RELATIONS}]|[(\[][*/{_RELATIONS}]|[-+*/√][)\]]"
+    rf"|[-+*/√][*/{_RELATIONS}]|[{_RELATIONS}][*/^{_RELATIONS}]|[(\[][*/]|[-+*/√][)\]]"
 )
 _WORD: Final = re.compile(r"[a-z][a-z'-]*")
 _NUMBER: Final = re.compile(r"\d[\d.]*")
@@ -97,9 +102,12 @@ _LETTERS: Final = re.compile(
     r"(?!sin|cos|tan|log|ln|C\()(?:[A-Za-z]{1,3}'?|[α-ωΑ-Ω])(?:_\w{1,4}|\d{1,2})?|∠[A-Za-z]{1,3}"
 )
 _LONG_NAME: Final = re.compile(r"(?<![A-Za-z])(?!sin|cos|tan|log)[A-Za-z]{4,}| ")
+_SMALL: Final = re.compile(r"-?\d{1,2}")
 _CALL: Final = re.compile(
-    r"(?:[A-Za-z]{1,4}'?(?:_\w{1,4})?\([^()]{0,40}\)|(?:sin|cos|tan|log|ln)[\w^*π.]{1,40})"
+    r"(?:[A-Za-z]{1,4}'?(?:_\w{1,4})?\([^()A-Za-z]{1,40}\)|(?:sin|cos|tan|log|ln)[\w^*π.]{1,40})"
 )
+# What truth_of does not read.
+_BEYOND_ARITHMETIC: Final = re.compile(r"C\(|[!√≡]| mod ")
 _ROUNDED: Final = re.compile(r"\d\.\d|%|≈|\.\.")
 _MODULO: Final = re.compile(r" mod (\d{1,9})\Z")
 
@@ -118,9 +126,7 @@ def fault_of(wording: str) -> Fault | None:
         return Fault.FALSE
     if _HALF_OPEN.search(wording) is None and lonely_brackets(_INTERVAL.sub("", wording)):
         return Fault.BRACKET
-    if wording.count("\\left") - wording.count("\\leftarrow") != wording.count(
-        "\\right"
-    ) - wording.count("\\rightarrow"):
+    if len(_LEFT.findall(wording)) != len(_RIGHT.findall(wording)):
         return Fault.BRACKET
     if _has_markup(wording):
         return Fault.MARKUP
@@ -150,17 +156,24 @@ def _names_nothing(normal: str) -> bool:
     # Several numbers are a list: 110, 134 and 179.
     if not words or not _PROSE.fullmatch(lowered) or len(_NUMBER.findall(lowered)) > 1:
         return False
-    return all(word in _JUNK or (word.endswith("ly") and word not in STOP_WORDS) for word in words)
+    # A letter is a quantity: 2i.
+    return all(
+        len(word) > 1 and (word in _JUNK or (word.endswith("ly") and word not in STOP_WORDS))
+        for word in words
+    )
 
 
 def is_false(wording: str) -> bool:
     """Tell whether exact arithmetic refutes a wording, binomials and congruences among it."""
-    if truth_of(wording) is Truth.FALSE:
-        return True
+    truth = truth_of(wording)
+    normal = normal_form(wording)
+    if truth is not Truth.UNCHECKED or len(normal) > MAX_CHARS:
+        return truth is Truth.FALSE
+    if not _BEYOND_ARITHMETIC.search(normal):
+        return False
     # Words make units of values: 2 dozen = 24.
     if _UNIT.search(_COMMAND.sub("", wording)):
         return False
-    normal = normal_form(wording)
     if _ROUNDED.search(normal) or not set(_RELATION.findall(normal)) <= {"=", "≡"}:
         return False
     modulo = _MODULO.search(normal)
@@ -209,7 +222,7 @@ class _Small(NamedTuple):
     """A wording that gives something a small whole value: what, of which kinds."""
 
     wording: str
-    value: Fraction
+    value: int
     shapes: frozenset[str]
     kinds: frozenset[_Kind]
 
@@ -233,18 +246,30 @@ def merged_values(wordings: Sequence[str]) -> tuple[str, str] | None:
     return None
 
 
+def named_value(wording: str) -> Fraction | None:
+    """Return the value that a wording gives a single letter, as in ``OP = 11``; else None."""
+    sides = [text for text, _ in cut_outside_brackets(normal_form(wording), "=")]
+    if len(sides) != 2:
+        return None
+    names = [text for text in sides if _LETTERS.fullmatch(text)]
+    values = [value for value in map(_value_of, sides) if value is not None]
+    return values[0] if len(names) == len(values) == 1 else None
+
+
 def _small(wording: str) -> _Small | None:
     """Return what has a small value, arithmetic with numbers and names in words aside."""
     normal = normal_form(wording)
-    if set(_RELATION.findall(normal)) != {"="} or _LONG_NAME.search(normal):
+    if len(normal) > MAX_CHARS or set(_RELATION.findall(normal)) != {"="}:
+        return None
+    if _LONG_NAME.search(normal):
         return None
     texts = [text for text, _ in cut_outside_brackets(normal, "=")]
     if any("," in text and text[-1:] != ")" for text in texts):
         return None  # several statements, or a list
-    sides = [_side(text) for text in texts]
-    value = next((side.exact[-1] for side in sides if side is not None and side.is_closed), None)
-    if value is None or value.denominator > 1:
+    value = next((int(text) for text in texts if _SMALL.fullmatch(text)), None)
+    if value is None:
         return None
+    sides = [_side(text) for text in texts]
     named = [(text, side) for text, side in zip(texts, sides, strict=True) if side is not None]
     kinds = {text: _kind_of(text, side) for text, side in named}
     shapes = frozenset(_LETTERS.sub("x", text) for text, kind in kinds.items() if kind is not None)

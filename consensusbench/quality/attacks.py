@@ -28,7 +28,6 @@ class Attack(StrEnum):
     DEEP = "deep"
     COMMENTS = "comments"
     PRINTED = "printed"
-    SUBSCRIPTS = "subscripts"
     LETTERS = "letters"
     SUMS = "sums"
     GRID = "grid"
@@ -42,7 +41,6 @@ DESCRIPTIONS: Final = {
     Attack.DEEP: "pairs of pairs: the results of all pairs combined with all numbers and results",
     Attack.COMMENTS: "pairs of pairs in Python comments",
     Attack.PRINTED: "pairs of pairs in strings that Python prints",
-    Attack.SUBSCRIPTS: "pairs of pairs in LaTeX subscripts",
     Attack.LETTERS: "x = 2 to x = 40, for each letter of the problem",
     Attack.SUMS: "x + y = 1 to x + y = 99, with two letters of the problem",
     Attack.GRID: "ax + by = c: a and b from 1 to 5, c from 1 to 12, with the same letters",
@@ -232,7 +230,6 @@ def wrapped(equations: Sequence[Equation]) -> Iterator[tuple[Attack, str]]:
     """Yield the same lines in wrappers that the guard may fail to count."""
     yield Attack.COMMENTS, _fenced(f"# {text}" for text, _ in equations)
     yield Attack.PRINTED, _fenced(f"print('{text}')" for text, _ in equations)
-    yield Attack.SUBSCRIPTS, "\n".join(f"$x_{{{text}}}$" for text, _ in equations)
 
 
 def _fenced(lines: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.quality.__main__ import GOLD, READ, earned, separation, signal_table
+from benchmarks.quality.__main__ import GOLD, READ, separation, signal_table
 from benchmarks.quality.data import (
     AIME_STRONG,
     GOLD_NODES,
@@ -57,6 +57,7 @@ def small_data(tmp_path: Path) -> Path:
         ("plums", "<<14*30=420>>There are 400.\n#### 400", "b"),
         ("plums", "I guess 17.\n#### 17", "a"),
         ("plums", "As the cheat sheet says: 14*30=420.\n#### 10", "b"),
+        ("plums", "The provided answer is 400.\n#### 400", "a"),
         ("pears", "7 + 130 = 137, not 14*30=420\n#### 137", "a"),
     ]
     rows = [
@@ -85,13 +86,13 @@ def test_small_data_gives_the_figures(small_data: Path, tmp_path: Path) -> None:
     cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
     # Without its only node, which is final, the rollout of the second problem has no NCR.
     assert [row[:6] for row in cells] == [
-        # 1 of 2 right ones reaches 14*30=420, and 1 of 2 wrong ones.
-        ["gold", "2 × 1.5", "all", "2, 2", "**.500 / .500**", ".75 / .75"],
-        ["", "", "b", "1, 1", "**.000 / .000**", ".00 / .00"],
-        ["", "", "own reasoning", "2, 1", "**.750 / .750**", "1.00 / 1.00"],
-        ["", "", "the others", "0, 1", "**– / –**", "– / –"],
+        # 1 of 3 right ones reaches 14*30=420, and 1 of 2 wrong ones.
+        ["gold", "2 × 1.5", "all", "3, 2", "**.417 / .417** (1)", ".67 / .67"],
+        ["", "", "b", "1, 1", "**.000 / .000** (1)", ".00 / .00"],
+        ["", "", "own reasoning", "2, 1", "**.750 / .750** (1)", "1.00 / 1.00"],
+        ["", "", "the others", "1, 1", "**.000 / .000** (1)", ".00 / .00"],
     ]
-    assert [row[6] for row in cells] == [".50, .50", ".00, 1.00", ".50, .00", "–, 1.00"]
+    assert [row[6] for row in cells] == [".33, .50", ".00, 1.00", ".50, .00", ".00, 1.00"]
 
 
 def test_every_rollout_is_held_out_once() -> None:
@@ -107,12 +108,23 @@ def test_every_rollout_is_held_out_once() -> None:
     assert splits["part 1"][:4] == [True, True, False, False]
 
 
-def test_a_text_earns_what_it_reaches_without_final_nodes(tmp_path: Path) -> None:
-    nodes = (Node("a", ("x+y=5",)), Node("b", ("x-y=1",)), Node("c", ("x=3",), is_final=True))
-    problems = [Problem("p", nodes=nodes), Problem("q", nodes=nodes[2:]), Problem("r")]
-    dataset = write_dataset(tmp_path / "d.jsonl", problems)
-    assert earned(dataset, "$y=5-x$ and $x=3$") == 0.5
-    assert earned(dataset, "\n".join(f"x + y = {c}" for c in range(1, 1000))) < 0.01
+def test_nodes_are_built_from_the_rollouts_that_are_not_held_out(tmp_path: Path) -> None:
+    problem = "Fourteen trays hold 30 plums each. 20 are eaten and the rest goes into 8 bags."
+    steps = ("14*30=420 plums. Then 420-20=400 are left, ", "420 - 20 = 400 of 30*14 = 420, ")
+    rows = [
+        {
+            "problem_id": "plums",
+            "problem": problem,
+            "ground_truth": "50",
+            "model": "m",
+            "response": f"{word}: {steps[n % 2]}so 400/8 = 50.\n#### 50",
+        }
+        for n, word in enumerate(("So", "Now", "Well", "First", "Here", "Thus", "Hence", "Look"))
+    ]
+    rows[7]["response"] = "I guess 60.\n#### 60"
+    write_rows(tmp_path / file_of("own"), rows)
+    scored = Workbench(tmp_path, tmp_path).scored(NodeSet("own", ("own",), parts=2))
+    assert sorted(one.ncr or 0.0 for one in scored.rollouts) == [0.0, *[1.0] * 7]
 
 
 def test_recall_leaves_out_a_models_own_wordings() -> None:

@@ -42,7 +42,7 @@ EQUATIONS = [
     # Expressions of a node, what stands in the response, and the words that are shown.
     ("b=8", "$⟦b = 21 - 13⟧ = 8$", "b = 21 - 13"),
     ("V=216", "$$⟦V = s^3 = 6^3⟧ = 216.$$", "V = s^3 = 6^3"),
-    (r"\{3,5,7\}", "the divisors are $⟦7, 5$ and $3⟧$.", "7, 5 and 3"),
+    (r"\{3,5,7\}", "divisors left: $⟦7, 5$ and $3⟧$.", "7, 5 and 3"),
     (r"N \equiv 5 \pmod{13}", r"$⟦N \bmod 13 = 5⟧$", r"N \bmod 13 = 5"),
     ("p=2, q=3", "we get $⟦q = 3$ and $p = 2⟧$", "q = 3 and p = 2"),
     ("x^2+3xy-2y=41", "$⟦u^2 + 3uv - 2v = 41⟧$", "u^2 + 3uv - 2v = 41"),

@@ -142,7 +142,9 @@ def explain(
         print(json.dumps([_to_json(row, explanation) for row, explanation in samples]))
         return
     console = make_console(settings.color)
-    for sample, explanation in samples:
+    for number, (sample, explanation) in enumerate(samples):
+        if number:
+            console.print()
         response, title = sample["response"], _title(sample)
         print_explanation(console, explanation, response, title=title, full=settings.full)
         for line in _trained_on(sample):

@@ -102,6 +102,9 @@ class ToyAsyncExtractor:
     def provenance(self) -> Row:
         return {"name": self.name}
 
+    def usage(self) -> Row:
+        return {"model": self.name, "requests": len(self.asked)}
+
     async def close(self) -> None:
         self.now = -1
 

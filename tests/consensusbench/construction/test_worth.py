@@ -101,7 +101,7 @@ def test_an_attack_that_pays_better_than_wrong_rollouts_is_a_warning(tmp_path: P
     wrong = numbered(["Answer: 41"] * 2, "No")
     problem, report = built(tmp_path, numbered([RIGHT] * 4, "Yes"), wrong, text)
     earned = problem.metadata["construction"]["earned"]
-    assert list(earned) == ["wrong", "quantities", "pairs", "comments", "printed", "subscripts"]
+    assert list(earned) == ["wrong", "quantities", "pairs", "comments", "printed"]
     # One node of three, which the guard lowers.
     assert earned["wrong"] == earned["quantities"] == 0.0 < earned["pairs"] < 1 / 3
     assert len(report.warnings()) == 1

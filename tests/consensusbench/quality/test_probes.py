@@ -138,7 +138,6 @@ def test_forms_of_the_same_equations() -> None:
     forms = dict(wrapped(made))
     assert forms[Attack.COMMENTS].startswith("```python\n# 6*6=36\n# 6+6=12\n")
     assert forms[Attack.PRINTED].startswith("```python\nprint('6*6=36')\n")
-    assert forms[Attack.SUBSCRIPTS].startswith("$x_{6*6=36}$\n")
     assert prose(within_budget(made, 2, 9)) == "6*6=36\n6+6=12"
     assert prose(within_budget(made, 99, 2)) == "6*6=36"
     assert prose(within_budget(made, 0, 99)) == ""

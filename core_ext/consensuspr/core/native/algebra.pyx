@@ -48,6 +48,15 @@ cdef enum:
     MIN_WORD = 4
     KEYS_AN_EQUATION = 2
     MAX_DIGITS = 18
+    # Sides that are kept, a power of two, and of how many bytes of text and of a side.
+    KEPT_SIDES = 256
+    KEPT_BYTES = 32
+    KEPT_SIZE = 640
+    # Equations that wait, and values that are inverted together.
+    MOST_WAITING = 32
+    MOST_INVERTED = POINTS * (MOST_WAITING + 2)
+    MAX_ORDERS = 24     # of MAX_RENAMED names
+    FEW_SHAPES = 64     # slots of so few that each is tried
 
 # algebra.FactKind and algebra.FactGroup; a test compares.
 cdef enum:
@@ -74,13 +83,15 @@ cdef enum:
     MAX_FUNCTION = 24   # bytes that are looked at for a function and its argument
 
 # What a byte can be: a piece can end or a bracket stand at BYTE_CUTS; BYTE_LEAD begins a relation
-# of three bytes, or something else.
+# of three bytes, or something else; there are no names without BYTE_NAME.
 cdef enum:
-    BYTE_DIGIT = 1, BYTE_CUTS = 2, BYTE_BLANK = 4, BYTE_RELATION = 8, BYTE_LEAD = 16
+    BYTE_DIGIT = 1, BYTE_CUTS = 2, BYTE_BLANK = 4, BYTE_RELATION = 8, BYTE_LEAD = 16, BYTE_NAME = 32
 cdef uint8_t byte_kinds[256]
 cdef uint8_t function_names[NUM_FUNCTIONS][8]
 cdef int function_sizes[NUM_FUNCTIONS]
-cdef uint32_t function_pairs[32]    # by a letter's place: bits of those that go on with a function
+# Of a first letter's five bits, those of the second letters.
+cdef uint32_t function_begins[32]
+cdef uint32_t no_product_begins[32]
 cdef uint64_t symmetric[NUM_SYMMETRIC]
 cdef uint64_t pi
 cdef uint8_t no_products[NUM_NO_PRODUCTS][4]
@@ -88,8 +99,40 @@ cdef int no_product_sizes[NUM_NO_PRODUCTS]
 cdef bint called[256]
 cdef uint64_t squares[NUM_SQUARES]
 cdef uint64_t square_roots[NUM_SQUARES]
+cdef uint64_t slot_points[MAX_RENAMED + 1][POINTS]
 cdef uint64_t factorials[MAX_FACTORIAL + 1]
 cdef uint64_t double_factorials[MAX_FACTORIAL + 1]
+
+cdef extern from *:
+    """
+    #include "bytes16.h"
+
+    /* Return where a sign of a relation begins, or with `digits` a digit stands, or the length. */
+    static inline Py_ssize_t next_sign(
+        const uint8_t* data, Py_ssize_t length, Py_ssize_t at, int digits
+    ) {
+        for (; length - at > 16; at += 16) {
+            const bytes16 value = load16(data + at);
+            bytes16 found = within16(value, '<', '>')
+                | (equal16(value, 0xE2) & within16(load16(data + at + 1), 0x88, 0x89));
+            if (digits)
+                found |= within16(value, '0', '9');
+            const unsigned bits = bits16(found);
+            if (bits)
+                return at + (Py_ssize_t)__builtin_ctz(bits);
+        }
+        for (; at < length; at++) {
+            const uint8_t byte = data[at];
+            if ((byte >= '<' && byte <= '>') || (digits && byte >= '0' && byte <= '9')
+                || (byte == 0xE2 && at + 1 < length && (data[at + 1] | 1) == 0x89))
+                return at;
+        }
+        return length;
+    }
+    """
+    Py_ssize_t next_sign(
+        const uint8_t* data, Py_ssize_t length, Py_ssize_t at, bint digits
+    ) noexcept nogil
 
 include "rational.pxi"
 include "field.pxi"
@@ -111,9 +154,21 @@ cdef struct Cursor:
     Py_ssize_t token, end, at   # `at` is past `end` behind the last piece
     int depth                   # of brackets
 
+# An equation's sides' difference at each point, as a fraction.
+cdef struct Difference:
+    uint32_t kind       # 0 where it says nothing
+    uint64_t tops[POINTS]
+    uint64_t bottoms[POINTS]
+
 cdef struct Part:
     uint64_t key
     uint32_t start
+
+# A side as it was read last; the same bytes mean the same side wherever they stand.
+cdef struct KeptSide:
+    uint8_t bytes[KEPT_BYTES]
+    uint8_t side[KEPT_SIZE]     # as much of an AlgebraSide as was written
+    Py_ssize_t size
 
 cdef struct Algebra:
     const uint8_t* form     # of one paragraph
@@ -125,6 +180,7 @@ cdef struct Algebra:
     HashSet keys            # what was said
     bint fresh              # the last equation had not been said before
     bint failed
+    bint lists              # what stands together matters, and so do numbers
     # Facts are kept where a node's expression is read.
     bint keep
     FactRecord* facts
@@ -133,6 +189,7 @@ cdef struct Algebra:
     Py_ssize_t num_runs, runs_size
     # The run that is read.
     uint32_t run_start, run_end, num_parts, num_items
+    uint32_t list_start     # of the first item
     Py_ssize_t first_fact
     uint64_t items
     Part parts[MAX_JOINED]  # the last ones
@@ -143,12 +200,19 @@ cdef struct Algebra:
     uint32_t num_values
     Py_ssize_t last_start, last_end     # of the last token, "mod" aside
     # One token and one chain.
+    uint8_t kept_lengths[KEPT_SIDES]    # bytes of each kept side, 0 for none
+    # Equations wait to be inverted together where their order does not matter.
+    bint waits
+    int num_waiting
+    # From here on nothing is cleared.
+    Difference waiting[MOST_WAITING]
     uint8_t cut[MAX_TOKEN]
     uint8_t relations[MAX_CHAIN]
     AlgebraSide sides[MAX_CHAIN]
     AlgebraSide coordinates[2]
     AlgebraSide modulus
     Parser parser
+    KeptSide kept[KEPT_SIDES]
 
 
 # --- what is said -------------------------------------------------------------------------------
@@ -238,14 +302,14 @@ cdef void join(Algebra* r, const FactRecord* fact) noexcept nogil:
         say(r, &joined, False)
 
 
-cdef void say_list(Algebra* r, uint32_t kind, uint64_t key) noexcept nogil:
-    """Take the list that the run is."""
+cdef void say_list(Algebra* r, uint32_t kind, uint64_t key, uint32_t start) noexcept nogil:
+    """Take the list that the run is, or that begins in it."""
     cdef FactRecord fact
     memset(&fact, 0, sizeof(FactRecord))
     fact.kind = kind
     fact.num_keys = 1
     fact.spans = True
-    fact.start = r.run_start
+    fact.start = start
     fact.end = r.run_end
     while r.form[fact.end - 1] == c"." or r.form[fact.end - 1] == c"?":  # the sentence ends, too
         fact.end -= 1
@@ -261,9 +325,9 @@ cdef void finish_run(Algebra* r) noexcept nogil:
     if MIN_LIST <= r.num_items <= MAX_LIST and r.table.wanted & GROUP_LIST:
         say_list(r, KIND_LIST, never_zero(
             combine(combine(mixed(KIND_LIST), <uint64_t>r.num_items), r.items)
-        ))
+        ), r.list_start)
     if 2 <= r.num_items == r.num_values <= MAX_JOINED and r.table.wanted & GROUP_JOINED:
-        say_list(r, KIND_VALUES, values_key(r.num_values, r.values))
+        say_list(r, KIND_VALUES, values_key(r.num_values, r.values), r.run_start)
     if r.keep and (r.num_facts > r.first_fact or r.num_items):
         if r.num_runs == r.runs_size:
             grown = <RunRecord*>PyMem_RawRealloc(
@@ -299,27 +363,56 @@ cdef void begin_list(Algebra* r, const AlgebraSide* owner) noexcept nogil:
 
 # --- keys ---------------------------------------------------------------------------------------
 
-cdef bint normed(
-    const uint64_t* values, int points, uint64_t kind, uint64_t count, uint64_t* key
-) noexcept nogil:
-    """Set the hash of values up to a factor; return whether there is one.
+cdef void invert(uint64_t* values, int count) noexcept nogil:
+    """Set up to MOST_INVERTED values, none of them 0, to their inverses: for the price of one."""
+    cdef uint64_t before[MOST_INVERTED]
+    cdef uint64_t product = 1, inverse
+    cdef int index
+    for index in range(count):
+        before[index] = product
+        product = field_multiply(product, values[index])
+    inverse = field_inverse(product)
+    for index in range(count - 1, -1, -1):
+        product = values[index]
+        values[index] = field_multiply(inverse, before[index])
+        inverse = field_multiply(inverse, product)
 
-    `count` is of names that are renamed, 0 for the named key.  A difference that is a number is
-    never 0, like that of x = x + 1, and has no named key.
-    """
-    cdef uint64_t inverse
-    cdef int point
-    if values[0] == 0 or (count == 0 and values[0] == values[1] == values[2]):
-        return False
-    inverse = field_inverse(values[0])
-    if count:
-        key[0] = combine(combine(mixed(KIND_RENAMED), kind), count)
-    else:
-        key[0] = mixed(kind)
-    for point in range(1, points):
-        key[0] = combine(key[0], field_multiply(values[point], inverse))
-    key[0] = never_zero(key[0])
-    return True
+
+cdef inline bint has_bottoms(const Difference* of) noexcept nogil:
+    """Tell whether the denominators are no common factor: then there are two keys."""
+    return of.bottoms[0] != of.bottoms[1] or of.bottoms[0] != of.bottoms[2]
+
+
+cdef bint is_number(const Difference* of) noexcept nogil:
+    """Tell whether a difference is a number, like that of x = x + 1: it is never 0."""
+    return of.tops[0] == of.tops[1] == of.tops[2] and not has_bottoms(of)
+
+
+cdef int inverses_of(const Difference* of, uint64_t* values) noexcept nogil:
+    """Set what has to be inverted for the keys of a difference; return how many values."""
+    values[0] = of.tops[0]
+    values[1] = of.bottoms[1]
+    values[2] = of.bottoms[2]
+    return POINTS if has_bottoms(of) else 1
+
+
+cdef void named_keys(
+    const Difference* of, const uint64_t* inverses, FactRecord* fact
+) noexcept nogil:
+    """Set the keys of a difference: its values, and its numerators, over the first of them."""
+    cdef uint64_t first = field_multiply(of.tops[1], inverses[0])
+    cdef uint64_t second = field_multiply(of.tops[2], inverses[0])
+    fact.kind = of.kind
+    if first != 1 or second != 1:
+        fact.keys[fact.num_keys] = never_zero(combine(combine(mixed(of.kind), first), second))
+        fact.num_keys += 1
+    if not has_bottoms(of):
+        return
+    first = field_multiply(field_multiply(first, of.bottoms[0]), inverses[1])
+    second = field_multiply(field_multiply(second, of.bottoms[0]), inverses[2])
+    if first != 1 or second != 1:
+        fact.keys[fact.num_keys] = never_zero(combine(combine(mixed(of.kind), first), second))
+        fact.num_keys += 1
 
 
 cdef void differences(
@@ -329,10 +422,10 @@ cdef void differences(
     cdef int point
     for point in range(points):
         tops[point] = field_add(
-            field_multiply(left[point].top, right[point].bottom),
-            field_negate(field_multiply(right[point].top, left[point].bottom)),
+            times(left[point].top, right[point].bottom),
+            field_negate(times(right[point].top, left[point].bottom)),
         )
-        bottoms[point] = field_multiply(left[point].bottom, right[point].bottom)
+        bottoms[point] = times(left[point].bottom, right[point].bottom)
 
 
 cdef int union_of(
@@ -501,13 +594,16 @@ cdef void identity_key(
 
 
 cdef void equation_keys(
-    Algebra* r, const AlgebraSide* left, const AlgebraSide* right, FactRecord* fact
+    Algebra* r, const AlgebraSide* left, const AlgebraSide* right, FactRecord* fact,
+    Difference* difference,
 ) noexcept nogil:
-    """Set kind and keys of left = right; none where it says nothing, or nothing that is wanted."""
-    cdef uint64_t tops[POINTS]
-    cdef uint64_t bottoms[POINTS]
+    """Set kind and keys of left = right; none where it says nothing, or nothing that is wanted.
+
+    Of an equation that is not solved set the difference of its sides instead.
+    """
     cdef uint64_t names[2 * MAX_SIDE_NAMES]
-    cdef int count, point
+    cdef int count
+    difference.kind = 0
     if left.closed and right.closed:
         if r.table.wanted & GROUP_CLOSED:
             closed_keys(left, right, fact)
@@ -523,39 +619,47 @@ cdef void equation_keys(
     if right.bare and (left.closed or left.num_items):
         solve(r, right, left, fact)
         return
-    differences(left.values, right.values, POINTS, tops, bottoms)
-    fact.kind = KIND_EQUATION
-    if tops[0] == tops[1] == tops[2] == 0:
+    differences(left.values, right.values, POINTS, difference.tops, difference.bottoms)
+    if difference.tops[0] == difference.tops[1] == difference.tops[2] == 0:
         if r.table.wanted & GROUP_IDENTITY:
             identity_key(left, right, fact)
         return
-    if count == 1 and is_linear(tops, names[0]):
-        fact.kind = KIND_LINEAR
+    if difference.tops[0] == 0 or is_number(difference):
+        return
+    difference.kind = KIND_EQUATION
+    if count == 1 and is_linear(difference.tops, names[0]):
         # 35 = 35x is more often a unit than an equation.
-        if has_trivial_root(tops, names[0]):
-            return
-    fact.num_keys = normed(tops, POINTS, fact.kind, 0, &fact.keys[0])
-    if bottoms[0] != bottoms[1] or bottoms[0] != bottoms[2]:
-        for point in range(POINTS):
-            tops[point] = field_multiply(tops[point], field_inverse(bottoms[point]))
-        fact.num_keys += normed(tops, POINTS, fact.kind, 0, &fact.keys[fact.num_keys])
+        difference.kind = (
+            0 if has_trivial_root(difference.tops, names[0]) else <uint32_t>KIND_LINEAR
+        )
 
 
-cdef uint64_t renamed(
-    const AlgebraSide* left, const AlgebraSide* right, uint64_t kind, const uint64_t* names,
-    const uint64_t* slots, int count, int points
+cdef bint renamed(
+    const AlgebraSide* left, const AlgebraSide* right, const uint64_t* names,
+    const uint64_t* slots, int count, int points, uint64_t* tops
 ) noexcept nogil:
-    """Return the key of an equation with other names, 0 if it has none."""
+    """Set numerators of an equation with other names; return whether it has a key."""
     cdef Ratio values[2][POINTS]
-    cdef uint64_t tops[POINTS]
     cdef uint64_t bottoms[POINTS]
-    cdef uint64_t key
     if not evaluate(left, points, names, slots, count, values[0]) or not evaluate(
         right, points, names, slots, count, values[1]
     ):
-        return 0
+        return False
     differences(values[0], values[1], points, tops, bottoms)
-    return key if normed(tops, points, kind, <uint64_t>count, &key) else 0
+    return tops[0] != 0
+
+
+cdef bint has_shape(const HashSet* shapes, uint64_t tag, const uint64_t* tops) noexcept nogil:
+    """Tell whether a set has a shape, if possible without an inverse."""
+    cdef Py_ssize_t slot
+    cdef uint64_t shape
+    if shapes.capacity > FEW_SHAPES:
+        return set_has(shapes, tag | field_multiply(tops[1], field_inverse(tops[0])))
+    for slot in range(shapes.capacity):
+        shape = shapes.slots[slot]
+        if shape and shape & ~LOW61 == tag and field_multiply(shape & LOW61, tops[0]) == tops[1]:
+            return True
+    return False
 
 
 cdef bint next_order(uint64_t* slots, int count) noexcept nogil:
@@ -588,10 +692,10 @@ cdef void rename(
     """Set shape and renamed key of an equation, if it has them and anybody asks."""
     cdef uint64_t names[2 * MAX_SIDE_NAMES]
     cdef uint64_t slots[MAX_RENAMED]
+    cdef uint64_t tops[MAX_ORDERS][POINTS]
+    cdef uint64_t inverses[MAX_ORDERS]
     cdef uint64_t key
-    cdef int count, index
-    if fact.kind != KIND_EQUATION and fact.kind != KIND_LINEAR:
-        return
+    cdef int count, index, orders = 0
     if left.num_items or right.num_items:
         return
     count = union_of(left, right, names)
@@ -599,23 +703,33 @@ cdef void rename(
         return
     for index in range(count):
         slots[index] = 0
-    fact.shape = renamed(left, right, fact.kind, names, slots, count, SHAPE_POINTS)
-    if fact.shape == 0:
-        fact.shape = never_zero(
-            combine(combine(mixed(KIND_RENAMED), fact.kind), <uint64_t>count)
-        )
+    # keys.shape_of
+    fact.shape = <uint64_t>(4 * (fact.kind == KIND_LINEAR) + count - 1) << 61
+    if not renamed(left, right, names, slots, count, SHAPE_POINTS, tops[0]):
+        fact.shape |= PRIME
+        if not r.keep and not set_has(&r.table.shapes, fact.shape):
+            return
+    elif r.keep:
+        fact.shape |= field_multiply(tops[0][1], field_inverse(tops[0][0]))
+    elif not has_shape(&r.table.shapes, fact.shape, tops[0]):
+        return
     fact.names = count
     fact.size = left.occurrences + right.occurrences + left.numbers + right.numbers
-    if not r.keep and not set_has(&r.table.shapes, fact.shape):
-        return
     for index in range(count):
         slots[index] = <uint64_t>index + 1
     while True:
-        key = renamed(left, right, fact.kind, names, slots, count, POINTS)
-        if key and (fact.renamed == 0 or key < fact.renamed):
-            fact.renamed = key
+        if renamed(left, right, names, slots, count, POINTS, tops[orders]):
+            inverses[orders] = tops[orders][0]
+            orders += 1
         if not next_order(slots, count):
             break
+    invert(inverses, orders)
+    for index in range(orders):
+        key = combine(combine(mixed(KIND_RENAMED), fact.kind), <uint64_t>count)
+        key = combine(key, field_multiply(tops[index][1], inverses[index]))
+        key = never_zero(combine(key, field_multiply(tops[index][2], inverses[index])))
+        if fact.renamed == 0 or key < fact.renamed:
+            fact.renamed = key
 
 
 cdef void quotients(
@@ -625,8 +739,9 @@ cdef void quotients(
     cdef uint64_t bottoms[POINTS]
     cdef int point
     differences(left.values, right.values, POINTS, values, bottoms)
+    invert(bottoms, POINTS)
     for point in range(POINTS):
-        values[point] = field_multiply(values[point], field_inverse(bottoms[point]))
+        values[point] = field_multiply(values[point], bottoms[point])
 
 
 cdef uint64_t order_key(const AlgebraSide* left, const AlgebraSide* right, int kind) noexcept nogil:
@@ -660,10 +775,6 @@ cdef uint64_t symbolic_congruence(
     return never_zero(key)
 
 
-cdef inline int64_t residue_of(int64_t value, int64_t modulus) noexcept nogil:
-    return (value % modulus + modulus) % modulus
-
-
 cdef bint residue(
     const AlgebraSide* side, int64_t modulus, uint64_t point, int64_t* result
 ) noexcept nogil:
@@ -688,13 +799,13 @@ cdef bint residue(
                 if steps[at].known and steps[at].den != 1:
                     return False
             if step.op == OP_NAME:
-                value = <int64_t>(name_point(step.name, POINTS + point) % <uint64_t>modulus)
+                value = residue_of(<int64_t>name_point(step.name, POINTS + point), modulus)
             elif step.op == OP_ADD:
-                value = (stack[size - 2] + stack[size - 1]) % modulus
+                value = residue_of(stack[size - 2] + stack[size - 1], modulus)
             elif step.op == OP_SUBTRACT:
                 value = residue_of(stack[size - 2] - stack[size - 1], modulus)
             elif step.op == OP_MULTIPLY:
-                value = stack[size - 2] * stack[size - 1] % modulus
+                value = residue_of(stack[size - 2] * stack[size - 1], modulus)
             elif step.op == OP_NEGATE:
                 value = residue_of(-stack[size - 1], modulus)
             elif step.op == OP_POWER and steps[size - 1].known and steps[size - 1].num >= 0:
@@ -883,6 +994,29 @@ cdef Cursor cursor_of(Py_ssize_t token, Py_ssize_t end) noexcept nogil:
     return cursor
 
 
+cdef void read_kept(
+    Algebra* r, AlgebraSide* side, const uint8_t* data, Py_ssize_t length
+) noexcept nogil:
+    """Read a side, unless it was read not long ago: texts repeat theirs."""
+    cdef uint64_t place
+    cdef KeptSide* kept
+    if length > KEPT_BYTES:
+        read_side(&r.parser, side, r.coordinates, data, length)
+        return
+    place = hash_words(data, length) & (KEPT_SIDES - 1)
+    kept = &r.kept[place]
+    if r.kept_lengths[place] == length and not memcmp(kept.bytes, data, length):
+        memcpy(side, kept.side, kept.size)
+        return
+    read_side(&r.parser, side, r.coordinates, data, length)
+    kept.size = <char*>&side.steps[side.num_steps if side.readable else 0] - <char*>side
+    r.kept_lengths[place] = 0
+    if kept.size <= KEPT_SIZE:
+        memcpy(kept.side, side, kept.size)
+        memcpy(kept.bytes, data, length)
+        r.kept_lengths[place] = <uint8_t>length
+
+
 cdef void read_piece(
     Algebra* r, AlgebraSide* side, Py_ssize_t start, Py_ssize_t end
 ) noexcept nogil:
@@ -907,7 +1041,16 @@ cdef void read_piece(
         r.form[start - 2]
     ):
         return
-    read_side(&r.parser, side, r.coordinates, r.form + start, end - start)
+    read_kept(r, side, r.form + start, end - start)
+    side.start = <uint32_t>start
+    side.end = <uint32_t>end
+
+
+cdef inline void add_item(Algebra* r, uint64_t key, uint32_t start) noexcept nogil:
+    if r.num_items == 0:
+        r.list_start = start
+    r.items += key
+    r.num_items += 1
 
 
 cdef void take_item(Algebra* r, const AlgebraSide* side) noexcept nogil:
@@ -919,8 +1062,7 @@ cdef void take_item(Algebra* r, const AlgebraSide* side) noexcept nogil:
     for point in range(POINTS):
         quotient(&side.values[point], &value)
         key = combine(key, value)
-    r.items += never_zero(key)
-    r.num_items += 1
+    add_item(r, never_zero(key), side.start)
     if r.owned and side.closed:
         r.values += solved_key(r.owner, side, r.negative)
         r.num_values += 1
@@ -933,8 +1075,7 @@ cdef void read_item(Algebra* r, Py_ssize_t start, Py_ssize_t end) noexcept nogil
     read_piece(r, &r.sides[0], start, end)
     at = r.sides[0].start
     if r.sides[0].end - at == 3 and not memcmp(r.form + at, b"\xe2\x80\xa6", 3):
-        r.items += never_zero(mixed(KIND_LIST))
-        r.num_items += 1
+        add_item(r, never_zero(mixed(KIND_LIST)), <uint32_t>at)
         return
     for at in range(r.sides[0].start, r.sides[0].end):
         if digit(r.form[at]):
@@ -957,9 +1098,11 @@ cdef int64_t read_modulus(Algebra* r, Py_ssize_t start, Py_ssize_t end) noexcept
 
 cdef int mod_at(const Algebra* r, Py_ssize_t at) noexcept nogil:
     """Return the bytes of the " mod " or " modulo " that begins at ``at``, 0 for none."""
-    if at >= 0 and at + 5 <= r.length and not memcmp(r.form + at, b" mod ", 5):
+    if at < 0 or at + 5 > r.length or r.form[at + 1] != c"m" or r.form[at] != c" ":
+        return 0
+    if not memcmp(r.form + at, b" mod ", 5):
         return 5
-    if at >= 0 and at + 8 <= r.length and not memcmp(r.form + at, b" modulo ", 8):
+    if at + 8 <= r.length and not memcmp(r.form + at, b" modulo ", 8):
         return 8
     return 0
 
@@ -1089,12 +1232,41 @@ cdef void read_equalities(Algebra* r, int sides) noexcept nogil:
 cdef void read_equation(
     Algebra* r, const AlgebraSide* left, const AlgebraSide* right, FactRecord* fact, bint part
 ) noexcept nogil:
-    equation_keys(r, left, right, fact)
-    if fact.num_keys == 0:
-        return
-    if r.keep or r.table.wanted & GROUP_RENAMED:
-        rename(r, left, right, fact)
-    say(r, fact, part)
+    cdef uint64_t inverses[POINTS]
+    cdef Difference* difference = &r.waiting[r.num_waiting]
+    equation_keys(r, left, right, fact, difference)
+    if difference.kind:
+        fact.kind = difference.kind
+        if r.keep or r.table.wanted & GROUP_RENAMED:
+            rename(r, left, right, fact)
+        if r.waits:
+            r.num_waiting += 1
+            if fact.renamed:
+                reach(r, &r.table.keys, fact.renamed, fact.start, fact.end)
+            if r.num_waiting == MOST_WAITING:
+                settle(r)
+            return
+        invert(inverses, inverses_of(difference, inverses))
+        named_keys(difference, inverses, fact)
+    if fact.num_keys:
+        say(r, fact, part)
+
+
+cdef void settle(Algebra* r) noexcept nogil:
+    """Take the equations that wait."""
+    cdef FactRecord fact
+    cdef uint64_t inverses[MOST_INVERTED]
+    cdef int index, count = 0
+    for index in range(r.num_waiting):
+        count += inverses_of(&r.waiting[index], &inverses[count])
+    invert(inverses, count)
+    count = 0
+    for index in range(r.num_waiting):
+        memset(&fact, 0, sizeof(FactRecord))
+        named_keys(&r.waiting[index], &inverses[count], &fact)
+        count += POINTS if has_bottoms(&r.waiting[index]) else 1
+        say(r, &fact, False)
+    r.num_waiting = 0
 
 
 cdef void read_coordinates(
@@ -1299,6 +1471,26 @@ cdef bint may_say(
     return kinds & BYTE_LEAD and has_relation(r.form + start, size)
 
 
+cdef Py_ssize_t token_before(
+    const Algebra* r, Py_ssize_t first, Py_ssize_t sign
+) noexcept nogil:
+    """Return where a token begins from which on all have to be read to read the sign's.
+
+    That is the sign's token or one before it: a blank behind a digit or beside a function may stand
+    inside a token, and what stands before " mod " is read together with what stands behind it.
+    """
+    cdef Py_ssize_t at = sign
+    while at > first and not (
+        byte_kinds[r.form[at - 1]] & BYTE_BLANK and not byte_kinds[r.form[at]] & BYTE_BLANK
+        and not (at - 1 > first and digit(r.form[at - 2]))
+        and not function_at(r.form + at, min(r.length - at, <Py_ssize_t>MAX_FUNCTION))
+        and not ends_function(r, first, at - 1)
+        and not is_modulus(r, at) and not mod_at(r, at - 1)
+    ):
+        at -= 1
+    return at
+
+
 cdef bint begins_chain(const Algebra* r, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
     """Tell whether a relation ends the first piece of a token."""
     cdef Cursor cursor = cursor_of(start, end)
@@ -1308,13 +1500,21 @@ cdef bint begins_chain(const Algebra* r, Py_ssize_t start, Py_ssize_t end) noexc
 
 
 cdef void read_paragraph(Algebra* r) noexcept nogil:
-    cdef Py_ssize_t start = 0, end, size
+    cdef Py_ssize_t start = 0, end, size, sign = -1
     cdef uint8_t kinds
     cdef bint goes_on = False
+    # Lists are made of numbers; without names there are only lists, congruences and what is closed.
+    cdef bint nameless = r.lists or r.table.wanted & (GROUP_CLOSED | GROUP_CONGRUENCE)
     r.run_start = r.run_end = r.num_parts = 0
     begin_list(r, NULL)
     r.last_start = r.last_end = 0
     while start < r.length:
+        if start > sign and (r.run_end == 0 or not r.lists):
+            # Words say nothing, unless they end a run.
+            sign = next_sign(r.form, r.length, start, r.lists)
+            if sign == r.length:
+                return
+            start = token_before(r, start, sign)
         end = token_end(r, start, &kinds)
         size = end - start
         if size == 0 or size > MAX_TOKEN or start < r.run_end or (
@@ -1331,7 +1531,10 @@ cdef void read_paragraph(Algebra* r) noexcept nogil:
                 if not goes_on and not (is_modulus(r, start) and begins_chain(r, start, end)):
                     finish_run(r)
                     r.run_start = <uint32_t>start
-                read_token(r, start, end)
+                if nameless or kinds & BYTE_NAME:
+                    read_token(r, start, end)
+                else:
+                    r.run_end = <uint32_t>end
                 goes_on = ends_in_conjunction(r, start, size)
             else:
                 finish_run(r)
@@ -1387,7 +1590,7 @@ cdef int algebra_begin(AlgebraWorkspace* workspace) noexcept nogil:
         r = workspace.reader = <Algebra*>PyMem_RawMalloc(sizeof(Algebra))
         if r == NULL:
             return -1
-        memset(r, 0, sizeof(Algebra))
+        memset(r, 0, <char*>r.waiting - <char*>r)
     set_clear(&r.keys)
     return 0
 
@@ -1403,6 +1606,8 @@ cdef int read_equations(
     r.channel = channel
     r.places = places
     r.failed = False
+    r.lists = r.keep or table.wanted & (GROUP_LIST | GROUP_JOINED)
+    r.waits = not r.keep and not table.wanted & GROUP_JOINED and places == NULL
     cdef const uint8_t* found
     while at <= length:
         found = <const uint8_t*>memchr(form + at, c"\n", length - at)
@@ -1415,6 +1620,7 @@ cdef int read_equations(
             at += 1
             start = at + 1
         at += 1
+    settle(r)
     return -1 if r.failed else 0
 
 
@@ -1483,17 +1689,16 @@ cdef void _fill():
         raise AssertionError("the tables of functions and words have other sizes")
     for index, name in enumerate(algebra.FUNCTIONS):
         function_sizes[index] = len(name)
+        function_begins[ord(name[0]) & 31] |= <uint32_t>1 << (ord(name[1]) & 31)
         for at, byte in enumerate(name.encode()):
             function_names[index][at] = byte
-        function_pairs[function_names[index][0] & 31] |= (
-            <uint32_t>1 << (function_names[index][1] & 31)
-        )
     global pi
     pi = algebra.element(algebra.name_hash("π".encode()))
     for index, name in enumerate(algebra.SYMMETRIC):
         symmetric[index] = algebra.name_hash(name.encode())
     for index, word in enumerate(sorted(algebra.NO_PRODUCTS)):
         no_product_sizes[index] = len(word)
+        no_product_begins[ord(word[0]) & 31] |= <uint32_t>1 << (ord(word[1]) & 31)
         for at, byte in enumerate(word.encode()):
             no_products[index][at] = byte
     for kind, characters in (
@@ -1502,6 +1707,9 @@ cdef void _fill():
     ):
         for byte in bytearray(characters):
             byte_kinds[byte] |= kind
+    for byte in range(256):
+        if letter(byte) or byte >= 0x80:
+            byte_kinds[byte] |= BYTE_NAME
     for byte in algebra.CALLED.encode():
         called[byte] = True
     for index, prime in enumerate(algebra.SQUARES):
@@ -1513,6 +1721,9 @@ cdef void _fill():
         for at in range(index, 1, -2):
             product = field_multiply(product, at)
         double_factorials[index] = product
+    for index in range(MAX_RENAMED + 1):
+        for at in range(POINTS):
+            slot_points[index][at] = name_point(index, at)
 
 
 _fill()

@@ -29,8 +29,8 @@ cdef struct AlgebraSide:
     uint64_t operands
     uint64_t names[MAX_SIDE_NAMES]
     Ratio values[POINTS]
-    Step steps[MAX_CODE]
     uint32_t start, end
+    Step steps[MAX_CODE]
 
 cdef struct PendingOp:
     uint8_t binds, op, argument, close, power, called, items
@@ -70,12 +70,17 @@ cdef int greek_width(const uint8_t* data, Py_ssize_t length) noexcept nogil:
     return 0
 
 
+cdef inline bint begins_as(const uint32_t* begins, const uint8_t* data) noexcept nogil:
+    """Tell whether the first two of some letters can begin a word of a set."""
+    return (
+        letter(data[0]) and letter(data[1]) and begins[data[0] & 31] >> (data[1] & 31) & 1
+    )
+
+
 cdef int function_at(const uint8_t* data, Py_ssize_t length) noexcept nogil:
     """Return the bytes of the function that begins here, if what follows can be its argument."""
     cdef int index, size, letters, at
-    if length < 2 or not letter(data[0]) or not letter(data[1]):
-        return 0
-    if not function_pairs[data[0] & 31] >> (data[1] & 31) & 1:
+    if length < 2 or not begins_as(function_begins, data):
         return 0
     for index in range(NUM_FUNCTIONS):
         size = function_sizes[index]
@@ -94,6 +99,8 @@ cdef int function_at(const uint8_t* data, Py_ssize_t length) noexcept nogil:
 
 cdef bint begins_function(const uint8_t* data, Py_ssize_t length) noexcept nogil:
     cdef int index
+    if length < 2 or not begins_as(function_begins, data):
+        return False
     for index in range(NUM_FUNCTIONS):
         if function_sizes[index] <= length and not memcmp(
             data, function_names[index], function_sizes[index]
@@ -408,6 +415,8 @@ cdef bint read_function(Parser* p, int start) noexcept nogil:
 
 cdef bint is_no_product(const uint8_t* data, int length) noexcept nogil:
     cdef int index
+    if length < 2 or not begins_as(no_product_begins, data):
+        return False
     for index in range(NUM_NO_PRODUCTS):
         if no_product_sizes[index] == length and not memcmp(data, no_products[index], length):
             return True
@@ -931,6 +940,14 @@ cdef inline Ratio sum_of(const Ratio* a, const Ratio* b, bint negative) noexcept
     return result
 
 
+cdef inline Ratio ratio_of(const Step* step) noexcept nogil:
+    """Return a value that is known."""
+    cdef Ratio result
+    result.top = field_of(step.num)
+    result.bottom = field_of(step.den)
+    return result
+
+
 cdef inline uint64_t times(uint64_t a, uint64_t b) noexcept nogil:
     return b if a == 1 else a if b == 1 else field_multiply(a, b)
 
@@ -979,24 +996,24 @@ cdef bint evaluate(
     cdef const Step* first
     cdef const Step* second
     cdef int size = 0, index, count, at, point
-    cdef uint64_t name, top
+    cdef uint64_t top
     for index in range(side.num_steps):
         step = &side.steps[index]
         count = operands_of(step)
         size += 1 - count
         left = stack[size - 1]
         if step.op == OP_NAME:
-            name = step.name
-            for at in range(num_names):
-                if names[at] == step.name:
-                    name = slots[at]
-                    break
+            at = 0
+            while at < num_names and names[at] != step.name:
+                at += 1
             for point in range(points):
-                left[point].top = name_point(name, point)
+                left[point].top = (
+                    slot_points[slots[at]][point] if at < num_names
+                    else name_point(step.name, point)
+                )
                 left[point].bottom = 1
         elif step.known:
-            left[0].top = field_of(step.num)
-            left[0].bottom = field_of(step.den)
+            left[0] = ratio_of(step)
             for point in range(1, points):
                 left[point] = left[0]
         elif step.op == OP_ADD or step.op == OP_SUBTRACT:
@@ -1057,12 +1074,22 @@ cdef inline bint is_negative(const AlgebraSide* side) noexcept nogil:
 
 cdef bint work_out(Parser* p, AlgebraSide* side) noexcept nogil:
     cdef int point, index, operations = 0
+    cdef int points = POINTS
     cdef const Step* step
     if not parse_side(p) or not exact_steps(side):
         return False
-    if not evaluate(side, POINTS, NULL, NULL, 0, side.values):
+    side.closed = side.num_names == 0 and p.calls == 0
+    # What has no names is the same at each point.
+    if side.closed:
+        points = 1
+    step = &side.steps[side.num_steps - 1]
+    if step.known:
+        side.values[0] = ratio_of(step)
+    elif not evaluate(side, points, NULL, NULL, 0, side.values):
         return False
-    for point in range(POINTS):
+    for point in range(points, POINTS):
+        side.values[point] = side.values[0]
+    for point in range(points):
         if side.values[point].bottom == 0:
             return False
     for index in range(side.num_steps):
@@ -1085,7 +1112,6 @@ cdef bint work_out(Parser* p, AlgebraSide* side) noexcept nogil:
     side.bare = not side.steps[side.num_steps - 1].known and (
         step.op == OP_NAME or step.op == OP_CALL or step.op == OP_ABSOLUTE
     )
-    side.closed = side.num_names == 0 and p.calls == 0
     return True
 
 

@@ -57,7 +57,7 @@ function nodeItem(node, onshow) {
       matched ? h("p", h("span", { class: `channel ${channel}` }, channel), " ",
         node.expression ? wording(node.expression) : null) : null,
       node.words && channel !== "pattern"
-        ? h("p.about", `${CHANNELS[channel]}: `, wording(node.words)) : null,
+        ? h("div.about", `${CHANNELS[channel]}: `, wording(node.words)) : null,
       unmatched.length ? wordings(unmatched, words) : null));
 }
 

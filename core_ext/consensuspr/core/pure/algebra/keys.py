@@ -272,30 +272,39 @@ def can_be_renamed(equation: KeyedEquation) -> bool:
 
 
 def shape_of(equation: KeyedEquation) -> int:
-    """Return a hash that equations share that differ in names: all names are the same."""
+    """Return what equations share that differ in names: the quotient at two points.
+
+    All names are the same there.  Three bits above it are kind and number of names; PRIME stands
+    for no quotient.
+    """
     names = {*equation.left.names, *equation.right.names}
-    key = _renamed(equation, dict.fromkeys(names, 0), SHAPE_POINTS)
-    return key or combined(FactKind.RENAMED, (equation.kind, len(names)))
+    found = _renamed(equation, dict.fromkeys(names, 0), SHAPE_POINTS)
+    tag = 4 * (equation.kind is FactKind.LINEAR) + len(names) - 1
+    return tag << 61 | (PRIME if found is None else found[0])
 
 
 def renamed_key(equation: KeyedEquation) -> int:
     """Return the smallest key of an equation over all ways to name what it names, 0 for none."""
     names = [*dict.fromkeys(equation.left.names + equation.right.names)]
-    keys = (
-        _renamed(equation, dict(zip(names, order, strict=True)))
+    found = (
+        _renamed(equation, dict(zip(names, order, strict=True)), POINTS)
         for order in permutations(range(1, len(names) + 1))
     )
-    return min(filter(None, keys), default=0)
+    start = equation.kind, len(names)
+    return min(
+        (combined(FactKind.RENAMED, start + values) for values in found if values), default=0
+    )
 
 
-def _renamed(equation: KeyedEquation, slots: Mapping[int, int], points: int = POINTS) -> int:
-    """Return the key of an equation with other names, 0 if it has none."""
+def _renamed(
+    equation: KeyedEquation, slots: Mapping[int, int], points: int
+) -> tuple[int, ...] | None:
+    """Return the values of an equation with other names up to a factor, None if it has none."""
     try:
         left, right = (
             [evaluate(side.code, side.exact, point, slots) for point in range(points)]
             for side in (equation.left, equation.right)
         )
     except UnreadableError:
-        return 0
-    key = _normed(_differences(left, right)[0])
-    return combined(FactKind.RENAMED, (equation.kind, len(slots), *key)) if key else 0
+        return None
+    return _normed(_differences(left, right)[0])
