@@ -45,13 +45,12 @@ from consensuspr.data import read_problems
 
 CONFIDENCE: Final = 0.95
 
-GOLD = NodeSet("GSM8K, gold steps", GSM8K, read_gold, models=("text-davinci-003",))
+GOLD = NodeSet("GSM8K, gold", GSM8K, read_gold, models=("text-davinci-003",))
 GSM8K_BUILT = NodeSet("GSM8K, built", GSM8K)
-PROGRAMS = NodeSet("gold steps, as programs", GSM8K, read_gold, programs=True)
+PROGRAMS = NodeSet("programs", GSM8K, read_gold, programs=True)
 MATH_BUILT = NodeSet("MATH, built", MATH, parts=4)
 READ = NodeSet("AIME, read", AIME, read_nodes, models=("Qwen3-32B-thinking",))
 AIME_BUILT = NodeSet("AIME, built", AIME, sources=AIME_STRONG)
-AIME_HELD_OUT = NodeSet("built, same writers", AIME)
 STRONG = NodeSet("built, strong writers", AIME_STRONG)
 
 
@@ -65,15 +64,16 @@ def signal_table(bench: Workbench, node_sets: Sequence[NodeSet]) -> str:
         # Rewritten rollouts are programs, and still have the steps of their sources.
         others = scored.where(~scored.own_reasoning)
         if not nodes.programs and {0.0, 1.0} <= {*others.acc.tolist()}:
-            groups |= {"own reasoning": scored.where(scored.own_reasoning), "the others": others}
+            own = scored.where(scored.own_reasoning)
+            groups |= {"own reasoning": own, "other rollouts": others}
         problems = [one for one in read_problems(bench.dataset(nodes)) if one.nodes]
-        sizes = f"{len(problems)} × {np.mean([len(one.nodes) for one in problems]):.1f}"
+        sizes = f"{len(problems)}×{np.mean([len(one.nodes) for one in problems]):.1f}"
         for name, columns in groups.items():
             chance = f"{chance_of(bench, nodes):.2%}" if name == "all" else ""
             first = [nodes.name, sizes] if name == "all" else ["", ""]
             rows.append([*first, name, *cells_of(columns), chance])
     headings = (
-        "nodes", "problems", "rollouts", "right, wrong", "inner / within", "length", "NCR",
+        "nodes", "problems", "rollouts", "right/wrong", "inner/within", "length", "NCR",
         "lowered", "chance",
     )  # fmt: skip
     return table(headings, rows, 3)
@@ -94,10 +94,10 @@ def cells_of(columns: Columns) -> list[str]:
     length = within_problems(chars, right, columns.problem, CONFIDENCE).value
     inner, within = found.figures["auroc"].value, found.figures["within"]
     return [
-        f"{found.num_right:,}, {found.num_wrong:,}",
-        f"**{share(inner)} / {share(within.value)}** ({within.problems if mixed else 0})",
-        f"{_short(auroc(chars, right) if mixed else None)} / {_short(length)}",
-        f"{_short(found.ncr_right)}, {_short(found.ncr_wrong)}",
+        f"{found.num_right:,}/{found.num_wrong:,}",
+        f"{share(inner)}/{share(within.value)} ({within.problems if mixed else 0})",
+        f"{_short(auroc(chars, right) if mixed else None)}/{_short(length)}",
+        f"{_short(found.ncr_right)}/{_short(found.ncr_wrong)}",
         f"{(columns.guard[right] < 1).mean():.1%}" if found.num_right else "–",
     ]
 
@@ -119,7 +119,7 @@ def attacks_table(bench: Workbench) -> str:
     reports = [bench.probes(nodes) for nodes in node_sets]
     rows = []
     for attack in Attack:
-        if attack is not Attack.UNRELATED:  # chance, in the other tables
+        if attack is not Attack.UNRELATED:  # chance, in the tables of nodes
             shares = [report.attack(attack).overall.ncr_without_final for report in reports]
             cells = ["–" if one is None else f"{one:.1%}" for one in shares]
             rows.append([f"`{attack.value}`", *cells])
@@ -132,8 +132,9 @@ def agreement_table(bench: Workbench) -> str:
     for ours, theirs in ((GSM8K_BUILT, GOLD), (AIME_BUILT, READ)):
         found = agreement_of_files(bench.dataset(ours), bench.dataset(theirs))
         shares = map(_with_interval, (found.consistency, found.recall, found.precision))
-        counts = f"{found.num_ours:,}, {found.num_theirs:,}"
-        rows.append([ours.name, theirs.name, str(len(found.problems)), counts, *shares])
+        counts = f"{found.num_ours:,}/{found.num_theirs:,}"
+        against = theirs.name.split(", ")[1]
+        rows.append([ours.name, against, str(len(found.problems)), counts, *shares])
     headings = ("nodes", "against", "problems", "nodes", "consistency", "recall", "precision")
     return table(headings, rows, 2)
 
@@ -158,7 +159,7 @@ PARTS: Final = {
     "math": Part("MATH by built nodes", lambda bench: signal_table(bench, (MATH_BUILT,))),
     "aime": Part(
         "AIME 2024 by read and built nodes",
-        lambda bench: signal_table(bench, (READ, AIME_BUILT, AIME_HELD_OUT, STRONG)),
+        lambda bench: signal_table(bench, (READ, AIME_BUILT, STRONG)),
     ),
     "recall": Part("read nodes found in solutions", lambda bench: recall_table(bench.shared)),
     "agreement": Part("built nodes against gold steps and read nodes", agreement_table),

@@ -87,12 +87,12 @@ def test_small_data_gives_the_figures(small_data: Path, tmp_path: Path) -> None:
     # Without its only node, which is final, the rollout of the second problem has no NCR.
     assert [row[:6] for row in cells] == [
         # 1 of 3 right ones reaches 14*30=420, and 1 of 2 wrong ones.
-        ["gold", "2 × 1.5", "all", "3, 2", "**.417 / .417** (1)", ".67 / .67"],
-        ["", "", "b", "1, 1", "**.000 / .000** (1)", ".00 / .00"],
-        ["", "", "own reasoning", "2, 1", "**.750 / .750** (1)", "1.00 / 1.00"],
-        ["", "", "the others", "1, 1", "**.000 / .000** (1)", ".00 / .00"],
+        ["gold", "2×1.5", "all", "3/2", ".417/.417 (1)", ".67/.67"],
+        ["", "", "b", "1/1", ".000/.000 (1)", ".00/.00"],
+        ["", "", "own reasoning", "2/1", ".750/.750 (1)", "1.00/1.00"],
+        ["", "", "other rollouts", "1/1", ".000/.000 (1)", ".00/.00"],
     ]
-    assert [row[6] for row in cells] == [".33, .50", ".00, 1.00", ".50, .00", ".00, 1.00"]
+    assert [row[6] for row in cells] == [".33/.50", ".00/1.00", ".50/.00", ".00/1.00"]
 
 
 def test_every_rollout_is_held_out_once() -> None:
@@ -170,7 +170,7 @@ def test_solutions_as_programs(text: str, code: list[str] | None) -> None:
 
 
 # Just below the present figures: inner and within.
-FLOORS = {GOLD: (0.79, 0.74), READ: (0.76, 0.74)}
+FLOORS = {GOLD: (0.77, 0.74), READ: (0.765, 0.75)}
 
 
 @pytest.mark.slow
@@ -184,7 +184,7 @@ def test_quality_on_real_rollouts_keeps_its_floor(
     figures = separation(columns_of(Workbench(shared_dir, tmp_path).scored(nodes))[0]).figures
     inner, within = figures["auroc"].value, figures["within"].value
     assert inner is not None and within is not None
-    assert (inner, within) >= FLOORS[nodes] and within >= FLOORS[nodes][1]
+    assert inner >= FLOORS[nodes][0] and within >= FLOORS[nodes][1]
 
 
 @pytest.mark.slow
