@@ -100,10 +100,9 @@ GROUPS: Final = {
     FactKind.ORDER_OR_EQUAL: FactGroup.ORDER,
     FactKind.CONGRUENCE: FactGroup.CONGRUENCE,
     FactKind.LIST: FactGroup.LIST,
-    # What is joined can be of any kind but a list; what always holds says nothing of names.
-    FactKind.JOINED: ~(FactGroup.LIST | FactGroup.RENAMED | FactGroup.IDENTITY),
+    FactKind.JOINED: _PARTS | FactGroup.JOINED,
     FactKind.RENAMED: FactGroup.NAMED | FactGroup.RENAMED,
-    FactKind.VALUES: ~(FactGroup.LIST | FactGroup.RENAMED | FactGroup.IDENTITY),
+    FactKind.VALUES: _PARTS | FactGroup.JOINED,
     FactKind.IDENTITY: FactGroup.NAMED | FactGroup.IDENTITY,
 }
 # What has a group of its own is read only if that is wanted.
