@@ -54,17 +54,18 @@ class Workbench:
 
     shared: Path
     folder: Path
-    _datasets: dict[NodeSet, Path] = field(default_factory=dict)
+    _datasets: dict[object, Path] = field(default_factory=dict)
     _scored: dict[NodeSet, ScoredSet] = field(default_factory=dict)
-    _probes: dict[NodeSet, ProbeReport] = field(default_factory=dict)
+    _probes: dict[object, ProbeReport] = field(default_factory=dict)
     _files: int = 0
     _start: float = field(default_factory=time.monotonic)
 
     def dataset(self, nodes: NodeSet) -> Path:
         """Return the nodes at hand, or those that all sources make."""
-        if nodes not in self._datasets:
-            self._datasets[nodes] = self._all_nodes(nodes)
-        return self._datasets[nodes]
+        made_of = nodes.at_hand or nodes.sources or nodes.rollouts
+        if made_of not in self._datasets:
+            self._datasets[made_of] = self._all_nodes(nodes)
+        return self._datasets[made_of]
 
     def scored(self, nodes: NodeSet) -> ScoredSet:
         """Return the rollouts, each scored by nodes that were made without it."""
@@ -74,11 +75,12 @@ class Workbench:
 
     def probes(self, nodes: NodeSet) -> ProbeReport:
         """Return what the attacks of ``consensusbench validate`` earn of a set of nodes."""
-        if nodes not in self._probes:
+        probed = (self.dataset(nodes), nodes.rollouts)
+        if probed not in self._probes:
             self.log(f"{nodes.name}: attacks")
             rollouts = self._write(read_rollouts(self.shared, nodes.rollouts))
-            self._probes[nodes] = probe_dataset(self.dataset(nodes), [rollouts])
-        return self._probes[nodes]
+            self._probes[probed] = probe_dataset(self.dataset(nodes), [rollouts])
+        return self._probes[probed]
 
     def log(self, text: str) -> None:
         """Print progress, with the seconds since the start."""

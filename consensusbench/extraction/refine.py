@@ -182,7 +182,7 @@ class PaperRefiner:
             return "it stands in the text of the problem"
 
         def rare(candidate: Candidate) -> Candidate | str:
-            is_number = gives_number(candidate.label)
+            is_number = gives_number(candidate.expressions[0])
             share = settings.min_share if is_number else settings.min_formula_share
             needed = max(settings.min_support, math.ceil(share * rollouts - 1e-9))
             if candidate.support >= needed:
@@ -194,8 +194,12 @@ class PaperRefiner:
             kept = tuple(text for text in candidate.expressions if not is_identity(text))
             if not kept:
                 return "an operation that changes nothing"
-            is_whole = len(kept) == len(candidate.expressions)
-            label = candidate.label if is_whole or candidate.label in kept else kept[0]
+            # A label may be words of a model, and no expression.
+            label = (
+                kept[0]
+                if candidate.label in {*candidate.expressions} - {*kept}
+                else candidate.label
+            )
             return replace(candidate, label=label, expressions=kept)
 
         def vague(candidate: Candidate) -> Candidate | str:

@@ -25,7 +25,7 @@ class Candidate:
     """A conclusion that may become a consensus node.
 
     Attributes:
-        label: what a person reads: the most common original wording.
+        label: what a person reads: the most common original wording, or a model's words.
         type: kind of conclusion.
         expressions: the wordings seen, as written, most common first; at least one.
         derived: forms that are equal to an expression and were not seen.

@@ -78,6 +78,14 @@ AB^2=25+x | (BA)^2-x=25
 AB=5 | |BA|=5
 AB/CD=EF/GH | AB*GH=CD*EF
 1/2AB*AC sinA=6 | AC*AB sinA=12
+log_xy=10/x | x log_xy=10 | x lny=10 lnx | xlogy=10logx | lny/lnx=10/x
+ln8=x+y | y+x=3 ln2
+log(x^2y)=z | z=log(yx^2)
+log_ab*log_bc=y+1 | log_ac=y+1
+log_(ab)x=y+1 | y=log_(ab)(x)-1
+sin x/2=y+1 | sin(x/2)=1+y
+sin θ/2 cos θ/2=1/4 | cos(θ/2)sin(θ/2)=1/4
+b=r cot A/2+x | b-x=rcot(A/2)
 gcd(12,18)=n+1 | gcd(18,12)=1+n
 max(x,y)=z+1 | z=max(y,x)-1
 [abc]=x+1 | [cab]=1+x | [Δbca]-x=1
@@ -87,7 +95,8 @@ area(Δabc)=7 | area(bca)=7
 x log_xy=10+z | xlog_x(y)-z=10
 x=2,3 | x=3 or x=2 | x∈3,2 | x=2 and x=3
 x=±√9 | x=±3 | x=-3 or x=3 | x=3,-3
-x=1±√2 | x=1+√2,1-√2
+x=1±√2 | x=1+√2,1-√2 | x=1-√2 or x=1+√2
+x=±√5 | x=√5,-√5
 (x,y)=(2,3) | y=3,x=2 | (x,y)=(4/2,3)
 P=(2,x+1) | P=(6/3,1+x)
 2^10≡24 mod 1000 | 24≡2^10 mod 1000
@@ -100,6 +109,7 @@ sinx=5; cosx=5; sin^2x=5; f(x)=5; g(x)=5; log_2x=5; logx=5; x!=5; |x|=5; √x=5;
 x_n=5; x'=5; ∠abc=5; ∠acb=5; [abc]=5; P(X=2)=5; x<5; x≤5; x>5; x≥5; n≡5 mod 7; n≡5 mod 8;
 n≡4 mod 7; 2n≡5 mod 7; C(5,2)=10; 5*2=10; √9=3; √16=4; 3!=6; 2,3,5; 3,5,7; 2,3,5,7;
 AB=5; AC=5; ab=5; AB*CD=5; AC*BD=5; AB/AC=5; DB/DC=5;
+lnx=5; log_3x=5; log_ax=5; log_x2=5; log(x+1)=5; sin x/2=5; sinx/2=5; log_2(x^2)=5;
 x=1,y=2; x=2,y=1; (x,y)=(5,2); (x,y)=(2,5); P=(2,5); P=(5,2); P=(2,5,0); x=±5; x=2,5; x∈2,7;
 y=2,5; -x=5; gcd(x,2)=5; gcd(x,3)=5; [abd]=5; [abcd]=5; n≡5 mod p; n≡5 mod q; n≡4 mod p;
 area=5; perimeter=5; 0.3x=y; 0.(3)x=y; x=π; x=√2; x=2√2

@@ -93,7 +93,7 @@ def test_problems_have_labelled_nodes_in_several_wordings(sample: Sample) -> Non
         assert problem.problem and problem.ground_truth and problem.metadata["subject"]
         assert problem.metadata["level"] in range(1, 6)
         by_hand = problem.data_source != COMPETITION
-        assert 3 <= len(problem.nodes) <= (8 if by_hand else 12), key
+        assert 2 <= len(problem.nodes) <= (8 if by_hand else 12), key
         assert {node.is_final for node in problem.nodes} == {True, False}, key
         for node in problem.nodes:
             types.add(node.type)

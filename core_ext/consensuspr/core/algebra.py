@@ -89,6 +89,8 @@ class FactGroup(IntFlag):
     RENAMED = 64
 
 
+# What can stand together with others: where one is joined, all are.
+_PARTS: Final = FactGroup.NAMED | FactGroup.CLOSED | FactGroup.ORDER | FactGroup.CONGRUENCE
 GROUPS: Final = {
     FactKind.EQUATION: FactGroup.NAMED,
     FactKind.LINEAR: FactGroup.NAMED,
@@ -98,13 +100,9 @@ GROUPS: Final = {
     FactKind.ORDER_OR_EQUAL: FactGroup.ORDER,
     FactKind.CONGRUENCE: FactGroup.CONGRUENCE,
     FactKind.LIST: FactGroup.LIST,
-    FactKind.JOINED: FactGroup.NAMED
-    | FactGroup.CLOSED
-    | FactGroup.ORDER
-    | FactGroup.CONGRUENCE
-    | FactGroup.JOINED,
+    FactKind.JOINED: _PARTS | FactGroup.JOINED,
     FactKind.RENAMED: FactGroup.NAMED | FactGroup.RENAMED,
-    FactKind.VALUES: FactGroup.NAMED | FactGroup.JOINED,
+    FactKind.VALUES: _PARTS | FactGroup.JOINED,
 }
 
 # So many distinct keys count as one equation: a chain says a few things at once, and honest

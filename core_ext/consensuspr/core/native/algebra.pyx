@@ -52,6 +52,11 @@ cdef enum:
     KEPT_SIDES = 256
     KEPT_BYTES = 32
     KEPT_SIZE = 640
+    # Equations that wait, and values that are inverted together.
+    MOST_WAITING = 32
+    MOST_INVERTED = POINTS * (MOST_WAITING + 2)
+    MAX_ORDERS = 24     # of MAX_RENAMED names
+    FEW_SHAPES = 64     # slots of so few that each is tried
 
 # algebra.FactKind and algebra.FactGroup; a test compares.
 cdef enum:
@@ -87,11 +92,13 @@ cdef int function_sizes[NUM_FUNCTIONS]
 cdef uint32_t function_begins[32]
 cdef uint32_t no_product_begins[32]
 cdef uint64_t symmetric[NUM_SYMMETRIC]
+cdef uint64_t pi
 cdef uint8_t no_products[NUM_NO_PRODUCTS][4]
 cdef int no_product_sizes[NUM_NO_PRODUCTS]
 cdef bint called[256]
 cdef uint64_t squares[NUM_SQUARES]
 cdef uint64_t square_roots[NUM_SQUARES]
+cdef uint64_t slot_points[MAX_RENAMED + 1][POINTS]
 cdef uint64_t factorials[MAX_FACTORIAL + 1]
 cdef uint64_t double_factorials[MAX_FACTORIAL + 1]
 
@@ -146,6 +153,12 @@ cdef struct Cursor:
     Py_ssize_t token, end, at   # `at` is past `end` behind the last piece
     int depth                   # of brackets
 
+# An equation's sides' difference at each point, as a fraction.
+cdef struct Difference:
+    uint32_t kind       # 0 where it says nothing
+    uint64_t tops[POINTS]
+    uint64_t bottoms[POINTS]
+
 cdef struct Part:
     uint64_t key
     uint32_t start
@@ -166,6 +179,7 @@ cdef struct Algebra:
     HashSet keys            # what was said
     bint fresh              # the last equation had not been said before
     bint failed
+    bint lists              # what stands together matters, and so do numbers
     # Facts are kept where a node's expression is read.
     bint keep
     FactRecord* facts
@@ -186,7 +200,11 @@ cdef struct Algebra:
     Py_ssize_t last_start, last_end     # of the last token, "mod" aside
     # One token and one chain.
     uint8_t kept_lengths[KEPT_SIDES]    # bytes of each kept side, 0 for none
+    # Equations wait to be inverted together where their order does not matter.
+    bint waits
+    int num_waiting
     # From here on nothing is cleared.
+    Difference waiting[MOST_WAITING]
     uint8_t cut[MAX_TOKEN]
     uint8_t relations[MAX_CHAIN]
     AlgebraSide sides[MAX_CHAIN]
@@ -343,8 +361,8 @@ cdef void begin_list(Algebra* r, const AlgebraSide* owner) noexcept nogil:
 # --- keys ---------------------------------------------------------------------------------------
 
 cdef void invert(uint64_t* values, int count) noexcept nogil:
-    """Set up to POINTS values, none of them 0, to their inverses: all for the price of one."""
-    cdef uint64_t before[POINTS]
+    """Set up to MOST_INVERTED values, none of them 0, to their inverses: for the price of one."""
+    cdef uint64_t before[MOST_INVERTED]
     cdef uint64_t product = 1, inverse
     cdef int index
     for index in range(count):
@@ -357,15 +375,41 @@ cdef void invert(uint64_t* values, int count) noexcept nogil:
         inverse = field_multiply(inverse, product)
 
 
-cdef int named_key(const uint64_t* ratios, uint64_t kind, uint64_t* key) noexcept nogil:
-    """Set the hash of values over the first of them; return how many there are, 0 or 1.
+cdef inline bint has_bottoms(const Difference* of) noexcept nogil:
+    """Tell whether the denominators are no common factor: then there are two keys."""
+    return of.bottoms[0] != of.bottoms[1] or of.bottoms[0] != of.bottoms[2]
 
-    A difference that is a number is never 0, like that of x = x + 1, and has none.
-    """
-    if ratios[1] == 1 and ratios[2] == 1:
-        return 0
-    key[0] = never_zero(combine(combine(mixed(kind), ratios[1]), ratios[2]))
-    return 1
+
+cdef bint is_number(const Difference* of) noexcept nogil:
+    """Tell whether a difference is a number, like that of x = x + 1: it is never 0."""
+    return of.tops[0] == of.tops[1] == of.tops[2] and not has_bottoms(of)
+
+
+cdef int inverses_of(const Difference* of, uint64_t* values) noexcept nogil:
+    """Set what has to be inverted for the keys of a difference; return how many values."""
+    values[0] = of.tops[0]
+    values[1] = of.bottoms[1]
+    values[2] = of.bottoms[2]
+    return POINTS if has_bottoms(of) else 1
+
+
+cdef void named_keys(
+    const Difference* of, const uint64_t* inverses, FactRecord* fact
+) noexcept nogil:
+    """Set the keys of a difference: its values, and its numerators, over the first of them."""
+    cdef uint64_t first = field_multiply(of.tops[1], inverses[0])
+    cdef uint64_t second = field_multiply(of.tops[2], inverses[0])
+    fact.kind = of.kind
+    if first != 1 or second != 1:
+        fact.keys[fact.num_keys] = never_zero(combine(combine(mixed(of.kind), first), second))
+        fact.num_keys += 1
+    if not has_bottoms(of):
+        return
+    first = field_multiply(field_multiply(first, of.bottoms[0]), inverses[1])
+    second = field_multiply(field_multiply(second, of.bottoms[0]), inverses[2])
+    if first != 1 or second != 1:
+        fact.keys[fact.num_keys] = never_zero(combine(combine(mixed(of.kind), first), second))
+        fact.num_keys += 1
 
 
 cdef void differences(
@@ -413,9 +457,12 @@ cdef bint is_linear(const uint64_t* values, uint64_t name) noexcept nogil:
 
 
 cdef bint are_equal(const AlgebraSide* left, const AlgebraSide* right) noexcept nogil:
-    """Tell whether two closed sides have one value."""
-    return field_multiply(left.values[0].top, right.values[0].bottom) == field_multiply(
-        right.values[0].top, left.values[0].bottom
+    """Tell whether two closed sides have one value, or are an angle in radians and in degrees."""
+    cdef uint64_t first = field_multiply(left.values[0].top, right.values[0].bottom)
+    cdef uint64_t second = field_multiply(right.values[0].top, left.values[0].bottom)
+    return first == second or (
+        field_multiply(180, first) == field_multiply(pi, second)
+        or field_multiply(pi, first) == field_multiply(180, second)
     )
 
 
@@ -516,14 +563,16 @@ cdef bint has_trivial_root(const uint64_t* values, uint64_t name) noexcept nogil
 
 
 cdef void equation_keys(
-    Algebra* r, const AlgebraSide* left, const AlgebraSide* right, FactRecord* fact
+    Algebra* r, const AlgebraSide* left, const AlgebraSide* right, FactRecord* fact,
+    Difference* difference,
 ) noexcept nogil:
-    """Set kind and keys of left = right; none where it says nothing, or nothing that is wanted."""
-    cdef uint64_t tops[POINTS]
-    cdef uint64_t bottoms[POINTS]
-    cdef uint64_t inverses[POINTS]
+    """Set kind and keys of left = right; none where it says nothing, or nothing that is wanted.
+
+    Of an equation that is not solved set the difference of its sides instead.
+    """
     cdef uint64_t names[2 * MAX_SIDE_NAMES]
-    cdef int count, point
+    cdef int count
+    difference.kind = 0
     if left.closed and right.closed:
         if r.table.wanted & GROUP_CLOSED:
             closed_keys(left, right, fact)
@@ -539,55 +588,43 @@ cdef void equation_keys(
     if right.bare and (left.closed or left.num_items):
         solve(r, right, left, fact)
         return
-    differences(left.values, right.values, POINTS, tops, bottoms)
-    fact.kind = KIND_EQUATION
-    if count == 1 and is_linear(tops, names[0]):
-        fact.kind = KIND_LINEAR
-        # 35 = 35x is more often a unit than an equation.
-        if has_trivial_root(tops, names[0]):
-            return
-    if tops[0] == 0:
+    differences(left.values, right.values, POINTS, difference.tops, difference.bottoms)
+    if difference.tops[0] == 0 or is_number(difference):
         return
-    inverses[0] = tops[0]
-    if bottoms[0] == bottoms[1] and bottoms[0] == bottoms[2]:
-        inverses[0] = field_inverse(tops[0])
-    else:
-        inverses[1] = bottoms[1]
-        inverses[2] = bottoms[2]
-        invert(inverses, POINTS)
-    for point in range(1, POINTS):
-        tops[point] = field_multiply(tops[point], inverses[0])
-    fact.num_keys = named_key(tops, fact.kind, &fact.keys[0])
-    if bottoms[0] != bottoms[1] or bottoms[0] != bottoms[2]:
-        for point in range(1, POINTS):
-            tops[point] = field_multiply(
-                field_multiply(tops[point], bottoms[0]), inverses[point]
-            )
-        fact.num_keys += named_key(tops, fact.kind, &fact.keys[fact.num_keys])
+    difference.kind = KIND_EQUATION
+    if count == 1 and is_linear(difference.tops, names[0]):
+        # 35 = 35x is more often a unit than an equation.
+        difference.kind = (
+            0 if has_trivial_root(difference.tops, names[0]) else <uint32_t>KIND_LINEAR
+        )
 
 
-cdef uint64_t renamed(
-    const AlgebraSide* left, const AlgebraSide* right, uint64_t kind, const uint64_t* names,
-    const uint64_t* slots, int count, int points
+cdef bint renamed(
+    const AlgebraSide* left, const AlgebraSide* right, const uint64_t* names,
+    const uint64_t* slots, int count, int points, uint64_t* tops
 ) noexcept nogil:
-    """Return the key of an equation with other names, 0 if it has none."""
+    """Set numerators of an equation with other names; return whether it has a key."""
     cdef Ratio values[2][POINTS]
-    cdef uint64_t tops[POINTS]
     cdef uint64_t bottoms[POINTS]
-    cdef uint64_t key, inverse
-    cdef int point
     if not evaluate(left, points, names, slots, count, values[0]) or not evaluate(
         right, points, names, slots, count, values[1]
     ):
-        return 0
+        return False
     differences(values[0], values[1], points, tops, bottoms)
-    if tops[0] == 0:
-        return 0
-    inverse = field_inverse(tops[0])
-    key = combine(combine(mixed(KIND_RENAMED), kind), <uint64_t>count)
-    for point in range(1, points):
-        key = combine(key, field_multiply(tops[point], inverse))
-    return never_zero(key)
+    return tops[0] != 0
+
+
+cdef bint has_shape(const HashSet* shapes, uint64_t tag, const uint64_t* tops) noexcept nogil:
+    """Tell whether a set has a shape, if possible without an inverse."""
+    cdef Py_ssize_t slot
+    cdef uint64_t shape
+    if shapes.capacity > FEW_SHAPES:
+        return set_has(shapes, tag | field_multiply(tops[1], field_inverse(tops[0])))
+    for slot in range(shapes.capacity):
+        shape = shapes.slots[slot]
+        if shape and shape & ~LOW61 == tag and field_multiply(shape & LOW61, tops[0]) == tops[1]:
+            return True
+    return False
 
 
 cdef bint next_order(uint64_t* slots, int count) noexcept nogil:
@@ -620,10 +657,10 @@ cdef void rename(
     """Set shape and renamed key of an equation, if it has them and anybody asks."""
     cdef uint64_t names[2 * MAX_SIDE_NAMES]
     cdef uint64_t slots[MAX_RENAMED]
+    cdef uint64_t tops[MAX_ORDERS][POINTS]
+    cdef uint64_t inverses[MAX_ORDERS]
     cdef uint64_t key
-    cdef int count, index
-    if fact.kind != KIND_EQUATION and fact.kind != KIND_LINEAR:
-        return
+    cdef int count, index, orders = 0
     if left.num_items or right.num_items:
         return
     count = union_of(left, right, names)
@@ -631,23 +668,33 @@ cdef void rename(
         return
     for index in range(count):
         slots[index] = 0
-    fact.shape = renamed(left, right, fact.kind, names, slots, count, SHAPE_POINTS)
-    if fact.shape == 0:
-        fact.shape = never_zero(
-            combine(combine(mixed(KIND_RENAMED), fact.kind), <uint64_t>count)
-        )
+    # keys.shape_of
+    fact.shape = <uint64_t>(4 * (fact.kind == KIND_LINEAR) + count - 1) << 61
+    if not renamed(left, right, names, slots, count, SHAPE_POINTS, tops[0]):
+        fact.shape |= PRIME
+        if not r.keep and not set_has(&r.table.shapes, fact.shape):
+            return
+    elif r.keep:
+        fact.shape |= field_multiply(tops[0][1], field_inverse(tops[0][0]))
+    elif not has_shape(&r.table.shapes, fact.shape, tops[0]):
+        return
     fact.names = count
     fact.size = left.occurrences + right.occurrences + left.numbers + right.numbers
-    if not r.keep and not set_has(&r.table.shapes, fact.shape):
-        return
     for index in range(count):
         slots[index] = <uint64_t>index + 1
     while True:
-        key = renamed(left, right, fact.kind, names, slots, count, POINTS)
-        if key and (fact.renamed == 0 or key < fact.renamed):
-            fact.renamed = key
+        if renamed(left, right, names, slots, count, POINTS, tops[orders]):
+            inverses[orders] = tops[orders][0]
+            orders += 1
         if not next_order(slots, count):
             break
+    invert(inverses, orders)
+    for index in range(orders):
+        key = combine(combine(mixed(KIND_RENAMED), fact.kind), <uint64_t>count)
+        key = combine(key, field_multiply(tops[index][1], inverses[index]))
+        key = never_zero(combine(key, field_multiply(tops[index][2], inverses[index])))
+        if fact.renamed == 0 or key < fact.renamed:
+            fact.renamed = key
 
 
 cdef void quotients(
@@ -693,10 +740,6 @@ cdef uint64_t symbolic_congruence(
     return never_zero(key)
 
 
-cdef inline int64_t residue_of(int64_t value, int64_t modulus) noexcept nogil:
-    return (value % modulus + modulus) % modulus
-
-
 cdef bint residue(
     const AlgebraSide* side, int64_t modulus, uint64_t point, int64_t* result
 ) noexcept nogil:
@@ -721,13 +764,13 @@ cdef bint residue(
                 if steps[at].known and steps[at].den != 1:
                     return False
             if step.op == OP_NAME:
-                value = <int64_t>(name_point(step.name, POINTS + point) % <uint64_t>modulus)
+                value = residue_of(<int64_t>name_point(step.name, POINTS + point), modulus)
             elif step.op == OP_ADD:
-                value = (stack[size - 2] + stack[size - 1]) % modulus
+                value = residue_of(stack[size - 2] + stack[size - 1], modulus)
             elif step.op == OP_SUBTRACT:
                 value = residue_of(stack[size - 2] - stack[size - 1], modulus)
             elif step.op == OP_MULTIPLY:
-                value = stack[size - 2] * stack[size - 1] % modulus
+                value = residue_of(stack[size - 2] * stack[size - 1], modulus)
             elif step.op == OP_NEGATE:
                 value = residue_of(-stack[size - 1], modulus)
             elif step.op == OP_POWER and steps[size - 1].known and steps[size - 1].num >= 0:
@@ -1023,9 +1066,11 @@ cdef int64_t read_modulus(Algebra* r, Py_ssize_t start, Py_ssize_t end) noexcept
 
 cdef int mod_at(const Algebra* r, Py_ssize_t at) noexcept nogil:
     """Return the bytes of the " mod " or " modulo " that begins at ``at``, 0 for none."""
-    if at >= 0 and at + 5 <= r.length and not memcmp(r.form + at, b" mod ", 5):
+    if at < 0 or at + 5 > r.length or r.form[at + 1] != c"m" or r.form[at] != c" ":
+        return 0
+    if not memcmp(r.form + at, b" mod ", 5):
         return 5
-    if at >= 0 and at + 8 <= r.length and not memcmp(r.form + at, b" modulo ", 8):
+    if at + 8 <= r.length and not memcmp(r.form + at, b" modulo ", 8):
         return 8
     return 0
 
@@ -1155,12 +1200,41 @@ cdef void read_equalities(Algebra* r, int sides) noexcept nogil:
 cdef void read_equation(
     Algebra* r, const AlgebraSide* left, const AlgebraSide* right, FactRecord* fact, bint part
 ) noexcept nogil:
-    equation_keys(r, left, right, fact)
-    if fact.num_keys == 0:
-        return
-    if r.keep or r.table.wanted & GROUP_RENAMED:
-        rename(r, left, right, fact)
-    say(r, fact, part)
+    cdef uint64_t inverses[POINTS]
+    cdef Difference* difference = &r.waiting[r.num_waiting]
+    equation_keys(r, left, right, fact, difference)
+    if difference.kind:
+        fact.kind = difference.kind
+        if r.keep or r.table.wanted & GROUP_RENAMED:
+            rename(r, left, right, fact)
+        if r.waits:
+            r.num_waiting += 1
+            if fact.renamed:
+                reach(r, &r.table.keys, fact.renamed, fact.start, fact.end)
+            if r.num_waiting == MOST_WAITING:
+                settle(r)
+            return
+        invert(inverses, inverses_of(difference, inverses))
+        named_keys(difference, inverses, fact)
+    if fact.num_keys:
+        say(r, fact, part)
+
+
+cdef void settle(Algebra* r) noexcept nogil:
+    """Take the equations that wait."""
+    cdef FactRecord fact
+    cdef uint64_t inverses[MOST_INVERTED]
+    cdef int index, count = 0
+    for index in range(r.num_waiting):
+        count += inverses_of(&r.waiting[index], &inverses[count])
+    invert(inverses, count)
+    count = 0
+    for index in range(r.num_waiting):
+        memset(&fact, 0, sizeof(FactRecord))
+        named_keys(&r.waiting[index], &inverses[count], &fact)
+        count += POINTS if has_bottoms(&r.waiting[index]) else 1
+        say(r, &fact, False)
+    r.num_waiting = 0
 
 
 cdef void read_coordinates(
@@ -1210,9 +1284,10 @@ cdef bint begins_item(const Algebra* r, Cursor cursor) noexcept nogil:
         return False
     if start == stop:
         return False
-    return digit(r.form[start]) or (
-        r.form[start] == c"-" and start + 1 < stop and digit(r.form[start + 1])
-    )
+    start += r.form[start] == c"-"
+    if start + 3 <= stop and not memcmp(r.form + start, b"\xe2\x88\x9a", 3):
+        return True     # a root
+    return start < stop and digit(r.form[start])
 
 
 cdef void read_token(Algebra* r, Py_ssize_t token, Py_ssize_t end) noexcept nogil:
@@ -1274,6 +1349,27 @@ cdef bint is_factor(const Algebra* r, Py_ssize_t start, Py_ssize_t at) noexcept 
     )
 
 
+cdef bint ends_function(const Algebra* r, Py_ssize_t start, Py_ssize_t at) noexcept nogil:
+    """Tell whether the name of a function stands before."""
+    cdef int index, size
+    for index in range(NUM_FUNCTIONS):
+        size = function_sizes[index]
+        if size <= at - start and not memcmp(r.form + at - size, function_names[index], size):
+            return True
+    return False
+
+
+cdef bint begins_quotient(const uint8_t* data, Py_ssize_t length) noexcept nogil:
+    """Tell whether a short fraction without a blank begins here: the argument of sin x/2."""
+    cdef Py_ssize_t index
+    for index in range(min(length, <Py_ssize_t>MAX_FUNCTION)):
+        if byte_kinds[data[index]] & BYTE_BLANK:
+            return False
+        if data[index] == c"/":
+            return index > 0
+    return False
+
+
 cdef bint joins(const Algebra* r, Py_ssize_t start, Py_ssize_t at) noexcept nogil:
     """Tell whether the blank at ``at`` stands within an expression that begins at ``start``."""
     cdef const uint8_t* behind = r.form + at + 1
@@ -1281,6 +1377,8 @@ cdef bint joins(const Algebra* r, Py_ssize_t start, Py_ssize_t at) noexcept nogi
     if r.form[at] != c" " or at == start or left == 0:
         return False
     if function_at(behind, min(left, <Py_ssize_t>MAX_FUNCTION)) and is_factor(r, start, at):
+        return True
+    if begins_quotient(behind, left) and ends_function(r, start, at):
         return True
     if not digit(r.form[at - 1]):
         return False
@@ -1373,15 +1471,14 @@ cdef void read_paragraph(Algebra* r) noexcept nogil:
     cdef uint8_t kinds
     cdef bint goes_on = False
     # Lists are made of numbers; without names there are only lists, congruences and what is closed.
-    cdef bint lists = r.keep or r.table.wanted & (GROUP_LIST | GROUP_JOINED)
-    cdef bint nameless = lists or r.table.wanted & (GROUP_CLOSED | GROUP_CONGRUENCE)
+    cdef bint nameless = r.lists or r.table.wanted & (GROUP_CLOSED | GROUP_CONGRUENCE)
     r.run_start = r.run_end = r.num_parts = 0
     begin_list(r, NULL)
     r.last_start = r.last_end = 0
     while start < r.length:
-        if r.run_end == 0 and start > sign:
-            # Words outside of a run say nothing.
-            sign = next_sign(r.form, r.length, start, lists)
+        if start > sign and (r.run_end == 0 or not r.lists):
+            # Words say nothing, unless they end a run.
+            sign = next_sign(r.form, r.length, start, r.lists)
             if sign == r.length:
                 return
             start = token_before(r, start, sign)
@@ -1460,7 +1557,7 @@ cdef int algebra_begin(AlgebraWorkspace* workspace) noexcept nogil:
         r = workspace.reader = <Algebra*>PyMem_RawMalloc(sizeof(Algebra))
         if r == NULL:
             return -1
-        memset(r, 0, <char*>r.cut - <char*>r)
+        memset(r, 0, <char*>r.waiting - <char*>r)
     set_clear(&r.keys)
     return 0
 
@@ -1476,6 +1573,8 @@ cdef int read_equations(
     r.channel = channel
     r.places = places
     r.failed = False
+    r.lists = r.keep or table.wanted & (GROUP_LIST | GROUP_JOINED)
+    r.waits = not r.keep and not table.wanted & GROUP_JOINED and places == NULL
     cdef const uint8_t* found
     while at <= length:
         found = <const uint8_t*>memchr(form + at, c"\n", length - at)
@@ -1488,6 +1587,7 @@ cdef int read_equations(
             at += 1
             start = at + 1
         at += 1
+    settle(r)
     return -1 if r.failed else 0
 
 
@@ -1559,6 +1659,8 @@ cdef void _fill():
         function_begins[ord(name[0]) & 31] |= <uint32_t>1 << (ord(name[1]) & 31)
         for at, byte in enumerate(name.encode()):
             function_names[index][at] = byte
+    global pi
+    pi = algebra.element(algebra.name_hash("π".encode()))
     for index, name in enumerate(algebra.SYMMETRIC):
         symmetric[index] = algebra.name_hash(name.encode())
     for index, word in enumerate(sorted(algebra.NO_PRODUCTS)):
@@ -1586,6 +1688,9 @@ cdef void _fill():
         for at in range(index, 1, -2):
             product = field_multiply(product, at)
         double_factorials[index] = product
+    for index in range(MAX_RENAMED + 1):
+        for at in range(POINTS):
+            slot_points[index][at] = name_point(index, at)
 
 
 _fill()

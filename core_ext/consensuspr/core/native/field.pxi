@@ -86,6 +86,11 @@ cdef extern from *:
         return (hash ^ byte) * 0x100000001B3u;
     }
 
+    static inline int64_t residue_of(int64_t value, int64_t modulus) {
+        value %= modulus;
+        return value < 0 ? value + modulus : value;
+    }
+
     static inline uint64_t modular_power(uint64_t base, uint64_t exponent, uint64_t modulus) {
         uint64_t result = 1 % modulus;
         for (; exponent; exponent >>= 1) {
@@ -106,6 +111,7 @@ cdef extern from *:
     }
     """
     const uint64_t PRIME
+    const uint64_t LOW61
     uint64_t field_multiply(uint64_t a, uint64_t b) noexcept nogil
     uint64_t field_add(uint64_t a, uint64_t b) noexcept nogil
     uint64_t field_negate(uint64_t a) noexcept nogil
@@ -117,6 +123,7 @@ cdef extern from *:
     uint64_t name_point(uint64_t name, uint64_t point) noexcept nogil
     uint64_t hash_words(const uint8_t* data, Py_ssize_t length) noexcept nogil
     uint64_t name_step(uint64_t hash, uint8_t byte) noexcept nogil
+    int64_t residue_of(int64_t value, int64_t modulus) noexcept nogil
     uint64_t modular_power(uint64_t base, uint64_t exponent, uint64_t modulus) noexcept nogil
     uint64_t whole_root(uint64_t value) noexcept nogil
 

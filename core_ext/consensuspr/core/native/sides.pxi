@@ -4,6 +4,7 @@
 cdef enum Op:
     OP_NUMBER = 0, OP_NAME, OP_CONSTANT, OP_ADD, OP_SUBTRACT, OP_MULTIPLY, OP_DIVIDE, OP_NEGATE
     OP_POWER, OP_ROOT, OP_FACTORIAL, OP_DOUBLE_FACTORIAL, OP_BINOMIAL, OP_ABSOLUTE, OP_CALL
+    OP_LOGARITHM
     OP_NOTHING
 
 # How tightly operators bind.
@@ -33,6 +34,7 @@ cdef struct AlgebraSide:
 
 cdef struct PendingOp:
     uint8_t binds, op, argument, close, power, called, items
+    bint divides            # a function whose argument is a fraction: sin x/2
     uint64_t name
 
 cdef struct Parser:
@@ -159,6 +161,7 @@ cdef PendingOp* push(Parser* p, int binds, int op) noexcept nogil:
     pending.power = 1
     pending.called = False
     pending.items = 1
+    pending.divides = False
     pending.name = 0
     return pending
 
@@ -355,18 +358,35 @@ cdef bint read_function(Parser* p, int start) noexcept nogil:
     """Read the base and the power of a function, whose name ends here: log_2, sin^2."""
     cdef PendingOp* pending
     cdef uint64_t name
-    cdef int power = 1, count
+    cdef int power = 1, count, first = p.at
+    cdef bint logarithm = p.data[start] == c"l"
+    cdef bint natural = logarithm and p.data[start + 1] == c"n", based = logarithm and not natural
+    cdef int64_t base = 10      # -1 where it is a letter
+    cdef bint blank
     if byte_at(p, 0) == c"_":
         p.at += 1
+        natural = False
         if byte_at(p, 0) == c"(":
             skip_bracket(p)
+            based = False
         elif digit(byte_at(p, 0)):
-            digits(p)
+            count = digits(p)
+            based = logarithm and count <= MAX_DIGITS
+            if based:
+                base = value_of_digits(p.data + p.at - count, count)
         elif letter(byte_at(p, 0)):
             p.at += 1
+            based = logarithm
+            base = -1
         else:
             p.failed = True
+            return True
     name = hash_bytes(NAME_START, p.data + start, p.at - start)
+    if based and base < 0:
+        name_of(p, hash_bytes(NAME_START, p.data + p.at - 1, 1))
+    elif based:
+        emit_number(p, base, 1)
+    first = p.at - first        # bytes of the base
     if byte_at(p, 0) == c"^":
         p.at += 1
         count = digits(p)
@@ -374,18 +394,21 @@ cdef bint read_function(Parser* p, int start) noexcept nogil:
             p.failed = True
             return True
         power = <int>value_of_digits(p.data + p.at - count, count)
-    if byte_at(p, 0) == c" ":
-        p.at += 1
-    p.calls += 1
+    blank = byte_at(p, 0) == c" "
+    p.at += blank
+    if not (based or natural):
+        p.calls += 1
+    count = OP_LOGARITHM if based or natural else OP_CALL
     if byte_at(p, 0) == c"(":
         p.at += 1
-        pending = push(p, BINDS_BRACKET, OP_CALL)
+        pending = push(p, BINDS_BRACKET, count)
         pending.close = c")"
         pending.called = True
     else:
-        pending = push(p, BINDS_ARGUMENT, OP_CALL)
+        pending = push(p, BINDS_ARGUMENT, count)
+        pending.divides = blank and first == 0      # log_2 8/x is another quotient
     pending.name = name
-    pending.argument = 1
+    pending.argument = 2 if based else 1
     pending.power = power
     return True
 
@@ -603,6 +626,20 @@ cdef void close_bracket(Parser* p, uint8_t byte) noexcept nogil:
     finish(p, bracket)
 
 
+cdef bint divides_argument(Parser* p) noexcept nogil:
+    """Read the bar of a fraction that is a function's argument: sin x/2."""
+    cdef int index = p.num_pending - 1
+    while index >= 0 and p.pending[index].binds > BINDS_ARGUMENT:
+        index -= 1
+    if index < 0 or not p.pending[index].divides:
+        return False
+    reduce_to(p, BINDS_FACTOR)
+    p.pending[p.num_pending - 1].divides = False
+    p.at += 1
+    push(p, BINDS_FACTOR, OP_DIVIDE)
+    return True
+
+
 cdef bint operator_or_product(Parser* p) noexcept nogil:
     """Read what stands behind an operand; return whether another is expected."""
     cdef uint8_t byte = p.data[p.at]
@@ -611,6 +648,8 @@ cdef bint operator_or_product(Parser* p) noexcept nogil:
         reduce_to(p, BINDS_SUM)
         p.at += 1
         push(p, BINDS_SUM, OP_ADD if byte == c"+" else OP_SUBTRACT)
+        return True
+    if byte == c"/" and divides_argument(p):
         return True
     if byte == c"*" or byte == c"/":
         reduce_to(p, BINDS_PRODUCT)
@@ -652,7 +691,7 @@ cdef bint operator_or_product(Parser* p) noexcept nogil:
 # --- values ------------------------------------------------------------------------------------
 
 cdef int operands_of(const Step* step) noexcept nogil:
-    if step.op == OP_CALL:
+    if step.op == OP_CALL or step.op == OP_LOGARITHM:
         return step.argument
     if step.op <= OP_CONSTANT:
         return 0
@@ -913,6 +952,32 @@ cdef inline uint64_t times(uint64_t a, uint64_t b) noexcept nogil:
     return b if a == 1 else a if b == 1 else field_multiply(a, b)
 
 
+cdef bint logarithm(const Step* step, const Ratio* value, uint64_t* result) noexcept nogil:
+    """Set a logarithm to a base of its own: of a number the sum of those of its primes."""
+    cdef Ratio found
+    cdef uint64_t total = 0, rest, key
+    cdef int part, index
+    if not step.known:
+        if not hashed(OP_LOGARITHM, NULL, value, 1, &found):
+            return False
+        result[0] = found.top
+        return True
+    if step.num <= 0:
+        return False
+    for part in range(2):
+        rest = <uint64_t>(step.num if part == 0 else step.den)
+        for index in range(NUM_SQUARES):
+            while rest % squares[index] == 0:
+                rest //= squares[index]
+                key = never_zero(combine(mixed(OP_LOGARITHM), squares[index])) % PRIME
+                total = field_add(total, field_negate(key) if part else key)
+        if rest > 1:
+            key = never_zero(combine(mixed(OP_LOGARITHM), rest)) % PRIME
+            total = field_add(total, field_negate(key) if part else key)
+    result[0] = total
+    return True
+
+
 cdef bint evaluate(
     const AlgebraSide* side, int points, const uint64_t* names, const uint64_t* slots,
     int num_names, Ratio* results,
@@ -924,26 +989,28 @@ cdef bint evaluate(
     cdef Ratio stack[MAX_CODE + 1][POINTS]
     cdef const Step* steps[MAX_CODE + 1]
     cdef Ratio taken[MAX_CODE]
+    cdef uint64_t logs[2]
     cdef Ratio* left
     cdef Ratio* right
     cdef const Step* step
     cdef const Step* first
     cdef const Step* second
     cdef int size = 0, index, count, at, point
-    cdef uint64_t name, top
+    cdef uint64_t top
     for index in range(side.num_steps):
         step = &side.steps[index]
         count = operands_of(step)
         size += 1 - count
         left = stack[size - 1]
         if step.op == OP_NAME:
-            name = step.name
-            for at in range(num_names):
-                if names[at] == step.name:
-                    name = slots[at]
-                    break
+            at = 0
+            while at < num_names and names[at] != step.name:
+                at += 1
             for point in range(points):
-                left[point].top = name_point(name, point)
+                left[point].top = (
+                    slot_points[slots[at]][point] if at < num_names
+                    else name_point(step.name, point)
+                )
                 left[point].bottom = 1
         elif step.known:
             left[0] = ratio_of(step)
@@ -967,6 +1034,13 @@ cdef bint evaluate(
         elif step.op == OP_NEGATE:
             for point in range(points):
                 left[point].top = field_negate(left[point].top)
+        elif step.op == OP_LOGARITHM:
+            for point in range(points):
+                for at in range(count):
+                    if not logarithm(steps[size - 1 + at], &stack[size - 1 + at][point], &logs[at]):
+                        return False
+                left[point].top = logs[count - 1]
+                left[point].bottom = logs[0] if count == 2 else 1
         else:
             first = steps[size - 1] if count else NULL
             second = steps[size + count - 2] if count else NULL
@@ -1026,10 +1100,12 @@ cdef bint work_out(Parser* p, AlgebraSide* side) noexcept nogil:
                 side.operands += never_zero(
                     combine(combine(mixed(OP_NUMBER), <uint64_t>step.num), <uint64_t>step.den)
                 )
-        elif step.op == OP_ROOT or OP_FACTORIAL <= step.op <= OP_BINOMIAL:
+        elif step.op in (
+            OP_ROOT, OP_FACTORIAL, OP_DOUBLE_FACTORIAL, OP_BINOMIAL, OP_LOGARITHM
+        ):
             operations |= 1 << step.op
     if side.operands:
-        for index in range(OP_ROOT, OP_BINOMIAL + 1):
+        for index in range(OP_NOTHING):
             if operations >> index & 1:
                 side.operands += never_zero(mixed(<uint64_t>index))
     step = &side.steps[side.num_steps - 1 - is_negative(side)]

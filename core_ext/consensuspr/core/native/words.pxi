@@ -130,7 +130,10 @@ cdef inline Py_ssize_t letters(Pass* s, Py_ssize_t at) noexcept nogil:
         (meaning > W_FUNCTION and meaning != W_APPLIED)
         or s.product
         or s.last == K_UNDERSCORE
-        or (length == 2 and meaning == W_PLAIN and (s.last == K_NUMBER or are_capitals(s.data + at)))
+        or (
+            length == 2 and meaning == W_PLAIN
+            and (s.last == K_NUMBER or are_capitals(s.data + at))
+        )
         or at_limit(s, at)
     ):
         return word(s, <const char*>s.data + at, length, at, end)

@@ -43,6 +43,7 @@ from consensuspr.core.pure.algebra.keys import (
 )
 from consensuspr.core.pure.algebra.sides import (
     DIGITS,
+    FUNCTION_NAMES,
     GREEK,
     LETTERS,
     Side,
@@ -461,7 +462,9 @@ def _joins(form: bytes, start: int, at: int) -> bool:
     if form[at] != ord(" ") or at == start:
         return False
     behind = form[at + 1 : at + 1 + _MAX_FUNCTION]
-    if function_of(behind) and _is_factor(form, start, at):
+    if (function_of(behind) and _is_factor(form, start, at)) or (
+        form.endswith(FUNCTION_NAMES, start, at) and _begins_quotient(behind)
+    ):
         return True
     if form[at - 1] not in DIGITS or not behind:
         return False
@@ -490,6 +493,12 @@ def _is_factor(form: bytes, start: int, at: int) -> bool:
     return len(run) == 1 or short or is_segment(run) or bool(function_of(run))
 
 
+def _begins_quotient(data: bytes) -> bool:
+    """Tell whether a short fraction without a blank begins here: the argument of sin x/2."""
+    bar = data.find(b"/", 0, _MAX_FUNCTION)
+    return bar > 0 and b" " not in data[:bar] and b"\n" not in data[:bar]
+
+
 def _begins_fraction(data: bytes) -> bool:
     bar = data.find(b"/", 0, 4)
     return bar > 0 and data[:bar].isdigit() and data[bar + 1 : bar + 2].isdigit()
@@ -514,9 +523,6 @@ def _calls(before: int) -> bool:
 
 def _begins_item(form: bytes, piece: _Piece) -> bool:
     """Tell whether a piece without a relation begins like a value: S = 1, 2, 3."""
-    behind = form[piece.start : piece.end]
-    return (
-        not isinstance(piece.behind, Relation)
-        and behind[:1] != b""
-        and (behind[0] in DIGITS or (behind[0] == ord("-") and behind[1:2].isdigit()))
-    )
+    behind = form[piece.start : piece.end].removeprefix(b"-")
+    number = behind[:1].isdigit() or behind.startswith("√".encode())
+    return number and not isinstance(piece.behind, Relation)

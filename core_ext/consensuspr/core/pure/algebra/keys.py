@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import permutations
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from consensuspr.core.algebra import (
     MANY_RESIDUES,
@@ -17,6 +17,8 @@ from consensuspr.core.algebra import (
     SMALL_MODULUS,
     FactKind,
     combined,
+    element,
+    name_hash,
     point_of,
 )
 from consensuspr.core.pure.algebra.sides import (
@@ -30,6 +32,8 @@ from consensuspr.core.pure.algebra.sides import (
     operands_of,
     quotient,
 )
+
+_PI: Final = element(name_hash("π".encode()))
 
 
 class KeyedEquation(NamedTuple):
@@ -148,9 +152,13 @@ def _closed(left: Side, right: Side) -> KeyedEquation | None:
 
 
 def are_equal(left: Side, right: Side) -> bool:
-    """Tell whether two closed sides have one value."""
+    """Tell whether two closed sides have one value, or are an angle in radians and in degrees."""
     (a, b), (c, d) = left.values[0], right.values[0]
-    return (a * d - c * b) % PRIME == 0
+    one, other = a * d, c * b
+    return any(
+        (p - q) % PRIME == 0
+        for p, q in ((one, other), (180 * one, _PI * other), (_PI * one, 180 * other))
+    )
 
 
 def order_of(left: Side, right: Side, kind: FactKind) -> int:
@@ -247,30 +255,39 @@ def can_be_renamed(equation: KeyedEquation) -> bool:
 
 
 def shape_of(equation: KeyedEquation) -> int:
-    """Return a hash that equations share that differ in names: all names are the same."""
+    """Return what equations share that differ in names: the quotient at two points.
+
+    All names are the same there.  Three bits above it are kind and number of names; PRIME stands
+    for no quotient.
+    """
     names = {*equation.left.names, *equation.right.names}
-    key = _renamed(equation, dict.fromkeys(names, 0), SHAPE_POINTS)
-    return key or combined(FactKind.RENAMED, (equation.kind, len(names)))
+    found = _renamed(equation, dict.fromkeys(names, 0), SHAPE_POINTS)
+    tag = 4 * (equation.kind is FactKind.LINEAR) + len(names) - 1
+    return tag << 61 | (PRIME if found is None else found[0])
 
 
 def renamed_key(equation: KeyedEquation) -> int:
     """Return the smallest key of an equation over all ways to name what it names, 0 for none."""
     names = [*dict.fromkeys(equation.left.names + equation.right.names)]
-    keys = (
-        _renamed(equation, dict(zip(names, order, strict=True)))
+    found = (
+        _renamed(equation, dict(zip(names, order, strict=True)), POINTS)
         for order in permutations(range(1, len(names) + 1))
     )
-    return min(filter(None, keys), default=0)
+    start = equation.kind, len(names)
+    return min(
+        (combined(FactKind.RENAMED, start + values) for values in found if values), default=0
+    )
 
 
-def _renamed(equation: KeyedEquation, slots: Mapping[int, int], points: int = POINTS) -> int:
-    """Return the key of an equation with other names, 0 if it has none."""
+def _renamed(
+    equation: KeyedEquation, slots: Mapping[int, int], points: int
+) -> tuple[int, ...] | None:
+    """Return the values of an equation with other names up to a factor, None if it has none."""
     try:
         left, right = (
             [evaluate(side.code, side.exact, point, slots) for point in range(points)]
             for side in (equation.left, equation.right)
         )
     except UnreadableError:
-        return 0
-    key = _normed(_differences(left, right)[0])
-    return combined(FactKind.RENAMED, (equation.kind, len(slots), *key)) if key else 0
+        return None
+    return _normed(_differences(left, right)[0])

@@ -59,6 +59,7 @@ class Op(IntEnum):
     BINOMIAL = 12
     ABSOLUTE = 13
     CALL = 14
+    LOGARITHM = 15  # of its last operand, to the base of the first if there are two
 
 
 class Step(NamedTuple):
@@ -114,7 +115,10 @@ LETTERS: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXY
 DIGITS: Final = frozenset(b"0123456789")
 _ROOTS: Final = {"√".encode(): 2, "∛".encode(): 3, "∜".encode(): 4}
 # What C(4,2) has and 4+2 has not.
-_OPERATIONS: Final = frozenset((Op.ROOT, Op.FACTORIAL, Op.DOUBLE_FACTORIAL, Op.BINOMIAL))
+_OPERATIONS: Final = frozenset(
+    (Op.ROOT, Op.FACTORIAL, Op.DOUBLE_FACTORIAL, Op.BINOMIAL, Op.LOGARITHM)
+)
+_LOGARITHMS: Final = (b"log", b"lg", b"ln")
 # What is solved for.
 _BARE: Final = (Op.NAME, Op.CALL, Op.ABSOLUTE)
 _PI: Final = "π".encode()
@@ -139,6 +143,7 @@ class _Pending(NamedTuple):
     close: int = 0  # byte that ends a bracket
     power: int = 1  # of a function: sin²x
     called: bool = False  # a bracket that holds arguments
+    divides: bool = False  # the argument is a fraction: sin x/2
     items: int = 1  # arguments so far
 
 
@@ -435,33 +440,47 @@ class _Parser:
     def _function(self, function: bytes) -> bool:
         """Read the name of a function, its base and its power: log_2, sin^2."""
         name, power = function, 1
+        base: Step | None = None
         if self._byte() == ord("_"):
             start = self.at
             self.at += 1
             if self._byte() == ord("("):
                 self._skip_bracket()
             elif self._byte() in DIGITS:
-                self._digits()
+                digits = self._digits()
+                if len(digits) <= MAX_DIGITS:
+                    base = Step(Op.NUMBER, number=Fraction(int(digits)))
             elif self._byte() in LETTERS:
                 self.at += 1
+                base = Step(Op.NAME, name_hash(self.data[start + 1 : self.at]))
             else:
                 raise UnreadableError
             name += self.data[start : self.at]
+        elif function != b"ln":
+            base = Step(Op.NUMBER, number=Fraction(10))
         if self._byte() == ord("^"):
             self.at += 1
             digits = self._digits()
             if not 0 < len(digits) <= 2:
                 raise UnreadableError
             power = int(digits)
-        if self._byte() == ord(" "):
-            self.at += 1
-        self.calls += 1
-        step = Step(Op.CALL, name_hash(name), 1)
+        blank = self._byte() == ord(" ")
+        self.at += blank
+        divides = blank and name == function  # log_2 8/x is another quotient
+        if function in _LOGARITHMS and (base is not None or name == b"ln"):
+            if base is not None and base.op is Op.NAME:
+                self._name(name[-1:])
+            elif base is not None:
+                self._emit(base)
+            step = Step(Op.LOGARITHM, argument=1 if base is None else 2)
+        else:
+            self.calls += 1
+            step = Step(Op.CALL, name_hash(name), 1)
         if self._byte() == ord("("):
             self.at += 1
             self._push(_Pending(0, step, ord(")"), power, called=True))
         else:
-            self._push(_Pending(_ARGUMENT, step, power=power))
+            self._push(_Pending(_ARGUMENT, step, power=power, divides=divides))
         return True
 
     def _call(self, name: bytes) -> bool:
@@ -486,6 +505,8 @@ class _Parser:
         byte = self._byte()
         if byte in b"+-":
             self._binary(_SUM, Op.ADD if byte == ord("+") else Op.SUBTRACT)
+            return True
+        if byte == ord("/") and self._divides_argument():
             return True
         if byte in b"*/":
             self._binary(_PRODUCT, Op.MULTIPLY if byte == ord("*") else Op.DIVIDE)
@@ -514,6 +535,19 @@ class _Parser:
             self.at += 1
         simple = self._byte() not in b"([|" and not function_of(self.data[self.at :])
         self._product(simple)
+        return True
+
+    def _divides_argument(self) -> bool:
+        """Read the bar of a fraction that is a function's argument: sin x/2."""
+        index = len(self.pending) - 1
+        while index >= 0 and self.pending[index].binds > _ARGUMENT:
+            index -= 1
+        if index < 0 or not self.pending[index].divides:
+            return False
+        self._reduce(_FACTOR)
+        self.pending[-1] = self.pending[-1]._replace(divides=False)
+        self.at += 1
+        self._push(_Pending(_FACTOR, Step(Op.DIVIDE)))
         return True
 
     def _binary(self, binds: int, op: Op) -> None:
@@ -613,7 +647,7 @@ def _exact_steps(code: Sequence[Step]) -> tuple[Exact, ...]:
 
 
 def operands_of(step: Step) -> int:
-    if step.op is Op.CALL:
+    if step.op in (Op.CALL, Op.LOGARITHM):
         return step.argument
     if step.op in (Op.NUMBER, Op.NAME, Op.CONSTANT):
         return 0
@@ -718,10 +752,30 @@ def evaluate(
         if step.op is Op.NAME:
             name = step.name if slots is None else slots[step.name]
             stack.append((point_of(name, point), 1))
+        elif step.op is Op.LOGARITHM:
+            logs = [_logarithm(*one) for one in zip(taken, exactly, strict=True)]
+            stack.append((logs[-1], logs[0] if count == 2 else 1))
         else:
             stack.append(_ratio(value) if value is not None else _step(step, taken, exactly, point))
         known.append(value)
     return stack[-1]
+
+
+def _logarithm(value: Ratio, exact: Exact) -> int:
+    """Return a logarithm to a base of its own: of a number the sum of those of its primes."""
+    if exact is None:
+        return combined(Op.LOGARITHM, (quotient(value),)) % PRIME
+    if exact <= 0:
+        raise UnreadableError
+    total = 0
+    for left, sign in ((exact.numerator, 1), (exact.denominator, -1)):
+        for prime in SQUARES:
+            while left % prime == 0:
+                left //= prime
+                total += sign * combined(Op.LOGARITHM, (prime,))
+        if left > 1:
+            total += sign * combined(Op.LOGARITHM, (left,))
+    return total % PRIME
 
 
 def _step(step: Step, taken: list[Ratio], exact: list[Exact], point: int) -> Ratio:
