@@ -189,7 +189,7 @@ cdef struct Algebra:
     Py_ssize_t num_runs, runs_size
     # The run that is read.
     uint32_t run_start, run_end, num_parts, num_items
-    uint32_t list_start     # of the first item
+    uint32_t list_start, list_end   # from the first item to the last
     Py_ssize_t first_fact
     uint64_t items
     Part parts[MAX_JOINED]  # the last ones
@@ -310,9 +310,7 @@ cdef void say_list(Algebra* r, uint32_t kind, uint64_t key, uint32_t start) noex
     fact.num_keys = 1
     fact.spans = True
     fact.start = start
-    fact.end = r.run_end
-    while r.form[fact.end - 1] == c"." or r.form[fact.end - 1] == c"?":  # the sentence ends, too
-        fact.end -= 1
+    fact.end = r.list_end
     fact.keys[0] = key
     say(r, &fact, False)
 
@@ -1046,9 +1044,12 @@ cdef void read_piece(
     side.end = <uint32_t>end
 
 
-cdef inline void add_item(Algebra* r, uint64_t key, uint32_t start) noexcept nogil:
+cdef inline void add_item(
+    Algebra* r, uint64_t key, uint32_t start, uint32_t end
+) noexcept nogil:
     if r.num_items == 0:
         r.list_start = start
+    r.list_end = end
     r.items += key
     r.num_items += 1
 
@@ -1062,7 +1063,7 @@ cdef void take_item(Algebra* r, const AlgebraSide* side) noexcept nogil:
     for point in range(POINTS):
         quotient(&side.values[point], &value)
         key = combine(key, value)
-    add_item(r, never_zero(key), side.start)
+    add_item(r, never_zero(key), side.start, side.end)
     if r.owned and side.closed:
         r.values += solved_key(r.owner, side, r.negative)
         r.num_values += 1
@@ -1075,7 +1076,7 @@ cdef void read_item(Algebra* r, Py_ssize_t start, Py_ssize_t end) noexcept nogil
     read_piece(r, &r.sides[0], start, end)
     at = r.sides[0].start
     if r.sides[0].end - at == 3 and not memcmp(r.form + at, b"\xe2\x80\xa6", 3):
-        add_item(r, never_zero(mixed(KIND_LIST)), <uint32_t>at)
+        add_item(r, never_zero(mixed(KIND_LIST)), <uint32_t>at, r.sides[0].end)
         return
     for at in range(r.sides[0].start, r.sides[0].end):
         if digit(r.form[at]):
