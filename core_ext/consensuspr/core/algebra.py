@@ -91,6 +91,8 @@ class FactGroup(IntFlag):
     IDENTITY = 128
 
 
+# What can stand together with others: where one is joined, all are.
+_PARTS: Final = FactGroup.NAMED | FactGroup.CLOSED | FactGroup.ORDER | FactGroup.CONGRUENCE
 GROUPS: Final = {
     FactKind.EQUATION: FactGroup.NAMED,
     FactKind.LINEAR: FactGroup.NAMED,
