@@ -43,6 +43,7 @@ EQUATIONS = [
     ("b=8", "$⟦b = 21 - 13⟧ = 8$", "b = 21 - 13"),
     ("V=216", "$$⟦V = s^3 = 6^3⟧ = 216.$$", "V = s^3 = 6^3"),
     (r"\{3,5,7\}", "divisors left: $⟦7, 5$ and $3⟧$.", "7, 5 and 3"),
+    ("2, 4, 9, 11", r"it is in $\{⟦9, 2, 11, 4⟧\}$, so go on", "9, 2, 11, 4"),
     (r"N \equiv 5 \pmod{13}", r"$⟦N \bmod 13 = 5⟧$", r"N \bmod 13 = 5"),
     ("p=2, q=3", "we get $⟦q = 3$ and $p = 2⟧$", "q = 3 and p = 2"),
     ("x^2+3xy-2y=41", "$⟦u^2 + 3uv - 2v = 41⟧$", "u^2 + 3uv - 2v = 41"),
@@ -65,7 +66,7 @@ def test_equal_equations_are_shown_in_their_own_words(run: Run, tmp_path: Path) 
         assert (lines[at + 1] == f"found as an equal equation: {words}") is bool(words)
     assert max(map(len, out.splitlines())) <= 100
     out = run("explain", files[0], "--dataset", files[1], "--no-statements").out
-    assert "equation" not in out and "NCR    0.143 = 1 of 7 nodes" in out
+    assert "equation" not in out and "NCR    0.125 = 1 of 8 nodes" in out
 
 
 def test_thoughts_are_shown_and_not_scored(run: Run, problems: Path, tmp_path: Path) -> None:

@@ -86,6 +86,8 @@ log_(ab)x=y+1 | y=log_(ab)(x)-1
 sin x/2=y+1 | sin(x/2)=1+y
 sin θ/2 cos θ/2=1/4 | cos(θ/2)sin(θ/2)=1/4
 b=r cot A/2+x | b-x=rcot(A/2)
+x^3+y^3=(x+y)(x^2-xy+y^2) | (y+x)(x^2+y^2-yx)=y^3+x^3
+log_xy*log_yx=1 | 1=log_yx*log_xy
 gcd(12,18)=n+1 | gcd(18,12)=1+n
 max(x,y)=z+1 | z=max(y,x)-1
 [abc]=x+1 | [cab]=1+x | [Δbca]-x=1
@@ -108,7 +110,7 @@ x+y=5; x-y=5; x+y=6; x+2y=5; xy=5; x^y=5; x+y^2=5; x+z=5; X+y=5; x=5; x=5y; 3x=1
 sinx=5; cosx=5; sin^2x=5; f(x)=5; g(x)=5; log_2x=5; logx=5; x!=5; |x|=5; √x=5; ∛x=5; x1=5; x2=5;
 x_n=5; x'=5; ∠abc=5; ∠acb=5; [abc]=5; P(X=2)=5; x<5; x≤5; x>5; x≥5; n≡5 mod 7; n≡5 mod 8;
 n≡4 mod 7; 2n≡5 mod 7; C(5,2)=10; 5*2=10; √9=3; √16=4; 3!=6; 2,3,5; 3,5,7; 2,3,5,7;
-AB=5; AC=5; ab=5; AB*CD=5; AC*BD=5; AB/AC=5; DB/DC=5;
+AB=5; AC=5; ab=5; AB*CD=5; AC*BD=5; AB/AC=5; DB/DC=5; x^2-y^2=(x-y)(x+y); x^2-y^2=(x+y)^2-2y(x+y);
 lnx=5; log_3x=5; log_ax=5; log_x2=5; log(x+1)=5; sin x/2=5; sinx/2=5; log_2(x^2)=5;
 x=1,y=2; x=2,y=1; (x,y)=(5,2); (x,y)=(2,5); P=(2,5); P=(5,2); P=(2,5,0); x=±5; x=2,5; x∈2,7;
 y=2,5; -x=5; gcd(x,2)=5; gcd(x,3)=5; [abd]=5; [abcd]=5; n≡5 mod p; n≡5 mod q; n≡4 mod p;

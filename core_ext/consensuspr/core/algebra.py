@@ -75,6 +75,7 @@ class FactKind(IntEnum):
     JOINED = 9  # x = 2 and y = 3, a < b < c
     RENAMED = 10  # of one of the first two
     VALUES = 11  # of a name: x = 2, 3; the key is that of x = 2 and x = 3
+    IDENTITY = 12  # an equation that always holds
 
 
 class FactGroup(IntFlag):
@@ -87,6 +88,7 @@ class FactGroup(IntFlag):
     LIST = 16
     JOINED = 32
     RENAMED = 64
+    IDENTITY = 128
 
 
 # What can stand together with others: where one is joined, all are.
@@ -103,6 +105,13 @@ GROUPS: Final = {
     FactKind.JOINED: _PARTS | FactGroup.JOINED,
     FactKind.RENAMED: FactGroup.NAMED | FactGroup.RENAMED,
     FactKind.VALUES: _PARTS | FactGroup.JOINED,
+    FactKind.IDENTITY: FactGroup.NAMED | FactGroup.IDENTITY,
+}
+# What has a group of its own is read only if that is wanted.
+OWN_GROUPS: Final = GROUPS | {
+    FactKind.JOINED: FactGroup.JOINED,
+    FactKind.VALUES: FactGroup.JOINED,
+    FactKind.IDENTITY: FactGroup.IDENTITY,
 }
 
 # So many distinct keys count as one equation: a chain says a few things at once, and honest

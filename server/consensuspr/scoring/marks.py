@@ -35,7 +35,11 @@ class Mark:
 # Words that were found, for one line of a table.
 _FOUND_CHARS = 80
 _TIMES = re.compile(r"\\(?:cdot|times)\b|[·×]")
-_LAYOUT = re.compile(r"(?<!\\)[$&]|\\[()\[\]!,;]|\\\\(?![A-Za-z])|\\q?quad\b|\*\*(?!\d)")
+_LAYOUT = re.compile(
+    r"(?<!\\)[$&]|\\[()\[\]!,;]|\\\\(?![A-Za-z])|\\q?quad\b"
+    # Bold text, and no power.
+    r"|(?<![\w)}\]])\*\*(?=\S)|\*\*(?!\s?[\w({\\])"
+)
 
 
 def words_found(response: str, span: tuple[int, int] | None, expression: str) -> str:
@@ -49,7 +53,10 @@ def words_found(response: str, span: tuple[int, int] | None, expression: str) ->
     if span is None:
         return ""
     # Dollars without their partners, line breaks and alignment read badly.
-    words = " ".join(_LAYOUT.sub(" ", response[span[0] : span[1]]).split())
+    words = response[span[0] : span[1]]
+    if words.count("{") > words.count("}"):
+        words = words.replace("\\boxed{", "", 1)
+    words = " ".join(_LAYOUT.sub(" ", words).split())
     if _plain(words) == _plain(expression):
         return ""
     return words if len(words) <= _FOUND_CHARS else words[: _FOUND_CHARS - 1] + "…"

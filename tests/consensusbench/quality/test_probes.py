@@ -95,8 +95,7 @@ def test_each_attack_earns_what_it_hits(report: ProbeReport) -> None:
         | {
             Attack.VALUES: (1 / 2 + 0) / 2,
             Attack.SUMS: (1 / 2 + 0) / 2,  # x + y = 89 holds "=89", too
-            # A relation in a subscript states nothing.
-            **dict.fromkeys((Attack.LETTERS, Attack.GRID, Attack.SUBSCRIPTS), 0.0),
+            **dict.fromkeys((Attack.LETTERS, Attack.GRID), 0.0),
             Attack.QUANTITIES: 0.0,  # "6 rows" names no node
             # k=1000 is hit by the one rollout of a; nothing of a by the one of b.
             Attack.UNRELATED: (0 + 1 / 3) / 2,

@@ -62,11 +62,12 @@ cdef enum:
 cdef enum:
     KIND_EQUATION = 1, KIND_LINEAR, KIND_SOLVED, KIND_CLOSED, KIND_ORDER, KIND_ORDER_OR_EQUAL
     KIND_CONGRUENCE, KIND_LIST, KIND_JOINED, KIND_RENAMED, KIND_VALUES
+    KIND_IDENTITY
 
 cdef enum:
     GROUP_NAMED = 1, GROUP_CLOSED = 2, GROUP_ORDER = 4, GROUP_CONGRUENCE = 8, GROUP_LIST = 16
-    GROUP_JOINED = 32, GROUP_RENAMED = 64
-    GROUP_ALL = 127
+    GROUP_JOINED = 32, GROUP_RENAMED = 64, GROUP_IDENTITY = 128
+    GROUP_ALL = 255
 
 # chains.Relation, and what stands between two pieces otherwise.
 cdef enum:
@@ -188,7 +189,7 @@ cdef struct Algebra:
     Py_ssize_t num_runs, runs_size
     # The run that is read.
     uint32_t run_start, run_end, num_parts, num_items
-    uint32_t list_start     # of the first item
+    uint32_t list_start, list_end   # from the first item to the last
     Py_ssize_t first_fact
     uint64_t items
     Part parts[MAX_JOINED]  # the last ones
@@ -272,7 +273,7 @@ cdef void say(
         kept = keep_fact(r)
         if kept != NULL:
             kept[0] = fact[0]
-    if part:
+    if part and fact.kind != KIND_IDENTITY:
         join(r, fact)
 
 
@@ -309,9 +310,7 @@ cdef void say_list(Algebra* r, uint32_t kind, uint64_t key, uint32_t start) noex
     fact.num_keys = 1
     fact.spans = True
     fact.start = start
-    fact.end = r.run_end
-    while r.form[fact.end - 1] == c"." or r.form[fact.end - 1] == c"?":  # the sentence ends, too
-        fact.end -= 1
+    fact.end = r.list_end
     fact.keys[0] = key
     say(r, &fact, False)
 
@@ -564,6 +563,34 @@ cdef bint has_trivial_root(const uint64_t* values, uint64_t name) noexcept nogil
     return False
 
 
+cdef uint64_t steps_hash(const AlgebraSide* side) noexcept nogil:
+    """Return the hash of the multiset of a side's steps."""
+    cdef const Step* step
+    cdef uint64_t total = 0, key
+    cdef int index
+    cdef bint named, number
+    for index in range(side.num_steps):
+        step = &side.steps[index]
+        named = step.op == OP_NAME or step.op == OP_CONSTANT or step.op == OP_CALL
+        number = step.op == OP_NUMBER
+        key = combine(mixed(step.op), step.name if named else 0)
+        key = combine(key, <uint64_t>step.num if number else 0)
+        total += never_zero(combine(key, <uint64_t>step.den if number else 1))
+    return total
+
+
+cdef void identity_key(
+    const AlgebraSide* left, const AlgebraSide* right, FactRecord* fact
+) noexcept nogil:
+    """Set the key of an equation that always holds: its sides as they are written."""
+    cdef uint64_t first = steps_hash(left), second = steps_hash(right)
+    cdef uint64_t key = combine(mixed(KIND_IDENTITY), min(first, second))
+    fact.kind = KIND_IDENTITY
+    if first != second:
+        fact.keys[0] = never_zero(combine(key, max(first, second)))
+        fact.num_keys = 1
+
+
 cdef void equation_keys(
     Algebra* r, const AlgebraSide* left, const AlgebraSide* right, FactRecord* fact,
     Difference* difference,
@@ -591,6 +618,10 @@ cdef void equation_keys(
         solve(r, right, left, fact)
         return
     differences(left.values, right.values, POINTS, difference.tops, difference.bottoms)
+    if difference.tops[0] == difference.tops[1] == difference.tops[2] == 0:
+        if r.table.wanted & GROUP_IDENTITY:
+            identity_key(left, right, fact)
+        return
     if difference.tops[0] == 0 or is_number(difference):
         return
     difference.kind = KIND_EQUATION
@@ -1013,9 +1044,12 @@ cdef void read_piece(
     side.end = <uint32_t>end
 
 
-cdef inline void add_item(Algebra* r, uint64_t key, uint32_t start) noexcept nogil:
+cdef inline void add_item(
+    Algebra* r, uint64_t key, uint32_t start, uint32_t end
+) noexcept nogil:
     if r.num_items == 0:
         r.list_start = start
+    r.list_end = end
     r.items += key
     r.num_items += 1
 
@@ -1029,7 +1063,7 @@ cdef void take_item(Algebra* r, const AlgebraSide* side) noexcept nogil:
     for point in range(POINTS):
         quotient(&side.values[point], &value)
         key = combine(key, value)
-    add_item(r, never_zero(key), side.start)
+    add_item(r, never_zero(key), side.start, side.end)
     if r.owned and side.closed:
         r.values += solved_key(r.owner, side, r.negative)
         r.num_values += 1
@@ -1042,7 +1076,7 @@ cdef void read_item(Algebra* r, Py_ssize_t start, Py_ssize_t end) noexcept nogil
     read_piece(r, &r.sides[0], start, end)
     at = r.sides[0].start
     if r.sides[0].end - at == 3 and not memcmp(r.form + at, b"\xe2\x80\xa6", 3):
-        add_item(r, never_zero(mixed(KIND_LIST)), <uint32_t>at)
+        add_item(r, never_zero(mixed(KIND_LIST)), <uint32_t>at, r.sides[0].end)
         return
     for at in range(r.sides[0].start, r.sides[0].end):
         if digit(r.form[at]):
@@ -1443,15 +1477,13 @@ cdef Py_ssize_t token_before(
 ) noexcept nogil:
     """Return where a token begins from which on all have to be read to read the sign's.
 
-    That is the sign's token or one before it: a blank behind a digit or before a function may stand
-    inside a token, and what stands before " mod " is read together with what stands behind it.
+    That is the sign's token or one before it: what stands before " mod " is read together with what
+    stands behind it.
     """
     cdef Py_ssize_t at = sign
     while at > first and not (
         byte_kinds[r.form[at - 1]] & BYTE_BLANK and not byte_kinds[r.form[at]] & BYTE_BLANK
-        and not (at - 1 > first and digit(r.form[at - 2]))
-        and not function_at(r.form + at, min(r.length - at, <Py_ssize_t>MAX_FUNCTION))
-        and not is_modulus(r, at) and not mod_at(r, at - 1)
+        and not joins(r, first, at - 1) and not is_modulus(r, at) and not mod_at(r, at - 1)
     ):
         at -= 1
     return at

@@ -113,7 +113,7 @@ class FactReader:
         self._owner: Side | None = None
         self._values: list[int] = []
         self._start = self._end = 0  # of the run that is read
-        self._list = 0  # start of the first item
+        self._list = (0, 0)  # from the first item to the last
         self._last_token = (0, 0)  # "mod" aside
 
     def runs(self) -> Iterator[FactRun]:
@@ -141,12 +141,10 @@ class FactReader:
         """Yield the run that ends here, if it says anything."""
         if not self._end:
             return
-        end = self._end
-        while end and self._form[end - 1] in b".?":  # the sentence ends, too
-            end -= 1
+        start, end = self._list
         if MIN_LIST <= len(self._items) <= MAX_LIST:
             key = combined(FactKind.LIST, (len(self._items), _sum(self._items)))
-            self._facts.append(Fact(FactKind.LIST, (key,), self._list, end, True))
+            self._facts.append(Fact(FactKind.LIST, (key,), start, end, True))
         if 2 <= len(self._items) == len(self._values) <= MAX_JOINED:
             key = values_key(self._values)
             self._facts.append(Fact(FactKind.VALUES, (key,), self._start, end, True))
@@ -158,7 +156,7 @@ class FactReader:
 
     def _take(self, fact: Fact, part: bool) -> None:
         self._facts.append(fact)
-        if part:
+        if part and fact.kind is not FactKind.IDENTITY:
             self._parts.append(fact)
             for count in range(2, min(MAX_JOINED, len(self._parts)) + 1):
                 parts = self._parts[-count:]
@@ -262,19 +260,18 @@ class FactReader:
         """Take an item of a list."""
         side, start, end = self._side(piece)
         if side is not None and not DIGITS.isdisjoint(self._form[start:end]):
-            self._take_item(side, start)
+            self._take_item(side, start, end)
         elif self._form[start:end] == _ELLIPSIS:
-            self._add_item(combined(FactKind.LIST, ()), start)
+            self._add_item(combined(FactKind.LIST, ()), start, end)
 
-    def _add_item(self, item: int, start: int) -> None:
-        if not self._items:
-            self._list = start
+    def _add_item(self, item: int, start: int, end: int) -> None:
+        self._list = (self._list[0] if self._items else start), end
         self._items.append(item)
 
-    def _take_item(self, side: Side | None, start: int) -> None:
+    def _take_item(self, side: Side | None, start: int, end: int) -> None:
         if side is None:
             return
-        self._add_item(combined(FactKind.LIST, map(quotient, side.values)), start)
+        self._add_item(combined(FactKind.LIST, map(quotient, side.values)), start, end)
         if self._owner is not None and side.is_closed:
             self._values.append(solved_key(self._owner, side))
 
@@ -284,10 +281,10 @@ class FactReader:
         sides = [self._side(piece) for piece in chain[:MAX_CHAIN]]
         if lists and len(sides) == len(chain):
             # S = 1, 2, 3: not S = 1.
-            side, start, _ = sides.pop()
+            side, start, end = sides.pop()
             if relations.pop() in (Relation.EQUAL, Relation.MEMBER):
                 self._begin_list(sides[-1][0])
-            self._take_item(side, start)
+            self._take_item(side, start, end)
         if self._is_modulus(chain[0].start):
             modulus = _modulus_of(self._form[chain[0].start : chain[0].end])
             first, end = self._last_token

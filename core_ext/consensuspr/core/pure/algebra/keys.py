@@ -78,6 +78,8 @@ def equation_of(left: Side, right: Side) -> KeyedEquation | None:
             return _solved(name, value)
     tops, bottoms = _differences(left.values, right.values)
     kind = FactKind.EQUATION
+    if not any(tops):
+        return _identity(left, right)
     if len(names) == 1 and _is_linear(tops, next(iter(names))):
         kind = FactKind.LINEAR
         # 35 = 35x is more often a unit than an equation.
@@ -91,6 +93,21 @@ def equation_of(left: Side, right: Side) -> KeyedEquation | None:
     # A difference that is a number is never 0, like that of x = x + 1, and says nothing.
     hashed = tuple(combined(kind, key) for key in keys if key is not None and {*key} != {1})
     return KeyedEquation(kind, hashed, left, right) if hashed else None
+
+
+def _identity(left: Side, right: Side) -> KeyedEquation | None:
+    """Return an equation that always holds: its sides as they are written, in any order."""
+    sides = sorted(_steps_hash(side) for side in (left, right))
+    if sides[0] == sides[1]:
+        return None
+    key = combined(FactKind.IDENTITY, sides)
+    return KeyedEquation(FactKind.IDENTITY, (key,), left, right)
+
+
+def _steps_hash(side: Side) -> int:
+    """Return the hash of the multiset of a side's steps."""
+    hashes = (combined(step.op, (step.name, *step.number.as_integer_ratio())) for step in side.code)
+    return sum(hashes) & 0xFFFFFFFFFFFFFFFF
 
 
 def _solved(name: Side, value: Side) -> KeyedEquation:
