@@ -54,7 +54,7 @@ from consensuspr.scoring.derive import (
     provenance_of,
 )
 from consensuspr.scoring.guard import GuardBudget
-from consensuspr.scoring.matchers import MatcherCache, matcher_of
+from consensuspr.scoring.matchers import MatcherCache
 from consensuspr.scoring.types import AnswerRule
 
 DIGEST_VERSION = 3
@@ -127,8 +127,13 @@ class Entry:
         """The matcher of the nodes, from the cache or compiled now (up to a millisecond)."""
 
         def compile_matcher() -> Matcher:
-            *_, given = json.loads(self._scoring.as_py())
-            return matcher_of(self.nodes, given or "")
+            _, _, nodes, _, given = json.loads(self._scoring.as_py())
+            return Matcher(
+                [node[1] for node in nodes],
+                derived=[node[2] for node in nodes],
+                given=given or "",
+                rare=[node[1][at] for node in nodes for rare in node[6:] for at in rare],
+            )
 
         return self._cache.get(self._key, compile_matcher)
 
