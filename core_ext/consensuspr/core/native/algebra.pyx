@@ -1477,13 +1477,16 @@ cdef Py_ssize_t token_before(
 ) noexcept nogil:
     """Return where a token begins from which on all have to be read to read the sign's.
 
-    That is the sign's token or one before it: what stands before " mod " is read together with what
-    stands behind it.
+    That is the sign's token or one before it: a blank behind a digit or beside a function may stand
+    inside a token, and what stands before " mod " is read together with what stands behind it.
     """
     cdef Py_ssize_t at = sign
     while at > first and not (
         byte_kinds[r.form[at - 1]] & BYTE_BLANK and not byte_kinds[r.form[at]] & BYTE_BLANK
-        and not joins(r, first, at - 1) and not is_modulus(r, at) and not mod_at(r, at - 1)
+        and not (at - 1 > first and digit(r.form[at - 2]))
+        and not function_at(r.form + at, min(r.length - at, <Py_ssize_t>MAX_FUNCTION))
+        and not ends_function(r, first, at - 1)
+        and not is_modulus(r, at) and not mod_at(r, at - 1)
     ):
         at -= 1
     return at
