@@ -172,7 +172,7 @@ def test_coverage_tells_the_cases_of_the_competition_problems_apart(sample: Samp
     right = ("sound", "redundant_thinking")
     assert sample.mean_ncr(*right, competition=True) >= 0.55
     assert sample.mean_ncr("wrong", competition=True) <= 0.2
-    assert sample.mean_ncr("direct_answer", competition=True) <= 0.15
+    assert sample.mean_ncr("direct_answer", competition=True) <= 0.2  # the final node
     for key in {row["problem_id"] for row in sample.of("wrong", competition=True)}:
         means = [
             mean_ncr(sample.scores, (row for row in rows if row["problem_id"] == key))
