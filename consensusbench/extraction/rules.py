@@ -5,9 +5,10 @@ characters; code is read apart (:mod:`consensusbench.extraction.programs`).  **C
 statements with their words, their value and their structure; false arithmetic is left out.
 **Phrases** ("that leaves 30 minutes") are further wordings of a conclusion that a formula gives.
 
-**Clusters**: statements of one structure are one conclusion.  So are computations that give the
-same value where they are alternatives: ``300-100-50=150`` in one solution and ``200-50=150`` in
-another.  A rollout that makes both, in two places, shows that they are two steps.
+**Clusters**: statements of one structure are one conclusion, and equations that are equal
+(:mod:`consensuspr.core.algebra`).  So are computations that give the same value where they are
+alternatives: ``300-100-50=150`` in one solution and ``200-50=150`` in another.  A rollout that
+makes both, in two places, shows that they are two steps.
 """
 
 from __future__ import annotations
@@ -323,9 +324,9 @@ def _conclusions(link: Link, chain: int, wording: str, position: float) -> Itera
             return
         kind, number = _judge(statement)
     fact = None if kind is ConclusionKind.COMPUTED else equation_of(link.text)
-    if fact is not None and fact.kind in (FactKind.EQUATION, FactKind.LINEAR):
-        if not (_WORD_ALONE.fullmatch(link.left) or _WORD_ALONE.fullmatch(link.right)):
-            kind, number = ConclusionKind.FORMULA, None
+    is_relation = fact is not None and fact.kind in (FactKind.EQUATION, FactKind.LINEAR)
+    if is_relation and not any(map(_WORD_ALONE.fullmatch, (link.left, link.right))):
+        kind, number = ConclusionKind.FORMULA, None
     # Letters side by side are a product in a formula, and a name where they have a value.
     letters = MIN_WORD if kind is ConclusionKind.FORMULA else 2
     is_worded = kind is not ConclusionKind.COMPUTED and _names_in_words(wording, letters)
