@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Annotated, TypeAlias
@@ -30,6 +30,7 @@ from consensuspr.core.expressions import (
     Power,
     Product,
     Sum,
+    is_constant,
     parse_statement,
     value_in_lowest_terms,
 )
@@ -133,6 +134,27 @@ def is_whole_below(number: Fraction, limit: int) -> bool:
     return number.denominator == 1 and number < limit
 
 
+def is_small_arithmetic(text: str, given: Container[Fraction]) -> bool:
+    """Return whether arithmetic gives 0 or 1, factors a given number, or is a mere congruence."""
+    normal = normalize(text)
+    if "≡" in normal:
+        return not any(map(str.isalpha, normal.replace("mod", "")))
+    statement = parse_statement(text)
+    if statement is None or len(statement.sides) != 2 or not all(map(is_constant, statement.sides)):
+        return False
+    for side, other in (statement.sides, statement.sides[::-1]):
+        value = value_in_lowest_terms(other)
+        if value is not None and (
+            value in (0, 1) or (value in given and value >= 10 and _is_factored(side))
+        ):
+            return True
+    return False
+
+
+def _is_factored(tree: Expression) -> bool:
+    return isinstance(tree, Product) and not any(divides for divides, _ in tree.factors)
+
+
 def _is_number(tree: Expression, value: int) -> bool:
     return isinstance(tree, Number) and tree.value == value
 
@@ -197,12 +219,13 @@ class PaperRefiner:
 
         stated, given = keys_in(problem.problem), numbers_of(problem.problem)
 
-        def names_little(text: str) -> bool:
+        def says_little(text: str) -> bool:
             assigned = assigned_numbers(text)
             if assigned is None:
-                return False
+                return is_small_arithmetic(text, given)
             name, numbers = assigned
-            small = len(name) == 1 and all(is_whole_below(number, 100) for number in numbers)
+            is_letter = len(name.rstrip("_0123456789'")) == 1
+            small = is_letter and all(is_whole_below(number, 100) for number in numbers)
             return small or all(number in given or not number for number in numbers)
 
         def rare(candidate: Candidate) -> Candidate | str:
@@ -221,9 +244,9 @@ class PaperRefiner:
             return _with_only(candidate, kept)
 
         def vague(candidate: Candidate) -> Candidate | str:
-            kept = tuple(text for text in candidate.expressions if not names_little(text))
+            kept = tuple(text for text in candidate.expressions if not says_little(text))
             if not kept:
-                return "it names a small number, or one of the problem's"
+                return "it says little beyond a small number, or one of the problem's"
             candidate = _with_only(candidate, kept)
             fact = equation_of(kept[0])
             if fact is not None and corpus.is_general(fact, problem.problem_id):

@@ -112,6 +112,7 @@ _RELATION = re.compile(f"[{RELATIONS}≠]")
 
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _TAG = re.compile(r"</?[A-Za-z_][\w-]{0,32}>")
+_FACTOR = re.compile(r"[\d.]+|[A-Za-z]|\S*\)")
 _FRACTION = re.compile(r"\d{1,3}/\d")
 
 # Longer chains write out an algorithm step by step.
@@ -157,6 +158,8 @@ def _completed(tokens: list[str], index: int) -> str:
         token = " ".join(tokens[index : index + 3])
     if _FRACTION.match(token) and index and tokens[index - 1].isdecimal():
         token = f"{tokens[index - 1]} {token}"  # a mixed number
+    if token[0] == "(" and index and _FACTOR.fullmatch(tokens[index - 1]):
+        token = tokens[index - 1] + token
     return token
 
 
@@ -308,7 +311,7 @@ def _distinct_links(
 
 def _conclusions(link: Link, chain: int, wording: str, position: float) -> Iterator[Conclusion]:
     """Yield the conclusion of a link, if it is a true statement that says something."""
-    if link.relation == "≡" and "mod" not in link.right:
+    if (link.relation == "≡" and "mod" not in link.right) or _GLUED.search(link.text):
         return
     if fault_of(wording) is not None:
         if fault_of(link.text) is not None:
@@ -346,6 +349,8 @@ def _conclusions(link: Link, chain: int, wording: str, position: float) -> Itera
     yield Conclusion(kind, structure, value, is_worded, chain, wording, position, renamed)
 
 
+# A line break was lost: 10x=8.4444…now.
+_GLUED = re.compile(r"…\w")
 _WORD_ALONE = re.compile(r"[^\W\d]\w*'*")
 # Every identity of complex numbers says this: 65^2-(64i)^2=65^2+64^2.
 _IMAGINARY = getattr(equation_of("i^2=-1"), "keys", None)
