@@ -183,6 +183,7 @@ class PaperRefiner:
 
         def echo(candidate: Candidate) -> Candidate | str:
             # Wordings that the problem's own text states are dropped, or all if the label is one.
+            # The label may be words of a model.
             found = candidate.expressions, candidate.derived
             expressions, derived = beyond(problem.problem, *found)
             facts = [equation_of(text) for text in expressions]
@@ -191,7 +192,8 @@ class PaperRefiner:
                 for text, fact in zip(expressions, facts, strict=True)
                 if fact is None or stated.isdisjoint([*fact.keys, fact.renamed])
             )
-            if candidate.label in expressions or (expressions, derived) == found:
+            is_label_gone = candidate.label in {*candidate.expressions} - {*expressions}
+            if expressions and not is_label_gone:
                 return replace(candidate, expressions=expressions, derived=derived)
             return "it stands in the text of the problem"
 
@@ -380,6 +382,13 @@ def _same_chains(candidates: Sequence[Candidate]) -> dict[int, str]:
     return beside
 
 
+def boxes_of(ground_truth: str) -> list[str]:
+    """Return the answer in a box, also without zeros in front: 033 and 33."""
+    answer = reference_answer(ground_truth)
+    texts = dict.fromkeys([answer, re.sub(r"\A0+(?=\d)", "", answer)])
+    return [f"\\boxed{{{text}}}" for text in texts]
+
+
 def _final(problem: Problem, candidates: Sequence[Candidate], rollouts: int) -> Candidate | None:
     """Return the node of the answer: as boxed or announced, or in an equation that gives it.
 
@@ -389,8 +398,8 @@ def _final(problem: Problem, candidates: Sequence[Candidate], rollouts: int) -> 
     if problem.ground_truth is None:
         return None
     answer = reference_answer(problem.ground_truth)
-    boxed = f"\\boxed{{{answer}}}"
-    if not answer or len(boxed.encode()) > MAX_ANSWER_BYTES:
+    boxes = boxes_of(problem.ground_truth)
+    if not answer or len(boxes[0].encode("utf-8", "surrogatepass")) > MAX_ANSWER_BYTES:
         return None
     finals = [found for found in candidates if found.is_final]
     stated = next((found for found in finals if found.position >= LATE_PLACE), None)
@@ -402,6 +411,6 @@ def _final(problem: Problem, candidates: Sequence[Candidate], rollouts: int) -> 
         models = stated.num_models
         if stated.label not in stated.expressions:  # the words of a model
             label = stated.label
-    expressions = tuple(dict.fromkeys((boxed, *given)))
+    expressions = tuple(dict.fromkeys((*boxes, *given)))
     derived = forms_beyond(given)
     return Candidate(label, "value", expressions, derived, rollouts, models, 1.0, True)
