@@ -134,6 +134,15 @@ def test_a_chain_is_one_place() -> None:
     }
 
 
+def test_steps_of_code_stand_in_chains_of_their_own() -> None:
+    response = "3*10=30, again 3*10=30, and 30+5=35.\n```python\na = 12 * 7\nb = a + 5\n```"
+    found = read_conclusions(CorrectRollout("r", "m", response), RulesSettings())
+    assert [(one.wording, one.chain) for one in found] == [
+        *(("3*10=30", 0), ("30+5=35", 2)),
+        *(("12*7=84", 3), ("84+5=89", 4)),
+    ]
+
+
 def test_what_is_looked_at_is_bounded() -> None:
     response = "\n".join(f"{number} + 1 = {number + 1}" for number in range(1, 200))
     settings = RulesSettings(max_statements=10)
