@@ -282,9 +282,13 @@ def _coded(rollout: CorrectRollout, first: int, settings: RulesSettings) -> Iter
             yield from _conclusions(Link(left, "=", right), number, equation.text, place)
 
 
+# At the ends of a side: dollars, alignment and line breaks, and no commands.
+_LAYOUT = re.compile(r"\A(?:[&$\s]|\\\\)+|(?:[&$\s]|\\\\)+\Z")
+
+
 def _outer(wording: str | None, side: int) -> str:
     """Return the first or the last side of an equation as it is written."""
-    return (wording or "").split("=")[side].strip("&\\$ \n")
+    return _LAYOUT.sub("", (wording or "").split("=")[side])
 
 
 def _stated(response: str) -> dict[tuple[int, ...], float]:

@@ -134,6 +134,17 @@ def test_a_chain_is_one_place() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("response", "ends"),
+    [
+        (r"so $\sqrt{3}x = 2y+1 = \frac{7z}{5}$", r"\sqrt{3}x = \frac{7z}{5}"),
+        ("\\pi r^2 &= km \\\\\n &= 7z \\\\", r"\pi r^2 = 7z"),
+    ],
+)
+def test_the_ends_of_a_chain_are_worded_as_written(response: str, ends: str) -> None:
+    assert conclude(response)[-1] == (FORMULA, None, ends)
+
+
 def test_steps_of_code_stand_in_chains_of_their_own() -> None:
     response = "3*10=30, again 3*10=30, and 30+5=35.\n```python\na = 12 * 7\nb = a + 5\n```"
     found = read_conclusions(CorrectRollout("r", "m", response), RulesSettings())
