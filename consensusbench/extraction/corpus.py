@@ -7,6 +7,7 @@ is *rare* if none does, whatever the names in it are; then it may reach its node
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -16,9 +17,11 @@ from numpy.typing import NDArray
 from consensuspr.core import expression_keys, read_expression_facts
 from consensuspr.core.algebra import Fact, facts_of_node
 
-# Of all problems, how many are read, and how many right rollouts of each.
+# Of all problems, how many are read, how many right rollouts of each, and of each the last
+# characters: what a long one concludes stands at its end.
 MAX_PROBLEMS = 2000
 ROLLOUTS_PER_PROBLEM = 2
+MAX_CHARS = 32_768
 # So many other problems must be there before an equation counts as rare.
 MIN_PROBLEMS = 20
 # An equation that so many other problems state is general.
@@ -67,15 +70,27 @@ class Corpus:
 
     @classmethod
     def of(cls, texts: Iterable[tuple[str, str]]) -> Corpus:
-        """Return the corpus of (problem id, text); the texts of a problem need not be together."""
-        pairs: set[tuple[int, int]] = set()
-        problems: set[int] = set()
+        """Return the corpus of (problem id, text); the texts of a problem need not be together.
+
+        Of more than :data:`MAX_PROBLEMS` problems the first by :func:`order_of` are read, and of a
+        text the last :data:`MAX_CHARS` characters.  A key takes 8 bytes until all are read.
+        """
+        found: dict[int, array[int]] = {}
+        limit = 1 << 64
         for problem_id, text in texts:
             own = order_of(problem_id)
-            problems.add(own)
-            pairs.update((key, own) for key in keys_in(text))
-        ordered = np.array(sorted(pairs), np.uint64).reshape(-1, 2)
-        return cls(ordered[:, 0].copy(), ordered[:, 1].copy(), len(problems))
+            if own >= limit:
+                continue
+            found.setdefault(own, array("Q")).extend(keys_in(text[-MAX_CHARS:]))
+            if len(found) > MAX_PROBLEMS:
+                limit = max(found)
+                del found[limit]
+        owners = sorted(found)
+        distinct = [np.unique(np.frombuffer(found.pop(own), np.uint64)) for own in owners]
+        keys = np.concatenate([np.zeros(0, np.uint64), *distinct])
+        problems = np.repeat(np.array(owners, np.uint64), [len(each) for each in distinct])
+        order = np.argsort(keys, kind="stable")
+        return cls(keys[order], problems[order], len(owners))
 
     def num_others(self, key: int, problem_id: str) -> int:
         """Return how many other problems state an equation, by its key."""
