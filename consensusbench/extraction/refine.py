@@ -129,7 +129,7 @@ def _reduced(tree: Expression) -> Expression:
     return tree
 
 
-def is_whole_below(number: Fraction, limit: int) -> bool:
+def _is_whole_below(number: Fraction, limit: int) -> bool:
     return number.denominator == 1 and number < limit
 
 
@@ -204,7 +204,7 @@ class PaperRefiner:
             if assigned is None:
                 return False
             name, numbers = assigned
-            small = len(name) == 1 and all(is_whole_below(number, 100) for number in numbers)
+            small = len(name) == 1 and all(_is_whole_below(number, 100) for number in numbers)
             return small or all(number in given or not number for number in numbers)
 
         def rare(candidate: Candidate) -> Candidate | str:
