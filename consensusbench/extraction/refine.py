@@ -242,6 +242,9 @@ class PaperRefiner:
         left.sort(key=lambda found: (-_worth(found, rollouts), found.position, found.label))
         final = _final(problem, left, rollouts)
         if final is not None:
+            # All right rollouts reach it: at least the models that reach any other candidate.
+            models = (found.num_models for found in extraction.candidates)
+            final = replace(final, num_models=max(models, default=1))
             left = sift(
                 left,
                 "restates the answer",
@@ -403,14 +406,13 @@ def _final(problem: Problem, candidates: Sequence[Candidate], rollouts: int) -> 
         return None
     finals = [found for found in candidates if found.is_final]
     stated = next((found for found in finals if found.position >= LATE_PLACE), None)
-    label, models = f"the answer is {answer}", 1
+    label = f"the answer is {answer}"
     given: list[str] = []
     if stated is not None:
         equations = [text for text in stated.expressions if "=" in text]
         given = [text for text in equations if states_answer(text, answer)][:MAX_FINAL_WORDINGS]
-        models = stated.num_models
         if stated.label not in stated.expressions:  # the words of a model
             label = stated.label
     expressions = tuple(dict.fromkeys((*boxes, *given)))
     derived = forms_beyond(given)
-    return Candidate(label, "value", expressions, derived, rollouts, models, 1.0, True)
+    return Candidate(label, "value", expressions, derived, rollouts, 1, 1.0, True)

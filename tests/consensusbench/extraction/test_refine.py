@@ -169,11 +169,12 @@ def test_of_what_stands_in_one_chain_the_best_stays() -> None:
 
 
 def test_the_final_node_is_the_answer_as_boxed_or_by_the_last_equation() -> None:
-    early = candidate("140 + 2 = 142", is_final=True, position=0.1)
+    early = candidate("140 + 2 = 142", is_final=True, position=0.1, num_models=1)
     assert refined(GOOD, early).candidates[-1].expressions == (r"\boxed{142}",)
-    final = refined(GOOD, FINAL).candidates[-1]
+    final = refined(GOOD, replace(FINAL, num_models=1)).candidates[-1]
     assert final.expressions == (r"\boxed{142}", "168 - 26 = 142")
     assert (final.is_final, final.support, final.position) == (True, 5, 1.0)
+    assert final.num_models == 2
     hits = Matcher([final.expressions]).hits
     assert hits("So the answer is 142.") != [None] == hits("142 of the others")
 
