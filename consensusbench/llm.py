@@ -54,8 +54,8 @@ class ModelSettings:
     """One model behind one OpenAI-compatible address.
 
     Attributes:
-        model: its name on the server.
-        base_url: any OpenAI-compatible server, up to and with ``/v1``; OpenAI's where not set.
+        model: name of the model on the server.
+        base_url: URL of an OpenAI-compatible server, up to and with ``/v1``; default: OpenAI's.
         api_key_env: environment variable that holds the key.
         temperature: sent where not None.
         top_p: sent where not None.

@@ -39,18 +39,20 @@ def validate(
     dataset: DatasetArgument,
     rollouts: Annotated[
         list[Path] | None,
-        file_option("Rollouts of its problems by other models; repeat for several."),
+        file_option(
+            "Rollouts of its problems, preferably by other models; repeat for several files."
+        ),
     ] = None,
     probes: Annotated[
         bool,
         typer.Option("--probes", help="Also measure attacks: the NCR of texts that solve nothing."),
     ] = False,
-    output: Annotated[Path | None, file_option("Write every finding as a row.")] = None,
+    output: Annotated[Path | None, file_option("Write all findings as rows.")] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with code 1 for warnings too.")
     ] = False,
     examples: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Findings of each kind to show, the worst.")
+        int, typer.Option(metavar="N", min=0, help="Worst findings of each kind to show.")
     ] = 3,
     on_error: OnErrorOption = OnErrorChoice.STOP,
     no_progress: NoProgress = False,
@@ -64,10 +66,11 @@ def validate(
     consensusbench validate dataset.jsonl --rollouts rollouts.jsonl --probes --output found.jsonl
     ```
 
-    Errors make scores wrong or a node worthless; warnings make the reward cheaper than it looks;
-    notes matter to readers of the figures. Held out is a rollout of a model that the nodes were
-    not made from. `--on-error` is about bad rows of the rollouts; those of the dataset are
-    findings. Exit code 1 if there are errors, and with `--strict` for warnings.
+    An error makes scores wrong or a node worthless. A warning makes the reward cheaper than it
+    looks. A note matters to readers of the figures. A rollout is held out if its nodes were made
+    from other models. `--on-error` applies to bad rows of the rollouts; bad rows of the dataset are
+    findings. The exit code is 1 if there are errors, or with `--strict` warnings.
+    `docs/build-datasets.md` explains each kind of finding.
     """
     from consensusbench.quality.validate import validate_dataset
 

@@ -1,7 +1,8 @@
-"""Which equations other problems state, so that those that any solution may hold are no nodes.
+"""Count which equations the solutions of other problems state.
 
-An equation is *general* if solutions of several other problems state it, such as ``x+y=180``.  It
-is *rare* if none does, whatever the names in it are; then it may reach its node with other names.
+An equation is *general* if solutions of several other problems state it, such as ``x+y=180``;
+then it is no node.  It is *rare* if no other problem states it, whatever its names are; then it
+may reach its node with other names.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from numpy.typing import NDArray
 from consensuspr.core import expression_keys, read_expression_facts
 from consensuspr.core.algebra import Fact, facts_of_node
 
-# Of all problems, how many are read, how many right rollouts of each, and of each the last
-# characters: what a long one concludes stands at its end.
+# Problems that are read, right rollouts of each, and of each text its last characters: what a
+# long solution concludes stands at its end.
 MAX_PROBLEMS = 2000
 ROLLOUTS_PER_PROBLEM = 2
 MAX_CHARS = 32_768
-# So many other problems must be there before an equation counts as rare.
+# An equation can be rare only if the corpus has more problems than this.
 MIN_PROBLEMS = 20
-# An equation that so many other problems state is general.
+# Other problems that state a general equation, at least.
 MIN_GENERAL = 4
 
 
 def equation_of(text: str) -> Fact | None:
-    """Return what an expression says as an equation, a congruence or the like, None for nothing.
+    """Return the equation, congruence, list or inequality that an expression states, or None.
 
-    Arithmetic without names is none of it: it is compared as a statement.
+    Returns None for arithmetic without names too, which is compared as a statement.
     """
     if expression_keys(text):
         return None
@@ -40,7 +41,7 @@ def equation_of(text: str) -> Fact | None:
 
 
 def keys_in(text: str) -> set[int]:
-    """Return the keys of all that a text says, those of equations with any names included."""
+    """Return the keys of all equations of a text, with their own and with any names."""
     found: set[int] = set()
     for run in read_expression_facts(text)[1]:
         for fact in run.facts:
@@ -49,7 +50,7 @@ def keys_in(text: str) -> set[int]:
 
 
 def order_of(problem_id: str) -> int:
-    """Return a number that stands for a problem, and the place in which it is read."""
+    """Return a number of 64 bits for a problem, by which problems are sorted."""
     digest = hashlib.blake2b(problem_id.encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "big")
 
@@ -59,9 +60,9 @@ class Corpus:
     """The keys of equations that solutions of problems state.
 
     Attributes:
-        keys: (n,) in ascending order, each once for every problem.
-        problems: (n,) the problem of each, by :func:`order_of`.
-        num_problems: distinct ones.
+        keys: (n,) keys in ascending order, each once for each problem that states it.
+        problems: (n,) problem of each key, as :func:`order_of` returns it.
+        num_problems: number of distinct problems.
     """
 
     keys: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
@@ -70,7 +71,7 @@ class Corpus:
 
     @classmethod
     def of(cls, texts: Iterable[tuple[str, str]]) -> Corpus:
-        """Return the corpus of (problem id, text); the texts of a problem need not be together.
+        """Return the corpus of pairs (problem id, text), in any order.
 
         Of more than :data:`MAX_PROBLEMS` problems the first by :func:`order_of` are read, and of a
         text the last :data:`MAX_CHARS` characters.  A key takes 8 bytes until all are read.
@@ -93,17 +94,17 @@ class Corpus:
         return cls(keys[order], problems[order], len(owners))
 
     def num_others(self, key: int, problem_id: str) -> int:
-        """Return how many other problems state an equation, by its key."""
+        """Return how many other problems state the equation of a key."""
         wanted = np.uint64(key)
         first, last = (int(np.searchsorted(self.keys, wanted, side)) for side in ("left", "right"))
         return int((self.problems[first:last] != np.uint64(order_of(problem_id))).sum())
 
     def is_general(self, fact: Fact, problem_id: str) -> bool:
-        """Tell whether an equation stands in the solutions of many other problems."""
+        """Return whether the solutions of many other problems state an equation."""
         return any(self.num_others(key, problem_id) >= MIN_GENERAL for key in fact.keys)
 
     def is_rare(self, fact: Fact, problem_id: str) -> bool:
-        """Tell whether no other problem states an equation, whatever its names are."""
+        """Return whether no other problem states an equation, whatever its names are."""
         if self.num_problems <= MIN_PROBLEMS or not fact.renamed:
             return False
         return not self.num_others(fact.renamed, problem_id)

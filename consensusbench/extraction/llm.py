@@ -100,7 +100,7 @@ class LlmSettings:
         max_prompt_rollouts: the first rollouts, shown to the model; support is counted over all.
         max_prompt_chars: bound on the quoted problem and rollouts together.
         re_asks: times that a malformed reply is sent back with its fault.
-        temperature: of the replies; ``server`` (in Python None) leaves it to the model's settings.
+        temperature: temperature of the replies; ``server`` (in Python None) sends none.
         seed: asks servers that can for repeatable replies.
 
     Raises:

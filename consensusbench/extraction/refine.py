@@ -1,8 +1,8 @@
-"""Stage 3 of construction: of the candidates, the nodes worth supervising (paper section 3.2).
+"""Stage 3 of construction: choose the nodes worth supervising (paper section 3.2).
 
-A candidate is dropped if it restates the problem, is trivial, holds too little information, is
-reached too rarely or is implied by another one.  Of the others those that most rollouts reach, and
-late, stay.  The answer, boxed or announced, is always a node of its own, the last one.
+Candidates are dropped if they restate the problem, are reached too rarely, are trivial or not
+distinctive, restate the answer, or are implied by a better one.  Of the others, those that most
+rollouts reach, and reach late, stay.  The answer, boxed or announced, is always the last node.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Annotated, TypeAlias
@@ -30,6 +30,7 @@ from consensuspr.core.expressions import (
     Power,
     Product,
     Sum,
+    is_constant,
     parse_statement,
     value_in_lowest_terms,
 )
@@ -39,7 +40,7 @@ from consensuspr.errors import InputError
 from consensuspr.scoring.answers.extract import reference_answer
 from consensuspr.settings import check_fields
 
-# Counts up whenever the same candidates may give other nodes.
+# Increase it whenever the same candidates may give other nodes.
 REFINEMENT_VERSION = "3"
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -58,12 +59,11 @@ class RefineSettings:
         min_nodes: leave out problems with fewer nodes (the paper's |Node|_min, section 3.2).
         max_nodes: nodes of a problem at most (the paper's |Node|_max).
         min_support: rollouts that must reach a node.
-        min_share: share of the rollouts that must reach a node, from 0 to 1; what fewer reach is
-            one way among several, no consensus.
-        min_formula_share: the same for formulas that give no number, such as a+b=c: they
-            depend on the names that a solution has chosen.
-        min_information: digits, and half as many operations, that a node must hold at least; see
-            :func:`information_of`.
+        min_share: share of the rollouts that must reach a node, from 0 to 1.
+        min_formula_share: the same for formulas that give no number, such as a+b=c, because
+            they depend on the names that a solution chooses.
+        min_information: least information of a node: one for each significant digit, one half
+            for each operation and name; see :func:`information_of`.
 
     Raises:
         InputError: a threshold is out of range.
@@ -89,10 +89,10 @@ class RefineSettings:
 
 
 def information_of(expression: str) -> float:
-    """Return how much would have to be guessed to write an expression by chance, at least 0.
+    """Return how much one must guess to write an expression by chance, at least 0.
 
-    One for each significant digit (one at least for each number), one half for each operation
-    and each name.
+    Each significant digit counts one, and each number at least one.  Each operation and each
+    name counts one half.
     """
     normal = normalize(expression)
     digits = sum(
@@ -102,7 +102,7 @@ def information_of(expression: str) -> float:
 
 
 def is_identity(expression: str) -> bool:
-    """Return whether an equation has two like sides, beside 1 times, plus 0 and first powers.
+    """Return whether an equation has two equal sides, but for 1 times, plus 0 and first powers.
 
     ``5=5`` and ``1*4=4`` carry no information, although the matcher finds them.
     """
@@ -116,7 +116,7 @@ def is_identity(expression: str) -> bool:
 
 
 def _reduced(tree: Expression) -> Expression:
-    """Return a tree without the operations of its top that change nothing."""
+    """Return a tree without those operations at its top that change nothing."""
     match tree:
         case Sum():
             terms = [(sign, term) for sign, term in tree.terms if not _is_number(term, 0)]
@@ -129,8 +129,30 @@ def _reduced(tree: Expression) -> Expression:
     return tree
 
 
-def _is_whole_below(number: Fraction, limit: int) -> bool:
+def is_whole_below(number: Fraction, limit: int) -> bool:
+    """Return whether a number is whole and less than a limit."""
     return number.denominator == 1 and number < limit
+
+
+def is_small_arithmetic(text: str, given: Container[Fraction]) -> bool:
+    """Return whether arithmetic gives 0 or 1, factors a given number, or is a mere congruence."""
+    normal = normalize(text)
+    if "≡" in normal:
+        return not any(map(str.isalpha, normal.replace("mod", "")))
+    statement = parse_statement(text)
+    if statement is None or len(statement.sides) != 2 or not all(map(is_constant, statement.sides)):
+        return False
+    for side, other in (statement.sides, statement.sides[::-1]):
+        value = value_in_lowest_terms(other)
+        if value is not None and (
+            value in (0, 1) or (value in given and value >= 10 and _is_factored(side))
+        ):
+            return True
+    return False
+
+
+def _is_factored(tree: Expression) -> bool:
+    return isinstance(tree, Product) and not any(divides for divides, _ in tree.factors)
 
 
 def _is_number(tree: Expression, value: int) -> bool:
@@ -182,7 +204,7 @@ class PaperRefiner:
             return kept
 
         def echo(candidate: Candidate) -> Candidate | str:
-            # Wordings that the problem's own text states are dropped, or all if the label is one.
+            # Drop wordings that the problem's text states, or the candidate if its label is one.
             # The label may be words of a model.
             found = candidate.expressions, candidate.derived
             expressions, derived = beyond(problem.problem, *found)
@@ -199,12 +221,13 @@ class PaperRefiner:
 
         stated, given = keys_in(problem.problem), numbers_of(problem.problem)
 
-        def names_little(text: str) -> bool:
+        def says_little(text: str) -> bool:
             assigned = assigned_numbers(text)
             if assigned is None:
-                return False
+                return is_small_arithmetic(text, given)
             name, numbers = assigned
-            small = len(name) == 1 and all(_is_whole_below(number, 100) for number in numbers)
+            is_letter = len(name.rstrip("_0123456789'")) == 1
+            small = is_letter and all(is_whole_below(number, 100) for number in numbers)
             return small or all(number in given or not number for number in numbers)
 
         def rare(candidate: Candidate) -> Candidate | str:
@@ -216,16 +239,16 @@ class PaperRefiner:
             return f"reached by {candidate.support} of {rollouts} rollouts, {needed} are needed"
 
         def trivial(candidate: Candidate) -> Candidate | str:
-            # Trivial wordings are dropped, or the candidate if all are.
+            # Drop trivial wordings, or the candidate if all are trivial.
             kept = tuple(text for text in candidate.expressions if not is_identity(text))
             if not kept:
                 return "an operation that changes nothing"
             return _with_only(candidate, kept)
 
         def vague(candidate: Candidate) -> Candidate | str:
-            kept = tuple(text for text in candidate.expressions if not names_little(text))
+            kept = tuple(text for text in candidate.expressions if not says_little(text))
             if not kept:
-                return "it names a small number, or one of the problem's"
+                return "it says little beyond a small number, or one of the problem's"
             candidate = _with_only(candidate, kept)
             fact = equation_of(kept[0])
             if fact is not None and corpus.is_general(fact, problem.problem_id):
@@ -269,17 +292,17 @@ class PaperRefiner:
 
 
 def _with_only(candidate: Candidate, kept: tuple[str, ...]) -> Candidate:
-    """Return a candidate with some of its expressions.  Its label may be words of a model."""
+    """Return a candidate with some of its expressions; its label may be a model's words."""
     gone = candidate.label in candidate.expressions and candidate.label not in kept
     return replace(candidate, label=kept[0] if gone else candidate.label, expressions=kept)
 
 
 def _pieces(candidates: Sequence[Candidate]) -> dict[int, str]:
-    """Return why candidates go one of which implies a better one, or is implied by it.
+    """Return why candidates are dropped that imply a better one or are implied by it.
 
-    A candidate implies another that stands in all of its wordings: whoever reaches it gets both.
-    Every wording is read once, for all candidates together: a matcher for each pair of several
-    hundred candidates would take a minute.
+    A candidate implies another one that stands in all of its wordings, because a rollout that
+    reaches it reaches both.  Every wording is read once, for all candidates together: a matcher
+    for each pair of several hundred candidates would take a minute.
 
     Args:
         candidates: best first.
@@ -312,11 +335,11 @@ def _pieces(candidates: Sequence[Candidate]) -> dict[int, str]:
     return pieces
 
 
-# What a median place at the very end adds to the share of rollouts that reach a node.
+# Weight of the median place, beside the share of rollouts that reach a node.
 LATE = 0.6
-# Two candidates that stand in the same chains in so large a share of them are one step.
+# Share of common chains from which on two candidates are one step.
 SAME_CHAINS = 0.5
-# Where an equation that gives the answer is the last step, and no early one of the same value.
+# Place from which on an equation that gives the answer is the last step, not an early one.
 LATE_PLACE = 0.5
 # Wordings of the final node beside the boxed answer.
 MAX_FINAL_WORDINGS = 6
@@ -325,7 +348,7 @@ MAX_FINAL_WORDINGS = 6
 def _renamed_copies(
     candidates: Sequence[Candidate], problem: Problem, corpus: Corpus
 ) -> dict[int, str]:
-    """Return why candidates go that are a better one with other names, where names do not count.
+    """Return why candidates are dropped that are a better one with other names, if it is rare.
 
     Args:
         candidates: best first.
@@ -347,7 +370,7 @@ def _renamed_copies(
 
 
 def _rare(candidate: Candidate, problem: Problem, corpus: Corpus) -> tuple[str, ...]:
-    """Return the expressions that no other problem states and that are short for other names."""
+    """Return the rare expressions that are too short to match with other names otherwise."""
     facts = [(text, equation_of(text)) for text in candidate.expressions]
     return tuple(
         text
@@ -364,7 +387,9 @@ def _worth(candidate: Candidate, rollouts: int) -> float:
 
 
 def _same_chains(candidates: Sequence[Candidate]) -> dict[int, str]:
-    """Return why candidates go that stand beside a better one, as V=s^3 and V=216 in V=s^3=216.
+    """Return why candidates are dropped that share chains with a better one.
+
+    In V=s^3=216, V=s^3 and V=216 do.
 
     Args:
         candidates: best first.
@@ -393,7 +418,7 @@ def boxes_of(ground_truth: str) -> list[str]:
 
 
 def _final(problem: Problem, candidates: Sequence[Candidate], rollouts: int) -> Candidate | None:
-    """Return the node of the answer: as boxed or announced, or in an equation that gives it.
+    """Return the node of the answer, boxed or announced, or in an equation that gives it.
 
     Args:
         candidates: best first.

@@ -1,14 +1,14 @@
 """Stage 2 by rules: equations and distinctive values that correct rollouts share (section 3.2).
 
-**Statements** are read from the normal form, in which a formula stands between blanks as one run of
-characters; code is read apart (:mod:`consensusbench.extraction.programs`).  **Conclusions** are
-statements with their words, their value and their structure; false arithmetic is left out.
-**Phrases** ("that leaves 30 minutes") are further wordings of a conclusion that a formula gives.
+**Statements** are read from the normal form, in which a formula is a run of characters without
+blanks; :mod:`consensusbench.extraction.programs` reads code.  **Conclusions** are statements with
+their words, value and structure, without false arithmetic.  **Phrases** ("that leaves 30
+minutes") are further wordings of a conclusion that a formula gives.
 
-**Clusters**: statements of one structure are one conclusion, and equations that are equal
-(:mod:`consensuspr.core.algebra`).  So are computations that give the same value where they are
-alternatives: ``300-100-50=150`` in one solution and ``200-50=150`` in another.  A rollout that
-makes both, in two places, shows that they are two steps.
+**Clusters** are statements that conclude the same: those of one structure, and equal equations
+(:mod:`consensuspr.core.algebra`).  Computations of one value are too if they are alternatives:
+``300-100-50=150`` in one solution and ``200-50=150`` in another.  A rollout that states both, in
+two places, shows that they are two steps.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from consensuspr.core.expressions import (
 from consensuspr.data import Problem, Row
 from consensuspr.settings import check_fields
 
-# Counts up whenever the same rollouts may give other candidates.
+# Increase it whenever the same rollouts may give other candidates.
 RULES_VERSION = "4"
 
 
@@ -68,21 +68,20 @@ class RulesSettings:
 
     Attributes:
         min_support: rollouts that must state a conclusion, at least 1.
-        min_models: models whose rollouts must state it, or as many as there are: what one model
-            alone writes is its style, not consensus.
-        phrases: a number with the word beside it ("30 minutes") is another wording of the
-            conclusion that gives the number; without, only formulas are wordings.
-        values: a distinctive number is a conclusion, and a wording of the one that gives it.
-        code: steps of program code are conclusions.
-        max_statements: of one rollout, and phrases of each kind; later ones are not looked at.
-        max_statement_chars: of a statement's normal form; longer ones are not looked at.
-        max_candidates: of one problem whose support is counted, best supported first.
+        min_models: models whose rollouts must state it, or as many as there are.
+        phrases: use a number with the word beside it ("30 minutes") as another wording of the
+            conclusion that gives the number.
+        values: use a distinctive number as a conclusion, or as a wording of the one that gives it.
+        code: use steps of program code as conclusions.
+        max_statements: statements of one rollout that are read, and phrases of each kind.
+        max_statement_chars: characters of the longest statement that is read, in normal form.
+        max_candidates: candidates of one problem whose support is counted, best supported first.
         max_wordings: formulas of one conclusion.
         max_phrases: phrases of one conclusion.
-        max_forms: wordings and equal forms of one conclusion together.
+        max_forms: wordings and equal forms of one conclusion.
 
     Raises:
-        InputError: a threshold is below its least value.
+        InputError: a limit is below 1.
     """
 
     min_support: AtLeastOne = 2
@@ -113,14 +112,15 @@ _RELATION = re.compile(f"[{RELATIONS}≠]")
 
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _TAG = re.compile(r"</?[A-Za-z_][\w-]{0,32}>")
+_FACTOR = re.compile(r"[\d.]+|[A-Za-z]|\S*\)")
 _FRACTION = re.compile(r"\d{1,3}/\d")
 
-# Longer chains are steps of an algorithm written out; what they conclude stands at their end too.
+# Longer chains write out an algorithm step by step.
 MAX_SIDES = 16
 
 
 class Link(NamedTuple):
-    """Two sides, neither empty nor alike, and one of :data:`RELATIONS` between them."""
+    """Two different sides, neither empty, with one of :data:`RELATIONS` between them."""
 
     left: str
     relation: str
@@ -152,17 +152,19 @@ def read_chains(response: str) -> Iterator[Chain]:
 
 
 def _completed(tokens: list[str], index: int) -> str:
-    """Return a token with the neighbours that belong to it although a blank divides them."""
+    """Return a token with neighbours that belong to it in spite of a blank."""
     token = tokens[index]
     if "≡" in token and tokens[index + 1 : index + 2] == ["mod"] and index + 2 < len(tokens):
         token = " ".join(tokens[index : index + 3])
     if _FRACTION.match(token) and index and tokens[index - 1].isdecimal():
         token = f"{tokens[index - 1]} {token}"  # a mixed number
+    if token[0] == "(" and index and _FACTOR.fullmatch(tokens[index - 1]):
+        token = tokens[index - 1] + token
     return token
 
 
 def _chains(piece: str) -> Iterator[Chain]:
-    """Yield the chains of a piece: more than one where a side is missing or ``≠`` joins two."""
+    """Yield the chains of a piece: more than one if a side is missing or ``≠`` joins two."""
     sides: list[str] = []
     relations: list[str] = []
     for side, relation in cut_outside_brackets(piece, RELATIONS + "≠"):
@@ -189,10 +191,10 @@ def _chain(sides: list[str], relations: list[str]) -> Iterator[Chain]:
 
 
 def joined(chain: Chain) -> Iterator[tuple[Link, Link, Link]]:
-    """Yield the equations of sides of a chain that do not stand side by side: a=c of a=b=c.
+    """Yield the equations of sides of a chain that are not neighbours: a=c of a=b=c.
 
     Yields:
-        The equation, and the links that hold its sides: a=b and b=c.
+        The equation and the links that contain its sides: a=b and b=c.
     """
     for start in range(len(chain)):
         for end in range(start + 1, min(len(chain), start + MAX_SPAN - 1)):
@@ -203,11 +205,11 @@ def joined(chain: Chain) -> Iterator[tuple[Link, Link, Link]]:
                 yield link, chain[start], chain[end]
 
 
-# Conclusions: what statements say.
+# Conclusions: statements with value and structure.
 
 
 class ConclusionKind(Enum):
-    """What a statement does with its value."""
+    """How a statement relates to its value."""
 
     COMPUTED = "computed"  # 3*10=30
     ASSIGNED = "assigned"  # x=30, P(A)=1/4
@@ -218,13 +220,13 @@ class Conclusion(NamedTuple):
     """A statement of one rollout.
 
     Attributes:
-        structure: equal for statements that say the same: their key as equations, or else their
-            tree without the order of operands and sides.
-        renamed: equal for large equations that say the same with other names; 0 for all others.
-        value: what it gives, by which ways to it are one conclusion; None where it alone says too
-            little for that.
-        is_worded: it names a quantity by a word, as in ``total = 18``; a wording, and never a
-            conclusion by itself.
+        structure: key of an equation, or the tree without the order of operands and sides; equal
+            for statements that are one conclusion.
+        renamed: key of a large equation with any names; 0 for all others.
+        value: result of the statement, by which different computations are one conclusion; None if
+            the result says too little for that.
+        is_worded: whether a word names a quantity, as in ``total = 18``; such a statement is a
+            wording, never a conclusion of its own.
         chain: number of the chain that it stands in, counted through the rollout.
         position: of its first mention in the response, from 0 to 1.
     """
@@ -268,7 +270,7 @@ def read_conclusions(rollout: CorrectRollout, settings: RulesSettings) -> list[C
 
 
 def _coded(rollout: CorrectRollout, first: int, settings: RulesSettings) -> Iterator[Conclusion]:
-    """Yield what the code of a rollout concludes; each step is a chain of its own.
+    """Yield the conclusions of the code of a rollout; each step is a chain of its own.
 
     Args:
         first: number of the first of these chains.
@@ -304,7 +306,7 @@ def _stated(response: str) -> dict[tuple[int, ...], float]:
 def _distinct_links(
     response: str, settings: RulesSettings
 ) -> tuple[dict[Link, int], dict[Link, tuple[int, Link, Link]]]:
-    """Return each link with the number of the first chain that holds it; joined ones apart."""
+    """Return each link with the number of its first chain; joined links separately."""
     links: dict[Link, int] = {}
     skipping: dict[Link, tuple[int, Link, Link]] = {}
     for number, chain in enumerate(read_chains(response)):
@@ -320,14 +322,14 @@ def _distinct_links(
 
 
 def _conclusions(link: Link, chain: int, wording: str, position: float) -> Iterator[Conclusion]:
-    """Yield what a link concludes; nothing where it is false, no statement or says nothing."""
-    if link.relation == "≡" and "mod" not in link.right:
+    """Yield the conclusion of a link, if it is a true statement that says something."""
+    if (link.relation == "≡" and "mod" not in link.right) or _GLUED.search(link.text):
         return
     if fault_of(wording) is not None:
         if fault_of(link.text) is not None:
             return
         wording = link.text
-    # Words around a formula can make prose of it; the normal form is without them.
+    # Words around a formula can keep it from being parsed; the normal form is without them.
     statement = _two_sided(wording) or _two_sided(link.text)
     structure: Hashable = statement_structure(statement)
     kind, number, renamed = ConclusionKind.FORMULA, None, 0
@@ -359,13 +361,15 @@ def _conclusions(link: Link, chain: int, wording: str, position: float) -> Itera
     yield Conclusion(kind, structure, value, is_worded, chain, wording, position, renamed)
 
 
+# A line break was lost: 10x=8.4444…now.
+_GLUED = re.compile(r"…\w")
 _WORD_ALONE = re.compile(r"[^\W\d]\w*'*")
 # Every identity of complex numbers says this: 65^2-(64i)^2=65^2+64^2.
 _IMAGINARY = getattr(equation_of("i^2=-1"), "keys", None)
 
 
 def _root_of(link: Link) -> Hashable | None:
-    """Return what stands for the value of a side with roots, None if there is no such side."""
+    """Return a key for the value of a side with roots, None if no side has one."""
     for side in (link.right, link.left):
         if "√" in side:
             fact = equation_of(f"q={side}")
@@ -375,18 +379,18 @@ def _root_of(link: Link) -> Hashable | None:
 
 
 def is_telling(value: Fraction) -> bool:
-    """Tell whether a value has three digits and more, zeros at its end aside."""
+    """Return whether a value has at least three digits, without zeros at its end."""
     digits = str(abs(value.numerator)).rstrip("0")
     return len(digits) + (len(str(value.denominator)) if value.denominator > 1 else 0) >= 3
 
 
 def _names_in_words(wording: str, letters: int) -> bool:
-    """Tell whether a quantity is named by a word, as in ``total = price * count``.
+    """Return whether a word names a quantity, as in ``total = price * count``.
 
-    Everybody names them differently, so that such a formula is found in hardly another solution.
+    Each solution chooses other words, so such a formula is hardly ever found in another one.
 
     Args:
-        letters: of a word at least.
+        letters: letters of the shortest word that counts.
     """
     return any(
         token.kind is TokenKind.WORD and len(token.text) >= letters and not token.text.isupper()
@@ -400,7 +404,7 @@ def _two_sided(text: str) -> Statement | None:
 
 
 def _says_nothing(statement: Statement) -> bool:
-    """Tell whether it is arithmetic without a result (30+40=35*2) or without a step (5=5.0)."""
+    """Return whether it is arithmetic without a result (30+40=35*2) or without a step (5=5.0)."""
     if None in [evaluate(side) for side in statement.sides]:
         return False
     literals = sum(isinstance(side, Number) for side in statement.sides)
@@ -440,21 +444,21 @@ _AFTER = re.compile(rf"(?<![\w.,/*+^√-])({_NUMBER}) ({_WORD})(?: ({_WORD}))?(?
 _BEFORE = re.compile(rf"(?<![\w'-])({_WORD}) ({_NUMBER})(?![\w/*+^=√-]|\.\d|,\d)")
 _BARE = re.compile(rf"(?<![\w.])({_NUMBER})(?!\w|\.\d)")
 
-# "1 use", "2 possibilities": words that any text may hold.
+# Any text may contain "1 use" or "2 possibilities".
 MIN_COUNTED = 3
 
-# Digits from which on a number is unlikely to turn up by chance; 125 is among the numbers
-# that counting to 300 prints, so that a whole number needs one digit more.
+# Digits from which on a number is unlikely by chance.  Counting to 300 prints 125, so a whole
+# number needs one digit more.
 MIN_SIGNIFICANT_DIGITS = 3
 MIN_DISTINCTIVE_WHOLE = 1000
 
 
 class Phrase(NamedTuple):
-    """A number of a response with the words that make it a quantity, or alone.
+    """A number of a response, alone or with the words that make it a quantity.
 
     Attributes:
-        words: the phrase as it stands in the normal form.
-        position: of its first mention, as a share of the normal form.
+        words: the phrase in normal form.
+        position: place of its first mention, as a share of the normal form.
     """
 
     value: Fraction
@@ -467,8 +471,7 @@ def read_phrases(response: str, limit: int) -> list[Phrase]:
     """Return the distinct phrases and distinctive numbers of a response.
 
     Args:
-        limit: on the numbers with a word behind them, with a word before them and alone that
-            are looked at, each from the beginning.
+        limit: numbers that are read of each kind: with a word behind, with a word before, alone.
     """
     normal = normalize(prose_of(response))
     found: dict[str, Phrase] = {}
@@ -494,12 +497,12 @@ def read_phrases(response: str, limit: int) -> list[Phrase]:
 
 
 def is_small(value: Fraction) -> bool:
-    """Tell whether a number is a digit, which stands beside many a word by chance."""
+    """Return whether a number is a digit, which stands beside many words by chance."""
     return value.denominator == 1 and value < 10
 
 
 def is_distinctive(number: str) -> bool:
-    """Tell whether a number is unlikely to be printed by chance or by counting."""
+    """Return whether a number is unlikely by chance or by counting."""
     digits = number.replace(".", "").lstrip("0")
     if "." not in number:
         digits = digits.rstrip("0")
@@ -508,20 +511,19 @@ def is_distinctive(number: str) -> bool:
 
 
 def numbers_of(text: str) -> frozenset[Fraction]:
-    """Return the numbers that a text holds, as its normal form spells them."""
+    """Return the numbers of the normal form of a text."""
     return frozenset(Fraction(number) for number in re.findall(_NUMBER, normalize(text)))
 
 
 # Clusters: statements of several rollouts that conclude the same.
 
-# Of the rollouts that make the rarer of two statements, the share that may make both before
-# they count as two steps.
+# Two statements are two steps if a larger share of the rollouts with the rarer one has both.
 MAX_TOGETHER = 0.25
 
 # Rollouts that must write a digit with a word.
 MIN_WRITTEN = 2
 
-# Ways to one value that are compared with each other; a rollout of tool output holds hundreds.
+# Ways to one value that are compared with each other; tool output contains hundreds.
 MAX_ALTERNATIVES = 64
 
 
@@ -530,11 +532,12 @@ class Cluster:
     """Statements that conclude the same.
 
     Attributes:
-        value: what they give, None for a formula.
-        wordings: how often each was written; formulas.
-        names: the same of "x=30" beside "3*10=30", which says more.
-        phrases: how many rollouts wrote each; numbers with words.
-        rollouts: which wrote a statement of it, phrases aside.
+        value: result of the statements, None for a formula.
+        wordings: formulas, and how often each was written.
+        names: the same for "x=30" beside "3*10=30", which says more.
+        phrases: numbers with words, and how many rollouts wrote each.
+        rollouts: indices of the rollouts that state it, phrases aside.
+        chains: rollout and number of each chain that states it.
     """
 
     value: Hashable | None
@@ -557,7 +560,7 @@ class _Statement:
 
 
 def cluster(read: Sequence[Sequence[Conclusion]]) -> list[Cluster]:
-    """Return the clusters of what each rollout concludes, best supported first."""
+    """Return the clusters of the conclusions of all rollouts, best supported first."""
     by_value: dict[Hashable, list[_Statement]] = {}
     clusters: list[Cluster] = []
     for statement in _statements(read):
@@ -575,11 +578,11 @@ def cluster(read: Sequence[Sequence[Conclusion]]) -> list[Cluster]:
 def add_phrases(clusters: Iterable[Cluster], read: Sequence[Sequence[Phrase]]) -> list[Cluster]:
     """Give the phrases of each rollout to the cluster of their value.
 
-    Where several clusters give a value, the best supported one is the likeliest to be meant.
-    A digit with a word needs two rollouts: "7 days" may be any week.
+    If several clusters give a value, the best supported one is the likeliest.  A digit with a
+    word needs two rollouts: "7 days" may be any week.
 
     Args:
-        clusters: of :func:`cluster`, best supported first; changed.
+        clusters: result of :func:`cluster`, best supported first; changed in place.
 
     Returns:
         Clusters of bare numbers that no formula gives.
@@ -622,7 +625,7 @@ def _statements(read: Sequence[Sequence[Conclusion]]) -> list[_Statement]:
 
 
 def _alternatives(statements: list[_Statement]) -> list[list[_Statement]]:
-    """Return statements of one value as groups of ways to it; the rarest stay alone."""
+    """Return groups of alternative ways to one value; the rarest statements stay alone."""
     ranked = sorted(statements, key=lambda one: (-len(one.places), -one.wordings.total()))
     groups: list[list[_Statement]] = []
     for statement in ranked[:MAX_ALTERNATIVES]:
@@ -663,7 +666,7 @@ def _by_support(cluster: Cluster) -> tuple[int, int, str]:
 
 @dataclass(frozen=True, slots=True)
 class RulesExtractor:
-    """Finds what correct rollouts state alike, by rules alone: offline and deterministic."""
+    """Finds conclusions that correct rollouts share, offline and deterministically."""
 
     settings: RulesSettings = field(default_factory=RulesSettings)
     name: str = "rules"
@@ -675,7 +678,7 @@ class RulesExtractor:
         """Return the conclusions that enough rollouts state, in order of their position."""
         clusters = cluster([read_conclusions(one, self.settings) for one in rollouts])
         clusters += self._phrased(clusters, problem, rollouts)
-        # What one rollout alone wrote may still be found in others by an equal form.
+        # A conclusion of one rollout may be found in others by an equal form.
         clusters.sort(key=lambda one: -len(one.rollouts))
         limit = self.settings.max_candidates
         counted, rare = clusters[:limit], clusters[limit:]
@@ -715,7 +718,7 @@ class RulesExtractor:
     def _phrased(
         self, clusters: list[Cluster], problem: Problem, rollouts: Sequence[CorrectRollout]
     ) -> list[Cluster]:
-        """Add phrases to the clusters and return what bare numbers conclude."""
+        """Add phrases to the clusters and return the clusters of bare numbers."""
         given = numbers_of(problem.problem)
         limit = self.settings.max_statements
         kept = [
@@ -731,8 +734,8 @@ class RulesExtractor:
     def _draft(self, problem: Problem, known: Cluster) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the wordings of a conclusion, and equal forms that were not seen.
 
-        Without those that the problem's text holds, so that none counts as support; a conclusion
-        whose label it holds is returned whole: refinement drops it and says why.
+        Wordings that the problem's text states are left out, so that none counts as support.  If
+        the label is one of them, all are returned: refinement drops the candidate with a reason.
         """
         formulas = (*known.wordings.most_common(), *known.names.most_common())
         written = _distinct(formulas, self.settings.max_wordings)

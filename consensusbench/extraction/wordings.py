@@ -32,7 +32,7 @@ from consensuspr.core.pure.algebra.sides import Side, read_side
 
 
 class Fault(StrEnum):
-    """What is wrong with a wording; the words complete "a wording with …"."""
+    """What is wrong with a wording, in words that complete "a wording with …"."""
 
     FALSE = "a false equality"
     BRACKET = "an unpaired bracket"
@@ -41,7 +41,7 @@ class Fault(StrEnum):
     WORDS = "words that name nothing"
 
 
-# A number with these alone is nothing that a solution concludes.
+# A number with only these words states no conclusion.
 _JUNK: Final = frozenset(
     "and or nor of the a an in on at to for from by with as that this these those so then thus "
     "hence which who whom whose he she they it its we us me you i than if but when because since "
@@ -50,7 +50,7 @@ _JUNK: Final = frozenset(
     "another other others same such what how mod modulo wait hmm ok okay well yes that's it's "
     "there's here's let's i'll ensure ensures".split()
 )
-# Beside a number these name no quantity.
+# Words that name no quantity beside a number.
 STOP_WORDS: Final = _JUNK.union(
     "is are was were be been each per every more less fewer times left total altogether remaining "
     "after only must both either all one two three four five six seven eight nine ten first "
@@ -59,7 +59,7 @@ STOP_WORDS: Final = _JUNK.union(
     "exactly problem question part case line option number numbers value values result results "
     "means mean let find therefore much many".split()
 )
-# At the end of a statement these promise more; at its beginning they join it to another one.
+# Words that leave a statement unfinished at its end, or join it to another one at its beginning.
 _OPEN_ENDS: Final = frozenset(
     "and or nor of the an in on at to for from by with is are was were be as that this these so "
     "then thus hence which who if but when because since into while where we mod modulo than not "
@@ -69,7 +69,7 @@ _JOINING: Final = frozenset(
     "and or so then thus hence which but because since if when where while therefore".split()
 )
 
-# Longer statements are not worked out.
+# Longer statements are not evaluated.
 MAX_CHARS: Final = 512
 
 _RELATIONS: Final = "=<>≤≥≈≡≠"
@@ -82,7 +82,7 @@ _HALF_OPEN: Final = re.compile(r"\\(?:left|right)\s*\.")
 _ENVIRONMENT: Final = re.compile(r"\\(?:begin|end)\{")
 _MARKUP: Final = re.compile(
     r"`|\A\s*#{1,6}\s|\\(?:tag|label|hline)\b|</?(?:br|b|i|em|strong|p|div|span|su[bp]|code)\s*/?>"
-    # Bold text, and no power of Python: 2**3.
+    # Bold text, but not a power in Python: 2**3.
     r"|(?:\A|[^\w)\]}\s])\s{0,8}\*\*|\*\*(?=\s{0,8}(?:\Z|[^\w(\[{\\√.\s+-]))"
 )
 _ALIGNED: Final = re.compile(r"(?<!\\)&|\\\\")
@@ -106,7 +106,7 @@ _SMALL: Final = re.compile(r"-?\d{1,2}")
 _CALL: Final = re.compile(
     r"(?:[A-Za-z]{1,4}'?(?:_\w{1,4})?\([^()A-Za-z]{1,40}\)|(?:sin|cos|tan|log|ln)[\w^*π.]{1,40})"
 )
-# What truth_of does not read.
+# Signs that truth_of does not read.
 _BEYOND_ARITHMETIC: Final = re.compile(r"C\(|[!√≡]| mod ")
 _ROUNDED: Final = re.compile(r"\d\.\d|%|≈|\.\.")
 _MODULO: Final = re.compile(r" mod (\d{1,9})\Z")
@@ -119,7 +119,7 @@ def fault_of(wording: str) -> Fault | None:
         wording: of a node, plain text or LaTeX.
 
     Returns:
-        None for a sound one, also for what cannot be read or decided.
+        None for a sound wording, and for one that cannot be read or decided.
     """
     normal = normal_form(wording)
     if is_false(wording):
@@ -140,12 +140,12 @@ def _has_markup(wording: str) -> bool:
         return True
     if _ALIGNED.search(wording) and not _ENVIRONMENT.search(wording):
         return True
-    # An odd number of signs, and not because amounts are written with them: $5 + $3 = $8.
+    # An odd number of dollar signs, those of amounts aside: $5 + $3 = $8.
     return wording.count("$") % 2 == 1 == _AMOUNT.sub("", wording).count("$") % 2
 
 
 def _names_nothing(normal: str) -> bool:
-    """Tell whether a number stands with stop words alone, or a statement ends in one."""
+    """Return whether a number stands with stop words alone, or a statement ends in one."""
     lowered = normal.lower()
     tokens = lowered.split()
     if not tokens:
@@ -164,14 +164,14 @@ def _names_nothing(normal: str) -> bool:
 
 
 def is_false(wording: str) -> bool:
-    """Tell whether exact arithmetic refutes a wording, binomials and congruences among it."""
+    """Return whether exact arithmetic refutes a wording, binomials and congruences included."""
     truth = truth_of(wording)
     normal = normal_form(wording)
     if truth is not Truth.UNCHECKED or len(normal) > MAX_CHARS:
         return truth is Truth.FALSE
     if not _BEYOND_ARITHMETIC.search(normal):
         return False
-    # Words make units of values: 2 dozen = 24.
+    # A word may be a unit: 2 dozen = 24.
     if _UNIT.search(_COMMAND.sub("", wording)):
         return False
     if _ROUNDED.search(normal) or not set(_RELATION.findall(normal)) <= {"=", "≡"}:
@@ -204,7 +204,7 @@ class _Kind(StrEnum):
     CLOSED = "closed"  # C(4,4)
 
 
-# Two kinds that share a whole value below this share it by chance.
+# Two sides of these kinds share a whole value below the limit by chance.
 _BY_CHANCE: Final = {
     (_Kind.CALL, _Kind.CALL): 10,
     (_Kind.CALL, _Kind.COMPOUND): 10,
@@ -219,7 +219,12 @@ _MAX_COMPARED: Final = 24
 
 
 class _Small(NamedTuple):
-    """A wording that gives something a small whole value: what, of which kinds."""
+    """A wording that gives something a small whole value.
+
+    Attributes:
+        shapes: the other sides, with ``x`` for each name.
+        kinds: kinds of these sides.
+    """
 
     wording: str
     value: int
@@ -228,11 +233,11 @@ class _Small(NamedTuple):
 
 
 def merged_values(wordings: Sequence[str]) -> tuple[str, str] | None:
-    """Return two wordings of one node that share nothing but a small value, if there are any.
+    """Return two wordings of one node that share only a small value, or None.
 
-    ``u=0`` and ``h(1/4)=0`` do, and so do ``p=27`` and ``a^2+2ab=27``.  These do not: two
-    computations, which may be two ways to one conclusion; a computation and a letter; one
-    equation with other letters.
+    Examples are ``u=0`` and ``h(1/4)=0``, or ``p=27`` and ``a^2+2ab=27``.  Two computations are
+    not, because they may be two ways to one conclusion.  Nor are a computation and a letter, or
+    one equation with other letters.
     """
     found = [small for small in map(_small, wordings) if small is not None]
     for a, b in combinations(found[:_MAX_COMPARED], 2):
@@ -247,7 +252,7 @@ def merged_values(wordings: Sequence[str]) -> tuple[str, str] | None:
 
 
 def named_value(wording: str) -> Fraction | None:
-    """Return the value that a wording gives a single letter, as in ``OP = 11``; else None."""
+    """Return the value that a wording gives a name, as in ``OP = 11``, or None."""
     sides = [text for text, _ in cut_outside_brackets(normal_form(wording), "=")]
     if len(sides) != 2:
         return None
@@ -257,7 +262,7 @@ def named_value(wording: str) -> Fraction | None:
 
 
 def _small(wording: str) -> _Small | None:
-    """Return what has a small value, arithmetic with numbers and names in words aside."""
+    """Return a wording with its small value; None for arithmetic and for names in words."""
     normal = normal_form(wording)
     if len(normal) > MAX_CHARS or set(_RELATION.findall(normal)) != {"="}:
         return None

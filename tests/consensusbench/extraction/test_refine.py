@@ -117,6 +117,10 @@ def test_nodes_come_in_order_of_position() -> None:
         (candidate("5 + 9 = 14"), "restates the problem", "it stands in the text of the problem"),
         (candidate("12 * 1 = 12"), "trivial", "an operation that changes nothing"),
         (candidate("x = 31"), "not distinctive", "a small number, or one of the problem's"),
+        (candidate("d_1 = 31"), "not distinctive", "a small number, or one of the problem's"),
+        (candidate("1/4 + 3/4 = 1"), "not distinctive", "it says little beyond a small number"),
+        (candidate("12 = 3 * 4"), "not distinctive", "it says little beyond a small number"),
+        (candidate(r"-2 \equiv 5 \pmod 7"), "not distinctive", "it says little beyond"),
         (candidate("trays = 12"), "not distinctive", "a small number, or one of the problem's"),
         (candidate("12 * 14 = 168 = 8 * 21", support=3), "implied", "implies or is implied by"),
         (

@@ -116,6 +116,8 @@ def conclude(response: str) -> list[tuple[ConclusionKind, Hashable, str]]:
         ("12 + 3 * 10 = 42", [(COMPUTED, 42, "12 + 3 * 10 = 42")]),
         ("5 cups * $2 = $10", [(COMPUTED, 10, "5 cups * $2 = $10")]),
         ("no formula at all", []),
+        (r"\[ 6 \left(-\frac{2}{3}(x-5)\right) = 12 \]", []),  # not without its 6
+        ("10x = 8.444...now", []),  # a line break is missing
         ("", []),
     ],
 )
