@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -514,7 +515,10 @@ def _tasks(
 
 
 def _corpus(job: BuildJob, inputs: Inputs, progress: ProgressBar) -> Corpus:
-    """Return the equations of some right rollouts of each problem, or of many problems."""
+    """Return the equations of some right rollouts of each problem, or of many problems.
+
+    Problems that are left out because they have nodes state what their nodes do.
+    """
     if job.refiner is None:
         return Corpus()
     usable = [
@@ -537,7 +541,14 @@ def _corpus(job: BuildJob, inputs: Inputs, progress: ProgressBar) -> Corpus:
                 if num_read == MAX_PROBLEMS:
                     return
 
-    return Corpus.of(texts())
+    def nodes() -> Iterator[tuple[str, str]]:
+        if job.problems is not None and job.only_without_nodes:
+            with quiet_readers():
+                for problem in read_problems(job.problems, job.on_error):
+                    for node in problem.nodes:
+                        yield from ((problem.problem_id, text) for text in node.expressions)
+
+    return Corpus.of(chain(texts(), nodes()))
 
 
 def _fault(

@@ -8,6 +8,7 @@ may reach its node with other names.
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -17,9 +18,11 @@ from numpy.typing import NDArray
 from consensuspr.core import expression_keys, read_expression_facts
 from consensuspr.core.algebra import Fact, facts_of_node
 
-# Problems that are read, and right rollouts of each.
+# Problems that are read, right rollouts of each, and of each text its last characters: what a
+# long solution concludes stands at its end.
 MAX_PROBLEMS = 2000
 ROLLOUTS_PER_PROBLEM = 2
+MAX_CHARS = 32_768
 # An equation can be rare only if the corpus has more problems than this.
 MIN_PROBLEMS = 20
 # Other problems that state a general equation, at least.
@@ -68,15 +71,27 @@ class Corpus:
 
     @classmethod
     def of(cls, texts: Iterable[tuple[str, str]]) -> Corpus:
-        """Return the corpus of pairs (problem id, text), in any order."""
-        pairs: set[tuple[int, int]] = set()
-        problems: set[int] = set()
+        """Return the corpus of pairs (problem id, text), in any order.
+
+        Of more than :data:`MAX_PROBLEMS` problems the first by :func:`order_of` are read, and of a
+        text the last :data:`MAX_CHARS` characters.  A key takes 8 bytes until all are read.
+        """
+        found: dict[int, array[int]] = {}
+        limit = 1 << 64
         for problem_id, text in texts:
             own = order_of(problem_id)
-            problems.add(own)
-            pairs.update((key, own) for key in keys_in(text))
-        ordered = np.array(sorted(pairs), np.uint64).reshape(-1, 2)
-        return cls(ordered[:, 0].copy(), ordered[:, 1].copy(), len(problems))
+            if own >= limit:
+                continue
+            found.setdefault(own, array("Q")).extend(keys_in(text[-MAX_CHARS:]))
+            if len(found) > MAX_PROBLEMS:
+                limit = max(found)
+                del found[limit]
+        owners = sorted(found)
+        distinct = [np.unique(np.frombuffer(found.pop(own), np.uint64)) for own in owners]
+        keys = np.concatenate([np.zeros(0, np.uint64), *distinct])
+        problems = np.repeat(np.array(owners, np.uint64), [len(each) for each in distinct])
+        order = np.argsort(keys, kind="stable")
+        return cls(keys[order], problems[order], len(owners))
 
     def num_others(self, key: int, problem_id: str) -> int:
         """Return how many other problems state the equation of a key."""

@@ -29,7 +29,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from consensusbench.extraction.refine import information_of
+from consensusbench.extraction.refine import boxes_of, information_of
 from consensusbench.extraction.replies import (
     END_OF_THINKING,
     MAX_LISTED,
@@ -51,7 +51,6 @@ from consensuspr.core import Matcher, derive_forms
 from consensuspr.core.expressions import Number, is_constant, parse_statement
 from consensuspr.data import Problem, Row
 from consensuspr.errors import ModelRefused, UnusableReply
-from consensuspr.scoring.answers.extract import reference_answer
 from consensuspr.scoring.types import Limits
 from consensuspr.settings import check_fields
 
@@ -269,7 +268,7 @@ def claimed_nodes(
     """
     *inner, final = claimed
     if not any(states_answer(text, problem.ground_truth) for text in final.wordings):
-        box = _boxes(problem)[0]
+        box = boxes_of(problem.ground_truth or "")[0]
         inner, final = [*claimed], ClaimedNode(label="The final answer.", wordings=[box])
     # What a right solution needs comes before the rest.
     ranked = sorted(range(len(inner)), key=lambda index: inner[index].strength != "key")
@@ -278,13 +277,6 @@ def claimed_nodes(
     detail = f"beyond {max_nodes} nodes in one reply"
     surplus = [node.dropped("over the limit", detail) for node in beyond]
     return [*nodes, CheckedNode(final, is_final=True)], surplus
-
-
-def _boxes(problem: Problem) -> list[str]:
-    """Return the ground truth in a box, also without zeros in front: 033 and 33."""
-    truth = reference_answer(problem.ground_truth or "")
-    texts = dict.fromkeys([truth, truth.lstrip("0") or truth])
-    return [f"\\boxed{{{text}}}" for text in texts]
 
 
 def changed(nodes: Sequence[CheckedNode], changes: Changes) -> list[CheckedNode]:
@@ -334,7 +326,7 @@ def check_nodes(
 
 def _look_for(node: CheckedNode, problem: Problem, rollouts: Sequence[CorrectRollout]) -> None:
     """Look for the sound wordings of a node in the problem and in the rollouts."""
-    boxes = _boxes(problem) if node.is_final else []
+    boxes = boxes_of(problem.ground_truth or "") if node.is_final else []
     sound = {normal_form(box): box for box in boxes}
     for text in map(str.strip, node.claimed.wordings):
         fault = None if text in boxes else _fault_of(text, problem, node.is_final)

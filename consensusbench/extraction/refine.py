@@ -205,6 +205,7 @@ class PaperRefiner:
 
         def echo(candidate: Candidate) -> Candidate | str:
             # Drop wordings that the problem's text states, or the candidate if its label is one.
+            # The label may be words of a model.
             found = candidate.expressions, candidate.derived
             expressions, derived = beyond(problem.problem, *found)
             facts = [equation_of(text) for text in expressions]
@@ -213,7 +214,8 @@ class PaperRefiner:
                 for text, fact in zip(expressions, facts, strict=True)
                 if fact is None or stated.isdisjoint([*fact.keys, fact.renamed])
             )
-            if candidate.label in expressions or (expressions, derived) == found:
+            is_label_gone = candidate.label in {*candidate.expressions} - {*expressions}
+            if expressions and not is_label_gone:
                 return replace(candidate, expressions=expressions, derived=derived)
             return "it stands in the text of the problem"
 
@@ -263,6 +265,9 @@ class PaperRefiner:
         left.sort(key=lambda found: (-_worth(found, rollouts), found.position, found.label))
         final = _final(problem, left, rollouts)
         if final is not None:
+            # All right rollouts reach it: at least the models that reach any other candidate.
+            models = (found.num_models for found in extraction.candidates)
+            final = replace(final, num_models=max(models, default=1))
             left = sift(
                 left,
                 "restates the answer",
@@ -405,6 +410,13 @@ def _same_chains(candidates: Sequence[Candidate]) -> dict[int, str]:
     return beside
 
 
+def boxes_of(ground_truth: str) -> list[str]:
+    """Return the answer in a box, also without zeros in front: 033 and 33."""
+    answer = reference_answer(ground_truth)
+    texts = dict.fromkeys([answer, re.sub(r"\A0+(?=\d)", "", answer)])
+    return [f"\\boxed{{{text}}}" for text in texts]
+
+
 def _final(problem: Problem, candidates: Sequence[Candidate], rollouts: int) -> Candidate | None:
     """Return the node of the answer, boxed or announced, or in an equation that gives it.
 
@@ -414,19 +426,18 @@ def _final(problem: Problem, candidates: Sequence[Candidate], rollouts: int) -> 
     if problem.ground_truth is None:
         return None
     answer = reference_answer(problem.ground_truth)
-    boxed = f"\\boxed{{{answer}}}"
-    if not answer or len(boxed.encode()) > MAX_ANSWER_BYTES:
+    boxes = boxes_of(problem.ground_truth)
+    if not answer or len(boxes[0].encode("utf-8", "surrogatepass")) > MAX_ANSWER_BYTES:
         return None
     finals = [found for found in candidates if found.is_final]
     stated = next((found for found in finals if found.position >= LATE_PLACE), None)
-    label, models = f"the answer is {answer}", 1
+    label = f"the answer is {answer}"
     given: list[str] = []
     if stated is not None:
         equations = [text for text in stated.expressions if "=" in text]
         given = [text for text in equations if states_answer(text, answer)][:MAX_FINAL_WORDINGS]
-        models = stated.num_models
         if stated.label not in stated.expressions:  # the words of a model
             label = stated.label
-    expressions = tuple(dict.fromkeys((boxed, *given)))
+    expressions = tuple(dict.fromkeys((*boxes, *given)))
     derived = forms_beyond(given)
-    return Candidate(label, "value", expressions, derived, rollouts, models, 1.0, True)
+    return Candidate(label, "value", expressions, derived, rollouts, 1, 1.0, True)

@@ -262,23 +262,35 @@ def read_conclusions(rollout: CorrectRollout, settings: RulesSettings) -> list[C
         if same is None or same.keys != fact.keys:
             wording = link.text
         found.extend(_conclusions(link, chain, wording, place))
-    return [*found, *_coded(rollout, len(links), settings)] if settings.code else found
+    if not settings.code:
+        return found
+    # Chains that only repeat others have numbers, too.
+    numbers = (*links.values(), *(number for number, _, _ in skipping.values()))
+    return [*found, *_coded(rollout, max(numbers, default=-1) + 1, settings)]
 
 
-def _coded(rollout: CorrectRollout, chains: int, settings: RulesSettings) -> Iterator[Conclusion]:
-    """Yield the conclusions of the code of a rollout; each step is a chain of its own."""
+def _coded(rollout: CorrectRollout, first: int, settings: RulesSettings) -> Iterator[Conclusion]:
+    """Yield the conclusions of the code of a rollout; each step is a chain of its own.
+
+    Args:
+        first: number of the first of these chains.
+    """
     equations = read_equations(rollout.response)[: settings.max_statements]
     reached = find_mentions([([equation.text], ()) for equation in equations], [rollout])
-    for number, (equation, mentions) in enumerate(zip(equations, reached, strict=True), chains):
+    for number, (equation, mentions) in enumerate(zip(equations, reached, strict=True), first):
         left, _, right = equation.text.rpartition("=")
         if mentions and len(equation.text) <= settings.max_statement_chars:
             place = equation.start / len(rollout.response)
             yield from _conclusions(Link(left, "=", right), number, equation.text, place)
 
 
+# At the ends of a side: dollars, alignment and line breaks, and no commands.
+_LAYOUT = re.compile(r"\A(?:[&$\s]|\\\\)+|(?:[&$\s]|\\\\)+\Z")
+
+
 def _outer(wording: str | None, side: int) -> str:
     """Return the first or the last side of an equation as it is written."""
-    return (wording or "").split("=")[side].strip("&\\$ \n")
+    return _LAYOUT.sub("", (wording or "").split("=")[side])
 
 
 def _stated(response: str) -> dict[tuple[int, ...], float]:

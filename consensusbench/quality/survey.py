@@ -16,11 +16,12 @@ import numpy as np
 
 from consensusbench.evaluation.scored import Bools, Floats, Ints
 from consensuspr.client.files import chunks
-from consensuspr.core import BatchResult, Matcher, match_batch
+from consensuspr.core import BatchResult, match_batch
 from consensuspr.data import Node, OnError, Problem, ReadReport, Row, read_rollouts
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.dataset_index import Entry
 from consensuspr.scoring.guard import counted, factors_of
+from consensuspr.scoring.matchers import matcher_of
 
 # The sample of a source has at most so many rollouts, of each the first characters.
 MAX_SAMPLED: Final = 256
@@ -178,12 +179,6 @@ def guard_factors(entries: Sequence[Entry], texts: Sequence[str], matched: Batch
     """Return the (n,) factors of the guard for texts that were matched for these problems."""
     budgets, nodes = [one.budget for one in entries], [one.num_nodes for one in entries]
     return np.array(factors_of(counted(matched), budgets, nodes, texts))
-
-
-def matcher_of(nodes: Sequence[Node]) -> Matcher:
-    """Return the matcher of nodes with the derived forms that they have."""
-    derived = [node.derived or () for node in nodes]
-    return Matcher([node.expressions for node in nodes], derived=derived)
 
 
 def match_unrelated(

@@ -35,7 +35,6 @@ from consensusbench.quality.survey import (
     RolloutSurvey,
     Sources,
     match_unrelated,
-    matcher_of,
     survey_rollouts,
 )
 from consensuspr.core import Matcher, match_batch, normalize
@@ -44,6 +43,7 @@ from consensuspr.data.readers import WholeFile
 from consensuspr.data.schema import ROLLOUTS_FOR_PROBLEMS, is_rollout
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.derive import DeriveReport, derive_missing
+from consensuspr.scoring.matchers import matcher_of
 
 # A bare number of fewer digits hits every twentieth solution of another GSM8K problem.
 # Code.BARE_VALUE names the limit.

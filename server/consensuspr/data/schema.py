@@ -204,8 +204,9 @@ def _node(raw: Any, place: str, position: int) -> Node:
     weight = _value(raw, "weight", _WEIGHT, where)
     reached = _value(raw, "position", _POSITION, where)
     rare = _texts(raw, "rare", where) or ()
+    written = set(expressions)
     for expression in rare:
-        if expression not in expressions:
+        if expression not in written:
             _refuse(f"{where}rare holds {_shown(expression)}, which is not among its expressions")
     return Node(
         node_id=_value(raw, "node_id", _STRING, where) or f"n{position + 1}",

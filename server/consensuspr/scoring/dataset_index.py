@@ -27,7 +27,7 @@ import mmap
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import IO, Any, Literal, TypeAlias, get_args
 
@@ -420,7 +420,7 @@ def pack(problem: Problem) -> tuple[bytes, ...]:
             node.node_id, node.expressions, node.derived or (), node.is_final, node.weight,
             node.position,
             # Nodes without rare expressions keep the digest that they had.
-            *([[node.expressions.index(text) for text in node.rare]] if node.rare else ()),
+            *([_places(node.rare, node.expressions)] if node.rare else ()),
         )
         for node in problem.nodes
     ]  # fmt: skip
@@ -429,6 +429,16 @@ def pack(problem: Problem) -> tuple[bytes, ...]:
     scoring = (problem.problem_id, problem.ground_truth, nodes, problem.budget, given)
     texts = (problem.problem_id, problem.data_source, _encode(scoring), _encode(display))
     return tuple(map(_bytes, texts))
+
+
+def _places(rare: Sequence[str], expressions: Sequence[str]) -> list[int]:
+    """Return where rare expressions stand, in ascending order, each once."""
+    wanted = set(rare)
+    places: dict[str, int] = {}
+    for place, text in enumerate(expressions):
+        if text in wanted:
+            places.setdefault(text, place)
+    return list(places.values())
 
 
 def _write(file: Any, schema: pa.Schema, rows: Iterable[tuple[bytes, ...]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -143,6 +144,14 @@ def test_only_the_wordings_that_the_problem_has_are_taken_away() -> None:
     assert kept.expressions == ("70 / 5 = 14",)
 
 
+def test_words_of_a_model_as_label_are_no_reason_to_drop_a_node() -> None:
+    named = candidate("The rolls.", expressions=("70 / 5 = 14", "5 + 9 = 14"), derived=("14=5+9",))
+    kept, _ = refined(named).candidates
+    assert (kept.label, kept.expressions, kept.derived) == ("The rolls.", ("70 / 5 = 14",), ())
+    known = replace(named, expressions=("5 + 9 = 14",))
+    assert labels(refined(known)) == ["the answer is 142"]
+
+
 def test_the_late_and_well_supported_stay_where_there_are_too_many() -> None:
     many = [
         candidate(f"{number} * 3 = {number * 3}", position=number / 100) for number in range(20, 33)
@@ -164,13 +173,35 @@ def test_of_what_stands_in_one_chain_the_best_stays() -> None:
 
 
 def test_the_final_node_is_the_answer_as_boxed_or_by_the_last_equation() -> None:
-    early = candidate("140 + 2 = 142", is_final=True, position=0.1)
+    early = candidate("140 + 2 = 142", is_final=True, position=0.1, num_models=1)
     assert refined(GOOD, early).candidates[-1].expressions == (r"\boxed{142}",)
-    final = refined(GOOD, FINAL).candidates[-1]
+    final = refined(GOOD, replace(FINAL, num_models=1)).candidates[-1]
     assert final.expressions == (r"\boxed{142}", "168 - 26 = 142")
     assert (final.is_final, final.support, final.position) == (True, 5, 1.0)
+    assert final.num_models == 2
     hits = Matcher([final.expressions]).hits
     assert hits("So the answer is 142.") != [None] == hits("142 of the others")
+
+
+@pytest.mark.parametrize(
+    ("ground_truth", "expressions"),
+    [
+        ("033", (r"\boxed{033}", r"\boxed{33}")),
+        ("000", (r"\boxed{000}", r"\boxed{0}")),
+        ("0.5", (r"\boxed{0.5}",)),
+        (r"thus \boxed{\frac12}", (r"\boxed{\frac12}",)),
+        ("\ud800", ("\\boxed{\ud800}",)),
+        ("x" * 300, None),  # too long for an answer
+        (" ", None),
+    ],
+)
+def test_the_final_node_of_odd_answers(
+    ground_truth: str, expressions: tuple[str, ...] | None
+) -> None:
+    problem = replace(PROBLEM, ground_truth=ground_truth)
+    made = PaperRefiner().refine(problem, Extraction((GOOD,)), 5, NOTHING).candidates
+    finals = [found.expressions for found in made if found.is_final]
+    assert finals == ([] if expressions is None else [expressions])
 
 
 def solutions(*texts: str) -> Corpus:

@@ -136,6 +136,26 @@ def test_a_chain_is_one_place() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("response", "ends"),
+    [
+        (r"so $\sqrt{3}x = 2y+1 = \frac{7z}{5}$", r"\sqrt{3}x = \frac{7z}{5}"),
+        ("\\pi r^2 &= km \\\\\n &= 7z \\\\", r"\pi r^2 = 7z"),
+    ],
+)
+def test_the_ends_of_a_chain_are_worded_as_written(response: str, ends: str) -> None:
+    assert conclude(response)[-1] == (FORMULA, None, ends)
+
+
+def test_steps_of_code_stand_in_chains_of_their_own() -> None:
+    response = "3*10=30, again 3*10=30, and 30+5=35.\n```python\na = 12 * 7\nb = a + 5\n```"
+    found = read_conclusions(CorrectRollout("r", "m", response), RulesSettings())
+    assert [(one.wording, one.chain) for one in found] == [
+        *(("3*10=30", 0), ("30+5=35", 2)),
+        *(("12*7=84", 3), ("84+5=89", 4)),
+    ]
+
+
 def test_what_is_looked_at_is_bounded() -> None:
     response = "\n".join(f"{number} + 1 = {number + 1}" for number in range(1, 200))
     settings = RulesSettings(max_statements=10)

@@ -212,6 +212,14 @@ def test_rollouts_show_nodes_that_unrelated_ones_hit_and_nodes_that_nobody_hits(
     assert common.message == "is hit by 10.0 % of other problems' rollouts"
 
 
+def test_a_rare_equation_is_hit_with_other_names(write_dataset: Write) -> None:
+    equation = node("n1", "x + y = 8") | {"rare": ["x + y = 8"]}
+    dataset = write_dataset(problem(equation), problem(*SOUND, problem_id="q"))
+    path = write_dataset(*rollouts_of(20, "so a + b = 8", "q"), name="rollouts.jsonl")
+    [found] = (one for one in findings(dataset, path)[1] if one.code is Code.UNRELATED_MATCH)
+    assert (found.problem_id, found.node_id) == ("p", "n1")
+
+
 @pytest.mark.parametrize(
     ("row", "counts"),
     [
