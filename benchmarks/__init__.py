@@ -1,5 +1,5 @@
 """Speed: ``python -m benchmarks``; each script also runs alone (``benchmarks.core``).
 
-``benchmarks.quality`` (how well NCR finds nodes), ``benchmarks.construction`` (how well datasets
-are built) and ``benchmarks.guard`` (instruction counts) are commands of their own.
+``benchmarks.quality`` (how well NCR separates right from wrong) and ``benchmarks.guard``
+(instruction counts) are commands of their own.
 """

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +42,7 @@ AGREEMENT = 0.75
 SEED = 20
 GSM8K, GOLD = "gsm8k_gpt4o_mini_and_older", "gsm8k_test_calc_nodes"
 R1 = "math_r1distill_long"
+AIME, READ = "aime24_qwen3_32b", "aime24_read_nodes"
 
 Nodes = list[list[str]]
 
@@ -120,6 +122,11 @@ def sets(folder: Path) -> Iterator[tuple[str, Work]]:
         capture_output=True,
     )
     yield "R1, built nodes", real([*texts.real_rows(data, R1)], _nodes(built))
+    read = {
+        row["problem_id"]: [node["expressions"] for node in row["nodes"]]
+        for row in texts.json_lines(data / "nodes" / f"{READ}.jsonl.gz")
+    }
+    yield "AIME, nodes that were read", real([*texts.real_rows(data, AIME)], read)
 
 
 def _nodes(path: Path) -> dict[str, Nodes]:
@@ -129,9 +136,19 @@ def _nodes(path: Path) -> dict[str, Nodes]:
     }
 
 
-def core(work: Work, threads: int = 1, whole: bool = True) -> Callable[[], BatchResult]:
-    """Return a call of the core; ``whole`` adds statements and guard to patterns."""
-    made = {id(nodes): Matcher(nodes) for nodes in {id(one): one for one in work.nodes}.values()}
+def core(
+    work: Work, threads: int = 1, whole: bool = True, equations: bool = True
+) -> Callable[[], BatchResult]:
+    """Return a call of the core; ``whole`` adds statements, equations and guard to patterns.
+
+    Without ``equations`` the nodes' own are given, and what is given reaches no node.
+    """
+    made = {
+        id(nodes): Matcher(
+            nodes, given="" if equations else "\n\n".join(chain.from_iterable(nodes))
+        )
+        for nodes in {id(one): one for one in work.nodes}.values()
+    }
     matchers = [made[id(nodes)] for nodes in work.nodes]
     return lambda: match_batch(matchers, work.texts, threads, statements=whole, counts=whole)
 
@@ -177,6 +194,7 @@ def against_peers(name: str, work: Work) -> Iterator[Row]:
     source, target = np.ones(MEMCPY_BYTES, np.uint8), np.zeros(MEMCPY_BYTES, np.uint8)
     ways: dict[str, Callable[[], object]] = {
         "core": ours,
+        "without": core(work, equations=False),
         "peer": theirs,
         "memcpy": lambda: np.copyto(target, source),
     }
@@ -184,6 +202,7 @@ def against_peers(name: str, work: Work) -> Iterator[Row]:
     speed, floor = work.size / best["core"], MEMCPY_BYTES / best["memcpy"]
     note = f"{name}; {work.size / 1e6:.1f} MB"
     yield Row("core", "normalize + match", f"{speed / 1e6:,.0f} MB/s", note)
+    yield Row("core", "with equations over without", f"{best['without'] / best['core']:.2f}x", name)
     yield Row("core", "memcpy over the core", f"{floor / speed:.0f}x", name)
     note = f"{name}; the peer agrees with the core's patterns on {agree:.1%} of the nodes"
     yield Row(

@@ -54,8 +54,8 @@ class ModelSettings:
     """One model behind one OpenAI-compatible address.
 
     Attributes:
-        model: its name on the server.
-        base_url: any OpenAI-compatible server, up to and with ``/v1``; OpenAI's where not set.
+        model: name of the model on the server.
+        base_url: URL of an OpenAI-compatible server, up to and with ``/v1``; default: OpenAI's.
         api_key_env: environment variable that holds the key.
         temperature: sent where not None.
         top_p: sent where not None.
@@ -137,7 +137,8 @@ class Reply:
     Attributes:
         text: the answer itself.
         model: the model's name as the server gives it.
-        finish_reason: ``stop``, ``length``, ``content_filter``, …
+        finish_reason: ``stop``, ``length``, ``content_filter``, …; ``refusal`` if the server marks
+            the text as one.
         prompt_tokens: as the server counted; None if it does not count.
         completion_tokens: the same, reasoning included.
         cost: US dollars, by estimated tokens where the server did not count; None without prices.
@@ -158,6 +159,11 @@ class Reply:
     def from_row(cls, row: Mapping[str, Any]) -> Self:
         """Return the reply of a row that ``asdict`` made; other keys are ignored."""
         return cls(**{each.name: row[each.name] for each in fields(cls) if each.name in row})
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the model or a filter declined to answer."""
+        return self.finish_reason in ("refusal", "content_filter")
 
 
 def most_tokens(messages: Sequence[Message]) -> int:
@@ -320,7 +326,6 @@ class ChatModel:
         messages: Sequence[Message],
         *,
         temperature: float | None = None,
-        json_schema: Mapping[str, Any] | None = None,
         seed: int | None = None,
     ) -> Reply:
         """Return the model's reply to a conversation.
@@ -328,7 +333,6 @@ class ChatModel:
         Args:
             messages: the conversation, at least one.
             temperature: in place of the settings' one.
-            json_schema: the reply shall be JSON of this schema (``response_format``).
             seed: asks servers that can for a repeatable reply.
 
         Raises:
@@ -339,7 +343,6 @@ class ChatModel:
         """
         settings = self.settings
         limit_field = "max_completion_tokens" if settings.base_url is None else "max_tokens"
-        schema = {"name": "reply", "schema": json_schema, "strict": True}
         body = {
             "model": settings.model,
             "messages": [asdict(message) for message in messages],
@@ -347,7 +350,6 @@ class ChatModel:
             "top_p": settings.top_p,
             limit_field: settings.max_tokens,
             "seed": seed,
-            "response_format": json_schema and {"type": "json_schema", "json_schema": schema},
             "extra_body": dict(settings.extra_body) or None,
         }
         given = {name: value for name, value in body.items() if value is not None}
@@ -383,7 +385,7 @@ class ChatModel:
         return Reply(
             text=text,
             model=content.model or self.settings.model,
-            finish_reason=choice.finish_reason,
+            finish_reason="refusal" if choice.message.refusal else choice.finish_reason,
             prompt_tokens=prompt,
             completion_tokens=completion,
             cost=self.settings.cost(
@@ -442,7 +444,6 @@ def ask_key(
     messages: Sequence[Message],
     *,
     temperature: float | None = None,
-    json_schema: Mapping[str, Any] | None = None,
     seed: int | None = None,
     sample: object = 0,
 ) -> str:
@@ -455,7 +456,8 @@ def ask_key(
     """
     asked = settings.sampling() | ({} if temperature is None else {"temperature": temperature})
     turns = [[message.role, message.content] for message in messages]
-    return digest([settings.name, asked, turns, json_schema, seed, sample])
+    # The third one has no use any more; journals that there are have it in their keys.
+    return digest([settings.name, asked, turns, None, seed, sample])
 
 
 class _ModelsFile(BaseModel):

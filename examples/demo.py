@@ -1,8 +1,8 @@
 """The whole of consensuspr in a minute: a real server, real gRPC, real scores.
 
 Starts ``consensuspr serve`` on the sample dataset, scores the sample rollouts under each reward
-of the paper, prints the means by data source and by kind of rollout, explains one rollout, and
-stops the server.
+of the paper, prints the means by data source and by kind of rollout, explains one rollout whose
+nodes are found as equal equations, and stops the server.
 
 Run it with ``make demo``.  ``--svg FILE`` draws the picture of the README instead.
 """
@@ -44,7 +44,7 @@ PASSES = (
 NEXT = """\
 What to try next:
   consensuspr explain examples/sample/rollouts.jsonl \\
-      --dataset examples/sample/dataset.jsonl --row 8
+      --dataset examples/sample/dataset.jsonl --rollout-id sample-comp-009-r3
   consensuspr score examples/sample/rollouts.jsonl --dataset examples/sample/dataset.jsonl \\
       --reward max --output scored.jsonl
   consensuspr serve --dataset examples/sample/dataset.jsonl   # then: consensuspr info --address …
@@ -84,16 +84,16 @@ def mean(form: str, values: list[float | None]) -> str:
 
 
 def explain(console: Console, client: RewardClient, rows: list[Row], scores: list[Score]) -> None:
-    """Explain the wrong rollout that reaches the most nodes of those that miss one.
+    """Explain the wrong rollout that reaches the most nodes by equal equations.
 
-    All its steps but the last are right, which an answer-only reward cannot see.
+    All its steps but one are right, which an answer-only reward cannot see.
     """
     candidates = [
-        (score.num_matched, -len(row["response"]), position)
+        (score.channels.count("equation"), score.num_matched, -len(row["response"]), position)
         for position, (row, score) in enumerate(zip(rows, scores, strict=True))
         if row["case"] == "almost_correct" and score.acc == 0 and score.ncr not in (None, 1.0)
     ]
-    row = rows[max(candidates)[2]]
+    row = rows[max(candidates)[-1]]
     explanation = client.explain(rollout_from_row(row), reward=PASSES[0][1])
     title = f"{row['rollout_id']} ({row['case'].replace('_', ' ')})"
     print_explanation(console, explanation, row["response"], title=title)

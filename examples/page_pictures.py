@@ -36,7 +36,11 @@ def views(address: str) -> dict[str, str]:
         with urlopen(f"{address}/api/{path}") as reply:
             return json.load(reply)["rows"]
 
-    [named] = fetch("samples?run=0&kind=wrong_high&q=Recall&limit=1")
+    # A letter a node: p, s, c, e as in the legend.
+    pages = [fetch(f"samples?run=0&limit=200&offset={start}") for start in range(0, 4000, 200)]
+    found = sorted((row for page in pages for row in page), key=lambda row: row["key"])
+    mixed = max(found, key=lambda row: (len(set(row["channels"]) - {"-"}), row["acc"]))
+    equal = max(found, key=lambda row: (row["channels"].count("e"), row["acc"]))
     [listed] = fetch("samples?run=0&kind=guarded&sort=ncr_raw&limit=1")
     [worse] = fetch("compare?a=0&b=1&change=worse&desc=0&limit=1")
     digest = quote(fetch("datasets")[0]["digest"], safe="")
@@ -44,12 +48,12 @@ def views(address: str) -> dict[str, str]:
         "overview": "#/overview",
         "samples": "#/samples?kind=wrong_high",
         "sample": f"#/sample/0/{listed['key']}",
-        "group": f"#/group/0?step={named['step']}&group={quote(named['group'])}",
-        "problem": f"#/problem/0/{quote(named['problem'])}",
+        "group": f"#/group/0?step={mixed['step']}&group={quote(mixed['group'])}",
+        "problem": f"#/problem/0/{quote(mixed['problem'])}",
         "dataset": f"#/dataset/{digest}?sort=gap",
         "compare": "#/compare?a=0&b=1",
         "pair": f"#/pair?problem={quote(worse['problem'])}&a=0&b=1",
-        "dark": f"#/sample/0/{listed['key']}",
+        "dark": f"#/sample/0/{equal['key']}",
     }
 
 
@@ -75,6 +79,7 @@ def draw(folder: Path, scratch: Path) -> None:
             height = browser.run("return document.documentElement.scrollHeight")
             browser.driver.set_window_size(WIDTH, min(height, MAX_HEIGHT) + 90)
             browser.until(DRAWN)
+            browser.run("document.documentElement.style.scrollbarWidth = 'none'")
             browser.driver.save_screenshot(str(folder / f"page-{name}.png"))
         browser.open(report, "#/report")
         browser.driver.set_window_size(WIDTH, 1600)

@@ -1,1 +1,1 @@
-"""How well matching finds the steps of right solutions: the figures of ``docs/quality.md``."""
+"""How well nodes separate right from wrong rollouts: the figures of ``docs/quality.md``."""

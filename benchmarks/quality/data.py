@@ -1,7 +1,8 @@
-"""Outside data: GSM8K's gold equations as a dataset, and rollouts of its test problems.
+"""Outside data: nodes at hand, and rollouts of GSM8K, MATH and AIME.
 
 A gold node is one calculation of GSM8K's own solution of a problem; its equation is
-``expression=value``.  It states the final answer if its value is the answer.
+``expression=value``.  It states the final answer if its value is the answer.  The nodes of AIME
+2024 were written by reading right solutions.
 
 Program code is rare in the outside data, so a set of it is made by rule: each step that a solution
 writes as an equation becomes a line of Python, with names instead of earlier results, in one of
@@ -12,22 +13,24 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from benchmarks.texts import json_lines
+from benchmarks.texts import json_lines, real_rows
 from consensusbench.extraction.rules import read_chains
 from consensusbench.extraction.statements import Truth, truth_of
 from consensuspr.core import derive_forms
-from consensuspr.data import Node, Problem, open_writer, problem_to_row
+from consensuspr.data import Node, Problem, Row, open_writer, problem_to_row, read_problems
 
 GOLD_NODES = Path("data/nodes/gsm8k_test_calc_nodes.jsonl.gz")
-# Two files of rollouts for the same problems, by name.
-ROLLOUTS = {
-    "GPT-3": Path("data/rollouts/gsm8k_gpt3.jsonl.gz"),
-    "GPT-3.5, GPT-4o mini": Path("data/rollouts/gsm8k_gpt4o_mini_and_older.jsonl.gz"),
-}
+READ_NODES = Path("data/nodes/aime24_read_nodes.jsonl.gz")
+# Rollouts of the same problems, by name below ``data/rollouts``.
+GSM8K = ("gsm8k_gpt3", "gsm8k_gpt4o_mini_and_older")
+MATH = ("math100_qwen25math",)
+AIME = ("aime24_gpt4o_claude35", "aime24_qwen3_32b")
+# The solutions that the nodes of AIME were written from.
+AIME_STRONG = ("aime24_strong_read",)
 # GSM8K's models were trained to write <<48/2=24>> for a calculator: the node itself.
 CALCULATOR = re.compile(r"<<[^<>]*>>")
 
@@ -35,14 +38,31 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _ARITHMETIC = re.compile(r"[\d.()+*/^-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
-    """One rollout: the text without annotations, and whether its answer is right."""
+def file_of(name: str) -> Path:
+    """Return the path of a file of rollouts below the folder of outside data."""
+    return Path(f"data/rollouts/{name}.jsonl.gz")
 
-    problem_id: str
-    text: str
-    correct: bool
-    model: str
+
+def read_rollouts(shared: Path, names: Sequence[str]) -> list[Row]:
+    """Return rollouts without calculator annotations, each with its problem and ground truth."""
+    rows = list(real_rows(shared / "data", *names))
+    problems = {}
+    if any("problem" not in row for row in rows):
+        problems = {one.problem_id: one for one in read_problems(shared / READ_NODES)}
+    for row in rows:
+        row["response"] = CALCULATOR.sub("", row["response"])
+        if problem := problems.get(row["problem_id"]):
+            row |= {
+                "problem": problem.problem,
+                "ground_truth": problem.ground_truth,
+                "data_source": problem.data_source,
+            }
+    return rows
+
+
+def read_nodes(shared: Path) -> list[Problem]:
+    """Return the problems of AIME 2024 with the nodes that were written by reading."""
+    return list(read_problems(shared / READ_NODES))
 
 
 def read_gold(shared: Path) -> list[Problem]:
@@ -85,17 +105,6 @@ def write_dataset(path: Path, problems: list[Problem]) -> Path:
         for problem in problems:
             out.write(problem_to_row(problem))
     return path
-
-
-def read_responses(path: Path, problem_ids: set[str]) -> list[Response]:
-    """Return the rollouts of these problems, without calculator annotations."""
-    return [
-        Response(
-            row["problem_id"], CALCULATOR.sub("", row["response"]), row["correct"], row["model"]
-        )
-        for row in json_lines(path)
-        if row["problem_id"] in problem_ids
-    ]
 
 
 def as_program(response: str) -> str | None:

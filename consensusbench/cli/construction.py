@@ -80,32 +80,30 @@ class BuildSettings(Settings):
     min_support: int | None = Field(
         None,
         ge=1,
-        description="Rollouts that must reach a node, in every stage; where not set, each stage's "
-        "own min_support, 2.",
+        description="Rollouts that must reach a node, in every stage. Default: each stage's own "
+        "min_support, 2.",
     )
     split: Split | None = Field(
-        None, description="Put this split into every row; where not set, that of the problems."
+        None, description="Put this split into every row. Default: the split of the problems."
     )
     engine: Engine = Field(
         "local", description="Work on this machine, or on all cores of a Ray cluster."
     )
-    workers: int | None = Field(
-        None, description="Processes that work on problems; where not set, one a core."
-    )
+    workers: int | None = Field(None, description="Worker processes. Default: one per core.")
     time_limit: float = Field(
         DEFAULT_TIME_LIMIT_S,
         description="Leave out a problem that takes longer, in seconds of CPU time.",
     )
     on_error: OnErrorChoice = Field(
         OnErrorChoice.STOP,
-        description="At a bad row or a problem that fails: stop with nothing written, or skip and "
-        "count.",
+        description="If a row is bad or a problem fails: stop with nothing written, or skip and "
+        "count it.",
     )
     max_cost: float | None = Field(
         None, description="Stop before more US dollars are spent, earlier runs included."
     )
     max_requests: int | None = Field(
-        None, description="Stop before more is asked, earlier runs included."
+        None, description="Stop before more requests are sent, earlier runs included."
     )
     no_progress: bool = Field(False, description="Show no progress bar.")
     color: ColorMode = Field(
@@ -161,14 +159,16 @@ RolloutsPaths: TypeAlias = Annotated[
 ]
 ProblemsPath: TypeAlias = Annotated[
     Path | None,
-    file_option("Problems with ground truth, text, split; else the rollouts' own columns count."),
+    file_option("Problems with ground truth, text and split. Default: the rollouts' own columns."),
 ]
 DatasetOutput: TypeAlias = Annotated[
-    Path, file_option("Dataset: .jsonl, .jsonl.gz or .parquet; appears complete or not at all.")
+    Path, file_option("Dataset: .jsonl, .jsonl.gz or .parquet, written completely or not at all.")
 ]
 AuditPath: TypeAlias = Annotated[
     Path | None,
-    file_option("Every conclusion and problem that was left out; else OUTPUT with .audit.jsonl."),
+    file_option(
+        "Each conclusion and problem that was left out. Default: OUTPUT with .audit.jsonl."
+    ),
 ]
 
 _SELECTION = {
@@ -195,11 +195,13 @@ def build(
     problems: ProblemsPath = None,
     audit: AuditPath = None,
     candidates: Annotated[
-        Path | None, file_option("Also write what consensusbench extract does.")
+        Path | None, file_option("Also write the candidates, as consensusbench extract does.")
     ] = None,
     budgets: Annotated[
         Path | None,
-        file_option("Only add budgets of the guard, and weights of nodes, to this dataset."),
+        file_option(
+            "Make no nodes: add budgets of the guard and weights of nodes to this dataset."
+        ),
     ] = None,
     settings: BuildSettings,
     as_json: Json = False,
@@ -213,12 +215,12 @@ def build(
     consensusbench build rollouts.jsonl --budgets dataset.jsonl --output with-budgets.jsonl
     ```
 
-    Of each problem, correct rollouts of several models are compared; conclusions that at least two
-    of them reach become its nodes. With them goes a budget of the guard: what a right rollout
-    states at most, times 1.5; and if there are wrong rollouts, a weight for each node
-    (`ncr=weighted`): the share of right rollouts that reach it less that of wrong ones. The audit
-    has all that is left out, with its reason. If the command is killed, run it again to continue.
-    `docs/build-datasets.md` has the details.
+    The build compares the correct rollouts of each problem, if possible of several models.
+    Conclusions that at least two of them reach become its nodes. Each problem gets a
+    budget of the guard, 1.5 times the most that a right rollout states. If it has wrong rollouts,
+    each node gets a weight (`ncr=weighted`): the share of right rollouts that reach it less the
+    share of wrong ones. The audit lists all that is left out, with the reason. If the command is
+    killed, run it again to continue. `docs/build-datasets.md` has the details.
     """
     if budgets is not None:
         given = {"--problems": problems, "--audit": audit, "--candidates": candidates}
@@ -243,7 +245,7 @@ def extract(
     *,
     output: Annotated[
         Path,
-        file_option("Candidates: .jsonl, .jsonl.gz or .parquet; appears complete or not at all."),
+        file_option("Candidates: .jsonl, .jsonl.gz or .parquet, written completely or not at all."),
     ],
     problems: ProblemsPath = None,
     settings: BuildSettings,
@@ -464,6 +466,15 @@ def _notes(report: BuildReport) -> Iterator[str]:
         first = one_line(counts.excluded.examples[reason], 160)
         yield f"left out: {count_of(count, 'problem')} {REASONS[reason]} (first: {first})"
     yield from report.warnings()
+    if (usage := report.usage) is not None:
+        cost = "" if usage["cost"] is None else f", ${usage['cost']:,.2f}"
+        yield (
+            f"{usage['model']}: {count_of(usage['requests'], 'reply', 'replies')}, "
+            f"{usage['prompt_tokens']:,} tokens in, {usage['completion_tokens']:,} out{cost}, "
+            "earlier runs included"
+        )
+        for problem_id, reason in usage["refused"].items():
+            yield f"refused: {problem_id!r}: {one_line(reason, 160)}"
     resumed = f", {report.resumed:,} of them extracted by an earlier run" if report.resumed else ""
     written = counts.written.total()
     read = count_of(written + counts.excluded.total(), "problem")

@@ -62,7 +62,8 @@ def evaluate_rollouts(
     ```
 
     Every figure has a confidence interval that is clustered by problem. NCR and its AUROC are also
-    given without the nodes that state the final answer.
+    given without the nodes that state the final answer. If some rollouts run a Python program or
+    refer to a given solution, all figures are also given without these (own reasoning).
     Answers that could not be decided count as wrong and are counted; rollouts that could not be
     scored are in no mean.
     """

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from consensusbench import check_outputs
 from consensusbench.cli.options import DatasetArgument, file_option
-from consensusbench.tables import Cell, Row, Table, number, print_result, words
+from consensusbench.tables import print_result
 from consensuspr.cli.options import Color, Json, OnErrorChoice, OnErrorOption
 from consensuspr.console import (
     ColorMode,
@@ -31,24 +31,28 @@ if TYPE_CHECKING:
 
 _STYLE = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _LONGEST = 400
+# Columns of a finding.
+WIDTH = 100
 
 
 def validate(
     dataset: DatasetArgument,
     rollouts: Annotated[
         list[Path] | None,
-        file_option("Rollouts of its problems, for further checks; repeat for several."),
+        file_option(
+            "Rollouts of its problems, preferably by other models; repeat for several files."
+        ),
     ] = None,
     probes: Annotated[
         bool,
         typer.Option("--probes", help="Also measure attacks: the NCR of texts that solve nothing."),
     ] = False,
-    output: Annotated[Path | None, file_option("Write every finding as a row.")] = None,
+    output: Annotated[Path | None, file_option("Write all findings as rows.")] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with code 1 for warnings too.")
     ] = False,
     examples: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Findings of each kind to show.")
+        int, typer.Option(metavar="N", min=0, help="Worst findings of each kind to show.")
     ] = 3,
     on_error: OnErrorOption = OnErrorChoice.STOP,
     no_progress: NoProgress = False,
@@ -62,9 +66,11 @@ def validate(
     consensusbench validate dataset.jsonl --rollouts rollouts.jsonl --probes --output found.jsonl
     ```
 
-    Errors make scores wrong or a node worthless; warnings make the reward cheaper than it looks;
-    notes matter to readers of the figures. `--on-error` is about bad rows of the rollouts: those
-    of the dataset are findings. Exit code 1 if there are errors, and with `--strict` for warnings.
+    An error makes scores wrong or a node worthless. A warning makes the reward cheaper than it
+    looks. A note matters to readers of the figures. A rollout is held out if its nodes were made
+    from other models. `--on-error` applies to bad rows of the rollouts; bad rows of the dataset are
+    findings. The exit code is 1 if there are errors, or with `--strict` warnings.
+    `docs/build-datasets.md` explains each kind of finding.
     """
     from consensusbench.quality.validate import validate_dataset
 
@@ -98,31 +104,33 @@ def validate(
 
 def _print(console: Console, report: ValidationReport, dataset: Path) -> None:
     from consensusbench.quality.probes import attacks_by_source_table
-    from consensusbench.quality.validate import Severity
+    from consensusbench.quality.validate import Code, Severity
 
-    kinds = report.by_code()
-    if kinds:
-        rows: list[Row] = [
-            [Cell(code.severity.value, style=_STYLE[code.severity]), code.value, count]
-            for code, count, _ in kinds
-        ]
-        table = Table("", [words("Severity"), words("Finding"), number("Count")], [rows])
-        console.print(table.to_terminal(console.width))
-    for code, count, examples in kinds:
+    for code, count, examples in report.by_code():
+        head = Text(f"{code.severity.value:7}", style=_STYLE[code.severity])
+        head.append(f"  {code.value}", style="bold").append(f"  {count:,}", style="default")
+        if total := report.of(code):
+            head.append(f" of {count_of(total, code.unit)} ({count / total:.1%})", style="default")
+        console.print(head)
         for finding in examples:
-            line = Text(f"{code.severity.value:7}", style=_STYLE[code.severity])
-            line.append(f"  {code.value}  {_place(finding, dataset)}: ", style="default")
-            line.append(one_line(finding.message, _LONGEST), style="default")
             # One finding is one line, also for grep.
-            console.print(line, soft_wrap=True)
+            line = f"{'':9}{_place(finding, dataset)} {one_line(finding.message, _LONGEST)}"
+            if finding.text:
+                line += f": {one_line(finding.text, _LONGEST)}"
+            shown = Text(line, no_wrap=True)
+            if code is not Code.CHEAP_ATTACK:
+                shown.truncate(WIDTH, overflow="ellipsis")
+            console.print(shown, soft_wrap=True)
         if examples and count > len(examples):
-            console.print(f"         {count - len(examples):,} more {code.value}", style="dim")
+            console.print(f"{'':9}{count - len(examples):,} more {code.value}", style="dim")
     parts = [f"{count_of(report.good_rows, 'problem')} with {count_of(report.nodes, 'node')}"]
     if report.bad_rows:
         parts.append(count_of(report.bad_rows, "bad row"))
     if report.rollouts is not None:
         unknown = f" ({report.unknown_rollouts:,} of unknown problems)"
         parts.append(count_of(report.rollouts, "rollout") + unknown)
+        if not report.compared:
+            parts.append("too few held-out right ones for never_matched")
     found = ", ".join(count_of(report.total(one), one.value) for one in Severity)
     console.print(f"{', '.join(parts)}: {found}", markup=False)
     if (probes := report.probes) is not None:
@@ -131,9 +139,7 @@ def _print(console: Console, report: ValidationReport, dataset: Path) -> None:
 
 
 def _place(finding: DatasetFinding, dataset: Path) -> str:
-    place = f"{dataset.name}:{finding.line}" if finding.line else dataset.name
-    if finding.problem_id is not None:
-        place += f" problem {one_line(finding.problem_id)!r}"
-    if finding.node_id is not None:
-        place += f" node {one_line(finding.node_id)!r}"
-    return place
+    if finding.problem_id is None:
+        return f"{dataset.name}:{finding.line}" if finding.line else dataset.name
+    place = one_line(finding.problem_id, 40)
+    return place if finding.node_id is None else f"{place} {one_line(finding.node_id, 20)}"

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from consensuspr.core import Matcher, match_batch
-from consensuspr.scoring.guard import GuardBudget, counted
+from consensuspr.scoring.guard import GuardBudget, StoredBudget, counted
 
 # Room above the right rollout that states most: others take more steps.
 MARGIN = 1.5
@@ -57,14 +57,30 @@ def stated_in(responses: Sequence[str]) -> Stated:
     )
 
 
+# For each node, and for any problem; as the default budget's.
+LEAST_EQUATIONS = (2, 8)
+
+
+def with_equations(budget: StoredBudget, most: int, num_nodes: int) -> StoredBudget:
+    """Return a budget with its limit on equations.
+
+    Args:
+        most: the most distinct equations that a right rollout states, of the kinds that the nodes
+            hold; 0 if they hold none.
+    """
+    if budget is None or not most:
+        return budget
+    return GuardBudget(*budget[:3], _enough(most, LEAST_EQUATIONS, num_nodes))
+
+
+def _enough(most: int, least: tuple[int, int], num_nodes: int) -> int:
+    return max(math.ceil(MARGIN * most), least[0] * num_nodes + least[1])
+
+
 def budget_of(stated: Stated, num_nodes: int) -> GuardBudget:
     """Return the budget of a problem from what its right rollouts state."""
-
-    def enough(most: int, least: tuple[int, int]) -> int:
-        return max(math.ceil(MARGIN * most), least[0] * num_nodes + least[1])
-
     return GuardBudget(
-        enough(stated.statements, LEAST_STATEMENTS),
-        enough(stated.numbers, LEAST_NUMBERS),
+        _enough(stated.statements, LEAST_STATEMENTS, num_nodes),
+        _enough(stated.numbers, LEAST_NUMBERS, num_nodes),
         stated.length,
     )

@@ -163,6 +163,7 @@ class BuildReport:
         skipped_rows: bad rows of the file of problems or candidates.
         disagreements: see :class:`~consensusbench.construction.store.Inputs`.
         resumed: problems whose extraction an earlier run had left.
+        usage: requests, tokens, cost and refusals of the model; None if none was asked.
         budgets: problems that got a budget, of a build that adds only budgets; else None.
         judge: the weights and the separation of the nodes; None without nodes or rollouts.
         digest: of the dataset; None if none was written.
@@ -176,6 +177,7 @@ class BuildReport:
     skipped_rows: int = 0
     disagreements: Tally[Disagreement] = field(default_factory=Tally)
     resumed: int = 0
+    usage: Row | None = None
     budgets: int | None = None
     judge: Judge | None = None
     digest: str | None = None
@@ -217,6 +219,7 @@ class BuildReport:
             "rollouts": None if self.rollouts is None else asdict(self.rollouts),
             "skipped_rows": self.skipped_rows,
             "resumed": self.resumed,
+            "usage": self.usage,
             "warnings": self.warnings(),
             "provenance": self.provenance,
             "seconds": round(self.seconds, 3),

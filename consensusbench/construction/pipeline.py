@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -50,6 +51,12 @@ from consensusbench.construction.types import (
 )
 from consensusbench.construction.work import Stages, ask_model, batches, work_here, work_on_ray
 from consensusbench.construction.worth import Judge
+from consensusbench.extraction.corpus import (
+    MAX_PROBLEMS,
+    ROLLOUTS_PER_PROBLEM,
+    Corpus,
+    order_of,
+)
 from consensusbench.extraction.types import AsyncExtractor, CorrectRollout, Extractor, Refiner
 from consensusbench.store import Journal, digest
 from consensuspr.client.training import VALIDATION_SPLITS
@@ -178,18 +185,25 @@ def build(job: BuildJob, progress: ProgressBar = no_progress) -> BuildReport:
         _take(job, inputs, report, progress)
         report.judge = None if job.refiner is None else Judge(inputs)
         tasks = _tasks(job, inputs, provenance, report)
+        corpus = _corpus(job, inputs, progress)
         with (
-            closing(_work(job, tasks, journal, report)) as done,
+            closing(_work(job, tasks, corpus, journal, report)) as done,
             progress("building", len(inputs), "problems") as advance,
         ):
             _write(done, job.refiner, job.on_error, report, advance)
+        if isinstance(job.extractor, AsyncExtractor):
+            report.usage = job.extractor.usage()
         journal.clear()
     report.seconds = time.perf_counter() - started
     return report
 
 
 def _work(
-    job: BuildJob, items: Iterator[BuildItem], journal: Journal, report: BuildReport
+    job: BuildJob,
+    items: Iterator[BuildItem],
+    corpus: Corpus,
+    journal: Journal,
+    report: BuildReport,
 ) -> Stream:
     """Yield the result of each item once its extraction is in the journal.
 
@@ -219,9 +233,9 @@ def _work(
         tasks, extractor = resumed(), job.extractor
         if isinstance(extractor, AsyncExtractor):
             tasks = kept(ask_model(tasks, extractor))
-            stages = Stages(None, job.refiner, job.time_limit_s)
+            stages = Stages(None, job.refiner, job.time_limit_s, corpus)
         else:
-            stages = Stages(extractor, job.refiner, job.time_limit_s)
+            stages = Stages(extractor, job.refiner, job.time_limit_s, corpus)
         if job.engine == "ray":
             yield from kept(work_on_ray(tasks, stages, job.paths.main.parent))
         else:
@@ -297,10 +311,20 @@ def refine_candidates(
     paths.refuse_inputs(candidates)
     report, read = BuildReport(paths), ReadReport()
     report.provenance = {"refinement": refiner.provenance()}
+    corpus = Corpus.of(
+        (item.problem.problem_id, text)
+        for item in read_candidates(candidates, on_error, ReadReport())
+        if item.extraction is not None
+        for texts in (
+            *(found.expressions for found in item.extraction.candidates),
+            *(found.expressions for found in item.extraction.dropped),
+        )
+        for text in texts
+    )
     items = read_candidates(candidates, on_error, read)
     with (
         progress("refining", None, "problems") as advance,
-        closing(work_here(items, Stages(None, refiner), workers)) as done,
+        closing(work_here(items, Stages(None, refiner, corpus=corpus), workers)) as done,
     ):
         _write(done, refiner, on_error, report, advance)
     report.skipped_rows = read.skipped
@@ -488,6 +512,43 @@ def _tasks(
             provenance,
         )
         yield BuildItem(problem, record, tuple(texts))
+
+
+def _corpus(job: BuildJob, inputs: Inputs, progress: ProgressBar) -> Corpus:
+    """Return the equations of some right rollouts of each problem, or of many problems.
+
+    Problems that are left out because they have nodes state what their nodes do.
+    """
+    if job.refiner is None:
+        return Corpus()
+    usable = [
+        (number, item.problem.problem_id)
+        for number, item in inputs.items()
+        if item.excluded is None and item.problem.ground_truth is not None
+    ]
+    usable.sort(key=lambda one: order_of(one[1]))
+
+    def texts() -> Iterator[tuple[str, str]]:
+        num_read = 0
+        with progress("comparing", min(len(usable), MAX_PROBLEMS), "problems") as advance:
+            for number, problem_id in usable:
+                correct = [rollout for rollout in inputs.rollouts_of(number) if rollout.label]
+                chosen = choose(problem_id, correct, job.selection)[:ROLLOUTS_PER_PROBLEM]
+                for rollout in chosen:
+                    yield problem_id, inputs.read(rollout.at).response
+                num_read += bool(chosen)
+                advance(num_read)
+                if num_read == MAX_PROBLEMS:
+                    return
+
+    def nodes() -> Iterator[tuple[str, str]]:
+        if job.problems is not None and job.only_without_nodes:
+            with quiet_readers():
+                for problem in read_problems(job.problems, job.on_error):
+                    for node in problem.nodes:
+                        yield from ((problem.problem_id, text) for text in node.expressions)
+
+    return Corpus.of(chain(texts(), nodes()))
 
 
 def _fault(

@@ -32,22 +32,22 @@ class SelectionSettings:
     """Which rollouts count.
 
     Attributes:
-        rollouts_per_problem: correct rollouts of a problem to look at, over all models (N);
-            64 MiB of text at most.
+        rollouts_per_problem: correct rollouts of a problem to compare, over all models (N); at
+            most 64 MiB of text.
         min_rollouts: leave out problems with fewer correct rollouts (N_min).
-        min_steps: of a training run: leave out problems whose correct rollouts are of fewer steps.
-        seed: another seed, another choice of rollouts.
-        trust_labels: take the column ``correct`` instead of verifying the answers.
-        answer_rule: how the final answer is found; where not set, by the problem's own rule,
-            else ``auto``.
-        exclude_models: models whose rollouts are left out, to evaluate them later.
-        only_models: where given, all others are left out.
+        min_steps: leave out problems of a training run that were solved in fewer steps.
+        seed: seed of the choice of rollouts.
+        trust_labels: use the column ``correct`` instead of verifying the answers.
+        answer_rule: how the final answer is found; default: the problem's own rule, else
+            ``auto``.
+        exclude_models: leave out the rollouts of these models, to evaluate them later.
+        only_models: if given, leave out all other models.
 
     Raises:
         InputError: a number is out of its range.
     """
 
-    rollouts_per_problem: Annotated[int, Field(ge=1, le=MAX_ROLLOUTS)] = 5
+    rollouts_per_problem: Annotated[int, Field(ge=1, le=MAX_ROLLOUTS)] = 15
     min_rollouts: Annotated[int, Field(ge=1)] = 3
     min_steps: Annotated[int, Field(ge=1)] = 2
     seed: int = 0

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +30,7 @@ from consensusbench.construction.types import (
     Stage,
     Stream,
 )
+from consensusbench.extraction.corpus import Corpus
 from consensusbench.extraction.types import (
     AsyncExtractor,
     Candidate,
@@ -70,12 +71,13 @@ _Value = TypeVar("_Value")
 class Stages:
     """The stages of a build: 2 unless all items carry their extraction, and 3 unless it ends there.
 
-    One problem may take ``time_limit_s`` seconds of CPU time.
+    One problem may take ``time_limit_s`` seconds of CPU time.  The corpus is of all problems.
     """
 
     extractor: Extractor | None
     refiner: Refiner | None
     time_limit_s: float = DEFAULT_TIME_LIMIT_S
+    corpus: Corpus = field(default_factory=Corpus)
 
     def are_done(self, item: BuildItem) -> bool:
         """Return whether nothing is left to do with an item."""
@@ -96,7 +98,9 @@ def run_stages(stages: Stages, item: BuildItem) -> BuildItem:
         assert item.record is not None, "an item with rollouts has a record"
         # Without the conclusions that stage 2 dropped: the audit has them from there.
         candidates = Extraction(extraction.candidates)
-        refined = stages.refiner.refine(item.problem, candidates, len(item.record.rollouts))
+        refined = stages.refiner.refine(
+            item.problem, candidates, len(item.record.rollouts), stages.corpus
+        )
         nodes = tuple(node_of(found, number) for number, found in enumerate(refined.candidates, 1))
         return replace(item, nodes=nodes, dropped=refined.dropped)
     except Exception as error:  # of one problem
@@ -125,6 +129,7 @@ def node_of(candidate: Candidate, number: int) -> Node:
         support=candidate.support,
         is_final=candidate.is_final,
         position=round(candidate.position, POSITION_DECIMALS),
+        rare=candidate.rare,
         extra={"num_models": candidate.num_models},
     )
 
@@ -195,7 +200,9 @@ class Workers:
     """
 
     def __init__(self, stages: Stages, workers: int) -> None:
-        self._stages = stages
+        self._stages = pickle.dumps(stages, pickle.HIGHEST_PROTOCOL)
+        self._time_limit_s = stages.time_limit_s
+        self._are_done = stages.are_done
         self._window = WINDOW * workers
         self._threads = ThreadPoolExecutor(workers, "construction")
         self._own = threading.local()
@@ -219,7 +226,7 @@ class Workers:
         """Yield the result of each item, in order."""
 
         def submit(item: BuildItem) -> Future[BuildItem] | BuildItem:
-            if self._stages.are_done(item):
+            if self._are_done(item):
                 return item
             return self._threads.submit(self._run, item)
 
@@ -227,13 +234,13 @@ class Workers:
 
     def _run(self, item: BuildItem) -> BuildItem:
         """Work on an item in the process of this thread, once more if the process is killed."""
-        given = pickle.dumps((self._stages, item), pickle.HIGHEST_PROTOCOL)
-        limit_s = self._stages.time_limit_s
+        given = pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
+        limit_s = self._time_limit_s
         detail = ""
         for _ in range(2):  # perhaps it was killed for the memory that another problem took
             worker = self._worker()
             try:
-                worker.pipe.send((given, limit_s))
+                worker.pipe.send(given)
                 if not worker.pipe.poll(_PATIENCE * limit_s):
                     worker.end()
                     detail = f"took more than {_PATIENCE * limit_s:g} s on the clock"
@@ -258,7 +265,7 @@ class Workers:
                 if self._is_closed:
                     raise RuntimeError("the workers are closed")
                 try:
-                    worker = self._own.worker = _WorkerProcess()
+                    worker = self._own.worker = _WorkerProcess(self._stages)
                 except OSError as error:  # no memory, or no process left
                     raise ConsensusPRError(f"a worker process cannot start: {error}") from None
                 self._processes.append(worker)
@@ -268,10 +275,10 @@ class Workers:
 class _WorkerProcess:
     """A process that works on one item after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, stages: bytes) -> None:
         context = ChildContext(__name__)
         self.pipe, its_end = context.Pipe()
-        self.process = context.Process(target=_serve, args=(its_end,), daemon=True)
+        self.process = context.Process(target=_serve, args=(its_end, stages), daemon=True)
         self.process.start()
         # Else its death would not end the pipe.
         its_end.close()
@@ -288,19 +295,22 @@ class _WorkerProcess:
         return self.process.exitcode
 
 
-def _serve(pipe: Connection) -> None:
+def _serve(pipe: Connection, stages_given: bytes) -> None:
     """Work on the items that come through a pipe, until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    stages: Stages | None = None
     with suppress(EOFError, BrokenPipeError):
         while True:
-            given, limit_s = pipe.recv()
+            given = pipe.recv()
             try:
-                stages, item = pickle.loads(given)
+                stages = stages or pickle.loads(stages_given)
+                item = pickle.loads(given)
             except (ImportError, AttributeError) as error:
                 pipe.send(f"{type(error).__name__}: {error}")
                 continue
+            assert stages is not None, "they are loaded"
             # The kernel ends this process when the time is up, in the middle of C code too.
-            signal.setitimer(signal.ITIMER_PROF, limit_s)
+            signal.setitimer(signal.ITIMER_PROF, stages.time_limit_s)
             item = run_stages(stages, item)
             signal.setitimer(signal.ITIMER_PROF, 0)
             pipe.send(item)

@@ -20,9 +20,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from consensusbench.construction.budgets import with_equations
 from consensusbench.construction.store import DistinctRollout, Inputs
 from consensusbench.evaluation.metrics import auroc
-from consensusbench.evaluation.scored import Floats
+from consensusbench.evaluation.scored import Bools, Floats
 from consensusbench.extraction.statements import forms_beyond
 from consensusbench.quality.attacks import short_attacks
 from consensusbench.quality.probes import CheapAttack, cheap_attacks
@@ -30,7 +31,8 @@ from consensuspr.console import count_of
 from consensuspr.core import BatchResult, Matcher, match_batch
 from consensuspr.data import Problem, Row
 from consensuspr.scoring.derive import is_outdated
-from consensuspr.scoring.guard import counted, factors_of
+from consensuspr.scoring.guard import GuardCounts, counted, factors_of, figures_of, length_of
+from consensuspr.scoring.matchers import matcher_of
 
 # Of a weight or a mean NCR, in files; there are fewer rollouts than it takes for more.
 DECIMALS = 4
@@ -91,31 +93,49 @@ class Judge:
     def weigh(self, problem: Problem) -> Problem:
         """Return a problem with weights, if it has none, and with what attacks earn of it.
 
-        A problem without right or without wrong rollouts stays as it is.
+        A stored budget gets its limit on equations.  A problem without right rollouts stays as it
+        is; one without wrong ones gets no weights.
         """
         labelled = self._inputs.rollouts_of_id(problem.problem_id)
         rollouts = [rollout for rollout in labelled if rollout.label]
         num_right = len(rollouts)
         rollouts += [rollout for rollout in labelled if rollout.label is False]
-        if not 0 < num_right < len(rollouts) or not problem.nodes:
+        if not num_right or not problem.nodes:
             return problem
         outdated = is_outdated(problem)
-        matcher = Matcher(
-            [node.expressions for node in problem.nodes],
-            # As they are served: where none of this version are stored, a server makes them.
-            derived=[
-                forms_beyond(node.expressions) if outdated or node.derived is None else node.derived
-                for node in problem.nodes
-            ],
-            given=problem.problem,
-        )
-        hits, factors, chars = [], [], []
+        # As they are served: where no forms of this version are stored, a server makes them.
+        served = [
+            replace(node, derived=forms_beyond(node.expressions))
+            if outdated or node.derived is None
+            else node
+            for node in problem.nodes
+        ]
+        matcher = matcher_of(served, problem.problem)
+        hits: list[Bools] = []
+        counts: list[GuardCounts] = []
+        lengths: list[int] = []
+        chars: list[int] = []
         for texts in self._inputs.responses(rollouts):
             found = match_batch([matcher] * len(texts), texts, threads=1)
             hits += [found.matched(at) for at in range(len(texts))]
-            factors += _guard(problem, found, texts).tolist()
-            chars += [len(text) for text in texts]
-        reached, guard = np.array(hits), np.array(factors)
+            counts += counted(found)
+            lengths += map(length_of, texts)
+            chars += map(len, texts)
+        if problem.budget is not None:
+            most = max(count.equations for count in counts[:num_right])
+            budget = with_equations(problem.budget, most, len(problem.nodes))
+            problem = replace(problem, budget=budget)
+        if num_right == len(rollouts):
+            return problem
+        reached = np.array(hits)
+        guard = np.array(
+            [
+                figures_of(count, problem.budget, len(problem.nodes), length).factor
+                for count, length in zip(counts, lengths, strict=True)
+            ]
+            if problem.budget is not None
+            else np.ones(len(rollouts))
+        )
         right = np.arange(len(rollouts)) < num_right
         inner = reached[:, [not node.is_final for node in problem.nodes]]
         if inner.shape[1]:

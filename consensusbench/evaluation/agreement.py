@@ -2,10 +2,10 @@
 
 The paper reports "the exact agreement probability" and "the recall of human-annotated nodes" and
 does not say when two nodes are equal nor how they are paired.  Here two nodes **state the same** if
-an expression of either is matched by the other, by the core's normal form or as a whole statement,
-derived forms included.  Nodes are **paired one to one**, as many pairs as there can be.
-**Consistency** is ``pairs / (ours + theirs - pairs)``, **recall** ``pairs / theirs``,
-**precision** ``pairs / ours``.  Headline figures pool the nodes of all problems.
+an expression of either is matched by the other, by the core's normal form, as a whole statement or
+as an equal equation, derived forms included.  Nodes are **paired one to one**, as many pairs as
+there can be.  **Consistency** is ``pairs / (ours + theirs - pairs)``, **recall** ``pairs /
+theirs``, **precision** ``pairs / ours``.  Headline figures pool the nodes of all problems.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from consensusbench.evaluation.estimates import (
 )
 from consensusbench.evaluation.scored import Bools, per_node
 from consensusbench.tables import JsonResult
-from consensuspr.core import Matcher, derive_forms, expression_keys
+from consensuspr.core import Matcher, derive_forms, expression_keys, match_batch
+from consensuspr.core.patterns import Channel
 from consensuspr.data import Node, Problem, read_problems
 from consensuspr.errors import InputError
 from consensuspr.version import VERSION
@@ -146,11 +147,14 @@ def same_statements(ours: Sequence[Node], theirs: Sequence[Node]) -> Bools:
     same = np.zeros((len(ours), len(theirs)), dtype=np.bool_)
     if ours and theirs:
         for one_side, other_side, hits in ((ours, theirs, same), (theirs, ours, same.T)):
+            written = [_written(node) for node in one_side]
             # Without statements: a part of a node's statement is another statement.
-            matcher = Matcher([_written(node) for node in one_side], statements=False)
+            matcher, with_equations = Matcher(written, statements=False), Matcher(written)
             for at, node in enumerate(other_side):
-                for expression in node.expressions:
+                found = match_batch([with_equations] * len(node.expressions), node.expressions)
+                for number, expression in enumerate(node.expressions):
                     hits[:, at] |= np.array(matcher.match(expression), dtype=np.bool_)
+                    hits[:, at] |= found.channels(number) == Channel.EQUATION
         keys = [_keys(node) for node in theirs]
         same |= [[not _keys(node).isdisjoint(of_theirs) for of_theirs in keys] for node in ours]
     return same

@@ -51,6 +51,8 @@ from consensuspr.version import VERSION
 # Changes when a key of the JSON form is renamed, removed or gets another meaning.
 SCHEMA: Final = "consensusbench.evaluation/2"
 DIMENSIONS: Final = ("model", "source", "difficulty")
+# A group beside those of the dimensions; there is one if some rollouts are not in it.
+REASONING: Final = {"reasoning": "own reasoning"}
 
 # Of intervals from 2, 3, 5 and 10 simulated problems at a level of 95 %, 44, 65, 83 and 90 % held
 # the true AUROC.
@@ -337,7 +339,7 @@ def measure(
 
 @dataclass(frozen=True, slots=True)
 class Breakdown(JsonResult):
-    """Groups by one or two of :data:`DIMENSIONS`."""
+    """Groups by one or two of :data:`DIMENSIONS`, or the one of :data:`REASONING`."""
 
     by: tuple[str, ...]
     groups: tuple[GroupMetrics, ...]
@@ -384,6 +386,9 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate scored rollouts.
 
+    If some rollouts do not reason themselves (:func:`scored.reasons_itself`), the others are the
+    first group.
+
     Args:
         by: dimensions to group by.  With ``model`` and several models, the others are given for
             each model.
@@ -394,7 +399,10 @@ def evaluate(
     check(by, settings)
     columns, problem_ids = columns_of(scored)
     crossed = "model" in by and len(np.unique(columns.model)) > 1
-    breakdowns = []
+    breakdowns, own = [], columns.own_reasoning
+    if own.any() and not own.all():
+        group = measure(columns.where(own), problem_ids, REASONING, settings)
+        breakdowns.append(Breakdown(tuple(REASONING), (group,)))
     for dimension in DIMENSIONS:
         if dimension in by and (getattr(columns, dimension) != UNKNOWN).any():
             keys = ("model", dimension) if crossed and dimension != "model" else (dimension,)

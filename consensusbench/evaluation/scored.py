@@ -67,6 +67,14 @@ DIFFICULTIES: Final = ("easy", "medium", "hard")
 _GROUP_OF_LEVEL: Final = {1: "easy", 2: "medium", 3: "medium", 4: "medium", 5: "hard"}
 _LEVEL: Final = re.compile(r"(?:level\s*)?([1-5])(?:\.0)?", re.IGNORECASE)
 
+# A response that matches runs a Python program, or refers to a cheat sheet or a given solution.
+_BORROWS: Final = re.compile(
+    r"cheat ?sheet|already (been )?(solved|provided)|provided (solution|answer)|execute code|"
+    "```python"
+)
+# Each match has one of these, which are found ten times as fast.
+_BORROWS_WORDS: Final = ("cheat", "already ", "provided ", "execute ", "```p")
+
 # A row with these columns is taken as scored.
 SCORE_COLUMNS: Final = ("acc", "ncr", "matched", "status")
 _OUTPUT_TYPES: Final = SCORED_TYPES | {"answer": "string", "answer_method": "string"}
@@ -87,6 +95,12 @@ def difficulty_of(metadata: Row) -> str | None:
         return difficulty.strip().lower()
     level = _LEVEL.fullmatch(str(metadata.get("level")).strip())
     return _GROUP_OF_LEVEL[int(level[1])] if level else None
+
+
+def reasons_itself(response: str) -> bool:
+    """Return whether a response neither runs a Python program nor refers to a given solution."""
+    text = response.lower()
+    return not any(word in text for word in _BORROWS_WORDS) or not _BORROWS.search(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +140,7 @@ class ScoredRollout:
         guard: factor of NCR, in (0, 1].
         plain: (k,) hits by patterns alone, the paper's own matching; None unless asked for.
         facts: of its problem; None if the dataset does not have it.
+        own_reasoning: whether its response :func:`reasons_itself`.
     """
 
     problem_id: str
@@ -144,6 +159,7 @@ class ScoredRollout:
     guard: float = 1.0
     plain: Hits | None = None
     facts: ProblemFacts | None = None
+    own_reasoning: bool = True
 
     @property
     def num_matched(self) -> int:
@@ -459,6 +475,7 @@ class _Run:
                 guard=1.0 if score.guard is None else score.guard,
                 plain=plain.get(at),
                 facts=of_problem,
+                own_reasoning=reasons_itself(row["response"]),
             )
             written = row if at in stored else scored_row(row, score)
             if rollout.num_tokens is not None:
@@ -533,6 +550,7 @@ class Columns:
     tokens: Floats
     chars: Ints
     undecided: Bools
+    own_reasoning: Bools
     status: Texts
     model: Texts
     source: Texts
@@ -570,6 +588,7 @@ def columns_of(scored: ScoredSet) -> tuple[Columns, tuple[str, ...]]:
         tokens=column(np.float64, lambda r: r.num_tokens),
         chars=column(np.int64, lambda r: r.num_chars),
         undecided=column(np.bool_, lambda r: r.undecided),
+        own_reasoning=column(np.bool_, lambda r: r.own_reasoning),
         status=column(np.object_, lambda r: r.status.value),
         model=column(np.object_, lambda r: r.model or UNKNOWN),
         source=column(np.object_, lambda r: r.data_source or UNKNOWN),

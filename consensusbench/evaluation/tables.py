@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from consensusbench.evaluation.estimates import ONE_PROBLEM
-from consensusbench.evaluation.metrics import ONE_CLASS, Evaluation, GroupMetrics
+from consensusbench.evaluation.metrics import ONE_CLASS, REASONING, Evaluation, GroupMetrics
 from consensusbench.evaluation.paired import Comparison, PairedDifference, PairedGroup
 from consensusbench.tables import (
     ABSENT,
@@ -175,6 +175,13 @@ def _about_rollouts(evaluation: Evaluation) -> Iterator[str]:
 
 def _about_figures(evaluation: Evaluation) -> Iterator[str]:
     overall, figures = evaluation.overall, evaluation.overall.figures
+    if reasoning := evaluation.breakdown(*REASONING):
+        (own,) = reasoning.groups
+        left_out = count_of(overall.num_rollouts - own.num_rollouts, "rollout")
+        yield (
+            f"{label_of(own.key)}: without {left_out} that run a Python program or refer to a "
+            "cheat sheet or a given solution"
+        )
     models = evaluation.breakdown("model")
     for group in (overall, *(models.groups if models else ())):
         for name, (count, problems) in group.left_out.items():

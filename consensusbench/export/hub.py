@@ -38,7 +38,9 @@ _FILES: Final[Mapping[ExportSplit, str]] = {
 # Columns that are no JSON text.
 _KNOWN: Final = {
     "problem": "problem_id data_source problem ground_truth nodes split answer_rule budget".split(),
-    "node": "node_id label type expressions derived support is_final weight position".split(),
+    "node": (
+        "node_id label type expressions derived support is_final weight position rare".split()
+    ),
     "budget": ["statements", "numbers", "equations", "length"],
 }
 
@@ -139,6 +141,7 @@ class _HubLayout(Layout):
             is_final=pa.bool_(),
             weight=pa.float64(),
             position=pa.float64(),
+            rare=texts,
         )
         budget = fields("budget", **dict.fromkeys(_KNOWN["budget"], whole))
         nested = {"nodes": pa.list_(pa.struct(node)), "budget": pa.struct(budget)}

@@ -1,8 +1,8 @@
-"""Stage 3 of construction: of the candidates, the nodes worth supervising (paper section 3.2).
+"""Stage 3 of construction: choose the nodes worth supervising (paper section 3.2).
 
-A candidate is dropped if it restates the problem, is trivial, holds too little information, is
-reached too rarely or is implied by another one.  The most informative and best supported of the
-others stay.
+Candidates are dropped if they restate the problem, are reached too rarely, are trivial or not
+distinctive, restate the answer, or are implied by a better one.  Of the others, those that most
+rollouts reach, and reach late, stay.  The answer, boxed or announced, is always the last node.
 """
 
 from __future__ import annotations
@@ -10,33 +10,38 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
 from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
+from consensusbench.extraction.corpus import MIN_GENERAL, Corpus, equation_of, keys_in
+from consensusbench.extraction.rules import numbers_of
+from consensusbench.extraction.statements import assigned_numbers, forms_beyond, states_answer
 from consensusbench.extraction.support import beyond, find_mentions
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction
 from consensuspr.core import normalize
+from consensuspr.core.algebra import MIN_RENAMED_SIZE
 from consensuspr.core.expressions import (
     Expression,
     Number,
     Power,
     Product,
     Sum,
+    is_constant,
     parse_statement,
     value_in_lowest_terms,
 )
+from consensuspr.core.patterns import MAX_ANSWER_BYTES
 from consensuspr.data import Problem, Row
 from consensuspr.errors import InputError
+from consensuspr.scoring.answers.extract import reference_answer
 from consensuspr.settings import check_fields
 
-# Counts up whenever the same candidates may give other nodes.
-REFINEMENT_VERSION = "2"
-
-# Information beyond this makes a node no better: a page of algebra is nothing to look for.
-ENOUGH_INFORMATION = 12.0
+# Increase it whenever the same candidates may give other nodes.
+REFINEMENT_VERSION = "3"
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _OPERATION = re.compile(r"[-+*/^√(!]")
@@ -54,25 +59,22 @@ class RefineSettings:
         min_nodes: leave out problems with fewer nodes (the paper's |Node|_min, section 3.2).
         max_nodes: nodes of a problem at most (the paper's |Node|_max).
         min_support: rollouts that must reach a node.
-        min_share: share of the rollouts that must reach a node, from 0 to 1; what fewer reach is
-            one way among several, no consensus.
-        min_formula_share: the same for formulas that give no number, such as a+b=c: they
-            depend on the names that a solution has chosen.
-        min_information: digits, and half as many operations, that a node must hold at least; see
-            :func:`information_of`.
-        max_finals: nodes that state the final answer at most.
+        min_share: share of the rollouts that must reach a node, from 0 to 1.
+        min_formula_share: the same for formulas that give no number, such as a+b=c, because
+            they depend on the names that a solution chooses.
+        min_information: least information of a node: one for each significant digit, one half
+            for each operation and name; see :func:`information_of`.
 
     Raises:
         InputError: a threshold is out of range.
     """
 
     min_nodes: Annotated[int, Field(ge=0)] = 2
-    max_nodes: Annotated[int, Field(ge=1)] = 12
+    max_nodes: Annotated[int, Field(ge=1)] = 9
     min_support: Annotated[int, Field(ge=1)] = 2
     min_share: Share = 0.4
     min_formula_share: Share = 0.5
     min_information: Annotated[float, Field(ge=0)] = 2.0
-    max_finals: Annotated[int, Field(ge=0)] = 1
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -87,10 +89,10 @@ class RefineSettings:
 
 
 def information_of(expression: str) -> float:
-    """Return how much would have to be guessed to write an expression by chance, at least 0.
+    """Return how much one must guess to write an expression by chance, at least 0.
 
-    One for each significant digit (one at least for each number), one half for each operation
-    and each name.
+    Each significant digit counts one, and each number at least one.  Each operation and each
+    name counts one half.
     """
     normal = normalize(expression)
     digits = sum(
@@ -100,7 +102,7 @@ def information_of(expression: str) -> float:
 
 
 def is_identity(expression: str) -> bool:
-    """Return whether an equation has two like sides, beside 1 times, plus 0 and first powers.
+    """Return whether an equation has two equal sides, but for 1 times, plus 0 and first powers.
 
     ``5=5`` and ``1*4=4`` carry no information, although the matcher finds them.
     """
@@ -114,7 +116,7 @@ def is_identity(expression: str) -> bool:
 
 
 def _reduced(tree: Expression) -> Expression:
-    """Return a tree without the operations of its top that change nothing."""
+    """Return a tree without those operations at its top that change nothing."""
     match tree:
         case Sum():
             terms = [(sign, term) for sign, term in tree.terms if not _is_number(term, 0)]
@@ -125,6 +127,32 @@ def _reduced(tree: Expression) -> Expression:
         case Power() if _is_number(tree.exponent, 1):
             return tree.base
     return tree
+
+
+def is_whole_below(number: Fraction, limit: int) -> bool:
+    """Return whether a number is whole and less than a limit."""
+    return number.denominator == 1 and number < limit
+
+
+def is_small_arithmetic(text: str, given: Container[Fraction]) -> bool:
+    """Return whether arithmetic gives 0 or 1, factors a given number, or is a mere congruence."""
+    normal = normalize(text)
+    if "≡" in normal:
+        return not any(map(str.isalpha, normal.replace("mod", "")))
+    statement = parse_statement(text)
+    if statement is None or len(statement.sides) != 2 or not all(map(is_constant, statement.sides)):
+        return False
+    for side, other in (statement.sides, statement.sides[::-1]):
+        value = value_in_lowest_terms(other)
+        if value is not None and (
+            value in (0, 1) or (value in given and value >= 10 and _is_factored(side))
+        ):
+            return True
+    return False
+
+
+def _is_factored(tree: Expression) -> bool:
+    return isinstance(tree, Product) and not any(divides for divides, _ in tree.factors)
 
 
 def _is_number(tree: Expression, value: int) -> bool:
@@ -152,7 +180,9 @@ class PaperRefiner:
     def provenance(self) -> Row:
         return self.settings.provenance()
 
-    def refine(self, problem: Problem, extraction: Extraction, rollouts: int) -> Extraction:
+    def refine(
+        self, problem: Problem, extraction: Extraction, rollouts: int, corpus: Corpus
+    ) -> Extraction:
         """Return the nodes in order of position, and everything dropped so far."""
         settings = self.settings
         dropped: list[Dropped] = []
@@ -174,15 +204,34 @@ class PaperRefiner:
             return kept
 
         def echo(candidate: Candidate) -> Candidate | str:
-            # Wordings that the problem's own text states are dropped, or all if the label is one.
+            # Drop wordings that the problem's text states, or the candidate if its label is one.
+            # The label may be words of a model.
             found = candidate.expressions, candidate.derived
             expressions, derived = beyond(problem.problem, *found)
-            if candidate.label in expressions or (expressions, derived) == found:
+            facts = [equation_of(text) for text in expressions]
+            expressions = tuple(
+                text
+                for text, fact in zip(expressions, facts, strict=True)
+                if fact is None or stated.isdisjoint([*fact.keys, fact.renamed])
+            )
+            is_label_gone = candidate.label in {*candidate.expressions} - {*expressions}
+            if expressions and not is_label_gone:
                 return replace(candidate, expressions=expressions, derived=derived)
             return "it stands in the text of the problem"
 
+        stated, given = keys_in(problem.problem), numbers_of(problem.problem)
+
+        def says_little(text: str) -> bool:
+            assigned = assigned_numbers(text)
+            if assigned is None:
+                return is_small_arithmetic(text, given)
+            name, numbers = assigned
+            is_letter = len(name.rstrip("_0123456789'")) == 1
+            small = is_letter and all(is_whole_below(number, 100) for number in numbers)
+            return small or all(number in given or not number for number in numbers)
+
         def rare(candidate: Candidate) -> Candidate | str:
-            is_number = gives_number(candidate.label)
+            is_number = gives_number(candidate.expressions[0])
             share = settings.min_share if is_number else settings.min_formula_share
             needed = max(settings.min_support, math.ceil(share * rollouts - 1e-9))
             if candidate.support >= needed:
@@ -190,16 +239,21 @@ class PaperRefiner:
             return f"reached by {candidate.support} of {rollouts} rollouts, {needed} are needed"
 
         def trivial(candidate: Candidate) -> Candidate | str:
-            # Trivial wordings are dropped, or the candidate if all are.
+            # Drop trivial wordings, or the candidate if all are trivial.
             kept = tuple(text for text in candidate.expressions if not is_identity(text))
             if not kept:
                 return "an operation that changes nothing"
-            is_whole = len(kept) == len(candidate.expressions)
-            label = candidate.label if is_whole or candidate.label in kept else kept[0]
-            return replace(candidate, label=label, expressions=kept)
+            return _with_only(candidate, kept)
 
         def vague(candidate: Candidate) -> Candidate | str:
-            information = information_of(candidate.label)
+            kept = tuple(text for text in candidate.expressions if not says_little(text))
+            if not kept:
+                return "it says little beyond a small number, or one of the problem's"
+            candidate = _with_only(candidate, kept)
+            fact = equation_of(kept[0])
+            if fact is not None and corpus.is_general(fact, problem.problem_id):
+                return f"{MIN_GENERAL} other problems state it"
+            information = max(map(information_of, kept))
             if information >= settings.min_information:
                 return candidate
             return f"information {information:g}, {settings.min_information:g} are needed"
@@ -209,26 +263,46 @@ class PaperRefiner:
         left = sift(left, "trivial", trivial)
         left = sift(left, "not distinctive", vague)
         left.sort(key=lambda found: (-_worth(found, rollouts), found.position, found.label))
+        final = _final(problem, left, rollouts)
+        if final is not None:
+            # All right rollouts reach it: at least the models that reach any other candidate.
+            models = (found.num_models for found in extraction.candidates)
+            final = replace(final, num_models=max(models, default=1))
+            left = sift(
+                left,
+                "restates the answer",
+                lambda found: "the final node states it" if found.is_final else found,
+            )
+        copies = _renamed_copies(left, problem, corpus)
+        left = sift(left, "implied", lambda candidate: copies.get(id(candidate), candidate))
         pieces = _pieces(left)
         left = sift(left, "implied", lambda candidate: pieces.get(id(candidate), candidate))
-        finals = [candidate for candidate in left if candidate.is_final][: settings.max_finals]
-        surplus = [found for found in left if found.is_final and found not in finals]
-        detail = f"{settings.max_finals} others state the final answer"
-        left = sift(
-            left, "restates the answer", lambda found: detail if found in surplus else found
+        places = _same_chains(left)
+        left = sift(left, "implied", lambda candidate: places.get(id(candidate), candidate))
+        room = settings.max_nodes - (final is not None)
+        beaten = f"{settings.max_nodes} others are reached later or more often"
+        sift(left[room:], "beyond the maximum", lambda candidate: beaten)
+        nodes = sorted(
+            (replace(found, rare=_rare(found, problem, corpus)) for found in left[:room]),
+            key=lambda found: (found.position, found.label),
         )
-        beaten = f"{settings.max_nodes} others are more informative or reached more often"
-        sift(left[settings.max_nodes :], "beyond the maximum", lambda candidate: beaten)
-        nodes = sorted(left[: settings.max_nodes], key=lambda found: (found.position, found.label))
+        if final is not None:
+            nodes.append(final)
         return Extraction(tuple(nodes), (*extraction.dropped, *dropped))
 
 
-def _pieces(candidates: Sequence[Candidate]) -> dict[int, str]:
-    """Return why candidates go one of which implies a better one, or is implied by it.
+def _with_only(candidate: Candidate, kept: tuple[str, ...]) -> Candidate:
+    """Return a candidate with some of its expressions; its label may be a model's words."""
+    gone = candidate.label in candidate.expressions and candidate.label not in kept
+    return replace(candidate, label=kept[0] if gone else candidate.label, expressions=kept)
 
-    A candidate implies another that stands in all of its wordings: whoever reaches it gets both.
-    Every wording is read once, for all candidates together: a matcher for each pair of several
-    hundred candidates would take a minute.
+
+def _pieces(candidates: Sequence[Candidate]) -> dict[int, str]:
+    """Return why candidates are dropped that imply a better one or are implied by it.
+
+    A candidate implies another one that stands in all of its wordings, because a rollout that
+    reaches it reaches both.  Every wording is read once, for all candidates together: a matcher
+    for each pair of several hundred candidates would take a minute.
 
     Args:
         candidates: best first.
@@ -261,7 +335,109 @@ def _pieces(candidates: Sequence[Candidate]) -> dict[int, str]:
     return pieces
 
 
+# Weight of the median place, beside the share of rollouts that reach a node.
+LATE = 0.6
+# Share of common chains from which on two candidates are one step.
+SAME_CHAINS = 0.5
+# Place from which on an equation that gives the answer is the last step, not an early one.
+LATE_PLACE = 0.5
+# Wordings of the final node beside the boxed answer.
+MAX_FINAL_WORDINGS = 6
+
+
+def _renamed_copies(
+    candidates: Sequence[Candidate], problem: Problem, corpus: Corpus
+) -> dict[int, str]:
+    """Return why candidates are dropped that are a better one with other names, if it is rare.
+
+    Args:
+        candidates: best first.
+
+    Returns:
+        Sentences by ``id`` of the candidate.
+    """
+    owners: dict[int, Candidate] = {}
+    copies: dict[int, str] = {}
+    for candidate in candidates:
+        facts = filter(None, map(equation_of, candidate.expressions))
+        keys = [fact.renamed for fact in facts if corpus.is_rare(fact, problem.problem_id)]
+        better = next((owners[key] for key in keys if key in owners), None)
+        if better is not None:
+            copies[id(candidate)] = f"is {better.label!r} with other names"
+        else:
+            owners.update(dict.fromkeys(keys, candidate))
+    return copies
+
+
+def _rare(candidate: Candidate, problem: Problem, corpus: Corpus) -> tuple[str, ...]:
+    """Return the rare expressions that are too short to match with other names otherwise."""
+    facts = [(text, equation_of(text)) for text in candidate.expressions]
+    return tuple(
+        text
+        for text, fact in facts
+        if fact is not None
+        and fact.size < MIN_RENAMED_SIZE
+        and corpus.is_rare(fact, problem.problem_id)
+    )
+
+
 def _worth(candidate: Candidate, rollouts: int) -> float:
-    """Return the share of rollouts that reach a node, times its information."""
-    information = min(information_of(candidate.label), ENOUGH_INFORMATION)
-    return candidate.support / max(1, rollouts) * information
+    """Return the share of rollouts that reach a node, and more if it is reached late."""
+    return candidate.support / max(1, rollouts) + LATE * candidate.position
+
+
+def _same_chains(candidates: Sequence[Candidate]) -> dict[int, str]:
+    """Return why candidates are dropped that share chains with a better one.
+
+    In V=s^3=216, V=s^3 and V=216 do.
+
+    Args:
+        candidates: best first.
+
+    Returns:
+        Sentences by ``id`` of the candidate.
+    """
+    kept: list[tuple[Candidate, set[tuple[int, int]]]] = []
+    beside: dict[int, str] = {}
+    for candidate in candidates:
+        chains = set(candidate.chains)
+        for better, others in kept:
+            if len(chains & others) >= SAME_CHAINS * max(1, min(len(chains), len(others))):
+                beside[id(candidate)] = f"stands in the chains of {better.label!r}"
+                break
+        else:
+            kept.append((candidate, chains))
+    return beside
+
+
+def boxes_of(ground_truth: str) -> list[str]:
+    """Return the answer in a box, also without zeros in front: 033 and 33."""
+    answer = reference_answer(ground_truth)
+    texts = dict.fromkeys([answer, re.sub(r"\A0+(?=\d)", "", answer)])
+    return [f"\\boxed{{{text}}}" for text in texts]
+
+
+def _final(problem: Problem, candidates: Sequence[Candidate], rollouts: int) -> Candidate | None:
+    """Return the node of the answer, boxed or announced, or in an equation that gives it.
+
+    Args:
+        candidates: best first.
+    """
+    if problem.ground_truth is None:
+        return None
+    answer = reference_answer(problem.ground_truth)
+    boxes = boxes_of(problem.ground_truth)
+    if not answer or len(boxes[0].encode("utf-8", "surrogatepass")) > MAX_ANSWER_BYTES:
+        return None
+    finals = [found for found in candidates if found.is_final]
+    stated = next((found for found in finals if found.position >= LATE_PLACE), None)
+    label = f"the answer is {answer}"
+    given: list[str] = []
+    if stated is not None:
+        equations = [text for text in stated.expressions if "=" in text]
+        given = [text for text in equations if states_answer(text, answer)][:MAX_FINAL_WORDINGS]
+        if stated.label not in stated.expressions:  # the words of a model
+            label = stated.label
+    expressions = tuple(dict.fromkeys((*boxes, *given)))
+    derived = forms_beyond(given)
+    return Candidate(label, "value", expressions, derived, rollouts, 1, 1.0, True)

@@ -1,20 +1,21 @@
 """Stage 2 by rules: equations and distinctive values that correct rollouts share (section 3.2).
 
-**Statements** are read from the normal form, in which a formula stands between blanks as one run of
-characters; code is read apart (:mod:`consensusbench.extraction.programs`).  **Conclusions** are
-statements with their words, their value and their structure; false arithmetic is left out.
-**Phrases** ("that leaves 30 minutes") are further wordings of a conclusion that a formula gives.
+**Statements** are read from the normal form, in which a formula is a run of characters without
+blanks; :mod:`consensusbench.extraction.programs` reads code.  **Conclusions** are statements with
+their words, value and structure, without false arithmetic.  **Phrases** ("that leaves 30
+minutes") are further wordings of a conclusion that a formula gives.
 
-**Clusters**: statements of one structure are one conclusion.  So are computations that give the
-same value where they are alternatives: ``300-100-50=150`` in one solution and ``200-50=150`` in
-another.  A rollout that makes both, in two places, shows that they are two steps.
+**Clusters** are statements that conclude the same: those of one structure, and equal equations
+(:mod:`consensuspr.core.algebra`).  Computations of one value are too if they are alternatives:
+``300-100-50=150`` in one solution and ``200-50=150`` in another.  A rollout that states both, in
+two places, shows that they are two steps.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from fractions import Fraction
@@ -23,20 +24,21 @@ from typing import Annotated, NamedTuple, TypeAlias
 
 from pydantic import Field
 
+from consensusbench.extraction.corpus import equation_of
 from consensusbench.extraction.programs import read_equations
 from consensusbench.extraction.statements import (
-    Truth,
     cut_outside_brackets,
     forms_beyond,
     lonely_brackets,
     normal_form,
     statement_structure,
     states_answer,
-    truth_of,
 )
 from consensusbench.extraction.support import beyond, find_mentions, reach_of
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction, NodeType
-from consensuspr.core import normalize
+from consensusbench.extraction.wordings import STOP_WORDS, fault_of
+from consensuspr.core import normalize, read_expression_facts
+from consensuspr.core.algebra import MAX_SPAN, MIN_RENAMED_SIZE, MIN_WORD, FactKind
 from consensuspr.core.expressions import (
     Call,
     Expression,
@@ -53,8 +55,8 @@ from consensuspr.core.expressions import (
 from consensuspr.data import Problem, Row
 from consensuspr.settings import check_fields
 
-# Counts up whenever the same rollouts may give other candidates.
-RULES_VERSION = "3"
+# Increase it whenever the same rollouts may give other candidates.
+RULES_VERSION = "4"
 
 
 AtLeastOne: TypeAlias = Annotated[int, Field(ge=1)]
@@ -66,21 +68,20 @@ class RulesSettings:
 
     Attributes:
         min_support: rollouts that must state a conclusion, at least 1.
-        min_models: models whose rollouts must state it, or as many as there are: what one model
-            alone writes is its style, not consensus.
-        phrases: a number with the word beside it ("30 minutes") is another wording of the
-            conclusion that gives the number; without, only formulas are wordings.
-        values: a distinctive number is a conclusion, and a wording of the one that gives it.
-        code: steps of program code are conclusions.
-        max_statements: of one rollout, and phrases of each kind; later ones are not looked at.
-        max_statement_chars: of a statement's normal form; longer ones are not looked at.
-        max_candidates: of one problem whose support is counted, best supported first.
+        min_models: models whose rollouts must state it, or as many as there are.
+        phrases: use a number with the word beside it ("30 minutes") as another wording of the
+            conclusion that gives the number.
+        values: use a distinctive number as a conclusion, or as a wording of the one that gives it.
+        code: use steps of program code as conclusions.
+        max_statements: statements of one rollout that are read, and phrases of each kind.
+        max_statement_chars: characters of the longest statement that is read, in normal form.
+        max_candidates: candidates of one problem whose support is counted, best supported first.
         max_wordings: formulas of one conclusion.
         max_phrases: phrases of one conclusion.
-        max_forms: wordings and equal forms of one conclusion together.
+        max_forms: wordings and equal forms of one conclusion.
 
     Raises:
-        InputError: a threshold is below its least value.
+        InputError: a limit is below 1.
     """
 
     min_support: AtLeastOne = 2
@@ -111,14 +112,15 @@ _RELATION = re.compile(f"[{RELATIONS}≠]")
 
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _TAG = re.compile(r"</?[A-Za-z_][\w-]{0,32}>")
+_FACTOR = re.compile(r"[\d.]+|[A-Za-z]|\S*\)")
 _FRACTION = re.compile(r"\d{1,3}/\d")
 
-# Longer chains are steps of an algorithm written out; what they conclude stands at their end too.
+# Longer chains write out an algorithm step by step.
 MAX_SIDES = 16
 
 
 class Link(NamedTuple):
-    """Two sides, neither empty nor alike, and one of :data:`RELATIONS` between them."""
+    """Two different sides, neither empty, with one of :data:`RELATIONS` between them."""
 
     left: str
     relation: str
@@ -150,17 +152,19 @@ def read_chains(response: str) -> Iterator[Chain]:
 
 
 def _completed(tokens: list[str], index: int) -> str:
-    """Return a token with the neighbours that belong to it although a blank divides them."""
+    """Return a token with neighbours that belong to it in spite of a blank."""
     token = tokens[index]
     if "≡" in token and tokens[index + 1 : index + 2] == ["mod"] and index + 2 < len(tokens):
         token = " ".join(tokens[index : index + 3])
     if _FRACTION.match(token) and index and tokens[index - 1].isdecimal():
         token = f"{tokens[index - 1]} {token}"  # a mixed number
+    if token[0] == "(" and index and _FACTOR.fullmatch(tokens[index - 1]):
+        token = tokens[index - 1] + token
     return token
 
 
 def _chains(piece: str) -> Iterator[Chain]:
-    """Yield the chains of a piece: more than one where a side is missing or ``≠`` joins two."""
+    """Yield the chains of a piece: more than one if a side is missing or ``≠`` joins two."""
     sides: list[str] = []
     relations: list[str] = []
     for side, relation in cut_outside_brackets(piece, RELATIONS + "≠"):
@@ -186,11 +190,26 @@ def _chain(sides: list[str], relations: list[str]) -> Iterator[Chain]:
         yield tuple(map(Link, sides, relations, sides[1:MAX_SIDES]))
 
 
-# Conclusions: what statements say.
+def joined(chain: Chain) -> Iterator[tuple[Link, Link, Link]]:
+    """Yield the equations of sides of a chain that are not neighbours: a=c of a=b=c.
+
+    Yields:
+        The equation and the links that contain its sides: a=b and b=c.
+    """
+    for start in range(len(chain)):
+        for end in range(start + 1, min(len(chain), start + MAX_SPAN - 1)):
+            if any(link.relation != "=" for link in chain[start : end + 1]):
+                break
+            if chain[start].left != chain[end].right:
+                link = Link(chain[start].left, "=", chain[end].right)
+                yield link, chain[start], chain[end]
+
+
+# Conclusions: statements with value and structure.
 
 
 class ConclusionKind(Enum):
-    """What a statement does with its value."""
+    """How a statement relates to its value."""
 
     COMPUTED = "computed"  # 3*10=30
     ASSIGNED = "assigned"  # x=30, P(A)=1/4
@@ -201,82 +220,181 @@ class Conclusion(NamedTuple):
     """A statement of one rollout.
 
     Attributes:
-        structure: equal for statements that differ in the order of operands and sides only.
-        value: what it gives, None for a formula.
-        is_worded: it names a quantity by a word, as in ``total = 18``; a wording, and never a
-            conclusion by itself.
+        structure: key of an equation, or the tree without the order of operands and sides; equal
+            for statements that are one conclusion.
+        renamed: key of a large equation with any names; 0 for all others.
+        value: result of the statement, by which different computations are one conclusion; None if
+            the result says too little for that.
+        is_worded: whether a word names a quantity, as in ``total = 18``; such a statement is a
+            wording, never a conclusion of its own.
         chain: number of the chain that it stands in, counted through the rollout.
         position: of its first mention in the response, from 0 to 1.
     """
 
     kind: ConclusionKind
-    structure: str
-    value: Fraction | None
+    structure: Hashable
+    value: Hashable | None
     is_worded: bool
     chain: int
     wording: str
     position: float
+    renamed: int = 0
 
 
 def read_conclusions(rollout: CorrectRollout, settings: RulesSettings) -> list[Conclusion]:
     """Return the distinct statements of a rollout in order of their first chain."""
-    links = _distinct_links(rollout.response, settings)
+    links, skipping = _distinct_links(rollout.response, settings)
     found: list[Conclusion] = []
+    words: dict[Link, str] = {}
     mentioned = find_mentions([([link.text], ()) for link in links], [rollout], statements=False)
     for (link, chain), mentions in zip(links.items(), mentioned, strict=True):
         for mention in mentions:
+            words[link] = mention.wording
             found.extend(_conclusions(link, chain, mention.wording, mention.position))
-    return [*found, *_coded(rollout, len(links), settings)] if settings.code else found
+    stated = _stated(rollout.response)
+    for link, (chain, first, last) in skipping.items():
+        fact = equation_of(link.text)
+        place = None if fact is None else stated.get(fact.keys)
+        if fact is None or place is None or fact.kind is FactKind.CLOSED:
+            continue
+        wording = f"{_outer(words.get(first), 0)} = {_outer(words.get(last), -1)}"
+        same = equation_of(wording)
+        if same is None or same.keys != fact.keys:
+            wording = link.text
+        found.extend(_conclusions(link, chain, wording, place))
+    if not settings.code:
+        return found
+    # Chains that only repeat others have numbers, too.
+    numbers = (*links.values(), *(number for number, _, _ in skipping.values()))
+    return [*found, *_coded(rollout, max(numbers, default=-1) + 1, settings)]
 
 
-def _coded(rollout: CorrectRollout, chains: int, settings: RulesSettings) -> Iterator[Conclusion]:
-    """Yield what the code of a rollout concludes; each step is a chain of its own."""
+def _coded(rollout: CorrectRollout, first: int, settings: RulesSettings) -> Iterator[Conclusion]:
+    """Yield the conclusions of the code of a rollout; each step is a chain of its own.
+
+    Args:
+        first: number of the first of these chains.
+    """
     equations = read_equations(rollout.response)[: settings.max_statements]
     reached = find_mentions([([equation.text], ()) for equation in equations], [rollout])
-    for number, (equation, mentions) in enumerate(zip(equations, reached, strict=True), chains):
+    for number, (equation, mentions) in enumerate(zip(equations, reached, strict=True), first):
         left, _, right = equation.text.rpartition("=")
         if mentions and len(equation.text) <= settings.max_statement_chars:
             place = equation.start / len(rollout.response)
             yield from _conclusions(Link(left, "=", right), number, equation.text, place)
 
 
-def _distinct_links(response: str, settings: RulesSettings) -> dict[Link, int]:
-    """Return each link with the number of the first chain that holds it."""
+# At the ends of a side: dollars, alignment and line breaks, and no commands.
+_LAYOUT = re.compile(r"\A(?:[&$\s]|\\\\)+|(?:[&$\s]|\\\\)+\Z")
+
+
+def _outer(wording: str | None, side: int) -> str:
+    """Return the first or the last side of an equation as it is written."""
+    return _LAYOUT.sub("", (wording or "").split("=")[side])
+
+
+def _stated(response: str) -> dict[tuple[int, ...], float]:
+    """Return the keys of all equations of a response with their first places, from 0 to 1."""
+    form, runs = read_expression_facts(prose_of(response))
+    places: dict[tuple[int, ...], float] = {}
+    for run in runs:
+        for fact in run.facts:
+            places.setdefault(fact.keys, fact.start / len(form))
+    return places
+
+
+def _distinct_links(
+    response: str, settings: RulesSettings
+) -> tuple[dict[Link, int], dict[Link, tuple[int, Link, Link]]]:
+    """Return each link with the number of its first chain; joined links separately."""
     links: dict[Link, int] = {}
+    skipping: dict[Link, tuple[int, Link, Link]] = {}
     for number, chain in enumerate(read_chains(response)):
         for link in chain:
-            if sum(map(len, link)) <= settings.max_statement_chars:
+            if len(link.text) <= settings.max_statement_chars:
                 links.setdefault(link, number)
-        if len(links) >= settings.max_statements:
+        for link, first, last in joined(chain):
+            if len(link.text) <= settings.max_statement_chars:
+                skipping.setdefault(link, (number, first, last))
+        if max(len(links), len(skipping)) >= settings.max_statements:
             break
-    return links
+    return links, skipping
 
 
 def _conclusions(link: Link, chain: int, wording: str, position: float) -> Iterator[Conclusion]:
-    """Yield what a link concludes; nothing where it is false, no statement or says nothing."""
-    if truth_of(wording) is Truth.FALSE:
+    """Yield the conclusion of a link, if it is a true statement that says something."""
+    if (link.relation == "≡" and "mod" not in link.right) or _GLUED.search(link.text):
         return
-    # Words around a formula can make prose of it; the normal form is without them.
+    if fault_of(wording) is not None:
+        if fault_of(link.text) is not None:
+            return
+        wording = link.text
+    # Words around a formula can keep it from being parsed; the normal form is without them.
     statement = _two_sided(wording) or _two_sided(link.text)
-    if statement is None:
+    structure: Hashable = statement_structure(statement)
+    kind, number, renamed = ConclusionKind.FORMULA, None, 0
+    if statement is not None:
+        if _says_nothing(statement):
+            return
+        kind, number = _judge(statement)
+    fact = None if kind is ConclusionKind.COMPUTED else equation_of(link.text)
+    is_relation = fact is not None and fact.kind in (FactKind.EQUATION, FactKind.LINEAR)
+    if is_relation and not any(map(_WORD_ALONE.fullmatch, (link.left, link.right))):
+        kind, number = ConclusionKind.FORMULA, None
+    # Letters side by side are a product in a formula, and a name where they have a value.
+    letters = MIN_WORD if kind is ConclusionKind.FORMULA else 2
+    is_worded = kind is not ConclusionKind.COMPUTED and _names_in_words(wording, letters)
+    value: Hashable = number
+    if fact is not None:
+        if fact.keys == _IMAGINARY:
+            return
+        structure = fact.kind, *fact.keys
+        renamed = fact.renamed if fact.size >= MIN_RENAMED_SIZE else 0
+        if number is None:
+            value = _root_of(link)
+    if kind is ConclusionKind.ASSIGNED and number is not None:
+        value = number if is_worded or is_telling(number) else None
+    if structure is None:
         return
-    structure = statement_structure(statement)
-    kind, value = _judge(statement)
-    if structure is None or _says_nothing(statement):
-        return
-    is_worded = kind is not ConclusionKind.COMPUTED and _names_in_words(wording)
     if kind is ConclusionKind.FORMULA and is_worded:
         return
-    yield Conclusion(kind, structure, value, is_worded, chain, wording, position)
+    yield Conclusion(kind, structure, value, is_worded, chain, wording, position, renamed)
 
 
-def _names_in_words(wording: str) -> bool:
-    """Tell whether a quantity is named by a word, as in ``total = price * count``.
+# A line break was lost: 10x=8.4444…now.
+_GLUED = re.compile(r"…\w")
+_WORD_ALONE = re.compile(r"[^\W\d]\w*'*")
+# Every identity of complex numbers says this: 65^2-(64i)^2=65^2+64^2.
+_IMAGINARY = getattr(equation_of("i^2=-1"), "keys", None)
 
-    Everybody names them differently, so that such a formula is found in hardly another solution.
+
+def _root_of(link: Link) -> Hashable | None:
+    """Return a key for the value of a side with roots, None if no side has one."""
+    for side in (link.right, link.left):
+        if "√" in side:
+            fact = equation_of(f"q={side}")
+            if fact is not None and fact.kind is FactKind.SOLVED:
+                return fact.keys
+    return None
+
+
+def is_telling(value: Fraction) -> bool:
+    """Return whether a value has at least three digits, without zeros at its end."""
+    digits = str(abs(value.numerator)).rstrip("0")
+    return len(digits) + (len(str(value.denominator)) if value.denominator > 1 else 0) >= 3
+
+
+def _names_in_words(wording: str, letters: int) -> bool:
+    """Return whether a word names a quantity, as in ``total = price * count``.
+
+    Each solution chooses other words, so such a formula is hardly ever found in another one.
+
+    Args:
+        letters: letters of the shortest word that counts.
     """
     return any(
-        token.kind is TokenKind.WORD and not token.text.isupper() for token in tokenize(wording)
+        token.kind is TokenKind.WORD and len(token.text) >= letters and not token.text.isupper()
+        for token in tokenize(wording)
     )
 
 
@@ -286,7 +404,7 @@ def _two_sided(text: str) -> Statement | None:
 
 
 def _says_nothing(statement: Statement) -> bool:
-    """Tell whether it is arithmetic without a result (30+40=35*2) or without a step (5=5.0)."""
+    """Return whether it is arithmetic without a result (30+40=35*2) or without a step (5=5.0)."""
     if None in [evaluate(side) for side in statement.sides]:
         return False
     literals = sum(isinstance(side, Number) for side in statement.sides)
@@ -320,42 +438,27 @@ def _is_name(side: Expression) -> bool:
 
 # Phrases: numbers in prose.
 
-# Beside a number these name no quantity.
-_STOP_WORDS = frozenset(
-    "and or nor of the a an in on at to for from by with is are was were be been as that this "
-    "these those so then thus hence which who whom whose he she they it its we you i each per "
-    "every more less fewer times than if but when because since into onto out up down over "
-    "under again left total altogether remaining after before has have had not no also only "
-    "will would can could must do does did done him her his their our your my all both either "
-    "one two three four five six seven eight nine ten first second third last next there here "
-    "where while during plus minus divided multiplied multiply equals equal gives give given "
-    "get gets got yields makes answer step around about approximately nearly almost just "
-    "exactly problem question part case line option number numbers value values result results "
-    "means mean let find therefore now already still another other others same such what how "
-    "many much".split()
-)  # fmt: skip
-
 _NUMBER = r"\d{1,18}(?:\.\d{1,9})?"
 _WORD = r"[a-z][a-z'-]{1,31}"
 _AFTER = re.compile(rf"(?<![\w.,/*+^√-])({_NUMBER}) ({_WORD})(?: ({_WORD}))?(?![\w'-])")
 _BEFORE = re.compile(rf"(?<![\w'-])({_WORD}) ({_NUMBER})(?![\w/*+^=√-]|\.\d|,\d)")
 _BARE = re.compile(rf"(?<![\w.])({_NUMBER})(?!\w|\.\d)")
 
-# "1 use", "2 possibilities": words that any text may hold.
+# Any text may contain "1 use" or "2 possibilities".
 MIN_COUNTED = 3
 
-# Digits from which on a number is unlikely to turn up by chance; 125 is among the numbers
-# that counting to 300 prints, so that a whole number needs one digit more.
+# Digits from which on a number is unlikely by chance.  Counting to 300 prints 125, so a whole
+# number needs one digit more.
 MIN_SIGNIFICANT_DIGITS = 3
 MIN_DISTINCTIVE_WHOLE = 1000
 
 
 class Phrase(NamedTuple):
-    """A number of a response with the words that make it a quantity, or alone.
+    """A number of a response, alone or with the words that make it a quantity.
 
     Attributes:
-        words: the phrase as it stands in the normal form.
-        position: of its first mention, as a share of the normal form.
+        words: the phrase in normal form.
+        position: place of its first mention, as a share of the normal form.
     """
 
     value: Fraction
@@ -368,8 +471,7 @@ def read_phrases(response: str, limit: int) -> list[Phrase]:
     """Return the distinct phrases and distinctive numbers of a response.
 
     Args:
-        limit: on the numbers with a word behind them, with a word before them and alone that
-            are looked at, each from the beginning.
+        limit: numbers that are read of each kind: with a word behind, with a word before, alone.
     """
     normal = normalize(prose_of(response))
     found: dict[str, Phrase] = {}
@@ -381,12 +483,12 @@ def read_phrases(response: str, limit: int) -> list[Phrase]:
 
     for match in islice(_AFTER.finditer(normal), limit):
         number, noun, second = match.groups()
-        if noun not in _STOP_WORDS:
+        if noun not in STOP_WORDS and not noun.endswith("ly"):  # 36 equally
             add(number, f"{number} {noun}", match.start())
         elif noun == "per" and second is not None:
             add(number, f"{number} {noun} {second}", match.start())
     for match in islice(_BEFORE.finditer(normal), limit):
-        if match[1] not in _STOP_WORDS and not is_small(Fraction(match[2])):
+        if match[1] not in STOP_WORDS and not is_small(Fraction(match[2])):
             add(match[2], match[0], match.start())
     for match in islice(_BARE.finditer(normal), limit):
         if is_distinctive(match[1]):
@@ -395,12 +497,12 @@ def read_phrases(response: str, limit: int) -> list[Phrase]:
 
 
 def is_small(value: Fraction) -> bool:
-    """Tell whether a number is a digit, which stands beside many a word by chance."""
+    """Return whether a number is a digit, which stands beside many words by chance."""
     return value.denominator == 1 and value < 10
 
 
 def is_distinctive(number: str) -> bool:
-    """Tell whether a number is unlikely to be printed by chance or by counting."""
+    """Return whether a number is unlikely by chance or by counting."""
     digits = number.replace(".", "").lstrip("0")
     if "." not in number:
         digits = digits.rstrip("0")
@@ -409,20 +511,19 @@ def is_distinctive(number: str) -> bool:
 
 
 def numbers_of(text: str) -> frozenset[Fraction]:
-    """Return the numbers that a text holds, as its normal form spells them."""
+    """Return the numbers of the normal form of a text."""
     return frozenset(Fraction(number) for number in re.findall(_NUMBER, normalize(text)))
 
 
 # Clusters: statements of several rollouts that conclude the same.
 
-# Of the rollouts that make the rarer of two statements, the share that may make both before
-# they count as two steps.
+# Two statements are two steps if a larger share of the rollouts with the rarer one has both.
 MAX_TOGETHER = 0.25
 
 # Rollouts that must write a digit with a word.
 MIN_WRITTEN = 2
 
-# Ways to one value that are compared with each other; a rollout of tool output holds hundreds.
+# Ways to one value that are compared with each other; tool output contains hundreds.
 MAX_ALTERNATIVES = 64
 
 
@@ -431,16 +532,20 @@ class Cluster:
     """Statements that conclude the same.
 
     Attributes:
-        value: what they give, None for a formula.
-        wordings: how often each was written; formulas.
-        phrases: how many rollouts wrote each; numbers with words.
-        rollouts: which wrote a statement of it, phrases aside.
+        value: result of the statements, None for a formula.
+        wordings: formulas, and how often each was written.
+        names: the same for "x=30" beside "3*10=30", which says more.
+        phrases: numbers with words, and how many rollouts wrote each.
+        rollouts: indices of the rollouts that state it, phrases aside.
+        chains: rollout and number of each chain that states it.
     """
 
-    value: Fraction | None
+    value: Hashable | None
     wordings: Counter[str] = field(default_factory=Counter)
+    names: Counter[str] = field(default_factory=Counter)
     phrases: Counter[str] = field(default_factory=Counter)
     rollouts: set[int] = field(default_factory=set)
+    chains: set[tuple[int, int]] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -448,15 +553,15 @@ class _Statement:
     """All conclusions of one structure."""
 
     kind: ConclusionKind
-    value: Fraction | None
+    value: Hashable | None
     is_worded: bool
     wordings: Counter[str] = field(default_factory=Counter)
     places: dict[int, set[int]] = field(default_factory=dict)  # rollout -> its chains
 
 
 def cluster(read: Sequence[Sequence[Conclusion]]) -> list[Cluster]:
-    """Return the clusters of what each rollout concludes, best supported first."""
-    by_value: dict[Fraction, list[_Statement]] = {}
+    """Return the clusters of the conclusions of all rollouts, best supported first."""
+    by_value: dict[Hashable, list[_Statement]] = {}
     clusters: list[Cluster] = []
     for statement in _statements(read):
         if statement.value is None:
@@ -473,18 +578,18 @@ def cluster(read: Sequence[Sequence[Conclusion]]) -> list[Cluster]:
 def add_phrases(clusters: Iterable[Cluster], read: Sequence[Sequence[Phrase]]) -> list[Cluster]:
     """Give the phrases of each rollout to the cluster of their value.
 
-    Where several clusters give a value, the best supported one is the likeliest to be meant.
-    A digit with a word needs two rollouts: "7 days" may be any week.
+    If several clusters give a value, the best supported one is the likeliest.  A digit with a
+    word needs two rollouts: "7 days" may be any week.
 
     Args:
-        clusters: of :func:`cluster`, best supported first; changed.
+        clusters: result of :func:`cluster`, best supported first; changed in place.
 
     Returns:
         Clusters of bare numbers that no formula gives.
     """
     owners: dict[Fraction, Cluster] = {}
     for known in clusters:
-        if known.value is not None:
+        if isinstance(known.value, Fraction):
             owners.setdefault(known.value, known)
     alone: dict[Fraction, Cluster] = {}
     written = Counter(phrase.words for phrases in read for phrase in phrases)
@@ -502,22 +607,25 @@ def add_phrases(clusters: Iterable[Cluster], read: Sequence[Sequence[Phrase]]) -
     return sorted(alone.values(), key=_by_support)
 
 
-def _statements(read: Sequence[Sequence[Conclusion]]) -> Iterator[_Statement]:
-    statements: dict[str, _Statement] = {}
+def _statements(read: Sequence[Sequence[Conclusion]]) -> list[_Statement]:
+    found: list[_Statement] = []
+    statements: dict[Hashable, _Statement] = {}
     for index, conclusions in enumerate(read):
         for conclusion in conclusions:
-            known = statements.get(conclusion.structure)
+            names = [conclusion.structure, *([conclusion.renamed] if conclusion.renamed else [])]
+            known = next((statements[name] for name in names if name in statements), None)
             if known is None:
-                known = statements[conclusion.structure] = _Statement(
-                    conclusion.kind, conclusion.value, conclusion.is_worded
-                )
+                known = _Statement(conclusion.kind, conclusion.value, conclusion.is_worded)
+                found.append(known)
+            for name in names:
+                statements.setdefault(name, known)
             known.wordings[conclusion.wording] += 1
             known.places.setdefault(index, set()).add(conclusion.chain)
-    yield from statements.values()
+    return found
 
 
 def _alternatives(statements: list[_Statement]) -> list[list[_Statement]]:
-    """Return statements of one value as groups of ways to it; the rarest stay alone."""
+    """Return groups of alternative ways to one value; the rarest statements stay alone."""
     ranked = sorted(statements, key=lambda one: (-len(one.places), -one.wordings.total()))
     groups: list[list[_Statement]] = []
     for statement in ranked[:MAX_ALTERNATIVES]:
@@ -540,10 +648,14 @@ def _may_be_one(statement: _Statement, other: _Statement) -> bool:
 
 def _as_cluster(statements: Sequence[_Statement]) -> Cluster:
     merged = Cluster(statements[0].value)
-    # Computations before assignments: "3*10=30" says more than "x=30".
-    for statement in sorted(statements, key=lambda one: one.kind is ConclusionKind.ASSIGNED):
-        merged.wordings.update(statement.wordings)
+    computes = any(statement.kind is ConclusionKind.COMPUTED for statement in statements)
+    for statement in statements:
+        is_name = computes and statement.kind is ConclusionKind.ASSIGNED
+        (merged.names if is_name else merged.wordings).update(statement.wordings)
         merged.rollouts.update(statement.places)
+        merged.chains.update(
+            (index, chain) for index, chains in statement.places.items() for chain in chains
+        )
     return merged
 
 
@@ -554,7 +666,7 @@ def _by_support(cluster: Cluster) -> tuple[int, int, str]:
 
 @dataclass(frozen=True, slots=True)
 class RulesExtractor:
-    """Finds what correct rollouts state alike, by rules alone: offline and deterministic."""
+    """Finds conclusions that correct rollouts share, offline and deterministically."""
 
     settings: RulesSettings = field(default_factory=RulesSettings)
     name: str = "rules"
@@ -566,7 +678,7 @@ class RulesExtractor:
         """Return the conclusions that enough rollouts state, in order of their position."""
         clusters = cluster([read_conclusions(one, self.settings) for one in rollouts])
         clusters += self._phrased(clusters, problem, rollouts)
-        # What one rollout alone wrote may still be found in others by an equal form.
+        # A conclusion of one rollout may be found in others by an equal form.
         clusters.sort(key=lambda one: -len(one.rollouts))
         limit = self.settings.max_candidates
         counted, rare = clusters[:limit], clusters[limit:]
@@ -597,6 +709,7 @@ class RulesExtractor:
                     num_models=reach.num_models,
                     position=round(reach.position, 4),
                     is_final=_is_final(known, written, problem.ground_truth),
+                    chains=tuple(sorted(known.chains)),
                 )
             )
         candidates.sort(key=lambda one: (one.position, one.label))
@@ -605,7 +718,7 @@ class RulesExtractor:
     def _phrased(
         self, clusters: list[Cluster], problem: Problem, rollouts: Sequence[CorrectRollout]
     ) -> list[Cluster]:
-        """Add phrases to the clusters and return what bare numbers conclude."""
+        """Add phrases to the clusters and return the clusters of bare numbers."""
         given = numbers_of(problem.problem)
         limit = self.settings.max_statements
         kept = [
@@ -621,10 +734,11 @@ class RulesExtractor:
     def _draft(self, problem: Problem, known: Cluster) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the wordings of a conclusion, and equal forms that were not seen.
 
-        Without those that the problem's text holds, so that none counts as support; a conclusion
-        whose label it holds is returned whole: refinement drops it and says why.
+        Wordings that the problem's text states are left out, so that none counts as support.  If
+        the label is one of them, all are returned: refinement drops the candidate with a reason.
         """
-        written = _distinct(known.wordings.most_common(), self.settings.max_wordings)
+        formulas = (*known.wordings.most_common(), *known.names.most_common())
+        written = _distinct(formulas, self.settings.max_wordings)
         phrases = _distinct(known.phrases.most_common(), self.settings.max_phrases)
         written = (*written, *phrases)[: self.settings.max_forms]
         derived = forms_beyond(written, limit=self.settings.max_forms - len(written))

@@ -1,8 +1,7 @@
-"""What can be proved about statements: which say the same, whether they are true, their values.
+"""What can be proved about statements: their structure, and whether they are true.
 
-**The same**: the same normal form; for true arithmetic, the same key of the statement channel;
-derived forms of which one of these holds; the same tree but for the order of terms, factors and
-sides.  Equal value is no proof: ``2+2=4`` and ``8/2=4`` are different conclusions.
+**Structure**: the tree but for the order of terms, factors and sides.  Equal value is no proof that
+two say the same: ``2+2=4`` and ``8/2=4`` are different conclusions.
 
 **True**: a statement is false only if no reading makes it true, because solutions write
 ``10/3=3.33``, ``30/120*100=25%`` and ``2 dozen = 24``.
@@ -13,15 +12,14 @@ sides.  Equal value is no proof: ``2+2=4`` and ``8/2=4`` are different conclusio
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from itertools import pairwise, zip_longest
 
-from consensuspr.core import derive_forms, expression_keys, normalize
+from consensuspr.core import derive_forms, normalize
 from consensuspr.core.expressions import (
-    MAX_DIGITS,
     Call,
     Expression,
     Number,
@@ -45,63 +43,8 @@ from consensuspr.scoring.answers.extract import (
     reference_answer,
 )
 
-
-def stated_values(text: str) -> frozenset[Fraction]:
-    """Return the exact values of the sides of a statement, or the numbers in other text.
-
-    Empty where there are none, as in ``n is even`` or ``a+b=c``.
-    """
-    statement = parse_statement(text)
-    if statement is not None:
-        values = [evaluate(side) for side in statement.sides]
-        return frozenset(value for value in values if value is not None)
-    numbers = [token.text for token in tokenize(text) if token.kind is TokenKind.NUMBER]
-    return frozenset(Fraction(number) for number in numbers if len(number) <= MAX_DIGITS)
-
-
 _PUNCTUATION = " .,;:?"
 _MIRRORED = {"<": ">", "<=": ">="}
-
-
-@dataclass(frozen=True, slots=True)
-class Wording:
-    """One way of writing a statement, with what tells whether another says the same.
-
-    Attributes:
-        normal: its normal form without punctuation at the ends; empty where nothing is left.
-        derived: the core's forms of it as text.
-        is_chain: it has more than two sides; its derived forms then hold parts of it, which
-            it implies and which do not imply it.
-        forms: what the text and its equal forms are found by, normal forms and keys.
-        parts: the same of what it implies: of a chain its forms too.
-        structure: its tree without order, None for prose and for a bare symbol or number.
-    """
-
-    text: str
-    normal: str
-    derived: tuple[str, ...]
-    is_chain: bool
-    forms: frozenset[str]
-    parts: frozenset[str]
-    structure: str | None
-
-
-def read_wording(text: str) -> Wording:
-    """Return what can be proved about a text with; takes some 0.1 ms."""
-    statement = parse_statement(text)
-    is_chain = statement is not None and len(statement.sides) > 2
-    derived = tuple(derive_forms(text))
-    normal = normal_form(text)
-    parts = _found_by([text, *derived])
-    forms = _found_by([text]) if is_chain else parts
-    return Wording(text, normal, derived, is_chain, forms, parts, statement_structure(statement))
-
-
-def _found_by(texts: Sequence[str]) -> frozenset[str]:
-    """Return the normal forms of some texts, and the key of each that has one and no other."""
-    keys = (expression_keys(text) for text in texts)
-    alone = (str(of_one[0]) for of_one in keys if len(set(of_one)) == 1)
-    return frozenset(form for form in map(normal_form, texts) if form).union(alone)
 
 
 def normal_form(text: str) -> str:
@@ -149,51 +92,17 @@ def cut_outside_brackets(
     yield text[start:], ""
 
 
-def say_the_same(a: Wording, b: Wording) -> bool:
-    """Tell whether two wordings are provably the same statement."""
-    if not a.forms.isdisjoint(b.forms):
-        return True
-    return a.structure is not None and a.structure == b.structure
-
-
-def forms_beyond(
-    expressions: Sequence[str], rewritten: Sequence[str] = (), limit: int | None = None
-) -> tuple[str, ...]:
-    """Return the forms of a node that add something to its expressions.
+def forms_beyond(expressions: Sequence[str], limit: int | None = None) -> tuple[str, ...]:
+    """Return the derived forms of a node that add something to its expressions.
 
     Args:
         expressions: the wordings as written.
-        rewritten: further equal wordings, which come first.
         limit: on the number of forms; the nearest forms of every expression come before the
             farther ones of any.
     """
     derived = zip_longest(*map(derive_forms, expressions))
-    forms = (*rewritten, *(form for rank in derived for form in rank if form is not None))
+    forms = (form for rank in derived for form in rank if form is not None)
     return tuple(novel_forms(expressions, forms))[:limit]
-
-
-def group_same(wordings: Sequence[Wording]) -> list[list[int]]:
-    """Return the classes of wordings that say the same, as indices in the order given."""
-    classes: list[list[int]] = []
-    owner: dict[str, int] = {}
-    for index, wording in enumerate(wordings):
-        marks = _marks(wording)
-        found = sorted({owner[mark] for mark in marks if mark in owner})
-        target = found[0] if found else len(classes)
-        if not found:
-            classes.append([])
-        for other in found[1:]:  # this wording proves that two classes are one
-            classes[target].extend(classes[other])
-            classes[other] = []
-            owner.update({mark: target for mark, place in owner.items() if place == other})
-        classes[target].append(index)
-        owner.update(dict.fromkeys(marks, target))
-    return [sorted(members) for members in classes if members]
-
-
-def _marks(wording: Wording) -> list[str]:
-    marks = ["form " + form for form in sorted(wording.forms)]
-    return marks if wording.structure is None else [*marks, "tree " + wording.structure]
 
 
 def statement_structure(statement: Statement | None) -> str | None:
@@ -240,6 +149,29 @@ def _factor(divides: bool, tree: Expression) -> str:
     if divides and isinstance(tree, Number) and tree.value:
         return str(1 / tree.value)
     return ("/" if divides else "") + _unordered(tree)
+
+
+def assigned_numbers(text: str) -> tuple[str, frozenset[Fraction]] | None:
+    """Return the name that a text gives a number, a bound or a point, and its numbers; else None.
+
+    ``x = 5``, ``n ≤ 2024`` and ``D = (0, 7)`` name something and compute nothing.
+    """
+    parts = _RELATION.split(normal_form(text))
+    if len(parts) != 2:
+        return None
+    left, right = parts
+    if not _NAME.fullmatch(left):
+        left, right = right, left
+    if not _NAME.fullmatch(left) or not _LITERAL.fullmatch(right):
+        return None
+    numbers = frozenset(Fraction(number) for number in _PART.findall(right))
+    return left, numbers
+
+
+_RELATION = re.compile("[=<>≤≥]+")
+_NAME = re.compile(r"[^\W\d]\w*'*")
+_LITERAL = re.compile(r"[-\d./]+|\([-\d./,]+\)")
+_PART = re.compile(r"\d{1,18}(?:\.\d{1,9})?")
 
 
 # Truth.

@@ -5,8 +5,7 @@ The matcher decides, the same that will score rollouts later.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TypeAlias
@@ -95,19 +94,6 @@ def reach_of(mentions: Sequence[Mention], rollouts: Sequence[CorrectRollout]) ->
     models = {rollouts[index].model for index in stated_by}
     place = median(mention.position for mention in mentions) if mentions else 0.0
     return Reach(len(stated_by), len(models), place)
-
-
-def common_wordings(mentions: Iterable[Mention]) -> list[str]:
-    """Return the distinct wordings of mentions, most common first.
-
-    Wordings with one normal form are one; the spelling that is most common stands for it.
-    Among equals the one that comes first wins.
-    """
-    spellings: dict[str, Counter[str]] = {}
-    for mention in mentions:
-        spellings.setdefault(normal_form(mention.wording), Counter())[mention.wording] += 1
-    ranked = sorted(spellings.values(), key=lambda counts: -counts.total())
-    return [counts.most_common(1)[0][0] for counts in ranked]
 
 
 def beyond(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
+from consensusbench.extraction.corpus import Corpus
 from consensuspr.data import Problem, Row
 
 NodeType: TypeAlias = Literal["equation", "value", "proposition", "expression"]
@@ -25,7 +26,7 @@ class Candidate:
     """A conclusion that may become a consensus node.
 
     Attributes:
-        label: what a person reads: the most common original wording.
+        label: what a person reads: the most common original wording, or a model's words.
         type: kind of conclusion.
         expressions: the wordings seen, as written, most common first; at least one.
         derived: forms that are equal to an expression and were not seen.
@@ -33,6 +34,8 @@ class Candidate:
         num_models: distinct models among them.
         position: median place of its first mention in a rollout, from 0 (start) to 1 (end).
         is_final: it states the final answer.
+        rare: expressions that no other problem states, whatever the names in them are.
+        chains: rollout and number of the chain of sides in which it stands; empty if not known.
     """
 
     label: str
@@ -43,6 +46,8 @@ class Candidate:
     num_models: int
     position: float
     is_final: bool = False
+    chains: tuple[tuple[int, int], ...] = ()
+    rare: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,10 @@ class AsyncExtractor(Protocol):
         """Return the candidates of one problem; a ConsensusPRError leaves it for a later run."""
         ...
 
+    def usage(self) -> Row:
+        """Return what the model was asked so far, for the summary of a build."""
+        ...
+
     async def close(self) -> None:
         """Let go of the model."""
         ...
@@ -133,6 +142,8 @@ class Refiner(Protocol):
         """Return the thresholds, as they are recorded in the dataset."""
         ...
 
-    def refine(self, problem: Problem, extraction: Extraction, rollouts: int) -> Extraction:
+    def refine(
+        self, problem: Problem, extraction: Extraction, rollouts: int, corpus: Corpus
+    ) -> Extraction:
         """Return the nodes in order, and what was dropped; stage 2 compared so many rollouts."""
         ...

@@ -10,37 +10,58 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from fractions import Fraction
 from itertools import count
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-# The text of an equation, and its value in units of 10^-4.
+from consensuspr.core.algebra import KEYS_AN_EQUATION
+from consensuspr.scoring.guard import GuardBudget
+
+# The text of an equation and what it states: its value in units of 10^-4, or its number.
 Equation: TypeAlias = tuple[str, int]
 
 
 class Attack(StrEnum):
     """A way to earn nodes without solving the problem."""
 
-    ENUMERATION = "enumeration"
+    VALUES = "values"
     QUANTITIES = "quantities"
     PAIRS = "pairs"
     DEEP = "deep"
     COMMENTS = "comments"
     PRINTED = "printed"
-    SUBSCRIPTS = "subscripts"
+    LETTERS = "letters"
+    SUMS = "sums"
+    GRID = "grid"
     UNRELATED = "unrelated"
 
 
 DESCRIPTIONS: Final = {
-    Attack.ENUMERATION: 'the lines "=0" to "=300"',
+    Attack.VALUES: 'common values: the lines "=1" to "=300", and 40 larger values',
     Attack.QUANTITIES: 'counting with the nouns behind the problem\'s numbers, "1 hours" onwards',
-    Attack.PAIRS: "pairs of the problem's numbers combined by + - * /, within the guard's budget",
+    Attack.PAIRS: "pairs of the problem's numbers combined by + - * /",
     Attack.DEEP: "pairs of pairs: the results of all pairs combined with all numbers and results",
     Attack.COMMENTS: "pairs of pairs in Python comments",
     Attack.PRINTED: "pairs of pairs in strings that Python prints",
-    Attack.SUBSCRIPTS: "pairs of pairs in LaTeX subscripts",
+    Attack.LETTERS: "x = 2 to x = 40, for each letter of the problem",
+    Attack.SUMS: "x + y = 1 to x + y = 99, with two letters of the problem",
+    Attack.GRID: "ax + by = c: a and b from 1 to 5, c from 1 to 12, with the same letters",
     Attack.UNRELATED: "rollouts of other problems of the same source: the level of chance",
 }
 
+# NCR from which on an attack is reported without wrong rollouts to compare it with; competition
+# problems stay below.
+BOUNDS: Final = {
+    Attack.VALUES: 0.07,
+    Attack.LETTERS: 0.05,
+    Attack.SUMS: 0.02,
+    Attack.GRID: 0.025,
+}
 LAST_ENUMERATED: Final = 300
+# Larger values that competition problems have.
+COMMON_VALUES: Final = (
+    324, 343, 360, 361, 400, 432, 441, 484, 500, 512, 529, 540, 576, 600, 625, 648, 676, 720, 729,
+    784, 800, 841, 864, 900, 961, 1000, 1023, 1024, 1296, 1331, 1728, 2000, 2023, 2024, 2025, 2048,
+    2187, 4096, 5040, 10000,
+)  # fmt: skip
 # Of an attack two steps deep: some five thousand tokens.
 MAX_DEEP_CHARS: Final = 1 << 14
 # A build measures shorter attacks on each problem.
@@ -54,6 +75,10 @@ MAX_NOUNS: Final = 4
 MAX_VALUE: Final = 10**9
 _ONE: Final = 10**4
 
+MAX_LETTERS: Final = 4
+_FORMULA: Final = re.compile(r"\$([^$]{1,400})\$|\\\((.{1,400}?)\\\)", re.DOTALL)
+_COMMAND: Final = re.compile(r"\\[A-Za-z]+")
+_LETTER: Final = re.compile(r"(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
 _COUNTED: Final = re.compile(r"\d[ -]([a-z]{3,24})\b")
 _NUMBER: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|(?<![\d.])\.\d+|[a-z]+")
 _WHOLE: Final = {
@@ -69,23 +94,52 @@ _WORDS: Final = {word: Fraction(value) for word, value in _WHOLE.items()} | {
 _WRITTEN: Final = re.compile(r"\d+(?:\.\d+)?")
 
 
-def attacks_on(
-    problem: str, guard_budget: tuple[float, ...], chars: int
-) -> Iterator[tuple[Attack, str]]:
-    """Yield the attacks on a problem; without its text only the enumeration.
+class AttackText(NamedTuple):
+    """One attack on one problem.
+
+    Attributes:
+        text: all of it.
+        within: what of it keeps to the guard's budget, as a careful attacker would; the same text
+            if it is the guard that has to count it.
+    """
+
+    attack: Attack
+    text: str
+    within: str
+
+
+def attacks_on(problem: str, budget: GuardBudget, chars: int) -> Iterator[AttackText]:
+    """Yield the attacks on a problem; without its text only the values.
 
     Args:
-        guard_budget: statements and numbers that the guard allows.
-        chars: length of the attacks that could go on without end.
+        budget: what the guard allows.
+        chars: length of the attack that could go on without end.
     """
-    yield Attack.ENUMERATION, enumeration(chars)
-    if problem.strip():
-        numbers = numbers_in(problem)
-        deep = pairs_of_pairs(numbers)
-        yield Attack.QUANTITIES, quantities(problem, chars)
-        yield Attack.PAIRS, prose(within_budget(pairs_of(numbers), *guard_budget[:2]))
-        yield Attack.DEEP, prose(deep)
-        yield from wrapped(deep)
+    yield _cut(Attack.VALUES, values(), budget.statements, budget.numbers)
+    if not problem.strip():
+        return
+    numbers = numbers_in(problem)
+    counting = quantities(problem, chars)
+    yield AttackText(Attack.QUANTITIES, counting, counting)
+    yield _cut(Attack.PAIRS, pairs_of(numbers), budget.statements, budget.numbers)
+    deep = pairs_of_pairs(numbers)
+    for attack, text in ((Attack.DEEP, prose(deep)), *wrapped(deep)):
+        yield AttackText(attack, text, text)
+    letters = letters_in(problem)
+    for attack, lines in (
+        (Attack.LETTERS, [f"{x} = {c}" for x in letters for c in range(2, 41)]),
+        (Attack.SUMS, [f"{letters[0]} + {letters[1]} = {c}" for c in range(1, 100)]),
+        (Attack.GRID, grid(*letters[:2])),
+    ):
+        equations = [(line, at) for at, line in enumerate(lines)]
+        # Each line is one key.
+        yield _cut(attack, equations, KEYS_AN_EQUATION * budget.equations, budget.numbers)
+
+
+def _cut(
+    attack: Attack, equations: Sequence[Equation], stated: float, numbers: float
+) -> AttackText:
+    return AttackText(attack, prose(equations), prose(within_budget(equations, stated, numbers)))
 
 
 def short_attacks(problem: str, guard_budget: tuple[float, ...]) -> Iterator[tuple[Attack, str]]:
@@ -97,9 +151,22 @@ def short_attacks(problem: str, guard_budget: tuple[float, ...]) -> Iterator[tup
         yield from wrapped(pairs_of_pairs(numbers, SHORT_DEEP_CHARS))
 
 
-def enumeration(chars: int) -> str:
-    """Return the lines "=0" to "=300", cut to a number of characters."""
-    return _within(chars, (f"={value}" for value in range(LAST_ENUMERATED + 1)), "\n")
+def values() -> list[Equation]:
+    """Return "=1" to "=300", which solutions of any problem hold, and larger values."""
+    return [(f"={value}", 0) for value in (*range(1, LAST_ENUMERATED + 1), *COMMON_VALUES)]
+
+
+def letters_in(problem: str) -> list[str]:
+    """Return the distinct letters of a text's formulas, then x and y; 2 to ``MAX_LETTERS``."""
+    formulas = "\n".join(a or b for a, b in _FORMULA.findall(problem))
+    found = dict.fromkeys(_LETTER.findall(_COMMAND.sub(" ", formulas)))
+    return list(found | {"x": None, "y": None})[:MAX_LETTERS]
+
+
+def grid(x: str, y: str) -> list[str]:
+    """Return the lines of ax + by = c."""
+    steps = range(1, 6)
+    return [f"{a}{x} + {b}{y} = {c}" for a in steps for b in steps for c in range(1, 13)]
 
 
 def quantities(problem: str, chars: int) -> str:
@@ -163,7 +230,6 @@ def wrapped(equations: Sequence[Equation]) -> Iterator[tuple[Attack, str]]:
     """Yield the same lines in wrappers that the guard may fail to count."""
     yield Attack.COMMENTS, _fenced(f"# {text}" for text, _ in equations)
     yield Attack.PRINTED, _fenced(f"print('{text}')" for text, _ in equations)
-    yield Attack.SUBSCRIPTS, "\n".join(f"$x_{{{text}}}$" for text, _ in equations)
 
 
 def _fenced(lines: Iterable[str]) -> str:

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import numpy as np
 
 from consensusbench.evaluation.scored import Floats
-from consensusbench.quality.attacks import DESCRIPTIONS, Attack, attacks_on
+from consensusbench.quality.attacks import BOUNDS, DESCRIPTIONS, Attack, attacks_on
 from consensusbench.quality.survey import (
     RolloutSurvey,
     WrongFigures,
@@ -52,7 +52,8 @@ _Earned: TypeAlias = tuple[float, float, float, float]
 class AttackFigures:
     """Means over a group of problems.
 
-    ``ncr`` is guarded, ``ncr_raw`` is not.  ``ncr_without_final`` is over nodes that do not state
+    ``ncr`` is guarded, of what keeps to the guard's budget if the attack can be cut;
+    ``ncr_raw`` is of all of it, unguarded.  ``ncr_without_final`` is over nodes that do not state
     the final answer; None if no problem has such nodes.
     """
 
@@ -96,37 +97,51 @@ class AttackReport(JsonResult):
 
 @dataclass(frozen=True, slots=True)
 class CheapAttack:
-    """An attack with a higher mean NCR on a source than its wrong rollouts."""
+    """An attack with a higher mean NCR on a source than its wrong rollouts.
+
+    ``ncr_wrong`` is None if no rollout is known to be wrong; then ``ncr`` is above its bound.
+    """
 
     attack: Attack
     data_source: str
     ncr: float
-    ncr_wrong: float
+    ncr_wrong: float | None
+
+    @property
+    def above(self) -> float:
+        """By how much it is too high."""
+        return self.ncr - (BOUNDS[self.attack] if self.ncr_wrong is None else self.ncr_wrong)
 
     def sentence(self) -> str:
         """Return the two figures and what to do about them."""
+        usual = (
+            f"at most {100 * BOUNDS[self.attack]:g} % is usual"
+            if self.ncr_wrong is None
+            else f"wrong rollouts score {100 * self.ncr_wrong:.1f} %"
+        )
         return (
             f"attack `{self.attack.value}` scores {100 * self.ncr:.1f} % NCR on "
-            f"{one_line(self.data_source) or 'problems without a source'}; wrong rollouts score "
-            f"{100 * self.ncr_wrong:.1f} %: store budgets if problems have none "
-            "(consensusbench build --budgets), or drop nodes that need no reasoning"
+            f"{one_line(self.data_source) or 'problems without a source'}; {usual}: store budgets "
+            "if problems have none (consensusbench build --budgets), or drop nodes that need no "
+            "reasoning"
         )
 
 
 def cheap_attacks(
-    earned: Iterable[tuple[Attack | str, str, float, float]],
+    earned: Iterable[tuple[Attack | str, str, float, float | None]],
 ) -> tuple[CheapAttack, ...]:
     """Return the attacks that earn more than wrong rollouts, the worst first.
 
     Args:
-        earned: attack, data source, NCR of the attack, and mean NCR of wrong rollouts.
+        earned: attack, data source, NCR of the attack, and mean NCR of wrong rollouts if known.
     """
-    cheap = [
+    known = [
         CheapAttack(Attack(attack), source, ncr, ncr_wrong)
         for attack, source, ncr, ncr_wrong in earned
-        if ncr > ncr_wrong
+        if ncr_wrong is not None or attack in BOUNDS
     ]
-    return tuple(sorted(cheap, key=lambda found: (found.ncr_wrong - found.ncr, found.attack)))
+    cheap = [attack for attack in known if attack.above > 0]
+    return tuple(sorted(cheap, key=lambda found: (-found.above, found.attack)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +172,8 @@ def probe_dataset(
 ) -> ProbeReport:
     """Measure the NCR of attacks on a dataset.
 
-    Attacks that could go on without end are as long as the median rollout of their source, or
-    2,000 characters without rollouts.
+    Counted nouns, which could go on without end, are as long as the median rollout of their
+    source, or 2,000 characters without rollouts.
 
     Args:
         rollouts: files of rollouts of these problems, for the level of chance.
@@ -197,11 +212,10 @@ def probe_dataset(
         attacks=attacks,
         wrong=wrong,
         cheap=cheap_attacks(
-            (report.attack, source, figures.ncr, wrong[source].ncr)
+            (report.attack, source, figures.ncr, wrong[source].ncr if source in wrong else None)
             for report in attacks
             if report.attack is not Attack.UNRELATED
             for source, figures in report.by_source.items()
-            if source in wrong
         ),
         unknown_rollouts=survey.unknown,
     )
@@ -231,18 +245,18 @@ def _attacked(chunk: Sequence[_Target], chars: int) -> Iterator[tuple[Attack, _E
     """Yield what each attack earns of each problem."""
     for start in range(0, len(chunk), CHUNK_ATTACKED):
         tries = [
-            (entry, attack, text)
+            (entry, attack)
             for entry, problem in chunk[start : start + CHUNK_ATTACKED]
-            for attack, text in attacks_on(
-                problem, least_budget(entry.budget, entry.num_nodes), chars
-            )
+            for attack in attacks_on(problem, least_budget(entry.budget, entry.num_nodes), chars)
         ]
-        entries, texts = [entry for entry, _, _ in tries], [text for _, _, text in tries]
+        entries = [entry for entry, _ in tries for _ in range(2)]
+        texts = [text for _, attack in tries for text in (attack.text, attack.within)]
         matched = match_batch([entry.matcher for entry in entries], texts)
         guards = guard_factors(entries, texts, matched)
-        for row, (entry, attack, text) in enumerate(tries):
-            hits = matched.matched(row).astype(float)
-            yield attack, _earned(entry, hits, hits * guards[row], len(text))
+        for row, (entry, attack) in enumerate(tries):
+            whole, within = (matched.matched(at).astype(float) for at in (2 * row, 2 * row + 1))
+            guarded = within * guards[2 * row + 1]
+            yield attack.attack, _earned(entry, whole, guarded, len(attack.text))
 
 
 def _by_chance(

@@ -7,7 +7,7 @@ import os
 from array import array
 from bisect import insort
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Final, NamedTuple
@@ -16,11 +16,12 @@ import numpy as np
 
 from consensusbench.evaluation.scored import Bools, Floats, Ints
 from consensuspr.client.files import chunks
-from consensuspr.core import BatchResult, Matcher, match_batch
-from consensuspr.data import Node, OnError, ReadReport, Row, read_rollouts
+from consensuspr.core import BatchResult, match_batch
+from consensuspr.data import Node, OnError, Problem, ReadReport, Row, read_rollouts
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.dataset_index import Entry
 from consensuspr.scoring.guard import counted, factors_of
+from consensuspr.scoring.matchers import matcher_of
 
 # The sample of a source has at most so many rollouts, of each the first characters.
 MAX_SAMPLED: Final = 256
@@ -48,28 +49,54 @@ class WrongFigures:
 
 @dataclass(slots=True)
 class OwnHits:
-    """Rollouts of a problem, and for each node how many of them hit it."""
+    """Held-out rollouts of a problem, and for each node how many of them hit it."""
 
     rollouts: int
     hits: Ints
 
 
+class Sources(NamedTuple):
+    """What the nodes of a problem were made of: models, and ids of rollouts of unknown ones."""
+
+    models: frozenset[str] = frozenset()
+    rollout_ids: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, problem: Problem) -> Sources:
+        """Return what a problem's metadata say."""
+        construction = problem.metadata.get("construction")
+        listed = construction.get("rollouts") if isinstance(construction, dict) else None
+        rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
+        models = {name for row in rows if isinstance(name := row.get("model"), str) and name}
+        ids = {row.get("rollout_id") for row in rows if row.get("model") not in models}
+        return cls(frozenset(models), frozenset(name for name in ids if isinstance(name, str)))
+
+    def hold(self, row: Row) -> bool:
+        """Return whether a rollout is of one of the models, or is one of the rollouts."""
+        return row.get("model") in self.models or row.get("rollout_id") in self.rollout_ids
+
+
 class RolloutSurvey:
     """Statistics of rollouts.
 
+    Args:
+        index: of the dataset.
+        sources: by problem id, what its nodes were made of; none of it is held out.
+
     Attributes:
-        own: hits by problem id.
+        own: by problem id, hits of held-out rollouts that are not known to be wrong.
         samples: by data source, the rollouts whose content hashes smallest: the same rollouts in
             other files or in another order give the same sample.
         rows, unknown: rollouts, and those of problems that the dataset does not have.
     """
 
-    def __init__(self, index: DatasetIndex) -> None:
+    def __init__(self, index: DatasetIndex, sources: Mapping[str, Sources] | None = None) -> None:
         self.own: dict[str, OwnHits] = {}
         self.samples: dict[str, list[SurveyedRollout]] = defaultdict(list)
         self.rows = 0
         self.unknown = 0
         self._index = index
+        self._sources = sources or {}
         # By source: NCR and guard of each wrong rollout.
         self._wrong: dict[str, array[float]] = defaultdict(lambda: array("d"))
 
@@ -103,13 +130,14 @@ class RolloutSurvey:
         guards = guard_factors(entries, texts, matched)
         for at, (row, entry) in enumerate(known):
             hit = matched.matched(at)
-            nothing = OwnHits(0, np.zeros(len(hit), dtype=np.int64))
-            own = self.own.setdefault(row["problem_id"], nothing)
-            own.rollouts += 1
-            own.hits += hit
             if row.get("correct", row.get("acc")) in (False, 0):
                 ncr = int(hit.sum()) / len(hit)
                 self._wrong[entry.data_source].extend((ncr, float(guards[at])))
+            elif not self._sources.get(entry.problem_id, Sources()).hold(row):
+                nothing = OwnHits(0, np.zeros(len(hit), dtype=np.int64))
+                own = self.own.setdefault(entry.problem_id, nothing)
+                own.rollouts += 1
+                own.hits += hit
 
 
 def add_to_sample(sample: list[SurveyedRollout], problem_id: str, response: str) -> None:
@@ -127,15 +155,19 @@ def survey_rollouts(
     paths: Iterable[str | os.PathLike[str]],
     index: DatasetIndex,
     *,
+    sources: Mapping[str, Sources] | None = None,
     on_error: OnError = "stop",
     progress: Callable[[int], None] = lambda done: None,
 ) -> RolloutSurvey:
     """Read files of rollouts once.
 
+    Args:
+        sources: see :class:`RolloutSurvey`.
+
     Raises:
         DataError: a file is bad, or a row of it and ``on_error`` is ``"stop"``.
     """
-    survey = RolloutSurvey(index)
+    survey = RolloutSurvey(index, sources)
     for path in paths:
         for chunk in chunks(read_rollouts(path, on_error, ReadReport())):
             survey.take(chunk)
@@ -147,12 +179,6 @@ def guard_factors(entries: Sequence[Entry], texts: Sequence[str], matched: Batch
     """Return the (n,) factors of the guard for texts that were matched for these problems."""
     budgets, nodes = [one.budget for one in entries], [one.num_nodes for one in entries]
     return np.array(factors_of(counted(matched), budgets, nodes, texts))
-
-
-def matcher_of(nodes: Sequence[Node]) -> Matcher:
-    """Return the matcher of nodes with the derived forms that they have."""
-    derived = [node.derived or () for node in nodes]
-    return Matcher([node.expressions for node in nodes], derived=derived)
 
 
 def match_unrelated(

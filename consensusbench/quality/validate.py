@@ -13,48 +13,48 @@ from __future__ import annotations
 
 import os
 import re
+from bisect import bisect
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from fractions import Fraction
 from itertools import islice
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
 from consensusbench import quiet_readers
 from consensusbench.evaluation.scored import Bools
-from consensusbench.extraction.refine import RefineSettings
-from consensusbench.extraction.statements import Truth, states_answer, truth_of
-from consensusbench.quality.attacks import LAST_ENUMERATED, enumeration
+from consensusbench.extraction.statements import states_answer
+from consensusbench.extraction.wordings import Fault, fault_of, merged_values, named_value
+from consensusbench.quality.attacks import LAST_ENUMERATED, numbers_in, prose, values
 from consensusbench.quality.probes import ProbeReport, chunks_by_source, probe_dataset
 from consensusbench.quality.survey import (
     RolloutSurvey,
+    Sources,
     match_unrelated,
-    matcher_of,
     survey_rollouts,
 )
-from consensuspr.console import count_of
 from consensuspr.core import Matcher, match_batch, normalize
 from consensuspr.data import DataError, Node, OnError, Problem, Row, parse_problem, read_rows
 from consensuspr.data.readers import WholeFile
 from consensuspr.data.schema import ROLLOUTS_FOR_PROBLEMS, is_rollout
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.derive import DeriveReport, derive_missing
+from consensuspr.scoring.matchers import matcher_of
 
-# The bounds that construction keeps to by default.
-MIN_NODES: Final = RefineSettings().min_nodes
-MAX_NODES: Final = RefineSettings().max_nodes
-LOW_SUPPORT: Final = 2
 # A bare number of fewer digits hits every twentieth solution of another GSM8K problem.
 # Code.BARE_VALUE names the limit.
 DISTINCTIVE_DIGITS: Final = 3
 # Share of other problems' rollouts that a node may hit, and how many are needed.
 MAX_UNRELATED: Final = 0.05
 MIN_UNRELATED: Final = 20
-# Rollouts of its problem from which on a node that none hits is reported.
+# Held-out right rollouts of its problem from which on a node that none hits is reported.
 MIN_ROLLOUTS: Final = 3
+# A number of the problem that a node names; a digit may well be a conclusion.
+MIN_GIVEN: Final = 10
 # Ways to write one node that are matched, so that a hostile dataset cannot make pairs explode.
 MAX_TEXTS: Final = 64
 
@@ -65,7 +65,7 @@ _SET_ASIDE: Final = " .,;:?"
 _BARE: Final = re.compile(r"[=≈]?-?(\d+(?:\.\d+)?(?:/\d+)?)")
 # Cheap texts that must hit no node, and their names in a finding.
 _PRINTED: Final = [
-    (enumeration(1 << 12), '"=0" to "=300"'),
+    (prose(values()), 'lines such as "=96"'),
     (", ".join(map(str, range(LAST_ENUMERATED + 1))), "0, 1, … 300"),
 ]
 
@@ -81,58 +81,82 @@ class Severity(StrEnum):
 _E, _W, _N = Severity
 
 
+class Unit(StrEnum):
+    """What a finding is about."""
+
+    ROW = "row"
+    PROBLEM = "problem"
+    NODE = "node"
+    DATASET = "dataset"
+
+
+_DATA, _ROW, _PROBLEM, _NODE = Unit.DATASET, Unit.ROW, Unit.PROBLEM, Unit.NODE
+
+
 class Code(StrEnum):
-    """A kind of finding, with its severity and its message for ``str.format``."""
+    """A kind of finding: its severity, what it is about, and its message for ``str.format``."""
 
     severity: Severity
+    unit: Unit
     message: str
 
-    def __new__(cls, value: str, severity: Severity, message: str) -> Self:
+    def __new__(cls, value: str, severity: Severity, unit: Unit, message: str) -> Self:
         code = str.__new__(cls, value)
         code._value_ = value
         code.severity = severity
+        code.unit = unit
         code.message = message
         return code
 
-    SCHEMA = "schema", _E, "{}"
-    UNMATCHABLE_NODE = "unmatchable_node", _E, "never matches: {} is empty in normal form"
-    SINGLE_CHARACTER = "single_character", _E, "{} is one character, found in nearly every response"
-    DUPLICATE_NODES = "duplicate_nodes", _E, "states the same as node {!r}: make one of the two"
-    FALSE_EQUALITY = "false_equality", _E, "{} is false: correct or drop it"
-    EMPTY_EXPRESSION = "empty_expression", _W, "{} is empty in normal form and never matches"
-    BARE_VALUE = "bare_value", _W, "{} is a value of one or two digits: use the equation of it"
-    IMPLIED_NODE = "implied_node", _W, "is hit by every expression of node {!r}"
-    ECHO = "echo", _W, "is in the problem's own text"
-    ENUMERABLE = "enumerable", _W, "is hit by printing {}: use the equation of its value"
-    UNRELATED_MATCH = "unrelated_match", _W, "is hit by {:.1f} % of {} rollouts of other problems"
-    NEVER_MATCHED = "never_matched", _W, "is hit by none of {} rollouts of its problem"
-    UNMARKED_FINAL = "unmarked_final", _W, "states {} and is not marked: set is_final"
-    CHEAP_ATTACK = "cheap_attack", _W, "{}"
-    PARTIAL_WEIGHTS = "partial_weights", _W, "has weights for {} of {} nodes, so none counts"
-    NO_NODES = "no_nodes", _W, "has no nodes and gives no process reward"
-    NO_GROUND_TRUTH = "no_ground_truth", _W, "has no ground_truth: no answer can be checked"
-    ROUNDED_EQUALITY = "rounded_equality", _N, "{} is rounded: add the exact value"
-    NO_FINAL_NODE = "no_final_node", _N, "has no node that states the final answer"
-    SEVERAL_FINAL_NODES = "several_final_nodes", _N, "has {} nodes that state the answer ({:.80})"
-    FINAL_NOT_ANSWER = "final_not_answer", _N, "is marked as final and does not state {}"
-    NODE_COUNT = "node_count", _N, f"has {{}}, not {MIN_NODES} to {MAX_NODES}"
-    LOW_SUPPORT = "low_support", _N, f"has support {{}}, below {LOW_SUPPORT}"
-    NO_PROBLEM_TEXT = "no_problem_text", _N, "has no text: echo is not checked, no export"
+    SCHEMA = "schema", _E, _ROW, "{}"
+    UNMATCHABLE_NODE = "unmatchable_node", _E, _NODE, "has no wording that a response can hold"
+    SINGLE_CHARACTER = "single_character", _E, _NODE, "has a wording of one character"
+    DUPLICATE_NODES = "duplicate_nodes", _E, _NODE, "states the same as {}"
+    FALSE_EQUALITY = "false_equality", _E, _NODE, "has a false wording"
+    GARBLED = "garbled", _W, _NODE, "has a wording with {}"
+    MERGED_VALUES = "merged_values", _W, _NODE, "merges what shares only a small value"
+    ECHO = "echo", _W, _NODE, "restates the problem"
+    BARE_VALUE = "bare_value", _W, _NODE, "has a bare value of one or two digits"
+    ENUMERABLE = "enumerable", _W, _NODE, "is hit by printing {}"
+    IMPLIED_NODE = "implied_node", _W, _NODE, "is hit by every wording of {}"
+    NEVER_MATCHED = "never_matched", _W, _NODE, "is hit by none of {} held-out right rollouts"
+    UNRELATED_MATCH = "unrelated_match", _W, _NODE, "is hit by {:.1f} % of other problems' rollouts"
+    UNMARKED_FINAL = "unmarked_final", _W, _NODE, "states {} and is not final"
+    FINAL_NOT_ANSWER = "final_not_answer", _W, _NODE, "is final and does not state {}"
+    NO_FINAL_NODE = "no_final_node", _W, _PROBLEM, "has no node that states the answer"
+    NO_NODES = "no_nodes", _W, _PROBLEM, "has no nodes"
+    NO_GROUND_TRUTH = "no_ground_truth", _W, _PROBLEM, "has no ground_truth"
+    PARTIAL_WEIGHTS = "partial_weights", _W, _PROBLEM, "has weights for {} of {} nodes"
+    CHEAP_ATTACK = "cheap_attack", _W, _DATA, "{}"
+    SEVERAL_FINAL_NODES = "several_final_nodes", _N, _PROBLEM, "has {} final nodes"
+    NO_PROBLEM_TEXT = "no_problem_text", _N, _PROBLEM, "has no text"
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetFinding:
-    """One finding; line 0 stands for the dataset, no node_id for the problem as a whole."""
+    """One finding.
+
+    Attributes:
+        code: its kind.
+        message: what is found, of the node or the problem.
+        line: of the dataset; 0 stands for the dataset itself.
+        problem_id, node_id: None if it is of no problem, or of no single node.
+        text: what it is about: wordings, or the first wording of the node.
+        weight: how bad it is among its kind; the worst are the report's examples.
+    """
 
     code: Code
     message: str
     line: int
     problem_id: str | None = None
     node_id: str | None = None
+    text: str = ""
+    weight: float = 0.0
 
     def to_row(self) -> Row:
         """Return the finding as a row of ``validate --output``."""
         row: Row = {"severity": self.code.severity.value} | asdict(self)
+        del row["weight"]
         return row | {"code": self.code.value}
 
 
@@ -140,13 +164,25 @@ class DatasetFinding:
 OnFinding: TypeAlias = Callable[[DatasetFinding], None]
 # Makes the progress bar of one stage, from its name and the unit that it counts.
 Progress: TypeAlias = Callable[[str, str], AbstractContextManager[Callable[[int], None]]]
-# Node id (None for the problem as a whole), code, and values of its message.
-Remark: TypeAlias = tuple[str | None, Code, *tuple[object, ...]]
+
+
+class Remark(NamedTuple):
+    """A finding in the making: ``node`` is None for the problem as a whole."""
+
+    node: Node | None
+    code: Code
+    values: tuple[object, ...] = ()
+    text: str = ""
+    weight: float = 0.0
 
 
 @dataclass(slots=True)
 class ValidationReport:
-    """Counts of findings, with a few examples; ``rollouts`` is None without rollouts."""
+    """Counts of findings, with the worst examples of each.
+
+    ``rollouts`` is None without rollouts; ``compared`` are the nodes of problems that have enough
+    held-out ones.
+    """
 
     good_rows: int = 0
     bad_rows: int = 0
@@ -155,6 +191,7 @@ class ValidationReport:
     examples: dict[Code, list[DatasetFinding]] = field(default_factory=lambda: defaultdict(list))
     rollouts: int | None = None
     unknown_rollouts: int = 0
+    compared: int = 0
     probes: ProbeReport | None = None
 
     def total(self, severity: Severity) -> int:
@@ -164,6 +201,22 @@ class ValidationReport:
     def fails(self, strict: bool = False) -> bool:
         """Return whether there are errors, or warnings if strict."""
         return self.total(Severity.ERROR) > 0 or (strict and self.total(Severity.WARNING) > 0)
+
+    def add(self, finding: DatasetFinding, examples: int) -> None:
+        """Count a finding, and keep it if it is among so many worst ones."""
+        self.counts[finding.code] += 1
+        self.bad_rows += finding.code is Code.SCHEMA
+        kept = self.examples[finding.code]
+        # Of equally bad ones the first are kept.
+        kept.insert(bisect(kept, -finding.weight, key=lambda one: -one.weight), finding)
+        del kept[examples:]
+
+    def of(self, code: Code) -> int | None:
+        """Return out of how many nodes or problems there are findings of a kind."""
+        if code is Code.NEVER_MATCHED:
+            return self.compared
+        totals = {Unit.NODE: self.nodes, Unit.PROBLEM: self.good_rows}
+        return totals.get(code.unit)
 
     def by_code(self) -> list[tuple[Code, int, list[DatasetFinding]]]:
         """Return code, count and examples, the worst severity and then the largest count first."""
@@ -179,12 +232,14 @@ class ValidationReport:
             "nodes": self.nodes,
             "rollouts": self.rollouts,
             "unknown_rollouts": self.unknown_rollouts,
+            "nodes_compared": self.compared,
             "severities": {severity.value: self.total(severity) for severity in Severity},
             "findings": [
                 {
                     "code": code.value,
                     "severity": code.severity.value,
                     "count": count,
+                    "of": self.of(code),
                     "examples": [finding.to_row() for finding in examples],
                 }
                 for code, count, examples in self.by_code()
@@ -209,7 +264,7 @@ def validate_dataset(
     Args:
         rollouts: files of rollouts of its problems.
         probes: also measure attacks.
-        examples: findings of each kind that the report keeps.
+        examples: of each kind, the worst ones that the report keeps.
         on_error: about bad rows of rollouts.
         processes: that derive forms; None for the number of cores.
         on_finding: takes every finding as it is made; the report keeps a few.
@@ -221,12 +276,10 @@ def validate_dataset(
     report = ValidationReport()
 
     def add(finding: DatasetFinding) -> None:
-        report.counts[finding.code] += 1
-        kept = report.examples[finding.code]
-        if len(kept) < examples:
-            kept.append(finding)
-        report.bad_rows += finding.code is Code.SCHEMA
+        report.add(finding, examples)
         on_finding(finding)
+
+    sources: dict[str, Sources] = {}
 
     with progress("validating", "problems") as advance_to:
         rows = ((problem, {"line": line}) for line, problem in checked_problems(dataset, add))
@@ -234,8 +287,10 @@ def validate_dataset(
         while chunk := [Examined(row["line"], p) for p, row in islice(derived, _CHUNK_MATCHED)]:
             for examined in chunk:
                 report.nodes += len(examined.problem.nodes)
+                if rollouts:
+                    sources[examined.problem.problem_id] = Sources.of(examined.problem)
                 for remark in check_problem(examined.problem):
-                    add(examined.finding(*remark))
+                    add(examined.finding(remark))
             for finding in check_matches(chunk):
                 add(finding)
             report.good_rows += len(chunk)
@@ -246,7 +301,7 @@ def validate_dataset(
     with quiet_readers():  # bad rows are findings already
         index = DatasetIndex.load(dataset, on_error="skip", processes=processes)
     with progress("reading", "rollouts") if rollouts else nullcontext(lambda done: None) as read:
-        survey = survey_rollouts(rollouts, index, on_error=on_error, progress=read)
+        survey = survey_rollouts(rollouts, index, sources=sources, on_error=on_error, progress=read)
     if rollouts:
         report.rollouts, report.unknown_rollouts = survey.rows, survey.unknown
         done = 0
@@ -254,6 +309,12 @@ def validate_dataset(
             for source, chunk in chunks_by_source(_with_nodes(dataset, index)):
                 for finding in check_rollouts(chunk, source, survey):
                     add(finding)
+                report.compared += sum(
+                    len(one.problem.nodes)
+                    for one in chunk
+                    if (own := survey.own.get(one.problem.problem_id)) is not None
+                    and own.rollouts >= MIN_ROLLOUTS
+                )
                 done += len(chunk)
                 advance_to(done)
     if probes:
@@ -311,32 +372,32 @@ class Examined:
         """The expressions of each node, derived ones included."""
         return [node.expressions + (node.derived or ()) for node in self.problem.nodes]
 
-    def finding(self, node_id: str | None, code: Code, *values: object) -> DatasetFinding:
+    def finding(self, remark: Remark) -> DatasetFinding:
         """Return a remark about this problem as a finding."""
+        node, code, values, text, weight = remark
+        node_id = None if node is None else node.node_id
+        text = text or ("" if node is None else node.expressions[0])
         message = code.message.format(*values)
-        return DatasetFinding(code, message, self.line, self.problem.problem_id, node_id)
+        problem_id = self.problem.problem_id
+        return DatasetFinding(code, message, self.line, problem_id, node_id, text, weight)
 
 
 def check_problem(problem: Problem) -> Iterator[Remark]:
     """Yield the remarks that need no matching."""
     nodes = problem.nodes
     if not nodes:
-        yield None, Code.NO_NODES
+        yield Remark(None, Code.NO_NODES)
     if problem.ground_truth is None:
-        yield None, Code.NO_GROUND_TRUTH
+        yield Remark(None, Code.NO_GROUND_TRUTH)
     if not problem.problem.strip():
-        yield None, Code.NO_PROBLEM_TEXT
-    if nodes and not MIN_NODES <= len(nodes) <= MAX_NODES:
-        yield None, Code.NODE_COUNT, count_of(len(nodes), "node")
+        yield Remark(None, Code.NO_PROBLEM_TEXT)
     yield from _check_final(problem)
     weighted = sum(node.weight is not None for node in nodes)
     if 0 < weighted < len(nodes):
-        yield None, Code.PARTIAL_WEIGHTS, weighted, len(nodes)
+        yield Remark(None, Code.PARTIAL_WEIGHTS, (weighted, len(nodes)))
     for node in nodes:
-        for code, text in (*_check_patterns(node), *_check_arithmetic(node)):
-            yield node.node_id, code, repr(text if len(text) <= 60 else text[:59] + "…")
-        if node.support is not None and node.support < LOW_SUPPORT:
-            yield node.node_id, Code.LOW_SUPPORT, node.support
+        yield from _check_patterns(node)
+        yield from _check_wordings(node)
 
 
 def _check_final(problem: Problem) -> Iterator[Remark]:
@@ -345,31 +406,31 @@ def _check_final(problem: Problem) -> Iterator[Remark]:
     finals = [node.node_id for node in nodes if node.is_final]
     unmarked = False
     for node in nodes if truth is not None else ():
-        states = any(states_answer(text, truth) for text in node.expressions)
-        answer = f"the ground truth {truth!r:.60}"
+        states = [text for text in node.expressions if states_answer(text, truth)]
+        answer = (f"the answer {truth!r:.40}",)
         if states and not node.is_final:
             unmarked = True
-            yield node.node_id, Code.UNMARKED_FINAL, answer
+            yield Remark(node, Code.UNMARKED_FINAL, answer, states[0])
         elif node.is_final and not states:
-            yield node.node_id, Code.FINAL_NOT_ANSWER, answer
+            yield Remark(node, Code.FINAL_NOT_ANSWER, answer)
     if nodes and not finals and not unmarked:
-        yield None, Code.NO_FINAL_NODE
+        yield Remark(None, Code.NO_FINAL_NODE, text=truth or "")
     if len(finals) > 1:
-        yield None, Code.SEVERAL_FINAL_NODES, len(finals), ", ".join(finals)
+        yield Remark(None, Code.SEVERAL_FINAL_NODES, (len(finals),), ", ".join(finals))
 
 
-def _check_patterns(node: Node) -> Iterator[tuple[Code, str]]:
+def _check_patterns(node: Node) -> Iterator[Remark]:
     texts = (*node.expressions, *(node.derived or ()))
     patterns = {text: normalize(text).strip(_SET_ASIDE) for text in texts}
     if not any(patterns.values()):
-        yield Code.UNMATCHABLE_NODE, node.expressions[0]
+        yield Remark(node, Code.UNMATCHABLE_NODE)
         return
-    if empty := [text for text in node.expressions if not patterns[text]]:
-        yield Code.EMPTY_EXPRESSION, empty[0]
+    # A box holds the answer alone, whatever it is.
+    patterns = {text: made for text, made in patterns.items() if "\\boxed" not in text}
     if single := [text for text, pattern in patterns.items() if len(pattern) == 1]:
-        yield Code.SINGLE_CHARACTER, single[0]
+        yield Remark(node, Code.SINGLE_CHARACTER, text=single[0])
     if bare := [text for text, made in patterns.items() if len(made) > 1 and _is_small(made)]:
-        yield Code.BARE_VALUE, bare[0]
+        yield Remark(node, Code.BARE_VALUE, text=bare[0])
 
 
 def _is_small(pattern: str) -> bool:
@@ -378,13 +439,17 @@ def _is_small(pattern: str) -> bool:
     return len(re.sub("[./]", "", value[1]).lstrip("0")) < DISTINCTIVE_DIGITS
 
 
-def _check_arithmetic(node: Node) -> Iterator[tuple[Code, str]]:
-    truths = {text: truth_of(text) for text in node.expressions}
-    if false := [text for text, truth in truths.items() if truth is Truth.FALSE]:
-        yield Code.FALSE_EQUALITY, false[0]
-    rounded = [text for text, truth in truths.items() if truth is Truth.ROUNDED]
-    if rounded and Truth.TRUE not in truths.values():
-        yield Code.ROUNDED_EQUALITY, rounded[0]
+def _check_wordings(node: Node) -> Iterator[Remark]:
+    """Yield which wordings are false or garbled, and whether they are of one conclusion."""
+    faults = {text: fault for text in node.expressions if (fault := fault_of(text)) is not None}
+    share = len(faults) / len(node.expressions)
+    false = [text for text, fault in faults.items() if fault is Fault.FALSE]
+    if false:
+        yield Remark(node, Code.FALSE_EQUALITY, (), false[0], share)
+    if garbled := [text for text in faults if text not in false]:
+        yield Remark(node, Code.GARBLED, (faults[garbled[0]],), garbled[0], share)
+    if (pair := merged_values(node.expressions)) is not None:
+        yield Remark(node, Code.MERGED_VALUES, (), " | ".join(pair), len(node.expressions))
 
 
 def check_matches(chunk: Sequence[Examined]) -> Iterator[DatasetFinding]:
@@ -405,14 +470,24 @@ def check_matches(chunk: Sequence[Examined]) -> Iterator[DatasetFinding]:
         nodes = examined.problem.nodes
         echoed, *printed = islice(results, 1 + len(_PRINTED))
         hits = [np.array(list(islice(results, min(len(n), MAX_TEXTS)))) for n in examined.patterns]
+        given = set(numbers_in(examined.problem.problem))
         for place, node in enumerate(nodes):
             if echoed[place]:
-                yield examined.finding(node.node_id, Code.ECHO)
+                hit = matcher_of([node]).hits(examined.problem.problem)[0]
+                yield examined.finding(Remark(node, Code.ECHO, text=hit.expression if hit else ""))
+            elif _names_given(node, given):
+                yield examined.finding(Remark(node, Code.ECHO))
             by = [shown for (_, shown), hit in zip(_PRINTED, printed, strict=True) if hit[place]]
             if by:
-                yield examined.finding(node.node_id, Code.ENUMERABLE, by[0])
+                yield examined.finding(Remark(node, Code.ENUMERABLE, (by[0],)))
         for remark in _same_nodes(nodes, hits):
-            yield examined.finding(*remark)
+            yield examined.finding(remark)
+
+
+def _names_given(node: Node, given: Container[Fraction]) -> bool:
+    """Tell whether a node names numbers of the problem, as ``R = 11`` does; a digit may be new."""
+    values = [named_value(text) for text in node.expressions[:MAX_TEXTS]]
+    return all(value is not None and value >= MIN_GIVEN and value in given for value in values)
 
 
 def _same_nodes(nodes: Sequence[Node], hits: Sequence[Bools]) -> Iterator[Remark]:
@@ -432,15 +507,15 @@ def _same_nodes(nodes: Sequence[Node], hits: Sequence[Bools]) -> Iterator[Remark
             if at == place or not written[at, place]:
                 continue
             if not (always[at, place] and always[place, at]):
-                yield node.node_id, Code.IMPLIED_NODE, other.node_id
+                yield Remark(node, Code.IMPLIED_NODE, (other.node_id,))
             elif at < place:
-                yield node.node_id, Code.DUPLICATE_NODES, other.node_id
+                yield Remark(node, Code.DUPLICATE_NODES, (other.node_id,))
 
 
 def check_rollouts(
     chunk: Sequence[Examined], source: str, survey: RolloutSurvey
 ) -> Iterator[DatasetFinding]:
-    """Yield which nodes of one source others' rollouts hit, and which none of their own does."""
+    """Yield which nodes of one source others' rollouts hit, and which no right one of their own."""
     sample = survey.samples.get(source, [])
     problems = [(one.problem.problem_id, one.problem.nodes) for one in chunk]
     for examined, hits in zip(chunk, match_unrelated(problems, sample), strict=True):
@@ -448,13 +523,14 @@ def check_rollouts(
         if len(hits) >= MIN_UNRELATED:
             for node, rate in zip(nodes, hits.mean(axis=0).tolist(), strict=True):
                 if rate > MAX_UNRELATED:
-                    values = 100 * rate, len(hits)
-                    yield examined.finding(node.node_id, Code.UNRELATED_MATCH, *values)
+                    remark = Remark(node, Code.UNRELATED_MATCH, (100 * rate,), weight=rate)
+                    yield examined.finding(remark)
         own = survey.own.get(examined.problem.problem_id)
         if own is not None and own.rollouts >= MIN_ROLLOUTS:
             for node, times in zip(nodes, own.hits, strict=True):
                 if not times:
-                    yield examined.finding(node.node_id, Code.NEVER_MATCHED, own.rollouts)
+                    count = own.rollouts
+                    yield examined.finding(Remark(node, Code.NEVER_MATCHED, (count,), weight=count))
 
 
 def _with_nodes(

@@ -110,7 +110,12 @@ def make_run(
         learns: whether the policy learns to name nodes.
         live: whether steps are logged as of now; else the last one is.
     """
-    problems = list(read_problems(SAMPLE / "dataset.jsonl"))
+    # Nodes by hand only: a change of `consensusbench build` does not change the run.
+    problems = [
+        problem
+        for problem in read_problems(SAMPLE / "dataset.jsonl")
+        if problem.data_source != "sample/competition"
+    ]
     index = DatasetIndex.load(SAMPLE / "dataset.jsonl")
     run.mkdir(parents=True, exist_ok=True)
     keep_dataset(run, index)

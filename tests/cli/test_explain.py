@@ -38,6 +38,37 @@ def test_marks_hits_names_nodes_and_shows_the_sum(run: Run, problems: Path, roll
     assert any(line.startswith("Acc 0 (answer '10'") for line in lines)
 
 
+EQUATIONS = [
+    # Expressions of a node, what stands in the response, and the words that are shown.
+    ("b=8", "$⟦b = 21 - 13⟧ = 8$", "b = 21 - 13"),
+    ("V=216", "$$⟦V = s^3 = 6^3⟧ = 216.$$", "V = s^3 = 6^3"),
+    (r"\{3,5,7\}", "divisors left: $⟦7, 5$ and $3⟧$.", "7, 5 and 3"),
+    ("2, 4, 9, 11", r"it is in $\{⟦9, 2, 11, 4⟧\}$, so go on", "9, 2, 11, 4"),
+    (r"N \equiv 5 \pmod{13}", r"$⟦N \bmod 13 = 5⟧$", r"N \bmod 13 = 5"),
+    ("p=2, q=3", "we get $⟦q = 3$ and $p = 2⟧$", "q = 3 and p = 2"),
+    ("x^2+3xy-2y=41", "$⟦u^2 + 3uv - 2v = 41⟧$", "u^2 + 3uv - 2v = 41"),
+    (r"\boxed{117}", r"so ⟦\boxed{117}⟧", ""),
+]
+
+
+def test_equal_equations_are_shown_in_their_own_words(run: Run, tmp_path: Path) -> None:
+    nodes = [{"expressions": [text]} for text, _, _ in EQUATIONS]
+    problem = {"problem_id": "p", "problem": "Find it.", "ground_truth": "117", "nodes": nodes}
+    marked = "\n\n".join(text for _, text, _ in EQUATIONS)
+    row = {"problem_id": "p", "response": re.sub("[⟦⟧]", "", marked)}
+    files = write_rows(tmp_path / "r.jsonl", [row]), write_rows(tmp_path / "d.jsonl", [problem])
+    out = run("explain", files[0], "--dataset", files[1]).out
+    assert marked in re.sub("(?<=⟦)[₀-₉]+|[₀-₉]+(?=⟧)", "", out)
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    for number, (text, _, words) in enumerate(EQUATIONS, start=1):
+        at = next(n for n, line in enumerate(lines) if line.startswith(f"{number} ✓ {text} "))
+        assert lines[at].endswith("equation" if words else "pattern")
+        assert (lines[at + 1] == f"found as an equal equation: {words}") is bool(words)
+    assert max(map(len, out.splitlines())) <= 100
+    out = run("explain", files[0], "--dataset", files[1], "--no-statements").out
+    assert "equation" not in out and "NCR    0.125 = 1 of 8 nodes" in out
+
+
 def test_thoughts_are_shown_and_not_scored(run: Run, problems: Path, tmp_path: Path) -> None:
     rows = [
         {"problem_id": "p1", "response": f"{thought}4*12=48, {mark}so 48-39=9. Answer: 9"}

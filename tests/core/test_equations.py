@@ -67,6 +67,40 @@ x<y+1 | y+1>x | y>x-1
 x≤3 | 3≥x
 n≡3 mod 7 | n≡-4 mod 7 | n-3≡0 mod 7
 n^2≡2 mod 5 | n^2+3≡0 mod 5
+n^2≡1 mod p | 1≡n^2 mod p | n^2-1≡0 mod p | n^2=1 modulo p
+n≡3 mod 7 | n=3 mod 7 | n≡3 modulo 7
+n≡3 mod 1000 | n≡3 mod 10^3
+2016≡16 mod 1000 | 2016 mod 1000=16
+-x=3 | x=-3 | 3=-x
+-sinx=1/2 | sinx=-1/2
+AB*CD=25 | DC*BA=25 | CD=25/AB
+AB^2=25+x | (BA)^2-x=25
+AB=5 | |BA|=5
+AB/CD=EF/GH | AB*GH=CD*EF
+1/2AB*AC sinA=6 | AC*AB sinA=12
+log_xy=10/x | x log_xy=10 | x lny=10 lnx | xlogy=10logx | lny/lnx=10/x
+ln8=x+y | y+x=3 ln2
+log(x^2y)=z | z=log(yx^2)
+log_ab*log_bc=y+1 | log_ac=y+1
+log_(ab)x=y+1 | y=log_(ab)(x)-1
+sin x/2=y+1 | sin(x/2)=1+y
+sin θ/2 cos θ/2=1/4 | cos(θ/2)sin(θ/2)=1/4
+b=r cot A/2+x | b-x=rcot(A/2)
+x^3+y^3=(x+y)(x^2-xy+y^2) | (y+x)(x^2+y^2-yx)=y^3+x^3
+log_xy*log_yx=1 | 1=log_yx*log_xy
+gcd(12,18)=n+1 | gcd(18,12)=1+n
+max(x,y)=z+1 | z=max(y,x)-1
+[abc]=x+1 | [cab]=1+x | [Δbca]-x=1
+area(Δabc)=7 | area(bca)=7
+2 sinx cosx=y | y=2cosxsinx | 1/2y=cosx sinx
+1/2ab sinC=6 | 12=absinC
+x log_xy=10+z | xlog_x(y)-z=10
+x=2,3 | x=3 or x=2 | x∈3,2 | x=2 and x=3
+x=±√9 | x=±3 | x=-3 or x=3 | x=3,-3
+x=1±√2 | x=1+√2,1-√2 | x=1-√2 or x=1+√2
+x=±√5 | x=√5,-√5
+(x,y)=(2,3) | y=3,x=2 | (x,y)=(4/2,3)
+P=(2,x+1) | P=(6/3,1+x)
 2^10≡24 mod 1000 | 24≡2^10 mod 1000
 """.strip().splitlines()
 
@@ -76,7 +110,11 @@ x+y=5; x-y=5; x+y=6; x+2y=5; xy=5; x^y=5; x+y^2=5; x+z=5; X+y=5; x=5; x=5y; 3x=1
 sinx=5; cosx=5; sin^2x=5; f(x)=5; g(x)=5; log_2x=5; logx=5; x!=5; |x|=5; √x=5; ∛x=5; x1=5; x2=5;
 x_n=5; x'=5; ∠abc=5; ∠acb=5; [abc]=5; P(X=2)=5; x<5; x≤5; x>5; x≥5; n≡5 mod 7; n≡5 mod 8;
 n≡4 mod 7; 2n≡5 mod 7; C(5,2)=10; 5*2=10; √9=3; √16=4; 3!=6; 2,3,5; 3,5,7; 2,3,5,7;
-x=1,y=2; x=2,y=1; area=5; perimeter=5; 0.3x=y; 0.(3)x=y; x=π; x=√2; x=2√2
+AB=5; AC=5; ab=5; AB*CD=5; AC*BD=5; AB/AC=5; DB/DC=5; x^2-y^2=(x-y)(x+y); x^2-y^2=(x+y)^2-2y(x+y);
+lnx=5; log_3x=5; log_ax=5; log_x2=5; log(x+1)=5; sin x/2=5; sinx/2=5; log_2(x^2)=5;
+x=1,y=2; x=2,y=1; (x,y)=(5,2); (x,y)=(2,5); P=(2,5); P=(5,2); P=(2,5,0); x=±5; x=2,5; x∈2,7;
+y=2,5; -x=5; gcd(x,2)=5; gcd(x,3)=5; [abd]=5; [abcd]=5; n≡5 mod p; n≡5 mod q; n≡4 mod p;
+area=5; perimeter=5; 0.3x=y; 0.(3)x=y; x=π; x=√2; x=2√2
 """.replace("\n", " ").split(";")
 
 
@@ -130,7 +168,9 @@ PIECES = [
     *"x y z a b AB abc f g P C ( ) ( ) [ ] | | + - * / ^ ! !! = = = ≈ < > ≤ ≥ ≡ ≠ , , ;".split(),
     *": . ? 1 2 3 10 45 0.5 2.25 0.(3) √ ∛ π ∠ θ ∞ sin cos log_2 ln sinx total cost and or".split(),
     *"mod _ _n _(n+1) ' 1/2 999999999999999999 1234567890123456789 gcd max C(5,2) 0 -1".split(),
-    *("因", "∩", " ", " ", " ", " mod 7", "\n", "\n\n"),
+    *"Δ Δabc [abc] ± ±3 ∈ (2,3) (x,y) (x,y)=(2,3) P=(1,2) x=2,3 -x=".split(),
+    *("因", "∩", " ", " ", " ", " mod 7", " mod p", " mod 2^3", " modulo 7", "\n", "\n\n"),
+    *(" cosx", " sin", "2 sinx"),
 ]
 
 
@@ -194,10 +234,10 @@ def test_a_rare_equation_may_have_other_names(engine: Any) -> None:
     ("nodes", "text", "count"),
     [
         ([["x+y=5"]], "x+y=5, y+x=5, a=1", 1),  # two equations, the first one twice
-        ([["x+y=5"]], "\n".join(f"x + y = {n}" for n in range(60)), 30),
+        ([["x+y=5"]], "\n".join(f"x + y = {n}" for n in range(60)), 20),
         ([["x+y=5"]], "x<5, 1,2,3, 3!=6", 0),  # of other kinds
         ([["x<5"]], "x<5, x<6, x=1", 1),
-        ([["x=2, y=3"]], "x=1 and y=1. x=2, y=2. x=1, y=2", 3),  # a pair of old ones
+        ([["x=2, y=3"]], "x=1 and y=1. x=2, y=2. x=1, y=2", 2),  # a pair of old ones
         ([["1/x=y"]], "x+y=5, (x+y)/z=5/z, (x+y-5)/1=0", 1),
         ([["3*4=12"]], "x+y=5", 0),  # arithmetic has its own count
     ],
@@ -215,7 +255,7 @@ def test_what_reaches_a_node_is_counted(engine: Any, wordings: list[str]) -> Non
     matcher = engine.Matcher([[wording] for wording in dict.fromkeys(wordings)])
     batch = engine.match_batch([matcher], [". ".join(wordings)])
     reached = [number for number in batch.channels(0).tolist() if number == Channel.EQUATION]
-    assert 2 * batch.num_equations[0] >= len(reached)
+    assert 3 * batch.num_equations[0] >= len(reached)
 
 
 @pytest.mark.parametrize(

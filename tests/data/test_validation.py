@@ -126,6 +126,8 @@ BAD_PROBLEMS = [
             ("is_final", "yes", " must be true or false, got 'yes'"),
             ("node_id", 3, " must be a string, got 3"),
             ("weight", -0.5, " must be a number from 0 to 1e+06, got -0.5"),
+            ("rare", "x=5", " must be a list of strings, got 'x=5'"),
+            ("rare", ["y=5"], " holds 'y=5', which is not among its expressions"),
             ("weight", math.nan, " must be a number from 0 to 1e+06, got nan"),
         ]
     ],

@@ -6,6 +6,7 @@ import copy
 import hashlib
 import logging
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consensuspr.core import EXPANSION_VERSION, NORMAL_FORM_VERSION, derive_forms, match_batch
-from consensuspr.data import Node
+from consensuspr.data import Node, parse_problem
 from consensuspr.errors import DataError, InputError
 from consensuspr.scoring import DatasetIndex, MatcherCache
 from consensuspr.scoring.dataset_index import (
     Entry,
     IndexInfo,
     derive_dataset,
+    pack,
 )
 from tests.rows import write_rows
 
@@ -161,6 +163,7 @@ OTHER_DIGEST: list[tuple[str, Change]] = [
     ("answer rule", change(0, answer_rule="boxed")),
     ("final", change_node(is_final=True)),
     ("weight", change_node(weight=0.5)),
+    ("rare expressions", change_node(rare=["2+3=5"])),
     ("budget", change(0, budget={"statements": 12, "numbers": 30})),
     ("its length", change(0, budget={"statements": 12, "numbers": 30, "length": 99})),
 ]
@@ -177,6 +180,41 @@ OTHER_DIGEST: list[tuple[str, Change]] = [
 def test_the_digest_is_over_what_decides_a_score(tmp_path: Path, apply: Change, same: bool) -> None:
     before = load(tmp_path, ROWS).digest
     assert (load(tmp_path, apply(copy.deepcopy(ROWS))).digest == before) is same
+
+
+RARE: Rows = [
+    {
+        "problem_id": "p",
+        "nodes": [
+            {"expressions": ["x+y=8", "x+y=9", "x+y=7"], "rare": ["x+y=9", "x+y=8"], "derived": []},
+            {"expressions": ["3*4=12"], "derived": []},
+        ],
+    }
+]
+
+
+def test_rare_expressions_are_a_set_and_survive_every_format(tmp_path: Path) -> None:
+    digest = load(tmp_path, RARE).digest
+    [row] = RARE
+    again = [row["nodes"][0] | {"rare": ["x+y=8", "x+y=9", "x+y=8"]}, row["nodes"][1]]
+    assert load(tmp_path, [row | {"nodes": again}]).digest == digest
+    load(tmp_path, RARE).save(tmp_path / "set.index")
+    prepared = DatasetIndex.open(tmp_path / "set.index")
+    for index in (prepared, load(tmp_path, RARE, name="set.parquet")):
+        entry = entry_of(index, "p")
+        assert index.digest == digest
+        assert [node.rare for node in entry.nodes] == [("x+y=8", "x+y=9"), ()]
+        assert entry.matcher.match("a+b=9") == [True, False]
+        assert entry.matcher.match("a+b=7") == [False, False]
+
+
+def test_thousands_of_rare_expressions_are_read_in_linear_time() -> None:
+    texts = ["x" * 1000 + str(number) for number in range(4096)]
+    node = {"expressions": texts, "rare": texts[::-1]}
+    nodes = [node | {"node_id": str(number)} for number in range(4)]
+    started = time.process_time()
+    pack(parse_problem({"problem_id": "p", "nodes": nodes}))
+    assert time.process_time() - started < 1
 
 
 def test_the_digest_is_that_of_the_content_in_any_format(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.scoring.marks import Mark, Piece, cut_at_marks, parts_to_show
+from consensuspr.scoring.marks import Mark, Piece, cut_at_marks, parts_to_show, words_found
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,25 @@ def test_every_hit_is_in_a_part_and_pieces_are_the_text(
     for found in ("begins", "ends"):
         nodes = [node for piece in pieces for node in getattr(piece, found)]
         assert sorted(nodes) == sorted(mark.node for mark in marks)
+
+
+@pytest.mark.parametrize(
+    ("text", "expression", "words"),
+    [
+        ("b = 21 - 13", "b=8", "b = 21 - 13"),
+        ("4·12 = 48", "4*12=48", ""),
+        (r"4 \cdot 12 = 48", r"4\times 12=48", ""),
+        ("y = 3$ and $x = 2", "x=2, y=3", "y = 3 and x = 2"),
+        ("107 - 3 = **104", "107-3=104", ""),
+        (r"1 + 115 = \boxed{116", "115+1=116", "1 + 115 = 116"),
+        (r"x = \boxed{\frac{1}{2}}", "x=0.5", r"x = \boxed{\frac{1}{2}}"),
+        ("2**3 = 2 ** 3", "2^3=8", "2**3 = 2 ** 3"),
+        ("7, 5$ and $3", r"\{3,5,7\}", "7, 5 and 3"),
+        ("x &= 3y \\\\\n&= 27", "x=27", "x = 3y = 27"),
+        (r"V = \left(6\right)^3", "V=216", r"V = \left(6\right)^3"),
+        ("x=" + "1+" * 60 + "1", "x=61", "x=" + "1+" * 38 + "1…"),
+    ],
+)
+def test_the_words_of_a_hit_are_one_line(text: str, expression: str, words: str) -> None:
+    assert words_found(f"so {text}.", (3, 3 + len(text)), expression) == words
+    assert words_found(text, None, expression) == ""

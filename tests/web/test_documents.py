@@ -29,6 +29,7 @@ from consensuspr.scoring import (
     Scorer,
     rollout_from_row,
 )
+from consensuspr.scoring.marks import words_found
 from consensuspr.scoring.types import Sample, SampleKeys, Score, Status, scored_row
 from consensuspr.web import store
 from consensuspr.web.sources import open_source
@@ -147,6 +148,9 @@ def test_a_sample_explains_its_reward(page: Watched, runs: list[Path]) -> None:
         covered = "".join(p["text"] for p in shown["text"] if at in p["nodes"])
         start, end = node["span"] or (0, 0)
         assert covered == row["response"][start:end]
+        assert node["words"] == (
+            words_found(row["response"], node["span"], node["expression"] or "") or None
+        )
     assert sum(term["adds"] for term in shown["terms"]) == pytest.approx(light["score"])
     assert light["key"] in [one["key"] for one in shown["neighbours"]]
     assert shown["identity"]["reward_spec"]["kind"] == "linear"
@@ -329,13 +333,13 @@ def test_a_file_of_scored_rollouts(tmp_path: Path) -> None:
     with opened(path, dataset=DATASET) as page:
         page.wait_read()
         [run] = page.get("state")["runs"]
-        assert (run["kind"], run["samples"], run["steps"]) == ("file", 300, None)
+        assert (run["kind"], run["samples"], run["steps"]) == ("file", len(rows), None)
         assert set(run["models"]) == {row["model"] for row in rows}
         assert page.get("samples", model="sample-terse")["total"] == sum(
             row["model"] == "sample-terse" for row in rows
         )
         [total] = page.get("curves")["runs"][0]["total"]
-        assert total["acc"] == pytest.approx(sum(s.acc or 0 for s in scores) / 300)
+        assert total["acc"] == pytest.approx(sum(s.acc or 0 for s in scores) / len(rows))
         light = rows_of(page, kind="wrong_high", limit=1)[0]
         shown = page.get(f"sample/0/{light['key']}")
         assert shown["explained"]

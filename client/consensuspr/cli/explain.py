@@ -30,7 +30,7 @@ from consensuspr.cli.options import (
 )
 from consensuspr.console import count_of, load_core, make_console, one_line, printable
 from consensuspr.errors import InputError
-from consensuspr.scoring.marks import Mark, cut_at_marks, parts_to_show
+from consensuspr.scoring.marks import Mark, cut_at_marks, parts_to_show, words_found
 from consensuspr.scoring.rewards import NcrKind, RewardSpec
 from consensuspr.scoring.types import END_OF_THINKING, Status, scored_from
 
@@ -44,6 +44,12 @@ logger = logging.getLogger(__name__)
 
 # Colours of nodes in turn, all from the 16 that a terminal theme defines.
 _COLORS = ("green", "cyan", "magenta", "yellow", "blue", "red")
+# How a node is found in other words than its own, by its channel.
+_FOUND = {
+    "statement": "found as arithmetic with the same numbers",
+    "code": "found as a value in code",
+    "equation": "found as an equal equation",
+}
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
@@ -106,7 +112,7 @@ def explain(
     `--dataset`).
 
     Each node has a number and a colour; the table below the response shows which of its
-    expressions was found. Control characters in the response are written out.
+    expressions was found, and in which words. Control characters in the response are written out.
     """
     from consensuspr.client.files import connect
 
@@ -136,7 +142,9 @@ def explain(
         print(json.dumps([_to_json(row, explanation) for row, explanation in samples]))
         return
     console = make_console(settings.color)
-    for sample, explanation in samples:
+    for number, (sample, explanation) in enumerate(samples):
+        if number:
+            console.print()
         response, title = sample["response"], _title(sample)
         print_explanation(console, explanation, response, title=title, full=settings.full)
         for line in _trained_on(sample):
@@ -282,7 +290,7 @@ def print_explanation(
     marked = mark_hits(response, marks, brackets=not coloured, full=full)
     console.print(marked, soft_wrap=not console.record, end="\n\n")
     if explanation.nodes:
-        console.print(_node_table(explanation.nodes))
+        console.print(_node_table(explanation.nodes, response))
         console.print()
     for name, text in _score_lines(explanation, response):
         console.print(Text.assemble((f"{name:7}", "bold"), text))
@@ -331,17 +339,21 @@ def _append_gap(text: Text, skipped: int) -> None:
         text.append(f"\n⋯ {skipped:,} characters not shown ⋯\n", style="dim")
 
 
-def _node_table(nodes: Sequence[NodeExplanation]) -> Table:
+def _node_table(nodes: Sequence[NodeExplanation], response: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("Node", justify="right", no_wrap=True)
     table.add_column("")
     table.add_column("What it states", overflow="fold")
-    table.add_column("Found as", overflow="fold")
+    table.add_column("Expression", overflow="fold")
     table.add_column("By", no_wrap=True)
     for number, node in enumerate(nodes, start=1):
-        label = one_line(node.label or (node.expressions[0] if node.expressions else ""), 60)
+        label = one_line(node.label or (node.expressions[0] if node.expressions else ""), 100)
         remarks = ["final answer"] * node.is_final + ["does not count"] * (not node.counts)
         found = Text(one_line(node.expression))
+        words = words_found(response, node.span, node.expression)
+        if words and node.channel in _FOUND:
+            found.append(f"\n{_FOUND[node.channel]}: ", style="dim")
+            found.append(one_line(words))
         if not node.matched:
             shown = " | ".join(one_line(text, 40) for text in node.expressions[:3])
             hidden = len(node.expressions) - 3

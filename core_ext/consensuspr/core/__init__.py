@@ -31,6 +31,7 @@ __all__ = [
     "expression_keys",
     "match_batch",
     "normalize",
+    "read_expression_facts",
     "states_equation",
 ]
 
@@ -44,11 +45,17 @@ if TYPE_CHECKING:  # one engine stands for both: they have the same interface
         expression_keys,
         match_batch,
         normalize,
+        read_expression_facts,
         states_equation,
     )
 elif os.environ.get("CONSENSUSPR_PURE_PYTHON") == "1":
     from consensuspr.core.pure.fields import count_fields
-    from consensuspr.core.pure.matcher import Matcher, match_batch, states_equation
+    from consensuspr.core.pure.matcher import (
+        Matcher,
+        match_batch,
+        read_expression_facts,
+        states_equation,
+    )
     from consensuspr.core.pure.normal_form import normalize
     from consensuspr.core.pure.phrases import count_phrases
     from consensuspr.core.pure.statements import expression_keys
@@ -63,6 +70,7 @@ else:
             expression_keys,
             match_batch,
             normalize,
+            read_expression_facts,
             states_equation,
         )
 
@@ -76,7 +84,12 @@ else:
             stacklevel=2,
         )
         from consensuspr.core.pure.fields import count_fields
-        from consensuspr.core.pure.matcher import Matcher, match_batch, states_equation
+        from consensuspr.core.pure.matcher import (
+            Matcher,
+            match_batch,
+            read_expression_facts,
+            states_equation,
+        )
         from consensuspr.core.pure.normal_form import normalize
         from consensuspr.core.pure.phrases import count_phrases
         from consensuspr.core.pure.statements import expression_keys

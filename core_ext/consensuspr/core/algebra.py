@@ -57,6 +57,8 @@ MIN_RENAMED_SIZE: Final = 6
 MIN_LIST: Final = 3
 MAX_LIST: Final = 40
 MAX_JOINED: Final = 3
+# Coordinates of a point.
+MAX_COORDINATES: Final = 8
 
 
 class FactKind(IntEnum):
@@ -72,6 +74,8 @@ class FactKind(IntEnum):
     LIST = 8
     JOINED = 9  # x = 2 and y = 3, a < b < c
     RENAMED = 10  # of one of the first two
+    VALUES = 11  # of a name: x = 2, 3; the key is that of x = 2 and x = 3
+    IDENTITY = 12  # an equation that always holds
 
 
 class FactGroup(IntFlag):
@@ -84,8 +88,11 @@ class FactGroup(IntFlag):
     LIST = 16
     JOINED = 32
     RENAMED = 64
+    IDENTITY = 128
 
 
+# What can stand together with others: where one is joined, all are.
+_PARTS: Final = FactGroup.NAMED | FactGroup.CLOSED | FactGroup.ORDER | FactGroup.CONGRUENCE
 GROUPS: Final = {
     FactKind.EQUATION: FactGroup.NAMED,
     FactKind.LINEAR: FactGroup.NAMED,
@@ -95,23 +102,29 @@ GROUPS: Final = {
     FactKind.ORDER_OR_EQUAL: FactGroup.ORDER,
     FactKind.CONGRUENCE: FactGroup.CONGRUENCE,
     FactKind.LIST: FactGroup.LIST,
-    FactKind.JOINED: FactGroup.NAMED
-    | FactGroup.CLOSED
-    | FactGroup.ORDER
-    | FactGroup.CONGRUENCE
-    | FactGroup.JOINED,
+    FactKind.JOINED: _PARTS | FactGroup.JOINED,
     FactKind.RENAMED: FactGroup.NAMED | FactGroup.RENAMED,
+    FactKind.VALUES: _PARTS | FactGroup.JOINED,
+    FactKind.IDENTITY: FactGroup.NAMED | FactGroup.IDENTITY,
+}
+# What has a group of its own is read only if that is wanted.
+OWN_GROUPS: Final = GROUPS | {
+    FactKind.JOINED: FactGroup.JOINED,
+    FactKind.VALUES: FactGroup.JOINED,
+    FactKind.IDENTITY: FactGroup.IDENTITY,
 }
 
 # So many distinct keys count as one equation: a chain says a few things at once, and honest
-# solutions rewrite most of their equations.
-KEYS_AN_EQUATION: Final = 2
+# solutions write most of their equations in several ways.
+KEYS_AN_EQUATION: Final = 3
 
 # Names of functions; an argument of letters and digits needs no bracket.
 FUNCTIONS: Final = (
     "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "sin", "cos", "tan", "cot", "sec", "csc",
     "log", "ln", "lg", "exp",
 )  # fmt: skip
+# Functions of a set: the order of their arguments is of no matter.
+SYMMETRIC: Final = ("gcd", "lcm", "max", "min")
 # Single letters that are called where a bracket follows: f(x), P(A).
 CALLED: Final = "fghEFGHPQT"
 # Words from so many letters on are one name; shorter ones are products.
@@ -212,13 +225,12 @@ def facts_of_node(form: bytes, runs: Sequence[FactRun]) -> list[Fact]:
     unit = form[run.end :].strip(b" .,")
     if unit and not (len(unit) > 1 and unit.isalpha()):
         return []
-    if run.items:
-        wanted = (FactKind.LIST,) if not run.parts else ()
-    elif run.parts > 1:
-        wanted = (FactKind.JOINED,) if run.parts <= MAX_JOINED else ()
-    else:
-        return [fact for fact in run.facts if fact.spans]
-    return [fact for fact in run.facts if fact.kind in wanted][-1:]
+    if run.items and run.parts:
+        return []
+    if run.parts > 1:
+        joined = [fact for fact in run.facts if fact.kind is FactKind.JOINED]
+        return joined[-1:] if run.parts <= MAX_JOINED else []
+    return [fact for fact in run.facts if fact.spans]
 
 
 class EquationKey(NamedTuple):
@@ -251,7 +263,8 @@ def groups_of(keys: Iterable[EquationKey]) -> FactGroup:
 
 def mark_lists(patterns: Iterable[Pattern], keys: Iterable[EquationKey]) -> list[Pattern]:
     """Mark the patterns of lists: with keys a list is found whole, whatever its order is."""
-    lists = {(key.node, key.expression) for key in keys if key.kind is FactKind.LIST}
+    kinds = FactKind.LIST, FactKind.VALUES
+    lists = {(key.node, key.expression) for key in keys if key.kind in kinds}
     return [
         pattern._replace(edges=pattern.edges | Edge.LIST)
         if (pattern.node, pattern.expression) in lists

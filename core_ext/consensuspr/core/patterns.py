@@ -61,6 +61,7 @@ class Edge(IntFlag):
     RIGHT_DIGIT = 32
     RIGHT_LETTER = 64
     LIST = 128  # of a list, which keys find whole
+    RELATES = 256  # holds a relation, which in f(x=3) and in a sum's bounds is a piece
 
 
 # A number with too many digits to compute with is kept as its digits.
@@ -129,6 +130,7 @@ class Hit(NamedTuple):
 
 
 _RELATIONS: Final = classes_of("=<>≤")
+_STATES: Final = frozenset("=<>≤≥≠≈≡")
 _LEFT_OPERANDS: Final = classes_of("0aα√|([-+±")
 _RIGHT_OPERANDS: Final = classes_of("0aα)]!|")
 
@@ -136,8 +138,8 @@ _RIGHT_OPERANDS: Final = classes_of("0aα)]!|")
 def _edges(text: str) -> Edge:
     """Return how the ends of a pattern bind.
 
-    The right one depends on the last character alone, and the left one but for LEFT_FRACTION on
-    the first: engines judge what begins or ends at one place together.
+    The right one depends on the last character alone, and the left one but for LEFT_FRACTION and
+    RELATES on the first: engines judge what begins or ends at one place together.
     """
     first = CHAR_CLASSES.get(text[0], Char.OTHER)
     last = CHAR_CLASSES.get(text[-1], Char.OTHER)
@@ -149,6 +151,8 @@ def _edges(text: str) -> Edge:
     digits = len(text) - len(text.lstrip("0123456789"))
     if 0 < digits <= 3 and text[digits : digits + 1] == "/":
         edges |= Edge.LEFT_FRACTION
+    if not _STATES.isdisjoint(text):
+        edges |= Edge.RELATES
     if last in _RIGHT_OPERANDS:
         edges |= Edge.RIGHT_OPERAND
     if last is Char.DIGIT:

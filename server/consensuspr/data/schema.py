@@ -46,6 +46,8 @@ class Node:
     is_final: bool = False  # it states the final answer
     weight: float | None = None  # in a weighted NCR, 0 or more
     position: float | None = None  # in right solutions, from 0 (start) to 1 (end)
+    # Expressions that no other problem states: an equation reaches them with other names, too.
+    rare: tuple[str, ...] = ()
     extra: Row = field(default_factory=dict)  # all other keys of the row
 
 
@@ -107,6 +109,7 @@ def _node_to_row(node: Node) -> Row:
         "is_final": node.is_final,
         "weight": node.weight,
         "position": node.position,
+        "rare": list(node.rare) or None,
     }
     return {key: value for key, value in row.items() if value is not None} | node.extra
 
@@ -200,6 +203,11 @@ def _node(raw: Any, place: str, position: int) -> Node:
         _refuse(f"{where}type must be {_one_of(NODE_TYPES)}, got {_shown(kind)}")
     weight = _value(raw, "weight", _WEIGHT, where)
     reached = _value(raw, "position", _POSITION, where)
+    rare = _texts(raw, "rare", where) or ()
+    written = set(expressions)
+    for expression in rare:
+        if expression not in written:
+            _refuse(f"{where}rare holds {_shown(expression)}, which is not among its expressions")
     return Node(
         node_id=_value(raw, "node_id", _STRING, where) or f"n{position + 1}",
         expressions=expressions,
@@ -210,6 +218,7 @@ def _node(raw: Any, place: str, position: int) -> Node:
         is_final=_value(raw, "is_final", _BOOLEAN, where) or False,
         weight=None if weight is None else float(weight),
         position=None if reached is None else float(reached),
+        rare=rare,
         extra=_unknown(raw, _NODE_KEYS),
     )
 

@@ -27,7 +27,7 @@ import mmap
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import IO, Any, Literal, TypeAlias, get_args
 
@@ -113,8 +113,9 @@ class Entry:
                 is_final,
                 weight,
                 position,
+                tuple(written[at] for at in (rare[0] if rare else ())),
             )
-            for (node_id, written, derived, is_final, weight, position), (
+            for (node_id, written, derived, is_final, weight, position, *rare), (
                 label,
                 kind,
                 support,
@@ -128,7 +129,10 @@ class Entry:
         def compile_matcher() -> Matcher:
             _, _, nodes, _, given = json.loads(self._scoring.as_py())
             return Matcher(
-                [node[1] for node in nodes], derived=[node[2] for node in nodes], given=given or ""
+                [node[1] for node in nodes],
+                derived=[node[2] for node in nodes],
+                given=given or "",
+                rare=[node[1][at] for node in nodes for rare in node[6:] for at in rare],
             )
 
         return self._cache.get(self._key, compile_matcher)
@@ -415,6 +419,8 @@ def pack(problem: Problem) -> tuple[bytes, ...]:
         (
             node.node_id, node.expressions, node.derived or (), node.is_final, node.weight,
             node.position,
+            # Nodes without rare expressions keep the digest that they had.
+            *([_places(node.rare, node.expressions)] if node.rare else ()),
         )
         for node in problem.nodes
     ]  # fmt: skip
@@ -423,6 +429,16 @@ def pack(problem: Problem) -> tuple[bytes, ...]:
     scoring = (problem.problem_id, problem.ground_truth, nodes, problem.budget, given)
     texts = (problem.problem_id, problem.data_source, _encode(scoring), _encode(display))
     return tuple(map(_bytes, texts))
+
+
+def _places(rare: Sequence[str], expressions: Sequence[str]) -> list[int]:
+    """Return where rare expressions stand, in ascending order, each once."""
+    wanted = set(rare)
+    places: dict[str, int] = {}
+    for place, text in enumerate(expressions):
+        if text in wanted:
+            places.setdefault(text, place)
+    return list(places.values())
 
 
 def _write(file: Any, schema: pa.Schema, rows: Iterable[tuple[bytes, ...]]) -> None:

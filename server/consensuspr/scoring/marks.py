@@ -7,6 +7,7 @@ the neighbourhood of every hit, cut between words.  Imports nothing of the match
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -29,6 +30,40 @@ class Mark:
     start: int
     end: int
     node: int
+
+
+# Words that were found, for one line of a table.
+_FOUND_CHARS = 80
+_TIMES = re.compile(r"\\(?:cdot|times)\b|[·×]")
+_LAYOUT = re.compile(
+    r"(?<!\\)[$&]|\\[()\[\]!,;]|\\\\(?![A-Za-z])|\\q?quad\b"
+    # Bold text, and no power.
+    r"|(?<![\w)}\]])\*\*(?=\S)|\*\*(?!\s?[\w({\\])"
+)
+
+
+def words_found(response: str, span: tuple[int, int] | None, expression: str) -> str:
+    """Return the words that stand at a hit, on one line; empty if they read as the expression.
+
+    Args:
+        response: the text.
+        span: half-open code points of the hit; None if there is none.
+        expression: of the node, that was found.
+    """
+    if span is None:
+        return ""
+    # Dollars without their partners, line breaks and alignment read badly.
+    words = response[span[0] : span[1]]
+    if words.count("{") > words.count("}"):
+        words = words.replace("\\boxed{", "", 1)
+    words = " ".join(_LAYOUT.sub(" ", words).split())
+    if _plain(words) == _plain(expression):
+        return ""
+    return words if len(words) <= _FOUND_CHARS else words[: _FOUND_CHARS - 1] + "…"
+
+
+def _plain(text: str) -> str:
+    return "".join(_TIMES.sub("*", text).replace("−", "-").split())
 
 
 @dataclass(frozen=True, slots=True)

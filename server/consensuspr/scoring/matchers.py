@@ -156,15 +156,24 @@ def check_budget(budget: object) -> None:
             )
 
 
+def matcher_of(nodes: Sequence[Node], given: str = "") -> Matcher:
+    """Return the matcher of nodes with the derived forms that they have.
+
+    Args:
+        given: text of the problem, whose own equations reach no node.
+    """
+    return Matcher(
+        [node.expressions for node in nodes],
+        derived=[node.derived or () for node in nodes],
+        given=given,
+        rare=[text for node in nodes for text in node.rare],
+    )
+
+
 def compile_nodes(nodes: Sequence[Node], cache: MatcherCache) -> Matcher:
     """Return the matcher of checked nodes; equal expressions share one."""
     texts = [(node.expressions, node.derived) for node in nodes]
     # ASCII: a lone surrogate has no UTF-8.
     content = json.dumps(texts, separators=(",", ":")).encode("ascii")
-
-    def compile_matcher() -> Matcher:
-        return Matcher(
-            [node.expressions for node in nodes], derived=[node.derived or () for node in nodes]
-        )
-
-    return cache.get(hashlib.blake2b(content, digest_size=16).digest(), compile_matcher)
+    key = hashlib.blake2b(content, digest_size=16).digest()
+    return cache.get(key, lambda: matcher_of(nodes))

@@ -31,7 +31,7 @@ from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.score_log.replay import Datasets, Unscored, explain_row
 from consensuspr.score_log.schema import read_reward
 from consensuspr.scoring import AnswerVerifier, DatasetIndex
-from consensuspr.scoring.marks import Mark, cut_at_marks, parts_to_show
+from consensuspr.scoring.marks import Mark, cut_at_marks, parts_to_show, words_found
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import Explanation, NodeExplanation, ScoreOptions, Status
 from consensuspr.web.figures import PageReport, document
@@ -383,7 +383,9 @@ class Documents:
                 for at, (node, letter) in enumerate(zip(known, letters, strict=True))
             ]
         else:
-            nodes = [_explained_node(at, node) for at, node in enumerate(explained.nodes)]
+            nodes = [
+                _explained_node(at, node, text or "") for at, node in enumerate(explained.nodes)
+            ]
         problem = self._problem(light["problem"], digest)
         guard = None if explained is None else explained.guard
         reward = _reward_of(row)
@@ -906,13 +908,14 @@ def _node(at: int, node: Node | NodeExplanation | None) -> Document:
     }
 
 
-def _explained_node(at: int, node: NodeExplanation) -> Document:
+def _explained_node(at: int, node: NodeExplanation, text: str) -> Document:
     return _node(at, node) | {
         "counts": node.counts,
         "matched": node.matched,
         "channel": node.channel or None,
         "span": None if node.span is None else list(node.span),
         "expression": node.expression or None,
+        "words": words_found(text, node.span, node.expression) or None,
     }
 
 

@@ -124,10 +124,10 @@ def row(**extra_info: Any) -> TrainingRow:
 
 def test_nodes_and_budget_come_with_the_row() -> None:
     nodes = [{"expressions": ["1=1"], "weight": 0.75, "derived": None}, ("1=2",)]
-    budget = {"statements": np.int64(1), "numbers": 99, "length": None}
+    budget = {"statements": np.int64(1), "numbers": 99, "length": None, "equations": 7}
     sent = row(nodes=nodes, budget=budget).rollout("text", ProblemIds(FORMAT))
     assert sent.nodes == [InlineNode(["1=1"], weight=0.75), InlineNode(["1=2"])]
-    assert sent.budget == GuardBudget(1, 99, 0)
+    assert sent.budget == GuardBudget(1, 99, 0, 7)
     without = dict.fromkeys(budget)
     assert row(budget=without).rollout("text", ProblemIds(FORMAT)).budget is None
 
@@ -140,7 +140,7 @@ def test_nodes_and_budget_come_with_the_row() -> None:
             for nodes in ("1=1", ["1=1"], [{"node_id": "a"}], [[1]], 7)
         ),
         *(
-            ({"budget": budget}, r"extra_info.budget must be \{statements, numbers\} or")
+            ({"budget": budget}, r"extra_info.budget must be \{statements, numbers\}, and")
             for budget in (3, {"statements": 3}, {"statements": 3, "numbers": "9"})
         ),
     ],

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from consensusbench.extraction.corpus import Corpus
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction
 from consensuspr.data import Problem, Row
 from consensuspr.errors import BudgetSpent, ConsensusPRError, ModelUnavailable
@@ -67,7 +68,9 @@ class ToyRefiner:
     def provenance(self) -> Row:
         return {"min_support": self.min_support, "min_nodes": self.min_nodes}
 
-    def refine(self, problem: Problem, extraction: Extraction, rollouts: int) -> Extraction:
+    def refine(
+        self, problem: Problem, extraction: Extraction, rollouts: int, corpus: Corpus
+    ) -> Extraction:
         if "REFINING FAILS" in problem.problem:
             raise ConsensusPRError("this one cannot be refined")
         kept, dropped = [], []
@@ -101,6 +104,9 @@ class ToyAsyncExtractor:
 
     def provenance(self) -> Row:
         return {"name": self.name}
+
+    def usage(self) -> Row:
+        return {"model": self.name, "requests": len(self.asked)}
 
     async def close(self) -> None:
         self.now = -1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from consensusbench.cli import main
 from consensuspr.core import normalize
 from consensuspr.scoring import DatasetIndex
-from tests.consensusbench.extraction.conftest import node, reply_text
+from tests.consensusbench.extraction.conftest import NO_CHANGES, node, reply_text
 from tests.consensusbench.openai_server import Asked, OpenAIServer, Refuse, Say
 from tests.rows import read_rows, write_rows
 
@@ -95,10 +96,10 @@ def test_build_makes_a_dataset_and_prints_a_report(built: tuple[Path, str]) -> N
     assert lines[-1] == f"{output}: 7 problems, 7 of them with new weights, digest {digest}"
     [first, *_] = read_rows(output)
     nodes = [(normalize(node["label"]), node["support"]) for node in first["nodes"]]
-    assert nodes == [("11*14=154", 3), ("154*5=770", 3)]
+    assert nodes == [("11*14=154", 3), ("the answer is 770", 3)]
     provenance = first["metadata"]["construction"]["provenance"]
     assert provenance["extraction"]["extractor"] == "rules"
-    assert provenance["refinement"]["max_nodes"] == 12
+    assert provenance["refinement"]["max_nodes"] == 9
 
 
 def test_thresholds_of_refine_need_no_new_extraction(
@@ -117,13 +118,22 @@ def test_thresholds_of_refine_need_no_new_extraction(
     assert {len(row["nodes"]) for row in read_rows(refined)} == {1}
 
 
+def question(asked: Asked) -> str:
+    """Return the first question of a conversation."""
+    return str(asked.body["messages"][1]["content"])
+
+
 def reply(asked: Asked) -> Say:
-    """Return nodes for the problem that a prompt is about."""
+    """Return nodes for the problem that a prompt is about, and no changes to them."""
     for number in range(8):
         a, b, c = sizes(number)
-        if f"packs {a} boxes" in asked.prompt:
-            texts = (f"{a} * {b} = {a * b}", f"{a * b} * {c} = {a * b * c}", "1+1=2")
-            return Say(reply_text(*map(node, texts)))
+        if f"packs {a} boxes" in question(asked):
+            texts = (f"{a} * {b} = {a * b}", "1+1=2", f"{a * b} * {c} = {a * b * c}")
+            return (
+                Say(reply_text(*map(node, texts)))
+                if asked.prompt == question(asked)
+                else NO_CHANGES
+            )
     raise AssertionError(asked.prompt)
 
 
@@ -142,7 +152,7 @@ def test_a_model_extracts_and_nothing_is_paid_for_twice(
     ]  # fmt: skip
 
     def last_ones_slowly(asked: Asked) -> Say | Refuse:
-        if any(f"packs {boxes} boxes" in asked.prompt for boxes in (15, 16, 17)):
+        if any(f"packs {boxes} boxes" in question(asked) for boxes in (15, 16, 17)):
             return replace(reply(asked), after_s=0.5)
         return Refuse(401)
 
@@ -150,12 +160,15 @@ def test_a_model_extracts_and_nothing_is_paid_for_twice(
     assert main(command) == 1
     assert not output.exists()
     # The first ones were refused; what was being replied meanwhile was waited for, and kept.
-    assert len(openai_server.delivered) == 3
+    assert len(openai_server.delivered) == 6
     openai_server.respond = reply
     assert main(command) == 0
-    assert len(openai_server.delivered) == 7
+    assert len(openai_server.delivered) == 14
     [first, *_] = read_rows(output)
-    assert [normalize(node["label"]) for node in first["nodes"]] == ["11*14=154", "154*5=770"]
+    assert [normalize(node["label"]) for node in first["nodes"]] == [
+        "11*14=154",
+        "the answer is 770",
+    ]
     provenance = first["metadata"]["construction"]["provenance"]
     assert provenance["extraction"]["model"]["name"] == "m"
     assert "prompt_digest" in provenance["extraction"]
@@ -164,4 +177,8 @@ def test_a_model_extracts_and_nothing_is_paid_for_twice(
     # With other thresholds the replies are there still.
     openai_server.respond = lambda asked: Refuse(500)
     assert main([*command, "--max-nodes", "2", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["problems"]["written"] == 7
+    report = json.loads(capsys.readouterr().out)
+    assert report["problems"]["written"] == 7
+    assert (report["usage"]["requests"], report["usage"]["refused"]) == (14, {})
+    assert main([*command, "--max-nodes", "2"]) == 0
+    assert re.search(r"m: 14 replies, [\d,]+ tokens in, [\d,]+ out", capsys.readouterr().out)

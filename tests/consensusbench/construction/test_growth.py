@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from consensusbench.construction import BuildJob, OutputPaths, build
+from consensusbench.construction import BuildJob, OutputPaths, SelectionSettings, build
 from consensusbench.construction.growth import Growth, add_nodes
 from consensusbench.extraction.refine import PaperRefiner
 from consensusbench.extraction.rules import RulesExtractor
@@ -221,3 +221,36 @@ def test_ready_nodes_reward_the_next_epoch_and_no_sample_before(
         with pytest.raises(InputError, match="was begun with another dataset"):
             Growth(job(problems=other), address, Access(), print).begin()
     assert len(printed) == 3
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_an_equation_of_a_node_of_another_problem_is_not_rare(
+    tmp_path: Path, is_known: bool
+) -> None:
+    solution = "The sides are p + q = 57, and 3p - 2q = 61, so the answer is 35."
+    rows = [
+        {"rollout_id": f"r{number}", "model": f"m{number % 2}", "correct": True}
+        | {"problem_id": "new", "response": f"{solution} Really, {number}."}
+        for number in range(3)
+    ]
+    problems: list[dict[str, Any]] = [
+        {"problem_id": "new", "problem": "Find p.", "ground_truth": "35"},
+        *(
+            {"problem_id": f"p{number}", "nodes": [{"expressions": [f"x^2 = {number}y"]}]}
+            for number in range(30)
+        ),
+    ]
+    if is_known:
+        problems[-1] |= {"nodes": [{"expressions": ["a + b = 57"]}]}
+    job = BuildJob(
+        (write_rows(tmp_path / "rollouts.jsonl", rows),),
+        OutputPaths(tmp_path / "grown.jsonl"),
+        RulesExtractor(),
+        PaperRefiner(),
+        problems=write_rows(tmp_path / "problems.jsonl", problems),
+        selection=SelectionSettings(trust_labels=True),
+    )
+    add_nodes(job)
+    [new, *_] = read_problems(tmp_path / "grown.jsonl")
+    rare = [text for node in new.nodes for text in node.rare]
+    assert rare == (["3p - 2q = 61"] if is_known else ["p + q = 57", "3p - 2q = 61"])

@@ -58,14 +58,14 @@ def numbered(texts: list[str], end: str) -> list[str]:
 @pytest.mark.parametrize(
     ("wrong", "weights"),
     [
-        ([], {"3 * 10 = 30": None, "30 + 22 = 52": None, "52 - 10 = 42": None}),
+        ([], {"3 * 10 = 30": None, "30 + 22 = 52": None, "the answer is 42": None}),
         # Reached by all right ones, and by all, half or none of the wrong ones.
-        ([WRONG, WRONG], {"3 * 10 = 30": 0.0, "30 + 22 = 52": 1.0, "52 - 10 = 42": 1.0}),
+        ([WRONG, WRONG], {"3 * 10 = 30": 0.0, "30 + 22 = 52": 1.0, "the answer is 42": 1.0}),
         (
             [WRONG, f"{FIRST} {SECOND}. Answer: 52"],
-            {"3 * 10 = 30": 0.0, "30 + 22 = 52": 0.5, "52 - 10 = 42": 1.0},
+            {"3 * 10 = 30": 0.0, "30 + 22 = 52": 0.5, "the answer is 42": 1.0},
         ),
-        (["Answer: 1"], {"3 * 10 = 30": 1.0, "30 + 22 = 52": 1.0, "52 - 10 = 42": 1.0}),
+        (["Answer: 1"], {"3 * 10 = 30": 1.0, "30 + 22 = 52": 1.0, "the answer is 42": 1.0}),
     ],
 )
 def test_a_weight_is_what_right_rollouts_reach_more_often(
@@ -101,7 +101,7 @@ def test_an_attack_that_pays_better_than_wrong_rollouts_is_a_warning(tmp_path: P
     wrong = numbered(["Answer: 41"] * 2, "No")
     problem, report = built(tmp_path, numbered([RIGHT] * 4, "Yes"), wrong, text)
     earned = problem.metadata["construction"]["earned"]
-    assert list(earned) == ["wrong", "quantities", "pairs", "comments", "printed", "subscripts"]
+    assert list(earned) == ["wrong", "quantities", "pairs", "comments", "printed"]
     # One node of three, which the guard lowers.
     assert earned["wrong"] == earned["quantities"] == 0.0 < earned["pairs"] < 1 / 3
     assert len(report.warnings()) == 1

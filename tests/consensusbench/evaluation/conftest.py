@@ -38,6 +38,7 @@ def columns(problem: Sequence[int], acc: Sequence[float]) -> Columns:
         tokens=np.full(size, 10.0),
         chars=ones * 30,
         undecided=no,
+        own_reasoning=~no,
         status=np.array(["OK"] * size),
         model=labels,
         source=labels,

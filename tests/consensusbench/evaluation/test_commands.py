@@ -41,19 +41,19 @@ def test_the_sample_is_evaluated(run: Run, sample: tuple[Path, Path], tmp_path: 
     assert [line.strip() for line in lines if line.strip() in titles] == titles
     assert "pass@3 %" in out and "NCR w/o final %" in out
     everything = next(line for line in lines if line.startswith("all "))
-    assert everything.split()[1:3] == ["300", "50"]
+    assert everything.split()[1:3] == ["420", "60"]
     assert any(line.startswith("sample-terse · medium") for line in lines)
     assert any(line.startswith("sample-latex · sample/geometry") for line in lines)
     assert f"written: {latex}" in out
     text = latex.read_text()
     assert text.count(r"\begin{table}") == text.count(r"\bottomrule") == 4
-    assert r"\textbf{all} & \textbf{300} & \textbf{50}" in text
-    assert "300/300 rollouts" in err
+    assert r"\textbf{all} & \textbf{420} & \textbf{60}" in text
+    assert "420/420 rollouts" in err
     arguments = ["--dataset", dataset, "--by", "none", "--no-progress", "--json"]
     code, out, err = run("evaluate", scored, *arguments)
     result = json.loads(out)
     acc = result["overall"]["figures"]["acc"]
-    assert (code, err, result["breakdowns"], result["num_stored"]) == (0, "", [], 300)
+    assert (code, err, result["breakdowns"], result["num_stored"]) == (0, "", [], 420)
     assert (
         f"{100 * acc['value']:.1f} ({100 * acc['low']:.1f}–{100 * acc['high']:.1f})" in everything
     )
@@ -66,11 +66,11 @@ def test_two_models_of_one_file_are_compared(run: Run, sample: tuple[Path, Path]
     code, out, _ = run(*arguments)
     assert code == 0
     assert "baseline sample-markdown, candidate sample-terse" in out
-    assert "all: 50 problems" in out and "easy: 5 problems" in out and "hard: 2 problems" in out
+    assert "all: 60 problems" in out and "easy: 5 problems" in out and "hard: 5 problems" in out
     result = json.loads(run(*arguments, "--json")[1])
     acc = result["overall"]["differences"][0]
     assert acc["delta"]["low"] > 0 and acc["p_value"] < 0.01
-    assert acc["wins"] + acc["ties"] + acc["losses"] == 50
+    assert acc["wins"] + acc["ties"] + acc["losses"] == 60
     assert f"{100 * acc['baseline']:.1f}" in out
 
 
@@ -100,7 +100,7 @@ def test_agreement_with_people(run: Run, sample: tuple[Path, Path], tmp_path: Pa
     code, out, _ = run("agreement", dataset, human)
     assert code == 0
     assert "Recall" in out and "50.0" in out
-    assert "46 problems have no human annotation and are left out" in out
+    assert "56 problems have no human annotation and are left out" in out
     assert "human nodes without a partner (4; --json has all):" in out and ": Euler" in out
     result = json.loads(run("agreement", dataset, human, "--json")[1])
     assert (result["num_pairs"], result["num_theirs"], result["recall"]["value"]) == (4, 8, 0.5)

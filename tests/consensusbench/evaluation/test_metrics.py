@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -110,6 +111,17 @@ def test_groups_are_within_each_model_where_there_are_several() -> None:
     assert pooled is not None
     assert labels(pooled.groups) == [("easy",), ("hard",), ("(none)",)]
     assert evaluate(example(), by=()).breakdowns == ()
+
+
+def test_rollouts_that_reason_themselves_are_a_group_if_others_do_not() -> None:
+    borrowed = replace(example().rollouts[0], own_reasoning=False)
+    found = replace(example(), rollouts=[*example().rollouts, borrowed, borrowed])
+    evaluation = evaluate(found, by=())
+    [group] = evaluation.breakdown("reasoning").groups  # type: ignore[union-attr]
+    assert (group.key, group.num_rollouts) == ({"reasoning": "own reasoning"}, 7)
+    assert replace(group, key={}) == evaluate(example()).overall
+    assert evaluation_tables(evaluation)[0].sections[1][0][0] == "own reasoning"
+    assert "own reasoning: without 2 rollouts that run" in "".join(evaluation_notes(evaluation))
 
 
 def test_auroc_within_problems_is_the_mean_of_each() -> None:

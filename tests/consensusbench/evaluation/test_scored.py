@@ -17,6 +17,7 @@ from consensusbench.evaluation.scored import (
     count_rollouts,
     difficulty_of,
     open_tokenizer,
+    reasons_itself,
     score_files,
 )
 from consensuspr.client import LocalClient, Rollout, ScoredBatch
@@ -178,6 +179,22 @@ SCORED = {
     "matched": [True, False],
     "status": "OK",
 }
+
+
+@pytest.mark.parametrize(
+    ("response", "own"),
+    [
+        ("The provided values give x = 3, which was already known.", True),
+        ("```\nx = 3\n```", True),
+        ("As the Cheat Sheet says, x = 3.", False),
+        ("This has already been solved: 3.", False),
+        ("I use the provided answer.", False),
+        ("```Python\nprint(3)\n```", False),
+        ("x\nEXECUTE CODE!", False),
+    ],
+)
+def test_who_reasons_itself(response: str, own: bool) -> None:
+    assert reasons_itself(response) is own
 
 
 @pytest.mark.parametrize(

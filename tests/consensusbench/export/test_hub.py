@@ -50,7 +50,7 @@ def rich_rows() -> list[dict[str, Any]]:
     odd["metadata"] = {"level": 5, "construction": construction}
     odd["nodes"][0] |= {"label": "sum", "type": "equation", "support": 3, "position": 0.25}
     odd["nodes"][1] |= {"is_final": True, "derived": [], "position": 1, "models": ["x"]}
-    odd["nodes"][1]["weight"] = 0.25
+    odd["nodes"][1] |= {"weight": 0.25, "rare": odd["nodes"][1]["expressions"][:1]}
     odd["budget"] = {"statements": 20, "numbers": 33, "length": 450, "note": "kept"}
     other = held_out(2, metadata={"construction": construction}, weight=2**60)
     other["nodes"][0].pop("derived")
@@ -71,7 +71,7 @@ def test_the_library_reads_it(load_dataset: Any, bench: ExportBench) -> None:
     assert (row["note"], row["tags"]) == ('"kept"', '["a", 1]')
     budget = {name: value for name, value in row["budget"].items() if value is not None}
     assert budget == {"statements": 20, "numbers": 33, "length": 450, "note": '"kept"'}
-    assert second["weight"] == 0.25
+    assert (second["weight"], second["rare"]) == (0.25, second["expressions"][:1])
 
 
 def test_nothing_is_lost_and_scores_stay_the_same(bench: ExportBench) -> None:

@@ -11,7 +11,7 @@ import pytest
 from consensusbench.extraction.types import CorrectRollout
 from consensusbench.llm import ModelSettings
 from consensuspr.data import Problem
-from tests.consensusbench.openai_server import OpenAIServer
+from tests.consensusbench.openai_server import OpenAIServer, Say
 
 PENS = Problem(
     "pens",
@@ -28,14 +28,13 @@ ROLLOUTS = (
 )
 
 
-def node(*expressions: str, **changes: Any) -> dict[str, Any]:
+def node(*wordings: str, **changes: Any) -> dict[str, Any]:
     """Return one node of a reply."""
     return {
-        "label": expressions[0] if expressions else "",
-        "type": "equation",
-        "expressions": list(expressions),
-        "rewritten": [],
+        "label": wordings[0] if wordings else "",
+        "wordings": list(wordings),
         "solutions": [1, 2, 3],
+        "strength": "key",
         **changes,
     }
 
@@ -46,10 +45,11 @@ def reply_text(*nodes: dict[str, Any]) -> str:
 
 
 GOOD = reply_text(
-    node("15 \\times 12 = 180", "12*15 = 180", rewritten=["180=15*12"]),
+    node("15 \\times 12 = 180", "12*15 = 180"),
     node("180 \\cdot 5 = 900", "5*180=900"),
 )
 GOOD_LABELS = ["15 \\times 12 = 180", "180 \\cdot 5 = 900"]
+NO_CHANGES = Say('{"changes": []}')
 
 
 @pytest.fixture

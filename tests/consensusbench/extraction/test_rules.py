@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from fractions import Fraction
 
 import pytest
@@ -81,7 +81,7 @@ def test_code_and_tags_are_no_prose(response: str, prose: str) -> None:
 COMPUTED, ASSIGNED, FORMULA = ConclusionKind
 
 
-def conclude(response: str) -> list[tuple[ConclusionKind, Fraction | None, str]]:
+def conclude(response: str) -> list[tuple[ConclusionKind, Hashable, str]]:
     found = read_conclusions(CorrectRollout("r", "m", response), RulesSettings())
     return [(one.kind, one.value, one.wording) for one in found]
 
@@ -92,8 +92,10 @@ def conclude(response: str) -> list[tuple[ConclusionKind, Fraction | None, str]]
         ("So 3 * 10 = 30.", [(COMPUTED, 30, "3 * 10 = 30")]),
         (r"\[ 3 \times 10 = 30 \]", [(COMPUTED, 30, r"3 \times 10 = 30")]),
         ("30 = 3 * 10", [(COMPUTED, 30, "30 = 3 * 10")]),
-        ("Thus x = 7.", [(ASSIGNED, 7, "x = 7")]),
-        ("P(A) = 1/4", [(ASSIGNED, Fraction(1, 4), "P(A) = 1/4")]),
+        # A value of one or two digits does not tell what has it.
+        ("Thus x = 7.", [(ASSIGNED, None, "x = 7")]),
+        ("P(A) = 1/4", [(ASSIGNED, None, "P(A) = 1/4")]),
+        ("P(A) = 1/462", [(ASSIGNED, Fraction(1, 462), "P(A) = 1/462")]),
         ("2x + 6 = 20", [(FORMULA, None, "2x + 6 = 20")]),
         ("a + b = c", [(FORMULA, None, "a + b = c")]),
         ("n < 12", [(FORMULA, None, "n < 12")]),
@@ -114,6 +116,8 @@ def conclude(response: str) -> list[tuple[ConclusionKind, Fraction | None, str]]
         ("12 + 3 * 10 = 42", [(COMPUTED, 42, "12 + 3 * 10 = 42")]),
         ("5 cups * $2 = $10", [(COMPUTED, 10, "5 cups * $2 = $10")]),
         ("no formula at all", []),
+        (r"\[ 6 \left(-\frac{2}{3}(x-5)\right) = 12 \]", []),  # not without its 6
+        ("10x = 8.444...now", []),  # a line break is missing
         ("", []),
     ],
 )
@@ -130,6 +134,26 @@ def test_a_chain_is_one_place() -> None:
         "30 + 40 = 70": 0,
         "7 * 10 = 70": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("response", "ends"),
+    [
+        (r"so $\sqrt{3}x = 2y+1 = \frac{7z}{5}$", r"\sqrt{3}x = \frac{7z}{5}"),
+        ("\\pi r^2 &= km \\\\\n &= 7z \\\\", r"\pi r^2 = 7z"),
+    ],
+)
+def test_the_ends_of_a_chain_are_worded_as_written(response: str, ends: str) -> None:
+    assert conclude(response)[-1] == (FORMULA, None, ends)
+
+
+def test_steps_of_code_stand_in_chains_of_their_own() -> None:
+    response = "3*10=30, again 3*10=30, and 30+5=35.\n```python\na = 12 * 7\nb = a + 5\n```"
+    found = read_conclusions(CorrectRollout("r", "m", response), RulesSettings())
+    assert [(one.wording, one.chain) for one in found] == [
+        *(("3*10=30", 0), ("30+5=35", 2)),
+        *(("12*7=84", 3), ("84+5=89", 4)),
+    ]
 
 
 def test_what_is_looked_at_is_bounded() -> None:
@@ -157,6 +181,7 @@ def test_any_response_is_read(response: str) -> None:
         ("He earns $45 per week.", ["45 per week", "earns 45"]),
         ("They are 5 and 7 of them.", []),  # neither word names anything
         ("The answer is 30.", []),
+        ("split 36 equally", ["split 36"]),
         ("They eat 7 of 9 rolls", ["9 rolls"]),  # before a digit stands any word
         ("There are 2 possibilities and 1 use", []),  # any text may hold these
         ("3 * 10 = 30 minutes", ["30 minutes"]),
@@ -213,8 +238,16 @@ def clusters_of(*responses: str) -> list[Cluster]:
         # A rollout that computes a value twice shows two steps; a chain is one.
         ([BOTH, BOTH, "2*4=8"], [{"2*4=8"}, {"5+3=8"}]),
         ([CHAIN, CHAIN], [{"30+40=70"}]),
-        # An assignment says what the computation behind it says.
-        (["60/2=30, so x=30"] * 2, [{"60/2=30", "x=30"}]),
+        # An assignment says what the computation behind it says, unless its value is small.
+        (["616/4=154, so x=154"] * 2, [{"616/4=154", "x=154"}]),
+        (["60/2=30, so x=30"] * 2, [{"60/2=30"}, {"x=30"}]),
+        # Equal equations are one conclusion, and so are large ones with other names.
+        (["x^2-y^2=15", "2x^2 = 30 + 2y^2"], [{"x^2-y^2=15", "2x^2 = 30 + 2y^2"}]),
+        (["x^2+3xy-2y=41", "a^2+3ab=41+2b"], [{"x^2+3xy-2y=41", "a^2+3ab=41+2b"}]),
+        (["u=0", "h(1)=0"], [{"h(1)=0"}, {"u=0"}]),
+        # The ends of a chain, and a root as a value.
+        (["S=2x+y=310"], [{"2x+y=310"}, {"S = 310"}, {"S=2x+y"}]),
+        (["r=6\u221a21", "s = 6\\sqrt{21}"], [{"r=6\u221a21", "s = 6\\sqrt{21}"}]),
         # A quantity named by a word is a wording, and no conclusion.
         (["total = 30", "total = 30"], []),
         (["total = 30", "3*10=30"], [{"total = 30", "3*10=30"}]),
@@ -225,7 +258,8 @@ def clusters_of(*responses: str) -> list[Cluster]:
     ],
 )
 def test_clusters(responses: list[str], clusters: list[set[str]]) -> None:
-    assert [set(one.wordings) for one in clusters_of(*responses)] == clusters
+    found = clusters_of(*responses)
+    assert [{*one.wordings, *one.names} for one in found] == clusters
 
 
 def phrased(*responses: str) -> tuple[list[Cluster], list[Cluster]]:

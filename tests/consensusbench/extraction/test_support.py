@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from consensusbench.extraction import support
-from consensusbench.extraction.support import beyond, common_wordings, find_mentions, reach_of
+from consensusbench.extraction.support import beyond, find_mentions, reach_of
 from consensusbench.extraction.types import CorrectRollout
 
 
@@ -38,12 +38,6 @@ def test_support_models_and_position() -> None:
 )
 def test_wordings_are_what_the_rollout_says(text: str, wording: str) -> None:
     assert find_mentions([(["15*12=180"], [])], rollouts(text))[0][0].wording == wording
-
-
-def test_common_wordings_come_first_and_one_normal_form_is_one() -> None:
-    given = rollouts("x = 5", "5=x", "x=5", "$x$ $=$ $5$", "5=x", "x = 5")
-    mentions = find_mentions([(["x=5"], ["5=x"])], given)[0]
-    assert common_wordings(mentions) == ["x = 5", "5=x"]
 
 
 def test_derived_forms_reach_no_equal_equation() -> None:

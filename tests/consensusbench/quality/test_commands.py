@@ -37,18 +37,25 @@ def test_a_sound_dataset_passes(run: Run, write_dataset: WriteDataset) -> None:
     assert (code, out) == (0, "1 problem with 2 nodes: 0 errors, 0 warnings, 0 notes\n")
 
 
-def test_findings_are_a_table_and_a_line_each(run: Run, write_dataset: WriteDataset) -> None:
-    path = write_dataset(FALSE, *(SOUND | {"problem_id": f"s{n}", "nodes": []} for n in range(5)))
+def test_findings_are_counted_and_a_line_each(run: Run, write_dataset: WriteDataset) -> None:
+    long = FALSE | {
+        "problem_id": "p" * 99,
+        "nodes": [*NODES, WRONG | {"expressions": ["1*1=" * 99]}],
+    }
+    path = write_dataset(
+        FALSE, long, *(SOUND | {"problem_id": f"s{n}", "nodes": []} for n in range(5))
+    )
     code, out, _ = run("validate", path, "--examples", "1")
     lines = out.splitlines()
-    assert (code, lines[0].split()) == (1, ["Severity", "Finding", "Count"])
-    assert lines[1].split() == ["error", "false_equality", "1"]
-    [false] = [line for line in lines if "6*8=49" in line]
-    assert false.startswith(
-        "error    false_equality  problems.jsonl:1 problem 'q' node 'x': '6*8=49' is false"
-    )
+    assert code == 1
+    assert lines[:2] == [
+        "error    false_equality  1 of 5 nodes (20.0%)",
+        "         q x has a false wording: 6*8=49",
+    ]
+    assert "warning  no_nodes  5 of 7 problems (71.4%)" in lines
     assert [line.strip() for line in lines if "more" in line] == ["4 more no_nodes"]
-    assert lines[-1].startswith("6 problems with 2 nodes: 1 error, 5 warnings, ")
+    assert max(map(len, lines)) == 100
+    assert lines[-1].startswith("7 problems with 5 nodes: 1 error, ")
 
 
 def test_every_finding_is_a_row_of_the_output(
@@ -61,7 +68,8 @@ def test_every_finding_is_a_row_of_the_output(
     written = read_rows(output)
     assert (code, result["ok"], result["severities"]["error"]) == (1, False, 9)
     assert sum(finding["count"] for finding in result["findings"]) == len(written)
-    assert written[0].keys() == {"severity", "code", "message", "line", "problem_id", "node_id"}
+    names = {"severity", "code", "message", "line", "problem_id", "node_id", "text"}
+    assert written[0].keys() == names
     false = [row["problem_id"] for row in written if row["code"] == "false_equality"]
     assert false == [f"q{n}" for n in range(9)]
 
@@ -76,9 +84,10 @@ def test_probes_and_rollouts_are_shown(run: Run, write_dataset: WriteDataset) ->
     lines = out.splitlines()
     assert code == 0
     assert (
-        "1 problem with 2 nodes, 2 rollouts (0 of unknown problems): 0 errors, 0 warnings, 0 notes"
-        in lines
-    )
+        "1 problem with 2 nodes, 2 rollouts (0 of unknown problems), too few held-out right ones "
+        "for never_matched: 0 errors, 0 warnings, 0 notes"
+    ) in lines
+    assert sum(line.startswith(("letters ", "sums ", "grid ", "values ")) for line in lines) == 4
     [deep] = [line.split() for line in lines if line.startswith("deep")]
     assert deep[:3] == ["deep", "sums", "1"]
 

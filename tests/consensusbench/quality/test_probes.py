@@ -16,13 +16,15 @@ from consensusbench.quality import survey
 from consensusbench.quality.attacks import (
     MAX_NUMBERS,
     Attack,
-    enumeration,
+    attacks_on,
+    letters_in,
     nouns_in,
     numbers_in,
     pairs_of,
     pairs_of_pairs,
     prose,
     quantities,
+    values,
     within_budget,
     wrapped,
 )
@@ -33,7 +35,9 @@ from consensusbench.quality.survey import (
     add_to_sample,
     match_unrelated,
 )
+from consensuspr.core import Matcher, match_batch
 from consensuspr.data import Node
+from consensuspr.scoring.guard import GuardBudget, counted
 
 Write = Callable[..., Path]
 
@@ -42,7 +46,7 @@ def node(name: str, *expressions: str, final: bool = False) -> dict[str, Any]:
     return {"node_id": name, "expressions": list(expressions), "derived": [], "is_final": final}
 
 
-# Of "sums": 6*7=42 falls to the pairs, =89 to the enumeration, 31+4=35 stands in the text.
+# Of "sums": 6*7=42 falls to the pairs, =89 to common values, 31+4=35 stands in the text.
 PROBLEMS: list[dict[str, Any]] = [
     {
         "problem_id": "a",
@@ -89,7 +93,9 @@ def test_each_attack_earns_what_it_hits(report: ProbeReport) -> None:
     assert ncr == pytest.approx(
         dict.fromkeys(Attack, pairs)
         | {
-            Attack.ENUMERATION: (1 / 2 + 0) / 2,
+            Attack.VALUES: (1 / 2 + 0) / 2,
+            Attack.SUMS: (1 / 2 + 0) / 2,  # x + y = 89 holds "=89", too
+            **dict.fromkeys((Attack.LETTERS, Attack.GRID), 0.0),
             Attack.QUANTITIES: 0.0,  # "6 rows" names no node
             # k=1000 is hit by the one rollout of a; nothing of a by the one of b.
             Attack.UNRELATED: (0 + 1 / 3) / 2,
@@ -99,7 +105,7 @@ def test_each_attack_earns_what_it_hits(report: ProbeReport) -> None:
 
 def test_the_guard_lowers_what_states_too_much(report: ProbeReport) -> None:
     figures = {one.attack: one.by_source["sums"] for one in report.attacks}
-    for attack in (Attack.DEEP, Attack.COMMENTS, Attack.PRINTED, Attack.SUBSCRIPTS):
+    for attack in (Attack.DEEP, Attack.COMMENTS, Attack.PRINTED):
         assert figures[attack].ncr < figures[attack].ncr_raw / 3, attack
     assert figures[Attack.PAIRS].ncr == figures[Attack.PAIRS].ncr_raw
 
@@ -131,21 +137,21 @@ def test_forms_of_the_same_equations() -> None:
     forms = dict(wrapped(made))
     assert forms[Attack.COMMENTS].startswith("```python\n# 6*6=36\n# 6+6=12\n")
     assert forms[Attack.PRINTED].startswith("```python\nprint('6*6=36')\n")
-    assert forms[Attack.SUBSCRIPTS].startswith("$x_{6*6=36}$\n")
     assert prose(within_budget(made, 2, 9)) == "6*6=36\n6+6=12"
     assert prose(within_budget(made, 99, 2)) == "6*6=36"
     assert prose(within_budget(made, 0, 99)) == ""
 
 
 def test_figures_of_an_attack(write_dataset: Write, report: ProbeReport) -> None:
-    figures = report.attack("enumeration").by_source["sums"]
-    assert (figures.ncr > 0, figures.ncr_without_final) == (True, 0.0)
+    figures = report.attack("values").by_source["sums"]
+    # "=89" is beyond the numbers that the guard allows.
+    assert (figures.ncr_raw, figures.ncr, figures.ncr_without_final) == (0.25, 0.0, 0.0)
     pairs = report.attack(Attack.PAIRS)
     assert (pairs.overall.problems, pairs.by_source["proofs"].problems) == (3, 1)
     # Without the problem's text there are no pairs: that is not an NCR of 0.
     report = probe_dataset(write_dataset(PROBLEMS[1], PROBLEMS[0] | {"problem": " "}))
     assert report.attack(Attack.PAIRS).overall.problems == 1
-    assert report.attack(Attack.ENUMERATION).overall.problems == 2
+    assert report.attack(Attack.VALUES).overall.problems == 2
 
 
 def test_without_rollouts_there_is_no_level_of_chance(write_dataset: Write) -> None:
@@ -161,13 +167,48 @@ def test_an_attack_is_as_long_as_a_rollout_of_its_source(write_dataset: Write) -
     path = write_dataset(*rollouts, name="rollouts.jsonl")
     report = probe_dataset(write_dataset(*PROBLEMS), [path])
     assert report.budgets == {"sums": 10, "proofs": 2000}
-    # "=0" to "=2" have room in 10 characters, "=89" has not.
-    assert report.attack(Attack.ENUMERATION).by_source["sums"].ncr == 0.0
+    assert report.attack(Attack.QUANTITIES).by_source["sums"].mean_chars == 3.0  # "1 rows", ""
 
 
-def test_an_enumeration_runs_to_300_or_to_its_length() -> None:
-    assert enumeration(10_000).splitlines() == [f"={value}" for value in range(301)]
-    assert (enumeration(8), enumeration(1)) == ("=0\n=1\n=2", "")
+def test_attacks_on_equations_and_values(write_dataset: Write) -> None:
+    assert [text for text, _ in values()][:300] == [f"={value}" for value in range(1, 301)]
+    assert letters_in("Let $s + \\frac{t}{60} = p$, and \\(AB = n_1\\).") == ["s", "t", "p", "n"]
+    assert letters_in("A word, no $\\frac{1}{2}$.") == ["x", "y"]
+    equations = ("t=34", "s+t=7", "t+s=9", "2s+3t=11", "500s+t=3", "t=41", "s+t=99")
+    rows = {
+        "problem_id": "e", "data_source": "", "problem": "Find $s$ if $t$ is known.",
+        "nodes": [node(f"n{at}", text) for at, text in enumerate(equations)],
+    }  # fmt: skip
+    report = probe_dataset(write_dataset(rows))
+    figures = {one.attack: one.overall for one in report.attacks}
+    # Within the budget of 22 equations, three lines each, and 41 numbers: t = 34 comes too late.
+    assert {
+        attack: (round(7 * figures[attack].ncr, 6), round(7 * figures[attack].ncr_raw, 6))
+        for attack in (Attack.LETTERS, Attack.SUMS, Attack.GRID)
+    } == {Attack.LETTERS: (0, 1), Attack.SUMS: (2, 3), Attack.GRID: (2, 3)}
+    assert {one.attack for one in report.cheap} == {Attack.SUMS, Attack.GRID}
+    assert "28.6 % NCR on problems without a source; at most 2 % is usual" in (
+        next(cheap_notes(report.cheap))
+    )
+
+
+@given(st.text(max_size=80), st.integers(1, 60), st.integers(1, 60), st.integers(1, 60))
+def test_what_is_cut_keeps_to_the_budget(
+    problem: str, statements: int, numbers: int, equations: int
+) -> None:
+    budget = GuardBudget(statements, numbers, equations=equations)
+    matcher = Matcher([["a=b", "2*3=6", "x+y=z"]])
+    for attack in attacks_on(problem, budget, 500):
+        if attack.within != attack.text:
+            assert attack.text.startswith(attack.within)
+            (counts,) = counted(match_batch([matcher], [attack.within]))
+            assert all(
+                have <= most
+                for have, most in zip(counts, (statements, numbers, equations), strict=True)
+            )
+
+
+def test_quantities_are_cut_at_their_length() -> None:
     assert quantities("4 miles in 2 hours", 32) == "1 miles, 1 hours, 2 miles"
     assert quantities("no numbers", 32) == ""
 

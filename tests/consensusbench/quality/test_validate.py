@@ -36,7 +36,7 @@ def problem(*nodes: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {
         "problem_id": "p",
         "data_source": "sums",
-        "problem": "A dozen boxes hold 4 eggs each; six break.",
+        "problem": "A dozen boxes hold 4 eggs each; six break. So $2s+t=19$ of the 144.",
         "ground_truth": "42",
         "nodes": list(nodes),
         **changes,
@@ -71,7 +71,6 @@ FINAL = node("f", "48-6=42", is_final=True)
     [
         # Nodes that nothing or nearly everything matches.
         ([node("x", "$$", "  "), FINAL], [(Code.UNMATCHABLE_NODE, "x")]),
-        ([node("x", "$$", "12*4=48"), FINAL], [(Code.EMPTY_EXPRESSION, "x")]),
         ([node("x", "$7$"), FINAL], [(Code.SINGLE_CHARACTER, "x"), (Code.ENUMERABLE, "x")]),
         ([node("x", "k"), FINAL], [(Code.SINGLE_CHARACTER, "x")]),
         # 48 and 42 are values of two digits; 48 is printed by 0, 1, … 300.
@@ -83,16 +82,24 @@ FINAL = node("f", "48-6=42", is_final=True)
         ([node("x", "1/2"), FINAL], [(Code.BARE_VALUE, "x")]),
         ([node("x", "1234"), FINAL], []),
         ([node("x", "= 145"), FINAL], [(Code.ENUMERABLE, "x")]),
-        # In the problem's own text.
+        # In the problem's own text: words, an equation in other words, a number under a name.
         ([node("x", "4 eggs each"), FINAL], [(Code.ECHO, "x")]),
-        # Arithmetic.
+        ([node("x", "2t+4s=38"), FINAL], [(Code.ECHO, "x")]),
+        ([node("x", "N = 144"), FINAL], [(Code.ECHO, "x")]),
+        ([node("x", "N = 144", "12*12=144"), FINAL], []),
+        ([node("x", "n = 4"), FINAL], []),
+        # Wordings.
         ([node("x", "12*4=49"), FINAL], [(Code.FALSE_EQUALITY, "x")]),
-        ([node("x", "100/3=33.33"), FINAL], [(Code.ROUNDED_EQUALITY, "x")]),
-        ([node("x", "100/3=33.33", "3*33=99"), FINAL], []),
+        ([node("x", "2=C(4,2)C(6,2)"), FINAL], [(Code.FALSE_EQUALITY, "x")]),
+        ([node("x", "100/3=33.33"), FINAL], []),
         ([node("x", "2 dozen = 24 eggs"), FINAL], []),
-        # Support.
-        ([node("x", "12*4=48", support=1), FINAL], [(Code.LOW_SUPPORT, "x")]),
-        ([node("x", "12*4=48", support=2), FINAL], []),
+        ([node("x", "5*9 = **45**", "9*5=45"), FINAL], [(Code.GARBLED, "x")]),
+        ([node("x", "mod 210", "2*3*35=210"), FINAL], [(Code.GARBLED, "x")]),
+        (
+            [node("x", "12*4=49", "5*9=45="), FINAL],
+            [(Code.FALSE_EQUALITY, "x"), (Code.GARBLED, "x")],
+        ),
+        ([node("x", "u=0", "h(1/4)=0"), FINAL], [(Code.MERGED_VALUES, "x")]),
     ],
 )
 def test_nodes_by_themselves(
@@ -125,8 +132,13 @@ def test_nodes_among_each_other(
         ([], {}, [(Code.NO_NODES, None)]),
         (SOUND, {"ground_truth": None}, [(Code.NO_GROUND_TRUTH, None)]),
         (SOUND, {"problem": " "}, [(Code.NO_PROBLEM_TEXT, None)]),
-        (SOUND[1:], {}, [(Code.NODE_COUNT, None)]),
-        (SOUND[:1], {"ground_truth": "5"}, [(Code.NODE_COUNT, None), (Code.NO_FINAL_NODE, None)]),
+        (SOUND[:1], {"ground_truth": "5"}, [(Code.NO_FINAL_NODE, None)]),
+        ([SOUND[0], node("n2", r"\boxed{42}", is_final=True)], {}, []),
+        (
+            [SOUND[0], node("n2", r"\boxed{7}", is_final=True)],
+            {"ground_truth": "7"},
+            [],
+        ),
         ([SOUND[0], node("n2", "48-6=42")], {}, [(Code.UNMARKED_FINAL, "n2")]),
         # By value, in whatever words.
         (
@@ -195,8 +207,51 @@ def test_rollouts_show_nodes_that_unrelated_ones_hit_and_nodes_that_nobody_hits(
         (Code.NEVER_MATCHED, "p", "rare"),
     ]
     assert (report.rollouts, report.unknown_rollouts) == (26, 1)
-    [common, _] = report.examples[Code.UNRELATED_MATCH]
-    assert "10.0 % of 20 rollouts" in common.message
+    [rare, common] = report.examples[Code.UNRELATED_MATCH]
+    assert [rare.node_id, common.node_id] == ["rare", "common"]
+    assert common.message == "is hit by 10.0 % of other problems' rollouts"
+
+
+def test_a_rare_equation_is_hit_with_other_names(write_dataset: Write) -> None:
+    equation = node("n1", "x + y = 8") | {"rare": ["x + y = 8"]}
+    dataset = write_dataset(problem(equation), problem(*SOUND, problem_id="q"))
+    path = write_dataset(*rollouts_of(20, "so a + b = 8", "q"), name="rollouts.jsonl")
+    [found] = (one for one in findings(dataset, path)[1] if one.code is Code.UNRELATED_MATCH)
+    assert (found.problem_id, found.node_id) == ("p", "n1")
+
+
+@pytest.mark.parametrize(
+    ("row", "counts"),
+    [
+        ({}, True),
+        ({"correct": True, "model": "other"}, True),
+        ({"correct": False, "model": "other"}, False),
+        ({"acc": 0.0}, False),
+        ({"correct": True, "model": "source"}, False),
+        ({"correct": True, "rollout_id": "r1"}, False),
+    ],
+)
+def test_nodes_are_looked_for_in_held_out_right_rollouts(
+    write_dataset: Write, row: dict[str, Any], counts: bool
+) -> None:
+    made_of = [{"rollout_id": "r0", "model": "source"}, {"rollout_id": "r1", "model": None}]
+    dataset = write_dataset(problem(*SOUND, metadata={"construction": {"rollouts": made_of}}))
+    rows = [response | row for response in rollouts_of(3, "48-6=42", "p")]
+    report, found = findings(dataset, write_dataset(*rows, name="rollouts.jsonl"))
+    never = [one for one in found if one.code is Code.NEVER_MATCHED]
+    assert [(one.node_id, one.text) for one in never] == ([("n1", "12*4=48")] if counts else [])
+    assert (report.compared, report.of(Code.NEVER_MATCHED)) == ((2, 2) if counts else (0, 0))
+    if counts:
+        assert never[0].message == "is hit by none of 3 held-out right rollouts"
+
+
+@pytest.mark.parametrize("metadata", [{"construction": 1}, {"construction": {"rollouts": [1, {}]}}])
+def test_metadata_of_any_kind_name_no_sources(
+    write_dataset: Write, metadata: dict[str, Any]
+) -> None:
+    dataset = write_dataset(problem(*SOUND, metadata=metadata))
+    rollouts = write_dataset(*rollouts_of(3, "12*4=48", "p"), name="rollouts.jsonl")
+    assert findings(dataset, rollouts)[0].compared == 2
 
 
 def test_an_attack_that_pays_better_than_being_wrong_is_a_warning(write_dataset: Write) -> None:
@@ -212,12 +267,17 @@ def test_an_attack_that_pays_better_than_being_wrong_is_a_warning(write_dataset:
     assert report.fails(strict=True) and not report.fails()
 
 
-def test_the_report_counts_all_and_keeps_a_few(write_dataset: Write) -> None:
-    rows = [problem(*SOUND[1:], problem_id=f"p{n}") for n in range(7)]
+def test_the_report_counts_all_and_keeps_the_worst(write_dataset: Write) -> None:
+    # Of the nodes with one, two, … false wordings out of three, the first with most come first.
+    wrong = [[f"{n}*2=1" if n <= bad else "1*2=2" for n in (1, 2, 3)] for bad in (1, 3, 2, 3)]
+    rows = [problem(node("x", *texts), FINAL, problem_id=f"p{n}") for n, texts in enumerate(wrong)]
     report, reported = findings(write_dataset(*rows), examples=2)
-    assert len(reported) == report.counts[Code.NODE_COUNT] == 7
-    assert [one.problem_id for one in report.examples[Code.NODE_COUNT]] == ["p0", "p1"]
-    assert report.total(Severity.NOTE) == 7 and not report.fails(strict=True)
+    false = report.examples[Code.FALSE_EQUALITY]
+    assert report.counts[Code.FALSE_EQUALITY] == 4
+    assert [one.problem_id for one in false] == ["p1", "p3"]
+    assert (false[0].text, false[0].message) == ("1*2=1", "has a false wording")
+    assert len(reported) == sum(report.counts.values())
+    assert (report.of(Code.FALSE_EQUALITY), report.of(Code.NO_FINAL_NODE)) == (8, 4)
 
 
 def test_worst_comes_first_in_the_report(write_dataset: Write) -> None:

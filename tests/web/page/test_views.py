@@ -411,6 +411,13 @@ def test_code_is_not_mathematics_and_blocks_leave_no_empty_lines(
     assert [text for kind, text in shown if not kind] == ["Let us see:\n", "Then\n", "and so on."]
 
 
+def test_a_wide_display_can_be_scrolled_by_keys(browser: PageBrowser, address: str) -> None:
+    browser.show(address, width=360)
+    browser.run("document.body.append(prose(arguments[0], true))", f"$$x = 5$$ $${'a + ' * 99}b$$")
+    browser.until("document.querySelectorAll('.formula.display').length === 2")
+    browser.until("document.querySelectorAll('.formula.display[tabindex=\"0\"]').length === 1")
+
+
 def test_a_group_stands_side_by_side(browser: PageBrowser, address: str) -> None:
     browser.show(address)
     row = group_of(browser)

@@ -280,15 +280,15 @@ def _inline_budget(budget: Any) -> GuardBudget | None:
     if budget is None or (isinstance(budget, Mapping) and set(budget.values()) == {None}):
         return None
     try:
-        length = budget.get("length")
+        optional = (budget.get("length"), budget.get("equations"))
         return GuardBudget(
             index(budget["statements"]),
             index(budget["numbers"]),
-            0 if length is None else index(length),
+            *(0 if value is None else index(value) for value in optional),
         )
     except (TypeError, KeyError, AttributeError):
         raise InputError(
-            "extra_info.budget must be {statements, numbers} or {statements, numbers, length},"
+            "extra_info.budget must be {statements, numbers}, and may have length and equations,"
             f" whole numbers, got {str(budget)[:200]!r}"
         ) from None
 

@@ -14,8 +14,7 @@ fraction or percent; within a product it is worth more of them than alone, for `
 Every rewrite has a price, and the cheapest forms are kept.  The prices are set so that what
 solutions really write comes first.  Of a true equation of numbers the statement channel finds most
 of this by itself: such a form is kept only where it has a value or operands of its own, once
-(:func:`novel_forms`).  How often each kind of form is found, and what it costs in false hits, is
-in ``docs/quality.md``.
+(:func:`novel_forms`).
 """
 
 from __future__ import annotations

@@ -2,13 +2,8 @@
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from consensuspr.core.native.hash_set cimport HashSet
 from consensuspr.core.native.statements cimport Keys, KeySlot
-
-# A set of hashes; zeroed before its first use.
-cdef struct HashSet:
-    uint64_t* slots
-    uint32_t capacity   # a power of two, or 0
-    uint32_t size
 
 # What reaches the nodes of a matcher; zeroed before its first use.
 cdef struct EquationTable:

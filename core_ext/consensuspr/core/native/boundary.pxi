@@ -132,6 +132,8 @@ cdef bint left_free(
         return stands_behind(data, length, start, before, edges)
     if before == CH_PRIME:
         return not edges & EDGE_LEFT_BRACKET
+    if before == CH_OPEN and edges & EDGE_RELATES:
+        return start < 2 or not (is_letter(data[start - 2]) or data[start - 2] in b"_^")
     return True
 
 
@@ -170,7 +172,7 @@ cdef Left judge_left(
         beyond = start < 3
     elif before in (CH_CLOSE, CH_BRACKET_CLOSE):
         beyond = not opened_within(text, start)
-    elif before in (CH_SPACE, CH_POINT) and start < 2:
+    elif before in (CH_SPACE, CH_POINT, CH_OPEN) and start < 2:
         return LEFT_OPEN
     else:
         return LEFT_FREE if left_free(text, length, start, edges) else LEFT_REFUSED

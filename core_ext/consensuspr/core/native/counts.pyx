@@ -1,19 +1,12 @@
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False
 """Two counts: the different phrases of a text, and the fields of a protobuf message."""
 
-from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree
 from libc.stdint cimport uint8_t, uint64_t
+from libc.string cimport memset
+
+from consensuspr.core.native.hash_set cimport HashSet, set_add, set_free
 
 from consensuspr.core.patterns import encode
-
-cdef enum:
-    LEAST_SLOTS = 256
-
-# Hashes of phrases; open addressing, at most half full.
-cdef struct Phrases:
-    uint64_t* slots
-    Py_ssize_t capacity   # a power of two, or 0
-    Py_ssize_t size
 
 
 def count_phrases(text, Py_ssize_t limit):
@@ -42,13 +35,11 @@ cdef Py_ssize_t distinct_phrases(
     const uint8_t* data, Py_ssize_t length, Py_ssize_t limit
 ) noexcept nogil:
     """Return how many phrases there are, -1 if memory runs out."""
-    cdef Phrases phrases
+    cdef HashSet phrases
     cdef Py_ssize_t at = 0, words = 0
     cdef uint64_t first = 0, second = 0, word
     cdef bint failed = False
-    phrases.slots = NULL
-    phrases.capacity = 0
-    phrases.size = 0
+    memset(&phrases, 0, sizeof(HashSet))
     while at < length and phrases.size < limit and not failed:
         word = <uint64_t>0xCBF29CE484222325
         if is_letter(data[at]):
@@ -66,44 +57,12 @@ cdef Py_ssize_t distinct_phrases(
             continue
         words += 1
         if words >= 3:
-            failed = not add(&phrases, mixed(mixed(mixed(first) + second) + word) | 1)
+            failed = set_add(&phrases, mixed(mixed(mixed(first) + second) + word) | 1)
         first = second
         second = word
-    PyMem_RawFree(phrases.slots)
-    return -1 if failed else phrases.size
-
-
-cdef bint add(Phrases* phrases, uint64_t phrase) noexcept nogil:
-    """Add a phrase, never 0; False if memory runs out."""
-    cdef Py_ssize_t slot
-    if 2 * phrases.size >= phrases.capacity and not grow(phrases):
-        return False
-    slot = <Py_ssize_t>(phrase & <uint64_t>(phrases.capacity - 1))
-    while phrases.slots[slot]:
-        if phrases.slots[slot] == phrase:
-            return True
-        slot = (slot + 1) & (phrases.capacity - 1)
-    phrases.slots[slot] = phrase
-    phrases.size += 1
-    return True
-
-
-cdef bint grow(Phrases* phrases) noexcept nogil:
-    cdef Py_ssize_t capacity = 2 * phrases.capacity if phrases.capacity else LEAST_SLOTS
-    cdef uint64_t* slots = <uint64_t*>PyMem_RawCalloc(capacity, sizeof(uint64_t))
-    cdef Py_ssize_t index, slot
-    if slots == NULL:
-        return False
-    for index in range(phrases.capacity):
-        if phrases.slots[index]:
-            slot = <Py_ssize_t>(phrases.slots[index] & <uint64_t>(capacity - 1))
-            while slots[slot]:
-                slot = (slot + 1) & (capacity - 1)
-            slots[slot] = phrases.slots[index]
-    PyMem_RawFree(phrases.slots)
-    phrases.slots = slots
-    phrases.capacity = capacity
-    return True
+    words = -1 if failed else phrases.size
+    set_free(&phrases)
+    return words
 
 
 # --- fields ---------------------------------------------------------------

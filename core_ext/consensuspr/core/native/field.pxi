@@ -3,20 +3,22 @@
 cdef extern from *:
     """
     #define PRIME 0x1FFFFFFFFFF64837u
-    #define PRIME_BELOW 636873u         /* 2**61 - PRIME */
+    #define PRIME_BELOW 636873ull       /* 2**61 - PRIME */
     #define LOW61 0x1FFFFFFFFFFFFFFFu
 
     static inline uint64_t field_reduce(uint64_t value) {
-        while (value >= PRIME)
-            value -= PRIME;
-        return value;
+        value = (value & LOW61) + (value >> 61) * PRIME_BELOW;
+        return value >= PRIME ? value - PRIME : value;
     }
 
-    /* Both factors are below PRIME. */
+    /* Both factors are below PRIME.  They are multiplied eight times as large, so that the upper
+       halves of the products are what stands above 61 bits, which is worth PRIME_BELOW. */
     static inline uint64_t field_multiply(uint64_t a, uint64_t b) {
-        const uwide product = (uwide)a * b;
-        const uwide folded = (product & LOW61) + (product >> 61) * PRIME_BELOW;
-        return field_reduce((uint64_t)(folded & LOW61) + (uint64_t)(folded >> 61) * PRIME_BELOW);
+        const uwide product = (uwide)(a << 3) * b;
+        const uwide folded = (uwide)(uint64_t)(product >> 64) * (PRIME_BELOW << 3);
+        return field_reduce(
+            ((uint64_t)product >> 3) + ((uint64_t)folded >> 3)
+            + (uint64_t)(folded >> 64) * PRIME_BELOW);
     }
 
     static inline uint64_t field_add(uint64_t a, uint64_t b) {
@@ -67,8 +69,26 @@ cdef extern from *:
         return field_element(name + (point + 1) * 0x9E3779B97F4A7C15u);
     }
 
+    static inline uint64_t hash_words(const uint8_t* data, Py_ssize_t length) {
+        uint64_t hash = (uint64_t)length, word;
+        for (; length >= 8; data += 8, length -= 8) {
+            memcpy(&word, data, 8);
+            hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+            hash ^= hash >> 32;
+        }
+        for (word = 0; length > 0; length--)
+            word = word << 8 | *data++;
+        hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+        return hash >> 32;
+    }
+
     static inline uint64_t name_step(uint64_t hash, uint8_t byte) {
         return (hash ^ byte) * 0x100000001B3u;
+    }
+
+    static inline int64_t residue_of(int64_t value, int64_t modulus) {
+        value %= modulus;
+        return value < 0 ? value + modulus : value;
     }
 
     static inline uint64_t modular_power(uint64_t base, uint64_t exponent, uint64_t modulus) {
@@ -91,6 +111,7 @@ cdef extern from *:
     }
     """
     const uint64_t PRIME
+    const uint64_t LOW61
     uint64_t field_multiply(uint64_t a, uint64_t b) noexcept nogil
     uint64_t field_add(uint64_t a, uint64_t b) noexcept nogil
     uint64_t field_negate(uint64_t a) noexcept nogil
@@ -100,7 +121,9 @@ cdef extern from *:
     uint64_t field_of(int64_t value) noexcept nogil
     uint64_t field_element(uint64_t value) noexcept nogil
     uint64_t name_point(uint64_t name, uint64_t point) noexcept nogil
+    uint64_t hash_words(const uint8_t* data, Py_ssize_t length) noexcept nogil
     uint64_t name_step(uint64_t hash, uint8_t byte) noexcept nogil
+    int64_t residue_of(int64_t value, int64_t modulus) noexcept nogil
     uint64_t modular_power(uint64_t base, uint64_t exponent, uint64_t modulus) noexcept nogil
     uint64_t whole_root(uint64_t value) noexcept nogil
 

@@ -118,11 +118,7 @@ cdef Py_ssize_t close_denominator(
 ) noexcept nogil:
     cdef Py_ssize_t length = s.size - frame.position - 1
     cdef bint single = one_factor(s)
-    cdef bint name = (
-        s.content == C_WORDS
-        and length >= SHORTEST_NAME
-        and holds_words(s, frame.position + 1, False)
-    )
+    cdef bint name = s.content == C_WORDS and holds_words(s, frame.position + 1, False, False)
     if (single and length <= REWRITE_LIMIT) or name:
         drop_bracket(s, frame, TAKE_OUT, end)
     else:

@@ -297,7 +297,9 @@ cdef Py_ssize_t close_paren(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nog
     write_product(s)
     s.gap = GAP_NONE
     # Behind a word of a unit a remark may hold numbers too.
-    unit = frame.unit_words >= 0 and holds_words(s, frame.position + 1, frame.unit_words > 0)
+    unit = frame.unit_words >= 0 and holds_words(
+        s, frame.position + 1, frame.separated, frame.unit_words > 0
+    )
     if (
         s.unit_words > 0
         and not unit
@@ -336,30 +338,36 @@ cdef void drop_lone_unit(Pass* s) noexcept nogil:
         s.content = C_NONE
 
 
-cdef bint holds_words(const Pass* s, Py_ssize_t position, bint numbers) noexcept nogil:
+cdef bint holds_words(
+    const Pass* s, Py_ssize_t position, bint apart, bint numbers
+) noexcept nogil:
     """Tell whether the output from ``position`` on is a few words and nothing else.
 
-    With ``numbers`` these may stand among the words.
+    ``apart``: a blank stands before them; 3(ab) is a product.  With ``numbers`` these may stand
+    among the words.
     """
     cdef Py_ssize_t length = s.size - position
-    cdef bint word = False, letter = False
-    cdef bint plain = True  # no numbers, points and commas, among which a word has to stand
+    cdef int run = 0, longest = 0
+    cdef bint difference = False  # short letters and a hyphen before the run: n-k
     cdef uint8_t byte
     if length < 2 or length > UNIT_BRACKET_LIMIT:
         return False
     while position < s.size:
         byte = s.out[position]
-        if c'a' <= byte <= c'z':
-            word = word or letter
-            letter = True
-        else:
-            letter = False
-            if byte not in b" -'/":
-                plain = False
-                if byte not in b".," and not (numbers and c'0' <= byte <= c'9'):
-                    return False
         position += 1
-    return word or plain
+        if c'a' <= byte <= c'z':
+            run += 1
+            longest = max(longest, run)
+            if position < s.size:
+                continue
+            byte = 0
+        elif byte not in b" -'/.," and not (numbers and c'0' <= byte <= c'9'):
+            return False
+        if 0 < run <= 2 and difference:
+            return False
+        difference = byte == c'-' and 0 < run <= 2
+        run = 0
+    return longest >= (2 if apart else SHORTEST_NAME)
 
 
 # --- braces --------------------------------------------------------------

@@ -75,6 +75,7 @@ cdef enum:
 cdef enum:
     EDGE_LEFT_OPERAND = 1, EDGE_LEFT_SIGN = 2, EDGE_LEFT_BRACKET = 4, EDGE_LEFT_FRACTION = 8
     EDGE_RIGHT_OPERAND = 16, EDGE_RIGHT_DIGIT = 32, EDGE_RIGHT_LETTER = 64, EDGE_LIST = 128
+    EDGE_RELATES = 256
 
 # Below this many bytes a batch is not worth waking another thread for.
 cdef enum:

@@ -75,14 +75,17 @@ cdef void take_outputs(Scan* scan, uint32_t final, Py_ssize_t end) noexcept nogi
 cdef bint begins_free(Scan* scan, int lane, Py_ssize_t start, uint32_t edges) noexcept nogil:
     """Return left_free at ``start``, worked out once while it is remembered.
 
-    Of its edges only EDGE_LEFT_FRACTION depends on more of a pattern than its first character.
+    Of its edges only EDGE_LEFT_FRACTION and EDGE_RELATES depend on more of a pattern than its
+    first character.
     """
     cdef uint64_t* slot
     cdef uint64_t name
     if scan.judged == NULL:
         return left_free(scan.data, scan.length, start, edges)
     slot = scan.judged + lane * JUDGED + (start & (JUDGED - 1))
-    name = <uint64_t>(start + 1) << 2 | (2 if edges & EDGE_LEFT_FRACTION else 0)
+    name = <uint64_t>(start + 1) << 3 | (
+        (2 if edges & EDGE_LEFT_FRACTION else 0) | (4 if edges & EDGE_RELATES else 0)
+    )
     if slot[0] | 1 != name | 1:
         slot[0] = name | left_free(scan.data, scan.length, start, edges)
     return slot[0] & 1

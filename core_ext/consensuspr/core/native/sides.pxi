@@ -4,6 +4,7 @@
 cdef enum Op:
     OP_NUMBER = 0, OP_NAME, OP_CONSTANT, OP_ADD, OP_SUBTRACT, OP_MULTIPLY, OP_DIVIDE, OP_NEGATE
     OP_POWER, OP_ROOT, OP_FACTORIAL, OP_DOUBLE_FACTORIAL, OP_BINOMIAL, OP_ABSOLUTE, OP_CALL
+    OP_LOGARITHM
     OP_NOTHING
 
 # How tightly operators bind.
@@ -22,15 +23,18 @@ cdef struct Ratio:
 
 cdef struct AlgebraSide:
     bint readable, bare, closed
+    bint choice             # it has two values: ±3
+    int num_items           # coordinates of a point, or these values; else 0
     int num_steps, num_names, occurrences, numbers
     uint64_t operands
     uint64_t names[MAX_SIDE_NAMES]
     Ratio values[POINTS]
-    Step steps[MAX_CODE]
     uint32_t start, end
+    Step steps[MAX_CODE]
 
 cdef struct PendingOp:
     uint8_t binds, op, argument, close, power, called, items
+    bint divides            # a function whose argument is a fraction: sin x/2
     uint64_t name
 
 cdef struct Parser:
@@ -66,10 +70,17 @@ cdef int greek_width(const uint8_t* data, Py_ssize_t length) noexcept nogil:
     return 0
 
 
+cdef inline bint begins_as(const uint32_t* begins, const uint8_t* data) noexcept nogil:
+    """Tell whether the first two of some letters can begin a word of a set."""
+    return (
+        letter(data[0]) and letter(data[1]) and begins[data[0] & 31] >> (data[1] & 31) & 1
+    )
+
+
 cdef int function_at(const uint8_t* data, Py_ssize_t length) noexcept nogil:
     """Return the bytes of the function that begins here, if what follows can be its argument."""
     cdef int index, size, letters, at
-    if length < 2 or not letter(data[0]) or not letter(data[1]):
+    if length < 2 or not begins_as(function_begins, data):
         return 0
     for index in range(NUM_FUNCTIONS):
         size = function_sizes[index]
@@ -88,6 +99,8 @@ cdef int function_at(const uint8_t* data, Py_ssize_t length) noexcept nogil:
 
 cdef bint begins_function(const uint8_t* data, Py_ssize_t length) noexcept nogil:
     cdef int index
+    if length < 2 or not begins_as(function_begins, data):
+        return False
     for index in range(NUM_FUNCTIONS):
         if function_sizes[index] <= length and not memcmp(
             data, function_names[index], function_sizes[index]
@@ -148,6 +161,7 @@ cdef PendingOp* push(Parser* p, int binds, int op) noexcept nogil:
     pending.power = 1
     pending.called = False
     pending.items = 1
+    pending.divides = False
     pending.name = 0
     return pending
 
@@ -344,18 +358,35 @@ cdef bint read_function(Parser* p, int start) noexcept nogil:
     """Read the base and the power of a function, whose name ends here: log_2, sin^2."""
     cdef PendingOp* pending
     cdef uint64_t name
-    cdef int power = 1, count
+    cdef int power = 1, count, first = p.at
+    cdef bint logarithm = p.data[start] == c"l"
+    cdef bint natural = logarithm and p.data[start + 1] == c"n", based = logarithm and not natural
+    cdef int64_t base = 10      # -1 where it is a letter
+    cdef bint blank
     if byte_at(p, 0) == c"_":
         p.at += 1
+        natural = False
         if byte_at(p, 0) == c"(":
             skip_bracket(p)
+            based = False
         elif digit(byte_at(p, 0)):
-            digits(p)
+            count = digits(p)
+            based = logarithm and count <= MAX_DIGITS
+            if based:
+                base = value_of_digits(p.data + p.at - count, count)
         elif letter(byte_at(p, 0)):
             p.at += 1
+            based = logarithm
+            base = -1
         else:
             p.failed = True
+            return True
     name = hash_bytes(NAME_START, p.data + start, p.at - start)
+    if based and base < 0:
+        name_of(p, hash_bytes(NAME_START, p.data + p.at - 1, 1))
+    elif based:
+        emit_number(p, base, 1)
+    first = p.at - first        # bytes of the base
     if byte_at(p, 0) == c"^":
         p.at += 1
         count = digits(p)
@@ -363,28 +394,44 @@ cdef bint read_function(Parser* p, int start) noexcept nogil:
             p.failed = True
             return True
         power = <int>value_of_digits(p.data + p.at - count, count)
-    if byte_at(p, 0) == c" ":
-        p.at += 1
-    p.calls += 1
+    blank = byte_at(p, 0) == c" "
+    p.at += blank
+    if not (based or natural):
+        p.calls += 1
+    count = OP_LOGARITHM if based or natural else OP_CALL
     if byte_at(p, 0) == c"(":
         p.at += 1
-        pending = push(p, BINDS_BRACKET, OP_CALL)
+        pending = push(p, BINDS_BRACKET, count)
         pending.close = c")"
         pending.called = True
     else:
-        pending = push(p, BINDS_ARGUMENT, OP_CALL)
+        pending = push(p, BINDS_ARGUMENT, count)
+        pending.divides = blank and first == 0      # log_2 8/x is another quotient
     pending.name = name
-    pending.argument = 1
+    pending.argument = 2 if based else 1
     pending.power = power
     return True
 
 
 cdef bint is_no_product(const uint8_t* data, int length) noexcept nogil:
     cdef int index
+    if length < 2 or not begins_as(no_product_begins, data):
+        return False
     for index in range(NUM_NO_PRODUCTS):
         if no_product_sizes[index] == length and not memcmp(data, no_products[index], length):
             return True
     return False
+
+
+cdef inline bint is_segment(const uint8_t* data, Py_ssize_t length) noexcept nogil:
+    """Tell whether letters name a segment: AB is BA."""
+    return length == 2 and c"A" <= data[0] <= c"Z" and c"A" <= data[1] <= c"Z"
+
+
+cdef uint64_t segment_hash(const uint8_t* data) noexcept nogil:
+    return name_step(
+        name_step(NAME_START, min(data[0], data[1])), max(data[0], data[1])
+    )
 
 
 cdef bint letters(Parser* p) noexcept nogil:
@@ -411,6 +458,12 @@ cdef bint letters(Parser* p) noexcept nogil:
             size = index
             p.at = start + index
             break
+    if is_segment(p.data + start, size):
+        suffix(p)
+        name_of(p, hash_bytes(
+            segment_hash(p.data + start), p.data + start + 2, p.at - start - 2
+        ))
+        return False
     if size >= MIN_WORD:
         if byte_at(p, 0) == c"(":
             return call(p, hash_bytes(NAME_START, p.data + start, size))
@@ -465,14 +518,28 @@ cdef void angle(Parser* p) noexcept nogil:
     name_of(p, hash_bytes(hash, p.data + start + count, p.at - start - count))
 
 
+cdef bint is_triangle(const uint8_t* data, Py_ssize_t length) noexcept nogil:
+    return length >= 2 and data[0] == 0xCE and data[1] == 0x94
+
+
 cdef bint named_bracket(Parser* p) noexcept nogil:
-    """Read [abc], the area of a polygon, as a name."""
-    cdef int end = p.at + 1
+    """Read [abc], the area of a polygon, as a name: its letters in any order."""
+    cdef int counts[256]
+    cdef int start = p.at + 1, end, byte, index
+    cdef uint64_t hash = hash_bytes(NAME_START, b"[", 1)
+    if is_triangle(p.data + start, p.length - start):
+        start += 2
+    memset(counts, 0, sizeof(counts))
+    end = start
     while end < p.length and letter(p.data[end]):
+        counts[p.data[end]] += 1
         end += 1
-    if end == p.length or p.data[end] != c"]" or end - p.at - 1 < 3:
+    if end == p.length or p.data[end] != c"]" or end - start < 3:
         return False
-    name_of(p, hash_bytes(NAME_START, p.data + p.at, end - p.at))
+    for byte in range(256):
+        for index in range(counts[byte]):
+            hash = name_step(hash, <uint8_t>byte)
+    name_of(p, hash)
     p.at = end + 1
     return True
 
@@ -501,6 +568,10 @@ cdef bint operand(Parser* p) noexcept nogil:
         push(p, BINDS_BRACKET, OP_NOTHING).close = c")" if byte == c"(" else c"]"
         return True
     if byte == c"|":
+        if left >= 4 and is_segment(data + 1, 2) and data[3] == c"|":
+            p.at += 4
+            name_of(p, segment_hash(data + 1))
+            return False
         p.at += 1
         push(p, BINDS_BRACKET, OP_ABSOLUTE).close = c"|"
         return True
@@ -515,6 +586,12 @@ cdef bint operand(Parser* p) noexcept nogil:
     if left >= 3 and byte == 0xE2 and data[1] == 0x88 and data[2] == 0xA0:
         angle(p)
         return False
+    width = 2
+    while width < left and letter(data[width]):
+        width += 1
+    if width == 5 and is_triangle(data, left):
+        p.at += 2
+        return True
     width = greek_width(data, left)
     if width:
         p.at += width
@@ -549,6 +626,20 @@ cdef void close_bracket(Parser* p, uint8_t byte) noexcept nogil:
     finish(p, bracket)
 
 
+cdef bint divides_argument(Parser* p) noexcept nogil:
+    """Read the bar of a fraction that is a function's argument: sin x/2."""
+    cdef int index = p.num_pending - 1
+    while index >= 0 and p.pending[index].binds > BINDS_ARGUMENT:
+        index -= 1
+    if index < 0 or not p.pending[index].divides:
+        return False
+    reduce_to(p, BINDS_FACTOR)
+    p.pending[p.num_pending - 1].divides = False
+    p.at += 1
+    push(p, BINDS_FACTOR, OP_DIVIDE)
+    return True
+
+
 cdef bint operator_or_product(Parser* p) noexcept nogil:
     """Read what stands behind an operand; return whether another is expected."""
     cdef uint8_t byte = p.data[p.at]
@@ -557,6 +648,8 @@ cdef bint operator_or_product(Parser* p) noexcept nogil:
         reduce_to(p, BINDS_SUM)
         p.at += 1
         push(p, BINDS_SUM, OP_ADD if byte == c"+" else OP_SUBTRACT)
+        return True
+    if byte == c"/" and divides_argument(p):
         return True
     if byte == c"*" or byte == c"/":
         reduce_to(p, BINDS_PRODUCT)
@@ -598,7 +691,7 @@ cdef bint operator_or_product(Parser* p) noexcept nogil:
 # --- values ------------------------------------------------------------------------------------
 
 cdef int operands_of(const Step* step) noexcept nogil:
-    if step.op == OP_CALL:
+    if step.op == OP_CALL or step.op == OP_LOGARITHM:
         return step.argument
     if step.op <= OP_CONSTANT:
         return 0
@@ -769,13 +862,30 @@ cdef bint power_step(
     return True
 
 
+cdef bint sort_arguments(Ratio* taken, int count) noexcept nogil:
+    """Bring elements of the field in order; return whether all are elements."""
+    cdef uint64_t value
+    cdef int index, at
+    for index in range(count):
+        if not quotient(&taken[index], &value):
+            return False
+        at = index
+        while at and taken[at - 1].top > value:
+            taken[at] = taken[at - 1]
+            at -= 1
+        taken[at].top = value
+        taken[at].bottom = 1
+    return True
+
+
 cdef bint modular_step(
-    const Step* step, const Step* first, const Step* second, const Ratio* taken, uint64_t point,
+    const Step* step, const Step* first, const Step* second, Ratio* taken, uint64_t point,
     Ratio* result,
 ) noexcept nogil:
     """Work out modulo PRIME what is no sum or product; return whether it has a value."""
     cdef uint64_t value, argument
     cdef Ratio other
+    cdef int index
     if step.op == OP_CONSTANT:
         result.top = field_element(step.name)
         result.bottom = 1
@@ -810,6 +920,9 @@ cdef bint modular_step(
         other.bottom = 1
         return hashed(OP_ABSOLUTE, NULL, &other, 1, result)
     else:
+        for index in range(NUM_SYMMETRIC):
+            if step.name == symmetric[index] and not sort_arguments(taken, step.argument):
+                return False
         # A function is known nowhere, so it takes another value at each point.
         return hashed(step.name, &point, taken, step.argument, result)
     return True
@@ -827,8 +940,42 @@ cdef inline Ratio sum_of(const Ratio* a, const Ratio* b, bint negative) noexcept
     return result
 
 
+cdef inline Ratio ratio_of(const Step* step) noexcept nogil:
+    """Return a value that is known."""
+    cdef Ratio result
+    result.top = field_of(step.num)
+    result.bottom = field_of(step.den)
+    return result
+
+
 cdef inline uint64_t times(uint64_t a, uint64_t b) noexcept nogil:
     return b if a == 1 else a if b == 1 else field_multiply(a, b)
+
+
+cdef bint logarithm(const Step* step, const Ratio* value, uint64_t* result) noexcept nogil:
+    """Set a logarithm to a base of its own: of a number the sum of those of its primes."""
+    cdef Ratio found
+    cdef uint64_t total = 0, rest, key
+    cdef int part, index
+    if not step.known:
+        if not hashed(OP_LOGARITHM, NULL, value, 1, &found):
+            return False
+        result[0] = found.top
+        return True
+    if step.num <= 0:
+        return False
+    for part in range(2):
+        rest = <uint64_t>(step.num if part == 0 else step.den)
+        for index in range(NUM_SQUARES):
+            while rest % squares[index] == 0:
+                rest //= squares[index]
+                key = never_zero(combine(mixed(OP_LOGARITHM), squares[index])) % PRIME
+                total = field_add(total, field_negate(key) if part else key)
+        if rest > 1:
+            key = never_zero(combine(mixed(OP_LOGARITHM), rest)) % PRIME
+            total = field_add(total, field_negate(key) if part else key)
+    result[0] = total
+    return True
 
 
 cdef bint evaluate(
@@ -842,30 +989,31 @@ cdef bint evaluate(
     cdef Ratio stack[MAX_CODE + 1][POINTS]
     cdef const Step* steps[MAX_CODE + 1]
     cdef Ratio taken[MAX_CODE]
+    cdef uint64_t logs[2]
     cdef Ratio* left
     cdef Ratio* right
     cdef const Step* step
     cdef const Step* first
     cdef const Step* second
     cdef int size = 0, index, count, at, point
-    cdef uint64_t name, top
+    cdef uint64_t top
     for index in range(side.num_steps):
         step = &side.steps[index]
         count = operands_of(step)
         size += 1 - count
         left = stack[size - 1]
         if step.op == OP_NAME:
-            name = step.name
-            for at in range(num_names):
-                if names[at] == step.name:
-                    name = slots[at]
-                    break
+            at = 0
+            while at < num_names and names[at] != step.name:
+                at += 1
             for point in range(points):
-                left[point].top = name_point(name, point)
+                left[point].top = (
+                    slot_points[slots[at]][point] if at < num_names
+                    else name_point(step.name, point)
+                )
                 left[point].bottom = 1
         elif step.known:
-            left[0].top = field_of(step.num)
-            left[0].bottom = field_of(step.den)
+            left[0] = ratio_of(step)
             for point in range(1, points):
                 left[point] = left[0]
         elif step.op == OP_ADD or step.op == OP_SUBTRACT:
@@ -886,6 +1034,13 @@ cdef bint evaluate(
         elif step.op == OP_NEGATE:
             for point in range(points):
                 left[point].top = field_negate(left[point].top)
+        elif step.op == OP_LOGARITHM:
+            for point in range(points):
+                for at in range(count):
+                    if not logarithm(steps[size - 1 + at], &stack[size - 1 + at][point], &logs[at]):
+                        return False
+                left[point].top = logs[count - 1]
+                left[point].bottom = logs[0] if count == 2 else 1
         else:
             first = steps[size - 1] if count else NULL
             second = steps[size + count - 2] if count else NULL
@@ -912,14 +1067,29 @@ cdef bint parse_side(Parser* p) noexcept nogil:
     return p.num_pending == 0 and not p.failed
 
 
-cdef bint read_expression(Parser* p, AlgebraSide* side) noexcept nogil:
+cdef inline bint is_negative(const AlgebraSide* side) noexcept nogil:
+    """Tell whether a program ends with a change of the sign."""
+    return side.steps[side.num_steps - 1].op == OP_NEGATE
+
+
+cdef bint work_out(Parser* p, AlgebraSide* side) noexcept nogil:
     cdef int point, index, operations = 0
+    cdef int points = POINTS
     cdef const Step* step
     if not parse_side(p) or not exact_steps(side):
         return False
-    if not evaluate(side, POINTS, NULL, NULL, 0, side.values):
+    side.closed = side.num_names == 0 and p.calls == 0
+    # What has no names is the same at each point.
+    if side.closed:
+        points = 1
+    step = &side.steps[side.num_steps - 1]
+    if step.known:
+        side.values[0] = ratio_of(step)
+    elif not evaluate(side, points, NULL, NULL, 0, side.values):
         return False
-    for point in range(POINTS):
+    for point in range(points, POINTS):
+        side.values[point] = side.values[0]
+    for point in range(points):
         if side.values[point].bottom == 0:
             return False
     for index in range(side.num_steps):
@@ -930,17 +1100,18 @@ cdef bint read_expression(Parser* p, AlgebraSide* side) noexcept nogil:
                 side.operands += never_zero(
                     combine(combine(mixed(OP_NUMBER), <uint64_t>step.num), <uint64_t>step.den)
                 )
-        elif step.op == OP_ROOT or OP_FACTORIAL <= step.op <= OP_BINOMIAL:
+        elif step.op in (
+            OP_ROOT, OP_FACTORIAL, OP_DOUBLE_FACTORIAL, OP_BINOMIAL, OP_LOGARITHM
+        ):
             operations |= 1 << step.op
     if side.operands:
-        for index in range(OP_ROOT, OP_BINOMIAL + 1):
+        for index in range(OP_NOTHING):
             if operations >> index & 1:
                 side.operands += never_zero(mixed(<uint64_t>index))
-    step = &side.steps[side.num_steps - 1]
-    side.bare = not step.known and (
+    step = &side.steps[side.num_steps - 1 - is_negative(side)]
+    side.bare = not side.steps[side.num_steps - 1].known and (
         step.op == OP_NAME or step.op == OP_CALL or step.op == OP_ABSOLUTE
     )
-    side.closed = side.num_names == 0 and p.calls == 0
     return True
 
 
@@ -955,7 +1126,8 @@ cdef void read_opaque(AlgebraSide* side, const uint8_t* data, int length) noexce
         return
     side.names[0] = hash_bytes(NAME_START, data, length)
     side.num_names = side.occurrences = side.num_steps = 1
-    side.numbers = 0
+    side.numbers = side.num_items = 0
+    side.choice = False
     side.operands = 0
     side.bare = True
     side.closed = False
@@ -967,20 +1139,133 @@ cdef void read_opaque(AlgebraSide* side, const uint8_t* data, int length) noexce
         side.values[point].bottom = 1
 
 
-cdef void read_side(
+cdef bint read_expression(
     Parser* p, AlgebraSide* side, const uint8_t* data, Py_ssize_t length
 ) noexcept nogil:
-    """Read a side from the bytes of a normal form."""
-    side.readable = False
-    if length == 0 or length > MAX_SIDE_BYTES:
-        return
+    """Read a side from at most MAX_SIDE_BYTES; return whether it is an expression."""
     p.data = data
     p.length = <int>length
     p.at = p.num_pending = p.depth = p.calls = 0
     p.failed = False
     p.side = side
+    side.choice = False
+    side.num_items = 0
     side.num_steps = side.num_names = side.occurrences = side.numbers = 0
     side.operands = 0
-    side.readable = read_expression(p, side)
+    side.readable = length > 0 and work_out(p, side)
+    return side.readable
+
+
+# --- points and choices ------------------------------------------------------------------------
+
+cdef int coordinates(const uint8_t* data, int length, int* ends) noexcept nogil:
+    """Set where the coordinates of a point (2,3) end; return how many it has, 0 for no point."""
+    cdef int depth = 0, count = 0, at
+    cdef uint8_t byte
+    if data[0] != c"(" or data[length - 1] != c")":
+        return 0
+    for at in range(length):
+        byte = data[at]
+        depth += (byte == c"(" or byte == c"[") - (byte == c")" or byte == c"]")
+        if depth == 0 and at < length - 1:
+            return 0
+        if depth == 0 or (byte == c"," and depth == 1):
+            if count < MAX_COORDINATES:
+                ends[count] = at
+            count += 1
+    return count if 1 < count <= MAX_COORDINATES else 0
+
+
+cdef int either_at(const uint8_t* data, int length) noexcept nogil:
+    """Return where the only ± stands, -1 where there is none or another."""
+    cdef int at, found = -1
+    for at in range(length - 1):
+        if data[at] == 0xC2 and data[at + 1] == 0xB1:
+            if found >= 0:
+                return -1
+            found = at
+    return found
+
+
+cdef bint read_part(
+    Parser* p, AlgebraSide* part, const uint8_t* data, int length, int index
+) noexcept nogil:
+    """Read a coordinate of a point, or a value of a choice."""
+    cdef int ends[MAX_COORDINATES]
+    cdef uint8_t variant[MAX_SIDE_BYTES]
+    cdef int start, at
+    if coordinates(data, length, ends):
+        start = 1 if index == 0 else ends[index - 1] + 1
+        return read_expression(p, part, data + start, ends[index] - start)
+    at = either_at(data, length)
+    memcpy(variant, data, at)
+    variant[at] = c"-" if index else c"+"
+    memcpy(variant + at + 1, data + at + 2, length - at - 2)
+    return read_expression(p, part, variant, length - 1)
+
+
+cdef bint read_compound(
+    Parser* p, AlgebraSide* side, AlgebraSide* part, const uint8_t* data, int length, int count,
+    bint choice,
+) noexcept nogil:
+    """Read a point from its coordinates, or a choice from its two values."""
+    cdef Ratio values[POINTS][MAX_COORDINATES]
+    cdef uint64_t key
+    cdef int index, point, at
+    side.num_names = 0
+    side.closed = True
+    for index in range(count):
+        if not read_part(p, part, data, length, index):
+            return False
+        side.closed = side.closed and part.closed
+        for point in range(POINTS):
+            values[point][index] = part.values[point]
+        for point in range(part.num_names):
+            at = 0
+            while at < side.num_names and side.names[at] != part.names[point]:
+                at += 1
+            if at == MAX_SIDE_NAMES:
+                return False
+            if at == side.num_names:
+                side.names[at] = part.names[point]
+                side.num_names += 1
+    for point in range(POINTS):
+        if choice:
+            sort_arguments(values[point], count)
+        key = combine(mixed(OP_CALL), <uint64_t>choice)
+        for index in range(count):
+            quotient(&values[point][index], &side.values[point].top)
+            key = combine(key, side.values[point].top)
+        side.values[point].top = never_zero(key) % PRIME
+        side.values[point].bottom = 1
+    side.choice = choice
+    side.num_items = count
+    side.bare = False
+    side.occurrences = side.numbers = 0
+    side.operands = 0
+    side.num_steps = 1
+    side.steps[0].op = OP_NAME
+    side.steps[0].name = side.values[0].top
+    side.steps[0].known = False
+    side.readable = True
+    return True
+
+
+cdef void read_side(
+    Parser* p, AlgebraSide* side, AlgebraSide* part, const uint8_t* data, Py_ssize_t length
+) noexcept nogil:
+    """Read a side from the bytes of a normal form; ``part`` is of no further use."""
+    cdef int ends[MAX_COORDINATES]
+    cdef int count
+    side.readable = False
+    if length == 0 or length > MAX_SIDE_BYTES:
+        return
+    count = coordinates(data, <int>length, ends)
+    if count:
+        read_compound(p, side, part, data, <int>length, count, False)
+    elif either_at(data, <int>length) >= 0:
+        read_compound(p, side, part, data, <int>length, 2, True)
+    else:
+        read_expression(p, side, data, length)
     if not side.readable:
         read_opaque(side, data, <int>length)

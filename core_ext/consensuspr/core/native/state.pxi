@@ -411,8 +411,13 @@ cdef void put_product(Pass* s, Py_ssize_t at) noexcept nogil:
 
 
 cdef bint ends_short(const Pass* s) noexcept nogil:
-    """Tell whether the word at the end of the output is too short for a name: ab*c is abc."""
+    """Tell whether the word at the end of the output is too short for a name: ab*c is abc.
+
+    A segment is a name: AB*c.
+    """
     cdef Py_ssize_t at
+    if c'A' <= s.out[s.size - 1] <= c'Z':
+        return False
     if s.size < SHORTEST_NAME:
         return True
     for at in range(s.size - SHORTEST_NAME, s.size):

@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from consensuspr.core.native.hash_set cimport HashSet
+
 # A text at one byte a character.  Buffers are kept from text to text; zeroed before the first use.
 cdef struct Text:
     uint8_t* bytes          # none of them 0, and zeros behind them
@@ -17,16 +19,14 @@ cdef struct Stated:
     uint32_t end
     bint whole, code, written
 
-# What is distinct is counted: small whole numbers as bits, all else in a growing set of hashes.
+# What is distinct is counted: small whole numbers as bits, all else by its hash.
 cdef enum:
     SMALL_WORDS = 16
 
 cdef struct Counted:
     uint64_t small[SMALL_WORDS]
     uint32_t num_small
-    uint64_t* slots
-    uint32_t capacity   # a power of two, or 0
-    uint32_t size
+    HashSet hashes
 
 # A number or a value as it is looked up in such a set.
 cdef struct Magnitude:

@@ -9,6 +9,7 @@ from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strchr, strncmp
 
+from consensuspr.core.native.hash_set cimport HashSet, set_add, set_clear, set_free, set_has
 from consensuspr.core.native.normal_form cimport (
     CH_AMPERSAND, CH_ARROW, CH_BACKSLASH, CH_BANG, CH_BAR, CH_BRACE_CLOSE, CH_BRACE_OPEN,
     CH_BRACKET_CLOSE, CH_BRACKET_OPEN, CH_BULLET, CH_CARET, CH_CLOSE, CH_COLON, CH_COMMA, CH_DIGIT,
@@ -148,8 +149,8 @@ cdef struct Reader:
     Py_ssize_t num_stated, stated_size
     bint keep, failed
     Counted values
-    Counted equations       # keys
     Counted numbers
+    HashSet equations       # keys
     bint has_code
     Results results
     Pending* pending        # one for each key at most
@@ -183,24 +184,6 @@ cdef struct Reader:
 
 # --- what is distinct ------------------------------------------------------------------------
 
-cdef int counted_grow(Counted* counted) noexcept nogil:
-    cdef uint32_t capacity = counted.capacity * 2 if counted.capacity else 32
-    cdef uint64_t* slots = <uint64_t*>PyMem_RawCalloc(capacity, sizeof(uint64_t))
-    cdef uint32_t index, slot
-    if slots == NULL:
-        return -1
-    for index in range(counted.capacity):
-        if counted.slots[index]:
-            slot = <uint32_t>counted.slots[index] & (capacity - 1)
-            while slots[slot]:
-                slot = (slot + 1) & (capacity - 1)
-            slots[slot] = counted.slots[index]
-    PyMem_RawFree(counted.slots)
-    counted.slots = slots
-    counted.capacity = capacity
-    return 0
-
-
 cdef inline void count(Reader* r, Counted* counted, int64_t num, int64_t den) noexcept nogil:
     cdef uint64_t bit
     cdef uint64_t* word
@@ -213,30 +196,17 @@ cdef inline void count(Reader* r, Counted* counted, int64_t num, int64_t den) no
         count_hash(r, counted, fraction_hash(num, den))
 
 
-cdef void count_hash(Reader* r, Counted* counted, uint64_t value) noexcept nogil:
-    cdef uint32_t slot
-    if 2 * counted.size >= counted.capacity and counted_grow(counted) < 0:
+cdef inline void count_hash(Reader* r, Counted* counted, uint64_t value) noexcept nogil:
+    if set_add(&counted.hashes, value | <uint64_t>(value == 0)):
         r.failed = True
-        return
-    value |= <uint64_t>(value == 0)
-    slot = <uint32_t>value & (counted.capacity - 1)
-    while counted.slots[slot]:
-        if counted.slots[slot] == value:
-            return
-        slot = (slot + 1) & (counted.capacity - 1)
-    counted.slots[slot] = value
-    counted.size += 1
+
+
+cdef inline uint32_t num_counted(const Counted* counted) noexcept nogil:
+    return <uint32_t>counted.hashes.size + counted.num_small
 
 
 cdef void counted_clear(Counted* counted) noexcept nogil:
-    """Empty a set; give the memory of a large one back."""
-    if counted.capacity > 4096:
-        PyMem_RawFree(counted.slots)
-        counted.slots = NULL
-        counted.capacity = 0
-    elif counted.size:
-        memset(counted.slots, 0, counted.capacity * sizeof(uint64_t))
-    counted.size = 0
+    set_clear(&counted.hashes)
     counted.num_small = 0
     memset(counted.small, 0, sizeof(counted.small))
 
@@ -289,7 +259,8 @@ cdef void state(
         part = &parts[index]
         count(r, &r.values, part.num, part.den)
         key = key_of(part.num, part.den, part.operands)
-        count_hash(r, &r.equations, key)
+        if set_add(&r.equations, key):
+            r.failed = True
         if r.keys != NULL and r.keys.capacity:
             slot = <uint32_t>key & (r.keys.capacity - 1)
             while r.keys.slots[slot].key:
@@ -438,9 +409,9 @@ cdef void workspace_free(Workspace* workspace) noexcept nogil:
     if r == NULL:
         return
     PyMem_RawFree(r.stated)
-    PyMem_RawFree(r.values.slots)
-    PyMem_RawFree(r.equations.slots)
-    PyMem_RawFree(r.numbers.slots)
+    set_free(&r.values.hashes)
+    set_free(&r.numbers.hashes)
+    set_free(&r.equations)
     PyMem_RawFree(r.results.slots)
     PyMem_RawFree(r.pending)
     PyMem_RawFree(r.pended)
@@ -496,23 +467,23 @@ cdef int read_statements_into(
     r.matched = matched
     r.places = places
     counted_clear(&r.values)
-    counted_clear(&r.equations)
     counted_clear(&r.numbers)
+    set_clear(&r.equations)
     if read_more(workspace, data, length) < 0:
         return -1
     reach_pending(r, computed)
     if r.keep:
         finish_kept(r)
     values[0] = num_values(r)
-    numbers[0] = r.numbers.size + r.numbers.num_small
+    numbers[0] = num_counted(&r.numbers)
     return 0
 
 
 cdef uint32_t num_values(const Reader* r) noexcept nogil:
     """Return the distinct values, at least half of the distinct equations, see statements.py."""
     return max(
-        r.values.size + r.values.num_small,
-        (r.equations.size + EQUATIONS_A_VALUE - 1) // EQUATIONS_A_VALUE,
+        num_counted(&r.values),
+        <uint32_t>(r.equations.size + EQUATIONS_A_VALUE - 1) // EQUATIONS_A_VALUE,
     )
 
 
@@ -526,7 +497,7 @@ cdef int count_too(
     if read_more(workspace, data, length) < 0:
         return -1
     values[0] = num_values(r)
-    numbers[0] = r.numbers.size + r.numbers.num_small
+    numbers[0] = num_counted(&r.numbers)
     return 0
 
 
@@ -562,18 +533,9 @@ cdef bint writes_number(const Workspace* workspace, const Magnitude* number) noe
 
 
 cdef bint is_counted(const Counted* counted, const Magnitude* sought) noexcept nogil:
-    cdef uint64_t value = sought.hash
-    cdef uint32_t slot
     if sought.small >= 0:
         return counted.small[sought.small >> 6] >> (sought.small & 63) & 1
-    if counted.capacity == 0:
-        return False
-    slot = <uint32_t>value & (counted.capacity - 1)
-    while counted.slots[slot]:
-        if counted.slots[slot] == value:
-            return True
-        slot = (slot + 1) & (counted.capacity - 1)
-    return False
+    return set_has(&counted.hashes, sought.hash)
 
 
 # --- Python --------------------------------------------------------------------------------------

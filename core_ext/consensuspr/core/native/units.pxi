@@ -204,7 +204,9 @@ cdef bint is_factor_pair(const Pass* s, const uint8_t* letters_, Py_ssize_t end)
     if s.gap not in (GAP_THIN, GAP_SPACE):
         return False
     cls = class_of(s, skip_marks(s, end))
-    if cls in (CH_PLUS, CH_MINUS, CH_STAR, CH_TIMES, CH_CARET, CH_EQUALS):
+    if are_capitals(letters_) or cls in (
+        CH_PLUS, CH_MINUS, CH_STAR, CH_TIMES, CH_CARET, CH_EQUALS
+    ):
         return True
     at = number_start(s)
     return at > s.base and s.out[at - 1] in b"+-*/^("

@@ -92,6 +92,10 @@ cdef Py_ssize_t letters_end(const Pass* s, Py_ssize_t at) noexcept nogil:
     return at
 
 
+cdef inline bint are_capitals(const uint8_t* text) noexcept nogil:
+    return c'A' <= text[0] <= c'Z' and c'A' <= text[1] <= c'Z'
+
+
 cdef inline Py_ssize_t letters(Pass* s, Py_ssize_t at) noexcept nogil:
     """A run of letters; most words are folded straight into their place in the output."""
     cdef Py_ssize_t end = at + 1
@@ -126,7 +130,10 @@ cdef inline Py_ssize_t letters(Pass* s, Py_ssize_t at) noexcept nogil:
         (meaning > W_FUNCTION and meaning != W_APPLIED)
         or s.product
         or s.last == K_UNDERSCORE
-        or (length == 2 and s.last == K_NUMBER and meaning == W_PLAIN)
+        or (
+            length == 2 and meaning == W_PLAIN
+            and (s.last == K_NUMBER or are_capitals(s.data + at))
+        )
         or at_limit(s, at)
     ):
         return word(s, <const char*>s.data + at, length, at, end)
@@ -239,6 +246,17 @@ cdef Py_ssize_t word(
     return plain_word(s, raw, length, meaning, at, end)
 
 
+cdef inline bint is_segment(
+    const Pass* s, const uint8_t* text, Py_ssize_t length, int meaning
+) noexcept nogil:
+    """Tell whether a word names a segment, like AB (rule 15); CD is a unit behind a number."""
+    if length != 2 or not are_capitals(text):
+        return False
+    return meaning == W_PLAIN or (
+        meaning == W_GLUED_UNIT and (s.last != K_NUMBER or s.product)
+    )
+
+
 cdef Py_ssize_t plain_word(
     Pass* s, const uint8_t* text, Py_ssize_t length, int meaning, Py_ssize_t at, Py_ssize_t end
 ) noexcept nogil:
@@ -249,19 +267,24 @@ cdef Py_ssize_t plain_word(
     cdef uint8_t* target
     cdef int units = s.unit_words
     cdef int gap
+    cdef bint segment = is_segment(s, text, length, meaning)
+    if segment:
+        meaning = W_PLAIN
     if length == 2 and meaning == W_PLAIN and is_factor_pair(s, text, end):
         s.gap = GAP_NONE
     # What junction settles is put back for finish_word, which judges by the state before.
     gap = s.gap
-    # A short word next to a product sign is a product itself: 4*ac is 4ac.
+    # A short word next to a product sign is a product itself: 4*ac is 4ac, but AB*CD is not.
     cdef bint factor = s.product and meaning == W_PLAIN and is_short(text, length)
+    if segment and (s.last == K_LETTER or s.last == K_WORD):
+        factor = False
     if factor and s.last == K_LETTER:
         fold_last_letter(s)
     junction(s, K_LETTER if factor else K_WORD, at, end)
     target = s.out + s.size
     # Left to right, one byte at a time: text may lie a few bytes further on in the output.
     for position in range(length):
-        target[position] = LOWER[text[position]]
+        target[position] = text[position] if segment else LOWER[text[position]]
     s.gap = gap
     s.unit_words = units
     finish_word(s, length, meaning, before, at, end)

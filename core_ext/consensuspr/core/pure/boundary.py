@@ -53,6 +53,8 @@ def left_free(data: bytes, start: int, edges: Edge) -> bool:
         return _stands_behind(data, start, before, edges)
     if before is Char.PRIME:
         return not edges & Edge.LEFT_BRACKET
+    if before is Char.OPEN and edges & Edge.RELATES:
+        return start < 2 or (data[start - 2] not in _LETTERS and data[start - 2] not in b"_^")
     return True
 
 

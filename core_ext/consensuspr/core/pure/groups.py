@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import re
 
 from consensuspr.core.pure.state import (
     BINDING,
@@ -31,6 +31,9 @@ from consensuspr.core.tables import (
 
 # A group whose brackets are being decided may follow one of these without multiplying.
 _FREE = (Kind.START, Kind.RELATION, Kind.OPEN, Kind.PUNCTUATION)
+_LETTERS = re.compile(rb"[a-z]+")
+# n-k is a difference, well-known is a word.
+_DIFFERENCE = re.compile(rb"(?<![a-z])[a-z]{1,2}-[a-z]{1,2}(?![a-z])")
 
 
 class Groups(State):
@@ -194,7 +197,7 @@ class Groups(State):
         self.gap = Gap.NONE
         # 48 grains (1959 penny) + 36: behind a word of a unit a remark may hold numbers too.
         unit = frame.unit_words >= 0 and self.holds_words(
-            frame.position + 1, numbers=frame.unit_words > 0
+            frame.position + 1, frame.separated, numbers=frame.unit_words > 0
         )
         if not unit and (
             frame.before in (Kind.OPERATOR, Kind.RELATION)
@@ -225,21 +228,20 @@ class Groups(State):
             self.tokens = self.factors = 1
             self.content = Content.NONE
 
-    def holds_words(self, position: int, numbers: bool = False) -> bool:
+    def holds_words(self, position: int, apart: bool, numbers: bool = False) -> bool:
         """Tell whether the output from ``position`` on is a few words and nothing else.
 
         Args:
             position: where to begin.
+            apart: whether a blank stands before them; 3(ab) is a product.
             numbers: whether numbers may stand among them.
         """
-        words = self.out[position:]
-        if not 2 <= len(words) <= MAX_UNIT_BRACKET:
+        words = bytes(self.out[position:])
+        if not 2 <= len(words) <= MAX_UNIT_BRACKET or _DIFFERENCE.search(words):
             return False
-        if all(byte in b"abcdefghijklmnopqrstuvwxyz -'/" for byte in words):
-            return True
-        more = b"., 0123456789" if numbers else b"., "
-        word = any(97 <= a <= 122 and 97 <= b <= 122 for a, b in pairwise(words))
-        return word and all(byte in b"abcdefghijklmnopqrstuvwxyz-'/" + more for byte in words)
+        longest = max(map(len, _LETTERS.findall(words)), default=0)
+        signs = b"abcdefghijklmnopqrstuvwxyz-'/., " + (b"0123456789" if numbers else b"")
+        return longest >= (2 if apart else MIN_NAME) and all(byte in signs for byte in words)
 
     def close_raw(self, text: str, at: int, end: int) -> int:
         """Write a closing bracket as it stands."""
@@ -477,8 +479,7 @@ class Groups(State):
         """
         length = len(self.out) - frame.position - 1
         single = self.one_factor()
-        name = self.content is Content.WORDS and length >= MIN_NAME
-        name = name and self.holds_words(frame.position + 1)
+        name = self.content is Content.WORDS and self.holds_words(frame.position + 1, apart=False)
         if (single and length <= MAX_REWRITE_BYTES) or name:
             self.drop_bracket(frame, "", end)
         else:

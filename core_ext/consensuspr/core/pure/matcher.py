@@ -12,7 +12,7 @@ import ahocorasick
 import numpy as np
 
 from consensuspr.core.algebra import (
-    GROUPS,
+    OWN_GROUPS,
     FactGroup,
     FactKind,
     FactRun,
@@ -231,8 +231,7 @@ class Matcher:
         for run in read_facts(form.data, self._shapes):
             for fact in run.facts:
                 is_joined = fact.kind is FactKind.JOINED
-                own = FactGroup.JOINED if is_joined else GROUPS[fact.kind]
-                if not own & self._groups:
+                if not OWN_GROUPS[fact.kind] & self._groups:
                     continue
                 # What is joined counts where its last part has been said before.
                 if stated is not None and not (is_joined and fresh):

@@ -29,6 +29,11 @@ _UNIT_BYTES = UNIT_LETTERS.encode()
 _SIDE = b"0123456789.+-*/()^ \n" + _UNIT_BYTES
 
 
+def is_segment(text: str) -> bool:
+    """Tell whether a word is two ASCII capitals, like the segment AB (rule 15)."""
+    return len(text) == 2 and all("A" <= char <= "Z" for char in text)
+
+
 class Operands(Operators):
     """Rules for what operators stand between."""
 
@@ -469,7 +474,14 @@ class Operands(Operators):
                     self.reach_unit()
                 else:
                     meaning = Word.FUNCTION
+        if is_segment(text) and self.can_be_segment(meaning):
+            return self.plain_word(text, Word.PLAIN, at, end)
         return self.plain_word(lower, meaning, at, end)
+
+    def can_be_segment(self, meaning: Word) -> bool:
+        """Tell whether two capitals with a meaning name a segment: CD is a unit behind a number."""
+        unit = self.last is Kind.NUMBER and self.product is None
+        return meaning is Word.PLAIN or (meaning is Word.GLUED_UNIT and not unit)
 
     def plain_word(self, lower: str, meaning: Word, at: int, end: int) -> int:
         """Write a word as it is, and tell whether it can be a unit (rule 3)."""
@@ -484,8 +496,10 @@ class Operands(Operators):
             and self.gap is not Gap.NONE
             and self.product is None
         )
-        # A short word next to a product sign is a product itself: 4*ac is 4ac.
+        # A short word next to a product sign is a product itself: 4*ac is 4ac, but AB*CD is not.
         factor = self.product is not None and len(lower) < MIN_NAME and meaning is Word.PLAIN
+        if is_segment(lower) and self.last in (Kind.LETTER, Kind.WORD):
+            factor = False
         if factor and self.last is Kind.LETTER:
             self.fold_last_letter()
         self.junction(Kind.LETTER if factor else Kind.WORD, at, end)
@@ -517,7 +531,7 @@ class Operands(Operators):
             return False
         if self.gap not in (Gap.THIN, Gap.SPACE):
             return False
-        if self.classes[self.skip_marks(end)] in _JOINS_FACTORS:
+        if is_segment(letters) or self.classes[self.skip_marks(end)] in _JOINS_FACTORS:
             return True
         at = self.number_start()
         return at > self.base and self.out[at - 1] in b"+-*/^("

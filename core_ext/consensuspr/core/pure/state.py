@@ -454,9 +454,12 @@ class State:
         return letter or tail[-2:-1].isdigit() or tail[-2:-1] == b")"
 
     def ends_short(self) -> bool:
-        """Tell whether the word at the end of the output is too short for a name: ab*c is abc."""
+        """Tell whether the word at the end of the output is too short for a name: ab*c is abc.
+
+        A segment is a name: AB*c.
+        """
         tail = self.out[-MIN_NAME:]
-        return not tail.isalpha() or len(tail) < MIN_NAME
+        return not tail[-1:].isupper() and (not tail.isalpha() or len(tail) < MIN_NAME)
 
     def write_product(self) -> None:
         """Write the pending product sign."""

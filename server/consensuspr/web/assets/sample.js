@@ -56,6 +56,8 @@ function nodeItem(node, onshow) {
       }, matched ? "✓ " : "✗ "), prose(nodeName(node)), nodeBadges(node)),
       matched ? h("p", h("span", { class: `channel ${channel}` }, channel), " ",
         node.expression ? wording(node.expression) : null) : null,
+      node.words && channel !== "pattern"
+        ? h("div.about", `${CHANNELS[channel]}: `, wording(node.words)) : null,
       unmatched.length ? wordings(unmatched, words) : null));
 }
 

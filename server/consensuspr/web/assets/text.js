@@ -213,14 +213,15 @@ function marked(pieces, nodes, { rendered = isRendered(), onnode, onskipped } = 
   return into;
 }
 
-// What does not break into lines, a box for example, is scrolled where it is wider than its text.
+// What does not break into lines, a display or a box, is scrolled where it is wider than its text.
 const fit = new ResizeObserver((entries) => {
   for (const { target } of entries) {
     const room = target.clientWidth;
     if (!room) continue;
-    for (const formula of target.querySelectorAll(".formula:not(.display)")) {
-      const wide = formula.firstChild.getBoundingClientRect().width > room;
-      formula.classList.toggle("wide", wide);
+    for (const formula of target.querySelectorAll(".formula")) {
+      const display = formula.classList.contains("display");
+      const wide = display ? formula.scrollWidth > room : formula.firstChild.getBoundingClientRect().width > room;
+      if (!display) formula.classList.toggle("wide", wide);
       if (wide) formula.tabIndex = 0;
       else formula.removeAttribute("tabindex");
     }

@@ -17,9 +17,12 @@ from consensuspr.core.algebra import (
     MAX_JOINED,
     MAX_LIST,
     MAX_MODULUS,
+    MAX_OPAQUE,
     MAX_SPAN,
     MAX_TOKEN,
     MIN_LIST,
+    MIN_WORD,
+    NO_PRODUCTS,
     Fact,
     FactKind,
     FactRun,
@@ -35,13 +38,19 @@ from consensuspr.core.pure.algebra.keys import (
     renamed_key,
     shape_of,
     size_of,
+    solved_key,
+    values_key,
 )
 from consensuspr.core.pure.algebra.sides import (
     DIGITS,
+    FUNCTION_NAMES,
+    GREEK,
     LETTERS,
     Side,
     function_of,
+    is_segment,
     quotient,
+    read_expression,
     read_side,
 )
 from consensuspr.core.tables import PARAGRAPH
@@ -58,13 +67,19 @@ class Relation(IntEnum):
     AT_LEAST = 5
     CONGRUENT = 6
     UNEQUAL = 7
+    MEMBER = 8
 
 
 _RELATIONS: Final = {
-    text.encode(): relation for text, relation in zip("=≈<>≤≥≡≠", Relation, strict=True)
+    text.encode(): relation for text, relation in zip("=≈<>≤≥≡≠∈", Relation, strict=True)
 }
-_MOD: Final = b" mod "
+_MODS: Final = (b" mod ", b" modulo ")
+_EQUALITIES: Final = (Relation.EQUAL, Relation.CONGRUENT)
 # An item of its own, so that 1, 2, … is no list of two.
+# Bytes that are looked at for a function and its argument.
+_MAX_FUNCTION: Final = 24
+_GREEK: Final = frozenset(letter for letter in GREEK if len(letter) == 2)
+_IN_MODULUS: Final = LETTERS | DIGITS | frozenset(b"^")
 _ELLIPSIS: Final = "…".encode()
 
 
@@ -94,7 +109,11 @@ class FactReader:
         self._facts: list[Fact] = []
         self._parts: list[Fact] = []
         self._items: list[int] = []
+        # Whose values the items are, and the keys that say so: x = 2, 3.
+        self._owner: Side | None = None
+        self._values: list[int] = []
         self._start = self._end = 0  # of the run that is read
+        self._list = (0, 0)  # from the first item to the last
         self._last_token = (0, 0)  # "mod" aside
 
     def runs(self) -> Iterator[FactRun]:
@@ -102,13 +121,15 @@ class FactReader:
         goes_on = False
         for start, end in _tokens(self._form):
             token = self._form[start:end]
-            if start < self._end or token == b"mod":
+            if start < self._end or token in (b"mod", b"modulo"):
                 continue
             if token in (b"and", b"or") and self._end and start - self._end <= 2:
                 goes_on = self._form[self._end : start] in (b" ", b",", b", ")
                 continue
             pieces = self._pieces(start, end) if _may_say(token) else []
-            if not pieces or not goes_on:
+            # 2016 mod 1000 = 16 is one congruence.
+            relates = bool(pieces) and isinstance(pieces[0].behind, Relation)
+            if not pieces or not (goes_on or (relates and self._is_modulus(start))):
                 yield from self._finish()
                 self._start = start
             goes_on = bool(pieces) and token.endswith((b",and", b",or"))
@@ -120,21 +141,26 @@ class FactReader:
         """Yield the run that ends here, if it says anything."""
         if not self._end:
             return
+        start, end = self._list
         if MIN_LIST <= len(self._items) <= MAX_LIST:
             key = combined(FactKind.LIST, (len(self._items), _sum(self._items)))
-            self._facts.append(Fact(FactKind.LIST, (key,), self._start, self._end, True))
+            self._facts.append(Fact(FactKind.LIST, (key,), start, end, True))
+        if 2 <= len(self._items) == len(self._values) <= MAX_JOINED:
+            key = values_key(self._values)
+            self._facts.append(Fact(FactKind.VALUES, (key,), self._start, end, True))
         if self._facts or self._items:
             yield FactRun(self._facts, self._start, self._end, len(self._parts), len(self._items))
-        self._facts, self._parts, self._items = [], [], []
+        self._facts, self._parts = [], []
         self._end = 0
+        self._begin_list(None)
 
     def _take(self, fact: Fact, part: bool) -> None:
         self._facts.append(fact)
-        if part:
+        if part and fact.kind is not FactKind.IDENTITY:
             self._parts.append(fact)
             for count in range(2, min(MAX_JOINED, len(self._parts)) + 1):
                 parts = self._parts[-count:]
-                key = combined(FactKind.JOINED, (count, _sum([part.keys[0] for part in parts])))
+                key = values_key([part.keys[0] for part in parts])
                 self._facts.append(Fact(FactKind.JOINED, (key,), parts[0].start, fact.end, False))
 
     # Pieces of a token.
@@ -216,20 +242,38 @@ class FactReader:
             if isinstance(piece.behind, Relation):
                 continue
             self._end = piece.end
-            if len(chain) == 1:
+            if len(chain) == 1 and piece.behind == ord(":"):
+                self._begin_list(None)
+            elif len(chain) == 1:
                 self._item(piece)
             else:
                 lists = piece.behind == ord(",") and _begins_item(self._form, pieces[number + 1])
                 self._chain(chain, lists)
             chain = []
 
+    def _begin_list(self, owner: Side | None) -> None:
+        """Begin to take the values of a name, or what stands for itself."""
+        self._items, self._values = [], []
+        self._owner = owner if owner is not None and owner.is_bare else None
+
     def _item(self, piece: _Piece) -> None:
         """Take an item of a list."""
         side, start, end = self._side(piece)
         if side is not None and not DIGITS.isdisjoint(self._form[start:end]):
-            self._items.append(_item_hash(side))
+            self._take_item(side, start, end)
         elif self._form[start:end] == _ELLIPSIS:
-            self._items.append(combined(FactKind.LIST, ()))
+            self._add_item(combined(FactKind.LIST, ()), start, end)
+
+    def _add_item(self, item: int, start: int, end: int) -> None:
+        self._list = (self._list[0] if self._items else start), end
+        self._items.append(item)
+
+    def _take_item(self, side: Side | None, start: int, end: int) -> None:
+        if side is None:
+            return
+        self._add_item(combined(FactKind.LIST, map(quotient, side.values)), start, end)
+        if self._owner is not None and side.is_closed:
+            self._values.append(solved_key(self._owner, side))
 
     def _chain(self, chain: list[_Piece], lists: bool) -> None:
         last = chain[-1]
@@ -237,25 +281,27 @@ class FactReader:
         sides = [self._side(piece) for piece in chain[:MAX_CHAIN]]
         if lists and len(sides) == len(chain):
             # S = 1, 2, 3: not S = 1.
-            side = sides.pop()[0]
-            relations.pop()
-            if side is not None:
-                self._items.append(_item_hash(side))
-        start = chain[0].start
-        if self._form[max(0, start - len(_MOD)) : start] == _MOD:
-            modulus = _modulus_of(self._form[start : chain[0].end])
-            before = self._pieces(*self._last_token)
+            side, start, end = sides.pop()
+            if relations.pop() in (Relation.EQUAL, Relation.MEMBER):
+                self._begin_list(sides[-1][0])
+            self._take_item(side, start, end)
+        if self._is_modulus(chain[0].start):
+            modulus = _modulus_of(self._form[chain[0].start : chain[0].end])
+            first, end = self._last_token
+            before = self._pieces(first, end) if first < end else []
             if modulus and before:
+                self._begin_list(None)
                 sides[0] = self._side(before[-1])
                 relations[:1] = [Relation.CONGRUENT] * len(relations[:1])
                 self._congruences(sides, relations, modulus)
             return
-        modulus, end = self._modulus(last.end)
-        if modulus and Relation.CONGRUENT in relations:
-            self._end = end
-            self._congruences(sides, relations, modulus)
-        else:
-            self._equalities(sides, relations)
+        if all(relation in _EQUALITIES for relation in relations):
+            modulus, end = self._modulus(last.end)
+            if modulus:
+                self._end = end
+                self._congruences(sides, relations, modulus)
+                return
+        self._equalities(sides, relations)
 
     def _side(self, piece: _Piece) -> _Read:
         form, start, end = self._form, piece.start, piece.end
@@ -275,20 +321,27 @@ class FactReader:
             return None, start, end
         return read_side(data), start, end
 
-    def _modulus(self, at: int) -> tuple[int, int]:
+    def _is_modulus(self, start: int) -> bool:
+        """Tell whether "mod" stands before."""
+        return self._form.endswith(_MODS, 0, start)
+
+    def _modulus(self, at: int) -> tuple[int | Side, int]:
         """Return the modulus behind a chain, 0 if there is none, and where it ends."""
-        if not self._form.startswith(_MOD, at):
+        mod = next((mod for mod in _MODS if self._form.startswith(mod, at)), None)
+        if mod is None:
             return 0, at
-        end = start = at + len(_MOD)
-        while end < len(self._form) and self._form[end] in DIGITS:
+        end = start = at + len(mod)
+        while end < len(self._form) and (self._form[end] in _IN_MODULUS):
             end += 1
         return _modulus_of(self._form[start:end]), end
 
-    def _congruences(self, sides: list[_Read], relations: list[Relation], modulus: int) -> None:
+    def _congruences(
+        self, sides: list[_Read], relations: list[Relation], modulus: int | Side
+    ) -> None:
         for first, (left, start, _) in enumerate(sides):
             for last in range(first + 1, min(len(sides), first + MAX_SPAN)):
                 right, _, end = sides[last]
-                if relations[last - 1] not in (Relation.EQUAL, Relation.CONGRUENT):
+                if relations[last - 1] not in _EQUALITIES:
                     break
                 if left is None or right is None:
                     continue
@@ -303,24 +356,37 @@ class FactReader:
         for first, (left, start, _) in enumerate(sides):
             if left is None:
                 continue
+            order: Relation | None = None  # a = b < c = d says a < d
             for last in range(first + 1, min(len(sides), first + MAX_SPAN)):
                 relation, before = relations[last - 1], sides[last - 1][0]
                 right, _, end = sides[last]
                 whole = first == 0 and last == len(sides) - 1
-                if right is None:
+                equal = relation is Relation.EQUAL or alone
+                if right is None or not (equal or order is None):
                     break
-                if relation is not Relation.EQUAL and not alone:
-                    if last == first + 1:
-                        self._order(left, relation, right, (start, end), whole)
-                    break
-                if before is not None and before.is_closed and right.is_closed:
+                if not equal:
+                    order = relation
+                elif before is not None and before.is_closed and right.is_closed:
                     if not are_equal(before, right):
                         break  # what is false joins nothing
                     if last > first + 1 and not whole:
                         continue  # it says what the pair before has said
-                found = equation_of(left, right)
+                if order is not None:
+                    self._order(left, order, right, (start, end), whole, last == first + 1)
+                elif left.items and right.items and not left.is_choice and not right.is_choice:
+                    self._coordinates(left, right, (start, end))
+                else:
+                    found = equation_of(left, right)
+                    if found is not None:
+                        self._take(self._fact(found, start, end, whole), whole)
+
+    def _coordinates(self, left: Side, right: Side, place: tuple[int, int]) -> None:
+        """Take the equations of two points' coordinates: (x, y) = (2, 3)."""
+        if len(left.items) == len(right.items):
+            for one, other in zip(left.items, right.items, strict=True):
+                found = equation_of(one, other)
                 if found is not None:
-                    self._take(self._fact(found, start, end, whole), whole)
+                    self._take(self._fact(found, *place, False), True)
 
     def _fact(self, equation: KeyedEquation, start: int, end: int, whole: bool) -> Fact:
         kind, keys = equation.kind, equation.keys
@@ -333,7 +399,13 @@ class FactReader:
         return Fact(kind, keys, start, end, whole, size_of(equation), names, shape, renamed)
 
     def _order(
-        self, left: Side, relation: Relation, right: Side, place: tuple[int, int], whole: bool
+        self,
+        left: Side,
+        relation: Relation,
+        right: Side,
+        place: tuple[int, int],
+        whole: bool,
+        part: bool,
     ) -> None:
         if relation in (Relation.GREATER, Relation.AT_LEAST):
             left, right = right, left
@@ -344,7 +416,7 @@ class FactReader:
         else:
             return
         if not (left.is_closed and right.is_closed):
-            self._take(Fact(kind, (order_of(left, right, kind),), *place, whole), part=True)
+            self._take(Fact(kind, (order_of(left, right, kind),), *place, whole), part)
 
 
 def read_facts(form: bytes, shapes: Container[int] | None = None) -> list[FactRun]:
@@ -363,15 +435,15 @@ def _sum(hashes: list[int]) -> int:
     return sum(hashes) & 0xFFFFFFFFFFFFFFFF
 
 
-def _item_hash(side: Side) -> int:
-    return combined(FactKind.LIST, map(quotient, side.values))
-
-
-def _modulus_of(digits: bytes) -> int:
-    if not digits.isdigit() or len(digits) > len(str(MAX_MODULUS)):
+def _modulus_of(data: bytes) -> int | Side:
+    """Return a modulus: a number, or an expression with names; 0 for none."""
+    side = read_expression(data) if 0 < len(data) <= MAX_OPAQUE else None
+    if side is None or not side.is_closed:
+        return side or 0
+    value = side.exact[-1]
+    if value is None or value.denominator != 1 or not 2 <= value <= MAX_MODULUS:
         return 0
-    modulus = int(digits)
-    return modulus if 2 <= modulus <= MAX_MODULUS else 0
+    return int(value)
 
 
 def _tokens(form: bytes) -> Iterator[tuple[int, int]]:
@@ -387,12 +459,16 @@ def _tokens(form: bytes) -> Iterator[tuple[int, int]]:
 
 def _joins(form: bytes, start: int, at: int) -> bool:
     """Tell whether the blank at ``at`` stands within an expression that begins at ``start``."""
-    if form[at] != ord(" ") or at == start or form[at - 1] not in DIGITS:
+    if form[at] != ord(" ") or at == start:
         return False
-    behind = form[at + 1 :][:24]
-    if not behind:
+    behind = form[at + 1 : at + 1 + _MAX_FUNCTION]
+    if (function_of(behind) and _is_factor(form, start, at)) or (
+        form.endswith(FUNCTION_NAMES, start, at) and _begins_quotient(behind)
+    ):
+        return True
+    if form[at - 1] not in DIGITS or not behind:
         return False
-    if _begins_fraction(behind) or function_of(behind):
+    if _begins_fraction(behind):
         return True
     if behind[:1] == b"[" and behind[1:2] and behind[1] in LETTERS:
         return True
@@ -400,6 +476,27 @@ def _joins(form: bytes, start: int, at: int) -> bool:
     while index > start and form[index - 1] in DIGITS:
         index -= 1
     return form[max(start, index - 4) : index] == b"log_"
+
+
+def _is_factor(form: bytes, start: int, at: int) -> bool:
+    """Tell whether what begins at ``start`` ends, before ``at``, with a factor of a function.
+
+    That is a digit, a letter, a function or a short product: 2, θ, 2ab, sinx; no word.
+    """
+    first = at
+    while first > max(start, at - _MAX_FUNCTION) and form[first - 1] in LETTERS:
+        first -= 1
+    run = form[first:at]
+    if not run:
+        return form[at - 1] in DIGITS or (form[at - 2 : at] in _GREEK and at - 2 >= start)
+    short = len(run) < MIN_WORD and first > start and run.decode() not in NO_PRODUCTS
+    return len(run) == 1 or short or is_segment(run) or bool(function_of(run))
+
+
+def _begins_quotient(data: bytes) -> bool:
+    """Tell whether a short fraction without a blank begins here: the argument of sin x/2."""
+    bar = data.find(b"/", 0, _MAX_FUNCTION)
+    return bar > 0 and b" " not in data[:bar] and b"\n" not in data[:bar]
 
 
 def _begins_fraction(data: bytes) -> bool:
@@ -426,9 +523,6 @@ def _calls(before: int) -> bool:
 
 def _begins_item(form: bytes, piece: _Piece) -> bool:
     """Tell whether a piece without a relation begins like a value: S = 1, 2, 3."""
-    behind = form[piece.start : piece.end]
-    return (
-        not isinstance(piece.behind, Relation)
-        and behind[:1] != b""
-        and (behind[0] in DIGITS or (behind[0] == ord("-") and behind[1:2].isdigit()))
-    )
+    behind = form[piece.start : piece.end].removeprefix(b"-")
+    number = behind[:1].isdigit() or behind.startswith("√".encode())
+    return number and not isinstance(piece.behind, Relation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import permutations
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from consensuspr.core.algebra import (
     MANY_RESIDUES,
@@ -17,6 +17,8 @@ from consensuspr.core.algebra import (
     SMALL_MODULUS,
     FactKind,
     combined,
+    element,
+    name_hash,
     point_of,
 )
 from consensuspr.core.pure.algebra.sides import (
@@ -26,9 +28,12 @@ from consensuspr.core.pure.algebra.sides import (
     Side,
     UnreadableError,
     evaluate,
+    is_negative,
     operands_of,
     quotient,
 )
+
+_PI: Final = element(name_hash("π".encode()))
 
 
 class KeyedEquation(NamedTuple):
@@ -68,14 +73,18 @@ def equation_of(left: Side, right: Side) -> KeyedEquation | None:
     names = dict.fromkeys(left.names + right.names)
     if len(names) > MAX_SIDE_NAMES:
         return None
-    if left.is_bare and right.is_closed:
-        return _solved(left, right)
-    if right.is_bare and left.is_closed:
-        return _solved(right, left)
+    for name, value in ((left, right), (right, left)):
+        if name.is_bare and (value.is_closed or value.items):
+            return _solved(name, value)
     tops, bottoms = _differences(left.values, right.values)
     kind = FactKind.EQUATION
+    if not any(tops):
+        return _identity(left, right)
     if len(names) == 1 and _is_linear(tops, next(iter(names))):
         kind = FactKind.LINEAR
+        # 35 = 35x is more often a unit than an equation.
+        if _has_trivial_root(tops, next(iter(names))):
+            return None
     keys = [_normed(tops)]
     if len(set(bottoms)) > 1:
         keys.append(
@@ -86,18 +95,58 @@ def equation_of(left: Side, right: Side) -> KeyedEquation | None:
     return KeyedEquation(kind, hashed, left, right) if hashed else None
 
 
+def _identity(left: Side, right: Side) -> KeyedEquation | None:
+    """Return an equation that always holds: its sides as they are written, in any order."""
+    sides = sorted(_steps_hash(side) for side in (left, right))
+    if sides[0] == sides[1]:
+        return None
+    key = combined(FactKind.IDENTITY, sides)
+    return KeyedEquation(FactKind.IDENTITY, (key,), left, right)
+
+
+def _steps_hash(side: Side) -> int:
+    """Return the hash of the multiset of a side's steps."""
+    hashes = (combined(step.op, (step.name, *step.number.as_integer_ratio())) for step in side.code)
+    return sum(hashes) & 0xFFFFFFFFFFFFFFFF
+
+
 def _solved(name: Side, value: Side) -> KeyedEquation:
     """Return name = value."""
-    key = combined(FactKind.SOLVED, (*map(quotient, name.values), _value_hash(value)))
-    return KeyedEquation(FactKind.SOLVED, (key,), name, value)
+    if value.is_choice:
+        key = values_key([solved_key(name, item) for item in value.items])
+        return KeyedEquation(FactKind.VALUES, (key,), name, value)
+    return KeyedEquation(FactKind.SOLVED, (solved_key(name, value),), name, value)
 
 
-def _value_hash(side: Side) -> int:
-    """Return the hash of a closed side's value."""
+def solved_key(name: Side, value: Side) -> int:
+    """Return the key of name = value; -x = 3 is x = -3."""
+    negative = is_negative(name.code)
+    names = [quotient(ratio) for ratio in name.values]
+    if negative:
+        names = [-one % PRIME for one in names]
+    return combined(FactKind.SOLVED, (*names, _value_hash(value, negative)))
+
+
+def values_key(keys: Sequence[int]) -> int:
+    """Return the key of equations that stand together, in any order."""
+    return combined(FactKind.JOINED, (len(keys), sum(keys) & 0xFFFFFFFFFFFFFFFF))
+
+
+def _value_hash(side: Side, negative: bool = False) -> int:
+    """Return the hash of a closed side's value, or of the negative one."""
+    sign = -1 if negative else 1
     exact = side.exact[-1]
     if exact is None:
-        return combined(Op.CONSTANT, (quotient(side.values[0]),))
-    return combined(Op.NUMBER, (exact.numerator % PRIME, exact.denominator))
+        return combined(Op.CONSTANT, (sign * quotient(side.values[0]) % PRIME,))
+    return combined(Op.NUMBER, (sign * exact.numerator % PRIME, exact.denominator))
+
+
+def _has_trivial_root(values: Sequence[int], name: int) -> bool:
+    """Tell whether a linear equation is solved by 0 or 1."""
+    x = [point_of(name, point) for point in range(2)]
+    return any(
+        (values[0] * (x[1] - root) - values[1] * (x[0] - root)) % PRIME == 0 for root in (0, 1)
+    )
 
 
 def _is_linear(values: Sequence[int], name: int) -> bool:
@@ -120,9 +169,13 @@ def _closed(left: Side, right: Side) -> KeyedEquation | None:
 
 
 def are_equal(left: Side, right: Side) -> bool:
-    """Tell whether two closed sides have one value."""
+    """Tell whether two closed sides have one value, or are an angle in radians and in degrees."""
     (a, b), (c, d) = left.values[0], right.values[0]
-    return (a * d - c * b) % PRIME == 0
+    one, other = a * d, c * b
+    return any(
+        (p - q) % PRIME == 0
+        for p, q in ((one, other), (180 * one, _PI * other), (_PI * one, 180 * other))
+    )
 
 
 def order_of(left: Side, right: Side, kind: FactKind) -> int:
@@ -132,11 +185,19 @@ def order_of(left: Side, right: Side, kind: FactKind) -> int:
     return combined(kind, values)
 
 
-def congruence_of(left: Side, right: Side, modulus: int) -> int:
+def congruence_of(left: Side, right: Side, modulus: int | Side) -> int:
     """Return the key of left ≡ right (mod modulus), 0 if there is none.
 
-    That is its residues at fixed integers, up to the sign; without names, both values.
+    That is its residues at fixed integers, up to the sign; without names, both values; modulo a
+    name, the difference up to the sign.
     """
+    if isinstance(modulus, Side):
+        tops, bottoms = _differences(left.values, right.values)
+        values = [a * pow(b, -1, PRIME) % PRIME for a, b in zip(tops, bottoms, strict=True)]
+        if 2 * values[0] > PRIME:
+            values = [-value % PRIME for value in values]
+        key = combined(FactKind.CONGRUENCE, (*map(quotient, modulus.values), *values))
+        return key if values[0] else 0
     if left.is_closed and right.is_closed:
         values = sorted((_value_hash(left), _value_hash(right)))
         return combined(FactKind.CONGRUENCE, (modulus, *values))
@@ -203,34 +264,47 @@ def size_of(equation: KeyedEquation) -> int:
 def can_be_renamed(equation: KeyedEquation) -> bool:
     """Tell whether an equation has a key whatever its names are."""
     names = {*equation.left.names, *equation.right.names}
-    return equation.kind in (FactKind.EQUATION, FactKind.LINEAR) and 0 < len(names) <= MAX_RENAMED
+    return (
+        equation.kind in (FactKind.EQUATION, FactKind.LINEAR)
+        and 0 < len(names) <= MAX_RENAMED
+        and not (equation.left.items or equation.right.items)
+    )
 
 
 def shape_of(equation: KeyedEquation) -> int:
-    """Return a hash that equations share that differ in names: all names are the same."""
+    """Return what equations share that differ in names: the quotient at two points.
+
+    All names are the same there.  Three bits above it are kind and number of names; PRIME stands
+    for no quotient.
+    """
     names = {*equation.left.names, *equation.right.names}
-    key = _renamed(equation, dict.fromkeys(names, 0), SHAPE_POINTS)
-    return key or combined(FactKind.RENAMED, (equation.kind, len(names)))
+    found = _renamed(equation, dict.fromkeys(names, 0), SHAPE_POINTS)
+    tag = 4 * (equation.kind is FactKind.LINEAR) + len(names) - 1
+    return tag << 61 | (PRIME if found is None else found[0])
 
 
 def renamed_key(equation: KeyedEquation) -> int:
     """Return the smallest key of an equation over all ways to name what it names, 0 for none."""
     names = [*dict.fromkeys(equation.left.names + equation.right.names)]
-    keys = (
-        _renamed(equation, dict(zip(names, order, strict=True)))
+    found = (
+        _renamed(equation, dict(zip(names, order, strict=True)), POINTS)
         for order in permutations(range(1, len(names) + 1))
     )
-    return min(filter(None, keys), default=0)
+    start = equation.kind, len(names)
+    return min(
+        (combined(FactKind.RENAMED, start + values) for values in found if values), default=0
+    )
 
 
-def _renamed(equation: KeyedEquation, slots: Mapping[int, int], points: int = POINTS) -> int:
-    """Return the key of an equation with other names, 0 if it has none."""
+def _renamed(
+    equation: KeyedEquation, slots: Mapping[int, int], points: int
+) -> tuple[int, ...] | None:
+    """Return the values of an equation with other names up to a factor, None if it has none."""
     try:
         left, right = (
             [evaluate(side.code, side.exact, point, slots) for point in range(points)]
             for side in (equation.left, equation.right)
         )
     except UnreadableError:
-        return 0
-    key = _normed(_differences(left, right)[0])
-    return combined(FactKind.RENAMED, (equation.kind, len(slots), *key)) if key else 0
+        return None
+    return _normed(_differences(left, right)[0])

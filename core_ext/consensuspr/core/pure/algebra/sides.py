@@ -17,6 +17,7 @@ from consensuspr.core.algebra import (
     CALLED,
     FUNCTIONS,
     MAX_CODE,
+    MAX_COORDINATES,
     MAX_DEPTH,
     MAX_EXACT_BINOMIAL,
     MAX_EXACT_FACTORIAL,
@@ -31,6 +32,7 @@ from consensuspr.core.algebra import (
     POINTS,
     PRIME,
     SQUARES,
+    SYMMETRIC,
     combined,
     element,
     name_hash,
@@ -57,6 +59,7 @@ class Op(IntEnum):
     BINOMIAL = 12
     ABSOLUTE = 13
     CALL = 14
+    LOGARITHM = 15  # of its last operand, to the base of the first if there are two
 
 
 class Step(NamedTuple):
@@ -84,9 +87,11 @@ class Side(NamedTuple):
         numbers: how many are written.
         operands: hash of the multiset of their magnitudes, without ones, and of the operations
             that statements do not have; 0 without operands.
-        is_bare: it is a single name, or a single call of a function.
+        is_bare: it is a single name or call of a function, perhaps negative.
         is_closed: it holds neither names nor calls.
         values: at each point.
+        items: coordinates of a point, or the two values of ±3.
+        is_choice: it has two values.
     """
 
     code: tuple[Step, ...]
@@ -98,6 +103,8 @@ class Side(NamedTuple):
     is_bare: bool
     is_closed: bool
     values: tuple[Ratio, ...]
+    items: tuple[Side, ...] = ()
+    is_choice: bool = False
 
 
 class UnreadableError(Exception):
@@ -108,11 +115,19 @@ LETTERS: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXY
 DIGITS: Final = frozenset(b"0123456789")
 _ROOTS: Final = {"√".encode(): 2, "∛".encode(): 3, "∜".encode(): 4}
 # What C(4,2) has and 4+2 has not.
-_OPERATIONS: Final = frozenset((Op.ROOT, Op.FACTORIAL, Op.DOUBLE_FACTORIAL, Op.BINOMIAL))
+_OPERATIONS: Final = frozenset(
+    (Op.ROOT, Op.FACTORIAL, Op.DOUBLE_FACTORIAL, Op.BINOMIAL, Op.LOGARITHM)
+)
+_LOGARITHMS: Final = (b"log", b"lg", b"ln")
+# What is solved for.
+_BARE: Final = (Op.NAME, Op.CALL, Op.ABSOLUTE)
 _PI: Final = "π".encode()
 _ANGLE: Final = "∠".encode()
+_TRIANGLE: Final = "Δ".encode()
+_EITHER: Final = "±".encode()
+_SYMMETRIC: Final = frozenset(name_hash(name.encode()) for name in SYMMETRIC)
 FUNCTION_NAMES: Final = tuple(name.encode() for name in FUNCTIONS)
-_GREEK: Final = tuple(
+GREEK: Final = tuple(
     letter.encode() for letter in "αβγδεζηθικλμνξοπρστυφχψωΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡΣΤΥΦΧΨΩ∞"
 )
 
@@ -128,6 +143,7 @@ class _Pending(NamedTuple):
     close: int = 0  # byte that ends a bracket
     power: int = 1  # of a function: sin²x
     called: bool = False  # a bracket that holds arguments
+    divides: bool = False  # the argument is a fraction: sin x/2
     items: int = 1  # arguments so far
 
 
@@ -207,6 +223,10 @@ class _Parser:
             self._push(_Pending(0, None, ord(")") if byte == ord("(") else ord("]")))
             return True
         if byte == ord("|"):
+            if is_segment(data[at + 1 : at + 3]) and data[at + 3 : at + 4] == b"|":
+                self.at += 4
+                self._name(bytes(sorted(data[at + 1 : at + 3])))
+                return False
             self.at += 1
             self._push(_Pending(0, Step(Op.ABSOLUTE), ord("|")))
             return True
@@ -222,7 +242,10 @@ class _Parser:
         if data.startswith(_ANGLE, at):
             self._angle()
             return False
-        for letter in _GREEK:
+        if data.startswith(_TRIANGLE, at) and self._letters_from(at + 2) == 3:
+            self.at += 2
+            return True
+        for letter in GREEK:
             if data.startswith(letter, at):
                 self.at += len(letter)
                 self._name(letter)
@@ -298,10 +321,15 @@ class _Parser:
         at = self.at + ahead
         return self.data[at] if at < len(self.data) else 0
 
+    def _letters_from(self, start: int) -> int:
+        end = start
+        while end < len(self.data) and self.data[end] in LETTERS:
+            end += 1
+        return end - start
+
     def _letters(self) -> bool:
         start = self.at
-        while self._byte() in LETTERS:
-            self.at += 1
+        self.at += self._letters_from(start)
         run = self.data[start : self.at]
         if run == b"m" and self.data.startswith(_ANGLE, self.at):
             return True  # the measure of an angle
@@ -314,6 +342,9 @@ class _Parser:
         if factors and run.decode() not in NO_PRODUCTS:
             run = run[:factors]
             self.at = start + factors
+        if is_segment(run):
+            self._name(bytes(sorted(run)) + self._suffix())
+            return False
         if len(run) >= MIN_WORD:
             if self._byte() == ord("("):
                 return self._call(run)
@@ -358,7 +389,7 @@ class _Parser:
                     self.at = first + 1
             elif self._byte() in DIGITS:
                 self._digits()
-            elif any(self.data.startswith(letter, self.at) for letter in _GREEK):
+            elif any(self.data.startswith(letter, self.at) for letter in GREEK):
                 self.at += len(self.data[self.at : self.at + 3].decode(errors="ignore")[0].encode())
             else:
                 raise UnreadableError
@@ -395,45 +426,61 @@ class _Parser:
         self._name(_ANGLE + min(letters, letters[::-1]) + self._suffix())
 
     def _named_bracket(self) -> bool:
-        """Read [abc], the area of a polygon, as a name."""
-        end = self.data.find(b"]", self.at)
-        inside = self.data[self.at + 1 : end]
-        if end < 0 or len(inside) < 3 or not LETTERS.issuperset(inside):
+        """Read [abc], the area of a polygon, as a name: its letters in any order."""
+        start = self.at + 1
+        if self.data.startswith(_TRIANGLE, start):
+            start += 2
+        end = start + self._letters_from(start)
+        if end - start < 3 or self.data[end : end + 1] != b"]":
             return False
         self.at = end + 1
-        self._name(b"[" + inside)
+        self._name(b"[" + bytes(sorted(self.data[start:end])))
         return True
 
     def _function(self, function: bytes) -> bool:
         """Read the name of a function, its base and its power: log_2, sin^2."""
         name, power = function, 1
+        base: Step | None = None
         if self._byte() == ord("_"):
             start = self.at
             self.at += 1
             if self._byte() == ord("("):
                 self._skip_bracket()
             elif self._byte() in DIGITS:
-                self._digits()
+                digits = self._digits()
+                if len(digits) <= MAX_DIGITS:
+                    base = Step(Op.NUMBER, number=Fraction(int(digits)))
             elif self._byte() in LETTERS:
                 self.at += 1
+                base = Step(Op.NAME, name_hash(self.data[start + 1 : self.at]))
             else:
                 raise UnreadableError
             name += self.data[start : self.at]
+        elif function != b"ln":
+            base = Step(Op.NUMBER, number=Fraction(10))
         if self._byte() == ord("^"):
             self.at += 1
             digits = self._digits()
             if not 0 < len(digits) <= 2:
                 raise UnreadableError
             power = int(digits)
-        if self._byte() == ord(" "):
-            self.at += 1
-        self.calls += 1
-        step = Step(Op.CALL, name_hash(name), 1)
+        blank = self._byte() == ord(" ")
+        self.at += blank
+        divides = blank and name == function  # log_2 8/x is another quotient
+        if function in _LOGARITHMS and (base is not None or name == b"ln"):
+            if base is not None and base.op is Op.NAME:
+                self._name(name[-1:])
+            elif base is not None:
+                self._emit(base)
+            step = Step(Op.LOGARITHM, argument=1 if base is None else 2)
+        else:
+            self.calls += 1
+            step = Step(Op.CALL, name_hash(name), 1)
         if self._byte() == ord("("):
             self.at += 1
             self._push(_Pending(0, step, ord(")"), power, called=True))
         else:
-            self._push(_Pending(_ARGUMENT, step, power=power))
+            self._push(_Pending(_ARGUMENT, step, power=power, divides=divides))
         return True
 
     def _call(self, name: bytes) -> bool:
@@ -458,6 +505,8 @@ class _Parser:
         byte = self._byte()
         if byte in b"+-":
             self._binary(_SUM, Op.ADD if byte == ord("+") else Op.SUBTRACT)
+            return True
+        if byte == ord("/") and self._divides_argument():
             return True
         if byte in b"*/":
             self._binary(_PRODUCT, Op.MULTIPLY if byte == ord("*") else Op.DIVIDE)
@@ -486,6 +535,19 @@ class _Parser:
             self.at += 1
         simple = self._byte() not in b"([|" and not function_of(self.data[self.at :])
         self._product(simple)
+        return True
+
+    def _divides_argument(self) -> bool:
+        """Read the bar of a fraction that is a function's argument: sin x/2."""
+        index = len(self.pending) - 1
+        while index >= 0 and self.pending[index].binds > _ARGUMENT:
+            index -= 1
+        if index < 0 or not self.pending[index].divides:
+            return False
+        self._reduce(_FACTOR)
+        self.pending[-1] = self.pending[-1]._replace(divides=False)
+        self.at += 1
+        self._push(_Pending(_FACTOR, Step(Op.DIVIDE)))
         return True
 
     def _binary(self, binds: int, op: Op) -> None:
@@ -521,6 +583,11 @@ class _Parser:
         elif bracket.items != (2 if step is not None and step.op is Op.BINOMIAL else 1):
             raise UnreadableError
         self._finish(bracket)
+
+
+def is_segment(run: bytes) -> bool:
+    """Tell whether letters name a segment: AB is BA."""
+    return len(run) == 2 and run.isalpha() and run.isupper()
 
 
 def function_of(data: bytes) -> bytes:
@@ -580,7 +647,7 @@ def _exact_steps(code: Sequence[Step]) -> tuple[Exact, ...]:
 
 
 def operands_of(step: Step) -> int:
-    if step.op is Op.CALL:
+    if step.op in (Op.CALL, Op.LOGARITHM):
         return step.argument
     if step.op in (Op.NUMBER, Op.NAME, Op.CONSTANT):
         return 0
@@ -685,10 +752,30 @@ def evaluate(
         if step.op is Op.NAME:
             name = step.name if slots is None else slots[step.name]
             stack.append((point_of(name, point), 1))
+        elif step.op is Op.LOGARITHM:
+            logs = [_logarithm(*one) for one in zip(taken, exactly, strict=True)]
+            stack.append((logs[-1], logs[0] if count == 2 else 1))
         else:
             stack.append(_ratio(value) if value is not None else _step(step, taken, exactly, point))
         known.append(value)
     return stack[-1]
+
+
+def _logarithm(value: Ratio, exact: Exact) -> int:
+    """Return a logarithm to a base of its own: of a number the sum of those of its primes."""
+    if exact is None:
+        return combined(Op.LOGARITHM, (quotient(value),)) % PRIME
+    if exact <= 0:
+        raise UnreadableError
+    total = 0
+    for left, sign in ((exact.numerator, 1), (exact.denominator, -1)):
+        for prime in SQUARES:
+            while left % prime == 0:
+                left //= prime
+                total += sign * combined(Op.LOGARITHM, (prime,))
+        if left > 1:
+            total += sign * combined(Op.LOGARITHM, (left,))
+    return total % PRIME
 
 
 def _step(step: Step, taken: list[Ratio], exact: list[Exact], point: int) -> Ratio:
@@ -724,7 +811,10 @@ def _step(step: Step, taken: list[Ratio], exact: list[Exact], point: int) -> Rat
             return combined(Op.ABSOLUTE, (min(value, PRIME - value),)) % PRIME, 1
         case Op.CALL:
             # A function is known nowhere, so it takes another value at each point.
-            return combined(step.name, (point, *map(quotient, taken))) % PRIME, 1
+            arguments = [quotient(ratio) for ratio in taken]
+            if step.name in _SYMMETRIC:
+                arguments.sort()
+            return combined(step.name, (point, *arguments)) % PRIME, 1
         case _:
             raise AssertionError(step.op)
 
@@ -771,12 +861,63 @@ def read_side(data: bytes) -> Side | None:
     """
     if not data or len(data) > MAX_SIDE_BYTES:
         return None
+    coordinates = _coordinates(data)
+    if coordinates:
+        return _compound(coordinates, is_choice=False) or _opaque(data)
+    if data.count(_EITHER) == 1:
+        signs = [data.replace(_EITHER, sign) for sign in (b"+", b"-")]
+        return _compound(signs, is_choice=True) or _opaque(data)
+    return read_expression(data) or _opaque(data)
+
+
+def read_expression(data: bytes) -> Side | None:
+    """Return a side that is an expression, None if it is none."""
     parser = _Parser(data)
     try:
         parser.parse()
         return _side(parser)
     except UnreadableError:
-        return _opaque(data) if len(data) <= MAX_OPAQUE else None
+        return None
+
+
+def _coordinates(data: bytes) -> list[bytes]:
+    """Return the coordinates of a point (2,3), none if the bytes are something else."""
+    if data[:1] != b"(" or data[-1:] != b")":
+        return []
+    depth, start, parts = 0, 1, []
+    for at, byte in enumerate(data):
+        depth += (byte in b"([") - (byte in b")]")
+        if depth == 0 and at < len(data) - 1:
+            return []
+        if (byte == ord(",") and depth == 1) or depth == 0:
+            parts.append(data[start:at])
+            start = at + 1
+    return parts if 1 < len(parts) <= MAX_COORDINATES else []
+
+
+def _compound(parts: Sequence[bytes], is_choice: bool) -> Side | None:
+    """Return a point from its coordinates, or a choice from its two values."""
+    sides = [read_expression(part) for part in parts]
+    items = tuple(side for side in sides if side is not None)
+    if len(items) < len(sides):
+        return None
+    values = []
+    for point in range(POINTS):
+        found = [quotient(item.values[point]) for item in items]
+        if is_choice:
+            found.sort()
+        values.append((combined(Op.CALL, (is_choice, *found)) % PRIME, 1))
+    names = tuple(dict.fromkeys(name for item in items for name in item.names))
+    if len(names) > MAX_SIDE_NAMES:
+        return None
+    name = Step(Op.NAME, values[0][0])
+    is_closed = all(item.is_closed for item in items)
+    return Side((name,), (None,), names, 0, 0, 0, False, is_closed, tuple(values), items, is_choice)
+
+
+def is_negative(code: Sequence[Step]) -> bool:
+    """Tell whether a program ends with a change of the sign."""
+    return code[-1].op is Op.NEGATE
 
 
 def _side(parser: _Parser) -> Side:
@@ -800,14 +941,14 @@ def _side(parser: _Parser) -> Side:
         occurrences=sum(parser.names.values()),
         numbers=len(numbers),
         operands=sum(operands) & 0xFFFFFFFFFFFFFFFF,
-        is_bare=code[-1].op in (Op.NAME, Op.CALL, Op.ABSOLUTE) and exact[-1] is None,
+        is_bare=code[-1 - is_negative(code)].op in _BARE and exact[-1] is None,
         is_closed=not parser.names and not parser.calls,
         values=values,
     )
 
 
 def _opaque(data: bytes) -> Side | None:
-    if not any(byte in LETTERS or byte >= 0x80 for byte in data):
+    if len(data) > MAX_OPAQUE or not any(byte in LETTERS or byte >= 0x80 for byte in data):
         return None
     name = name_hash(data)
     return Side(
