@@ -1,7 +1,7 @@
 """Count which equations the solutions of other problems state.
 
 An equation is *general* if solutions of several other problems state it, such as ``x+y=180``;
-then it is no node.  It is *rare* if no other problem states it, whatever its names are; then it
+then it is no node.  It is *rare* if no other problem states it with any names; then it
 may reach its node with other names.
 """
 
@@ -104,7 +104,7 @@ class Corpus:
         return any(self.num_others(key, problem_id) >= MIN_GENERAL for key in fact.keys)
 
     def is_rare(self, fact: Fact, problem_id: str) -> bool:
-        """Return whether no other problem states an equation, whatever its names are."""
+        """Return whether no other problem states an equation with any names."""
         if self.num_problems <= MIN_PROBLEMS or not fact.renamed:
             return False
         return not self.num_others(fact.renamed, problem_id)

@@ -201,7 +201,7 @@ _CLAUSES = {fault.name.lower(): f"it has {fault}" for fault in Fault} | {
     "over the limit": f"longer than {MAX_WORDING_CHARS} characters, or after {MAX_WORDINGS} others",
     "no statement": "a single sign, or words that state nothing",
     "bare number": f"a number of fewer than {MIN_DIGITS} digits, or the answer without a box",
-    "answer": "gives the final answer, which is a node of its own",
+    "answer": "gives the final answer, which has its own node",
     "no answer": "does not give the final answer",
     "in the problem": "the problem states it",
     "unseen": "in no solution, and not equal to a wording that is",
@@ -238,7 +238,7 @@ class CheckedNode:
         return one_line(text, _MAX_SHOWN_CHARS)
 
     def finding(self, number: int, shown: int) -> str:
-        """Return what the model is told of it, one line for each wording."""
+        """Return the report for the model, one line for each wording."""
         why = "" if self.fault is None else f"  [LEFT OUT: {self.fault[1]}]"
         lines = [f"Node {number}: {self.label}{why}"]
         for text, mentions in self.mentions.items():

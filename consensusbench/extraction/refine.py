@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from typing import Annotated, TypeAlias
 
 from pydantic import Field
@@ -129,11 +130,6 @@ def _reduced(tree: Expression) -> Expression:
     return tree
 
 
-def is_whole_below(number: Fraction, limit: int) -> bool:
-    """Return whether a number is whole and less than a limit."""
-    return number.denominator == 1 and number < limit
-
-
 def is_small_arithmetic(text: str, given: Container[Fraction]) -> bool:
     """Return whether arithmetic gives 0 or 1, factors a given number, or is a mere congruence."""
     normal = normalize(text)
@@ -227,8 +223,10 @@ class PaperRefiner:
                 return is_small_arithmetic(text, given)
             name, numbers = assigned
             is_letter = len(name.rstrip("_0123456789'")) == 1
-            small = is_letter and all(is_whole_below(number, 100) for number in numbers)
-            return small or all(number in given or not number for number in numbers)
+            is_small = all(number.denominator == 1 and number < 100 for number in numbers)
+            return (is_letter and is_small) or all(
+                number in given or not number for number in numbers
+            )
 
         def rare(candidate: Candidate) -> Candidate | str:
             is_number = gives_number(candidate.expressions[0])
@@ -273,12 +271,9 @@ class PaperRefiner:
                 "restates the answer",
                 lambda found: "the final node states it" if found.is_final else found,
             )
-        copies = _renamed_copies(left, problem, corpus)
-        left = sift(left, "implied", lambda candidate: copies.get(id(candidate), candidate))
-        pieces = _pieces(left)
-        left = sift(left, "implied", lambda candidate: pieces.get(id(candidate), candidate))
-        places = _same_chains(left)
-        left = sift(left, "implied", lambda candidate: places.get(id(candidate), candidate))
+        for compare in (partial(_renamed_copies, problem, corpus), _pieces, _same_chains):
+            faults = compare(left)
+            left = sift(left, "implied", partial(_fault_or_self, faults))
         room = settings.max_nodes - (final is not None)
         beaten = f"{settings.max_nodes} others are reached later or more often"
         sift(left[room:], "beyond the maximum", lambda candidate: beaten)
@@ -289,6 +284,10 @@ class PaperRefiner:
         if final is not None:
             nodes.append(final)
         return Extraction(tuple(nodes), (*extraction.dropped, *dropped))
+
+
+def _fault_or_self(faults: Mapping[int, str], candidate: Candidate) -> Candidate | str:
+    return faults.get(id(candidate), candidate)
 
 
 def _with_only(candidate: Candidate, kept: tuple[str, ...]) -> Candidate:
@@ -346,7 +345,7 @@ MAX_FINAL_WORDINGS = 6
 
 
 def _renamed_copies(
-    candidates: Sequence[Candidate], problem: Problem, corpus: Corpus
+    problem: Problem, corpus: Corpus, candidates: Sequence[Candidate]
 ) -> dict[int, str]:
     """Return why candidates are dropped that are a better one with other names, if it is rare.
 

@@ -226,7 +226,7 @@ class Conclusion(NamedTuple):
         value: result of the statement, by which different computations are one conclusion; None if
             the result says too little for that.
         is_worded: whether a word names a quantity, as in ``total = 18``; such a statement is a
-            wording, never a conclusion of its own.
+            wording and no conclusion.
         chain: number of the chain that it stands in, counted through the rollout.
         position: of its first mention in the response, from 0 to 1.
     """
@@ -270,7 +270,7 @@ def read_conclusions(rollout: CorrectRollout, settings: RulesSettings) -> list[C
 
 
 def _coded(rollout: CorrectRollout, first: int, settings: RulesSettings) -> Iterator[Conclusion]:
-    """Yield the conclusions of the code of a rollout; each step is a chain of its own.
+    """Yield the conclusions of the code of a rollout; each step is one chain.
 
     Args:
         first: number of the first of these chains.

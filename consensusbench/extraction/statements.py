@@ -1,6 +1,6 @@
 """What can be proved about statements: their structure, and whether they are true.
 
-**Structure**: the tree but for the order of terms, factors and sides.  Equal value is no proof that
+**Structure**: the tree without the order of terms, factors and sides.  Equal value is no proof that
 two say the same: ``2+2=4`` and ``8/2=4`` are different conclusions.
 
 **True**: a statement is false only if no reading makes it true, because solutions write

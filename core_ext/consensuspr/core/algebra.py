@@ -107,7 +107,7 @@ GROUPS: Final = {
     FactKind.VALUES: _PARTS | FactGroup.JOINED,
     FactKind.IDENTITY: FactGroup.NAMED | FactGroup.IDENTITY,
 }
-# What has a group of its own is read only if that is wanted.
+# These are read only if their own group is wanted.
 OWN_GROUPS: Final = GROUPS | {
     FactKind.JOINED: FactGroup.JOINED,
     FactKind.VALUES: FactGroup.JOINED,
