@@ -51,7 +51,7 @@ class Recipe:
     """
 
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
-    updates: tuple[int, ...] = (900, 750, 900, 900, 2000, 2000)
+    updates: tuple[int, ...] = (900, 750, 900, 900, 6000, 6000)
     batch: int = 64
     kept_every: int = 5
     looked_every: int = 40
