@@ -16,7 +16,7 @@ PAGES = [
 
     "docs/reference/equations.md",
     "docs/reference/answer-rules.md",
-    *(f"docs/concepts/{name}.md" for name in ("reward", "nodes", "ncr")),
+    *(f"docs/concepts/{name}.md" for name in ("reward", "nodes", "ncr", "statements", "answers")),
 ]
 NOTEBOOK = "examples/first_reward.ipynb"
 BLOCK = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", flags=re.M | re.S)
