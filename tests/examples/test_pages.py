@@ -13,7 +13,6 @@ import pytest
 
 PAGES = [
     "docs/tutorials/first-reward.md",
-
     "docs/reference/equations.md",
     "docs/reference/answer-rules.md",
     *(f"docs/concepts/{name}.md" for name in ("reward", "nodes", "ncr", "statements", "answers")),
