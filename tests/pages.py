@@ -17,15 +17,15 @@ def page(name: str) -> str:
 
 
 def cells(line: str) -> list[str]:
-    """Return the cells of a table's row; a bar inside a cell is escaped."""
-    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip())[1:-1]]
+    """Return the cells of a table's row; no cell may hold a bar."""
+    return [cell.strip() for cell in line.split("|")[1:-1]]
 
 
 def code(cell: str) -> str:
     """Return the text that a cell shows in code marks; ``⏎`` is a line break."""
     shown = re.fullmatch(r"``? ?(.*?) ?``?", cell)
     assert shown is not None, f"{cell} is not in code marks"
-    return shown[1].replace("\\|", "|").replace("⏎", "\n")
+    return shown[1].replace("⏎", "\n")
 
 
 def rows(text: str, *header: str) -> Iterator[list[Any]]:

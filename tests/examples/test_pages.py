@@ -13,6 +13,7 @@ import pytest
 
 PAGES = [
     "docs/tutorials/first-reward.md",
+    "docs/reference/matching.md",
     "docs/reference/equations.md",
     "docs/reference/answer-rules.md",
     *(f"docs/concepts/{name}.md" for name in ("reward", "nodes", "ncr", "statements", "answers")),
