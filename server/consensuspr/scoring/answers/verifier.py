@@ -63,7 +63,7 @@ class Verdict(NamedTuple):
     correct: bool | None  # None if undecided
     answer: str | None  # taken from the response; None if none was found
     status: AnswerStatus
-    method: str  # that decided, or the limit that was met: see docs/answers.md
+    method: str  # that decided, or the limit that was met: see docs/reference/answer-rules.md
 
 
 NO_ANSWER = Verdict(False, None, AnswerStatus.NO_ANSWER, "none")
