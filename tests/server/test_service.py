@@ -23,6 +23,8 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 )
 
 from consensuspr.client import RewardClient
+from consensuspr.client.retries import ERRORS
+from consensuspr.errors import ServerFault
 from consensuspr.scoring.types import Rollout
 from consensuspr.v1 import PROTOCOL_VERSION, RUN_KEY, SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
@@ -400,10 +402,16 @@ def test_every_code_that_is_sent_is_documented(repository: Path) -> None:
         for source in sources
         for name in re.findall(r"grpc\.StatusCode\.([A-Z_]+)", source.read_text())
     }
-    text = (repository / "docs/serve.md").read_text()
-    documented = set(re.findall(r"^\| `([A-Z_]+)` \|", text, flags=re.MULTILINE))
+    page = (repository / "docs/reference/statuses.md").read_text()
+    text = page.partition("## Codes of a call")[2]
+    rows = dict(re.findall(r"^\| `([A-Z_]+)` \|(?:[^|]+\|){2} `(\w+)`", text, flags=re.MULTILINE))
     # gRPC itself answers for methods that are not there.
-    assert documented == sent | {"UNIMPLEMENTED"}
+    assert set(rows) == (sent | {"UNIMPLEMENTED"}) - {"OK"}
+    assert rows == {
+        code.name: ERRORS.get(code, ServerFault).__name__
+        for code in grpc.StatusCode
+        if code.name in rows
+    }
 
 
 def ended(connection: socket.socket) -> bool:
