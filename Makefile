@@ -216,7 +216,7 @@ reference: $(VENV)/.installed-dev ## write the generated pages of docs/reference
 .PHONY: site
 site: .venv-docs/.installed ## build the documentation into build/site
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs --quiet build --strict
-	@echo "open build/site/index.html"
+	@echo "open build/site/index.html, or serve it with search: python3 -m http.server -d build/site"
 
 .PHONY: images
 images: $(VENV)/.installed-dev ## draw the pictures of the README again
