@@ -36,6 +36,9 @@ from consensuspr.settings import all_settings
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs/reference"
 PROTO = ROOT / "proto/consensuspr/v1/scoring.proto"
+# "the page "TITLE"" of help texts becomes a link; the titles are those of the site's navigation.
+PAGE = re.compile(r'the page "([^"]+)"(?: \(https?://[^)]+\))?')
+TITLES = dict(re.findall(r"^ +- (.+): (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.M))
 BLOCK = re.compile(r"(<!-- begin (\w+) -->\n).*?(<!-- end \2 -->)", re.S)
 # Commands of whose options docs/reference/settings.md has the rare ones.
 ON_SETTINGS_PAGE = {"serve", "launch", "build", "extract", "refine", "sample"}
@@ -236,11 +239,16 @@ BLOCKS: dict[str, Callable[[], str]] = {
 }
 
 
+def filled(block: re.Match[str]) -> str:
+    text = PAGE.sub(lambda found: f"[{found[1]}](../{TITLES[found[1]]})", BLOCKS[block[2]]())
+    return f"{block[1]}\n{text}\n\n{block[3]}"
+
+
 def main() -> int:
     stale = []
     for page in sorted(PAGES.glob("*.md")):
         before = page.read_text("utf-8")
-        after = BLOCK.sub(lambda m: f"{m[1]}\n{BLOCKS[m[2]]()}\n\n{m[3]}", before)
+        after = BLOCK.sub(filled, before)
         if after != before:
             stale.append(page.name)
             if "--check" not in sys.argv:

@@ -28,6 +28,8 @@ ROLE = re.compile(r":(?:class|func|meth|mod|data|attr|exc):<code>~?(?:\w+\.)*(\w
 def on_config(config):
     config.repo_url = REPOSITORY or None
     config.site_url = URLS.get("Documentation") or None
+    # A site on a server has .../guides/serve/; without one, files that open by themselves.
+    config.use_directory_urls = bool(config.site_url)
     if not REPOSITORY:
         print(
             "no [project.urls] Repository in pyproject.toml: links out of docs/ become plain text"

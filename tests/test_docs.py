@@ -15,6 +15,7 @@ import typer
 
 import consensusbench.cli.app
 import consensuspr.cli.app
+from consensuspr.client.retries import ERRORS
 from consensuspr.scoring import Status
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -156,6 +157,17 @@ def first_column(page: str, heading: str) -> list[str]:
     """Return the code in the first column of the table under a heading of a reference page."""
     text = (DOCS / "reference" / page).read_text(encoding="utf-8").partition(f"## {heading}\n")[2]
     return re.findall(r"^\| `(\w+)` \|", text.partition("\n## ")[0], re.M)
+
+
+def test_every_code_of_the_server_is_in_the_reference() -> None:
+    sources = [path.read_text() for path in (REPOSITORY / "server/consensuspr/server").glob("*.py")]
+    sent = set(re.findall(r"grpc\.StatusCode\.([A-Z_]+)", "\n".join(sources)))
+    table = (DOCS / "reference/statuses.md").read_text(encoding="utf-8").partition("gRPC code")[2]
+    rows = dict(re.findall(r"^\| `([A-Z_]+)` \|(?:[^|]+\|){2} `(\w+)`", table, re.M))
+    # gRPC itself answers for methods that are not there.
+    assert set(rows) == (sent | {"UNIMPLEMENTED"}) - {"OK"}
+    known = {code.name: error.__name__ for code, error in ERRORS.items()}
+    assert {name: known.get(name, "ServerFault") for name in rows} == rows
 
 
 def test_every_status_and_variable_is_in_the_reference() -> None:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -23,8 +22,6 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 )
 
 from consensuspr.client import RewardClient
-from consensuspr.client.retries import ERRORS
-from consensuspr.errors import ServerFault
 from consensuspr.scoring.types import Rollout
 from consensuspr.v1 import PROTOCOL_VERSION, RUN_KEY, SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
@@ -392,26 +389,6 @@ def test_draining_lets_nobody_in_and_finishes_admitted_requests(serve: Serve) ->
     gate.open.set()
     assert [call.result().rewards[0] for call in admitted] == [1.0] * 3
     assert drained.result(60) == 0
-
-
-def test_every_code_that_is_sent_is_documented(repository: Path) -> None:
-    """The codes that the server's code names are those of the table in the documentation."""
-    sources = (repository / "server/consensuspr/server").glob("*.py")
-    sent = {
-        name
-        for source in sources
-        for name in re.findall(r"grpc\.StatusCode\.([A-Z_]+)", source.read_text())
-    }
-    page = (repository / "docs/reference/statuses.md").read_text()
-    text = page.partition("## Codes of a call")[2]
-    rows = dict(re.findall(r"^\| `([A-Z_]+)` \|(?:[^|]+\|){2} `(\w+)`", text, flags=re.MULTILINE))
-    # gRPC itself answers for methods that are not there.
-    assert set(rows) == (sent | {"UNIMPLEMENTED"}) - {"OK"}
-    assert rows == {
-        code.name: ERRORS.get(code, ServerFault).__name__
-        for code in grpc.StatusCode
-        if code.name in rows
-    }
 
 
 def ended(connection: socket.socket) -> bool:
