@@ -42,15 +42,24 @@ PROGRAMS: dict[str, Any] = {
 }
 # The arguments of another program follow.
 END_OF_OURS = "--"
-MAX_LINES = 200
+MAX_LINES = 200  # without tables
 # Phrases that readers stumbled over.
 BANNED = re.compile(
     r"\b(told apart|by lot|becomes of|where there is none|stand-ins?|mends?)\b", re.I
 )
 FENCED = re.compile(r"^ *```.*?^ *```$", re.M | re.S)
 
-# While pages of the old layout are there, links to pages of the new one may be ahead of them.
-MOVING = any((DOCS / f"{name}.md").exists() for name in ("train", "serve", "datasets", "matching"))
+# While a page of the old layout is there, links may be to pages that are gone or still to come.
+OLD = {
+    DOCS / f"{name}.md"
+    for names in (
+        "train trainers score-log watch serve build-datasets datasets evaluate",
+        "matching statements equations answers",
+    )
+    for name in names.split()
+}
+MOVING = any(page.exists() for page in OLD)
+TOLERATED = NAV | OLD if MOVING else set()
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 
 
@@ -116,7 +125,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             continue
         path, _, anchor = target.partition("#")
         goal = (page.parent / path).resolve() if path else page
-        if MOVING and goal in NAV and not goal.exists():
+        if goal in TOLERATED and not (goal.exists() and page not in OLD):
             continue
         if not goal.exists() or (anchor and goal.suffix == ".md" and anchor not in anchors(goal)):
             wrong.append(target)
@@ -126,7 +135,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_llms_txt_links_lead_somewhere() -> None:
     links = re.findall(r"\]\(([^)]+)\)", (REPOSITORY / "llms.txt").read_text(encoding="utf-8"))
     paths = [REPOSITORY / link for link in links]
-    assert [path for path in paths if not path.exists() and not (MOVING and path in NAV)] == []
+    assert [path for path in paths if not path.exists() and path not in TOLERATED] == []
     assert len(paths) > 10
 
 
@@ -138,7 +147,7 @@ def test_the_site_has_every_page() -> None:
 @pytest.mark.skipif(MOVING, reason="pages are being moved")
 @by_page
 def test_pages_are_short_and_plain(page: Path) -> None:
-    prose = re.sub(r"<!-- begin .*?<!-- end ", "", TEXTS[page], flags=re.S)
+    prose = re.sub(r"<!-- begin .*?<!-- end |^\|[^\n]*\n", "", TEXTS[page], flags=re.M | re.S)
     assert prose.count("\n") <= MAX_LINES
     assert BANNED.findall(FENCED.sub("", prose)) == []
 
