@@ -215,7 +215,7 @@ reference: $(VENV)/.installed-dev ## write the generated pages of docs/reference
 # It fails on any warning, such as a link that leads nowhere.
 .PHONY: site
 site: .venv-docs/.installed ## build the documentation into build/site
-	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs --quiet build --strict
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 	@echo "open build/site/index.html, or serve it with search: python3 -m http.server -d build/site"
 
 .PHONY: images
