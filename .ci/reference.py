@@ -39,7 +39,6 @@ PROTO = ROOT / "proto/consensuspr/v1/scoring.proto"
 # "the page "TITLE"" of help texts becomes a link; the titles are those of the site's navigation.
 PAGE = re.compile(r'the page "([^"]+)"(?: \(https?://[^)]+\))?')
 TITLES = dict(re.findall(r"^ +- (.+): (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.M))
-BLOCK = re.compile(r"(<!-- begin (\w+) -->\n).*?(<!-- end \2 -->)", re.S)
 # Commands of whose options docs/reference/settings.md has the rare ones.
 ON_SETTINGS_PAGE = {"serve", "launch", "build", "extract", "refine", "sample"}
 API = (consensuspr.client, consensuspr.core, consensuspr.scoring, consensusbench.construction)
@@ -237,6 +236,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "consensusbench": lambda: commands(consensusbench.cli.app),
     "api": api,
 }
+
+
+BLOCK = re.compile(rf"(<!-- begin ({'|'.join(BLOCKS)}) -->\n).*?(<!-- end \2 -->)", re.S)
 
 
 def filled(block: re.Match[str]) -> str:
