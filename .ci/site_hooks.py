@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: the README as home page, links out of docs/, and the addresses.
+"""Hooks of mkdocs and griffe: home page, links out of docs/, addresses, comments of fields.
 
 A link to a file outside docs/ becomes a link into the repository if pyproject.toml has the
 repository's address ([project.urls] Repository), and plain text with the path if it has not.
@@ -10,6 +10,7 @@ import re
 import tomllib
 from pathlib import Path
 
+from griffe import Docstring, Extension
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -74,3 +75,15 @@ def on_page_markdown(markdown, page, config, files):
 def on_page_content(html, page, config, files):
     """Drop the roles of docstrings, and the second colon before an indented example."""
     return ROLE.sub(r"<code>\1</code>", html).replace("::</p>", ":</p>")
+
+
+class Comments(Extension):
+    """Takes the comment behind a field as its docstring, where a class documents none."""
+
+    def on_attribute_instance(self, *, attr, **_):
+        documented = attr.parent.docstring and "Attributes:" in attr.parent.docstring.value
+        if attr.docstring is None and attr.parent.is_class and not documented:
+            _, _, comment = attr.lines_collection[attr.filepath][attr.lineno - 1].partition("  # ")
+            if comment:
+                text = f"{comment[:1].upper()}{comment[1:].rstrip('.')}."
+                attr.docstring = Docstring(text, lineno=attr.lineno, parent=attr)
