@@ -152,6 +152,12 @@ def test_pages_are_short_and_plain(page: Path) -> None:
     assert BANNED.findall(FENCED.sub("", prose)) == []
 
 
+def test_pages_that_help_texts_name_are_in_the_site() -> None:
+    pages = pytest.importorskip("consensuspr.pages").PAGES
+    named = {f"{title}: {path}.md" for title, path in pages.items()}
+    assert named <= set(re.findall(r"^ +- (.+)$", (REPOSITORY / "mkdocs.yml").read_text(), re.M))
+
+
 def test_the_generated_reference_is_current() -> None:
     done = subprocess.run(
         [sys.executable, ".ci/reference.py", "--check"],
