@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -134,38 +134,13 @@ def metrics() -> str:
     return table("metric|type|labels|meaning", sorted(rows))
 
 
-def comment_text(lines: str) -> str:
-    return " ".join(line.strip().lstrip("/").strip() for line in lines.strip().splitlines())
-
-
-def proto_rows(body: str) -> Iterator[tuple[str, str, str]]:
-    """Yield declaration, number (of methods "") and meaning of what a block declares."""
-    rows: list[tuple[str, str, str]] = []
-    before = ""
-    for line in body.splitlines():
-        declared, _, comment = line.partition("//")
-        method = re.match(r"\s*rpc (\w+)\((\w+)\) returns \((\w+)\)", declared)
-        field = re.match(r"\s*(.+?) = (\d+);", declared)
-        if method:
-            rows.append((f"{method[1]}({method[2]}) → {method[3]}", "", before))
-            before = ""
-        elif field:
-            rows.append((field[1], field[2], comment.strip()))
-        elif rows and line.startswith("     "):  # a comment at the end of a line goes on
-            rows[-1] = (*rows[-1][:2], f"{rows[-1][2]} {comment.strip()}")
-        else:
-            before += comment
-    yield from ((code(name), number, sentence(text)) for name, number, text in rows)
-
-
 def protocol() -> str:
-    heads = {"service": "method|meaning", "enum": "value|number|meaning"}
-    block = re.compile(r"((?://[^\n]*\n)*)^(service|enum|message) (\w+) \{\n(.*?)^\}", re.M | re.S)
+    """Return each service, enum and message of the .proto under a heading, its comment as text."""
+    block = re.compile(r"((?://[^\n]*\n)*)^(\w+ (\w+) \{\n.*?^\}\n)", re.M | re.S)
     parts = []
-    for comment, kind, name, body in block.findall(PROTO.read_text("utf-8")):
-        rows = [tuple(filter(None, row)) for row in proto_rows(body)]
-        parts.append(f"## {name}\n\n{comment_text(comment)}\n\n")
-        parts[-1] += table(heads.get(kind, "field|number|meaning"), rows)
+    for comment, source, name in block.findall(PROTO.read_text("utf-8")):
+        text = " ".join(line.removeprefix("//").strip() for line in comment.splitlines())
+        parts.append(f"## {name}\n\n{text}\n\n```proto\n{source}```")
     return "\n\n".join(parts)
 
 
