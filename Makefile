@@ -198,6 +198,16 @@ proto: .venv-proto/.installed ## write the protocol's stubs again from its .prot
 proto-check: .venv-proto/.installed ## fail where the committed stubs are stale
 	@.venv-proto/bin/python proto/generate.py --check
 
+.PHONY: reference
+reference: $(VENV)/.installed-dev ## write the generated pages of docs/reference again from the code
+	@$(BIN)/python .ci/reference.py
+
+# It fails on any warning, such as a link that leads nowhere.
+.PHONY: site
+site: .venv-docs/.installed ## build the documentation into build/site
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+	@echo "open build/site/index.html, or serve it with search: python3 -m http.server -d build/site"
+
 .PHONY: images
 images: $(VENV)/.installed-dev ## draw the pictures of the README again
 	@$(BIN)/python examples/demo.py --svg docs/images/demo.svg
@@ -214,6 +224,8 @@ dist: $(VENV)/.installed-dev ## build the source distribution and the wheel, and
 	  PATH="$(CURDIR)/$(BIN):$$PATH" auditwheel repair --wheel-dir dist dist/*-linux_*.whl; \
 	  rm dist/*-linux_*.whl; $(BIN)/auditwheel show dist/*.whl;; esac
 	@$(BIN)/twine check --strict dist/*
+	@grep -q '^Repository' pyproject.toml || \
+	  echo "no [project.urls] Repository in pyproject.toml: links of the README stay relative"
 	@$(BIN)/python .ci/wheel_contents.py dist
 	@ls -l dist
 
@@ -277,6 +289,12 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 .venv-audit/.installed: $(VENV)/.created
 	@test -x .venv-audit/bin/python || $(PYTHON) -m venv .venv-audit
 	@.venv-audit/bin/python -m pip --disable-pip-version-check --no-input --quiet install "pip-audit>=2.7" "cyclonedx-bom>=5"
+	@touch $@
+
+.venv-docs/.installed: .ci/requirements-docs.txt
+	@echo "installing mkdocs into .venv-docs"
+	@test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	@.venv-docs/bin/python -m pip --disable-pip-version-check --no-input --quiet install -r $<
 	@touch $@
 
 .venv-proto/.installed: proto/requirements.txt

@@ -97,7 +97,7 @@ class MetricsEndpoint:
     def __init__(
         self, address: Address, security: Security, *, workers: int, serving: Callable[[], int]
     ) -> None:
-        registry = CollectorRegistry()
+        self.registry = registry = CollectorRegistry()
         self.workers = WorkerMetrics()
         registry.register(self.workers)
         self.worker_restarts = Counter(
