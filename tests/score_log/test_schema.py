@@ -23,7 +23,7 @@ from tests.score_logs import part_of, sample
 
 
 def test_the_page_has_the_columns(repository: Path) -> None:
-    page = (repository / "docs/score-log.md").read_text(encoding="utf-8")
+    page = (repository / "docs/guides/score-log.md").read_text(encoding="utf-8")
     assert [
         line for line in page.splitlines() if line.startswith("| `") and line.count("|") == 4
     ] == [f"| `{name}` | `{kind}` | {meaning} |" for name, kind, meaning in COLUMNS]

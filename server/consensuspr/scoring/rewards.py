@@ -101,7 +101,7 @@ class RewardSpec:
     """Which reward to compute, and of which NCR; build it with one of the named constructors.
 
     ``guard=False`` and ``statements=False`` together are the paper's own NCR (equation 1); the
-    defaults deviate from it (``docs/train.md``).
+    defaults deviate from it (``docs/concepts/ncr.md``).
 
     Attributes:
         kind: how Acc and NCR are combined.
