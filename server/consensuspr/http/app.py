@@ -1,4 +1,6 @@
-"""The HTTP endpoint of a worker: routes, and the code of each failure (``docs/train.md``).
+"""The HTTP endpoint of a worker: routes, and the code of each failure.
+
+``docs/guides/trainers.md`` describes both for users.
 
 No code but 200 carries a reward, so that no failure can be trained on as one.
 """

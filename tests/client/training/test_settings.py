@@ -1,4 +1,4 @@
-"""Settings of a reward in training, their page, and the epoch of a step."""
+"""Settings of a reward in training, and the epoch of a step."""
 
 from __future__ import annotations
 
