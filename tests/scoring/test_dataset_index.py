@@ -410,7 +410,7 @@ def test_an_index_of_another_version_is_rejected(
 
 
 def test_another_policy_than_it_was_made_with_is_rejected(prepared: Path) -> None:
-    with pytest.raises(DataError, match="was made with derive 'missing', and 'off' is asked for"):
+    with pytest.raises(DataError, match="was made with derive='missing', but derive='off' is set"):
         DatasetIndex.load(prepared, derive="off")
 
 

@@ -182,10 +182,10 @@ def test_an_unknown_dataset_names_those_that_exist(dataset: DatasetIndex, script
     scorer = Scorer({"b": dataset, "a": dataset}, verifier=scripted)
     with pytest.raises(UnknownDataset) as caught:
         scorer.score([], ScoreOptions(dataset="c"))
-    assert str(caught.value) == "no dataset is called 'c'; there is: a, b"
+    assert str(caught.value) == "no dataset is called 'c'; known datasets: a, b"
     with pytest.raises(InvalidRequest) as refused:
         scorer.score([])
-    assert str(refused.value) == "dataset must be named, there are several: a, b"
+    assert str(refused.value) == "dataset is required, because there are several: a, b"
 
 
 BAD_FIELDS: list[tuple[dict[str, Any], str]] = [

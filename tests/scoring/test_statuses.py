@@ -127,7 +127,7 @@ CASES: list[tuple[str, Rollout, Status, Any, Any, tuple[Any, ...], str]] = [
     (
         "a crash of ours", Rollout("duck", f"{NODES} CRASH"),
         Status.INTERNAL, None, None, NOTHING,
-        "the answer check failed by a defect; the log has the details",
+        "the answer check failed with an internal error; the log has the traceback",
     ),
 ]  # fmt: skip
 NAMES = [case[0] for case in CASES]
@@ -234,7 +234,8 @@ def test_a_scan_that_raises_costs_one_rollout(
         first, second, third = score(scorer, batch)
     assert (first.status, first.reward) == (Status.OK, MIXED)
     assert second == Score(
-        Status.INTERNAL, message="the node matching failed by a defect; the log has the details"
+        Status.INTERNAL,
+        message="the node matching failed with an internal error; the log has the traceback",
     )
     assert (third.status, third.ncr) == (Status.NO_GROUND_TRUTH, 0.5)
     assert "the node matching failed for rollout 'r1' of problem 'duck'" in caplog.text

@@ -95,7 +95,7 @@ def start_server(
             relative one is relative to this process.
         node: where it runs: ``"head"``, a node's id or IP; None: the node of this process.
         port: to listen on, on the node's IP; 0: any free one, kept over restarts.
-        settings: other settings of the server by name, see ``docs/serve.md``.
+        settings: other settings of the server by name (``consensuspr serve --list-settings``).
         num_cpus: CPUs that the actor reserves in Ray; ``settings["workers"]`` is the number
             of its worker processes.
         ready_timeout_s: how long to wait, loading the datasets included; None: for ever.

@@ -196,7 +196,7 @@ class DatasetIndex:
         if is_index(path):
             index = cls.open(path, name=name, cache=cache)
             if index.derive != derive:
-                reason = f"was made with derive {index.derive!r}, and {derive!r} is asked for"
+                reason = f"was made with derive={index.derive!r}, but derive={derive!r} is set"
                 raise DataError(file_name, None, reason)
         else:
             with on_disk(_HELD), tempfile.TemporaryFile(prefix="consensuspr-") as file:

@@ -218,8 +218,8 @@ class Scorer:
         if index is None:
             known = ", ".join(sorted(datasets))
             if not options.dataset:
-                raise InvalidRequest(f"dataset must be named, there are several: {known}")
-            raise UnknownDataset(f"no dataset is called {_shown(name)}; there is: {known}")
+                raise InvalidRequest(f"dataset is required, because there are several: {known}")
+            raise UnknownDataset(f"no dataset is called {_shown(name)}; known datasets: {known}")
         if options.expect_digest not in (None, index.digest):
             raise DatasetMismatch.of(name, index.digest, options.expect_digest)
         return name, index
@@ -369,7 +369,9 @@ class _Batch:
                 "%s failed for rollout %s of problem %s",
                 stage, _shown(rollout.rollout_id or ""), _shown(rollout.problem_id),
             )  # fmt: skip
-        self.fail(at, Status.INTERNAL, f"{stage} failed by a defect; the log has the details")
+        self.fail(
+            at, Status.INTERNAL, f"{stage} failed with an internal error; the log has the traceback"
+        )
 
     def together(self, positions: list[int], work: Callable[[list[int]], None], stage: str) -> None:
         """Do work for all positions at once; if that fails, one by one to spare the others."""

@@ -103,7 +103,9 @@ class MetricsEndpoint:
         self.worker_restarts = Counter(
             "consensuspr_worker_restarts", "Workers that died and were replaced.", registry=registry
         )
-        wanted = Gauge("consensuspr_workers", "Workers that there should be.", registry=registry)
+        wanted = Gauge(
+            "consensuspr_workers", "Workers that the settings ask for.", registry=registry
+        )
         wanted.set(workers)
         now = Gauge("consensuspr_workers_serving", "Workers that serve now.", registry=registry)
         now.set_function(serving)
