@@ -52,7 +52,7 @@ CASES: list[tuple[str, Rollout, Status, Any, Any, tuple[Any, ...], str]] = [
     (
         "undecided", Rollout("duck", f"{NODES} HARD"),
         Status.ANSWER_UNDECIDED, 0.0, 2 / 3, (1 / 3, 2 / 3, 2 / 3, 0.0, 0.0),
-        "the answer stayed undecided (budget) and counts as wrong",
+        "the answer is undecided (budget) and counts as wrong",
     ),
     (
         "no nodes", Rollout("bare", "RIGHT"),
@@ -62,7 +62,7 @@ CASES: list[tuple[str, Rollout, Status, Any, Any, tuple[Any, ...], str]] = [
     (
         "no nodes and undecided", Rollout("bare", "HARD"),
         Status.NO_NODES, 0.0, None, (None, None, None, 0.0, 0.0),
-        "problem 'bare' has no nodes; the answer stayed undecided (budget) and counts as wrong",
+        "problem 'bare' has no nodes; the answer is undecided (budget) and counts as wrong",
     ),
     (
         "neither nodes nor truth", Rollout("nothing", "RIGHT"),
@@ -163,7 +163,7 @@ def test_a_real_answer_past_its_budget_is_undecided(real_scorer: Scorer) -> None
     (found,) = score(real_scorer, [rollout])
     assert (found.status, found.acc, found.ncr) == (Status.ANSWER_UNDECIDED, 0.0, 1 / 3)
     assert (found.reward, found.answer) == (0.5 / 3, "10^{10^{10}}")
-    assert found.message.startswith("the answer stayed undecided (")
+    assert found.message.startswith("the answer is undecided (")
     (masked,) = score(real_scorer, [rollout], on_undecided=OnUndecided.MASK)
     assert (masked.status, masked.reward) == (Status.ANSWER_UNDECIDED, None)
 
@@ -195,13 +195,13 @@ INVALID: list[tuple[Any, str]] = [
     ([["é" * 2049]], "inline node 0 has an expression of 4098 bytes; the limit is 4096"),
     (
         [["y" * 4096] * 5],
-        "the inline nodes hold 20480 bytes of expressions; the limit is 16384",
+        "the inline nodes have 20480 bytes of expressions; the limit is 16384",
     ),
     ([["a"], InlineNode([])], "inline node 1 has no expressions"),
     ([InlineNode([], derived=["a"])], "inline node 0 has no expressions"),
-    (["x=5"], "inline node 0 is no list of expressions"),
-    ([InlineNode("x=5")], "inline node 0 is no list of expressions"),
-    ([None], "inline node 0 is no list of expressions"),
+    (["x=5"], "inline node 0 is not a list of expressions"),
+    ([InlineNode("x=5")], "inline node 0 is not a list of expressions"),
+    ([None], "inline node 0 is not a list of expressions"),
     ([["x=5", 7]], "inline node 0 has a value of type int among its expressions"),
 ]
 

@@ -260,7 +260,7 @@ def test_what_is_replaced_gives_its_memory_and_files_back(
         ("default", "first.jsonl", "add", "dataset 'default' exists already, from .*; use replace"),
         ("new", "first.jsonl", "replace", "no dataset is called 'new'; known datasets: default"),
         ("", "first.jsonl", "any", "name must not be empty"),
-        ("new", "", "any", "path is missing, and dataset 'new' is not there yet"),
+        ("new", "", "any", "path is required, because there is no dataset 'new' yet"),
         ("default", "../outside.jsonl", "any", "path must be in or below .*/data, where"),
         ("default", "outside", "any", "path must be in or below .*/data, where"),
     ],

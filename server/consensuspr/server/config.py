@@ -243,7 +243,7 @@ class ServerConfig(Settings):
         if "" in self.datasets:
             raise ValueError("a dataset's name must not be empty")
         if not self.datasets and self.dataset_folder is None:
-            raise ValueError("no dataset was given; serve needs at least one, PATH or NAME=PATH")
+            raise ValueError("no dataset is set; give --dataset PATH or --dataset NAME=PATH")
         if self.web is not None and self.score_log is None:
             raise ValueError("web needs score_log, which is not set (--score-log RUN)")
         if (self.tls_cert is None) != (self.tls_key is None):
