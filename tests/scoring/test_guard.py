@@ -257,7 +257,10 @@ def test_with_spans_it_says_what_each_node_adds(
 def test_nothing_but_final_nodes_is_no_nodes(guarded: Scorer) -> None:
     score = score_of(guarded, Rollout("final", HONEST), final_nodes=False)
     assert (score.status, score.ncr, score.acc) == (Status.NO_NODES, None, 1.0)
-    assert score.message == "problem 'final' has final nodes only, which do not count (final_nodes=False)"
+    assert (
+        score.message
+        == "problem 'final' has final nodes only, which do not count (final_nodes=False)"
+    )
 
 
 def test_weights_that_no_problem_has_are_refused(scorer: Scorer) -> None:

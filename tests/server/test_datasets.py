@@ -261,8 +261,8 @@ def test_what_is_replaced_gives_its_memory_and_files_back(
         ("new", "first.jsonl", "replace", "no dataset is called 'new'; known datasets: default"),
         ("", "first.jsonl", "any", "name must not be empty"),
         ("new", "", "any", "path is required, because there is no dataset 'new' yet"),
-        ("default", "../outside.jsonl", "any", "path must be in or below .*/data, where"),
-        ("default", "outside", "any", "path must be in or below .*/data, where"),
+        ("default", "../outside.jsonl", "any", "path must be in or below .*/data, the folders"),
+        ("default", "outside", "any", "path must be in or below .*/data, the folders"),
     ],
 )
 def test_what_is_wrong_changes_nothing_and_is_said(

@@ -123,7 +123,7 @@ def test_metrics_add_up_over_workers_and_json_logs(shared: ServeProcess) -> None
     assert metrics.count("consensuspr_build_info{") == 1  # both workers are one version
     assert "pid=" not in metrics
     roles = {json.loads(line)["role"] for line in shared.log.read_text().splitlines()}
-    assert roles >= {"supervisor", "prepare"}
+    assert roles >= {"supervisor", "reader"}
 
 
 def established(pid: int) -> int:

@@ -190,7 +190,6 @@ class ServedDatasets:
                 raise _Refused("FAILED_PRECONDITION", reason)
             await self._serve({key: item for key, item in self._served.items() if key != name})
             return
-        _log.info("dataset %s: reading %s for an admin", name, path)
         try:
             read = await self._read({name: path})
             new = read.loaded[name]

@@ -3,7 +3,7 @@
 ::
 
     supervisor ── claims the port, never imports gRPC
-      ├── prepare   loads the datasets, saves snapshots, ends
+      ├── reader    loads the datasets, saves snapshots, ends
       ├── worker 0  maps the snapshots, listens with SO_REUSEPORT
       ├── …
       └── page      shows the score log, if that is on

@@ -65,7 +65,7 @@ def main(make_front: FrontFactory | None = None) -> int:
     parent = Parent()
     config = ServerConfig.model_validate(parent.payload["config"])
     number = parent.payload.get("worker")
-    role = "prepare" if number is None else f"worker {number}"
+    role = "reader" if number is None else f"worker {number}"
     logs.configure(config.log_format, config.log_level, role)
     dropped = 0
     try:
@@ -117,6 +117,7 @@ def read_datasets(config: ServerConfig, order: Message) -> Message:
             if not at_first and not os.path.isfile(path):  # a pipe may have no end
                 raise InputError(f"{path}: is not a regular file")
             os.makedirs(os.path.dirname(snapshot))
+            _log.info("dataset %s: reading %s", name, path)
             index = DatasetIndex.load(Path(path), name=name, derive=config.derive)
             index.save(snapshot)
         except (ConsensusPRError, OSError) as error:
