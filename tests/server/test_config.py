@@ -76,8 +76,8 @@ def test_datasets_of_the_command_line(
         ("log_format = 'xml'", r"log_format \(in .*\): .*'text' or 'json', got 'xml'"),
         ("workers = 1000000000", r"workers \(in .*\): must be at most 4096, got 1000000000"),
         ("grace_s = 1e308", r"grace_s \(in .*\): must be at most 86400, got 1e\+308"),
-        ("tls_cert = 'c'", "tls_cert goes with tls_key, which is not set"),
-        ("tls_client_ca = 'a'", "tls_client_ca goes with tls_cert and tls_key"),
+        ("tls_cert = 'c'", "tls_cert needs tls_key, which is not set"),
+        ("tls_client_ca = 'a'", "tls_client_ca needs tls_cert and tls_key"),
         ("trace_endpoint = 'http://a'", "trace_endpoint .*must be http://HOST:PORT or https://H"),
         (
             "max_message_bytes = '1GiB'",
@@ -118,7 +118,7 @@ def test_addresses_are_read_and_written(text: str, host: str, port: int) -> None
         ("host:٣", "address must be HOST:PORT"),
         ("::1:80", "address must be HOST:PORT"),
         ("host:65536", "port must be at most 65535, got 65536"),
-        ("unix:/run/reward.sock", "is a unix socket; serve needs HOST:PORT"),
+        ("unix:/run/reward.sock", "is a unix socket; use HOST:PORT"),
     ],
 )
 def test_what_is_no_address_is_refused(text: str, sentence: str) -> None:

@@ -55,7 +55,7 @@ def read_settings(query: Sequence[tuple[str, str]], shape: str) -> UrlSettings:
     """Read the query of a URL for requests of one shape, ``openrlhf`` or ``slime``."""
     given = dict(query)
     if len(given) < len(query):
-        raise InputError("a setting is in the URL twice")
+        raise InputError("the URL has a setting twice")
     settings = validated(UrlSettings, given, "setting ")
     for name in settings.model_fields_set:
         if _BELONGS_TO.get(name, shape) not in (shape, settings.reward):

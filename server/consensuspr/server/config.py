@@ -62,7 +62,7 @@ class Address:
     def parse(cls, text: str) -> Address:
         """Read ``HOST:PORT``, an IPv6 host in brackets; raise InputError for anything else."""
         if text.startswith(("unix:", "/")):
-            raise InputError(f"address {text!r} is a unix socket; serve needs HOST:PORT")
+            raise InputError(f"address {text!r} is a unix socket; use HOST:PORT")
         host, colon, port = text.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
         if bracketed:
@@ -243,14 +243,14 @@ class ServerConfig(Settings):
         if "" in self.datasets:
             raise ValueError("a dataset's name must not be empty")
         if not self.datasets and self.dataset_folder is None:
-            raise ValueError("no dataset was given; serve needs at least one, PATH or NAME=PATH")
+            raise ValueError("no dataset is set; give --dataset PATH or --dataset NAME=PATH")
         if self.web is not None and self.score_log is None:
-            raise ValueError("web shows the score log; set score_log too (--score-log RUN)")
+            raise ValueError("web needs score_log, which is not set (--score-log RUN)")
         if (self.tls_cert is None) != (self.tls_key is None):
             given, missing = ("tls_key", "tls_cert") if self.tls_key else ("tls_cert", "tls_key")
-            raise ValueError(f"{given} goes with {missing}, which is not set")
+            raise ValueError(f"{given} needs {missing}, which is not set")
         if self.tls_client_ca is not None and self.tls_cert is None:
-            raise ValueError("tls_client_ca goes with tls_cert and tls_key, which are not set")
+            raise ValueError("tls_client_ca needs tls_cert and tls_key, which are not set")
         pairs = [
             ("max_message_bytes", "max_response_bytes"),
             ("queue_limit_bytes", "max_message_bytes"),
@@ -282,7 +282,7 @@ class ServerConfig(Settings):
             if name in datasets:
                 raise InputError(
                     f"dataset_folder {self.dataset_folder}: {datasets[name].name} and"
-                    f" {file.name} have one name"
+                    f" {file.name} have the same dataset name"
                 )
             datasets[name] = file.absolute()
         return datasets
