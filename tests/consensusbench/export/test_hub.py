@@ -117,7 +117,7 @@ def test_the_card_has_a_header_and_a_text(bench: ExportBench) -> None:
 def test_a_card_of_the_user_is_left_alone(bench: ExportBench) -> None:
     bench.out.mkdir()
     (bench.out / "README.md").write_text("# Mine\n")
-    with pytest.raises(InputError, match=r"README.md is there and was not written by an export"):
+    with pytest.raises(InputError, match=r"README.md exists and was not written by an export"):
         bench.export(problem(1), by=to_hub)
     assert bench.files() == {"README.md": b"# Mine\n"}
     (bench.out / "README.md").unlink()
