@@ -11,7 +11,7 @@ quoted, which no quoted text can contain.  What is too long is cut in the middle
 **Replies are checked, never believed.**  :func:`check_nodes` keeps a wording if it is sound and a
 correct rollout states it, or if it is provably equal to one that is kept; a node if
 ``min_support`` rollouts state it.  The final node is always there, made of the ground truth.
-``docs/build-datasets.md`` lists the rules.
+``docs/guides/build-with-a-model.md`` lists the rules.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ MAX_WORDING_CHARS = 256
 MIN_WORDS = 3
 # Digits of a bare number; smaller ones stand everywhere.
 MIN_DIGITS = 3
-# Of a node, as written and derived: what may be sent with a rollout (docs/datasets.md).
+# Of a node, as written and derived: what may be sent with a rollout.
 _MAX_FORMS = Limits().max_expressions_per_node
 # Of a label, and of a refusal.
 _MAX_SHOWN_CHARS = 200

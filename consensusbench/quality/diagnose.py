@@ -8,7 +8,7 @@
     scored = score_files(["rollouts.jsonl"], "dataset.jsonl", spans=True)
     diagnose(scored).total[Diagnosis.ALMOST_CORRECT]
 
-Each rollout gets exactly one class.  ``docs/evaluate.md`` defines the classes and the thresholds.
+Each rollout gets exactly one class.  ``docs/guides/evaluate.md`` defines classes and thresholds.
 A format error is a right answer that the rule asked for does not see, so answers are read twice:
 by that rule and by rule ``auto``.
 """

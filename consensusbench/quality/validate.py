@@ -5,8 +5,8 @@ checks of each problem.  With rollouts they are read once more, against a bounde
 counter a node.
 
 An *error* makes scores wrong or a node worthless.  A *warning* makes a reward cheaper or noisier
-than it looks.  A *note* matters to a reader of the figures.  ``docs/build-datasets.md`` lists the
-remedies.
+than it looks.  A *note* matters to a reader of the figures.  ``docs/guides/check-nodes.md``
+lists the remedies.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ from consensuspr.web.views import Views
 
 MAX_LISTED = 12
 
-# What each status other than OK means for the figures; docs/evaluate.md has more.
+# What each status other than OK means for the figures; docs/guides/evaluate.md has more.
 _MEANING = {
     Status.ANSWER_UNDECIDED: "the answer could not be decided; counted as wrong",
     Status.NO_NODES: "their problem has no nodes; no NCR",
