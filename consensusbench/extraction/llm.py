@@ -318,7 +318,7 @@ def check_nodes(
     for node in nodes:
         support = len(node.rollouts)
         if not (node.claimed.wordings or node.is_final):
-            node.fault = ("taken back", "the model dropped all of its wordings")
+            node.fault = ("taken back", "the model dropped all of its expressions")
         elif support < min_support and not node.is_final:
             detail = f"{support} of {len(rollouts)} correct rollouts state it, the limit is"
             node.fault = ("unsupported", f"{detail} {min_support}")
@@ -403,7 +403,7 @@ def extraction_of(nodes: Sequence[CheckedNode], rollouts: Sequence[CorrectRollou
         if node.fault is not None:
             dropped.append(node.dropped(*node.fault))
         for reason, texts in node.out.items():
-            dropped.append(node.dropped(f"wording {reason}", _CLAUSES[reason], texts))
+            dropped.append(node.dropped(f"expression {reason}", _CLAUSES[reason], texts))
     made = [_candidate(node, rollouts) for node in nodes if node.fault is None]
     return Extraction(tuple(sorted(made, key=lambda one: one.position)), tuple(dropped))
 

@@ -111,7 +111,7 @@ def test_the_card_has_a_header_and_a_text(bench: ExportBench) -> None:
     ]
     assert "| arithmetic | train | 1 | 2.00 |" in body
     assert "| **Total** | test | 2 | 2.00 |" in body
-    assert "2 of 3 problems record in" in body
+    assert "2 of 3 problems record" in body
 
 
 def test_a_card_of_the_user_is_left_alone(bench: ExportBench) -> None:
