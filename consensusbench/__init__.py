@@ -118,14 +118,13 @@ def check_outputs(
         suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
         if suffix in _NOT_ROWS:
             raise InputError(
-                f"{path} would hold no {suffix.removeprefix('.')}: rows are written to .jsonl, "
-                ".jsonl.gz or .parquet"
+                f"{path}: rows are written as .jsonl, .jsonl.gz or .parquet, not as {suffix}"
             )
         resolved = path.resolve()
         if resolved in written:
-            raise InputError(f"{path} cannot hold two outputs at once")
+            raise InputError(f"{path} is given for two outputs")
         written.add(resolved)
         if not makes_folders and not resolved.parent.exists():
-            raise InputError(f"{path.parent} does not exist: make it first")
+            raise InputError(f"{path.parent} does not exist; create it first")
         if path.exists() and any(known.exists() and path.samefile(known) for known in read):
-            raise InputError(f"{path} is read by this command; write elsewhere")
+            raise InputError(f"{path} is an input of this command; choose another output")

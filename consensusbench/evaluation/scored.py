@@ -346,8 +346,8 @@ def dataset_warning(scored: ScoredSet, dataset: AnyPath) -> str | None:
         return None
     listed = sum(rollout.facts is not None for rollout in rollouts)
     return (
-        f"of the problems of {count_of(total, 'rollout')}, {listed:,} are in {os.fspath(dataset)} "
-        f"and {with_nodes:,} have nodes: is it the right dataset?"
+        f"{listed:,} of {count_of(total, 'rollout')} have a problem in {os.fspath(dataset)}, and "
+        f"{with_nodes:,} a problem with nodes; check that it is the right dataset"
     )
 
 
@@ -386,7 +386,7 @@ def score_files(
     if not paths:
         raise InputError("at least one file of rollouts is needed")
     if len(paths) > len({os.path.realpath(path) for path in paths}):
-        raise InputError("a file of rollouts is given twice; its rollouts would count twice")
+        raise InputError("a file of rollouts is given twice, so its rollouts would count twice")
     check_outputs((scored_output,), (*paths, dataset))
     problems = {p.problem_id: ProblemFacts.of(p) for p in read_problems(dataset)}
     count_tokens = None if tokenizer is None else open_tokenizer(tokenizer)
