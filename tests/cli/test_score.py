@@ -159,7 +159,10 @@ def test_a_bad_row_stops_before_anything_is_written(
         (["--dataset", "{problems}", "--reward", "curriculum"], "give --epoch"),
         (["--dataset", "{problems}", "--reward", "best"], "'--reward'"),
         (["--dataset", "{problems}", "--timeout", "0"], "(--timeout)"),
-        (["--address", "nonsense"], "address must be HOST:PORT, got 'nonsense'"),
+        (
+            ["--address", "nonsense"],
+            "address must be HOST:PORT, such as 'nonsense:50051', got 'nonsense'",
+        ),
     ],
 )
 def test_bad_usage_is_one_sentence(
