@@ -53,7 +53,7 @@ def test_datasets_of_the_environment() -> None:
     [
         (["math=a.jsonl", "b.jsonl"], {"math": Path("a.jsonl"), "default": Path("b.jsonl")}),
         (["./x=y/a.jsonl"], {"default": Path("./x=y/a.jsonl")}),
-        (["a", "b"], r"two datasets are called 'default' \(a and b\); name them"),
+        (["a", "b"], r"two datasets have the name 'default' \(a and b\); give each a name"),
         (["=a"], "dataset must be PATH or NAME=PATH, got '=a'"),
         (["a="], "dataset must be PATH or NAME=PATH, got 'a='"),
     ],
@@ -79,8 +79,8 @@ def test_datasets_of_the_command_line(
         ("log_format = 'xml'", r"log_format \(in .*\): .*'text' or 'json', got 'xml'"),
         ("workers = 1000000000", r"workers \(in .*\): must be at most 4096, got 1000000000"),
         ("grace_s = 1e308", r"grace_s \(in .*\): must be at most 86400, got 1e\+308"),
-        ("tls_cert = 'c'", "tls_cert goes with tls_key, which is not set"),
-        ("tls_client_ca = 'a'", "tls_client_ca goes with tls_cert and tls_key"),
+        ("tls_cert = 'c'", "tls_cert needs tls_key, which is not set"),
+        ("tls_client_ca = 'a'", "tls_client_ca needs tls_cert and tls_key"),
         ("trace_endpoint = 'http://a'", "trace_endpoint .*must be http://HOST:PORT or https://H"),
         (
             "max_message_bytes = '1GiB'",
