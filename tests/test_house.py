@@ -21,7 +21,7 @@ SOURCE_ROOTS = ("proto", "core_ext", "server", "client")
 CODE_FOLDERS = (*SOURCE_ROOTS, "consensusbench", "benchmarks", "reliability", "examples", "tests")
 
 # What each package may import of the project itself; docs/design/architecture.md draws it.
-BASE = {"child_processes", "errors", "events", "lazy", "version"}
+BASE = {"child_processes", "errors", "events", "lazy", "pages", "short_repr", "version"}
 MAY_IMPORT: dict[str, set[str]] = {
     **{name: set() for name in ("v1", *BASE)},
     "settings": BASE,

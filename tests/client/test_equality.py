@@ -162,6 +162,15 @@ def test_the_local_client_has_several_datasets_deadlines_and_an_end(dataset: Pat
         LocalClient(dataset=dataset, timeout_s=0)
 
 
+def test_without_a_dataset_rollouts_bring_their_nodes() -> None:
+    inline = Rollout("ducks", RIGHT, ground_truth="18", nodes=[["9*2=18"], ["x=777"]])
+    with LocalClient() as client:
+        scores = client.score([inline, Rollout("ducks", RIGHT)], reward="max")
+        assert (scores[0].ncr, scores[0].reward) == (0.5, 1.0)
+        assert scores[1].status is Status.UNKNOWN_PROBLEM
+        assert client.server_info().datasets[0].num_problems == 0
+
+
 @pytest.mark.parametrize(
     ("rollout", "sentence"),
     [

@@ -50,7 +50,7 @@ def test_datasets_of_the_environment() -> None:
     [
         (["math=a.jsonl", "b.jsonl"], {"math": Path("a.jsonl"), "default": Path("b.jsonl")}),
         (["./x=y/a.jsonl"], {"default": Path("./x=y/a.jsonl")}),
-        (["a", "b"], r"two datasets are called 'default' \(a and b\); name them"),
+        (["a", "b"], r"two datasets have the name 'default' \(a and b\); give each a name"),
         (["=a"], "dataset must be PATH or NAME=PATH, got '=a'"),
         (["a="], "dataset must be PATH or NAME=PATH, got 'a='"),
     ],

@@ -313,6 +313,9 @@ cdef class Matcher:
         PyMem_RawFree(self.search.needed)
         PyMem_RawFree(self.search.boxes)
 
+    def __repr__(self):
+        return f"Matcher({self.num_nodes:,} nodes, {self.num_patterns:,} patterns)"
+
     def __reduce__(self):
         return Matcher, (
             self._nodes, self._expand, self._statements, self._derived, self._code, self._given,
