@@ -188,13 +188,15 @@ class RewardSpec:
             case RewardKind.OUTCOME:
                 return outcome(acc)
 
-    def formula(self, epoch: int = 0) -> str:
-        """Return how the reward is computed, for people."""
+    def formula(self, epoch: int | None = 0) -> str:
+        """Return how the reward is computed, for people; epoch None: in all epochs."""
         match self.kind:
             case RewardKind.LINEAR:
                 return f"{self.alpha:g} · Acc + {1 - self.alpha:g} · NCR"
             case RewardKind.MAX:
                 return "max(Acc, NCR)"
+            case RewardKind.CURRICULUM if epoch is None:
+                return f"NCR, from epoch {self.switch_epoch} Acc (curriculum)"
             case RewardKind.CURRICULUM:
                 stage = "NCR" if epoch < self.switch_epoch else "Acc"
                 return f"{stage} (curriculum, epoch {epoch}, switch at {self.switch_epoch})"
