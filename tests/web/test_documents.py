@@ -11,7 +11,6 @@ import urllib.parse
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ from consensuspr.scoring.types import Sample, SampleKeys, Score, Status, scored_
 from consensuspr.web import store
 from consensuspr.web.sources import open_source
 from tests.rows import write_rows
-from tests.score_logs import IDENTITY, part_of, rows_in, sample
+from tests.score_logs import log_formulas, part_of, rows_in, sample
 from tests.watched import DATASET, SAMPLE, Watched, opened
 
 
@@ -482,12 +481,7 @@ def test_problems_are_found_by_their_text(tmp_path: Path) -> None:
 
 
 def test_reward_formulas_of_a_run_are_named_and_chosen(tmp_path: Path) -> None:
-    log = ScoreLog(tmp_path, "server")
-    for at, reward in enumerate((RewardSpec.linear(0.3), RewardSpec.maximum())):
-        for number in range(at + 1):
-            identity = replace(IDENTITY, reward=reward)
-            log.put(part_of(["x"], samples=[sample(3 * at + number)], identity=identity))
-    log.close()
+    log_formulas(tmp_path, RewardSpec.linear(0.3), RewardSpec.maximum())
     with opened(tmp_path) as page:
         page.wait_read()
         [run] = page.get("state")["runs"]
@@ -497,7 +491,8 @@ def test_reward_formulas_of_a_run_are_named_and_chosen(tmp_path: Path) -> None:
         for formula, words in run["formulas"]:
             groups = page.get("groups", formula=formula)["groups"]
             assert f"({sum(row['samples'] for row in groups)} sample" in words
-            assert page.get("curves", formula=formula)["runs"][0]["samples"]
+            [total] = page.get("curves", formula=formula)["runs"][0]["total"]
+            assert f"({total['samples']} sample" in words
 
 
 def test_groups_without_an_id_hold_one_split_and_one_model(tmp_path: Path) -> None:

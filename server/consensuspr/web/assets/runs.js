@@ -214,7 +214,8 @@ views.overview = async function overview({ chosen, state, get, go }) {
   const looked = source.kept ? {}
     : { run: chosen.run, ...where, split: chosen.split === ALL ? null : chosen.split };
   const kinds = LOOKS.filter(([, look]) => look.kind);
-  const ask = () => Promise.all([get(`curves?${query(where)}`), get(`groups?${query(where)}`),
+  const ask = () => Promise.all([get(`curves?${query(where)}`),
+    state.runs.some(({ steps }) => steps) ? null : get(`groups?${query({ ...where, run: looked.run })}`),
     ...kinds.map(([, look]) => get(`samples?${query({ ...looked, ...look, limit: 1 })}`)),
   ]);
   let [all, groups, ...counts] = await ask();
@@ -240,12 +241,14 @@ views.overview = async function overview({ chosen, state, get, go }) {
     return [...CURVES.map((curve) => chartOf(curve, lines)),
       ...shown().map((run) => statusChart(run, state)).filter(known)];
   };
-  const figures = charts().map((spec) => chart(spec, { group: "curves", onpoint }));
+  const stepped = all.runs.some(({ x }) => x.length);
+  const figures = (stepped ? charts() : []).map((spec) => chart(spec, { group: "curves", onpoint }));
   const pick = (name, options, more) => choice(name, name, options, chosen[name],
     { ...more, onchange: (value) => change({ [name]: value }) });
   const looks = h("ul.looks");
   const table = h("div");
   const leftOut = h("div.notes");
+  const grouped = h("div");
   const fill = (now) => {
     put(looks, LOOKS.map((look) => {
       const at = kinds.indexOf(look);
@@ -259,11 +262,11 @@ views.overview = async function overview({ chosen, state, get, go }) {
       put(table, now.runs.map((run) => mixed(run, now.runs.length > 1)), runTable(now, all, picked, toggle),
         shown().map((curve) => rise(runOf(curve), curve, where, now.runs.length > 1)));
     }
+    if (groups && !grouped.contains(document.activeElement)) put(grouped, groupsOf(groups, now, where));
     const sentences = now.runs.flatMap((run) => run.left_out.map((text) => `${run.name}: ${text}`));
     put(leftOut, [...now.left_out, ...sentences].map((sentence) => h("p", sentence)));
   };
   fill(state);
-  const stepped = all.runs.some(({ x }) => x.length);
   const coarse = all.runs.some(({ x, first }) => x.some((last, at) => last !== first[at]));
   const without = all.runs.reduce((sum, run) => sum + run.without_step, 0);
   const only = (name, options, value) => choice(name, name, options.length > 1 ? [...options, [ALL, "all"]] : [], value,
@@ -278,20 +281,19 @@ views.overview = async function overview({ chosen, state, get, go }) {
     h("div.charts", figures));
   return {
     title: "Overview",
-    element: [h("h1", state.runs.length === 1 ? state.runs[0].name : "Runs"), state.runs.length === 1 ? badges(state.runs[0]) : null, table, leftOut,
+    element: [h("h1", state.runs.length === 1 ? state.runs[0].name : "Runs"),
+      state.runs.length === 1 ? badges(state.runs[0]) : null, table, leftOut,
       h("section", { "aria-labelledby": "look-at" }, h("h2", { id: "look-at" }, "Samples to look at"), looks),
-      stepped ? curves() : without ? [choices, groupsOf(groups, state, where)]
-        : hint("Nothing is logged yet. The page shows samples as they come."),
+      stepped ? curves() : without ? [choices, grouped] : hint("Nothing is logged yet. The page shows samples as they come."),
     ],
     async update(now) {
       [all, groups, ...counts] = await ask();
-      const fresh = charts();
+      const fresh = all.runs.some(({ x }) => x.length) ? charts() : [];
       // With a first step, a first failure or a new split, the view is another one.
-      const other = (!stepped && all.runs.some(({ x }) => x.length)) || fresh.length !== figures.length
-        || String(namesOf(now, "splits")) !== String(splits);
-      if (other) return show({ quiet: true });
+      if (fresh.length !== figures.length || String(namesOf(now, "splits")) !== String(splits)) return show({ quiet: true });
       figures.forEach((figure, at) => figure.update(fresh[at]));
-      return fill(now);
+      fill(now);
+      return disposeCharts();
     },
   };
 };
