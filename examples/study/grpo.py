@@ -80,12 +80,13 @@ def policy_loss(log_probs: Tensor, advantages: Tensor, num_tokens: int) -> Tenso
 
 @dataclass
 class Policy:
-    """A model with its sampling and its updates."""
+    """A model with its sampling and its updates; `micro_batch` rows of a batch at a time."""
 
     model: Llama
     learning_rate: float
     seed: int
     max_tokens: int
+    micro_batch: int = _MICRO_BATCH
     generator: torch.Generator = field(init=False)
     optimizer: torch.optim.Optimizer = field(init=False)
 
@@ -106,9 +107,9 @@ class Policy:
         self.optimizer.zero_grad(set_to_none=False)
         # Rows of like length together: less padding.
         order = sorted(range(len(responses)), key=lambda row: len(responses[row]))
-        for start in range(0, len(order), _MICRO_BATCH):
+        for start in range(0, len(order), self.micro_batch):
             # Without advantages there is no gradient.
-            rows = [row for row in order[start : start + _MICRO_BATCH] if advantages[row]]
+            rows = [row for row in order[start : start + self.micro_batch] if advantages[row]]
             if not rows:
                 continue
             log_probs = response_log_probs(
