@@ -170,11 +170,15 @@ def command(program: str, name: str, described: Any) -> str:
 def commands(module: Any) -> str:
     group: Any = typer.main.get_command(module.app)
     rows = [
-        (f"[{name}](#{module.PROGRAM}-{name})", sentence(each.help.partition("\n\n")[0]))
+        (
+            f"[{name}](#{module.PROGRAM}-{name})",
+            str(each.rich_help_panel),
+            sentence(each.help.partition("\n\n")[0]),
+        )
         for name, each in group.commands.items()
     ]
     parts = [command(module.PROGRAM, name, each) for name, each in group.commands.items()]
-    return "\n\n".join([table("command|does", rows), *parts])
+    return "\n\n".join([table("command|group|does", rows), *parts])
 
 
 def directive(module: Any, name: str) -> str:

@@ -1,8 +1,8 @@
 """The whole of consensuspr in a minute: a real server, real gRPC, real scores.
 
 Starts ``consensuspr serve`` on the sample dataset and scores the sample rollouts.  Prints the mean
-of each reward of the paper by data source and by kind of rollout, explains one rollout whose nodes
-are found as equal equations, and stops the server.  The score log is kept for ``watch``.
+of each reward of the paper by data source and by kind of rollout, explains one rollout, and stops
+the server.  The score log is kept for ``watch``.
 
 Run it with ``make demo``.  ``--svg FILE`` draws the picture of the README instead.
 """
@@ -33,6 +33,9 @@ from consensuspr.scoring import Score, rollout_from_row
 SAMPLE = Path(__file__).resolve().parent / "sample"
 # The score log of the demo.
 RUN = SAMPLE.parents[1] / "build" / "demo"
+
+# Short, and wrong in its last step alone.
+EXPLAINED = "sample-algebra-007-r4"
 
 # The reward that the server computes.  The others follow from the same Acc and NCR.
 REWARD = RewardSpec.linear(0.5)
@@ -89,17 +92,9 @@ def mean(form: str, values: Iterable[float | None]) -> str:
     return format(fmean(value for value in values if value is not None), form)
 
 
-def explain(console: Console, client: RewardClient, rows: list[Row], scores: list[Score]) -> None:
-    """Explain the wrong rollout that reaches the most nodes by equal equations.
-
-    All its steps but one are right, which an answer-only reward cannot see.
-    """
-    candidates = [
-        (score.channels.count("equation"), score.num_matched, -len(row["response"]), position)
-        for position, (row, score) in enumerate(zip(rows, scores, strict=True))
-        if row["case"] == "almost_correct" and score.acc == 0 and score.ncr not in (None, 1.0)
-    ]
-    row = rows[max(candidates)[-1]]
+def explain(console: Console, client: RewardClient, rows: list[Row]) -> None:
+    """Explain one rollout: all its steps but the last are right, which an outcome cannot show."""
+    row = next(row for row in rows if row["rollout_id"] == EXPLAINED)
     explanation = client.explain(rollout_from_row(row), reward=REWARD)
     title = f"{row['rollout_id']} ({row['case'].replace('_', ' ')})"
     print_explanation(console, explanation, row["response"], title=title)
@@ -115,7 +110,7 @@ def show(console: Console, client: RewardClient, rows: list[Row]) -> None:
     console.print(table_by("case", "Kind of rollout", rows, scores))
     console.print()
     console.print(Rule("Why one of them got its reward", align="left"))
-    explain(console, client, rows, scores)
+    explain(console, client, rows)
 
 
 def draw(path: Path, client: RewardClient, rows: list[Row]) -> None:
@@ -123,8 +118,7 @@ def draw(path: Path, client: RewardClient, rows: list[Row]) -> None:
     console = Console(
         record=True, width=88, file=io.StringIO(), color_system="standard", force_terminal=True
     )
-    scores = client.score([rollout_from_row(row) for row in rows], reward=REWARD)
-    explain(console, client, rows, list(scores))
+    explain(console, client, rows)
     path.parent.mkdir(parents=True, exist_ok=True)
     picture = console.export_svg(title="consensuspr explain", unique_id="explain")
     # The reader's browser would fetch the font from a server; any font will do.

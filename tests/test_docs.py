@@ -16,6 +16,7 @@ import typer
 import consensusbench.cli.app
 import consensuspr.cli.app
 from consensuspr.client.retries import ERRORS
+from consensuspr.pages import PAGES as PAGES_OF_HELP
 from consensuspr.scoring import Status
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -49,17 +50,6 @@ BANNED = re.compile(
 )
 FENCED = re.compile(r"^ *```.*?^ *```$", re.M | re.S)
 
-# While a page of the old layout is there, links may be to pages that are gone or still to come.
-OLD = {
-    DOCS / f"{name}.md"
-    for names in (
-        "train trainers score-log watch serve build-datasets datasets evaluate",
-        "matching statements equations answers",
-    )
-    for name in names.split()
-}
-MOVING = any(page.exists() for page in OLD)
-TOLERATED = NAV | OLD if MOVING else set()
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 
 
@@ -125,8 +115,6 @@ def test_links_lead_somewhere(page: Path) -> None:
             continue
         path, _, anchor = target.partition("#")
         goal = (page.parent / path).resolve() if path else page
-        if goal in TOLERATED and not (goal.exists() and page not in OLD):
-            continue
         if not goal.exists() or (anchor and goal.suffix == ".md" and anchor not in anchors(goal)):
             wrong.append(target)
     assert wrong == []
@@ -135,16 +123,14 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_llms_txt_links_lead_somewhere() -> None:
     links = re.findall(r"\]\(([^)]+)\)", (REPOSITORY / "llms.txt").read_text(encoding="utf-8"))
     paths = [REPOSITORY / link for link in links]
-    assert [path for path in paths if not path.exists() and path not in TOLERATED] == []
+    assert [path for path in paths if not path.exists()] == []
     assert len(paths) > 10
 
 
-@pytest.mark.skipif(MOVING, reason="pages are being moved")
 def test_the_site_has_every_page() -> None:
     assert sorted(DOCS.rglob("*.md")) == sorted(NAV)
 
 
-@pytest.mark.skipif(MOVING, reason="pages are being moved")
 @by_page
 def test_pages_are_short_and_plain(page: Path) -> None:
     prose = re.sub(r"<!-- begin .*?<!-- end |^\|[^\n]*\n", "", TEXTS[page], flags=re.M | re.S)
@@ -153,8 +139,7 @@ def test_pages_are_short_and_plain(page: Path) -> None:
 
 
 def test_pages_that_help_texts_name_are_in_the_site() -> None:
-    pages = pytest.importorskip("consensuspr.pages").PAGES
-    named = {f"{title}: {path}.md" for title, path in pages.items()}
+    named = {f"{title}: {path}.md" for title, path in PAGES_OF_HELP.items()}
     assert named <= set(re.findall(r"^ +- (.+)$", (REPOSITORY / "mkdocs.yml").read_text(), re.M))
 
 

@@ -90,8 +90,8 @@ def match_batch(
         threads: threads to use at most; 0 for one per core.  The GIL is released.
         statements: whether true statements reach nodes, for matchers that have the channel.
         counts: whether to count distinct values and numbers, which the guard asks for.
-        deadline: :func:`time.monotonic` value after which to stop; checked before each text, and every
-            some tens of kilobytes if a text has blank lines.
+        deadline: :func:`time.monotonic` value after which to stop; checked before each text
+            and, if it has blank lines, every some tens of kilobytes.
         code: "written" or "computed", as for :class:`Matcher`; None for each matcher's own.
 
     Returns:
