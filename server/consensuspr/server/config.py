@@ -243,7 +243,7 @@ class ServerConfig(Settings):
         if "" in self.datasets:
             raise ValueError("a dataset's name must not be empty")
         if not self.datasets and self.dataset_folder is None:
-            raise ValueError("no dataset is set; give --dataset PATH or --dataset NAME=PATH")
+            raise ValueError("no dataset was given; add --dataset PATH or --dataset NAME=PATH")
         if self.web is not None and self.score_log is None:
             raise ValueError("web needs score_log, which is not set (--score-log RUN)")
         if (self.tls_cert is None) != (self.tls_key is None):
@@ -282,7 +282,7 @@ class ServerConfig(Settings):
             if name in datasets:
                 raise InputError(
                     f"dataset_folder {self.dataset_folder}: {datasets[name].name} and"
-                    f" {file.name} have the same dataset name"
+                    f" {file.name} give the same name, {name!r}"
                 )
             datasets[name] = file.absolute()
         return datasets
