@@ -133,7 +133,7 @@ def test_health_of_nobody(run: Run) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "no dataset is set"),
+        ([], "no dataset was given"),
         (["--dataset", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
         (["--dataset", "{problems}", "--workers", "0"], "workers"),
         (
