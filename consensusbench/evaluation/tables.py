@@ -188,8 +188,8 @@ def _about_figures(evaluation: Evaluation) -> Iterator[str]:
             k = name.removeprefix("pass@")
             yield (
                 f"{name} of {label_of(group.key)} leaves out {count:,} of "
-                f"{group.num_problems:,} problems, which have fewer than {k} samples: "
-                + named(problems, count)
+                f"{group.num_problems:,} problems, which have fewer than "
+                f"{count_of(int(k), 'rollout')}: " + named(problems, count)
             )
     if missing := overall.num_rollouts - figures["tokens"].count:
         yield (
