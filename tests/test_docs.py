@@ -15,17 +15,14 @@ import typer
 
 import consensusbench.cli.app
 import consensuspr.cli.app
-<<<<<<< HEAD
-from consensuspr.client.retries import ERRORS
-from consensuspr.pages import PAGES as PAGES_OF_HELP
-from consensuspr.scoring import Status
-=======
 from consensusbench.construction.types import REASON_WORDS
 from consensusbench.problems.sources import SOURCES
 from consensusbench.quality.attacks import Attack
 from consensusbench.quality.diagnose import Diagnosis
 from consensusbench.quality.validate import Code
->>>>>>> nodes
+from consensuspr.client.retries import ERRORS
+from consensuspr.pages import PAGES as PAGES_OF_HELP
+from consensuspr.scoring import Status
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCS = REPOSITORY / "docs"
@@ -104,7 +101,6 @@ def test_commands_are_found_in_the_pages() -> None:
     assert len(found) >= 20
 
 
-<<<<<<< HEAD
 def anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub and the site make them."""
     found: set[str] = set()
@@ -191,7 +187,8 @@ def test_every_status_and_variable_is_in_the_reference() -> None:
     }
     prefixes = {"CONSENSUSPR_SCORE", "CONSENSUSPR_EXPLAIN", "CONSENSUSPR_LAUNCH"}
     assert sorted(first_column("settings.md", "Environment variables")) == sorted(named - prefixes)
-=======
+
+
 @pytest.mark.parametrize(
     ("page", "names"),
     [
@@ -204,4 +201,3 @@ def test_every_status_and_variable_is_in_the_reference() -> None:
 def test_pages_name_all_that_a_command_prints(page: str, names: list[str]) -> None:
     text = (REPOSITORY / "docs" / page).read_text(encoding="utf-8")
     assert [name for name in names if name not in text] == []
->>>>>>> nodes
