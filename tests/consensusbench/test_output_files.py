@@ -56,7 +56,7 @@ def test_an_impossible_output_is_rejected_at_once(
     before = {path.name: path.read_text() for path in folder.iterdir()}
     for output, sentence in (
         (own_input, f"{own_input} is an input of this command; choose another output"),
-        ("x.csv", "x.csv: rows are written as .jsonl, .jsonl.gz or .parquet, not as .csv"),
+        ("x.csv", "x.csv: rows are written as .jsonl, .jsonl.gz or .parquet, not as a table"),
         ("no/such/x.jsonl", "no/such does not exist; create it first"),
     ):
         code, _, error = run(*command.format(output).split())
