@@ -1,12 +1,7 @@
 """The pictures of the pages: made runs, the scored sample and a report, in a headless Chromium.
 
-<<<<<<< HEAD
-Writes ``page-overview.png`` and others, of docs/guides/watch.md, and ``report-charts.png``, of
-docs/guides/evaluate.md, into a folder.  Drives the browser as the tests of the page do.
-=======
 Writes ``page-overview.png`` and others, and ``report-charts.png``, into a folder.  Drives the
 browser as the tests of the page do.
->>>>>>> page
 """
 
 from __future__ import annotations
