@@ -13,11 +13,6 @@ import typer
 
 import consensusbench.cli.app
 import consensuspr.cli.app
-from consensusbench.construction.types import REASON_WORDS
-from consensusbench.problems.sources import SOURCES
-from consensusbench.quality.attacks import Attack
-from consensusbench.quality.diagnose import Diagnosis
-from consensusbench.quality.validate import Code
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = sorted(
@@ -80,17 +75,3 @@ def test_commands_are_found_in_the_pages() -> None:
     found = {(words[0], words[1]) for page in PAGES for words in commands_in(page) if words[1:]}
     assert {("consensuspr", "serve"), ("consensusbench", "build")} <= found
     assert len(found) >= 20
-
-
-@pytest.mark.parametrize(
-    ("page", "names"),
-    [
-        ("guides/check-nodes.md", [f"`{name}`" for name in (*Code, *Attack)]),
-        ("guides/evaluate.md", [one.words for one in Diagnosis]),
-        ("guides/prepare-data.md", [f"`{name}`" for name in SOURCES]),
-        ("guides/grow-a-dataset.md", [f"`{name}`" for name in REASON_WORDS]),
-    ],
-)
-def test_pages_name_all_that_a_command_prints(page: str, names: list[str]) -> None:
-    text = (REPOSITORY / "docs" / page).read_text(encoding="utf-8")
-    assert [name for name in names if name not in text] == []
